@@ -1,0 +1,170 @@
+"""The one parameter object shared by compiler, golden model, hardware and tests."""
+
+from dataclasses import asdict, dataclass
+import zlib
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorParameters:
+    """Every size, width and lane count of one accelerator.
+
+    The multiplier arrays are ``rows`` x ``lanes``; the scratchpad is addressed in *rows* of
+    ``lanes`` words. The external memory port is ``lanes`` bytes wide, so that a row of 8-bit
+    elements is one beat and a row of 16-bit words two.
+
+    Raises ``ValueError`` naming the offending value when a parameter is out of its range.
+    """
+
+    lanes: int = 16
+    """Words in a scratchpad row and multipliers along it; 4, 8 or 16."""
+    pe1_rows: int = 8
+    """Rows of PE1: stationary rows of the first operand (index a of equation 5)."""
+    pe2_rows: int = 8
+    """Rows of PE2 and PE3: second-operand scalars in use at once (index d of equation 6)."""
+    word_width: int = 16
+    """Bits of a scratchpad word, signed: gradients, intermediates, activations."""
+    factor_width: int = 4
+    """Bits of a factor element in the factor stores, signed, 2 to 16."""
+    accumulator_width: int = 32
+    """Bits of an accumulator, signed, 24 to 48. The compiler proves that none can overflow."""
+    scratchpad_banks: int = 4
+    """Banks of one read and one write port each; the bank is the top bits of a row address."""
+    scratchpad_rows: int = 16384
+    """Rows in all banks together, a power of two."""
+    pe1_store_depth: int = 2048
+    """Entries of PE1's factor store; an entry is ``lanes`` factor elements."""
+    pe2_store_depth: int = 4096
+    """Entries of PE2's factor store; an entry is ``pe2_rows`` factor elements."""
+    program_depth: int = 512
+    """Descriptors the program memory holds."""
+    statistics_depth: int = 64
+    """Slots of sum|q| and saturation counts."""
+    nest_levels: int = 10
+    """Levels of a contraction descriptor's loop nest."""
+    loop_depth: int = 4
+    """Nested sequencer loops."""
+    address_width: int = 32
+    """Bits of an external memory address."""
+    burst_beats: int = 16
+    """Most beats of one AXI burst."""
+    outstanding_bursts: int = 8
+    """Most AXI bursts in flight in each direction."""
+
+    def __post_init__(self) -> None:
+        _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
+        for name in ("pe1_rows", "pe2_rows"):
+            rows = getattr(self, name)
+            _require(
+                _is_power_of_two(rows) and 2 <= rows <= self.lanes,
+                f"{name} must be a power of two from 2 to lanes ({self.lanes}), not {rows!r}",
+            )
+        _require(self.word_width == 16, f"word_width must be 16, not {self.word_width!r}")
+        _require(
+            2 <= self.factor_width <= 16,
+            f"factor_width must be from 2 to 16 bits, not {self.factor_width!r}",
+        )
+        _require(
+            24 <= self.accumulator_width <= 48,
+            f"accumulator_width must be from 24 to 48 bits, not {self.accumulator_width!r}",
+        )
+        for name in (
+            "scratchpad_banks",
+            "scratchpad_rows",
+            "pe1_store_depth",
+            "pe2_store_depth",
+            "program_depth",
+            "statistics_depth",
+            "burst_beats",
+            "outstanding_bursts",
+        ):
+            value = getattr(self, name)
+            _require(_is_power_of_two(value), f"{name} must be a power of two, not {value!r}")
+        _require(
+            self.scratchpad_banks * 16 <= self.scratchpad_rows <= 1 << 20,
+            "scratchpad_rows must be from 16 rows a bank to 2^20, "
+            f"not {self.scratchpad_rows!r} in {self.scratchpad_banks!r} banks",
+        )
+        for name in ("pe1_store_depth", "pe2_store_depth"):
+            depth = getattr(self, name)
+            _require(16 <= depth <= 1 << 16, f"{name} must be from 16 to 65536, not {depth!r}")
+        _require(
+            self.program_depth <= 1 << 12,
+            f"program_depth must be at most 4096, not {self.program_depth!r}",
+        )
+        _require(
+            self.statistics_depth <= 256,
+            f"statistics_depth must be at most 256, not {self.statistics_depth!r}",
+        )
+        _require(
+            3 <= self.nest_levels <= 10,
+            f"nest_levels must be from 3 to 10, not {self.nest_levels!r}",
+        )
+        _require(
+            1 <= self.loop_depth <= 8, f"loop_depth must be from 1 to 8, not {self.loop_depth!r}"
+        )
+        _require(
+            self.address_width == 32, f"address_width must be 32, not {self.address_width!r}"
+        )
+        _require(
+            self.burst_beats <= 256 and self.burst_beats * self.beat_bytes <= 4096,
+            f"burst_beats must be at most 256 and 4096 bytes a burst, not {self.burst_beats!r}",
+        )
+        _require(
+            self.outstanding_bursts <= 64,
+            f"outstanding_bursts must be at most 64, not {self.outstanding_bursts!r}",
+        )
+
+    @property
+    def multipliers(self) -> int:
+        """Multipliers of the arrays. PE3 shares those of PE2."""
+        return (self.pe1_rows + self.pe2_rows) * self.lanes
+
+    @property
+    def beat_bytes(self) -> int:
+        """Bytes of one beat of the external memory port."""
+        return self.lanes
+
+    @property
+    def data_width(self) -> int:
+        """Bits of the external memory port."""
+        return 8 * self.lanes
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a scratchpad row as stored in external memory at 16 bits a word."""
+        return self.lanes * self.word_width // 8
+
+    @property
+    def factor_storage_width(self) -> int:
+        """Bits of one factor element in external memory and in the stores: 4, 8 or 16."""
+        return next(width for width in (4, 8, 16) if width >= self.factor_width)
+
+    @property
+    def bank_rows(self) -> int:
+        """Rows of one scratchpad bank."""
+        return self.scratchpad_rows // self.scratchpad_banks
+
+    @property
+    def vector_width(self) -> int:
+        """Bits of the sums of the element-wise operations and of the requantiser's input."""
+        return max(self.accumulator_width, 2 * self.word_width)
+
+    @property
+    def scratchpad_bits(self) -> int:
+        """Bits of the scratchpad."""
+        return self.scratchpad_rows * self.lanes * self.word_width
+
+    @property
+    def fingerprint(self) -> int:
+        """CRC-32 over all parameters: program files and hardware carry it, and must agree."""
+        text = ",".join(f"{name}={value}" for name, value in sorted(asdict(self).items()))
+        return zlib.crc32(text.encode())

@@ -1,0 +1,158 @@
+"""Bit layout of the descriptors: one table, read by the encoder, the listing and the hardware.
+
+A descriptor is ``DESCRIPTOR_BITS`` long, little-endian, fields packed from bit 0 upwards in the
+order of the tables. Every descriptor starts with the ``HEADER`` fields; the rest depends on the
+operation. All fields are unsigned; addresses and deltas are added modulo their width, so that a
+negative delta is its two's complement.
+"""
+
+from enum import IntEnum, IntFlag
+
+DESCRIPTOR_BITS = 1024
+DESCRIPTOR_BYTES = DESCRIPTOR_BITS // 8
+
+LOCAL_WIDTH = 20
+"""Bits of a scratchpad row, factor-store entry or operand-group address."""
+COUNT_WIDTH = 16
+"""Bits of a loop count."""
+REGISTERS = 8
+"""Address registers R0 to R7 of the sequencer; R0 reads as zero."""
+REGISTER_WIDTH = 32
+NEST_LEVELS = 10
+"""Levels encoded in a contraction or element-wise descriptor."""
+TRANSFER_LEVELS = 3
+"""Levels encoded in a load or store descriptor."""
+
+
+class Operation(IntEnum):
+    """What a descriptor does."""
+
+    HALT = 0
+    LOAD = 1
+    STORE = 2
+    PE1 = 3
+    PE2 = 4
+    PE3 = 5
+    BIAS = 6
+    MASK = 7
+    LOOP = 8
+    END = 9
+    SET = 10
+
+
+class Engine(IntFlag):
+    """Engines that work at the same time; ``wait`` is a mask of them."""
+
+    NONE = 0
+    LOAD = 1
+    STORE = 2
+    PE1 = 4
+    PE2 = 8
+    ALL = 15
+
+
+ENGINE_OF = {
+    Operation.LOAD: Engine.LOAD,
+    Operation.STORE: Engine.STORE,
+    Operation.PE1: Engine.PE1,
+    Operation.PE2: Engine.PE2,
+    Operation.PE3: Engine.PE2,
+    Operation.BIAS: Engine.PE2,
+    Operation.MASK: Engine.PE2,
+}
+"""The engine that executes each operation; the others are the sequencer's own."""
+
+
+class Target(IntEnum):
+    """Where a load puts its data, or a store takes it from (the scratchpad alone)."""
+
+    SCRATCHPAD = 0
+    PE1_STORE = 1
+    PE2_STORE = 2
+    PROGRAM = 3
+
+
+Field = tuple[str, int]
+
+HEADER: tuple[Field, ...] = (("operation", 4), ("wait", 4))
+
+COMPUTE: tuple[Field, ...] = (
+    *HEADER,
+    ("x_base", LOCAL_WIDTH),
+    ("x_register", 3),
+    ("g_base", LOCAL_WIDTH),
+    ("g_register", 3),
+    ("z_base", LOCAL_WIDTH),
+    ("z_register", 3),
+    ("x_row_stride", LOCAL_WIDTH),
+    ("z_row_stride", LOCAL_WIDTH),
+    ("reduce_levels", 4),
+    ("tile_level", 4),
+    ("last_rows", 5),
+    ("shift", 6),
+    ("out_width", 5),
+    ("slot", 8),
+    ("relu", 1),
+    ("x_shift", 4),
+    ("g_shift", 4),
+    *(
+        (f"{name}{level}", width)
+        for level in range(NEST_LEVELS)
+        for name, width in (
+            ("count", COUNT_WIDTH),
+            ("x_delta", LOCAL_WIDTH),
+            ("g_delta", LOCAL_WIDTH),
+            ("z_delta", LOCAL_WIDTH),
+        )
+    ),
+)
+
+TRANSFER: tuple[Field, ...] = (
+    *HEADER,
+    ("target", 2),
+    ("element_bytes", 2),
+    ("address", 32),
+    ("address_register", 3),
+    ("local", LOCAL_WIDTH),
+    ("local_register", 3),
+    ("beats", COUNT_WIDTH),
+    *(
+        (f"{name}{level}", width)
+        for level in range(TRANSFER_LEVELS)
+        for name, width in (
+            ("count", COUNT_WIDTH),
+            ("address_delta", 32),
+            ("local_delta", LOCAL_WIDTH),
+        )
+    ),
+)
+
+LOOP: tuple[Field, ...] = (*HEADER, ("iterations", COUNT_WIDTH))
+
+REGISTER_UPDATE: tuple[Field, ...] = (
+    *HEADER,
+    ("mask", REGISTERS),
+    *((f"value{register}", REGISTER_WIDTH) for register in range(REGISTERS)),
+)
+
+LAYOUTS: dict[Operation, tuple[Field, ...]] = {
+    Operation.HALT: HEADER,
+    Operation.LOAD: TRANSFER,
+    Operation.STORE: TRANSFER,
+    Operation.PE1: COMPUTE,
+    Operation.PE2: COMPUTE,
+    Operation.PE3: COMPUTE,
+    Operation.BIAS: COMPUTE,
+    Operation.MASK: COMPUTE,
+    Operation.LOOP: LOOP,
+    Operation.END: REGISTER_UPDATE,
+    Operation.SET: REGISTER_UPDATE,
+}
+
+
+def layout_width(layout: tuple[Field, ...]) -> int:
+    """Bits of a layout."""
+    return sum(width for _, width in layout)
+
+
+assert all(layout_width(layout) <= DESCRIPTOR_BITS for layout in LAYOUTS.values())
