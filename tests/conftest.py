@@ -1,0 +1,15 @@
+"""What tests of every room share."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of data sets that do not ship with the project (MNIST and the like)."""
+    root = os.environ.get("TTFORGE_DATA")
+    if root is None:
+        pytest.skip("TTFORGE_DATA names no folder of data sets")
+    return Path(root)
