@@ -1,0 +1,71 @@
+"""Results on their way to the scratchpad, and the room made for them beforehand."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.fields import LOCAL_WIDTH
+from ttforge_hw.ports import WritePort, row_layout
+
+ROWS_WIDTH = 5
+"""Bits of a number of rows, 1 to 16."""
+
+
+class ResultQueue(wiring.Component):
+    """``depth`` rows between an engine and its write port.
+
+    An engine reserves room for a tile (``reserve``, ``reserve_rows``) before it starts what cannot
+    be held back, and only while ``room`` (``tile_rows`` places are free); it pushes exactly the
+    rows it reserved. So nothing between the operands and this queue ever waits. ``empty``: every
+    reserved row was accepted by the write port.
+
+    Members: ``reserve``, ``reserve_rows``, ``room``, ``empty``; ``push`` with ``address`` and
+    ``row``; ``z``, the write port. One row a cycle; a row is offered the cycle after its push.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters, *, tile_rows: int, depth: int):
+        if depth < 2 * tile_rows:
+            raise ValueError(f"depth must be at least two tiles ({2 * tile_rows}), not {depth!r}")
+        self._tile_rows = tile_rows
+        self._depth = depth
+        super().__init__(
+            {
+                "reserve": In(1),
+                "reserve_rows": In(ROWS_WIDTH),
+                "room": Out(1),
+                "empty": Out(1),
+                "push": In(1),
+                "address": In(LOCAL_WIDTH),
+                "row": In(row_layout(parameters)),
+                "z": Out(WritePort(parameters)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        request = self.z.request
+        m.submodules.queue = queue = SyncFIFO(
+            width=len(request.payload.as_value()), depth=self._depth
+        )
+        m.d.comb += [
+            queue.w_en.eq(self.push),
+            queue.w_data[:LOCAL_WIDTH].eq(self.address),
+            queue.w_data[LOCAL_WIDTH:].eq(self.row.as_value()),
+            request.valid.eq(queue.r_rdy),
+            request.payload.as_value().eq(queue.r_data),
+            queue.r_en.eq(request.ready),
+        ]
+        free = Signal(range(self._depth + 1), init=self._depth)
+        accepted = Signal()
+        m.d.comb += [
+            accepted.eq(request.valid & request.ready),
+            self.room.eq(free >= self._tile_rows),
+            self.empty.eq(free == self._depth),
+        ]
+        with m.If(self.reserve):
+            m.d.sync += free.eq(free - self.reserve_rows + accepted)
+        with m.Elif(accepted):
+            m.d.sync += free.eq(free + 1)
+        return m

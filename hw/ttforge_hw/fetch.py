@@ -1,0 +1,218 @@
+"""Operand fetch: rows of the scratchpad by request, and the joined operands of PE2."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.fields import LOCAL_WIDTH, Operation
+from ttforge_hw.drain import ROWS_WIDTH
+from ttforge_hw.nest import LoopNest
+from ttforge_hw.ports import COMPUTE_LAYOUT, READ_LATENCY, ReadPort, StorePort, row_layout
+
+FETCH_DEPTH = 16
+"""Rows between nest and array; covers the scratchpad's latency and its bank conflicts."""
+
+
+class RowReader(wiring.Component):
+    """Rows of the scratchpad in the order of their addresses, never more than there is room for.
+
+    In a cycle of ``start``, allowed only while ``room``, ``address`` is queued; the row appears
+    later at the output, where it is held while ``valid`` and taken in a cycle of ``valid & ready``.
+    ``level`` counts the rows at the output. A row a cycle, five cycles from ``start`` to ``valid``
+    when the scratchpad grants the request at once.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        super().__init__(
+            {
+                "start": In(1),
+                "address": In(LOCAL_WIDTH),
+                "room": Out(1),
+                "port": Out(ReadPort(parameters)),
+                "valid": Out(1),
+                "ready": In(1),
+                "row": Out(row_layout(parameters)),
+                "level": Out(range(FETCH_DEPTH + 1)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        request = self.port.request
+        m.submodules.addresses = addresses = SyncFIFO(width=LOCAL_WIDTH, depth=FETCH_DEPTH)
+        m.submodules.rows = rows = SyncFIFO(width=len(self.row.as_value()), depth=FETCH_DEPTH)
+        m.d.comb += [
+            addresses.w_en.eq(self.start),
+            addresses.w_data.eq(self.address),
+            request.valid.eq(addresses.r_rdy),
+            request.payload.eq(addresses.r_data),
+            addresses.r_en.eq(request.ready),
+            rows.w_en.eq(self.port.valid),
+            rows.w_data.eq(self.port.row.as_value()),
+            self.valid.eq(rows.r_rdy),
+            self.row.as_value().eq(rows.r_data),
+            self.level.eq(rows.level),
+            rows.r_en.eq(self.ready),
+        ]
+        # A response cannot be held back: a place in `rows` is taken when the address is queued.
+        in_flight = Signal(range(FETCH_DEPTH + 1))
+        taken = self.valid & self.ready
+        m.d.comb += self.room.eq(in_flight != FETCH_DEPTH)
+        with m.If(self.start & ~taken):
+            m.d.sync += in_flight.eq(in_flight + 1)
+        with m.If(~self.start & taken):
+            m.d.sync += in_flight.eq(in_flight - 1)
+        return m
+
+
+class EntryReader(wiring.Component):
+    """Entries of a factor store in the order of their addresses.
+
+    As ``RowReader``, without ``room``: at most ``FETCH_DEPTH`` entries may be on their way.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters, *, width: int):
+        self._port = StorePort(parameters, width)
+        super().__init__(
+            {
+                "start": In(1),
+                "address": In(LOCAL_WIDTH),
+                "port": Out(self._port),
+                "valid": Out(1),
+                "ready": In(1),
+                "entry": Out(self._port.members["entry"].shape),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.entries = entries = SyncFIFO(
+            width=len(self.entry.as_value()), depth=FETCH_DEPTH
+        )
+        arriving = Signal(READ_LATENCY)
+        m.d.sync += arriving.eq(Cat(self.start, arriving))
+        m.d.comb += [
+            self.port.address.eq(self.address),
+            self.port.enable.eq(self.start),
+            entries.w_en.eq(arriving[-1]),
+            entries.w_data.eq(self.port.entry.as_value()),
+            self.valid.eq(entries.r_rdy),
+            self.entry.as_value().eq(entries.r_data),
+            entries.r_en.eq(self.ready),
+        ]
+        return m
+
+
+class OperandFetch(wiring.Component):
+    """Both operands of PE2, PE3, BIAS and MASK, one step a cycle when the memories keep up.
+
+    ``load`` takes a command, after the final step of the one before was taken. The step at the
+    output is held while ``valid``, and taken in a cycle of ``valid & ready``:
+
+    - ``x_row``: the row of the first operand;
+    - ``g_row``: the second operand. PE2: the store entry, its elements sign-extended in words 0 to
+      ``pe2_rows`` - 1. PE3: the group's words there. BIAS, MASK: the whole row;
+    - ``first``, ``last``: of the reduction; ``final``: last step of the command;
+    - ``z``, ``rows``: where the tile goes and how many rows of it are written.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._parameters = parameters
+        self._group_bits = (parameters.lanes // parameters.pe2_rows).bit_length() - 1
+        row = row_layout(parameters)
+        super().__init__(
+            {
+                "load": In(1),
+                "command": In(COMPUTE_LAYOUT),
+                "x": Out(ReadPort(parameters)),
+                "g": Out(ReadPort(parameters)),
+                "store": Out(StorePort(parameters, parameters.pe2_rows)),
+                "valid": Out(1),
+                "ready": In(1),
+                "x_row": Out(row),
+                "g_row": Out(row),
+                "first": Out(1),
+                "last": Out(1),
+                "final": Out(1),
+                "z": Out(LOCAL_WIDTH),
+                "rows": Out(ROWS_WIDTH),
+            }
+        )
+        self._from_store = Signal()  # PE2
+        self._by_group = Signal()  # PE3
+        self._last_rows = Signal(ROWS_WIDTH)
+        self._tile_rows = Signal(ROWS_WIDTH)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        parameters = self._parameters
+        m.submodules.nest = nest = LoopNest(parameters)
+        m.submodules.x_reader = x_reader = RowReader(parameters)
+        m.submodules.g_reader = g_reader = RowReader(parameters)
+        m.submodules.entries = entries = EntryReader(parameters, width=parameters.pe2_rows)
+        connect(m, x_reader.port, flipped(self.x))
+        connect(m, g_reader.port, flipped(self.g))
+        connect(m, entries.port, flipped(self.store))
+        self._take_command(m)
+
+        step = nest.step.payload
+        start, taken = Signal(), Signal()
+        rows = Mux(step.tile_last, self._last_rows, self._tile_rows)
+        group = step.g & ((1 << self._group_bits) - 1)
+        m.submodules.steps = steps = SyncFIFO(
+            width=3 + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits, depth=FETCH_DEPTH
+        )
+        m.d.comb += [
+            nest.load.eq(self.load),
+            nest.command.eq(self.command),
+            # all queues fill and empty together but for latency: the room of one is that of all
+            nest.step.ready.eq(x_reader.room),
+            start.eq(nest.step.valid & nest.step.ready),
+            x_reader.start.eq(start),
+            x_reader.address.eq(step.x),
+            g_reader.start.eq(start & ~self._from_store),
+            g_reader.address.eq(Mux(self._by_group, step.g >> self._group_bits, step.g)),
+            entries.start.eq(start & self._from_store),
+            entries.address.eq(step.g),
+            steps.w_en.eq(start),
+            steps.w_data.eq(Cat(step.first, step.last, step.final, step.z, rows, group)),
+            self.valid.eq(x_reader.valid & Mux(self._from_store, entries.valid, g_reader.valid)),
+            taken.eq(self.valid & self.ready),
+            x_reader.ready.eq(taken),
+            g_reader.ready.eq(taken),
+            entries.ready.eq(taken),
+            steps.r_en.eq(taken),
+            self.x_row.eq(x_reader.row),
+        ]
+        group = Signal(max(1, self._group_bits), name="group")
+        m.d.comb += Cat(
+            self.first, self.last, self.final, self.z, self.rows, group[: self._group_bits]
+        ).eq(steps.r_data)
+        self._select(m, entries.entry, g_reader.row, group)
+        return m
+
+    def _take_command(self, m: Module) -> None:
+        operation = self.command.operation
+        is_contraction = (operation == Operation.PE2) | (operation == Operation.PE3)
+        with m.If(self.load):
+            m.d.sync += [
+                self._from_store.eq(operation == Operation.PE2),
+                self._by_group.eq(operation == Operation.PE3),
+                self._last_rows.eq(Mux(is_contraction, self.command.last_rows, 1)),
+                self._tile_rows.eq(Mux(is_contraction, self._parameters.pe2_rows, 1)),
+            ]
+
+    def _select(self, m: Module, entry, row, group: Signal) -> None:
+        """Bring the scalars of PE2 and PE3 to words 0 to pe2_rows - 1."""
+        width = self._parameters.word_width * self._parameters.pe2_rows
+        with m.If(self._from_store):
+            m.d.comb += [
+                self.g_row[r].eq(entry[r].as_signed()) for r in range(self._parameters.pe2_rows)
+            ]
+        with m.Else():
+            m.d.comb += self.g_row.eq(row)
+            with m.If(self._by_group):
+                scalars = row.as_value().word_select(group, width)
+                m.d.comb += self.g_row.as_value()[:width].eq(scalars)

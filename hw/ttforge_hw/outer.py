@@ -1,0 +1,79 @@
+"""The array of PE2 and PE3: outer product of a row with a few scalars, summed over steps."""
+
+from amaranth.hdl import Array, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.arithmetic import FixedArithmetic
+from ttforge_hw.ports import row_layout
+
+OUTER_CYCLES = 3
+"""Cycles from a step at the input to its tile in the drain buffer."""
+
+
+class OuterProductArray(wiring.Component):
+    """``pe2_rows`` x ``lanes`` multiply-accumulators, with a drain buffer.
+
+    In a cycle of ``valid`` a step is taken: ``x_row`` (``lanes`` words) times each of the
+    ``pe2_rows`` first words of ``g_row``, all signed. ``first`` starts new sums. On ``last`` the
+    sums go to the drain buffer, where they can be read from ``OUTER_CYCLES`` cycles later on, until
+    the next ``last`` step's arrive: ``row`` selects, ``value`` follows in the same cycle. A step a
+    cycle, never stalled.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._rows = parameters.pe2_rows
+        self._lanes = parameters.lanes
+        self._arithmetic = FixedArithmetic(
+            left_width=parameters.word_width,
+            right_width=parameters.word_width,
+            accumulator_width=parameters.accumulator_width,
+        )
+        super().__init__(
+            {
+                "valid": In(1),
+                "first": In(1),
+                "last": In(1),
+                "x_row": In(row_layout(parameters)),
+                "g_row": In(row_layout(parameters)),
+                "row": In(range(parameters.pe2_rows)),
+                "value": Out(self._arithmetic.accumulator).array(parameters.lanes),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        arithmetic = self._arithmetic
+        valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
+        first = [self.first, Signal(name="first_1"), Signal(name="first_2")]
+        last = [self.last, Signal(name="last_1"), Signal(name="last_2")]
+        for flag in (valid, first, last):
+            m.d.sync += [later.eq(earlier) for earlier, later in zip(flag, flag[1:], strict=False)]
+
+        # Cycle 0: operands to their registers.
+        left = [Signal(arithmetic.left, name=f"x_{lane}") for lane in range(self._lanes)]
+        right = [Signal(arithmetic.right, name=f"g_{row}") for row in range(self._rows)]
+        with m.If(valid[0]):
+            m.d.sync += [left[lane].eq(self.x_row[lane]) for lane in range(self._lanes)]
+            m.d.sync += [right[row].eq(self.g_row[row]) for row in range(self._rows)]
+
+        for lane in range(self._lanes):
+            drained = []
+            for row in range(self._rows):
+                product = Signal(arithmetic.product, name=f"product_{row}_{lane}")
+                accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}_{lane}")
+                drain = Signal(arithmetic.accumulator, name=f"drain_{row}_{lane}")
+                total = Signal(arithmetic.accumulator, name=f"total_{row}_{lane}")
+                # Cycle 1: product.
+                with m.If(valid[1]):
+                    m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))
+                # Cycle 2: sum; a complete one goes to the drain buffer at once.
+                m.d.comb += total.eq(arithmetic.accumulate(accumulator, product, first=first[2]))
+                with m.If(valid[2]):
+                    m.d.sync += accumulator.eq(total)
+                    with m.If(last[2]):
+                        m.d.sync += drain.eq(total)
+                drained.append(drain)
+            m.d.comb += self.value[lane].eq(Array(drained)[self.row])
+        return m

@@ -1,0 +1,169 @@
+"""Requantiser: hardware of ``ttforge.fixed.requantise.requantise``; statistics of its results."""
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ttforge_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH, StatisticsPort
+
+REQUANTISE_CYCLES = 3
+"""Cycles from a value at the requantiser's input to its word at the output."""
+
+WORD_WIDTH = 16
+SHIFT_WIDTH = 6
+OUT_WIDTH_WIDTH = 5
+SLOT_WIDTH = 8
+
+
+class Requantiser(wiring.Component):
+    """``lanes`` values a cycle: shift, round half to even, saturate.
+
+    ``q = saturate(round_half_even(value / 2^shift), out_width)``, sign-extended to 16 bits.
+    ``shift`` (0 to 63) and ``out_width`` (4 to 16) are taken in a cycle of ``configure``, not later
+    than the cycle before the first value. Latency ``REQUANTISE_CYCLES``, one set of values a cycle,
+    no back-pressure: who feeds it has made room for the results.
+
+    Members: ``configure``, ``shift``, ``out_width``; in ``valid`` and ``value`` (an array of
+    ``lanes`` signed values of ``value_width`` bits); out ``result_valid``, ``word`` (``lanes``
+    signed 16-bit words) and ``saturated`` (a bit a lane).
+    """
+
+    def __init__(self, *, lanes: int, value_width: int):
+        if not WORD_WIDTH <= value_width <= 64:
+            raise ValueError(f"value_width must be from 16 to 64, not {value_width!r}")
+        self._lanes = lanes
+        self._value_width = value_width
+        super().__init__(
+            {
+                "configure": In(1),
+                "shift": In(SHIFT_WIDTH),
+                "out_width": In(OUT_WIDTH_WIDTH),
+                "valid": In(1),
+                "value": In(signed(value_width)).array(lanes),
+                "result_valid": Out(1),
+                "word": Out(signed(WORD_WIDTH)).array(lanes),
+                "saturated": Out(1).array(lanes),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        shift = Signal(SHIFT_WIDTH)
+        # One bit below the binary point stays in the shifted value: the half. The bits under it
+        # only matter as "any of them set", found with a mask that a command sets once.
+        sticky_mask = Signal(self._value_width)
+        greatest = Signal(WORD_WIDTH - 1)
+        with m.If(self.configure):
+            m.d.sync += [
+                shift.eq(self.shift),
+                sticky_mask.eq(Cat(self.shift > bit + 1 for bit in range(self._value_width))),
+                greatest.eq(Cat(self.out_width > bit + 1 for bit in range(WORD_WIDTH - 1))),
+            ]
+        valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2"), self.result_valid]
+        m.d.sync += [later.eq(earlier) for earlier, later in zip(valid, valid[1:], strict=False)]
+        for lane in range(self._lanes):
+            self._lane(m, lane, valid, shift, sticky_mask, greatest)
+        return m
+
+    def _lane(self, m: Module, lane: int, valid, shift, sticky_mask, greatest) -> None:
+        value = self.value[lane]
+        shifted = Signal(signed(self._value_width + 1), name=f"shifted_{lane}")
+        sticky = Signal(name=f"sticky_{lane}")
+        with m.If(valid[0]):
+            m.d.sync += [
+                shifted.eq(Cat(C(0, 1), value).as_signed() >> shift),
+                sticky.eq((value & sticky_mask).any()),
+            ]
+        # no overflow: the floor is small unless shift is 0, and then nothing is added
+        half, odd = shifted[0], shifted[1]
+        rounded = Signal(signed(self._value_width), name=f"rounded_{lane}")
+        with m.If(valid[1]):
+            m.d.sync += rounded.eq((shifted >> 1) + (half & (sticky | odd)))
+        negative = rounded[-1]
+        magnitude = rounded[:-1] ^ negative.replicate(self._value_width - 1)
+        outside = magnitude > greatest  # greatest is all ones, so this holds for both signs
+        limit = Cat(greatest ^ negative.replicate(WORD_WIDTH - 1), negative)
+        with m.If(valid[2]):
+            m.d.sync += [
+                self.word[lane].eq(Mux(outside, limit, rounded[:WORD_WIDTH]).as_signed()),
+                self.saturated[lane].eq(outside),
+            ]
+
+
+class Statistics(wiring.Component):
+    """Sum of |q| and count of saturations over one command.
+
+    ``configure`` clears the sums and takes ``slot``. In a cycle of ``valid`` the words and flags of
+    the lanes marked in ``enable`` are counted. While ``finish`` is held, and once every counted
+    word is in the sums, ``port`` offers the one item of the command; ``finish`` rises not earlier
+    than the cycle after the last ``valid`` and falls when the item was taken.
+    """
+
+    def __init__(self, *, lanes: int):
+        self._lanes = lanes
+        super().__init__(
+            {
+                "configure": In(1),
+                "slot": In(SLOT_WIDTH),
+                "valid": In(1),
+                "enable": In(lanes),
+                "word": In(signed(WORD_WIDTH)).array(lanes),
+                "saturated": In(1).array(lanes),
+                "finish": In(1),
+                "port": Out(StatisticsPort()),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        # Cycle 1: magnitudes. Cycle 2: sums of four lanes. Cycle 3: sum of the row. Cycle 4: total.
+        valid = [self.valid, *(Signal(name=f"valid_{stage}") for stage in (1, 2, 3))]
+        m.d.sync += [later.eq(earlier) for earlier, later in zip(valid, valid[1:], strict=False)]
+        magnitudes, flags = self._magnitudes(m)
+
+        quarters, counts = [], []
+        for start in range(0, self._lanes, 4):
+            quarter = Signal(WORD_WIDTH + 2, name=f"quarter_{start}")
+            count = Signal(3, name=f"count_{start}")
+            with m.If(valid[1]):
+                m.d.sync += [
+                    quarter.eq(sum(magnitudes[start : start + 4])),
+                    count.eq(sum(flags[start : start + 4])),
+                ]
+            quarters.append(quarter)
+            counts.append(count)
+        row_sum = Signal(WORD_WIDTH + 4)
+        row_count = Signal(range(self._lanes + 1))
+        with m.If(valid[2]):
+            m.d.sync += [row_sum.eq(sum(quarters)), row_count.eq(sum(counts))]
+
+        item = self.port.item
+        total = Signal(SUM_WIDTH)
+        saturations = Signal(SATURATIONS_WIDTH)
+        slot = Signal(SLOT_WIDTH)
+        with m.If(self.configure):
+            m.d.sync += [total.eq(0), saturations.eq(0), slot.eq(self.slot)]
+        with m.Elif(valid[3]):
+            m.d.sync += [total.eq(total + row_sum), saturations.eq(saturations + row_count)]
+        m.d.comb += [
+            item.valid.eq(self.finish & ~Cat(valid[1:]).any()),
+            item.payload.slot.eq(slot),
+            item.payload.sum.eq(total),
+            item.payload.saturations.eq(saturations),
+        ]
+        return m
+
+    def _magnitudes(self, m: Module) -> tuple[list[Signal], list[Signal]]:
+        magnitudes, flags = [], []
+        for lane in range(self._lanes):
+            word = self.word[lane]
+            magnitude = Signal(WORD_WIDTH, name=f"magnitude_{lane}")  # |-2^15| needs 16 bits
+            flag = Signal(name=f"flag_{lane}")
+            with m.If(self.valid):
+                m.d.sync += [
+                    magnitude.eq(Mux(self.enable[lane], Mux(word[-1], -word, word), 0)),
+                    flag.eq(self.enable[lane] & self.saturated[lane]),
+                ]
+            magnitudes.append(magnitude)
+            flags.append(flag)
+        return magnitudes, flags

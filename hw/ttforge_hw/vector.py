@@ -1,0 +1,68 @@
+"""Element-wise operations of PE2's engine: bias with activation, and the ReLU mask."""
+
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.fields import Operation
+from ttforge_hw.ports import COMPUTE_LAYOUT, row_layout
+
+VECTOR_CYCLES = 3
+"""Cycles from two rows at the input to the values at the output."""
+
+
+class VectorUnit(wiring.Component):
+    """BIAS and MASK of ``ttforge.program.descriptors.Compute``, up to the requantiser.
+
+    In a cycle of ``valid``: ``act((x << x_shift) + (g << g_shift))`` with ``act`` max(0, .) when
+    ``relu``, or with ``mask`` ``x if g > 0 else 0``, on signed words. ``value``: ``lanes`` signed
+    values of ``2 * word_width`` bits, ``VECTOR_CYCLES`` later; a pair of rows a cycle, never
+    stalled. A cycle of ``configure`` takes the settings from ``command``.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._lanes = parameters.lanes
+        self._word_width = parameters.word_width
+        super().__init__(
+            {
+                "valid": In(1),
+                "configure": In(1),
+                "command": In(COMPUTE_LAYOUT),
+                "x_row": In(row_layout(parameters)),
+                "g_row": In(row_layout(parameters)),
+                "value": Out(signed(2 * parameters.word_width)).array(parameters.lanes),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        mask, relu = Signal(), Signal()
+        x_shift, g_shift = Signal(4), Signal(4)
+        with m.If(self.configure):
+            m.d.sync += [
+                mask.eq(self.command.operation == Operation.MASK),
+                relu.eq(self.command.relu),
+                x_shift.eq(self.command.x_shift),
+                g_shift.eq(self.command.g_shift),
+            ]
+        valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
+        m.d.sync += [later.eq(earlier) for earlier, later in zip(valid, valid[1:], strict=False)]
+        for lane in range(self._lanes):
+            word = signed(self._word_width)
+            wide = signed(2 * self._word_width - 1)
+            x, g = Signal(word, name=f"x_{lane}"), Signal(word, name=f"g_{lane}")
+            x_wide = Signal(wide, name=f"x_wide_{lane}")
+            g_wide = Signal(wide, name=f"g_wide_{lane}")
+            total = Signal(signed(2 * self._word_width), name=f"total_{lane}")
+            with m.If(valid[0]):
+                m.d.sync += [x.eq(self.x_row[lane]), g.eq(self.g_row[lane])]
+            with m.If(valid[1]):
+                with m.If(mask):
+                    m.d.sync += [x_wide.eq(Mux(g > 0, x, 0)), g_wide.eq(0)]
+                with m.Else():
+                    m.d.sync += [x_wide.eq(x << x_shift), g_wide.eq(g << g_shift)]
+            m.d.comb += total.eq(x_wide + g_wide)
+            with m.If(valid[2]):
+                m.d.sync += self.value[lane].eq(Mux(relu & ~mask & (total < 0), 0, total))
+        return m

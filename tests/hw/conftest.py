@@ -1,0 +1,268 @@
+"""A bench for PE1 and PE2 alone: memories that stall, and the descriptors' meaning in plain Python."""
+
+from dataclasses import dataclass, field
+from itertools import product
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+from amaranth.sim import Simulator
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Compute, Level
+from ttforge.program.encoding import descriptor_fields
+from ttforge.program.fields import Operation
+from ttforge_hw.ports import READ_LATENCY
+
+ROWS = 1024
+"""Scratchpad rows of the bench; operands lie in the lower half, results in the upper."""
+
+
+def requantise(value: int, shift: int, width: int) -> tuple[int, bool]:
+    floor, remainder = value >> shift, value & ((1 << shift) - 1)
+    half = (1 << shift) >> 1
+    up = shift > 0 and (remainder > half or (remainder == half and floor & 1))
+    rounded = floor + up
+    q = max(-(1 << (width - 1)), min((1 << (width - 1)) - 1, rounded))
+    return q, q != rounded
+
+
+@dataclass
+class Memories:
+    """Scratchpad rows and factor-store entries, as lists of signed integers."""
+
+    scratchpad: list[list[int]]
+    store: list[list[int]]
+
+    @classmethod
+    def random(cls, parameters: AcceleratorParameters, random: Random, store_width: int):
+        def value(width: int) -> int:
+            least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
+            return random.choice((random.randint(least, greatest),) * 4 + (least, greatest, 0))
+
+        return cls(
+            [[value(16) for _ in range(parameters.lanes)] for _ in range(ROWS)],
+            [[value(parameters.factor_width) for _ in range(store_width)] for _ in range(ROWS)],
+        )
+
+    def copy(self) -> "Memories":
+        return Memories([list(row) for row in self.scratchpad], self.store)
+
+    def row(self, address: int) -> list[int]:
+        return self.scratchpad[address % ROWS]
+
+    def entry(self, address: int) -> list[int]:
+        return self.store[address % ROWS]
+
+
+def _value(d: Compute, p: AcceleratorParameters, memories: Memories, x, g, r: int, lane: int):
+    """One term of the sum (or the element) of a result word."""
+    row = memories.row
+    match d.operation:
+        case Operation.PE1:
+            left, right = row(x + r * d.x_row_stride), memories.entry(g + lane)
+            return sum(a * b for a, b in zip(left, right, strict=True))
+        case Operation.PE2:
+            return row(x)[lane] * memories.entry(g)[r]
+        case Operation.PE3:
+            n = p.lanes // p.pe2_rows
+            return row(x)[lane] * row(g // n)[g % n * p.pe2_rows + r]
+        case Operation.BIAS:
+            total = (row(x)[lane] << d.x_shift) + (row(g)[lane] << d.g_shift)
+            return max(0, total) if d.relu else total
+        case _:
+            return row(x)[lane] if row(g)[lane] > 0 else 0
+
+
+def execute(d: Compute, p: AcceleratorParameters, memories: Memories) -> tuple[int, int]:
+    """Write the results of ``d``; return the sum of |q| and the saturations."""
+    tile_rows = {Operation.PE1: p.pe1_rows, Operation.PE2: p.pe2_rows, Operation.PE3: p.pe2_rows}
+    total, saturations, written = 0, 0, []
+    for outer in product(*(range(level.count) for level in d.outer)):
+        rows = tile_rows.get(d.operation, 1)
+        if d.operation in tile_rows and outer[d.tile_level] == d.outer[d.tile_level].count - 1:
+            rows = d.last_rows
+        z = d.z + sum(i * level.z for i, level in zip(outer, d.outer, strict=True))
+        for r, lane in product(range(rows), range(p.lanes)):
+            value = 0
+            for inner in product(*(range(level.count) for level in d.reduction)):
+                index = list(zip((*outer, *inner), d.levels, strict=True))
+                x = d.x + sum(i * level.x for i, level in index)
+                g = d.g + sum(i * level.g for i, level in index)
+                value += _value(d, p, memories, x, g, r, lane)
+            q, saturated = requantise(value, d.shift, d.out_width)
+            written.append((z + r * d.z_row_stride, lane, q))
+            total += abs(q)
+            saturations += saturated
+    for address, lane, q in written:
+        memories.row(address)[lane] = q
+    return total, saturations
+
+
+@dataclass
+class Run:
+    """What a simulation gave: final memories, statistics items, busy cycles of each command."""
+
+    memories: Memories
+    items: list[tuple[int, int, int]] = field(default_factory=list)
+    cycles: list[int] = field(default_factory=list)
+    stalls: list[tuple[int, int]] = field(default_factory=list)
+    writes: int = 0
+
+
+def _signed(value: int, width: int) -> int:
+    return value - (value >> (width - 1) << width)
+
+
+def _packed(values: list[int], width: int) -> int:
+    return sum((value & ((1 << width) - 1)) << (width * i) for i, value in enumerate(values))
+
+
+class _Bench:
+    """Drives every port of one engine, cycle by cycle."""
+
+    def __init__(self, engine, parameters, memories, random, stall):
+        self.engine, self.parameters, self.random, self.stall = engine, parameters, random, stall
+        self.run = Run(memories)
+        self.reads = [engine.x, *([engine.g] if hasattr(engine, "g") else [])]
+        self.pending = {id(port): [None] * READ_LATENCY for port in (*self.reads, engine.store)}
+
+    def ready(self) -> bool:
+        return self.random.random() >= self.stall
+
+    def drive(self, ctx) -> None:
+        """Inputs of this cycle: responses that are due, and random readiness."""
+        engine, memories = self.engine, self.run.memories
+        for port in self.reads:
+            address = self.pending[id(port)].pop(0)
+            ctx.set(port.valid, address is not None)
+            row = memories.row(address or 0)
+            ctx.set(port.row.as_value(), _packed(row, 16))
+            ctx.set(port.request.ready, self.ready())
+        address = self.pending[id(engine.store)].pop(0)
+        width = self.parameters.factor_width
+        if address is not None:
+            ctx.set(engine.store.entry.as_value(), _packed(memories.entry(address), width))
+        ctx.set(engine.z.request.ready, self.ready())
+        ctx.set(engine.statistics.item.ready, self.ready())
+
+    def sample(self, ctx) -> None:
+        """Outputs of this cycle."""
+        engine = self.engine
+        for port in self.reads:
+            taken = ctx.get(port.request.valid) and ctx.get(port.request.ready)
+            self.pending[id(port)].append(ctx.get(port.request.payload) if taken else None)
+        store = engine.store
+        self.pending[id(store)].append(ctx.get(store.address) if ctx.get(store.enable) else None)
+        write = engine.z.request
+        if ctx.get(write.valid) and ctx.get(write.ready):
+            bits = ctx.get(write.payload.row.as_value())
+            row = [_signed(bits >> 16 * i & 0xFFFF, 16) for i in range(self.parameters.lanes)]
+            self.run.memories.row(ctx.get(write.payload.address))[:] = row
+            self.run.writes += 1
+        item = engine.statistics.item
+        if ctx.get(item.valid) and ctx.get(item.ready):
+            names = ("slot", "sum", "saturations")
+            self.run.items.append(tuple(ctx.get(item.payload[name]) for name in names))
+
+    async def execute(self, ctx, d: Compute) -> None:
+        engine, cycles, stalls, waiting = self.engine, 0, [0, 0], True
+        while waiting or ctx.get(engine.status.busy):
+            assert cycles < 200_000, "the engine hangs"
+            ctx.set(engine.command.valid, waiting)
+            if waiting:
+                fields = descriptor_fields(d)
+                ctx.set(engine.command.payload, fields)
+            self.drive(ctx)
+            waiting = waiting and not ctx.get(engine.command.ready)
+            cycles += ctx.get(engine.status.busy)
+            stalls[0] += ctx.get(engine.status.stall_operand)
+            stalls[1] += ctx.get(engine.status.stall_result)
+            self.sample(ctx)
+            await ctx.tick()
+            if not waiting:
+                ctx.set(engine.command.valid, 0)
+        self.run.cycles.append(cycles)
+        self.run.stalls.append((stalls[0], stalls[1]))
+
+
+def simulate(engine, parameters, commands, memories: Memories, *, random: Random, stall=0.0) -> Run:
+    """Execute ``commands`` one after the other; ``stall`` is the chance of not being ready."""
+    bench = _Bench(engine, parameters, memories.copy(), random, stall)
+
+    async def testbench(ctx):
+        for d in commands:
+            await bench.execute(ctx, d)
+
+    simulator = Simulator(engine)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
+    return bench.run
+
+
+def check(engine, parameters, commands, memories: Memories, *, random: Random, stall=0.0) -> Run:
+    """Simulate, and compare memory and statistics with ``execute``."""
+    expected = memories.copy()
+    items = [(d.slot, *execute(d, parameters, expected)) for d in commands]
+    run = simulate(engine, parameters, commands, memories, random=random, stall=stall)
+    assert run.items == items
+    for address, (got, want) in enumerate(
+        zip(run.memories.scratchpad, expected.scratchpad, strict=True)
+    ):
+        assert got == want, f"row {address}"
+    return run
+
+
+def random_command(operation: Operation, p: AcceleratorParameters, random: Random) -> Compute:
+    """A command of a random nest: operands anywhere in their half, tiles that do not overlap."""
+    elementwise = operation in (Operation.BIAS, Operation.MASK)
+    tile_rows = {Operation.PE1: p.pe1_rows}.get(operation, 1 if elementwise else p.pe2_rows)
+    counts = [random.choice((1, 1, 2, 3, 4)) for _ in range(random.randint(1, 3))]
+    reduction = [] if elementwise else [random.randint(1, 4) for _ in range(random.randint(0, 2))]
+    # z: the outer levels and the row within a tile, in any order, fill one block of rows
+    z_strides, span = {}, 1
+    for level in random.sample((*range(len(counts)), "row"), len(counts) + 1):
+        z_strides[level] = span
+        span *= tile_rows if level == "row" else counts[level]
+    sign = random.choice((1, -1))
+    z = random.randint(0, ROWS // 2 - span) + ROWS // 2 + (span - 1 if sign < 0 else 0)
+    levels = tuple(
+        Level(
+            count,
+            x=random.randint(-8, 8),
+            g=random.randint(-8, 8),
+            z=0 if index >= len(counts) else sign * z_strides[index],
+        )
+        for index, count in enumerate((*counts, *reduction))
+    )
+    return Compute(
+        operation=operation,
+        levels=levels,
+        x=250,
+        g=250,
+        z=z,
+        reduce_levels=len(reduction),
+        tile_level=random.randrange(len(counts)),
+        last_rows=random.randint(1, tile_rows),
+        x_row_stride=random.randint(-9, 9),
+        z_row_stride=sign * z_strides["row"],
+        shift=random.choice((0, 3, 7, random.randint(0, 40))),
+        out_width=random.choice((16, 8, random.randint(4, 16))),
+        slot=random.randrange(256),
+        relu=random.random() < 0.5,
+        x_shift=random.randrange(16),
+        g_shift=random.randrange(16),
+    )
+
+
+@pytest.fixture(scope="session")
+def engines() -> SimpleNamespace:
+    """The functions of this file."""
+    return SimpleNamespace(
+        Memories=Memories,
+        check=check,
+        simulate=simulate,
+        random_command=random_command,
+        requantise=requantise,
+    )

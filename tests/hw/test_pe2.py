@@ -1,0 +1,68 @@
+from random import Random
+
+import pytest
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Compute, Level
+from ttforge.program.fields import Operation
+from ttforge_hw.pe2 import Pe2
+
+SMALL = {"lanes": 4, "pe1_rows": 2, "pe2_rows": 2}
+PARAMETERS = {
+    "4x2": AcceleratorParameters(**SMALL),
+    "4x4": AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=4, factor_width=16),
+    "8x4-wide": AcceleratorParameters(
+        lanes=8, pe1_rows=8, pe2_rows=4, factor_width=2, accumulator_width=48
+    ),
+    "4x2-narrow": AcceleratorParameters(**SMALL, accumulator_width=24, nest_levels=5),
+}
+OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
+
+
+@pytest.mark.parametrize("stall", (0, 0.3, 0.8), ids=lambda stall: f"stall{stall}")
+@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("seed", range(2), ids=lambda seed: f"seed{seed}")
+def test_random_commands(engines, name, stall, seed):
+    parameters = PARAMETERS[name]
+    random = Random(f"pe2 {name} {stall} {seed}")
+    memories = engines.Memories.random(parameters, random, parameters.pe2_rows)
+    if parameters.accumulator_width < 32:  # the compiler's part: no sum may overflow
+        memories.scratchpad = [[word >> 8 for word in row] for row in memories.scratchpad]
+    elif parameters.accumulator_width == 32:
+        memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]
+    commands = [
+        engines.random_command(random.choice(OPERATIONS), parameters, random) for _ in range(10)
+    ]
+    engines.check(Pe2(parameters), parameters, commands, memories, random=random, stall=stall)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_full_size(engines, operation):
+    parameters = AcceleratorParameters()
+    random = Random(f"pe2 full {operation}")
+    memories = engines.Memories.random(parameters, random, parameters.pe2_rows)
+    memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]
+    command = engines.random_command(operation, parameters, random)
+    engines.check(Pe2(parameters), parameters, [command], memories, random=random, stall=0.2)
+
+
+def test_throughput(engines):
+    """Without stalls a step a cycle, a short reduction at a row a cycle."""
+    parameters = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=4)
+    random = Random("pe2 throughput")
+    memories = engines.Memories.random(parameters, random, parameters.pe2_rows)
+    memories.scratchpad = [[word >> 4 for word in row] for row in memories.scratchpad]
+    latency = 25
+    for reduction in (1, 3, 4, 5, 16):
+        command = Compute(
+            operation=Operation.PE2,
+            levels=(Level(20, z=4), Level(reduction, x=1, g=1)),
+            x=0,
+            g=0,
+            z=512,
+            reduce_levels=1,
+            last_rows=4,
+            z_row_stride=1,
+        )
+        run = engines.check(Pe2(parameters), parameters, [command], memories, random=random)
+        assert run.cycles[0] <= 20 * max(reduction, 4) + latency
