@@ -1,0 +1,67 @@
+"""What a data set is, whatever it was read from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+class DataError(ValueError):
+    """A data set that cannot be had or is not what it claims to be, with the remedy."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images with their labels.
+
+    ``images`` uint8 (samples, rows, columns) and ``labels`` uint8 (samples,).
+    """
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        if len(self.images) != len(self.labels):
+            raise DataError(f"{len(self.images)} images but {len(self.labels)} labels")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def first(self, samples: int) -> "Split":
+        """The first ``samples`` of it, or all where there are fewer."""
+        return Split(self.images[:samples], self.labels[:samples])
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Two splits of one data set. A pixel's value is its byte divided by ``full_scale``: 0..1."""
+
+    name: str
+    train: Split
+    test: Split
+    full_scale: int
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for split in (self.train, self.test):
+            if len(split) == 0:
+                raise DataError(f"data set {self.name!r} has an empty split")
+            if (greatest := int(split.labels.max())) >= self.classes:
+                raise DataError(
+                    f"data set {self.name!r}: label {greatest} is out of range, "
+                    f"there are {self.classes} classes"
+                )
+            if (brightest := int(split.images.max())) > self.full_scale:
+                raise DataError(
+                    f"data set {self.name!r}: pixel {brightest} is over {self.full_scale}"
+                )
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Rows and columns of an image."""
+        return self.train.images.shape[1], self.train.images.shape[2]

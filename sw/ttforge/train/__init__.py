@@ -1,0 +1,1 @@
+"""Training: BinaryConnect on the host around forward and backward passes on an accelerator."""

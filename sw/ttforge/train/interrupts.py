@@ -1,0 +1,50 @@
+"""Ctrl-C and termination: finish the step, or abandon it, but never leave a half-made one."""
+
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+
+class Interrupts:
+    """Catches SIGINT and SIGTERM while it is entered; only in the main thread.
+
+    The first signal asks for a stop after the present step (``requested()``). A second one raises
+    ``KeyboardInterrupt`` at once where ``abandonable()``, and otherwise waits as the first.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        """The signal that came first."""
+        self.abandonable: Callable[[], bool] = lambda: False
+        self.on_request: Callable[[], None] = lambda: None
+        """Called in the handler at the first signal, to tell the user."""
+        self._previous: dict[int, Any] = {}
+
+    def requested(self) -> bool:
+        """Whether to stop."""
+        return self.signal is not None
+
+    @property
+    def exit_status(self) -> int:
+        """Status by the shell's convention, 130 after SIGINT."""
+        return 128 + (self.signal or signal.SIGINT)
+
+    def __enter__(self) -> "Interrupts":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(ValueError):  # not the main thread
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous.clear()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal = number
+            self.on_request()
+        elif self.abandonable():
+            raise KeyboardInterrupt

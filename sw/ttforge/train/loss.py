@@ -1,0 +1,22 @@
+"""Softmax and cross-entropy on the host, in float64: the end of forward, the start of backward."""
+
+import torch
+
+
+def cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, classes: int
+) -> tuple[float, torch.Tensor]:
+    """Mean cross-entropy over the first ``classes`` outputs, and its derivative.
+
+    ``logits`` float64 (batch, outputs), ``labels`` int64 (batch,). The derivative has the shape of
+    ``logits``; it is that of the mean, and 0 at the outputs beyond the classes.
+    """
+    batch = len(labels)
+    kept = logits[:, :classes]
+    log_probabilities = kept - torch.logsumexp(kept, 1, keepdim=True)
+    rows = torch.arange(batch)
+    loss = -log_probabilities[rows, labels].mean()
+    gradient = torch.zeros_like(logits)
+    gradient[:, :classes] = log_probabilities.exp()
+    gradient[rows, labels] -= 1
+    return loss.item(), gradient / batch
