@@ -43,18 +43,22 @@ class Counters:
     stall_store: int = 0
 
     def __add__(self, other: "Counters") -> "Counters":
-        return Counters(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+        return Counters(
+            *(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
 
 
 @dataclass(frozen=True)
 class Trace:
     """What one engine wrote to the scratchpad in a run, in order.
 
-    ``addresses`` (n,) int64, ``rows`` (n, lanes) int16.
+    ``addresses`` (n,) int64, ``rows`` (n, lanes) int16. The golden model also gives ``labels``:
+    the tensor that each stretch of rows belongs to, and its length.
     """
 
     addresses: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int16]
+    labels: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)

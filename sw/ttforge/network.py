@@ -32,8 +32,13 @@ class Widths:
     intermediate: int = 16
 
     def __post_init__(self) -> None:
-        for name, least in (("factor", 2), ("bias", 4), ("activation", 4), ("gradient", 8),
-                            ("intermediate", 8)):
+        for name, least in (
+            ("factor", 2),
+            ("bias", 4),
+            ("activation", 4),
+            ("gradient", 8),
+            ("intermediate", 8),
+        ):
             width = getattr(self, name)
             _require(
                 isinstance(width, int) and least <= width <= 16,
@@ -73,7 +78,8 @@ class Layer:
         )
         for size in (*self.outputs, *self.inputs, *self.ranks):
             _require(
-                isinstance(size, int) and size >= 1, f"dimensions and ranks are at least 1, not {size!r}"
+                isinstance(size, int) and size >= 1,
+                f"dimensions and ranks are at least 1, not {size!r}",
             )
         bounds = rank_bounds(self.outputs, self.inputs)
         for n, (rank, bound) in enumerate(zip(self.ranks, bounds, strict=True), 1):
@@ -157,6 +163,7 @@ class Network:
                 f"layer {n}: inputs {list(after.inputs)} multiply to {after.input_size}, layer "
                 f"{n - 1} has {before.output_size} outputs",
             )
+        _require(not last.relu, "the last layer gives the logits and has no relu")
         _require(
             2 <= self.classes <= last.output_size,
             f"classes must be from 2 to the {last.output_size} outputs of the last layer, "
@@ -172,8 +179,7 @@ class Network:
     def model_bits(self) -> int:
         """Bits of the model as the paper counts them: factors and biases at their widths."""
         return sum(
-            layer.factor_parameters * self.widths.factor
-            + layer.bias_parameters * self.widths.bias
+            layer.factor_parameters * self.widths.factor + layer.bias_parameters * self.widths.bias
             for layer in self.layers
         )
 

@@ -1,7 +1,7 @@
 """The one parameter object shared by compiler, golden model, hardware and tests."""
 
-from dataclasses import asdict, dataclass
 import zlib
+from dataclasses import asdict, dataclass
 
 
 def _require(condition: bool, message: str) -> None:
@@ -111,9 +111,7 @@ class AcceleratorParameters:
         _require(
             1 <= self.loop_depth <= 8, f"loop_depth must be from 1 to 8, not {self.loop_depth!r}"
         )
-        _require(
-            self.address_width == 32, f"address_width must be 32, not {self.address_width!r}"
-        )
+        _require(self.address_width == 32, f"address_width must be 32, not {self.address_width!r}")
         _require(
             self.burst_beats <= 256 and self.burst_beats * self.beat_bytes <= 4096,
             f"burst_beats must be at most 256 and 4096 bytes a burst, not {self.burst_beats!r}",

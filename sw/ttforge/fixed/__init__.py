@@ -1,0 +1,1 @@
+"""Fixed point: re-quantisation and automatic scales."""

@@ -41,3 +41,23 @@ def requantise(value: torch.Tensor, shift: int, width: int) -> tuple[torch.Tenso
     rounded = round_shift(value, shift)
     q = rounded.clamp(least, greatest)
     return q, q != rounded
+
+
+def requantise_float(value: torch.Tensor, shift: int, width: int) -> tuple[torch.Tensor, int, int]:
+    """The same on a float tensor of exact integers, in place; also sum|q| and saturations.
+
+    Exact where ``value`` is: scaling by a power of two is, and ``torch.round`` rounds half to
+    even. Float32 holds integers of up to 24 bits, float64 of up to 53.
+    """
+    if not 0 <= shift <= MAX_SHIFT:
+        raise ValueError(f"shift must be from 0 to {MAX_SHIFT}, not {shift!r}")
+    least, greatest = limits(width)
+    if shift:
+        value = value.mul_(2.0**-shift).round_()
+    low, high = torch.aminmax(value)
+    saturations = 0
+    if low < least or high > greatest:
+        saturations = int(((value < least) | (value > greatest)).sum())
+        value = value.clamp_(least, greatest)
+    total = int(value.abs().sum(dtype=torch.float64))
+    return value, total, saturations

@@ -5,6 +5,7 @@ tensor it wrote; the exponent for the next step moves by one when the mean of |q
 full scale, leaves the window of the tensor's class.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -84,6 +85,26 @@ class Scales:
 
     windows: Windows = field(default_factory=Windows)
     exponents: dict[str, int] = field(default_factory=dict)
+
+    def jump(self, statistics: Mapping[str, TensorStatistics]) -> int:
+        """Move exponents as far as the statistics of one step say; returns how many moved.
+
+        For calibration: a tensor that saturates says only that its mean is larger than counted,
+        so this is repeated until nothing moves.
+        """
+        moved = 0
+        for name, s in statistics.items():
+            window, mean = self.windows.of(s.kind), s.mean_fraction
+            step = 0
+            if mean > window.high:
+                step = (
+                    4 if 4 * s.saturations > s.count else math.ceil(math.log2(mean / window.high))
+                )
+            elif 0 < mean < window.low:
+                step = max(-math.ceil(math.log2(window.low / mean)), s.floor - s.exponent)
+            moved += step != 0
+            self.exponents[name] = s.exponent + step
+        return moved
 
     def update(self, statistics: Mapping[str, TensorStatistics]) -> int:
         """Move exponents by at most one after a step; returns how many moved."""

@@ -64,8 +64,10 @@ def _strides(counts: Sequence[int], deltas: Sequence[int], width: int) -> list[i
 
 def _compute_fields(d: Compute) -> dict[str, int]:
     if len(d.levels) > NEST_LEVELS:
-        raise ProgramError(f"{d.tensor or d.operation.name}: {len(d.levels)} loop levels, "
-                           f"at most {NEST_LEVELS} fit a descriptor")
+        raise ProgramError(
+            f"{d.tensor or d.operation.name}: {len(d.levels)} loop levels, "
+            f"at most {NEST_LEVELS} fit a descriptor"
+        )
     pad = NEST_LEVELS - len(d.levels)
     levels = (Level(1),) * pad + d.levels
     counts = [level.count for level in levels]
@@ -130,8 +132,10 @@ def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Comput
 
 def _transfer_fields(d: Transfer) -> dict[str, int]:
     if len(d.levels) > TRANSFER_LEVELS:
-        raise ProgramError(f"{d.tensor or d.operation.name}: {len(d.levels)} transfer levels, "
-                           f"at most {TRANSFER_LEVELS} fit a descriptor")
+        raise ProgramError(
+            f"{d.tensor or d.operation.name}: {len(d.levels)} transfer levels, "
+            f"at most {TRANSFER_LEVELS} fit a descriptor"
+        )
     levels = (TransferLevel(1),) * (TRANSFER_LEVELS - len(d.levels)) + d.levels
     counts = [level.count for level in levels]
     fields = {

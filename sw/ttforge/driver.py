@@ -1,0 +1,251 @@
+"""The driver: training steps on any accelerator, from integers in to gradients out."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ttforge.accelerator import Accelerator, AcceleratorError, Counters, Run
+from ttforge.compiler import Bound, CompiledProgram, CompiledStep, compile_step
+from ttforge.compiler.backward import gradient_name
+from ttforge.compiler.forward import activation_name
+from ttforge.compiler.memory import Buffer
+from ttforge.fixed.requantise import limits
+from ttforge.fixed.scale import Scales, TensorStatistics
+from ttforge.golden.backend import GoldenAccelerator
+from ttforge.network import Network
+
+
+@dataclass(frozen=True)
+class QuantisedModel:
+    """What the accelerator is given of a model.
+
+    ``factors[l][n]`` int64 (R_{n-1}, J_n, I_n, R_n) with ``factor_exponents[l][n]``; ``biases[l]``
+    float (J,) or None: the driver quantises them, as their exponent depends on the layer's.
+    """
+
+    network: Network
+    factors: Sequence[Sequence[torch.Tensor]]
+    factor_exponents: Sequence[Sequence[int]]
+    biases: Sequence[torch.Tensor | None]
+
+
+@dataclass(frozen=True)
+class ForwardResult:
+    """``logits`` float64 (batch, outputs of the last layer), exact values of the integers."""
+
+    logits: torch.Tensor
+    statistics: dict[str, TensorStatistics]
+    counters: Counters
+    seconds: float
+    run: Run
+
+
+@dataclass(frozen=True)
+class BackwardResult:
+    """Gradients of the sum over the batch, float64, exact values of the accelerator's integers.
+
+    ``factors[l][n]`` has the factor's shape, ``biases[l]`` (J,) or None.
+    """
+
+    factors: list[list[torch.Tensor]]
+    biases: list[torch.Tensor | None]
+    statistics: dict[str, TensorStatistics]
+    counters: Counters
+    seconds: float
+    run: Run
+
+
+def fitting_exponent(values: torch.Tensor, width: int, *, zero: int = 0) -> int:
+    """Least exponent at which no value of a float tensor saturates ``width`` bits.
+
+    ``zero`` where all values are 0. Raises ``ValueError`` for values that are not finite.
+    """
+    greatest = float(values.abs().max())
+    if not math.isfinite(greatest):
+        raise ValueError(f"cannot quantise a tensor whose largest value is {greatest}")
+    if greatest == 0:
+        return zero
+    top = limits(width)[1]
+    exponent = math.frexp(greatest / top)[1]  # greatest / top < 2^exponent
+    return exponent - 1 if greatest <= top * 2.0 ** (exponent - 1) else exponent
+
+
+def quantise(values: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
+    """Float values to int64 integers x 2^exponent: round half to even, saturate."""
+    least, greatest = limits(width)
+    scaled = torch.round(values.double() * 2.0**-exponent)
+    return scaled.clamp(least, greatest).to(torch.int64)
+
+
+class Driver:
+    """Runs steps of one network shape and batch size on an accelerator.
+
+    Make a new driver when ranks or the batch size change; tensors keep their names, so the same
+    ``Scales`` go on. Raises ``ttforge.compiler.CompileError`` where the network does not fit the
+    accelerator.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        network: Network,
+        batch: int,
+        *,
+        plan: str = "paper",
+        trace: bool = False,
+    ):
+        self.accelerator = accelerator
+        self.trace = trace
+        self.step: CompiledStep = compile_step(network, batch, accelerator.parameters, plan=plan)
+        if self.step.memory_bytes > accelerator.memory_bytes:
+            raise AcceleratorError(
+                f"a step needs {self.step.memory_bytes} bytes of external memory, the accelerator "
+                f"has {accelerator.memory_bytes}"
+            )
+        self.input_exponent = 1 - network.widths.activation
+        self._model: QuantisedModel | None = None
+        self._operands: dict[str, int] = {}
+
+    @property
+    def network(self) -> Network:
+        """The network the programs were compiled for."""
+        return self.step.network
+
+    def _put(self, name: str, values: torch.Tensor) -> None:
+        """Write an integer tensor into its buffer, zero padded."""
+        buffer = self.step.buffers[name]
+        kind = np.int8 if buffer.element_bytes == 1 else "<i2"
+        data = values.reshape(buffer.shape).numpy().astype(kind)
+        pad = buffer.padded - buffer.shape[-1]
+        data = np.pad(data, [(0, 0)] * (data.ndim - 1) + [(0, pad)])
+        self.accelerator.write(buffer.address, np.ascontiguousarray(data).view(np.uint8).ravel())
+
+    def _get(self, name: str) -> torch.Tensor:
+        """Read an int64 tensor from its buffer, padding removed."""
+        buffer: Buffer = self.step.buffers[name]
+        data = self.accelerator.read(buffer.address, buffer.size)
+        kind = np.int8 if buffer.element_bytes == 1 else "<i2"
+        values = data.view(kind).reshape(*buffer.shape[:-1], buffer.padded)
+        return torch.from_numpy(values[..., : buffer.shape[-1]].astype(np.int64))
+
+    def _put_images(self, program: CompiledProgram, model: QuantisedModel) -> None:
+        for image, buffer in program.images:
+            factor = model.factors[image.layer][image.index] if image.use else torch.zeros(())
+            self.accelerator.write(buffer.address, image.packed(factor, self.step.parameters))
+
+    def _load_model(self, model: QuantisedModel) -> None:
+        if model is self._model:
+            return
+        for l, layer in enumerate(self.network.layers):
+            for n, shape in enumerate(layer.factor_shapes):
+                found = tuple(model.factors[l][n].shape)
+                if found != shape:
+                    raise ValueError(f"l{l + 1}.G{n + 1} has shape {found}, not {shape}")
+        self._put_images(self.step.forward, model)
+        self._put_images(self.step.backward, model)
+        self._operands = {
+            f"l{l + 1}.G{n + 1}": exponent
+            for l, exponents in enumerate(model.factor_exponents)
+            for n, exponent in enumerate(exponents)
+        }
+        self._model = model
+
+    def _statistics(
+        self, program: CompiledProgram, bound: Bound, run: Run
+    ) -> dict[str, TensorStatistics]:
+        return {
+            t.name: TensorStatistics(
+                kind=t.kind, width=t.width, exponent=bound.exponents[t.name],
+                floor=bound.floors[t.name], count=t.count, total=int(run.sums[slot]),
+                saturations=int(run.saturations[slot]),
+            )
+            for slot, t in enumerate(program.tensors)
+        }  # fmt: skip
+
+    def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
+        """Run the forward pass.
+
+        ``inputs`` int64 (batch, I) with values of ``activation`` bits and exponent
+        ``input_exponent`` (pixels 0..1 are quantised with it).
+        """
+        self._load_model(model)
+        width = self.network.widths.bias
+        operands = dict(self._operands) | {"x": self.input_exponent}
+        for l, bias in enumerate(model.biases, 1):
+            zero = scales.exponents.get(f"l{l}.y", 0)
+            operands[f"l{l}.b"] = zero if bias is None else fitting_exponent(bias, width, zero=zero)
+        bound = self.step.forward.bind(scales.exponents, operands)
+        for l, bias in enumerate(model.biases, 1):
+            values = torch.zeros(self.network.layers[l - 1].output_size) if bias is None else bias
+            self._put(f"l{l}.b", quantise(values, bound.exponents[f"l{l}.b"], width))
+        self._put("x", inputs)
+        run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
+        self._forward_exponents = bound.exponents
+        name = activation_name(len(self.network.layers))
+        return ForwardResult(
+            logits=self._get(name).double() * 2.0 ** bound.exponents[name],
+            statistics=self._statistics(self.step.forward, bound, run),
+            counters=run.counters,
+            seconds=run.seconds,
+            run=run,
+        )
+
+    def backward(self, gradient: torch.Tensor, scales: Scales) -> BackwardResult:
+        """Run the backward pass of the last ``forward``.
+
+        ``gradient`` float (batch, outputs of the last layer): derivative of the loss by the
+        logits, already divided by whatever the mean needs; the driver quantises it at the finest
+        exponent that saturates nothing.
+        """
+        width = self.network.widths.gradient
+        name = gradient_name(len(self.network.layers))
+        exponent = fitting_exponent(gradient, width, zero=1 - width)
+        operands = self._forward_exponents | {name: exponent}
+        bound = self.step.backward.bind(scales.exponents, operands)
+        self._put(name, quantise(gradient, exponent, width))
+        run = self.accelerator.run(bound.program, self.step.backward.address, trace=self.trace)
+
+        def value(tensor: str) -> torch.Tensor:
+            return self._get(tensor).double() * 2.0 ** bound.exponents[tensor]
+
+        layers = list(enumerate(self.network.layers, 1))
+        return BackwardResult(
+            factors=[
+                [value(f"l{l}.dG{n}").reshape(s) for n, s in enumerate(v.factor_shapes, 1)]
+                for l, v in layers
+            ],
+            biases=[value(f"l{l}.db") if v.bias else None for l, v in layers],
+            statistics=self._statistics(self.step.backward, bound, run),
+            counters=run.counters,
+            seconds=run.seconds,
+            run=run,
+        )
+
+    def calibrate(
+        self,
+        inputs: torch.Tensor,
+        gradient_of: Callable[[torch.Tensor], torch.Tensor],
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        most: int = 64,
+    ) -> int:
+        """Repeat a step on one batch until the exponents stand still; returns the repetitions.
+
+        ``gradient_of`` gives the loss gradient (batch, J) of logits (batch, J). The golden model
+        executes the steps, whatever the accelerator is: the bits are the same.
+        """
+        p = self.accelerator.parameters
+        with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
+            twin = Driver(golden, self.network, self.step.batch, plan=self.step.plan)
+            for repetition in range(1, most + 1):
+                done = twin.forward(inputs, model, scales)
+                moved = scales.jump(done.statistics)
+                back = twin.backward(gradient_of(done.logits), scales)
+                moved += scales.jump(back.statistics)
+                if not moved:
+                    return repetition
+        return most

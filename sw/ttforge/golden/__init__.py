@@ -1,0 +1,1 @@
+"""The golden model: interprets programs in exact integers, batched."""
