@@ -56,10 +56,14 @@ class FixedArithmetic:
         """Sum of products or of partial sums, as a balanced tree of adders."""
         level = list(terms)
         while len(level) > 1:
-            pairs = [sum(level[i : i + 2][1:], level[i]) for i in range(0, len(level), 2)]
-            level = pairs
+            odd = level[len(level) // 2 * 2 :]
+            level = [a + b for a, b in zip(level[::2], level[1::2], strict=False)] + odd
         return level[0]
 
-    def accumulate(self, accumulator: Value, term: Value, *, first: Value) -> Value:
-        """Next value of an accumulator; ``first`` starts a new sum with ``term``."""
-        return Mux(first, 0, accumulator) + term
+    def start(self, accumulator: Value, *, first: Value) -> Value:
+        """What a term is added to: the sum so far, or zero on the ``first`` term."""
+        return Mux(first, 0, accumulator)
+
+    def accumulate(self, accumulator: Value, term: Value) -> Value:
+        """Next value of an accumulator, given a product or a sum of products."""
+        return accumulator + term

@@ -1,5 +1,7 @@
 """The array of PE2 and PE3: outer product of a row with a few scalars, summed over steps."""
 
+import itertools
+
 from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -49,7 +51,7 @@ class OuterProductArray(wiring.Component):
         first = [self.first, Signal(name="first_1"), Signal(name="first_2")]
         last = [self.last, Signal(name="last_1"), Signal(name="last_2")]
         for flag in (valid, first, last):
-            m.d.sync += [later.eq(earlier) for earlier, later in zip(flag, flag[1:], strict=False)]
+            m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(flag)]
 
         # Cycle 0: operands to their registers.
         left = [Signal(arithmetic.left, name=f"x_{lane}") for lane in range(self._lanes)]
@@ -69,7 +71,9 @@ class OuterProductArray(wiring.Component):
                 with m.If(valid[1]):
                     m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))
                 # Cycle 2: sum; a complete one goes to the drain buffer at once.
-                m.d.comb += total.eq(arithmetic.accumulate(accumulator, product, first=first[2]))
+                m.d.comb += total.eq(
+                    arithmetic.accumulate(arithmetic.start(accumulator, first=first[2]), product)
+                )
                 with m.If(valid[2]):
                     m.d.sync += accumulator.eq(total)
                     with m.If(last[2]):

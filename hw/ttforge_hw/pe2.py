@@ -1,5 +1,7 @@
 """PE2: equation 6 and the outer product (PE3), bias, activation and mask."""
 
+import itertools
+
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect, flipped
@@ -162,9 +164,7 @@ class Pe2(wiring.Component):
     def _write(self, m: Module, requantiser, statistics, results) -> None:
         """Requantised rows to the result queue and into the statistics."""
         addresses = self._addresses
-        m.d.sync += [
-            later.eq(earlier) for earlier, later in zip(addresses, addresses[1:], strict=False)
-        ]
+        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(addresses)]
         m.d.comb += [
             results.push.eq(requantiser.result_valid),
             results.address.eq(addresses[-1]),

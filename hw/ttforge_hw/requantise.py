@@ -1,5 +1,7 @@
 """Requantiser: hardware of ``ttforge.fixed.requantise.requantise``; statistics of its results."""
 
+import itertools
+
 from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -60,7 +62,7 @@ class Requantiser(wiring.Component):
                 greatest.eq(Cat(self.out_width > bit + 1 for bit in range(WORD_WIDTH - 1))),
             ]
         valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2"), self.result_valid]
-        m.d.sync += [later.eq(earlier) for earlier, later in zip(valid, valid[1:], strict=False)]
+        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(valid)]
         for lane in range(self._lanes):
             self._lane(m, lane, valid, shift, sticky_mask, greatest)
         return m
@@ -118,7 +120,7 @@ class Statistics(wiring.Component):
         m = Module()
         # Cycle 1: magnitudes. Cycle 2: sums of four lanes. Cycle 3: sum of the row. Cycle 4: total.
         valid = [self.valid, *(Signal(name=f"valid_{stage}") for stage in (1, 2, 3))]
-        m.d.sync += [later.eq(earlier) for earlier, later in zip(valid, valid[1:], strict=False)]
+        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(valid)]
         magnitudes, flags = self._magnitudes(m)
 
         quarters, counts = [], []

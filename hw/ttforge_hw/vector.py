@@ -1,5 +1,7 @@
 """Element-wise operations of PE2's engine: bias with activation, and the ReLU mask."""
 
+import itertools
+
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -47,7 +49,7 @@ class VectorUnit(wiring.Component):
                 g_shift.eq(self.command.g_shift),
             ]
         valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
-        m.d.sync += [later.eq(earlier) for earlier, later in zip(valid, valid[1:], strict=False)]
+        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(valid)]
         for lane in range(self._lanes):
             word = signed(self._word_width)
             wide = signed(2 * self._word_width - 1)

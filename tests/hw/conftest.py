@@ -1,4 +1,4 @@
-"""A bench for PE1 and PE2 alone: memories that stall, and the descriptors' meaning in plain Python."""
+"""A bench for PE1 and PE2 alone: memories that stall, and what descriptors mean in plain Python."""
 
 from dataclasses import dataclass, field
 from itertools import product

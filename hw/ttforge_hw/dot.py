@@ -1,0 +1,130 @@
+"""The array of PE1: dot products of stationary rows with factor-store entries."""
+
+import itertools
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.arithmetic import FixedArithmetic
+from ttforge_hw.ports import row_layout
+
+DOT_CYCLES = 5
+"""Cycles from an entry at the input to its complete sums at the output."""
+
+
+class DotProductArray(wiring.Component):
+    """``pe1_rows`` x ``lanes`` multipliers, an adder tree a row, an accumulator a (row, entry).
+
+    Stationary rows are loaded into a shadow set (``load``: row number ``load_row``, ``row``) and
+    all become active in a cycle of ``swap``, which counts for the entry of the same cycle and
+    later ones; a row may be loaded in the cycle of a swap, for the swap after.
+
+    In a cycle of ``valid``, ``entry`` (``lanes`` signed factor elements) is entry ``number`` of
+    its step: each row gives one dot product, added to the accumulator of (row, number). ``first``
+    starts new sums; on ``last`` they appear ``DOT_CYCLES`` later as ``result_valid`` and ``value``,
+    one of each row. An entry a cycle, never stalled; the same number at most every third cycle.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._rows = parameters.pe1_rows
+        self._lanes = parameters.lanes
+        self._arithmetic = FixedArithmetic(
+            left_width=parameters.word_width,
+            right_width=parameters.factor_width,
+            accumulator_width=parameters.accumulator_width,
+        )
+        super().__init__(
+            {
+                "load": In(1),
+                "load_row": In(range(parameters.pe1_rows)),
+                "row": In(row_layout(parameters)),
+                "swap": In(1),
+                "valid": In(1),
+                "entry": In(self._arithmetic.right).array(parameters.lanes),
+                "number": In(range(parameters.lanes)),
+                "first": In(1),
+                "last": In(1),
+                "result_valid": Out(1),
+                "value": Out(self._arithmetic.accumulator).array(parameters.pe1_rows),
+            }
+        )
+        self._valid = [self.valid, *(Signal(name=f"valid_{i}") for i in range(1, DOT_CYCLES))]
+        self._number = [
+            self.number,
+            *(Signal.like(self.number, name=f"number_{i}") for i in range(1, DOT_CYCLES)),
+        ]
+        self._first = [self.first, *(Signal(name=f"first_{i}") for i in range(1, DOT_CYCLES - 1))]
+        self._last = [self.last, *(Signal(name=f"last_{i}") for i in range(1, DOT_CYCLES))]
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        for stages in (self._valid, self._number, self._first, self._last):
+            m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
+        m.d.sync += self.result_valid.eq(self._valid[-1] & self._last[-1])
+        # Cycle 0: the entry to its registers.
+        entry = [Signal.like(element, name=f"g_{i}") for i, element in enumerate(self.entry)]
+        with m.If(self.valid):
+            m.d.sync += [
+                register.eq(element) for register, element in zip(entry, self.entry, strict=True)
+            ]
+        for row, stationary in enumerate(self._stationary(m)):
+            self._row(m, row, stationary, entry)
+        return m
+
+    def _stationary(self, m: Module) -> list[list[Signal]]:
+        """Shadow and active rows; returns the active ones."""
+        shape = self._arithmetic.left
+        active = []
+        for row in range(self._rows):
+            names = [f"{row}_{lane}" for lane in range(self._lanes)]
+            shadow = [Signal(shape, name=f"shadow_{name}") for name in names]
+            active.append([Signal(shape, name=f"active_{name}") for name in names])
+            with m.If(self.load & (self.load_row == row)):
+                m.d.sync += [shadow[lane].eq(self.row[lane]) for lane in range(self._lanes)]
+            with m.If(self.swap):
+                m.d.sync += [
+                    to.eq(register) for to, register in zip(active[row], shadow, strict=True)
+                ]
+        return active
+
+    def _row(self, m: Module, row: int, stationary: list[Signal], entry: list[Signal]) -> None:
+        arithmetic, lanes = self._arithmetic, self._lanes
+        # Cycle 1: products.
+        products = []
+        for lane in range(lanes):
+            product = Signal(arithmetic.product, name=f"product_{row}_{lane}")
+            with m.If(self._valid[1]):
+                m.d.sync += product.eq(arithmetic.multiply(stationary[lane], entry[lane]))
+            products.append(product)
+        # Cycle 2: sums of four.
+        partial = []
+        for start in range(0, lanes, 4):
+            register = Signal(arithmetic.sum_shape(4), name=f"partial_{row}_{start}")
+            with m.If(self._valid[2]):
+                m.d.sync += register.eq(arithmetic.reduce(products[start : start + 4]))
+            partial.append(register)
+        # Cycle 3: the dot product; its accumulator is read meanwhile.
+        memory = Memory(shape=arithmetic.accumulator, depth=lanes, init=[])
+        m.submodules[f"accumulators_{row}"] = memory
+        read, write = memory.read_port(domain="comb"), memory.write_port()
+        dot = Signal(arithmetic.sum_shape(lanes), name=f"dot_{row}")
+        accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}")
+        m.d.comb += read.addr.eq(self._number[3])
+        with m.If(self._valid[3]):
+            m.d.sync += [
+                dot.eq(arithmetic.reduce(partial)),
+                accumulator.eq(arithmetic.start(read.data, first=self._first[3])),
+            ]
+        # Cycle 4: the sum.
+        total = Signal(arithmetic.accumulator, name=f"total_{row}")
+        m.d.comb += [
+            total.eq(arithmetic.accumulate(accumulator, dot)),
+            write.addr.eq(self._number[4]),
+            write.data.eq(total),
+            write.en.eq(self._valid[4]),
+        ]
+        with m.If(self._valid[4] & self._last[4]):
+            m.d.sync += self.value[row].eq(total)

@@ -1,0 +1,64 @@
+from random import Random
+
+import pytest
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Compute, Level
+from ttforge.program.fields import Operation
+from ttforge_hw.pe1 import Pe1
+
+PARAMETERS = {
+    "4x2": AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2),
+    "4x4": AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, accumulator_width=36),
+    "8x8-wide": AcceleratorParameters(
+        lanes=8, pe1_rows=8, pe2_rows=2, factor_width=16, accumulator_width=48
+    ),
+    "8x2-narrow": AcceleratorParameters(
+        lanes=8, pe1_rows=2, pe2_rows=2, factor_width=2, accumulator_width=24, nest_levels=5
+    ),
+}
+
+
+@pytest.mark.parametrize("stall", (0, 0.3, 0.8), ids=lambda stall: f"stall{stall}")
+@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("seed", range(2), ids=lambda seed: f"seed{seed}")
+def test_random_commands(engines, name, stall, seed):
+    parameters = PARAMETERS[name]
+    random = Random(f"pe1 {name} {stall} {seed}")
+    memories = engines.Memories.random(parameters, random, parameters.lanes)
+    if parameters.accumulator_width < 32:  # the compiler's part: no sum may overflow
+        memories.scratchpad = [[word >> 4 for word in row] for row in memories.scratchpad]
+    commands = [engines.random_command(Operation.PE1, parameters, random) for _ in range(5)]
+    engines.check(Pe1(parameters), parameters, commands, memories, random=random, stall=stall)
+
+
+@pytest.mark.parametrize("rows", (8, 16))
+def test_full_size(engines, rows):
+    parameters = AcceleratorParameters(pe1_rows=rows)
+    random = Random(f"pe1 full {rows}")
+    memories = engines.Memories.random(parameters, random, parameters.lanes)
+    command = engines.random_command(Operation.PE1, parameters, random)
+    engines.check(Pe1(parameters), parameters, [command], memories, random=random, stall=0.2)
+
+
+@pytest.mark.parametrize("lanes, rows", [(4, 2), (4, 4), (8, 4), (8, 8)])
+def test_throughput(engines, lanes, rows):
+    """Without stalls a step takes as many cycles as there are lanes, whatever the reduction."""
+    parameters = AcceleratorParameters(lanes=lanes, pe1_rows=rows, pe2_rows=2)
+    random = Random(f"pe1 throughput {lanes} {rows}")
+    memories = engines.Memories.random(parameters, random, parameters.lanes)
+    for reduction in (1, 4):
+        command = Compute(
+            operation=Operation.PE1,
+            levels=(Level(20, x=rows, z=rows), Level(reduction, x=1, g=lanes)),
+            x=0,
+            g=0,
+            z=512,
+            reduce_levels=1,
+            last_rows=rows,
+            x_row_stride=1,
+            z_row_stride=1,
+            shift=8,
+        )
+        run = engines.check(Pe1(parameters), parameters, [command], memories, random=random)
+        assert run.cycles[0] <= 20 * reduction * lanes + 2 * rows + lanes + 26
