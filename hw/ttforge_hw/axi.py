@@ -13,19 +13,22 @@ LITE_ADDRESS_WIDTH = 16
 LITE_DATA_WIDTH = 32
 
 
-class Axi4(wiring.Signature):
-    """An AXI4 manager: INCR bursts of whole beats, identifier 0, responses in order.
+def _address_members(channel: str, address_width: int) -> dict:
+    fields = {"id": 1, "addr": address_width, "len": 8, "size": 3, "burst": 2}
+    return {
+        **{f"{channel}{name}": Out(width) for name, width in fields.items()},
+        f"{channel}valid": Out(1),
+        f"{channel}ready": In(1),
+    }
 
-    Members: the signals of the five channels under their AXI names, in lower case.
-    """
+
+class Axi4Write(wiring.Signature):
+    """The write channels of ``Axi4``."""
 
     def __init__(self, *, data_width: int, address_width: int):
-        address = {"id": 1, "addr": address_width, "len": 8, "size": 3, "burst": 2}
         super().__init__(
             {
-                **{f"aw{name}": Out(width) for name, width in address.items()},
-                "awvalid": Out(1),
-                "awready": In(1),
+                **_address_members("aw", address_width),
                 "wdata": Out(data_width),
                 "wstrb": Out(data_width // 8),
                 "wlast": Out(1),
@@ -35,9 +38,17 @@ class Axi4(wiring.Signature):
                 "bresp": In(2),
                 "bvalid": In(1),
                 "bready": Out(1),
-                **{f"ar{name}": Out(width) for name, width in address.items()},
-                "arvalid": Out(1),
-                "arready": In(1),
+            }
+        )
+
+
+class Axi4Read(wiring.Signature):
+    """The read channels of ``Axi4``."""
+
+    def __init__(self, *, data_width: int, address_width: int):
+        super().__init__(
+            {
+                **_address_members("ar", address_width),
                 "rid": In(1),
                 "rdata": In(data_width),
                 "rresp": In(2),
@@ -47,10 +58,21 @@ class Axi4(wiring.Signature):
             }
         )
 
-    @classmethod
-    def of(cls, parameters: AcceleratorParameters) -> "Axi4":
-        """The memory port of one accelerator."""
-        return cls(data_width=parameters.data_width, address_width=parameters.address_width)
+
+class Axi4(wiring.Signature):
+    """An AXI4 manager: INCR bursts of whole beats, identifier 0, responses in order.
+
+    Members: the signals of the five channels under their AXI names, in lower case.
+    """
+
+    def __init__(self, *, data_width: int, address_width: int):
+        widths = {"data_width": data_width, "address_width": address_width}
+        super().__init__({**Axi4Write(**widths).members, **Axi4Read(**widths).members})
+
+
+def bus_widths(parameters: AcceleratorParameters) -> dict[str, int]:
+    """Widths of the memory port of one accelerator, as keyword arguments of ``Axi4``."""
+    return {"data_width": parameters.data_width, "address_width": parameters.address_width}
 
 
 class Axi4Lite(wiring.Signature):

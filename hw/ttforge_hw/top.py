@@ -1,12 +1,23 @@
 """The accelerator: every block, put together."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH
-from ttforge_hw.axi import Axi4, Axi4Lite
+from ttforge_hw.axi import Axi4, Axi4Lite, bus_widths
+from ttforge_hw.counters import Counters
+from ttforge_hw.factor_store import FactorStore
+from ttforge_hw.lite import LiteBridge
+from ttforge_hw.load import LoadEngine
+from ttforge_hw.pe1 import Pe1
+from ttforge_hw.pe2 import Pe2
+from ttforge_hw.registers import Registers
+from ttforge_hw.scratchpad import Scratchpad
+from ttforge_hw.sequencer import Sequencer
+from ttforge_hw.statistics import Statistics
+from ttforge_hw.store import StoreEngine
 
 TRACED_ENGINES = ("load", "pe1", "pe2")
 """Engines that write to the scratchpad."""
@@ -17,7 +28,7 @@ def accelerator_signature(
 ) -> wiring.Signature:
     """The ports of ``Accelerator``."""
     members = {
-        "m_axi": Out(Axi4.of(parameters)),
+        "m_axi": Out(Axi4(**bus_widths(parameters))),
         "s_axil": In(Axi4Lite()),
         "interrupt": Out(1),
     }
@@ -44,7 +55,103 @@ class Accelerator(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        alive = Signal()
-        m.d.sync += alive.eq(1)
-        m.d.comb += self.s_axil.rdata.eq(alive)
+        m.submodules.load = load = LoadEngine(self.parameters)
+        m.submodules.store = store = StoreEngine(self.parameters)
+        m.submodules.pe1 = pe1 = Pe1(self.parameters)
+        m.submodules.pe2 = pe2 = Pe2(self.parameters)
+        m.submodules.sequencer = sequencer = Sequencer(self.parameters)
+        m.submodules.statistics = statistics = Statistics(self.parameters)
+        engines = {"load": load, "store": store, "pe1": pe1, "pe2": pe2}
+
+        connect_bus(m, load.axi, self.m_axi)
+        connect_bus(m, store.axi, self.m_axi)
+        connect(m, load.program, sequencer.program)
+        connect(m, pe1.statistics, statistics.ports[0])
+        connect(m, pe2.statistics, statistics.ports[1])
+        for name, engine in engines.items():
+            connect(m, getattr(sequencer, name), engine.command)
+        m.d.comb += [
+            sequencer.busy.eq(Cat(engine.status.busy for engine in engines.values())),
+            sequencer.settling.eq(statistics.busy),
+            sequencer.read_error.eq(load.error),
+            sequencer.write_error.eq(store.error),
+        ]
+        self._memories(m, load, store, pe1, pe2)
+        self._host(m, sequencer, statistics, engines)
         return m
+
+    def _memories(self, m: Module, load, store, pe1, pe2) -> None:
+        """Scratchpad and factor stores."""
+        p = self.parameters
+        readers = (store.scratchpad, pe1.x, pe2.x, pe2.g)
+        writers = (load.scratchpad, pe1.z, pe2.z)
+        m.submodules.scratchpad = scratchpad = Scratchpad(
+            p, readers=len(readers), writers=len(writers)
+        )
+        m.submodules.pe1_store = pe1_store = FactorStore(p, depth=p.pe1_store_depth, width=p.lanes)
+        m.submodules.pe2_store = pe2_store = FactorStore(
+            p, depth=p.pe2_store_depth, width=p.pe2_rows
+        )
+        for client, port in zip((*readers, *writers), (*scratchpad.read, *scratchpad.write)):
+            connect(m, client, port)
+        connect(m, load.pe1_store, pe1_store.write)
+        connect(m, load.pe2_store, pe2_store.write)
+        connect(m, pe1.store, pe1_store.read)
+        connect(m, pe2.store, pe2_store.read)
+        if self.trace:
+            for engine, port in zip(TRACED_ENGINES, writers, strict=True):
+                self._trace(m, engine, port.request)
+
+    def _trace(self, m: Module, engine: str, request) -> None:
+        m.d.comb += [
+            getattr(self, f"trace_{engine}_valid").eq(request.valid & request.ready),
+            getattr(self, f"trace_{engine}_address").eq(request.payload.address),
+            getattr(self, f"trace_{engine}_row").eq(request.payload.row),
+        ]
+
+    def _host(self, m: Module, sequencer, statistics, engines: dict) -> None:
+        """Registers and counters."""
+        m.submodules.bridge = bridge = LiteBridge()
+        m.submodules.registers = registers = Registers(self.parameters)
+        m.submodules.counters = counters = Counters()
+        connect(m, flipped(self.s_axil), bridge.lite)
+        connect(m, bridge.bus, registers.bus)
+        connect(m, counters.values, registers.values)
+        m.d.comb += [
+            sequencer.start.eq(registers.start),
+            sequencer.address.eq(registers.address),
+            sequencer.length.eq(registers.length),
+            registers.running.eq(sequencer.running),
+            registers.finished.eq(sequencer.finished),
+            registers.error.eq(sequencer.error),
+            registers.descriptor.eq(sequencer.descriptor),
+            statistics.clear.eq(registers.start),
+            statistics.read.eq(registers.read),
+            statistics.slot.eq(registers.slot),
+            registers.read_done.eq(statistics.read_done),
+            registers.totals.eq(statistics.totals),
+            self.interrupt.eq(registers.interrupt),
+            counters.clear.eq(registers.start),
+        ]
+        bus = self.m_axi
+        events = {
+            "cycles": sequencer.running,
+            **{f"busy_{name}": engine.status.busy for name, engine in engines.items()},
+            "stall_pe1_operand": engines["pe1"].status.stall_operand,
+            "stall_pe1_result": engines["pe1"].status.stall_result,
+            "stall_pe2_operand": engines["pe2"].status.stall_operand,
+            "stall_pe2_result": engines["pe2"].status.stall_result,
+            "wait_engine": sequencer.waiting,
+            "beats_read": bus.rvalid & bus.rready,
+            "beats_written": bus.wvalid & bus.wready,
+            "stall_load": engines["load"].status.stall_operand,
+            "stall_store": engines["store"].status.stall_result,
+        }
+        m.d.comb += [getattr(counters.events, name).eq(event) for name, event in events.items()]
+
+
+def connect_bus(m: Module, part, whole) -> None:
+    """Connects an engine's channels to those of the memory port."""
+    for path, member, value in part.signature.flatten(part):
+        outer = getattr(whole, path[0])
+        m.d.comb += outer.eq(value) if member.flow == Out else value.eq(outer)

@@ -1,0 +1,65 @@
+"""The counters of a run: cycles, busy engines, stalls, bytes."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+COUNTER_WIDTH = 64
+COUNTERS = (
+    "cycles",
+    "busy_load",
+    "busy_store",
+    "busy_pe1",
+    "busy_pe2",
+    "stall_pe1_operand",
+    "stall_pe1_result",
+    "stall_pe2_operand",
+    "stall_pe2_result",
+    "wait_engine",
+    "beats_read",
+    "beats_written",
+    "stall_load",
+    "stall_store",
+)
+"""In the order of the register map, which shows beats as bytes."""
+
+
+class Events(wiring.Signature):
+    """One bit for each counter: count this cycle."""
+
+    def __init__(self):
+        super().__init__({name: Out(1) for name in COUNTERS})
+
+
+class Values(wiring.Signature):
+    """The counters."""
+
+    def __init__(self):
+        super().__init__({name: Out(COUNTER_WIDTH) for name in COUNTERS})
+
+
+class Counters(wiring.Component):
+    """Counts the cycles in which each event is high.
+
+    Members: ``clear``; ``events``; ``values``.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "clear": In(1),
+                "events": In(Events()),
+                "values": Out(Values()),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        for name in COUNTERS:
+            count = Signal(COUNTER_WIDTH, name=name)
+            m.d.comb += getattr(self.values, name).eq(count)
+            with m.If(self.clear):
+                m.d.sync += count.eq(0)
+            with m.Elif(getattr(self.events, name)):
+                m.d.sync += count.eq(count + 1)
+        return m

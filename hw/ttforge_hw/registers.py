@@ -1,0 +1,141 @@
+"""The register map of ``docs/accelerator.md``."""
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.axi import LITE_DATA_WIDTH
+from ttforge_hw.counters import COUNTER_WIDTH, COUNTERS, Values
+from ttforge_hw.lite import RegisterBus
+from ttforge_hw.statistics import TOTALS
+
+IDENTITY = 0x000
+FINGERPRINT = 0x004
+CONTROL = 0x008
+STATUS = 0x00C
+PROGRAM_ADDRESS = 0x010
+PROGRAM_LENGTH = 0x014
+INTERRUPT_ENABLE = 0x018
+COUNTERS_BASE = 0x040
+STATISTICS_BASE = 0x1000
+STATISTICS_BYTES = 16
+
+IDENTITY_VALUE = 0x54544631
+
+ERROR_WIDTH = 8
+DESCRIPTOR_WIDTH = 12
+
+
+class Registers(wiring.Component):
+    """Control, status, counters and statistics as the host sees them.
+
+    Members: ``bus``, the host's accesses; ``start``, high for one cycle when the host starts an
+    idle accelerator; ``address`` and ``length`` of its program; ``running``, ``finished`` (high
+    for one cycle), ``error`` (its code, 0 for none) and ``descriptor`` from the sequencer;
+    ``values`` of the counters; ``read``, ``slot``, ``read_done`` and ``totals`` of the statistics;
+    ``interrupt``.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "bus": In(RegisterBus()),
+                "start": Out(1),
+                "address": Out(LITE_DATA_WIDTH),
+                "length": Out(LITE_DATA_WIDTH),
+                "running": In(1),
+                "finished": In(1),
+                "error": In(ERROR_WIDTH),
+                "descriptor": In(DESCRIPTOR_WIDTH),
+                "values": In(Values()),
+                "read": Out(1),
+                "slot": Out(8),
+                "read_done": In(1),
+                "totals": In(TOTALS),
+                "interrupt": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        done, failed, enable = Signal(), Signal(), Signal()
+        code = Signal(ERROR_WIDTH)
+        self._write(m, done, failed, code, enable)
+        with m.If(self.finished):
+            m.d.sync += [done.eq(self.error == 0), failed.eq(self.error != 0), code.eq(self.error)]
+        m.d.comb += self.interrupt.eq(enable & (done | failed))
+        status = Cat(self.running, done, failed, C(0, 5), code, self.descriptor)
+        self._read(m, status, enable)
+        return m
+
+    def _write(self, m: Module, done, failed, code, enable) -> None:
+        bus = self.bus
+
+        def masked(register):
+            mask = bus.write_mask[: len(register)]
+            return (register & ~mask) | (bus.write_data & mask)
+
+        written = bus.write_data & bus.write_mask
+        with m.If(bus.write), m.Switch(bus.write_address):
+            with m.Case(CONTROL >> 2):
+                m.d.comb += self.start.eq(written[0] & ~self.running)
+                with m.If(written[1] | self.start):
+                    m.d.sync += [done.eq(0), failed.eq(0), code.eq(0)]
+            with m.Case(PROGRAM_ADDRESS >> 2):
+                m.d.sync += self.address.eq(masked(self.address))
+            with m.Case(PROGRAM_LENGTH >> 2):
+                m.d.sync += self.length.eq(masked(self.length))
+            with m.Case(INTERRUPT_ENABLE >> 2):
+                m.d.sync += enable.eq(masked(enable))
+
+    def _read(self, m: Module, status, enable) -> None:
+        """Registers answer at once, a statistics slot when it was looked up."""
+        bus = self.bus
+        slot_shift = exact_log2(STATISTICS_BYTES // 4)
+        slot_width = exact_log2(self.parameters.statistics_depth)
+        base = STATISTICS_BASE >> 2
+        in_statistics = Signal()
+        m.d.comb += [
+            in_statistics.eq(
+                bus.read_address[slot_shift + slot_width :] == base >> (slot_shift + slot_width)
+            ),
+            self.slot.eq(bus.read_address[slot_shift : slot_shift + slot_width]),
+            self.read.eq(bus.read & in_statistics),
+            bus.read_done.eq(Mux(in_statistics, self.read_done, 1)),
+        ]
+        plain = {
+            IDENTITY: C(IDENTITY_VALUE, LITE_DATA_WIDTH),
+            FINGERPRINT: C(self.parameters.fingerprint, LITE_DATA_WIDTH),
+            STATUS: status,
+            PROGRAM_ADDRESS: self.address,
+            PROGRAM_LENGTH: self.length,
+            INTERRUPT_ENABLE: enable,
+        }
+        with m.If(in_statistics):
+            with m.Switch(bus.read_address[:slot_shift]):
+                with m.Case(0):
+                    m.d.comb += bus.read_data.eq(self.totals.sum[:LITE_DATA_WIDTH])
+                with m.Case(1):
+                    m.d.comb += bus.read_data.eq(self.totals.sum[LITE_DATA_WIDTH:])
+                with m.Case(2):
+                    m.d.comb += bus.read_data.eq(self.totals.saturations)
+        with m.Else(), m.Switch(bus.read_address):
+            for offset, value in (plain | self._counter_words()).items():
+                with m.Case(offset >> 2):
+                    m.d.comb += bus.read_data.eq(value)
+
+    def _counter_words(self) -> dict:
+        """Both words of each counter by offset; beats are shown as bytes."""
+        words = {}
+        for index, name in enumerate(COUNTERS):
+            value = getattr(self.values, name)
+            if name.startswith("beats"):
+                beat_shift = exact_log2(self.parameters.beat_bytes)
+                value = Cat(C(0, beat_shift), value[: COUNTER_WIDTH - beat_shift])
+            offset = COUNTERS_BASE + 8 * index
+            words[offset] = value[:LITE_DATA_WIDTH]
+            words[offset + 4] = value[LITE_DATA_WIDTH:]
+        return words

@@ -1,0 +1,101 @@
+"""The scratchpad: banks of rows that all engines read and write."""
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In
+from amaranth.utils import exact_log2
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.arbiter import RoundRobin
+from ttforge_hw.ports import ReadPort, WritePort
+
+
+class Scratchpad(wiring.Component):
+    """Banks of one read and one write port, shared by several clients.
+
+    The bank of a row is the top bits of its address; bits above the address range are ignored.
+    Each bank serves one reader and one writer a cycle, chosen round robin among those that ask for
+    it, so that clients in different banks never wait for each other. A client's rows come in the
+    order of its requests, exactly ``READ_LATENCY`` cycles after each was taken. A row written in
+    the cycle in which its read is taken is read as either the old or the new one: unspecified.
+
+    Members: ``read``, an array of ``readers`` ports; ``write``, an array of ``writers`` ports.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters, *, readers: int = 4, writers: int = 3):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "read": In(ReadPort(parameters)).array(readers),
+                "write": In(WritePort(parameters)).array(writers),
+            }
+        )
+
+    def _split(self, address: Value) -> tuple[Value, Value]:
+        """Bank and row within the bank."""
+        row_width = exact_log2(self.parameters.bank_rows)
+        bank_width = exact_log2(self.parameters.scratchpad_banks)
+        bank = address[row_width : row_width + bank_width] if bank_width else Const(0, 1)
+        return bank, address[:row_width]
+
+    def _arbitrate(self, m: Module, name: str, requests: list, addresses: list) -> list[Value]:
+        """Grants of every bank, one bit a client, and the clients' ``ready``."""
+        grants = []
+        for bank in range(self.parameters.scratchpad_banks):
+            m.submodules[f"{name}_arbiter{bank}"] = arbiter = RoundRobin(len(requests))
+            m.d.comb += arbiter.requests.eq(
+                Cat(
+                    request.valid & (self._split(address)[0] == bank)
+                    for request, address in zip(requests, addresses, strict=True)
+                )
+            )
+            grants.append(arbiter.grant)
+        for client, request in enumerate(requests):
+            m.d.comb += request.ready.eq(Cat(grant[client] for grant in grants).any())
+        return grants
+
+    def elaborate(self, platform):
+        m = Module()
+        width = self.parameters.lanes * self.parameters.word_width
+        memories = [
+            Memory(shape=width, depth=self.parameters.bank_rows, init=[])
+            for _ in range(self.parameters.scratchpad_banks)
+        ]
+        for bank, memory in enumerate(memories):
+            m.submodules[f"bank{bank}"] = memory
+        self._write_side(m, memories)
+        self._read_side(m, memories)
+        return m
+
+    def _write_side(self, m: Module, memories: list[Memory]) -> None:
+        requests = [port.request for port in self.write]
+        grants = self._arbitrate(m, "write", requests, [r.payload.address for r in requests])
+        for memory, grant in zip(memories, grants, strict=True):
+            port = memory.write_port()
+            m.d.comb += port.en.eq(grant.any())
+            for client, request in enumerate(requests):
+                with m.If(grant[client]):
+                    m.d.comb += port.addr.eq(self._split(request.payload.address)[1])
+                    m.d.comb += port.data.eq(request.payload.row)
+
+    def _read_side(self, m: Module, memories: list[Memory]) -> None:
+        requests = [port.request for port in self.read]
+        grants = self._arbitrate(m, "read", requests, [r.payload for r in requests])
+        ports = [memory.read_port() for memory in memories]
+        for port, grant in zip(ports, grants, strict=True):
+            m.d.comb += port.en.eq(grant.any())
+            for client, request in enumerate(requests):
+                with m.If(grant[client]):
+                    m.d.comb += port.addr.eq(self._split(request.payload)[1])
+        for client, reader in enumerate(self.read):
+            bank, _ = self._split(reader.request.payload)
+            reading = Signal(name=f"reading{client}")  # the bank's output holds this client's row
+            source = Signal(len(bank), name=f"source{client}")
+            m.d.sync += [reading.eq(reader.request.ready), reader.valid.eq(reading)]
+            with m.If(reader.request.ready):
+                m.d.sync += source.eq(bank)
+            with m.If(reading), m.Switch(source):
+                for number, port in enumerate(ports):
+                    with m.Case(number):
+                        m.d.sync += reader.row.eq(port.data)

@@ -1,0 +1,284 @@
+"""The sequencer: loads a program and issues its descriptors to the engines."""
+
+from enum import IntEnum
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.fields import (
+    DESCRIPTOR_BYTES,
+    ENGINE_OF,
+    HEADER,
+    LOCAL_WIDTH,
+    LOOP,
+    REGISTER_UPDATE,
+    REGISTER_WIDTH,
+    Engine,
+    Operation,
+    Target,
+)
+from ttforge_hw.address_registers import AddressRegisters
+from ttforge_hw.loop_stack import LoopStack
+from ttforge_hw.ports import COMPUTE_LAYOUT, TRANSFER_LAYOUT, command_layout
+from ttforge_hw.program_memory import ProgramMemory, descriptor_beats
+from ttforge_hw.registers import DESCRIPTOR_WIDTH, ERROR_WIDTH
+from ttforge_hw.unpack import ProgramWritePort
+
+NUMBER_WIDTH = DESCRIPTOR_WIDTH + 1
+"""Bits of a descriptor's number; one more than any has, for the end of the longest program."""
+COMMANDS = {
+    Engine.LOAD: ("load", TRANSFER_LAYOUT),
+    Engine.STORE: ("store", TRANSFER_LAYOUT),
+    Engine.PE1: ("pe1", COMPUTE_LAYOUT),
+    Engine.PE2: ("pe2", COMPUTE_LAYOUT),
+}
+"""Name and layout of each engine's commands."""
+
+
+class Error(IntEnum):
+    """Why a run stopped."""
+
+    NONE = 0
+    OPERATION = 1
+    PROGRAM = 2
+    NESTING = 3
+    READ = 4
+    WRITE = 5
+
+
+def with_fields(layout: data.StructLayout, bits: Value, **fields) -> Value:
+    """``bits`` of ``layout`` with some fields replaced."""
+    return Cat(
+        fields[name] if name in fields else bits[field.offset : field.offset + field.width]
+        for name, field in layout
+    )
+
+
+class Sequencer(wiring.Component):
+    """Executes programs (``ttforge.program.descriptors``).
+
+    After ``start`` the program is loaded whole, then run: fetch, read, add registers, issue: four
+    cycles from one descriptor to the next where nothing is waited for. Beyond the descriptor's
+    ``wait`` a command waits until its engine takes it; LOAD and STORE take one while the last one's
+    data is still moving. HALT waits for all engines. After an error no further descriptor is
+    issued; the run ends when all engines are idle. Running past the last descriptor, or an empty
+    program, is the error ``OPERATION``.
+
+    Members: ``start``, ``address``, ``length``, ``running``, ``finished``, ``error`` and
+    ``descriptor`` as in ``Registers``; ``begin``, high in the cycle in which a run begins;
+    ``load``, ``store``, ``pe1`` and ``pe2``, streams of commands with resolved addresses;
+    ``busy``, a bit an engine, and ``settling``, high while results of idle engines are still on
+    their way to the host; ``read_error`` and ``write_error``; ``program``, where the load engine
+    puts the program; ``waiting``, high while a descriptor waits for engines.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "start": In(1),
+                "address": In(REGISTER_WIDTH),
+                "length": In(32),
+                "running": Out(1),
+                "finished": Out(1),
+                "error": Out(ERROR_WIDTH),
+                "descriptor": Out(DESCRIPTOR_WIDTH),
+                **{name: Out(stream.Signature(layout)) for name, layout in COMMANDS.values()},
+                "busy": In(len(COMMANDS)),
+                "settling": In(1),
+                "read_error": In(1),
+                "write_error": In(1),
+                "program": In(ProgramWritePort(parameters)),
+                "waiting": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = ProgramMemory(self.parameters)
+        m.submodules.registers = registers = AddressRegisters()
+        m.submodules.loops = loops = LoopStack(self.parameters, number_width=NUMBER_WIDTH)
+        connect(m, flipped(self.program), memory.write)
+        number = Signal(NUMBER_WIDTH)
+        error = Signal(Error)
+        header = data.View(command_layout(HEADER), memory.descriptor[: _width(HEADER)])
+        idle = Signal()
+        m.d.comb += [
+            self.error.eq(error),
+            self.descriptor.eq(number),
+            memory.number.eq(number),
+            idle.eq((self.busy == 0) & ~self.settling),
+            registers.clear.eq(self.start),
+            loops.clear.eq(self.start),
+        ]
+        read, loading = self._commands(m, memory.descriptor, header, registers)
+        self._controls(m, memory.descriptor, registers, loops, number)
+
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(self.start):
+                    m.d.sync += [self.running.eq(1), number.eq(0), error.eq(Error.NONE)]
+                    m.next = "LOAD-PROGRAM"
+                    with m.If(self.length == 0):
+                        m.d.sync += error.eq(Error.OPERATION)
+                        m.next = "DRAIN"
+                    with m.If(self.length > self.parameters.program_depth):
+                        m.d.sync += error.eq(Error.PROGRAM)
+                        m.next = "DRAIN"
+            with m.State("LOAD-PROGRAM"):
+                m.d.comb += [loading.eq(1), self.load.valid.eq(1)]
+                with m.If(self.load.ready):
+                    m.next = "AWAIT-PROGRAM"
+            with m.State("AWAIT-PROGRAM"):
+                with m.If(idle):
+                    m.next = "FETCH"
+            with m.State("FETCH"):
+                m.d.comb += memory.enable.eq(1)
+                m.next = "READ"
+                with m.If(number == self.length):
+                    m.d.sync += error.eq(Error.OPERATION)
+                    m.next = "DRAIN"
+                with m.If(error != Error.NONE):
+                    m.next = "DRAIN"
+            with m.State("READ"):
+                m.d.comb += read.eq(1)
+                m.next = "ADD"
+            with m.State("ADD"):
+                m.next = "ISSUE"
+            with m.State("ISSUE"):
+                self._issue(m, header, registers, loops, number, error, idle)
+            with m.State("DRAIN"):
+                with m.If(idle):
+                    m.next = "FINISH"
+            with m.State("FINISH"):
+                m.d.comb += self.finished.eq(1)
+                m.d.sync += self.running.eq(0)
+                m.next = "IDLE"
+
+        with m.If(error == Error.NONE):
+            with m.If(self.read_error):
+                m.d.sync += error.eq(Error.READ)
+            with m.Elif(self.write_error):
+                m.d.sync += error.eq(Error.WRITE)
+        return m
+
+    def _commands(self, m: Module, descriptor, header, registers) -> tuple[Signal, Signal]:
+        """Resolves addresses in two cycles, the first of which is marked by the signal ``read``;
+        while ``loading``, LOAD's command is that for the program itself. Gives both signals."""
+        read, loading = Signal(), Signal()
+        compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
+        transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
+        moves = Signal()
+        m.d.comb += moves.eq(
+            (header.operation == Operation.LOAD) | (header.operation == Operation.STORE)
+        )
+        sources = (
+            (transfer.address_register, transfer.address, compute.x_register, compute.x_base),
+            (transfer.local_register, transfer.local, compute.g_register, compute.g_base),
+            (C(0), C(0), compute.z_register, compute.z_base),
+        )
+        resolved = []
+        for index, (move_register, move_base, register, base) in enumerate(sources):
+            width = REGISTER_WIDTH if index == 0 else LOCAL_WIDTH
+            operand = Signal(width, name=f"operand{index}")
+            address = Signal(width, name=f"address{index}")
+            m.d.comb += registers.select[index].eq(Mux(moves, move_register, register))
+            with m.If(read):
+                m.d.sync += operand.eq(registers.value[index])
+            m.d.sync += address.eq(Mux(moves, move_base, base) + operand)
+            resolved.append(address)
+        first, second, third = resolved
+        move = with_fields(TRANSFER_LAYOUT, descriptor, address=first, local=second)
+        bases = {"x_base": first[:LOCAL_WIDTH], "g_base": second, "z_base": third}
+        work = with_fields(COMPUTE_LAYOUT, descriptor, **bases)
+        m.d.comb += [
+            self.load.payload.eq(Mux(loading, self._program_transfer(), move)),
+            self.store.payload.eq(move),
+            self.pe1.payload.eq(work),
+            self.pe2.payload.eq(work),
+        ]
+        return read, loading
+
+    def _program_transfer(self) -> Value:
+        """The command that loads the program: a run for each descriptor."""
+        beats = descriptor_beats(self.parameters)
+        fields = {
+            "operation": Operation.LOAD,
+            "target": Target.PROGRAM,
+            "beats": beats,
+            "count0": 1,
+            "count1": 1,
+            "address_delta2": DESCRIPTOR_BYTES,
+            "local_delta2": beats,
+        }
+        constants = {
+            name: C(int(value), TRANSFER_LAYOUT[name].width) for name, value in fields.items()
+        }
+        return with_fields(
+            TRANSFER_LAYOUT,
+            C(0, TRANSFER_LAYOUT.size),
+            address=self.address,
+            count2=self.length[:16],
+            **constants,
+        )
+
+    def _controls(self, m: Module, descriptor, registers, loops, number) -> None:
+        """Operands of the sequencer's own operations."""
+        update = data.View(command_layout(REGISTER_UPDATE), descriptor[: _width(REGISTER_UPDATE)])
+        loop = data.View(command_layout(LOOP), descriptor[: _width(LOOP)])
+        m.d.comb += [
+            registers.mask.eq(update.mask),
+            *(value.eq(update[f"value{n}"]) for n, value in enumerate(registers.values)),
+            loops.iterations.eq(loop.iterations),
+            loops.number.eq(number + 1),
+        ]
+
+    def _issue(self, m: Module, header, registers, loops, number, error, idle) -> None:
+        """The state in which a descriptor takes effect."""
+        clear = Signal()  # the engines to wait for are idle
+        done = Signal()
+        m.d.comb += [clear.eq((header.wait & self.busy) == 0), self.waiting.eq(~done)]
+
+        def fail(code: Error) -> None:
+            m.d.sync += [error.eq(code), number.eq(number)]  # number: the one to blame
+            m.next = "DRAIN"
+
+        with m.If(~clear & (error != Error.NONE)):
+            m.next = "DRAIN"
+        with m.If(done):
+            m.d.sync += number.eq(number + 1)
+            m.next = "FETCH"
+        with m.Switch(header.operation):
+            for operation, engine in ENGINE_OF.items():
+                with m.Case(operation):
+                    command = getattr(self, COMMANDS[engine][0])
+                    m.d.comb += [command.valid.eq(clear), done.eq(clear & command.ready)]
+            with m.Case(Operation.HALT):
+                with m.If(idle):
+                    m.d.comb += done.eq(1)
+                    m.d.sync += number.eq(number)
+                    m.next = "FINISH"
+            with m.Case(Operation.LOOP):
+                m.d.comb += [done.eq(clear), loops.push.eq(clear & ~loops.full)]
+                with m.If(clear & loops.full):
+                    fail(Error.NESTING)
+            with m.Case(Operation.END):
+                m.d.comb += [
+                    done.eq(clear),
+                    registers.add.eq(clear & ~loops.empty),
+                    loops.end.eq(clear & ~loops.empty),
+                ]
+                with m.If(clear & loops.again):
+                    m.d.sync += number.eq(loops.body)
+                with m.If(clear & loops.empty):
+                    fail(Error.NESTING)
+            with m.Case(Operation.SET):
+                m.d.comb += [done.eq(clear), registers.set.eq(clear)]
+            with m.Default():
+                fail(Error.OPERATION)
+
+
+def _width(fields) -> int:
+    return command_layout(fields).size

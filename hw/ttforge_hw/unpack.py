@@ -1,0 +1,142 @@
+"""The inner side of the LOAD engine: from beats to writes of its targets."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.fields import LOCAL_WIDTH, Target
+from ttforge_hw.factor_store import StoreWritePort
+from ttforge_hw.gearbox import Gearbox, Shape, entry_shape, items_shift
+from ttforge_hw.ports import TRANSFER_LAYOUT, WritePort
+from ttforge_hw.transfer import LocalRuns
+
+
+class ProgramWritePort(wiring.Signature):
+    """The load engine's port of the program memory: a stream of (beat number, beat)."""
+
+    def __init__(self, parameters: AcceleratorParameters):
+        layout = data.StructLayout({"address": LOCAL_WIDTH, "beat": parameters.data_width})
+        super().__init__({"request": Out(stream.Signature(layout, always_ready=True))})
+
+
+TARGETS = {
+    Target.SCRATCHPAD: "scratchpad",
+    Target.PE1_STORE: "pe1_store",
+    Target.PE2_STORE: "pe2_store",
+    Target.PROGRAM: "program",
+}
+"""Member of each target's write port."""
+
+
+def target_ports(parameters: AcceleratorParameters) -> dict:
+    """Write ports of the targets, as members."""
+    return {
+        "scratchpad": Out(WritePort(parameters)),
+        "pe1_store": Out(StoreWritePort(parameters, parameters.lanes)),
+        "pe2_store": Out(StoreWritePort(parameters, parameters.pe2_rows)),
+        "program": Out(ProgramWritePort(parameters)),
+    }
+
+
+class Unpack(wiring.Component):
+    """Writes the beats of each command to its target, command after command.
+
+    Members: ``command``, a stream of transfers; ``beats``, a stream of their data; the write ports
+    of the targets; ``busy``, from the cycle after a command was taken to its last write;
+    ``starved``, high while a write waits for beats; ``blocked``, while one waits for its target.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "command": In(stream.Signature(TRANSFER_LAYOUT)),
+                "beats": In(stream.Signature(parameters.data_width)),
+                **target_ports(parameters),
+                "busy": Out(1),
+                "starved": Out(1),
+                "blocked": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.locals = locals_ = LocalRuns()
+        m.submodules.gearbox = gearbox = Gearbox(self.parameters)
+        held = Signal(TRANSFER_LAYOUT)
+        fresh = Signal()
+        valid, ready = Signal(), Signal()  # of the write in the registers below
+        target = Signal(Target)
+        address = Signal(LOCAL_WIDTH)
+        item = Signal(2 * self.parameters.data_width)
+        load = Signal()
+        m.d.comb += [
+            self.command.ready.eq(~fresh & ~locals_.busy),
+            locals_.command.eq(held),
+            locals_.start.eq(fresh),
+            gearbox.i.payload.eq(self.beats.payload),
+            gearbox.i.valid.eq(self.beats.valid & locals_.address.valid),
+            self.beats.ready.eq(gearbox.i.ready & locals_.address.valid),
+            gearbox.o.ready.eq(~valid | ready),
+            load.eq(gearbox.o.valid & gearbox.o.ready),
+            locals_.address.ready.eq(load),
+            self.busy.eq(fresh | locals_.busy | valid),
+            self.starved.eq(locals_.address.valid & ~self.beats.valid),
+            self.blocked.eq(valid & ~ready),
+        ]
+        m.d.sync += fresh.eq(0)
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [held.eq(self.command.payload), fresh.eq(1)]
+        self._shape(m, held, gearbox.shape, locals_.items)
+        with m.If(load):
+            m.d.sync += [
+                target.eq(held.target),
+                address.eq(locals_.address.payload),
+                item.eq(gearbox.o.payload),
+            ]
+        with m.If(gearbox.o.ready):
+            m.d.sync += valid.eq(load)
+        self._write(m, valid, ready, target, address, item)
+        return m
+
+    def _shape(self, m: Module, held, shape, items) -> None:
+        """How the present command's beats become items, and how many a run has."""
+
+        def choose(value: Shape):
+            shift = items_shift(self.parameters, value)
+            count = held.beats << shift if shift >= 0 else held.beats >> -shift
+            return [shape.eq(value), items.eq(count)]
+
+        with m.Switch(held.target):
+            with m.Case(Target.SCRATCHPAD):
+                with m.If(held.element_bytes == 1):
+                    m.d.comb += choose(Shape.BYTES)
+                with m.Else():
+                    m.d.comb += choose(Shape.PAIR)
+            for target in (Target.PE1_STORE, Target.PE2_STORE):
+                with m.Case(target):
+                    m.d.comb += choose(entry_shape(self.parameters, target))
+            with m.Case(Target.PROGRAM):
+                m.d.comb += choose(Shape.BEAT)
+
+    def _write(self, m: Module, valid, ready, target, address, item) -> None:
+        """The write in the registers goes to its target."""
+        stored = self.parameters.factor_storage_width
+        kept = self.parameters.factor_width
+        m.d.comb += [
+            ready.eq((target != Target.SCRATCHPAD) | self.scratchpad.request.ready),
+            self.scratchpad.request.payload.row.eq(item),
+            self.program.request.payload.beat.eq(item[: self.parameters.data_width]),
+        ]
+        for store in (self.pe1_store, self.pe2_store):
+            entry = store.request.payload.entry
+            m.d.comb += [
+                entry[n].eq(item[n * stored : n * stored + kept]) for n in range(len(entry))
+            ]
+        for number, member in TARGETS.items():
+            request = getattr(self, member).request
+            m.d.comb += [
+                request.valid.eq(valid & (target == number)),
+                request.payload.address.eq(address),
+            ]
