@@ -1,6 +1,7 @@
 """From an accelerator's parameters to RTLIL and Verilog with flat port names."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,13 @@ from ttforge_hw.top import Accelerator, accelerator_signature
 
 TOP = "ttforge"
 """Name of the top module."""
+
+_ZEROS = re.compile(
+    r"^ *cell \$meminit_v2 .*\n(?: +parameter .*\n| +connect \\ADDR .*\n)*"
+    r" +connect \\DATA \d+'0+\n(?: +connect .*\n)* *end\n",
+    re.MULTILINE,
+)
+"""Initial contents of a memory, all zero, in RTLIL."""
 
 
 class ConversionError(RuntimeError):
@@ -41,11 +49,15 @@ def port_list(parameters: AcceleratorParameters, *, trace: bool = False) -> list
 
 
 def component_to_rtlil(component: wiring.Component, *, name: str = TOP) -> str:
-    """Any component as RTLIL text; a port's name is its path joined with ``_``."""
+    """Any component as RTLIL text; a port's name is its path joined with ``_``.
+
+    Memories that begin as zeros begin as nothing in particular instead: no block relies on them,
+    and megabytes of zeros cost yosys and the simulators minutes.
+    """
     ports = {
         port: (value, direction) for port, value, direction in _flat(component.signature, component)
     }
-    return rtlil.convert(component, name=name, ports=ports, emit_src=False)
+    return _ZEROS.sub("", rtlil.convert(component, name=name, ports=ports, emit_src=False))
 
 
 def to_rtlil(parameters: AcceleratorParameters, *, trace: bool = False) -> str:

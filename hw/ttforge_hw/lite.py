@@ -34,7 +34,7 @@ class RegisterBus(wiring.Signature):
 
 
 class LiteBridge(wiring.Component):
-    """An AXI4-Lite subordinate. Every response is OKAY; reads and writes do not wait for each other.
+    """An AXI4-Lite subordinate; every response is OKAY. Reads and writes are independent.
 
     Members: ``lite``, the AXI port; ``bus``, the registers' side.
     """

@@ -1,5 +1,7 @@
 """The sequencer's loops."""
 
+from itertools import pairwise
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -47,7 +49,7 @@ class LoopStack(wiring.Component):
         with m.If(self.clear):
             m.d.sync += [loop.used.eq(0) for loop in loops]
         with m.Elif(self.push):
-            m.d.sync += [loop.eq(above) for above, loop in zip(loops, loops[1:], strict=False)]
+            m.d.sync += [loop.eq(above) for above, loop in pairwise(loops)]
             m.d.sync += [
                 top.used.eq(1),
                 top.body.eq(self.number),
@@ -56,6 +58,6 @@ class LoopStack(wiring.Component):
         with m.Elif(self.end & self.again):
             m.d.sync += top.left.eq(top.left - 1)
         with m.Elif(self.end):
-            m.d.sync += [loop.eq(below) for loop, below in zip(loops, loops[1:], strict=False)]
+            m.d.sync += [loop.eq(below) for loop, below in pairwise(loops)]
             m.d.sync += loops[-1].used.eq(0)
         return m

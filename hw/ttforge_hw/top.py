@@ -92,7 +92,9 @@ class Accelerator(wiring.Component):
         m.submodules.pe2_store = pe2_store = FactorStore(
             p, depth=p.pe2_store_depth, width=p.pe2_rows
         )
-        for client, port in zip((*readers, *writers), (*scratchpad.read, *scratchpad.write)):
+        for client, port in zip(readers, scratchpad.read, strict=True):
+            connect(m, client, port)
+        for client, port in zip(writers, scratchpad.write, strict=True):
             connect(m, client, port)
         connect(m, load.pe1_store, pe1_store.write)
         connect(m, load.pe2_store, pe2_store.write)
