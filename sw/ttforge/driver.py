@@ -9,9 +9,8 @@ import torch
 
 from ttforge.accelerator import Accelerator, AcceleratorError, Counters, Run
 from ttforge.compiler import Bound, CompiledProgram, CompiledStep, compile_step
-from ttforge.compiler.backward import gradient_name
-from ttforge.compiler.forward import activation_name
 from ttforge.compiler.memory import Buffer
+from ttforge.compiler.names import activation_name, gradient_name
 from ttforge.fixed.requantise import limits
 from ttforge.fixed.scale import Scales, TensorStatistics
 from ttforge.golden.backend import GoldenAccelerator
@@ -139,17 +138,17 @@ class Driver:
     def _load_model(self, model: QuantisedModel) -> None:
         if model is self._model:
             return
-        for l, layer in enumerate(self.network.layers):
+        for index, layer in enumerate(self.network.layers):
             for n, shape in enumerate(layer.factor_shapes):
-                found = tuple(model.factors[l][n].shape)
+                found = tuple(model.factors[index][n].shape)
                 if found != shape:
-                    raise ValueError(f"l{l + 1}.G{n + 1} has shape {found}, not {shape}")
+                    raise ValueError(f"l{index + 1}.G{n + 1} has shape {found}, not {shape}")
         self._put_images(self.step.forward, model)
         self._put_images(self.step.backward, model)
         self._operands = {
-            f"l{l + 1}.G{n + 1}": exponent
-            for l, exponents in enumerate(model.factor_exponents)
-            for n, exponent in enumerate(exponents)
+            f"l{number}.G{n}": exponent
+            for number, exponents in enumerate(model.factor_exponents, 1)
+            for n, exponent in enumerate(exponents, 1)
         }
         self._model = model
 
@@ -158,12 +157,16 @@ class Driver:
     ) -> dict[str, TensorStatistics]:
         return {
             t.name: TensorStatistics(
-                kind=t.kind, width=t.width, exponent=bound.exponents[t.name],
-                floor=bound.floors[t.name], count=t.count, total=int(run.sums[slot]),
+                kind=t.kind,
+                width=t.width,
+                exponent=bound.exponents[t.name],
+                floor=bound.floors[t.name],
+                count=t.count,
+                total=int(run.sums[slot]),
                 saturations=int(run.saturations[slot]),
             )
             for slot, t in enumerate(program.tensors)
-        }  # fmt: skip
+        }
 
     def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
         """Run the forward pass.
@@ -174,13 +177,16 @@ class Driver:
         self._load_model(model)
         width = self.network.widths.bias
         operands = dict(self._operands) | {"x": self.input_exponent}
-        for l, bias in enumerate(model.biases, 1):
-            zero = scales.exponents.get(f"l{l}.y", 0)
-            operands[f"l{l}.b"] = zero if bias is None else fitting_exponent(bias, width, zero=zero)
+        for number, bias in enumerate(model.biases, 1):
+            zero = scales.exponents.get(f"l{number}.y", 0)
+            exponent = zero if bias is None else fitting_exponent(bias, width, zero=zero)
+            operands[f"l{number}.b"] = exponent
         bound = self.step.forward.bind(scales.exponents, operands)
-        for l, bias in enumerate(model.biases, 1):
-            values = torch.zeros(self.network.layers[l - 1].output_size) if bias is None else bias
-            self._put(f"l{l}.b", quantise(values, bound.exponents[f"l{l}.b"], width))
+        for number, (bias, layer) in enumerate(
+            zip(model.biases, self.network.layers, strict=True), 1
+        ):
+            name, values = f"l{number}.b", torch.zeros(layer.output_size) if bias is None else bias
+            self._put(name, quantise(values, bound.exponents[name], width))
         self._put("x", inputs)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward_exponents = bound.exponents
@@ -214,10 +220,10 @@ class Driver:
         layers = list(enumerate(self.network.layers, 1))
         return BackwardResult(
             factors=[
-                [value(f"l{l}.dG{n}").reshape(s) for n, s in enumerate(v.factor_shapes, 1)]
-                for l, v in layers
+                [value(f"l{k}.dG{n}").reshape(s) for n, s in enumerate(v.factor_shapes, 1)]
+                for k, v in layers
             ],
-            biases=[value(f"l{l}.db") if v.bias else None for l, v in layers],
+            biases=[value(f"l{k}.db") if v.bias else None for k, v in layers],
             statistics=self._statistics(self.step.backward, bound, run),
             counters=run.counters,
             seconds=run.seconds,

@@ -249,10 +249,17 @@ def _table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[s
 
 _LAYER_KEYS = {"outputs": list, "inputs": list, "ranks": list, "relu": bool, "bias": bool}
 _NETWORK_KEYS = {
-    "name": str, "classes": int, "image": list, "padded": list, "dataset": str,
-    "widths": dict, "layers": list,
-}  # fmt: skip
-_WIDTH_KEYS = dict.fromkeys(("factor", "bias", "activation", "gradient", "intermediate"), int)
+    "name": str,
+    "classes": int,
+    "image": list,
+    "padded": list,
+    "dataset": str,
+    "widths": dict,
+    "layers": list,
+}
+_WIDTH_KEYS: dict[str, type] = dict.fromkeys(
+    ("factor", "bias", "activation", "gradient", "intermediate"), int
+)
 
 
 def _pair(value: Sequence[int], where: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Emits descriptors: loop nests of the three contractions, transfers, and the waits between them."""
+"""Emits descriptors: loop nests of the contractions, transfers, and the waits between them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -62,14 +62,16 @@ class Builder:
         beat_bits = p.data_width
         self.stores = {
             Target.PE1_STORE: LocalMemory(
-                "PE1 factor store", p.pe1_store_depth,
+                "PE1 factor store",
+                p.pe1_store_depth,
                 align=max(1, beat_bits // (p.lanes * p.factor_storage_width)),
             ),
             Target.PE2_STORE: LocalMemory(
-                "PE2 factor store", p.pe2_store_depth,
+                "PE2 factor store",
+                p.pe2_store_depth,
                 align=max(1, beat_bits // (p.pe2_rows * p.factor_storage_width)),
             ),
-        }  # fmt: skip
+        }
         self.descriptors: list[Descriptor] = []
         self.rules: dict[int, Rule] = {}
         self.tensors: dict[str, Written] = {}
@@ -131,8 +133,17 @@ class Builder:
 
     # Transfers.
 
-    def transfer(self, operation: Operation, buffer: Buffer, region: Region, rows: int, *,
-                 levels: Sequence[TransferLevel] = (), offset: int = 0, register: int = 0) -> None:  # fmt: skip
+    def transfer(
+        self,
+        operation: Operation,
+        buffer: Buffer,
+        region: Region,
+        rows: int,
+        *,
+        levels: Sequence[TransferLevel] = (),
+        offset: int = 0,
+        register: int = 0,
+    ) -> None:
         """Move runs of ``rows`` rows between ``buffer`` (byte ``offset`` on) and ``region``."""
         load = operation is Operation.LOAD
         # The whole buffer counts as touched: registers move the address inside it.
@@ -143,7 +154,7 @@ class Builder:
                 address_register=register,
                 local=region.start,
                 beats=rows * buffer.element_bytes,  # a row of bytes is one beat
-                levels=tuple(levels),
+                levels=tuple(level for level in levels if level.count > 1),
                 element_bytes=buffer.element_bytes,
                 tensor=buffer.name,
             ),
@@ -196,8 +207,14 @@ class Builder:
             )
         return tensor
 
-    def _contraction(self, d: Compute, rule: Rule, terms: int, widths: tuple[int, int],
-                     touched: Sequence[tuple[str, int, int, bool]]) -> None:  # fmt: skip
+    def _contraction(
+        self,
+        d: Compute,
+        rule: Rule,
+        terms: int,
+        widths: tuple[int, int],
+        touched: Sequence[tuple[str, int, int, bool]],
+    ) -> None:
         bits = (terms << (sum(widths) - 2)).bit_length() + 1
         if bits > self.p.accumulator_width:
             raise CompileError(
@@ -205,8 +222,12 @@ class Builder:
                 f"accumulators of {bits} bits, these have {self.p.accumulator_width}; set "
                 "accumulator_width, or use fewer bits or a smaller batch"
             )
-        d = replace(d, tensor=rule.z.name, out_width=rule.z.width,
-                    slot=list(self.tensors).index(rule.z.name))  # fmt: skip
+        d = replace(
+            d,
+            tensor=rule.z.name,
+            out_width=rule.z.width,
+            slot=list(self.tensors).index(rule.z.name),
+        )
         for part in self._fitting(d):
             self.rules[len(self.descriptors)] = rule
             self._emit(part, touched)
@@ -218,13 +239,21 @@ class Builder:
         reduce_levels = sum(level.count > 1 for level in d.reduction)
         if len(levels) <= self.p.nest_levels:
             return [
-                replace(d, levels=tuple(levels), reduce_levels=reduce_levels,
-                        tile_level=next(i for i, v in enumerate(levels) if v is tile))
-            ]  # fmt: skip
+                replace(
+                    d,
+                    levels=tuple(levels),
+                    reduce_levels=reduce_levels,
+                    tile_level=next(i for i, v in enumerate(levels) if v is tile),
+                )
+            ]
         peel = next(i for i, level in enumerate(levels) if level is not tile)
         outer, rest = levels[peel], [v for i, v in enumerate(levels) if i != peel]
-        inner = replace(d, levels=tuple(rest), reduce_levels=reduce_levels,
-                        tile_level=next(i for i, v in enumerate(rest) if v is tile))  # fmt: skip
+        inner = replace(
+            d,
+            levels=tuple(rest),
+            reduce_levels=reduce_levels,
+            tile_level=next(i for i, v in enumerate(rest) if v is tile),
+        )
         return [
             part
             for i in range(outer.count)
@@ -233,8 +262,17 @@ class Builder:
             )
         ]
 
-    def pe1(self, x: Region, z: Region, image: Image, entries: Region, *, a: int, rule: Rule,
-            x_width: int) -> None:  # fmt: skip
+    def pe1(
+        self,
+        x: Region,
+        z: Region,
+        image: Image,
+        entries: Region,
+        *,
+        a: int,
+        rule: Rule,
+        x_width: int,
+    ) -> None:
         """Equation 5 on contiguous X (a, steps) and Z (a, tiles), in rows."""
         rows, steps, tiles = self.p.pe1_rows, image.steps, image.tiles
         count = -(-a // rows)
@@ -242,51 +280,84 @@ class Builder:
         self._contraction(
             Compute(
                 operation=Operation.PE1,
-                x=x.start, g=entries.start, z=z.start,
+                x=x.start,
+                g=entries.start,
+                z=z.start,
                 levels=(
                     Level(count, x=rows * steps, z=rows * tiles),
                     Level(tiles, g=steps * self.p.lanes, z=1),
                     Level(steps, x=1, g=self.p.lanes),
                 ),
-                reduce_levels=1, tile_level=0, last_rows=a - (count - 1) * rows,
-                x_row_stride=steps, z_row_stride=tiles,
+                reduce_levels=1,
+                tile_level=0,
+                last_rows=a - (count - 1) * rows,
+                x_row_stride=steps,
+                z_row_stride=tiles,
             ),
-            rule, image.summed, (x_width, self.p.factor_width),
+            rule,
+            image.summed,
+            (x_width, self.p.factor_width),
             (
                 ("pad", x.start, x.start + a * steps, False),
                 (image.target.name, entries.start, entries.stop, False),
                 ("pad", z.start, z.start + a * tiles, True),
             ),
-        )  # fmt: skip
+        )
 
-    def pe2(self, x: Region, z: Region, image: Image, entries: Region, *, a: int, c: int,
-            rule: Rule, x_width: int) -> None:  # fmt: skip
+    def pe2(
+        self,
+        x: Region,
+        z: Region,
+        image: Image,
+        entries: Region,
+        *,
+        a: int,
+        c: int,
+        rule: Rule,
+        x_width: int,
+    ) -> None:
         """Equation 6 on contiguous X (a, b, c) and Z (a, d, c), c in rows."""
         rows, steps, tiles = self.p.pe2_rows, image.steps, image.tiles
         self.macs += self._repeat * a * image.free * image.summed * c * self.p.lanes
         self._contraction(
             Compute(
                 operation=Operation.PE2,
-                x=x.start, g=entries.start, z=z.start,
+                x=x.start,
+                g=entries.start,
+                z=z.start,
                 levels=(
                     Level(a, x=steps * c, z=image.free * c),
                     Level(c, x=1, z=1),
                     Level(tiles, g=steps, z=rows * c),
                     Level(steps, x=c, g=1),
                 ),
-                reduce_levels=1, tile_level=2, last_rows=image.free - (tiles - 1) * rows,
+                reduce_levels=1,
+                tile_level=2,
+                last_rows=image.free - (tiles - 1) * rows,
                 z_row_stride=c,
             ),
-            rule, image.summed, (x_width, self.p.factor_width),
+            rule,
+            image.summed,
+            (x_width, self.p.factor_width),
             (
                 ("pad", x.start, x.start + a * steps * c, False),
                 (image.target.name, entries.start, entries.stop, False),
                 ("pad", z.start, z.start + a * image.free * c, True),
             ),
-        )  # fmt: skip
+        )
 
-    def pe3(self, x: Region, y: Region, z: Region, *, batch: int, outputs: Sequence[int],
-            inputs: Sequence[int], rule: Rule, widths: tuple[int, int]) -> None:  # fmt: skip
+    def pe3(
+        self,
+        x: Region,
+        y: Region,
+        z: Region,
+        *,
+        batch: int,
+        outputs: Sequence[int],
+        inputs: Sequence[int],
+        rule: Rule,
+        widths: tuple[int, int],
+    ) -> None:
         """W(j_1, i_1, ..., j_m, i_m) = sum over s of Y(s, j_1..j_m) X(s, i_1..i_m).
 
         ``x`` (batch, I) and ``y`` (batch, J) in rows; the last dimensions are multiples of lanes.
@@ -312,33 +383,54 @@ class Builder:
         self._contraction(
             Compute(
                 operation=Operation.PE3,
-                x=x.start, g=y.start * groups, z=z.start,
-                levels=tuple(levels), reduce_levels=1, tile_level=2 * (m - 1), last_rows=rows,
+                x=x.start,
+                g=y.start * groups,
+                z=z.start,
+                levels=tuple(levels),
+                reduce_levels=1,
+                tile_level=2 * (m - 1),
+                last_rows=rows,
                 z_row_stride=i_rows,
             ),
-            rule, batch, widths,
+            rule,
+            batch,
+            widths,
             (
                 ("pad", x.start, x.stop, False),
                 ("pad", y.start, y.stop, False),
                 ("pad", z.start, z.start + z_size, True),
             ),
-        )  # fmt: skip
+        )
 
-    def elementwise(self, operation: Operation, x: Region, g: Region, z: Region, *,
-                    levels: Sequence[Level], rule: Rule, relu: bool = False) -> None:  # fmt: skip
+    def elementwise(
+        self,
+        operation: Operation,
+        x: Region,
+        g: Region,
+        z: Region,
+        *,
+        levels: Sequence[Level],
+        rule: Rule,
+        relu: bool = False,
+    ) -> None:
         """BIAS or MASK over ``levels``."""
         self.rules[len(self.descriptors)] = rule
         kept = tuple(level for level in levels if level.count > 1) or (Level(1),)
         self._emit(
             Compute(
                 operation=operation,
-                x=x.start, g=g.start, z=z.start,
-                levels=kept, out_width=rule.z.width,
-                slot=list(self.tensors).index(rule.z.name), relu=relu, tensor=rule.z.name,
+                x=x.start,
+                g=g.start,
+                z=z.start,
+                levels=kept,
+                out_width=rule.z.width,
+                slot=list(self.tensors).index(rule.z.name),
+                relu=relu,
+                tensor=rule.z.name,
             ),
             (
                 ("pad", x.start, x.stop, False),
                 ("pad", g.start, g.stop, False),
                 ("pad", z.start, z.stop, True),
             ),
-        )  # fmt: skip
+        )

@@ -60,8 +60,9 @@ class Image:
     def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> npt.NDArray[np.uint8]:
         """The bytes of the image of int64 ``factor`` (R_{n-1}, J_n, I_n, R_n)."""
         values = self._pe1(factor, p) if self.target is Target.PE1_STORE else self._pe2(factor, p)
-        data = pack(values.reshape(-1, values.shape[-1]).numpy(), p.factor_width,
-                    p.factor_storage_width).ravel()  # fmt: skip
+        data = pack(
+            values.reshape(-1, values.shape[-1]).numpy(), p.factor_width, p.factor_storage_width
+        ).ravel()
         size = -(-data.size // p.beat_bytes) * p.beat_bytes
         return np.pad(data, (0, size - data.size))
 
@@ -107,16 +108,30 @@ def image(layer: Layer, number: int, index: int, use: Use, p: AcceleratorParamet
         assert stored % p.lanes == 0
         steps = stored // p.lanes
     return Image(
-        layer=number, index=index, use=use, free=count, summed=terms, steps=steps,
-        tiles=-(-count // rows), step_entries=rows if target is Target.PE1_STORE else 1,
+        layer=number,
+        index=index,
+        use=use,
+        free=count,
+        summed=terms,
+        steps=steps,
+        tiles=-(-count // rows),
+        step_entries=rows if target is Target.PE1_STORE else 1,
         target=target,
         name=f"l{number + 1}.G{index + 1}.{use.name.lower()}",
-    )  # fmt: skip
+    )
 
 
 def ones(terms: int, p: AcceleratorParameters) -> Image:
     """An image of ``terms`` ones: a sum over the first operand, for bias gradients."""
     return Image(
-        layer=-1, index=-1, use=None, free=1, summed=terms, steps=terms, tiles=1,
-        step_entries=1, target=Target.PE2_STORE, name="ones",
-    )  # fmt: skip
+        layer=-1,
+        index=-1,
+        use=None,
+        free=1,
+        summed=terms,
+        steps=terms,
+        tiles=1,
+        step_entries=1,
+        target=Target.PE2_STORE,
+        name="ones",
+    )

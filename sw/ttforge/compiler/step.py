@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ttforge.compiler.backward import emit_backward, gradient_name, right_name
+from ttforge.compiler.backward import emit_backward
 from ttforge.compiler.builder import Builder, Rule, Written
 from ttforge.compiler.errors import CompileError
-from ttforge.compiler.forward import activation_name, emit_forward, storage_bytes
+from ttforge.compiler.forward import emit_forward
 from ttforge.compiler.images import Image, Use, image, ones
 from ttforge.compiler.memory import Buffer, MemoryMap
+from ttforge.compiler.names import activation_name, gradient_name, right_name
 from ttforge.fixed.requantise import MAX_SHIFT
 from ttforge.network import Network
 from ttforge.parameters import AcceleratorParameters
@@ -100,6 +101,11 @@ class CompiledStep:
         return self.forward.macs + self.backward.macs
 
 
+def _storage_bytes(width: int) -> int:
+    """Bytes of an element of ``width`` bits in external memory."""
+    return 1 if width <= 8 else 2
+
+
 def _check(network: Network, batch: int, p: AcceleratorParameters, plan: str) -> None:
     if plan not in PLANS:
         raise CompileError(f"unknown plan {plan!r}; there are {', '.join(PLANS)}")
@@ -123,13 +129,13 @@ def _lay_out(network: Network, batch: int, p: AcceleratorParameters) -> MemoryMa
     memory = MemoryMap(p.lanes)
     memory.add_bytes("program.forward", p.program_depth * DESCRIPTOR_BYTES)
     memory.add_bytes("program.backward", p.program_depth * DESCRIPTOR_BYTES)
-    small = storage_bytes(network.widths.activation)
+    small = _storage_bytes(network.widths.activation)
     memory.add("x", (batch, network.layers[0].input_size), small)
     for n, layer in enumerate(network.layers, 1):
         last = n == len(network.layers)
         memory.add(activation_name(n), (batch, layer.output_size), 2 if last else small)
         memory.add(gradient_name(n), (batch, layer.output_size), 2)
-        memory.add(f"l{n}.b", (layer.output_size,), storage_bytes(network.widths.bias))
+        memory.add(f"l{n}.b", (layer.output_size,), _storage_bytes(network.widths.bias))
         memory.add(f"l{n}.db", (layer.output_size,), 2)
         leading = 1
         for k, (left, j, i, right) in enumerate(layer.factor_shapes):

@@ -117,8 +117,9 @@ def _sizes(axes: list[Axis]) -> list[int]:
     return [axis.size for axis in axes]
 
 
-def _pe1(d: Compute, at: Bases, n: int, pad: Scratchpad, store: torch.Tensor,
-         p: AcceleratorParameters) -> tuple[torch.Tensor, list[Axis]]:  # fmt: skip
+def _pe1(
+    d: Compute, at: Bases, n: int, pad: Scratchpad, store: torch.Tensor, p: AcceleratorParameters
+) -> tuple[torch.Tensor, list[Axis]]:
     both, above, below, second = _split(d)
     reduction = [Axis(level.count, level.x, level.g) for level in d.reduction]
     tile = _tile_axis(d, p.pe1_rows, last=True)
@@ -149,8 +150,9 @@ def _store_view(store: torch.Tensor, at: Bases, axes: list[Axis]) -> torch.Tenso
     )
 
 
-def _pe2(d: Compute, at: Bases, n: int, pad: Scratchpad, store: torch.Tensor,
-         p: AcceleratorParameters) -> tuple[torch.Tensor, list[Axis]]:  # fmt: skip
+def _pe2(
+    d: Compute, at: Bases, n: int, pad: Scratchpad, store: torch.Tensor, p: AcceleratorParameters
+) -> tuple[torch.Tensor, list[Axis]]:
     both, above, below, second = _split(d)
     reduction = [Axis(level.count, level.x, level.g) for level in d.reduction]
     tile_level = d.levels[d.tile_level]
@@ -227,8 +229,16 @@ def _trace(pad: Scratchpad, d: Compute, at: Bases, tile_rows: int) -> tuple[torc
     return address, data[:, address - first]
 
 
-def compute(d: Compute, at: Bases, n: int, pad: Scratchpad, stores: dict[Operation, torch.Tensor],
-            p: AcceleratorParameters, *, trace: bool = False) -> Result:  # fmt: skip
+def compute(
+    d: Compute,
+    at: Bases,
+    n: int,
+    pad: Scratchpad,
+    stores: dict[Operation, torch.Tensor],
+    p: AcceleratorParameters,
+    *,
+    trace: bool = False,
+) -> Result:
     """Execute ``d`` in ``n`` iterations on scratchpad ``pad``; exact.
 
     ``stores``: the factor stores of PE1 (entries, lanes) and PE2 (entries, pe2_rows).

@@ -136,9 +136,14 @@ def _transfer(state: State, d: Transfer, n: int, steps: dict[int, int]) -> list[
 def _execute_compute(state: State, d: Compute, n: int, steps: dict[int, int]) -> list[TraceEntry]:
     trace = state.trace is not None
     done: Result = compute(
-        d, _resolved(state, d, steps), n, state.scratchpad, state.stores, state.parameters,
+        d,
+        _resolved(state, d, steps),
+        n,
+        state.scratchpad,
+        state.stores,
+        state.parameters,
         trace=trace,
-    )  # fmt: skip
+    )
     state.sums[d.slot] += done.total
     state.saturations[d.slot] += done.saturations
     if not trace or done.addresses is None or done.rows is None:

@@ -61,8 +61,16 @@ def pack(values: npt.NDArray[np.int64], width: int, storage: int) -> Bytes:
     return masked.astype(np.uint8 if storage == 8 else "<u2").view(np.uint8)
 
 
-def load_rows(d: Transfer, address: int, step: int, n: int, local: int, memory: Bytes,
-              pad: Scratchpad, p: AcceleratorParameters) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+def load_rows(
+    d: Transfer,
+    address: int,
+    step: int,
+    n: int,
+    local: int,
+    memory: Bytes,
+    pad: Scratchpad,
+    p: AcceleratorParameters,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """A load into the scratchpad; returns local addresses and rows (n, count, lanes)."""
     runs = _runs(d, address, step, n, memory, p.beat_bytes)
     words = np.ascontiguousarray(runs).view(np.int8 if d.element_bytes == 1 else "<i2")
@@ -80,8 +88,16 @@ def load_rows(d: Transfer, address: int, step: int, n: int, local: int, memory: 
     return torch.from_numpy(where), rows
 
 
-def store_rows(d: Transfer, address: int, step: int, n: int, local: int, memory: Bytes,
-               pad: Scratchpad, p: AcceleratorParameters) -> None:  # fmt: skip
+def store_rows(
+    d: Transfer,
+    address: int,
+    step: int,
+    n: int,
+    local: int,
+    memory: Bytes,
+    pad: Scratchpad,
+    p: AcceleratorParameters,
+) -> None:
     """A store from the scratchpad."""
     where = _local(d, local, d.beats // d.element_bytes)
     start, stop = int(where.min()), int(where.max()) + 1
@@ -92,8 +108,14 @@ def store_rows(d: Transfer, address: int, step: int, n: int, local: int, memory:
     runs[...] = words.reshape(n, -1).view(np.uint8).reshape(runs.shape)
 
 
-def load_store(d: Transfer, address: int, local: int, memory: Bytes, store: torch.Tensor,
-               p: AcceleratorParameters) -> None:  # fmt: skip
+def load_store(
+    d: Transfer,
+    address: int,
+    local: int,
+    memory: Bytes,
+    store: torch.Tensor,
+    p: AcceleratorParameters,
+) -> None:
     """A load into a factor store (entries, width), in place."""
     runs = _runs(d, address, 0, 1, memory, p.beat_bytes)
     values = unpack(np.ascontiguousarray(runs), p.factor_width, p.factor_storage_width)

@@ -1,0 +1,1 @@
+"""Programs: descriptors, their binary encoding and their listing."""

@@ -115,18 +115,22 @@ def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Comput
         wait=wait,
         levels=levels,
         x=f["x_base"],
+        x_register=f["x_register"],
         g=f["g_base"],
+        g_register=f["g_register"],
         z=f["z_base"],
+        z_register=f["z_register"],
+        x_row_stride=signed["x_row_stride"],
+        z_row_stride=signed["z_row_stride"],
+        reduce_levels=f["reduce_levels"],
         tile_level=f["tile_level"] - pad,
+        last_rows=f["last_rows"],
+        shift=f["shift"],
+        out_width=f["out_width"],
+        slot=f["slot"],
         relu=bool(f["relu"]),
-        **signed,
-        **{
-            name: f[name]
-            for name in (
-                "x_register g_register z_register reduce_levels last_rows shift out_width slot "
-                "x_shift g_shift"
-            ).split()
-        },
+        x_shift=f["x_shift"],
+        g_shift=f["g_shift"],
     )
 
 
@@ -167,10 +171,12 @@ def _transfer(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Trans
         wait=wait,
         levels=tuple(levels),
         target=Target(f["target"]),
-        **{
-            name: f[name]
-            for name in "element_bytes address address_register local local_register beats".split()
-        },
+        element_bytes=f["element_bytes"],
+        address=f["address"],
+        address_register=f["address_register"],
+        local=f["local"],
+        local_register=f["local_register"],
+        beats=f["beats"],
     )
 
 

@@ -1,0 +1,16 @@
+"""Names of the tensors of a training step, as programs, scales and reports use them."""
+
+
+def activation_name(layer: int) -> str:
+    """Name of the output of layer ``layer`` (from 1), of the network's input for 0."""
+    return f"l{layer}.a" if layer else "x"
+
+
+def gradient_name(layer: int) -> str:
+    """Name of the gradient to the pre-activation of layer ``layer`` (from 1)."""
+    return f"l{layer}.dy"
+
+
+def right_name(layer: int, n: int) -> str:
+    """Gradient of the weights with factors n + 1 .. d contracted (n = d: of the weights)."""
+    return f"l{layer}.r{n}"

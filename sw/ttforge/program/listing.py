@@ -1,0 +1,103 @@
+"""Programs for people: one line a descriptor, its loop nest and its waits."""
+
+from ttforge.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Program,
+    Set,
+    Transfer,
+)
+from ttforge.program.fields import ENGINE_OF, Engine, Operation, Target
+
+
+def _address(base: int, register: int, *, external: bool = False) -> str:
+    text = f"{base:#08x}" if external else str(base)
+    return f"{text}+R{register}" if register else text
+
+
+def _wait(wait: Engine) -> str:
+    names = [e.name or "" for e in (Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2) if e & wait]
+    return "  ; wait " + ",".join(names) if names else ""
+
+
+def _levels(levels: tuple[Level, ...], reduce_levels: int, tile_level: int) -> str:
+    parts = []
+    for index, level in enumerate(levels):
+        steps = ",".join(
+            f"{name}{getattr(level, name):+d}" for name in "xgz" if getattr(level, name)
+        )
+        mark = "*" if index == tile_level and index < len(levels) - reduce_levels else ""
+        text = f"{level.count}{mark}" + (f"({steps})" if steps else "")
+        parts.append(text)
+    outer = parts[: len(parts) - reduce_levels]
+    inner = parts[len(parts) - reduce_levels :]
+    text = "for " + " ".join(outer) if outer else ""
+    return text + (f" sum {' '.join(inner)}" if inner else "")
+
+
+def _compute(d: Compute) -> str:
+    source = {Operation.PE1: "G1", Operation.PE2: "G2", Operation.PE3: "group"}.get(d.operation, "")
+    operands = (
+        f"x[{_address(d.x, d.x_register)}] {source}[{_address(d.g, d.g_register)}] -> "
+        f"z[{_address(d.z, d.z_register)}]"
+    )
+    scale = f">>{d.shift} to {d.out_width} bits"
+    if d.operation is Operation.BIAS:
+        scale = f"x<<{d.x_shift} b<<{d.g_shift} {'relu ' if d.relu else ''}{scale}"
+    nest = _levels(d.levels, d.reduce_levels, d.tile_level)
+    rows = f"rows x+{d.x_row_stride} z+{d.z_row_stride} last {d.last_rows}"
+    return f"{operands}  {nest}  {rows}  {scale}  slot {d.slot}"
+
+
+def _transfer(d: Transfer) -> str:
+    outside = f"mem[{_address(d.address, d.address_register, external=True)}]"
+    where = "pad" if d.target is Target.SCRATCHPAD else d.target.name.lower()
+    inside = f"{where}[{_address(d.local, d.local_register)}]"
+    arrow = f"{outside} -> {inside}"
+    if d.operation is Operation.STORE:
+        arrow = f"{inside} -> {outside}"
+    nest = " ".join(f"{v.count}(mem{v.address:+d},local{v.local:+d})" for v in d.levels)
+    size = f", {d.element_bytes} bytes an element" if d.element_bytes else ""
+    return f"{arrow}  {d.beats} beats{size}" + (f"  for {nest}" if nest else "")
+
+
+def _body(d: Descriptor) -> str:
+    match d:
+        case Compute():
+            return _compute(d)
+        case Transfer():
+            return _transfer(d)
+        case Loop():
+            return f"{d.iterations} times"
+        case End():
+            return " ".join(f"R{r}{v:+d}" for r, v in d.steps)
+        case Set():
+            return " ".join(f"R{r}={v}" for r, v in d.values)
+        case Halt():
+            return ""
+
+
+def listing(program: Program) -> str:
+    """The program as text.
+
+    Levels read outermost first, ``count(step of each operand)``; ``*`` marks the tile level and
+    ``sum`` starts the levels that are summed. Steps are scratchpad rows, store entries or operand
+    groups; ``mem`` addresses are bytes.
+    """
+    lines, depth = [], 0
+    for index, d in enumerate(program.descriptors):
+        if isinstance(d, End):
+            depth -= 1
+        name = getattr(d, "tensor", "")
+        head = f"{index:4d}  {'  ' * depth}{d.operation.name:<5}"
+        body = _body(d)
+        engine = ENGINE_OF.get(d.operation)
+        label = f"{name}: " if name and engine else ""
+        lines.append(f"{head} {label}{body}{_wait(d.wait)}".rstrip())
+        if isinstance(d, Loop):
+            depth += 1
+    return "\n".join(lines) + "\n"
