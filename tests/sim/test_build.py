@@ -1,0 +1,193 @@
+"""Building and keeping compiled simulators."""
+
+import os
+import shutil
+import threading
+import time
+
+import pytest
+
+from ttforge.accelerator import AcceleratorError
+from ttforge_sim import build as build_module
+from ttforge_sim import copier, engines, tools
+from ttforge_sim.build import build
+from ttforge_sim.cache import MOST_ENTRIES, Cache
+
+
+@pytest.fixture(scope="module")
+def rtlil(parameters) -> str:
+    return copier.to_rtlil(parameters)
+
+
+@pytest.fixture
+def cache(tmp_path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+def entries(cache: Cache) -> set[str]:
+    return {path.name for path in (cache.folder / "builds").iterdir() if path.suffix != ".lock"}
+
+
+def test_an_entry_is_found_until_a_byte_of_it_changes(cache):
+    assert cache.find("key") is None
+    with cache.building("key") as folder:
+        (folder / "library").write_bytes(bytes(1000))
+    assert cache.find("key") == cache.entry("key")
+    with cache.building("key") as folder:
+        assert folder is None
+    with (cache.entry("key") / "library").open("r+b") as file:
+        file.seek(500)
+        file.write(b"x")
+    assert cache.find("key") is None
+    with cache.building("key") as folder:
+        (folder / "library").write_bytes(b"new")
+    assert (cache.find("key") / "library").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("damage", ["library", "manifest.json"])
+def test_an_incomplete_entry_is_not_found(cache, damage):
+    with cache.building("key") as folder:
+        (folder / "library").write_bytes(b"x")
+    (cache.entry("key") / damage).unlink()
+    assert cache.find("key") is None
+
+
+def test_an_interrupted_build_leaves_nothing(cache):
+    with pytest.raises(KeyboardInterrupt), cache.building("key") as folder:
+        (folder / "library").write_bytes(b"half")
+        raise KeyboardInterrupt
+    assert entries(cache) == set()
+
+
+def test_what_a_killed_build_left_is_removed(cache):
+    part = cache.entry("key").with_suffix(".part")
+    part.mkdir(parents=True)
+    (part / "half").touch()
+    with cache.building("key") as folder:
+        assert list(folder.iterdir()) == []
+    assert entries(cache) == {"key"}
+
+
+def test_one_of_several_builders_builds(cache):
+    built = []
+
+    def work() -> None:
+        with cache.building("key") as folder:
+            if folder is not None:
+                (folder / "library").touch()
+                time.sleep(0.05)
+                built.append(folder)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(built) == 1
+
+
+def test_the_oldest_entries_give_way(cache):
+    for number in range(MOST_ENTRIES):
+        with cache.building(f"{number}") as folder:
+            (folder / "library").touch()
+        os.utime(cache.entry(f"{number}"), (number, number))
+    cache.find("0")  # used just now
+    with cache.building("last") as folder:
+        (folder / "library").touch()
+    assert {"0", "2", "last"} <= entries(cache)
+    assert "1" not in entries(cache)
+
+
+def test_the_folder_may_be_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("TTFORGE_CACHE", str(tmp_path))
+    assert Cache().folder == tmp_path
+    monkeypatch.delenv("TTFORGE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.platform", "linux")
+    assert Cache().folder == tmp_path / "ttforge"
+
+
+def test_the_ports_of_a_design_are_read_from_its_rtlil(parameters):
+    ports = engines.ports(copier.to_rtlil(parameters, trace=True))
+    assert ports["clk"] == ports["interrupt"] == 1
+    assert ports["m_axi_wdata"] == 128
+    assert ports["trace_pe2_row"] == 256
+    assert "w_data" not in ports  # of a block inside
+    assert "PORT_m_axi_wdata p_m__axi__wdata" in engines.ports_header(
+        copier.to_rtlil(parameters), engines.CXXRTL
+    )
+
+
+def test_a_design_without_the_ports_is_refused(rtlil, cache):
+    with pytest.raises(AcceleratorError, match="the design has no port m_axi_wdata"):
+        build(rtlil.replace("m_axi_wdata", "other"), engine="cxxrtl", cache=cache)
+
+
+def test_a_corrupt_library_is_built_again(rtlil, cache):
+    whole = build(rtlil, engine="cxxrtl")
+    shutil.copytree(whole.parent, cache.entry(whole.parent.name))
+    said = []
+    library = build(rtlil, engine="cxxrtl", cache=cache, progress=said.append)
+    assert said == []
+    library.write_bytes(library.read_bytes()[:1000])
+    assert build(rtlil, engine="cxxrtl", cache=cache, progress=said.append) == library
+    assert any("building the simulator, once" in line for line in said)
+    assert library.stat().st_size > 10000
+
+
+def test_an_interrupted_compilation_leaves_nothing(rtlil, cache):
+    def interrupt(message: str) -> None:
+        if "compiling" in message:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(rtlil, engine="cxxrtl", cache=cache, progress=interrupt)
+    assert entries(cache) == set()
+
+
+def test_a_failing_tool_is_named_with_its_log(rtlil, cache, tmp_path):
+    compiler = tmp_path / "broken-c++"
+    compiler.write_text("#!/bin/sh\necho 1.0\n[ $1 = --version ] || { echo no luck; exit 3; }\n")
+    compiler.chmod(0o755)
+    with pytest.raises(AcceleratorError, match=r"broken-c[+][+] failed with status 3") as failure:
+        build(rtlil, engine="cxxrtl", cache=cache, compiler=str(compiler), progress=lambda _: None)
+    (log,) = (cache.folder / "logs").iterdir()
+    assert str(log) in str(failure.value)
+    assert "name it in CXX" in str(failure.value)
+    assert "no luck" in log.read_text()
+    assert entries(cache) == set()
+
+
+def test_unusable_choices_are_refused(rtlil, cache, monkeypatch, tmp_path):
+    with pytest.raises(ValueError, match="engine must be one of"):
+        build(rtlil, engine="icarus", cache=cache)
+    with pytest.raises(AcceleratorError, match=r"no C\+\+ compiler 'nonesuch'"):
+        build(rtlil, compiler="nonesuch", cache=cache)
+    monkeypatch.setenv("CXX", "nonesuch -O9")
+    with pytest.raises(AcceleratorError, match=r"no C\+\+ compiler 'nonesuch -O9'"):
+        build(rtlil, cache=cache)
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("VERILATOR_ROOT", str(tmp_path))
+    with pytest.raises(AcceleratorError, match=r"cannot start .*verilator_bin"):
+        build(rtlil, cache=cache)
+
+
+def test_without_wheels_and_compilers_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(tools, "find_spec", lambda name: None)
+    monkeypatch.setattr(tools, "which", lambda name: None)
+    monkeypatch.delenv("CXX", raising=False)
+    for tool in (tools.compiler, tools.verilator):
+        with pytest.raises(AcceleratorError, match=r"pip install 'ttforge\[sim\]'"):
+            tool()
+
+
+def test_the_key_names_everything_that_goes_in(rtlil, monkeypatch):
+    def key(text: str = rtlil, engine=engines.CXXRTL) -> str:
+        return build_module._key(engine, tools.compiler(), text)
+
+    keys = {key(), key(rtlil + " "), key(engine=engines.VERILATOR)}
+    monkeypatch.setattr(tools, "processor", lambda: "another")
+    keys.add(key())
+    monkeypatch.setattr(build_module, "COMPILE", ())
+    keys.add(key())
+    assert len(keys) == 5
