@@ -1,0 +1,159 @@
+from random import Random
+
+import pytest
+from amaranth.sim import Simulator
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Transfer, TransferLevel
+from ttforge.program.encoding import descriptor_fields
+from ttforge.program.fields import Operation, Target
+from ttforge_hw.load import LoadEngine
+from ttforge_hw.unpack import TARGETS
+from ttforge_sim.amaranth_peers import AxiMemory
+
+MEMORY_BYTES = 1 << 16
+
+PARAMETERS = {
+    "4-narrow": AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, factor_width=3),
+    "4-wide": AcceleratorParameters(
+        lanes=4, pe1_rows=4, pe2_rows=4, factor_width=12, burst_beats=1, outstanding_bursts=1
+    ),
+    "8": AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=4, factor_width=8, burst_beats=4),
+    "16": AcceleratorParameters(factor_width=4),
+    "16-long": AcceleratorParameters(pe2_rows=2, factor_width=16, burst_beats=256),
+}
+
+
+def items(p: AcceleratorParameters, d: Transfer, memory: bytes, start: int) -> list[int]:
+    """What a run that starts at byte ``start`` writes, as integers."""
+    run = memory[start : start + d.beats * p.beat_bytes]
+    if d.target == Target.SCRATCHPAD:
+        words = [
+            int.from_bytes(run[n : n + d.element_bytes], "little", signed=True)
+            for n in range(0, len(run), d.element_bytes)
+        ]
+        groups, kept, spaced = p.lanes, p.word_width, words
+    elif d.target == Target.PROGRAM:
+        return [
+            int.from_bytes(run[n : n + p.beat_bytes], "little")
+            for n in range(0, len(run), p.beat_bytes)
+        ]
+    else:
+        bits = int.from_bytes(run, "little")
+        stored = p.factor_storage_width
+        spaced = [bits >> n for n in range(0, 8 * len(run), stored)]
+        groups = p.lanes if d.target == Target.PE1_STORE else p.pe2_rows
+        kept = p.factor_width
+    return [
+        sum((spaced[first + n] & ((1 << kept) - 1)) << (n * kept) for n in range(groups))
+        for first in range(0, len(spaced), groups)
+    ]
+
+
+def expected(p: AcceleratorParameters, d: Transfer, memory: bytes) -> list[tuple[str, int, int]]:
+    writes, bases = [], [(d.address, d.local)]
+    for level in d.levels:
+        bases = [
+            (address + n * level.address, local + n * level.local)
+            for address, local in bases
+            for n in range(level.count)
+        ]
+    for address, local in bases:
+        for n, item in enumerate(items(p, d, memory, address)):
+            writes.append((TARGETS[d.target], (local + n) % (1 << 20), item))
+    return writes
+
+
+def random_load(p: AcceleratorParameters, random: Random) -> Transfer:
+    counts = [random.randint(1, 4) for _ in range(random.randint(0, 3))]
+    return Transfer(
+        operation=Operation.LOAD,
+        address=p.beat_bytes * random.randrange(MEMORY_BYTES // p.beat_bytes // 2),
+        local=random.randrange(1 << 12),
+        beats=2 * random.choice((1, 1, 2, 3, 9, 20)),
+        levels=tuple(
+            TransferLevel(count, p.beat_bytes * random.randint(0, 300), random.randint(-50, 50))
+            for count in counts
+        ),
+        target=random.choice(list(Target)),
+        element_bytes=random.choice((1, 2)),
+    )
+
+
+def simulate(p, commands, memory, *, latency=4, stall=0.0, seed=0):
+    """Runs the loads; gives the writes, the cycles and the memory's record."""
+    dut = LoadEngine(p)
+    bus = AxiMemory(dut.axi, bytearray(memory), latency=latency, stall=stall, seed=seed)
+    random = Random(seed)
+    writes, cycles = [], 0
+
+    async def sink(ctx):
+        while True:
+            ctx.set(dut.scratchpad.request.ready, random.random() >= stall)
+            ports = [getattr(dut, name).request for name in TARGETS.values()]
+            taken = [port.valid & port.ready for port in ports]
+            data = [port.payload.as_value() for port in ports]
+            _, _, *seen = await ctx.tick().sample(*taken, *data)
+            for name, take, value in zip(TARGETS.values(), seen[:4], seen[4:], strict=True):
+                if take:
+                    writes.append((name, value & 0xFFFFF, value >> 20))
+
+    async def bench(ctx):
+        nonlocal cycles
+        for command in commands:
+            fields = descriptor_fields(command)
+            payload = {name: fields[name] for name, _ in dut.command.payload.shape()}
+            ctx.set(dut.command.payload, payload)
+            ctx.set(dut.command.valid, 1)
+            ready = False
+            while not ready:
+                _, _, ready = await ctx.tick().sample(dut.command.ready)
+                cycles += 1
+            ctx.set(dut.command.valid, 0)
+        busy = True
+        assert ctx.get(dut.status.busy)
+        while busy:
+            _, _, busy = await ctx.tick().sample(dut.status.busy)
+            cycles += 1
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bus.read_side, background=True)
+    simulator.add_testbench(sink, background=True)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return writes, cycles, bus
+
+
+@pytest.mark.parametrize("stall", (0, 0.4), ids=lambda stall: f"stall{stall}")
+@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("seed", range(2), ids=lambda seed: f"seed{seed}")
+def test_random_loads(name, stall, seed):
+    p = PARAMETERS[name]
+    random = Random(f"load {name} {stall} {seed}")
+    memory = random.randbytes(MEMORY_BYTES)
+    commands = []
+    while len(commands) < 12:
+        command = random_load(p, random)
+        top = command.address + sum((x.count - 1) * x.address for x in command.levels)
+        if top + command.beats * p.beat_bytes <= MEMORY_BYTES and command.runs <= 16:
+            commands.append(command)
+    writes, _, bus = simulate(p, commands, memory, stall=stall, seed=seed)
+    assert writes == [write for d in commands for write in expected(p, d, memory)]
+    assert max(beats for _, beats in bus.read_bursts) <= p.burst_beats
+
+
+@pytest.mark.parametrize(
+    "beats, runs, outstanding, most",
+    ((256, 1, 8, 256 + 60), (16, 16, 8, 256 + 60), (2, 128, 32, 256 + 60), (2, 64, 8, 64 * 6 + 60)),
+)
+def test_throughput_against_latency(beats, runs, outstanding, most):
+    """A beat a cycle against 40 cycles; short runs as far as bursts in flight allow."""
+    p = AcceleratorParameters(outstanding_bursts=outstanding)
+    level = TransferLevel(runs, 64 * p.beat_bytes, beats // 2)
+    command = Transfer(
+        operation=Operation.LOAD, address=0, local=0, beats=beats, levels=(level,) * (runs > 1)
+    )
+    memory = bytes(1 << 18)
+    _, cycles, _ = simulate(p, [command], memory, latency=40)
+    assert cycles <= most
