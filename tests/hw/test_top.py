@@ -1,0 +1,290 @@
+from random import Random
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from ttforge.golden.backend import GoldenAccelerator
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import (
+    Compute,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Program,
+    Set,
+    Transfer,
+    TransferLevel,
+)
+from ttforge.program.encoding import encode_descriptors
+from ttforge.program.fields import DESCRIPTOR_BYTES, Engine, Operation, Target
+from ttforge_hw import registers
+from ttforge_hw.counters import COUNTERS
+from ttforge_hw.top import TRACED_ENGINES, Accelerator
+from ttforge_sim.amaranth_peers import AxiMemory, LiteHost
+
+MEMORY_BYTES = 1 << 14
+PROGRAM = 0x3000
+
+P4 = AcceleratorParameters(
+    lanes=4,
+    pe1_rows=2,
+    pe2_rows=2,
+    scratchpad_rows=256,
+    pe1_store_depth=32,
+    pe2_store_depth=64,
+    program_depth=16,
+    statistics_depth=4,
+    loop_depth=2,
+)
+
+
+class Machine:
+    """The accelerator with its memory; runs are separate simulations."""
+
+    def __init__(self, p: AcceleratorParameters, memory: bytes, *, stall=0.0, seed=0, faults=()):
+        self.p = p
+        self.memory = bytearray(memory)
+        self.options = {"stall": stall, "seed": seed, "faults": frozenset(faults)}
+        self.traces = {engine: [] for engine in TRACED_ENGINES}
+        self.counters = {}
+        self.slots = []
+        self.status = []
+        self.interrupt = 0
+
+    def simulate(self, host_process) -> None:
+        """Runs ``host_process(ctx, host)`` beside the accelerator."""
+        dut = self.dut = Accelerator(self.p, trace=True)
+        bus = AxiMemory(dut.m_axi, self.memory, **self.options)
+        host = LiteHost(dut.s_axil)
+
+        async def watch(ctx):
+            valid = [getattr(dut, f"trace_{e}_valid") for e in TRACED_ENGINES]
+            where = [getattr(dut, f"trace_{e}_address") for e in TRACED_ENGINES]
+            rows = [getattr(dut, f"trace_{e}_row") for e in TRACED_ENGINES]
+            while True:
+                _, _, *seen = await ctx.tick().sample(*valid, *where, *rows)
+                for n, engine in enumerate(TRACED_ENGINES):
+                    if seen[n]:
+                        self.traces[engine].append((seen[3 + n], seen[6 + n]))
+
+        async def bench(ctx):
+            await host_process(ctx, host)
+
+        simulator = Simulator(dut)
+        simulator.add_clock(1e-8)
+        simulator.add_testbench(bus.read_side, background=True)
+        simulator.add_testbench(bus.write_side, background=True)
+        simulator.add_testbench(watch, background=True)
+        simulator.add_testbench(bench)
+        simulator.run()
+
+    async def start(self, ctx, host, length: int, address: int = PROGRAM) -> None:
+        """Starts a program and waits for its end."""
+        await host.write(ctx, registers.PROGRAM_ADDRESS, address)
+        await host.write(ctx, registers.PROGRAM_LENGTH, length)
+        await host.write(ctx, registers.CONTROL, 1)
+        status = 1
+        while status & 1:
+            status = await host.read(ctx, registers.STATUS)
+        self.status.append(status)
+
+    async def collect(self, ctx, host) -> None:
+        """Reads counters and statistics."""
+        for index, name in enumerate(COUNTERS):
+            low, high = [
+                await host.read(ctx, registers.COUNTERS_BASE + 8 * index + offset)
+                for offset in (0, 4)
+            ]
+            self.counters[name] = low | high << 32
+        for slot in range(self.p.statistics_depth):
+            at = registers.STATISTICS_BASE + 16 * slot
+            words = [await host.read(ctx, at + offset) for offset in (0, 4, 8, 12)]
+            assert words[3] == 0
+            self.slots.append((words[0] | words[1] << 32, words[2]))
+
+    def place(self, descriptors) -> int:
+        """Puts a program into the memory; gives its length."""
+        body = encode_descriptors(Program(tuple(descriptors), self.p.fingerprint))
+        self.memory[PROGRAM : PROGRAM + len(body)] = body
+        return len(descriptors)
+
+
+def load(address, local, beats, levels=(), **options) -> Transfer:
+    return Transfer(
+        operation=Operation.LOAD,
+        address=address,
+        local=local,
+        beats=beats,
+        levels=levels,
+        **options,
+    )
+
+
+def store(address, local, beats, levels=(), **options) -> Transfer:
+    return Transfer(
+        operation=Operation.STORE,
+        address=address,
+        local=local,
+        beats=beats,
+        levels=levels,
+        **options,
+    )
+
+
+def every_operation(p: AcceleratorParameters) -> list:
+    """A program that uses every engine, target, and both loop levels."""
+    row, lanes = p.row_bytes, p.lanes
+    pe1_bits = p.lanes * p.factor_storage_width
+    pe1_beats = max(1, lanes * pe1_bits // p.data_width)
+    compute = {"x": 0, "z": 0, "wait": Engine.LOAD, "x_register": 1}
+    return [
+        load(0x000, 0, pe1_beats, target=Target.PE1_STORE),
+        load(0x100, 0, 8, target=Target.PE2_STORE),
+        Set(values=((1, 0), (2, 0x200), (3, 0x2000))),
+        Loop(iterations=2),
+        Loop(iterations=2),
+        load(0, 0, 32, address_register=2, local_register=1, wait=Engine.ALL),
+        Compute(
+            operation=Operation.PE1,
+            levels=(Level(2, x=p.pe1_rows, z=p.pe1_rows), Level(2, x=2 * p.pe1_rows)),
+            g=0,
+            reduce_levels=1,
+            last_rows=p.pe1_rows,
+            x_row_stride=1,
+            z_row_stride=1,
+            z_register=1,
+            shift=4,
+            slot=1,
+            **(compute | {"z": 32}),
+        ),
+        Compute(
+            operation=Operation.PE2,
+            levels=(Level(2, g=4, z=p.pe2_rows), Level(4, x=1, g=1)),
+            g=0,
+            reduce_levels=1,
+            last_rows=p.pe2_rows,
+            z_row_stride=1,
+            z_register=1,
+            shift=5,
+            slot=2,
+            **(compute | {"z": 32 + 2 * p.pe1_rows}),
+        ),
+        store(
+            0,
+            32,
+            4 * (p.pe1_rows + p.pe2_rows),
+            address_register=3,
+            local_register=1,
+            wait=Engine.PE1 | Engine.PE2,
+        ),
+        End(steps=((1, 64), (2, 16 * row), (3, 0x100))),
+        End(steps=((2, -8 * row),)),
+        store(0x2800, 0, 8, element_bytes=1, wait=Engine.ALL),
+        Halt(),
+    ]
+
+
+@pytest.mark.parametrize("stall", (0, 0.3), ids=lambda stall: f"stall{stall}")
+@pytest.mark.parametrize(
+    "p",
+    (
+        P4,
+        AcceleratorParameters(
+            lanes=8,
+            pe1_rows=4,
+            pe2_rows=2,
+            factor_width=9,
+            scratchpad_banks=1,
+            scratchpad_rows=512,
+            pe1_store_depth=16,
+            pe2_store_depth=64,
+            program_depth=16,
+            statistics_depth=4,
+            outstanding_bursts=2,
+        ),
+    ),
+    ids=("4", "8"),
+)
+def test_program_matches_golden(p, stall):
+    random = Random(f"top {stall}")
+    machine = Machine(p, random.randbytes(MEMORY_BYTES), stall=stall)
+    descriptors = every_operation(p)
+    length = machine.place(descriptors)
+    golden = GoldenAccelerator(p, memory_bytes=MEMORY_BYTES)
+    golden.write(0, np.frombuffer(bytes(machine.memory), np.uint8))
+    expected = golden.run(Program(tuple(descriptors), p.fingerprint), PROGRAM, trace=True)
+
+    async def host(ctx, host):
+        assert await host.read(ctx, registers.IDENTITY) == registers.IDENTITY_VALUE
+        assert await host.read(ctx, registers.FINGERPRINT) == p.fingerprint
+        await host.write(ctx, registers.INTERRUPT_ENABLE, 1)
+        for _ in range(2):
+            await machine.start(ctx, host, length)
+        machine.interrupt = ctx.get(machine.dut.interrupt)
+        await machine.collect(ctx, host)
+
+    machine.simulate(host)
+    assert machine.status == [2 | (length - 1) << 16] * 2
+    assert machine.interrupt
+    for engine, trace in expected.traces.items():
+        got = machine.traces[engine][len(machine.traces[engine]) // 2 :]
+        assert [address for address, _ in got] == trace.addresses.tolist()
+        assert b"".join(row.to_bytes(p.row_bytes, "little") for _, row in got) == (
+            trace.rows.astype("<i2").tobytes()
+        )
+    assert bytes(machine.memory) == golden.read(0, MEMORY_BYTES).tobytes()
+    assert machine.slots == list(zip(expected.sums, expected.saturations, strict=True))
+    assert machine.counters["beats_read"] == (
+        expected.counters.bytes_read + length * DESCRIPTOR_BYTES
+    )
+    assert machine.counters["beats_written"] == expected.counters.bytes_written
+    assert 0 < machine.counters["busy_pe1"] < machine.counters["cycles"]
+
+
+def failing(name: str) -> tuple[list, dict, int, int]:
+    """Descriptors, machine options, error code and descriptor to blame."""
+    halt = Halt()
+    nop = Set(values=())
+    return {
+        "operation": ([nop, nop], {}, 1, 2),  # runs past its end
+        "too long": ([nop] * 17, {}, 2, 0),
+        "deep": ([Loop(iterations=1), Loop(iterations=1), Loop(iterations=1), halt], {}, 3, 2),
+        "end": ([nop, End(), halt], {}, 3, 1),
+        "read": ([load(0x100, 0, 4), nop, halt], {"faults": {0x104}}, 4, 2),
+        "write": ([store(0x100, 0, 4), halt], {"faults": {0x104}}, 5, 1),
+    }[name]
+
+
+@pytest.mark.parametrize("name", ("operation", "too long", "deep", "end", "read", "write"))
+def test_errors_and_recovery(name):
+    descriptors, options, code, blamed = failing(name)
+    machine = Machine(P4, bytes(MEMORY_BYTES), **options)
+    length = machine.place(descriptors)
+
+    async def host(ctx, host):
+        await machine.start(ctx, host, length)
+        await host.write(ctx, registers.CONTROL, 2)
+        assert await host.read(ctx, registers.STATUS) & 0xFFFF == 0
+        machine.place([Halt()])
+        await machine.start(ctx, host, 1)
+
+    machine.simulate(host)
+    assert machine.status == [4 | code << 8 | blamed << 16, 2]
+
+
+def test_issue_overhead():
+    """Four cycles from one descriptor to the next."""
+    cycles = []
+    for extra in (0, 8):
+        machine = Machine(P4, bytes(MEMORY_BYTES))
+        length = machine.place([Set(values=((1, 1),))] * extra + [Halt()] * (10 - extra))
+
+        async def host(ctx, host, machine=machine, length=length):
+            await machine.start(ctx, host, length)
+            await machine.collect(ctx, host)
+
+        machine.simulate(host)
+        cycles.append(machine.counters["cycles"])
+    assert cycles[1] - cycles[0] == 8 * 4
