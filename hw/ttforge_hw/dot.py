@@ -65,7 +65,10 @@ class DotProductArray(wiring.Component):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
         m.d.sync += self.result_valid.eq(self._valid[-1] & self._last[-1])
         # Cycle 0: the entry to its registers.
-        entry = [Signal.like(element, name=f"g_{i}") for i, element in enumerate(self.entry)]
+        entry = [
+            Signal.like(element, name=f"g_{i}", reset_less=True)
+            for i, element in enumerate(self.entry)
+        ]
         with m.If(self.valid):
             m.d.sync += [
                 register.eq(element) for register, element in zip(entry, self.entry, strict=True)
@@ -80,8 +83,8 @@ class DotProductArray(wiring.Component):
         active = []
         for row in range(self._rows):
             names = [f"{row}_{lane}" for lane in range(self._lanes)]
-            shadow = [Signal(shape, name=f"shadow_{name}") for name in names]
-            active.append([Signal(shape, name=f"active_{name}") for name in names])
+            shadow = [Signal(shape, name=f"shadow_{name}", reset_less=True) for name in names]
+            active.append([Signal(shape, name=f"active_{name}", reset_less=True) for name in names])
             with m.If(self.load & (self.load_row == row)):
                 m.d.sync += [shadow[lane].eq(self.row[lane]) for lane in range(self._lanes)]
             with m.If(self.swap):
@@ -95,14 +98,16 @@ class DotProductArray(wiring.Component):
         # Cycle 1: products.
         products = []
         for lane in range(lanes):
-            product = Signal(arithmetic.product, name=f"product_{row}_{lane}")
+            product = Signal(arithmetic.product, name=f"product_{row}_{lane}", reset_less=True)
             with m.If(self._valid[1]):
                 m.d.sync += product.eq(arithmetic.multiply(stationary[lane], entry[lane]))
             products.append(product)
         # Cycle 2: sums of four.
         partial = []
         for start in range(0, lanes, 4):
-            register = Signal(arithmetic.sum_shape(4), name=f"partial_{row}_{start}")
+            register = Signal(
+                arithmetic.sum_shape(4), name=f"partial_{row}_{start}", reset_less=True
+            )
             with m.If(self._valid[2]):
                 m.d.sync += register.eq(arithmetic.reduce(products[start : start + 4]))
             partial.append(register)
@@ -110,8 +115,8 @@ class DotProductArray(wiring.Component):
         memory = Memory(shape=arithmetic.accumulator, depth=lanes, init=[])
         m.submodules[f"accumulators_{row}"] = memory
         read, write = memory.read_port(domain="comb"), memory.write_port()
-        dot = Signal(arithmetic.sum_shape(lanes), name=f"dot_{row}")
-        accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}")
+        dot = Signal(arithmetic.sum_shape(lanes), name=f"dot_{row}", reset_less=True)
+        accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}", reset_less=True)
         m.d.comb += read.addr.eq(self._number[3])
         with m.If(self._valid[3]):
             m.d.sync += [

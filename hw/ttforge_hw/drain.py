@@ -1,6 +1,8 @@
 """Results on their way to the scratchpad, and the room made for them beforehand."""
 
-from amaranth.hdl import Module, Signal
+from collections.abc import Sequence
+
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -11,6 +13,14 @@ from ttforge_hw.ports import WritePort, row_layout
 
 ROWS_WIDTH = 5
 """Bits of a number of rows, 1 to 16."""
+
+
+def select(values: Sequence[Value], index: Value) -> Value:
+    """``values[index]``, 2^n of them, as a balanced tree of multiplexers."""
+    level = list(values)
+    for bit in index[: (len(level) - 1).bit_length()]:
+        level = [Mux(bit, b, a) for a, b in zip(level[::2], level[1::2], strict=True)]
+    return level[0]
 
 
 class ResultQueue(wiring.Component):

@@ -2,15 +2,16 @@
 
 import itertools
 
-from amaranth.hdl import Array, Module, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.arithmetic import FixedArithmetic
+from ttforge_hw.drain import select
 from ttforge_hw.ports import row_layout
 
-OUTER_CYCLES = 3
+OUTER_CYCLES = 4
 """Cycles from a step at the input to its tile in the drain buffer."""
 
 
@@ -47,15 +48,20 @@ class OuterProductArray(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         arithmetic = self._arithmetic
-        valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
+        valid = [self.valid, *(Signal(name=f"valid_{stage}") for stage in (1, 2, 3))]
         first = [self.first, Signal(name="first_1"), Signal(name="first_2")]
-        last = [self.last, Signal(name="last_1"), Signal(name="last_2")]
+        last = [self.last, *(Signal(name=f"last_{stage}") for stage in (1, 2, 3))]
         for flag in (valid, first, last):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(flag)]
 
         # Cycle 0: operands to their registers.
-        left = [Signal(arithmetic.left, name=f"x_{lane}") for lane in range(self._lanes)]
-        right = [Signal(arithmetic.right, name=f"g_{row}") for row in range(self._rows)]
+        left = [
+            Signal(arithmetic.left, name=f"x_{lane}", reset_less=True)
+            for lane in range(self._lanes)
+        ]
+        right = [
+            Signal(arithmetic.right, name=f"g_{row}", reset_less=True) for row in range(self._rows)
+        ]
         with m.If(valid[0]):
             m.d.sync += [left[lane].eq(self.x_row[lane]) for lane in range(self._lanes)]
             m.d.sync += [right[row].eq(self.g_row[row]) for row in range(self._rows)]
@@ -63,21 +69,21 @@ class OuterProductArray(wiring.Component):
         for lane in range(self._lanes):
             drained = []
             for row in range(self._rows):
-                product = Signal(arithmetic.product, name=f"product_{row}_{lane}")
-                accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}_{lane}")
-                drain = Signal(arithmetic.accumulator, name=f"drain_{row}_{lane}")
-                total = Signal(arithmetic.accumulator, name=f"total_{row}_{lane}")
+                product = Signal(arithmetic.product, name=f"product_{row}_{lane}", reset_less=True)
+                accumulator = Signal(
+                    arithmetic.accumulator, name=f"accumulator_{row}_{lane}", reset_less=True
+                )
+                drain = Signal(arithmetic.accumulator, name=f"drain_{row}_{lane}", reset_less=True)
                 # Cycle 1: product.
                 with m.If(valid[1]):
                     m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))
-                # Cycle 2: sum; a complete one goes to the drain buffer at once.
-                m.d.comb += total.eq(
-                    arithmetic.accumulate(arithmetic.start(accumulator, first=first[2]), product)
-                )
+                # Cycle 2: sum.
+                so_far = arithmetic.start(accumulator, first=first[2])
                 with m.If(valid[2]):
-                    m.d.sync += accumulator.eq(total)
-                    with m.If(last[2]):
-                        m.d.sync += drain.eq(total)
+                    m.d.sync += accumulator.eq(arithmetic.accumulate(so_far, product))
+                # Cycle 3: a complete sum goes to the drain buffer, as a new one may start.
+                with m.If(valid[3] & last[3]):
+                    m.d.sync += drain.eq(accumulator)
                 drained.append(drain)
-            m.d.comb += self.value[lane].eq(Array(drained)[self.row])
+            m.d.comb += self.value[lane].eq(select(drained, self.row))
         return m

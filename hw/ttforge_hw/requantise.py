@@ -69,8 +69,8 @@ class Requantiser(wiring.Component):
 
     def _lane(self, m: Module, lane: int, valid, shift, sticky_mask, greatest) -> None:
         value = self.value[lane]
-        shifted = Signal(signed(self._value_width + 1), name=f"shifted_{lane}")
-        sticky = Signal(name=f"sticky_{lane}")
+        shifted = Signal(signed(self._value_width + 1), name=f"shifted_{lane}", reset_less=True)
+        sticky = Signal(name=f"sticky_{lane}", reset_less=True)
         with m.If(valid[0]):
             m.d.sync += [
                 shifted.eq(Cat(C(0, 1), value).as_signed() >> shift),
@@ -78,7 +78,7 @@ class Requantiser(wiring.Component):
             ]
         # no overflow: the floor is small unless shift is 0, and then nothing is added
         half, odd = shifted[0], shifted[1]
-        rounded = Signal(signed(self._value_width), name=f"rounded_{lane}")
+        rounded = Signal(signed(self._value_width), name=f"rounded_{lane}", reset_less=True)
         with m.If(valid[1]):
             m.d.sync += rounded.eq((shifted >> 1) + (half & (sticky | odd)))
         negative = rounded[-1]
@@ -125,8 +125,8 @@ class Statistics(wiring.Component):
 
         quarters, counts = [], []
         for start in range(0, self._lanes, 4):
-            quarter = Signal(WORD_WIDTH + 2, name=f"quarter_{start}")
-            count = Signal(3, name=f"count_{start}")
+            quarter = Signal(WORD_WIDTH + 2, name=f"quarter_{start}", reset_less=True)
+            count = Signal(3, name=f"count_{start}", reset_less=True)
             with m.If(valid[1]):
                 m.d.sync += [
                     quarter.eq(sum(magnitudes[start : start + 4])),
@@ -159,8 +159,10 @@ class Statistics(wiring.Component):
         magnitudes, flags = [], []
         for lane in range(self._lanes):
             word = self.word[lane]
-            magnitude = Signal(WORD_WIDTH, name=f"magnitude_{lane}")  # |-2^15| needs 16 bits
-            flag = Signal(name=f"flag_{lane}")
+            magnitude = Signal(
+                WORD_WIDTH, name=f"magnitude_{lane}", reset_less=True
+            )  # |-2^15| needs 16 bits
+            flag = Signal(name=f"flag_{lane}", reset_less=True)
             with m.If(self.valid):
                 m.d.sync += [
                     magnitude.eq(Mux(self.enable[lane], Mux(word[-1], -word, word), 0)),

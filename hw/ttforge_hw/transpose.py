@@ -1,12 +1,12 @@
 """Transposer of PE1: results come entry by entry and leave row by row."""
 
-from amaranth.hdl import Array, Module, Signal, signed
+from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH
-from ttforge_hw.drain import ROWS_WIDTH
+from ttforge_hw.drain import ROWS_WIDTH, select
 from ttforge_hw.ports import row_layout
 
 
@@ -60,13 +60,19 @@ class Transposer(wiring.Component):
                 self.address.eq(self.address + self.z_row_stride),
             ]
         for lane in range(self._lanes):
-            leaving = [Signal(self._word, name=f"leaving_{r}_{lane}") for r in range(self._rows)]
+            leaving = [
+                Signal(self._word, name=f"leaving_{r}_{lane}", reset_less=True)
+                for r in range(self._rows)
+            ]
             coming = self.word
             if lane < self._lanes - 1:  # the last column needs no place to wait
-                coming = [Signal(self._word, name=f"coming_{r}_{lane}") for r in range(self._rows)]
+                coming = [
+                    Signal(self._word, name=f"coming_{r}_{lane}", reset_less=True)
+                    for r in range(self._rows)
+                ]
                 with m.If(self.valid & (number == lane)):
                     m.d.sync += [to.eq(word) for to, word in zip(coming, self.word, strict=True)]
             with m.If(self.complete):
                 m.d.sync += [to.eq(word) for to, word in zip(leaving, coming, strict=True)]
-            m.d.comb += self.row[lane].eq(Array(leaving)[row])
+            m.d.comb += self.row[lane].eq(select(leaving, row))
         return m

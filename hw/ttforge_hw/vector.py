@@ -10,7 +10,7 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import Operation
 from ttforge_hw.ports import COMPUTE_LAYOUT, row_layout
 
-VECTOR_CYCLES = 3
+VECTOR_CYCLES = 4
 """Cycles from two rows at the input to the values at the output."""
 
 
@@ -48,15 +48,18 @@ class VectorUnit(wiring.Component):
                 x_shift.eq(self.command.x_shift),
                 g_shift.eq(self.command.g_shift),
             ]
-        valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
+        valid = [self.valid, *(Signal(name=f"valid_{stage}") for stage in (1, 2, 3))]
         m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(valid)]
         for lane in range(self._lanes):
             word = signed(self._word_width)
             wide = signed(2 * self._word_width - 1)
-            x, g = Signal(word, name=f"x_{lane}"), Signal(word, name=f"g_{lane}")
-            x_wide = Signal(wide, name=f"x_wide_{lane}")
-            g_wide = Signal(wide, name=f"g_wide_{lane}")
-            total = Signal(signed(2 * self._word_width), name=f"total_{lane}")
+            x, g = (
+                Signal(word, name=f"x_{lane}", reset_less=True),
+                Signal(word, name=f"g_{lane}", reset_less=True),
+            )
+            x_wide = Signal(wide, name=f"x_wide_{lane}", reset_less=True)
+            g_wide = Signal(wide, name=f"g_wide_{lane}", reset_less=True)
+            total = Signal(signed(2 * self._word_width), name=f"total_{lane}", reset_less=True)
             with m.If(valid[0]):
                 m.d.sync += [x.eq(self.x_row[lane]), g.eq(self.g_row[lane])]
             with m.If(valid[1]):
@@ -64,7 +67,8 @@ class VectorUnit(wiring.Component):
                     m.d.sync += [x_wide.eq(Mux(g > 0, x, 0)), g_wide.eq(0)]
                 with m.Else():
                     m.d.sync += [x_wide.eq(x << x_shift), g_wide.eq(g << g_shift)]
-            m.d.comb += total.eq(x_wide + g_wide)
             with m.If(valid[2]):
+                m.d.sync += total.eq(x_wide + g_wide)
+            with m.If(valid[3]):
                 m.d.sync += self.value[lane].eq(Mux(relu & ~mask & (total < 0), 0, total))
         return m
