@@ -5,13 +5,16 @@ activations, biases and gradients to their widths with the exponents of ``Scales
 accelerator does at the tensors between the layers; the results of single contractions stay exact.
 """
 
+import numpy as np
 import torch
 
-from ttforge.accelerator import Counters
+from ttforge.accelerator import Counters, Run
 from ttforge.driver import BackwardResult, ForwardResult, QuantisedModel
 from ttforge.fixed.requantise import limits
 from ttforge.fixed.scale import Scales, TensorClass, TensorStatistics
 from ttforge.network import Layer, Network
+
+_NO_RUN = Run(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def ttm_matrix(layer: Layer, factors: list[torch.Tensor]) -> torch.Tensor:
@@ -71,7 +74,7 @@ class FloatDriver:
             y = y.relu() if layer.relu else y
             self.tape.append((x, factors, bias, y))
             x = self._round(y, f"layer{n}.output", TensorClass.ACTIVATION, scales, statistics)
-        return ForwardResult(x, statistics, Counters(cycles=1000), 0.001)
+        return ForwardResult(x, statistics, Counters(cycles=1000), 0.001, _NO_RUN)
 
     def backward(self, gradient, scales: Scales) -> BackwardResult:
         statistics: dict[str, TensorStatistics] = {}
@@ -87,7 +90,7 @@ class FloatDriver:
             g = found[0]
             gradients.insert(0, list(found[1 : 1 + len(factors)]))
             biases.insert(0, None if bias is None else found[-1])
-        return BackwardResult(gradients, biases, statistics, Counters(cycles=2000), 0.002)
+        return BackwardResult(gradients, biases, statistics, Counters(cycles=2000), 0.002, _NO_RUN)
 
     def calibrate(self, inputs, gradient_of, model: QuantisedModel, scales: Scales) -> None:
         for _ in range(64):

@@ -18,10 +18,8 @@ GradientOf = Callable[[torch.Tensor], torch.Tensor]
 class StepDriver(Protocol):
     """The part of ``ttforge.driver.Driver`` that training uses."""
 
-    @property
-    def input_exponent(self) -> int:
-        """Exponent of the network's inputs."""
-        ...
+    input_exponent: int
+    """Exponent of the network's inputs."""
 
     def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
         """Logits of a batch; see ``Driver.forward``."""
@@ -33,7 +31,7 @@ class StepDriver(Protocol):
 
     def calibrate(
         self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
-    ) -> None:
+    ) -> object:
         """Repeat a step on one batch until the exponents in ``scales`` stand still."""
         ...
 

@@ -18,13 +18,18 @@ from ttforge.train.prior import cut_ranks, prior_gradient
 from ttforge.train.state import TrainingState, copy_scales
 
 
+class Stopped(Exception):
+    """An evaluation was abandoned because a stop was asked for; the state is sound."""
+
+
 class Trainer:
     """Trains a state in place on whatever the drivers run on.
 
     ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
     ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
-    called with the state at most every ``save_seconds``, between steps. Raises ``DataError`` where
-    data and network do not fit.
+    called with the state at most every ``save_seconds``, between steps. ``stop`` is asked between
+    steps and between the batches of an evaluation. Raises ``DataError`` where data and network do
+    not fit.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class Trainer:
         test_samples: int | None = None,
         save: Callable[[TrainingState], None] | None = None,
         save_seconds: float = 30.0,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
         check_data(state.network, data, state.settings.batch)
         self.state = state
@@ -55,23 +61,27 @@ class Trainer:
         self._verify_every = verify_every
         self._save = save
         self._save_seconds = save_seconds
+        self._stop = stop
         self.abandonable = False
         """Whether the present call only waits for the accelerator: raising out of it then leaves
         the state as it was after the last complete step."""
 
-    def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Train to the end or until ``stop()``, which is asked between steps.
+    def run(self) -> bool:
+        """Train to the end or until ``stop()``; returns whether the end was reached.
 
-        Returns whether the end was reached. Between two epochs the test split is classified; at
+        Between two epochs the test split is classified; at
         the end, call ``evaluate_test``.
         """
         self._observer.started(self.state.step, self.total_steps, self.state.model.network)
         saved = time.monotonic()
         while self.state.step < self.total_steps:
-            if stop():
+            if self._stop():
                 return False
             if self._evaluation_is_due():
-                self.evaluate_test()
+                try:
+                    self.evaluate_test()
+                except Stopped:
+                    return False
             self.step()
             if self._save and time.monotonic() - saved > self._save_seconds:
                 self._save(self.state)
@@ -124,7 +134,10 @@ class Trainer:
         return record
 
     def evaluate_test(self) -> Evaluation:
-        """Classify the test split and add the accuracy to the history."""
+        """Classify the test split and add the accuracy to the history.
+
+        Raises ``Stopped`` when a stop is asked for before it is done.
+        """
         with self._waiting():
             result = evaluate(
                 self._driver,
@@ -133,7 +146,7 @@ class Trainer:
                 self._quantiser,
                 self._test,
                 self.state.settings.batch,
-                progress=self._observer.evaluating,
+                progress=self._evaluating,
             )
         step = self.state.step
         record = EvaluationRecord(
@@ -156,6 +169,11 @@ class Trainer:
             yield
         finally:
             self.abandonable = False
+
+    def _evaluating(self, done: int, samples: int) -> None:
+        self._observer.evaluating(done, samples)
+        if done < samples and self._stop():
+            raise Stopped
 
     def _verify(self, case: StepCase) -> Verification | None:
         if self._verifier is None or (case.number - 1) % self._verify_every:

@@ -1,0 +1,56 @@
+"""``ttforge check``: one training step on golden model and hardware, every tensor compared."""
+
+import argparse
+import json
+
+from ttforge.cli.backend import (
+    add_simulation_options,
+    check_simulation_options,
+    memory_options,
+    opened,
+)
+from ttforge.cli.command import SimpleCommand
+from ttforge.cli.options import add_accelerator_options, natural, positive
+
+DESCRIPTION = """\
+Run one training step, with random operands over the whole range of their formats, on the golden
+model and on the simulated hardware, and compare bit by bit: every row that any engine writes to
+the scratchpad, the external memory, the statistics. Exit status 1 where anything differs.
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.add_argument("--network", default="digits", metavar="NAME", help="default: digits")
+    parser.add_argument("--batch", type=positive, default=8, metavar="N", help="default: 8")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the operands")
+    parser.add_argument("--backend", default="rtl", metavar="NAME", help="default: rtl")
+    parser.add_argument("--plan", default="paper", help="schedule (default: paper)")
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+    add_accelerator_options(parser)
+    add_simulation_options(parser)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from ttforge.check import check_step, summary
+    from ttforge.network import load_network
+
+    network = load_network(args.network)
+    memory = memory_options(args)
+    check_simulation_options(args.backend, memory, args.engine)
+    with opened(
+        args.backend,
+        factor_width=network.widths.factor,
+        accelerator=args.accelerator or (),
+        memory=memory,
+        engine=args.engine,
+    ) as accelerator:
+        outcome = check_step(network, args.batch, accelerator, seed=args.seed, plan=args.plan)
+    figures = outcome.to_dict()
+    print(json.dumps(figures) if args.json else summary(figures))
+    return 1 if outcome.comparison.differing else 0
+
+
+command = SimpleCommand(
+    "check", "compare the hardware with the golden model, bit by bit", _add_arguments, _run
+)

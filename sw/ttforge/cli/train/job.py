@@ -1,0 +1,130 @@
+"""What is to be done: a fresh run from the options, or a stored one that goes on."""
+
+import argparse
+import shlex
+import zlib
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ttforge.cli.backend import check_simulation_options, memory_options
+from ttforge.cli.errors import OptionError
+from ttforge.cli.train.folder import RunFolder
+from ttforge.cli.train.options import check_same_settings, make_settings
+from ttforge.data import DataSet, load_data_set
+from ttforge.network import load_network
+from ttforge.train.checkpoint import CheckpointError, load_checkpoint
+from ttforge.train.state import TrainingState, initial_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run needs to know beside its settings. Only ``dataset`` and ``plan`` decide bits."""
+
+    dataset: str
+    data: str | None = None
+    backend: str = "golden"
+    plan: str = "paper"
+    accelerator: list[str] = field(default_factory=list)
+    memory: dict[str, float] = field(default_factory=dict)
+    engine: str | None = None
+    verify: int = 0
+    test_samples: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A state with the data and the folder that belong to it."""
+
+    state: TrainingState
+    options: RunOptions
+    data: DataSet
+    folder: RunFolder
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """What the checkpoint stores of this, as plain data."""
+        return {"options": asdict(self.options), "data_crc": data_crc(self.data)}
+
+    @property
+    def resume_command(self) -> str:
+        """The command line that goes on with this run."""
+        return f"ttforge train --resume --out {shlex.quote(str(self.folder.path))}"
+
+
+def data_crc(data: DataSet) -> int:
+    """CRC-32 over the training samples: a run goes on only with the data it began with."""
+    crc = zlib.crc32(data.train.images.tobytes())
+    return zlib.crc32(data.train.labels.tobytes(), crc)
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """Fields of ``RunOptions`` that were on the command line."""
+    names = ("dataset", "data", "backend", "plan", "accelerator", "engine", "verify")
+    given = {name: getattr(args, name) for name in (*names, "test_samples")}
+    if given["data"] is not None:  # a run may be resumed from another folder
+        given["data"] = str(Path(given["data"]).absolute())
+    given["memory"] = memory_options(args) or None
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _check_options(options: RunOptions) -> None:
+    check_simulation_options(options.backend, options.memory, options.engine)
+    if options.verify and options.backend == "golden":
+        raise OptionError("--verify compares with the golden model: add --backend rtl")
+
+
+def fresh_job(args: argparse.Namespace) -> Job:
+    """A new run. Raises ``NetworkError``, ``DataError``, ``OptionError``."""
+    network = load_network(args.network or "digits")
+    given = _given(args)
+    dataset = given.pop("dataset", network.dataset)
+    if not dataset:
+        raise OptionError(f"network {network.name!r} names no data set: give --dataset")
+    options = RunOptions(dataset=dataset, **given)
+    _check_options(options)
+    settings = make_settings(args, dataset)
+    folder = RunFolder(Path(args.out or Path("runs") / network.name))
+    folder.check_new(force=args.force)
+    data = load_data_set(dataset, options.data)
+    return Job(initial_state(network, settings), options, data, folder)
+
+
+def resumed_job(args: argparse.Namespace) -> Job:
+    """The run in ``--out`` as its checkpoint has it.
+
+    Raises ``OptionError`` or ``CheckpointError`` where there is none, it is damaged, or an option
+    given beside ``--resume`` belongs to another run.
+    """
+    if args.force:
+        raise OptionError("--resume goes on with a run and --force replaces it: give one of them")
+    if args.out is None:
+        raise OptionError("--resume needs the folder of the run: --out DIR")
+    folder = RunFolder(Path(args.out))
+    folder.check_resumable()
+    checkpoint = load_checkpoint(folder.checkpoint)
+    state = checkpoint.state
+    if args.network is not None and load_network(args.network) != state.network:
+        raise OptionError(
+            f"--resume: {folder.checkpoint} is of network {state.network.name!r} as it was "
+            f"described then, not of --network {args.network}"
+        )
+    check_same_settings(args, state.settings)
+    try:
+        stored = RunOptions(**checkpoint.run["options"])
+        crc = checkpoint.run["data_crc"]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder.checkpoint}: not of ttforge train: {error}") from None
+    given = _given(args)
+    for name in ("dataset", "plan"):
+        if name in given and given[name] != getattr(stored, name):
+            raise OptionError(
+                f"--resume: the checkpoint was made with --{name} {getattr(stored, name)}, "
+                f"not {given[name]}"
+            )
+    options = replace(stored, **given)
+    _check_options(options)
+    data = load_data_set(options.dataset, options.data)
+    if data_crc(data) != crc:
+        raise OptionError(f"--resume: data set {options.dataset!r} has changed since the run began")
+    return Job(state, options, data, folder)

@@ -1,0 +1,197 @@
+"""Options of ``ttforge train``, and the settings that they make."""
+
+import argparse
+from typing import Any
+
+from ttforge.cli.backend import add_simulation_options
+from ttforge.cli.errors import OptionError
+from ttforge.cli.options import add_accelerator_options, natural, number, positive
+from ttforge.fixed.scale import PRESETS
+from ttforge.network import BUILT_IN
+from ttforge.train.settings import SCHEDULES, PriorSettings, TrainSettings
+
+DESCRIPTION = """\
+Train a network: forward and backward passes run on the accelerator, softmax, Adam and the rank
+prior on the host. Equal options give equal bits on every back end.
+"""
+
+EPILOG = """\
+examples:
+  ttforge train --network digits --out runs/digits
+  ttforge train --network digits --backend rtl --verify 50
+  ttforge train --network fashion --data ~/data --epochs 5 --prior-weight 1.2
+  ttforge train --resume --out runs/digits             go on with an interrupted run
+
+The output folder gets report.html (curves, ranks, cycles, confusion matrix, samples), pictures/,
+model.safetensors, result.json and history.jsonl; while training, checkpoint.safetensors. Ctrl-C
+finishes the step, leaves a checkpoint and says how to go on; twice abandons the step.
+"""
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "digits": {"epochs": 20, "learning_rate": 1e-2},
+    "": {"epochs": 10, "learning_rate": 4e-3},
+}
+"""Defaults by data set, "" for any other."""
+
+_DEFAULTS, _PRIOR = TrainSettings(), PriorSettings()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All options. Those that a checkpoint stores have no default here: None is "not given"."""
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    _add_what(parser.add_argument_group("what to train, and on what"))
+    _add_training(parser.add_argument_group("training (decides the bits; stored for --resume)"))
+    _add_prior(parser.add_argument_group("rank prior (stored for --resume)"))
+    _add_output(parser.add_argument_group("output"))
+    machine = parser.add_argument_group("the accelerator")
+    machine.add_argument("--plan", help="schedule of the contractions (default: paper)")
+    add_accelerator_options(machine)
+    add_simulation_options(parser)
+
+
+def _add_what(group: Any) -> None:
+    group.add_argument(
+        "--network", metavar="NAME", help=f"{', '.join(BUILT_IN)} or a TOML file (default: digits)"
+    )
+    group.add_argument("--dataset", metavar="NAME", help="data set (default: the network's own)")
+    group.add_argument(
+        "--data", metavar="DIR", help="folder of the data set's files (default: TTFORGE_DATA)"
+    )
+    group.add_argument(
+        "--backend",
+        metavar="NAME",
+        help="golden (exact model, default) or rtl (hardware, simulated cycle by cycle)",
+    )
+    group.add_argument(
+        "--verify",
+        type=natural,
+        metavar="N",
+        help="compare every N-th step with the golden model, tensor by tensor (default: 0, never)",
+    )
+
+
+def _add_training(group: Any) -> None:
+    group.add_argument("--epochs", type=positive, metavar="N", help="20 for digits, else 10")
+    group.add_argument("--batch", type=positive, metavar="N", help=f"default: {_DEFAULTS.batch}")
+    group.add_argument("--seed", type=natural, metavar="N", help=f"default: {_DEFAULTS.seed}")
+    group.add_argument(
+        "--lr", type=number, metavar="RATE", help="of Adam; 0.01 for digits, else 0.004"
+    )
+    group.add_argument("--schedule", choices=SCHEDULES, help=f"default: {_DEFAULTS.schedule}")
+    group.add_argument(
+        "--steps", type=positive, metavar="N", help="stop after N steps (default: all epochs)"
+    )
+    group.add_argument(
+        "--windows", choices=tuple(PRESETS), help="preset of the automatic scale selection"
+    )
+
+
+def _add_prior(group: Any) -> None:
+    group.add_argument(
+        "--prior",
+        action=argparse.BooleanOptionalAction,
+        help="shrink the ranks while training (default: yes)",
+    )
+    group.add_argument(
+        "--prior-weight",
+        type=number,
+        metavar="W",
+        help=f"in units of 1 / training samples (default: {_PRIOR.weight})",
+    )
+    group.add_argument(
+        "--prior-warmup",
+        type=number,
+        metavar="PART",
+        help=f"part of the run in which the weight rises (default: {_PRIOR.warmup})",
+    )
+    group.add_argument(
+        "--rank-threshold",
+        type=number,
+        metavar="PART",
+        help=f"cut columns below this part of the largest lambda (default: {_PRIOR.threshold})",
+    )
+    group.add_argument(
+        "--rank-interval",
+        type=positive,
+        metavar="N",
+        help=f"steps between two cuts (default: {_PRIOR.interval})",
+    )
+
+
+def _add_output(group: Any) -> None:
+    group.add_argument("--out", metavar="DIR", help="default: runs/NETWORK")
+    group.add_argument(
+        "--resume", action="store_true", help="go on with the run in --out; options are its own"
+    )
+    group.add_argument("--force", action="store_true", help="replace the run in --out")
+    group.add_argument(
+        "--json", action="store_true", help="print one JSON object at the end, and nothing else"
+    )
+    group.add_argument(
+        "--test-samples", type=positive, metavar="N", help="classify only the first N test images"
+    )
+    group.add_argument(
+        "--checkpoint-seconds", type=number, default=30.0, metavar="S", help="default: 30"
+    )
+    group.add_argument(
+        "--threads",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="of torch (default: 1; more are slower on networks this small)",
+    )
+
+
+_SETTING = {
+    "epochs": "epochs",
+    "batch": "batch",
+    "seed": "seed",
+    "lr": "learning_rate",
+    "schedule": "schedule",
+    "steps": "steps",
+    "windows": "windows",
+}
+_PRIOR_SETTING = {
+    "prior_weight": "weight",
+    "prior_warmup": "warmup",
+    "rank_threshold": "threshold",
+    "rank_interval": "interval",
+}
+
+
+def option_name(attribute: str) -> str:
+    """``--prior-weight`` of ``prior_weight``."""
+    return "--" + attribute.replace("_", "-")
+
+
+def make_settings(args: argparse.Namespace, dataset: str) -> TrainSettings:
+    """The settings asked for, the rest by the data set's recipe. Raises ``OptionError``."""
+    values = dict(RECIPES.get(dataset, RECIPES[""]))
+    values |= {s: v for a, s in _SETTING.items() if (v := getattr(args, a)) is not None}
+    prior = {s: v for a, s in _PRIOR_SETTING.items() if (v := getattr(args, a)) is not None}
+    if args.prior is False and prior:
+        name = next(a for a in _PRIOR_SETTING if getattr(args, a) is not None)
+        raise OptionError(f"{option_name(name)} does not go with --no-prior")
+    try:
+        values["prior"] = None if args.prior is False else PriorSettings(**prior)
+        return TrainSettings(**values)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+
+
+def check_same_settings(args: argparse.Namespace, stored: TrainSettings) -> None:
+    """Raise ``OptionError`` where an option given with --resume differs from the stored run's."""
+    pairs = [(a, getattr(stored, s)) for a, s in _SETTING.items()]
+    pairs.append(("prior", stored.prior is not None))
+    pairs += [
+        (a, None if stored.prior is None else getattr(stored.prior, s))
+        for a, s in _PRIOR_SETTING.items()
+    ]
+    for attribute, value in pairs:
+        given = getattr(args, attribute)
+        if given is not None and given != value:
+            shown = ("off", "on")[value] if isinstance(value, bool) else value
+            raise OptionError(
+                f"--resume: the checkpoint was made with {option_name(attribute)} {shown}, "
+                f"not {given}; leave the option away, or start over with --force"
+            )

@@ -1,0 +1,97 @@
+"""What a finished run leaves behind: files in its folder, lines on the screen."""
+
+import json
+import time
+from typing import Any
+
+from ttforge.cli.train.folder import PICTURES, RESULT
+from ttforge.cli.train.job import Job
+from ttforge.report.summary import Summary, summarise, summary_rows
+from ttforge.train.checkpoint import save_checkpoint
+from ttforge.train.evaluate import Evaluation
+from ttforge.train.export import save_model
+
+
+def make_summary(job: Job, evaluation: Evaluation, begin: float) -> Summary:
+    """The numbers; ``begin`` is the ``time.monotonic`` of the session's start."""
+    return summarise(
+        job.state,
+        evaluation,
+        dataset=job.options.dataset,
+        backend=job.options.backend,
+        steps_an_epoch=len(job.data.train) // job.state.settings.batch,
+        seconds=time.monotonic() - begin,
+    )
+
+
+def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
+    """Write the model, the report and, last of all, the result.
+
+    Raises ``OptionError`` where a file cannot be written.
+    """
+    from ttforge.report.page import render_page
+    from ttforge.report.pictures import draw_all
+
+    state, folder = job.state, job.folder
+    pictures = draw_all(state.history, evaluation, state.network, job.data)
+    for name, png in pictures.items():
+        folder.write(f"{PICTURES}/{name}", png)
+    page = render_page(
+        summary,
+        now=state.model.network,
+        then=state.network,
+        batch=state.settings.batch,
+        settings=_settings(job),
+        pictures=pictures,
+    )
+    folder.write("report.html", page)
+    folder.write("history.jsonl", state.history.to_lines())
+    with folder.writing("model.safetensors") as path:
+        save_model(path, state.model, state.scales)
+    result = {
+        **summary.to_dict(),
+        "settings": state.settings.to_dict(),
+        "confusion": evaluation.confusion(job.data.classes).tolist(),
+    }
+    folder.write(RESULT, json.dumps(result, indent=1) + "\n")
+    folder.finish()
+
+
+def save(job: Job) -> None:
+    """Write the checkpoint. Raises ``OptionError`` where it cannot be written."""
+    with job.folder.writing("checkpoint.safetensors") as path:
+        save_checkpoint(path, job.state, job.run)
+
+
+def _settings(job: Job) -> dict[str, Any]:
+    settings = job.state.settings.to_dict()
+    prior = settings.pop("prior")
+    settings |= {f"prior {name}": value for name, value in (prior or {"": "none"}).items()}
+    options = {name: value for name, value in vars(job.options).items() if name != "data"}
+    return {
+        name.replace("_", " ").strip(): value
+        for name, value in (settings | options).items()
+        if value not in (None, [], {})
+    }
+
+
+def print_summary(job: Job, summary: Summary) -> None:
+    """The summary on the standard output."""
+    rows = [*summary_rows(summary), ("report", str(job.folder.path / "report.html"))]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:>{width}}  {value}")
+
+
+def print_json(job: Job, summary: Summary | None, resume_command: str | None = None) -> None:
+    """One JSON object on the standard output; without a summary that of an interrupted run."""
+    if summary is not None:
+        content = {"status": "finished", **summary.to_dict(), "out": str(job.folder.path)}
+    else:
+        content = {
+            "status": "interrupted",
+            "steps": job.state.step,
+            "out": str(job.folder.path),
+            "resume": resume_command,
+        }
+    print(json.dumps(content))

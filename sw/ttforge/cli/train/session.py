@@ -1,0 +1,98 @@
+"""One session of ``ttforge train``, from the options to the exit status."""
+
+import argparse
+import os
+import sys
+import time
+from importlib.util import find_spec
+
+import torch
+
+from ttforge.accelerator import AcceleratorError
+from ttforge.cli.errors import OptionError
+from ttforge.cli.train import machine
+from ttforge.cli.train.job import Job, fresh_job, resumed_job
+from ttforge.cli.train.outcome import (
+    make_summary,
+    print_json,
+    print_summary,
+    save,
+    write_outcome,
+)
+from ttforge.cli.train.progress import LiveProgress, PlainProgress, Progress
+from ttforge.report.summary import Summary
+from ttforge.train.interrupts import Interrupts
+from ttforge.train.trainer import Stopped, Trainer
+
+DIFFERENT = 1
+"""Exit status where a verified step differs from the golden model."""
+
+
+def run_training(args: argparse.Namespace) -> int:
+    """Run ``ttforge train``; the exit status. Raises the errors that ``cli.errors`` expects."""
+    begin = time.monotonic()
+    for package in ("safetensors", "matplotlib"):
+        if find_spec(package) is None:
+            raise OptionError(f"training needs {package}: pip install 'ttforge[train]'")
+    # Spinning OpenMP threads make two slower than one on contractions this small.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    torch.set_num_threads(args.threads)
+    job = resumed_job(args) if args.resume else fresh_job(args)
+    with Interrupts() as interrupts:
+        summary = _train(job, args, interrupts, begin)
+    if summary is None:
+        if args.json:
+            print_json(job, None, job.resume_command)
+        print(f"ttforge: interrupted after step {job.state.step}; go on with", file=sys.stderr)
+        print(f"  {job.resume_command}", file=sys.stderr)
+        return interrupts.exit_status
+    if args.json:
+        print_json(job, summary)
+    else:
+        print_summary(job, summary)
+    return DIFFERENT if summary.mismatches else 0
+
+
+def _progress(job: Job) -> Progress:
+    terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if terminal and find_spec("rich") is not None:
+        return LiveProgress(f"{job.state.network.name} on {job.options.backend}")
+    return PlainProgress()
+
+
+def _train(
+    job: Job, args: argparse.Namespace, interrupts: Interrupts, begin: float
+) -> Summary | None:
+    """Train and write everything; None where it was interrupted, with a checkpoint left."""
+    state, options = job.state, job.options
+    with machine.open_machine(options, state.network, state.settings.batch) as opened:
+        progress = _progress(job)
+        trainer = Trainer(
+            state,
+            job.data,
+            opened.open_driver,
+            observer=progress,
+            verifier=opened.verifier,
+            verify_every=options.verify,
+            test_samples=options.test_samples,
+            save=lambda _: save(job),
+            save_seconds=args.checkpoint_seconds,
+            stop=interrupts.requested,
+        )
+        if not args.resume:
+            job.folder.begin()
+        interrupts.abandonable = lambda: trainer.abandonable
+        interrupts.on_request = progress.stop_requested
+        try:
+            with progress:
+                evaluation = trainer.evaluate_test() if trainer.run() else None
+        except (KeyboardInterrupt, Stopped, AcceleratorError):
+            if not interrupts.requested():
+                raise
+            evaluation = None
+    if evaluation is None:
+        save(job)
+        return None
+    summary = make_summary(job, evaluation, begin)
+    write_outcome(job, evaluation, summary)
+    return summary
