@@ -14,6 +14,7 @@ from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
+from ttforge.accelerator import AcceleratorError
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.top import Accelerator, accelerator_signature
 
@@ -28,7 +29,7 @@ _ZEROS = re.compile(
 """Initial contents of a memory, all zero, in RTLIL."""
 
 
-class ConversionError(RuntimeError):
+class ConversionError(AcceleratorError):
     """Yosys, which writes the Verilog, is absent or failed."""
 
 

@@ -1,7 +1,8 @@
 """The one parameter object shared by compiler, golden model, hardware and tests."""
 
 import zlib
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
 
 
 def _require(condition: bool, message: str) -> None:
@@ -166,3 +167,21 @@ class AcceleratorParameters:
         """CRC-32 over all parameters: program files and hardware carry it, and must agree."""
         text = ",".join(f"{name}={value}" for name, value in sorted(asdict(self).items()))
         return zlib.crc32(text.encode())
+
+
+def parse_overrides(items: Iterable[str]) -> dict[str, int]:
+    """``NAME=VALUE`` texts as keyword arguments of ``AcceleratorParameters``.
+
+    Raises ``ValueError`` naming the text for an unknown parameter or a value that is no integer.
+    """
+    known = [field.name for field in fields(AcceleratorParameters)]
+    values: dict[str, int] = {}
+    for item in items:
+        name, _, text = item.partition("=")
+        if name not in known:
+            raise ValueError(f"no parameter {name!r} (from {item!r}); there are {', '.join(known)}")
+        try:
+            values[name] = int(text, 0)
+        except ValueError:
+            raise ValueError(f"{name} must be an integer, as in {name}=8, not {text!r}") from None
+    return values

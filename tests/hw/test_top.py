@@ -15,7 +15,6 @@ from ttforge.program.descriptors import (
     Program,
     Set,
     Transfer,
-    TransferLevel,
 )
 from ttforge.program.encoding import encode_descriptors
 from ttforge.program.fields import DESCRIPTOR_BYTES, Engine, Operation, Target

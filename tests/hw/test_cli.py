@@ -1,0 +1,55 @@
+import argparse
+import json
+
+import pytest
+
+from ttforge.cli.errors import OptionError
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.cli import command
+
+SMALL = ("lanes=4", "pe1_rows=2", "pe2_rows=2", "scratchpad_rows=64", "pe1_store_depth=16")
+
+
+def run(*options: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(options))
+
+
+def test_writes_verilog_and_tells_ports(tmp_path, capsys):
+    file = tmp_path / "small.v"
+    assert run("--out", str(file), "--json", *(x for item in SMALL for x in ("--set", item))) == 0
+    told = json.loads(capsys.readouterr().out)
+    text = file.read_text()
+    assert "module ttforge(" in text
+    assert told["lines"] == text.count("\n")
+    assert told["parameters"]["lanes"] == 4
+    assert told["multipliers"] == 16
+    for port in told["ports"]:
+        width = f"[{port['width'] - 1}:0] " if port["width"] > 1 else ""
+        assert f"  {port['direction']} {width}{port['name']};" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["small.v"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    (
+        (("--set", "lanes=5"), "lanes must be 4, 8 or 16, not 5"),
+        (("--set", "lane=4"), "no parameter 'lane'"),
+        (("--set", "lanes"), "lanes must be an integer"),
+        (("--out", "no/where.v"), "there is no folder 'no'"),
+        (("--out", "."), "'.' is a folder"),
+    ),
+)
+def test_errors_in_one_line(options, message):
+    with pytest.raises(OptionError, match=message) as caught:
+        run(*options)
+    assert "\n" not in str(caught.value)
+
+
+def test_default_file_name():
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    args = parser.parse_args([])
+    assert str(args.out) == "ttforge.v"
+    assert AcceleratorParameters().multipliers == 256
