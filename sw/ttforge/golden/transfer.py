@@ -58,7 +58,7 @@ def pack(values: npt.NDArray[np.int64], width: int, storage: int) -> Bytes:
     if storage == 4:
         pairs = masked.reshape(*values.shape[:-1], -1, 2)
         return (pairs[..., 0] | pairs[..., 1] << 4).astype(np.uint8)
-    return masked.astype(np.uint8 if storage == 8 else "<u2").view(np.uint8)
+    return masked.astype(np.uint8 if storage == 8 else "<u2", order="C").view(np.uint8)
 
 
 def load_rows(
