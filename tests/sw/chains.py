@@ -108,7 +108,7 @@ class Chains:
     def _layer(self, number: int, layer: Layer, x: Tracked) -> Tracked:
         batch, z = x.value.shape[0], x
         for n in range(layer.order - 1, -1, -1):
-            left, _, i, right = layer.factor_shapes[n]
+            _, _, i, right = layer.factor_shapes[n]
             lead, trail = prod(layer.inputs[:n]), prod(layer.outputs[n + 1 :])
             z = z.reshape(batch * lead, i, right, trail)
             z = contract("aisc,rjis->arjc", z, self.factors[number - 1][n])

@@ -1,6 +1,7 @@
 """The compiler: what it refuses, how much work it schedules, and the waits it sets."""
 
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 
 import pytest
@@ -17,9 +18,9 @@ from ttforge.program.fields import Engine, Operation
 P = AcceleratorParameters()
 
 
-def network_of(*layers: Layer, widths: Widths = Widths()) -> Network:
+def network_of(*layers: Layer, widths: Widths | None = None) -> Network:
     size = layers[0].input_size
-    return Network("test", layers, 2, (1, size), (1, size), widths)
+    return Network("test", layers, 2, (1, size), (1, size), widths or Widths())
 
 
 def stack(count: int) -> Network:
@@ -75,7 +76,7 @@ def test_accumulators_hold_the_worst_sum():
     compile_step(network, 255, P)
     compile_step(network, 256, P)
     compile_step(network, 511, P)
-    with pytest.raises(CompileError, match="512 products of 8 x 16 bits need .* 33 bits"):
+    with pytest.raises(CompileError, match=r"512 products of 8 x 16 bits need .* 33 bits"):
         compile_step(network, 512, P)
 
 
@@ -216,7 +217,7 @@ def test_buffers_do_not_overlap(seed):
     case = random_case(seed)
     step = compile_step(case.network, case.batch, case.parameters)
     buffers = sorted(step.buffers.values(), key=lambda b: b.address)
-    for before, after in zip(buffers, buffers[1:], strict=False):
+    for before, after in pairwise(buffers):
         assert before.address + before.size <= after.address
         assert after.address % 4096 == 0
     assert buffers[-1].address + buffers[-1].size <= step.memory_bytes

@@ -125,7 +125,7 @@ def test_decoded_programs_run_the_same(seed):
     case = random_case(seed)
     driver = open_driver(case.network, case.batch, case.parameters, trace=True)
     model = random_model(case.network, seed)
-    inputs, gradient = random_batch(case.network, case.batch, seed)
+    inputs, _ = random_batch(case.network, case.batch, seed)
     driver.forward(inputs, model, Scales())
     accelerator = driver.accelerator
     before = accelerator.read(0, accelerator.memory_bytes)
@@ -267,7 +267,7 @@ def test_bounds_are_not_vacuous():
 
 def test_relu_masks_the_gradient():
     """Where the hidden activation is 0 no gradient reaches the first layer's bias."""
-    forward, backward, chains, inputs, gradient = step_of(
+    _, backward, chains, inputs, _ = step_of(
         load_network("digits"), 5, AcceleratorParameters(), 4, calibrated
     )
     chains.forward(inputs)
