@@ -99,7 +99,14 @@ def draw_ranks(history: History, network: Network) -> bytes:
     ]
     ranks = np.array([r.ranks for r in history.steps])
     for n, name in enumerate(names):
-        axes.step(steps, ranks[:, n], where="post", color=_LINES[n % len(_LINES)], label=name)
+        axes.step(
+            steps,
+            ranks[:, n],
+            where="post",
+            color=_LINES[n % len(_LINES)],
+            linewidth=1.5 + 1.5 * (len(names) - 1 - n),  # equal ranks show beneath each other
+            label=name,
+        )
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
