@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ttforge.compiler import compile_step
 from ttforge.network import (
     BUILT_IN,
     Layer,
@@ -16,6 +17,7 @@ from ttforge.network import (
     network_from_dict,
     rank_bounds,
 )
+from ttforge.parameters import AcceleratorParameters
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "networks.md"
 
@@ -87,6 +89,7 @@ def test_documented_example(tmp_path):
     path.write_text(example[1])
     network = load_network(str(path))
     assert len(network.layers) == 2
+    compile_step(network, 64, AcceleratorParameters())
     assert f"{network.parameters:,} parameters" in DOCUMENT.read_text()
 
 

@@ -1,6 +1,7 @@
 """Automatic scales: windows, moves by one, jumps, floors."""
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +103,15 @@ def test_presets():
     assert all(paper.of(kind) == Window(0.1, 0.3) for kind in KINDS)
     assert PRESETS["default"] == Windows()
     assert Windows().gradient.high < 0.1  # room for the heavy tails of gradients
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_documented_windows(kind):
+    windows = [PRESETS[preset].of(kind) for preset in ("default", "paper")]
+    cells = " | ".join(f"{window.low} to {window.high}" for window in windows)
+    document = Path(__file__).parents[2] / "docs" / "formats.md"
+    row = next(v for v in document.read_text().splitlines() if v.startswith(f"| {kind.value} |"))
+    assert row.endswith(f"| {cells} |")
 
 
 @pytest.mark.parametrize(
