@@ -114,6 +114,24 @@ def test_too_many_tensors_for_the_statistics():
         compile_step(load_network("digits"), 4, replace(P, statistics_depth=4))
 
 
+def test_loops_too_deep_for_the_sequencer():
+    with pytest.raises(CompileError, match="nests 2 loops, the sequencer 1; set loop_depth"):
+        compile_step(load_network("digits"), 4, replace(P, loop_depth=1))
+    compile_step(load_network("digits"), 4, replace(P, loop_depth=2))
+
+
+@pytest.mark.xfail(strict=True, reason="what a field cannot hold is found by the encoder only")
+def test_what_is_compiled_can_be_encoded():
+    """4096 samples in 2^20 rows: a load of 65536 beats."""
+    p = replace(P, scratchpad_rows=1 << 20, pe2_store_depth=1 << 14, accumulator_width=48)
+    try:
+        step = compile_step(load_network("digits"), 4096, p)
+    except CompileError:
+        return
+    for program in (step.forward, step.backward):
+        encode(Program(program.descriptors, program.fingerprint))
+
+
 def test_most_layers():
     compile_step(stack(4), 2, P)
     with pytest.raises(CompileError, match="use at most 4 layers"):

@@ -16,7 +16,7 @@ from ttforge.fixed.scale import Scales
 from ttforge.golden.backend import GoldenAccelerator
 from ttforge.network import Network, Widths, load_network
 from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, Halt, Level, Loop, Program, Transfer
+from ttforge.program.descriptors import Compute, End, Halt, Level, Loop, Program, Transfer
 from ttforge.program.encoding import ProgramError, decode, encode
 from ttforge.program.fields import Operation, Target
 
@@ -317,6 +317,26 @@ def test_golden_refuses_bad_accesses(descriptor, message):
     with GoldenAccelerator(p, memory_bytes=4096) as golden:
         with pytest.raises(ProgramError, match=message):
             golden.run(program_of(p, descriptor), 0)
+
+
+@pytest.mark.xfail(strict=True, reason="iterations that depend on each other run all at once")
+def test_loops_that_carry_a_value():
+    """z = z + g, three times: every iteration reads what the one before it wrote."""
+    p = AcceleratorParameters()
+    add = Compute(operation=Operation.BIAS, levels=(Level(1),), x=5, g=0, z=5, tensor="sum")
+    store = Transfer(operation=Operation.STORE, address=64, local=5, beats=2, tensor="out")
+    loop = (Loop(iterations=3), add, End())
+    program = program_of(p, load_of(0, 2), load_of(5, 2), *loop, store)
+    results = []
+    for kind in (GoldenAccelerator, ReferenceAccelerator):
+        accelerator = kind(p, memory_bytes=128)
+        accelerator.write(0, np.arange(32, dtype=np.uint8))
+        try:
+            sums = accelerator.run(program, 0).sums
+        except ProgramError:
+            return  # refusing it would do
+        results.append((sums, accelerator.read(0, 128)))
+    assert all(np.array_equal(ours, found) for ours, found in zip(*results, strict=True))
 
 
 def test_golden_refuses_programs_of_other_accelerators():
