@@ -78,7 +78,7 @@ class RegisteredReset(Elaboratable):
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Conversion makes millions of objects that all stay: collecting them takes half of its time."""
+    """Conversion makes millions of objects that stay; looking for garbage takes half its time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
