@@ -14,6 +14,7 @@ from ttforge.compiler import CompileError, compile_step
 from ttforge.driver import Driver
 from ttforge.fixed.scale import Scales
 from ttforge.golden.backend import GoldenAccelerator
+from ttforge.golden.transfer import pack
 from ttforge.network import Network, Widths, load_network
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, End, Halt, Level, Loop, Program, Transfer
@@ -140,6 +141,64 @@ def test_decoded_programs_run_the_same(seed):
     same_arrays(ours, found, ("sums", "saturations"))
     for engine, trace in ours.traces.items():
         same_arrays(trace, found.traces[engine], ("addresses", "rows"))
+
+
+TERMS = 256
+EXTREMES = {
+    Operation.PE1: {
+        "levels": (Level(2, x=128, z=8), Level(16, x=1, g=16)),
+        "x_row_stride": 16,
+        "last_rows": 8,
+    },
+    Operation.PE2: {"levels": (Level(1), Level(TERMS, x=1, g=1)), "last_rows": 8},
+    Operation.PE3: {"levels": (Level(2, g=1, z=8), Level(TERMS, x=1, g=2)), "last_rows": 8},
+}
+
+
+@pytest.mark.parametrize("operation", EXTREMES)
+@pytest.mark.parametrize("factor_width", [4, 16])
+def test_sums_of_the_largest_products_are_exact(operation, factor_width):
+    """Sums climb to the largest there are and come back: every bit lost on the way would show."""
+    p = AcceleratorParameters(factor_width=factor_width, accumulator_width=48)
+    pe1 = operation is Operation.PE1
+    rows = np.full((TERMS, p.lanes), 2**15 - 1, np.int16)
+    signs = rows.reshape(16, TERMS)[:, TERMS // 2 :] if pe1 else rows[TERMS // 2 :]
+    signs *= -1  # the second half of every sum
+    rows[::3] -= 1
+    largest = 2**15 - 1 if operation is Operation.PE3 else 2 ** (factor_width - 1) - 1
+    second = np.full((TERMS, p.lanes), largest)
+    entries = second if pe1 else second[:, : p.pe2_rows]
+    image = pack(entries, factor_width, p.factor_storage_width)
+    memory = np.concatenate(
+        [rows.view(np.uint8).ravel(), second.astype("<i2").view(np.uint8).ravel(), image.ravel()]
+    )
+    target = Target.PE1_STORE if pe1 else Target.PE2_STORE
+    descriptors = (
+        load_of(0, 2 * TERMS),
+        load_of(TERMS, 2 * TERMS, rows.nbytes),
+        load_of(0, image.size // 16, 2 * rows.nbytes, target=target, element_bytes=0),
+        Compute(
+            operation=operation,
+            x=0,
+            g=2 * TERMS if operation is Operation.PE3 else 0,
+            z=2 * TERMS,
+            reduce_levels=1,
+            z_row_stride=1,
+            shift=0 if factor_width == 4 and operation is not Operation.PE3 else 14,
+            tensor="z",
+            **EXTREMES[operation],
+        ),
+    )
+    runs = []
+    for kind in (GoldenAccelerator, ReferenceAccelerator):
+        accelerator = kind(p, memory_bytes=1 << 16)
+        accelerator.write(0, memory)
+        runs.append(accelerator.run(program_of(p, *descriptors), 0, trace=True))
+    golden, literal = runs
+    engine = "pe1" if pe1 else "pe2"
+    same_arrays(golden.traces[engine], literal.traces[engine], ("addresses", "rows"))
+    same_arrays(golden, literal, ("sums", "saturations"))
+    assert not golden.saturations.any() and golden.sums[0] > 0
 
 
 # Against float64 with a rounding after every contraction: equal, not close.

@@ -50,6 +50,10 @@ def test_packing_is_little_endian_lowest_first():
     assert pack(values[:2], 9, 16).tolist() == [0x01, 0x00, 0xFF, 0x01]
 
 
+def test_unpacking_ignores_the_bits_above_the_width():
+    assert unpack(np.array([0xE1, 0x1F, 0xFF, 0x10], np.uint8), 5, 8).tolist() == [1, -1, -1, -16]
+
+
 def entries_of(spec, factor: torch.Tensor, p: AcceleratorParameters) -> np.ndarray:
     width = p.lanes if spec.target is Target.PE1_STORE else p.pe2_rows
     values = unpack(spec.packed(factor, p), p.factor_width, p.factor_storage_width)
