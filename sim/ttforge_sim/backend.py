@@ -31,10 +31,11 @@ class RtlAccelerator:
     """The accelerator, simulated cycle by cycle (``ttforge.accelerator.Accelerator``).
 
     ``engine`` is "verilator" or "cxxrtl" (half the speed, and a second opinion). ``memory`` is the
-    timing of the external memory, or a mapping of its settings. ``progress`` gets a line before each step of the build that the
-    first use of a set of parameters needs; ``cache`` is its folder, by default the user's.
-    ``on_cycles`` is called with the cycles of the present run now and then. A run fails after
-    ``max_cycles``, if given, or ``watchdog_cycles`` without a transfer from or to memory.
+    timing of the external memory, or a mapping of its settings. ``progress`` gets a line before
+    each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
+    by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
+    A run fails after ``max_cycles``, if given, or ``watchdog_cycles`` without a transfer from or to
+    memory.
     ``design`` simulates another design with the same ports. With ``trace``, the default, every run
     can be traced, at no measurable cost in speed; without, the simulated design is the one that
     ``ttforge verilog`` writes, and the first traced run makes a second simulation for traced runs.
