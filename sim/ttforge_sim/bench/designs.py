@@ -1,12 +1,46 @@
 """Designs under test that are more, or named otherwise, than one component of ``ttforge_hw``."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Const, Module, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import Out, connect, flipped
+from amaranth.lib.wiring import Out
 
 from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.factor_store import FactorStore
 from ttforge_hw.fetch import OperandFetch
 from ttforge_hw.requantise import Requantiser
+
+
+class Flat(wiring.Component):
+    """A component with every port a plain signal, named by its path joined with ``_``.
+
+    ``ready`` of a stream that is always ready is no signal, and left out. ``prefix`` goes before
+    the names of ports that are plain already. Raises ``ValueError`` where two names are the same.
+    """
+
+    def __init__(self, inner: wiring.Component, *, prefix: str = ""):
+        self._inner = inner
+        self._ports: dict[str, Value] = {}
+        members = {}
+        for path, member, port in inner.signature.flatten(inner):
+            name = "_".join(str(part) for part in path)
+            name = prefix + name if len(path) == 1 else name
+            value = Value.cast(port)
+            if isinstance(value, Const):
+                continue
+            if name in members:
+                raise ValueError(f"two ports of {type(inner).__name__} are named {name!r}")
+            self._ports[name] = value
+            members[name] = member.flow(value.shape())
+        super().__init__(members)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.inner = self._inner
+        for name, inside in self._ports.items():
+            outside = getattr(self, name)
+            is_output = self.signature.members[name].flow == Out
+            m.d.comb += outside.eq(inside) if is_output else inside.eq(outside)
+        return m
 
 
 def requantiser(parameters: AcceleratorParameters) -> wiring.Component:
@@ -14,28 +48,12 @@ def requantiser(parameters: AcceleratorParameters) -> wiring.Component:
     return Requantiser(lanes=parameters.lanes, value_width=parameters.vector_width)
 
 
-class Fetch(wiring.Component):
-    """``OperandFetch`` with ``o_`` before the names of all but its memory ports.
+def pe1_store(parameters: AcceleratorParameters) -> wiring.Component:
+    """The factor store of PE1."""
+    return FactorStore(parameters, depth=parameters.pe1_store_depth, width=parameters.lanes)
 
-    Flat names would clash (port ``x``'s ``row`` with the output ``x_row``), and ``final`` is a
-    word of C++.
-    """
 
-    def __init__(self, parameters: AcceleratorParameters):
-        self._inner = OperandFetch(parameters)
-        members = self._inner.signature.members.items()
-        self._names = {
-            name: name if member.is_signature else f"o_{name}" for name, member in members
-        }
-        super().__init__({self._names[name]: member for name, member in members})
-
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        m.submodules.inner = inner = self._inner
-        for name, member in inner.signature.members.items():
-            inside, outside = getattr(inner, name), getattr(self, self._names[name])
-            if member.is_signature:
-                connect(m, inside, flipped(outside))
-            else:
-                m.d.comb += outside.eq(inside) if member.flow == Out else inside.eq(outside)
-        return m
+def fetch(parameters: AcceleratorParameters) -> wiring.Component:
+    """``OperandFetch``. Without the prefix port ``x``'s ``row`` would clash with ``x_row``, and
+    ``final`` with a word of C++."""
+    return Flat(OperandFetch(parameters), prefix="o_")
