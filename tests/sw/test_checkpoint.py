@@ -10,12 +10,12 @@ from float_driver import FloatDriver
 
 from ttforge.data import load_data_set
 from ttforge.driver import Driver
+from ttforge.files import write_whole
 from ttforge.golden.backend import GoldenAccelerator
 from ttforge.network import load_network
 from ttforge.parameters import AcceleratorParameters
 from ttforge.train.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from ttforge.train.export import load_model, save_model
-from ttforge.train.files import write_whole
 from ttforge.train.settings import PriorSettings, TrainSettings
 from ttforge.train.state import initial_state
 from ttforge.train.trainer import Trainer

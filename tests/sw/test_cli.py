@@ -121,8 +121,11 @@ def test_an_unknown_back_end_and_accelerator(capsys, tmp_path):
         pytest.skip("ttforge is not installed: no back ends are registered")
     for item, message in (
         ("lanes=5", "--accelerator: lanes must be 4, 8 or 16, not 5"),
-        ("lanes", "--accelerator takes NAME=N, such as lanes=8, not 'lanes'"),
-        ("lames=8", "--accelerator: no 'lames'; there are lanes, pe1_rows"),
+        ("lanes", "--accelerator: lanes must be an integer, as in lanes=8, not ''"),
+        (
+            "lames=8",
+            "--accelerator: no parameter 'lames' (from 'lames=8'); there are lanes, pe1_rows",
+        ),
     ):
         assert message in complaint(capsys, "train", "--accelerator", item, *out)
     assert not (tmp_path / "r").exists()
@@ -190,7 +193,7 @@ def test_unexpected_errors_keep_their_traceback(monkeypatch):
 
 def test_expected_errors_can_be_traced(capsys):
     with pytest.raises(ValueError, match="unknown network"):
-        main(["--traceback", "listing", "--network", "nope"])
+        main(["--traceback", "listing", "nope"])
 
 
 def test_a_whole_run(capsys, fake, tmp_path):
@@ -340,7 +343,7 @@ def test_equal_options_may_be_repeated_when_resuming(capsys, fake, tmp_path):
 
 
 def test_listing_prints_programs(capsys):
-    status, text, _ = run(capsys, "listing", "--network", "digits", "--batch", "8")
+    status, text, _ = run(capsys, "listing", "digits", "--batch", "8")
     assert status == 0 and "; forward:" in text and "; backward:" in text and "HALT" in text
     assert "must be at least 1" in complaint(capsys, "listing", "--batch", "0")
 
@@ -352,3 +355,23 @@ def test_check_and_train_on_the_golden_model(capsys, tmp_path):
     assert status == 0 and json.loads(text)["mismatches"] == 0
     status, text, _ = run(capsys, "train", "--steps", "3", "--json", "--out", tmp_path / "r")
     assert status == 0 and json.loads(text)["cycles"] == 0
+
+
+def test_program_files(capsys, tmp_path):
+    status, text, _ = run(capsys, "listing", "digits", "--save", tmp_path, "--part", "forward")
+    file = tmp_path / "forward.ttfp"
+    assert status == 0 and file.exists() and not (tmp_path / "backward.ttfp").exists()
+    status, again, _ = run(capsys, "listing", file)
+    assert status == 0 and len(again.splitlines()) == len(text.splitlines()) - 1
+    other = "compiled for other accelerator parameters"
+    assert other in complaint(capsys, "listing", file, "--accelerator", "factor_width=8")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "truncated" in complaint(capsys, "listing", file)
+    assert "cannot read program" in complaint(capsys, "listing", tmp_path / "none.ttfp")
+
+
+def test_ranks_are_an_option(capsys):
+    status, text, _ = run(capsys, "listing", "digits", "--ranks", "5|3", "--batch", "8")
+    assert status == 0 and "HALT" in text
+    assert "over its bound 8" in complaint(capsys, "listing", "digits", "--ranks", "5|9")
+    assert "must be ranks such as" in complaint(capsys, "listing", "digits", "--ranks", "5;3")
