@@ -39,6 +39,9 @@ def _levels(levels: tuple[Level, ...], reduce_levels: int, tile_level: int) -> s
     return text + (f" sum {' '.join(inner)}" if inner else "")
 
 
+_SECOND = {Operation.PE1: "G1", Operation.PE2: "G2", Operation.PE3: "group"}
+
+
 def _compute(d: Compute) -> str:
     source = {Operation.PE1: "G1", Operation.PE2: "G2", Operation.PE3: "group"}.get(
         d.operation, "b"
