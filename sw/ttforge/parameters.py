@@ -57,7 +57,7 @@ class AcceleratorParameters:
     """Bits of an external memory address."""
     burst_beats: int = 16
     """Most beats of one AXI burst."""
-    outstanding_bursts: int = 8
+    outstanding_bursts: int = 32
     """Most AXI bursts in flight in each direction."""
 
     def __post_init__(self) -> None:

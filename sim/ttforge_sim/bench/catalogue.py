@@ -12,6 +12,8 @@ from ttforge_hw.nest import LoopNest
 from ttforge_hw.pe1 import Pe1
 from ttforge_hw.pe2 import Pe2
 from ttforge_hw.scratchpad import Scratchpad
+from ttforge_hw.sequencer import Sequencer
+from ttforge_hw.statistics import Statistics
 from ttforge_hw.store import StoreEngine
 from ttforge_hw.unpack import Unpack
 from ttforge_sim.bench import designs
@@ -79,5 +81,8 @@ _ALL = (
     Bench("unpack-wide", "unpack", WIDE, _of(Unpack)),
     Bench("load", "load", SMALL, _of(LoadEngine)),
     Bench("store", "store", SMALL, _of(StoreEngine)),
+    Bench("statistics", "statistics", SMALL, _of(Statistics)),
+    Bench("host", "host", SMALL, _of(designs.Host)),
+    Bench("sequencer", "sequencer", SMALL, _of(Sequencer)),
 )
 BENCHES = {bench.name: bench for bench in _ALL}
