@@ -1,0 +1,76 @@
+"""int16 on 8-bit multipliers (section 4.4): two bytes, four products, no error at all."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+INT32_TERMS = (2**31 - 1) // 255**2
+"""So many products of two bytes fit an int32 accumulator in any case; longer K is cut."""
+
+
+def split(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(high byte as int8, low byte as uint8): x = 256 * high + low. Raises ``TypeError``."""
+    if x.dtype != torch.int16:
+        raise TypeError(f"int16 is made from torch.int16, not {x.dtype}")
+    return (x >> 8).to(torch.int8), (x & 0xFF).to(torch.uint8)
+
+
+def join(parts: Sequence[Tensor]) -> Tensor:
+    """The int64 value of two bytes."""
+    if len(parts) != 2:
+        raise ValueError(f"int16 has 2 parts, not {len(parts)}")
+    return (parts[0].to(torch.int64) << 8) + parts[1].to(torch.int64)
+
+
+def _cpu_product(a: Tensor, b: Tensor) -> Tensor:
+    """Bytes (..., M, K) and (..., K, N) to int64. Sums below 2^53 are exact in float64."""
+    return torch.matmul(a.to(torch.float64), b.to(torch.float64)).to(torch.int64)
+
+
+def _cuda_product(a: Tensor, b: Tensor) -> Tensor:
+    """int8 (M, K) and (K, N) to int64 on the tensor cores, in the sizes that they take."""
+    (m, k), n = a.shape, b.shape[1]
+    rows, inner, columns = max(32, -(-m // 8) * 8), -(-k // 8) * 8, -(-n // 8) * 8
+    left = a.new_zeros(rows, inner)
+    left[:m, :k] = a
+    right = b.new_zeros(columns, inner)
+    right[:n, :k] = b.T
+    return torch._int_mm(left, right.T)[:m, :n].to(torch.int64)
+
+
+def _cuda_chunk(a: Tensor, b: Tensor) -> Tensor:
+    """int16 (M, K) and (K, N). The tensor cores take signed bytes: x = 256 h + l + 128.
+
+    l = low - 128 is signed; the 128 are put back from the sums of rows and columns.
+    """
+    ah, bh = (a >> 8).to(torch.int8), (b >> 8).to(torch.int8)
+    al = ((a & 0xFF) - 128).to(torch.int8)
+    bl = ((b & 0xFF) - 128).to(torch.int8)
+    total = _cuda_product(ah, bh) << 16
+    total += (_cuda_product(ah, bl) + _cuda_product(al, bh)) << 8
+    total += _cuda_product(al, bl)
+    rows = (a.to(torch.int64) - 128).sum(1, keepdim=True)  # (M, 1)
+    columns = (b.to(torch.int64) - 128).sum(0, keepdim=True)  # (1, N)
+    return total + 128 * (rows + columns) + 128 * 128 * a.shape[1]
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """int16 (B, M, K) and (B, K, N) to int64 (B, M, N), exact for K below 2^33.
+
+    Each of the four byte products is summed over at most ``INT32_TERMS`` terms, as int32
+    accumulators allow, and these sums are added in int64.
+    """
+    total = torch.zeros(*a.shape[:-1], b.shape[-1], dtype=torch.int64, device=a.device)
+    for begin in range(0, a.shape[-1], INT32_TERMS):
+        left = a[..., begin : begin + INT32_TERMS]
+        right = b[..., begin : begin + INT32_TERMS, :]
+        if a.is_cuda:
+            total += torch.stack([_cuda_chunk(x, y) for x, y in zip(left, right, strict=True)])
+            continue
+        ah, al = split(left)
+        bh, bl = split(right)
+        total += _cpu_product(ah, bh) << 16
+        total += (_cpu_product(ah, bl) + _cpu_product(al, bh)) << 8
+        total += _cpu_product(al, bl)
+    return total
