@@ -95,6 +95,6 @@ def dot_mixed(
 
     Relative to |x|^T|y| the error is at most gamma^l_(d+2), d = floor(m u_h / u_l) (Lemma 2.3).
     """
-    l, h = get_format(low), get_format(high)
-    left, right = _dot(x, y, l)
-    return l.round(matmul_exact_products(left, right, l, h)[..., 0, 0]).to(l.carrier)
+    narrow, wide = get_format(low), get_format(high)
+    total = matmul_exact_products(*_dot(x, y, narrow), narrow, wide)[..., 0, 0]
+    return narrow.round(total).to(narrow.carrier)

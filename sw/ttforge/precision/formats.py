@@ -130,11 +130,9 @@ def _posit(name: str) -> Format:
     width, es = (int(found[2]), int(found[3])) if found[2] else (int(found[1]), 2)
     if not (3 <= width <= 32 and es <= 4):
         raise PrecisionError(f"posits have 3 to 32 bits and es from 0 to 4, not {name!r}")
-    least, greatest = posit_limits(width, es)
+    _, greatest = posit_limits(width, es)
     digits = max(1, width - 2 - es)
-    return Format(
-        f"posit({width},{es})", digits, -((width - 2) << es), greatest, posit=(width, es)
-    )
+    return Format(f"posit({width},{es})", digits, -((width - 2) << es), greatest, posit=(width, es))
 
 
 @cache
