@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 from ttforge.cli.errors import OptionError
-from ttforge.parameters import AcceleratorParameters, parse_overrides
+from ttforge.cli.options import accelerator_parameters, add_accelerator_options
+from ttforge.files import write_whole
 
 DESCRIPTION = """\
 Write the accelerator as one file of plain Verilog (module ttforge), for simulators and synthesis.
@@ -16,7 +15,7 @@ Write the accelerator as one file of plain Verilog (module ttforge), for simulat
 
 EPILOG = """\
 example:
-  ttforge verilog --set lanes=8 --set pe1_rows=4 --out small.v
+  ttforge verilog --accelerator lanes=8 --accelerator pe1_rows=4 --out small.v
 """
 
 
@@ -37,25 +36,14 @@ class VerilogCommand:
             metavar="FILE",
             help="where to (default: ttforge.v)",
         )
-        parser.add_argument(
-            "--set",
-            "--accelerator",
-            dest="overrides",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help="a parameter other than its default, such as lanes=8 (repeatable)",
-        )
+        add_accelerator_options(parser)
         parser.add_argument(
             "--json", action="store_true", help="print ports and parameters as one JSON object"
         )
 
     def run(self, args: argparse.Namespace) -> int:
         """Writes the file. Raises ``OptionError`` or ``ConversionError``."""
-        try:
-            parameters = AcceleratorParameters(**parse_overrides(args.overrides))
-        except ValueError as error:
-            raise OptionError(f"--set: {error}") from None
+        parameters = accelerator_parameters(args.accelerator)
         if not args.out.parent.is_dir():
             raise OptionError(f"--out: there is no folder {str(args.out.parent)!r}")
         if args.out.is_dir():
@@ -65,7 +53,7 @@ class VerilogCommand:
 
         text = to_verilog(parameters)
         try:
-            write_atomically(args.out, text)
+            write_whole(args.out, text)
         except OSError as error:
             raise OptionError(f"--out: cannot write {str(args.out)!r}: {error.strerror}") from None
         figures = {
@@ -87,21 +75,6 @@ def summary(figures: dict) -> str:
         f"{figures['file']}: module {figures['module']}, {figures['multipliers']} multipliers, "
         f"{len(figures['ports'])} ports, {figures['lines']} lines"
     )
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a file as a whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", text=True)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 command = VerilogCommand()

@@ -1,15 +1,17 @@
 """From an accelerator's parameters to RTLIL and Verilog with flat port names."""
 
+import gc
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from shutil import which
 
 from amaranth.back import rtlil
-from amaranth.hdl import Value
+from amaranth.hdl import ClockDomain, Elaboratable, Module, Signal, Value
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
@@ -49,7 +51,46 @@ def port_list(parameters: AcceleratorParameters, *, trace: bool = False) -> list
     ]
 
 
-def component_to_rtlil(component: wiring.Component, *, name: str = TOP) -> str:
+class RegisteredReset(Elaboratable):
+    """A design whose reset comes from a register, so that it is no load on the pin.
+
+    Simulators profit most: with the pin itself, the next state of every register is a function of
+    an input, which they compute apart from the functions of registers.
+
+    ``rst`` takes effect a cycle later; the design is also reset in the first cycle.
+    """
+
+    def __init__(self, design: Elaboratable):
+        self.design = design
+        self.clk = Signal()
+        self.rst = Signal()
+
+    def elaborate(self, platform):
+        m = Module()
+        m.domains.pin = pin = ClockDomain("pin", reset_less=True)
+        m.domains.sync = sync = ClockDomain("sync")
+        pin.clk = sync.clk = self.clk
+        sync.rst = Signal(init=1, name="reset")
+        m.d.pin += sync.rst.eq(self.rst)
+        m.submodules.design = self.design
+        return m
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Conversion makes millions of objects that stay; looking for garbage takes half its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def component_to_rtlil(
+    component: wiring.Component, *, name: str = TOP, registered_reset: bool = False
+) -> str:
     """Any component as RTLIL text; a port's name is its path joined with ``_``.
 
     Memories that begin as zeros begin as nothing in particular instead: no block relies on them,
@@ -58,12 +99,19 @@ def component_to_rtlil(component: wiring.Component, *, name: str = TOP) -> str:
     ports = {
         port: (value, direction) for port, value, direction in _flat(component.signature, component)
     }
-    return _ZEROS.sub("", rtlil.convert(component, name=name, ports=ports, emit_src=False))
+    design = component
+    if registered_reset:
+        design = RegisteredReset(component)
+        clocking = {"clk": design.clk, "rst": design.rst}
+        ports |= {port: (value, PortDirection.Input) for port, value in clocking.items()}
+    with _uncollected():
+        text = rtlil.convert(design, name=name, ports=ports, emit_src=False)
+    return _ZEROS.sub("", text)
 
 
 def to_rtlil(parameters: AcceleratorParameters, *, trace: bool = False) -> str:
-    """The accelerator as RTLIL text, top module ``TOP``."""
-    return component_to_rtlil(Accelerator(parameters, trace=trace))
+    """The accelerator as RTLIL text, top module ``TOP``, with a ``RegisteredReset``."""
+    return component_to_rtlil(Accelerator(parameters, trace=trace), registered_reset=True)
 
 
 def yosys_command() -> list[str]:

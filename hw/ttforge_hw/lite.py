@@ -44,17 +44,19 @@ class LiteBridge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        self._write(m)
-        self._read(m)
+        awake = Signal()  # not in reset: what is taken there would be forgotten
+        m.d.sync += awake.eq(1)
+        self._write(m, awake)
+        self._read(m, awake)
         return m
 
-    def _write(self, m: Module) -> None:
+    def _write(self, m: Module, awake: Signal) -> None:
         lite, bus = self.lite, self.bus
         addressed, filled = Signal(), Signal()  # address, data have come
         strobes = Signal(LITE_DATA_WIDTH // 8)
         m.d.comb += [
-            lite.awready.eq(~addressed),
-            lite.wready.eq(~filled),
+            lite.awready.eq(awake & ~addressed),
+            lite.wready.eq(awake & ~filled),
             bus.write.eq(addressed & filled & ~lite.bvalid),
             bus.write_mask.eq(Cat(strobe.replicate(8) for strobe in strobes)),
             lite.bresp.eq(OKAY),
@@ -68,9 +70,9 @@ class LiteBridge(wiring.Component):
         with m.If(lite.wvalid & lite.wready):
             m.d.sync += [filled.eq(1), bus.write_data.eq(lite.wdata), strobes.eq(lite.wstrb)]
 
-    def _read(self, m: Module) -> None:
+    def _read(self, m: Module, awake: Signal) -> None:
         lite, bus = self.lite, self.bus
-        m.d.comb += [lite.arready.eq(~bus.read & ~lite.rvalid), lite.rresp.eq(OKAY)]
+        m.d.comb += [lite.arready.eq(awake & ~bus.read & ~lite.rvalid), lite.rresp.eq(OKAY)]
         with m.If(lite.arvalid & lite.arready):
             m.d.sync += [bus.read.eq(1), bus.read_address.eq(lite.araddr[2:])]
         with m.If(bus.read & bus.read_done):

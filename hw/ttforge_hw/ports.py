@@ -76,9 +76,7 @@ class StatisticsPort(wiring.Signature):
     """What one command adds to its statistics slot; a stream, one item a command."""
 
     def __init__(self):
-        layout = data.StructLayout(
-            {"slot": 8, "sum": SUM_WIDTH, "saturations": SATURATIONS_WIDTH}
-        )
+        layout = data.StructLayout({"slot": 8, "sum": SUM_WIDTH, "saturations": SATURATIONS_WIDTH})
         super().__init__({"item": Out(stream.Signature(layout))})
 
 

@@ -45,7 +45,7 @@ class AxiMemory:
     def _go(self) -> bool:
         return self.random.random() >= self.stall
 
-    def _check_burst(self, address: int, length: int, size: int, burst: int, width: int) -> None:
+    def _check_burst(self, width: int, address: int, length: int, size: int, burst: int) -> None:
         assert burst == BURST_INCR
         assert 1 << size == width and address % width == 0
         last = address + (length + 1) * width - 1
@@ -77,7 +77,7 @@ class AxiMemory:
             waiting = request if valid and not ready else None
             if valid and ready:
                 address, length = request[:2]
-                self._check_burst(*request, width)
+                self._check_burst(width, *request)
                 self.read_bursts.append((address, length + 1))
                 for beat in range(length + 1):
                     start = address + beat * width
@@ -123,7 +123,7 @@ class AxiMemory:
                     answers.append((cycle + self.latency - 1, fault))
                     burst = []
             if valid and ready:
-                self._check_burst(*request, width)
+                self._check_burst(width, *request)
                 self.write_bursts.append((request[0], request[1] + 1))
                 addresses.append(request)
 

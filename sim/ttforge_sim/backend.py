@@ -1,9 +1,9 @@
 """The accelerator in compiled simulation: the RTL itself, with a memory model beside it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +31,14 @@ class RtlAccelerator:
     """The accelerator, simulated cycle by cycle (``ttforge.accelerator.Accelerator``).
 
     ``engine`` is "verilator" or "cxxrtl" (half the speed, and a second opinion). ``memory`` is the
-    timing of the external memory. ``progress`` gets a line before each step of the build that the
-    first use of a set of parameters needs; ``cache`` is its folder, by default the user's.
-    ``on_cycles`` is called with the cycles of the present run now and then. A run fails after
-    ``max_cycles``, if given, or ``watchdog_cycles`` without a transfer from or to memory.
-    ``design`` simulates another design with the same ports. With ``trace`` every run can be
-    traced; otherwise the first traced run makes a second simulation, with its own scratchpad, for
-    traced runs.
+    timing of the external memory, or a mapping of its settings. ``progress`` gets a line before
+    each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
+    by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
+    A run fails after ``max_cycles``, if given, or ``watchdog_cycles`` without a transfer from or to
+    memory.
+    ``design`` simulates another design with the same ports. With ``trace``, the default, every run
+    can be traced, at no measurable cost in speed; without, the simulated design is the one that
+    ``ttforge verilog`` writes, and the first traced run makes a second simulation for traced runs.
 
     Raises ``AcceleratorError`` where the simulator cannot be built, or is not of ``parameters``.
     """
@@ -48,8 +49,8 @@ class RtlAccelerator:
         *,
         memory_bytes: int,
         engine: str = "verilator",
-        memory: MemoryModel | None = None,
-        trace: bool = False,
+        memory: MemoryModel | Mapping[str, Any] | None = None,
+        trace: bool = True,
         progress: Progress = tell,
         on_cycles: Callable[[int], None] | None = None,
         cache: str | Path | None = None,
@@ -63,7 +64,7 @@ class RtlAccelerator:
         self._parameters = parameters
         self._bytes = np.zeros(memory_bytes, np.uint8)
         self._engine, self._compiler, self._design = engine, compiler, design
-        self._memory = memory or MemoryModel()
+        self._memory = memory if isinstance(memory, MemoryModel) else MemoryModel(**(memory or {}))
         self._progress, self._on_cycles = progress, on_cycles
         self._cache = Cache(None if cache is None else Path(cache))
         self._watchdog_cycles, self._max_cycles = watchdog_cycles, max_cycles

@@ -59,7 +59,7 @@ def build(
 def _key(engine: Engine, cxx: Tool, rtlil: str) -> str:
     sources = {path.name: path.read_text() for path in sorted(NATIVE.iterdir()) if path.is_file()}
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
-    options = (engine.name, engines.VERILATOR_OPTIONS, COMPILE, LINK)
+    options = (engine.name, engines.YOSYS_PASSES, engines.VERILATOR_OPTIONS, COMPILE, LINK)
     return _hash([rtlil, sources, used, options, tools.processor()])
 
 

@@ -68,6 +68,8 @@ def _yosys(log: BuildLog, script: str) -> None:
     log.run(tools.yosys(), ["-q", "-p", script], remedy=_REMEDY)
 
 
+YOSYS_PASSES = "proc; flatten; opt -full; wreduce; opt_clean; memory_collect"
+"""Flip-flops get their enables back, so that the model skips what stands still."""
 VERILATOR_OPTIONS = (
     "-O3",
     "-Wno-WIDTH",
@@ -85,8 +87,7 @@ VERILATOR_OPTIONS = (
 
 
 def _verilator(folder: Path, log: BuildLog) -> Sources:
-    passes = "proc -nomux -norom; memory_collect; write_verilog -sv -norename -noattr design.sv"
-    _yosys(log, f"read_rtlil design.il; {passes}")
+    _yosys(log, f"read_rtlil design.il; {YOSYS_PASSES}; write_verilog -sv -noattr design.sv")
     tool = tools.verilator()
     options = ["--cc", "design.sv", "--top-module", TOP, "--prefix", f"V{TOP}"]
     options += ["-Wno-fatal", "--Mdir", "verilated", *VERILATOR_OPTIONS]

@@ -18,7 +18,10 @@ def run(*options: str) -> int:
 
 def test_writes_verilog_and_tells_ports(tmp_path, capsys):
     file = tmp_path / "small.v"
-    assert run("--out", str(file), "--json", *(x for item in SMALL for x in ("--set", item))) == 0
+    assert (
+        run("--out", str(file), "--json", *(x for item in SMALL for x in ("--accelerator", item)))
+        == 0
+    )
     told = json.loads(capsys.readouterr().out)
     text = file.read_text()
     assert "module ttforge(" in text
@@ -34,9 +37,9 @@ def test_writes_verilog_and_tells_ports(tmp_path, capsys):
 @pytest.mark.parametrize(
     "options, message",
     (
-        (("--set", "lanes=5"), "lanes must be 4, 8 or 16, not 5"),
-        (("--set", "lane=4"), "no parameter 'lane'"),
-        (("--set", "lanes"), "lanes must be an integer"),
+        (("--accelerator", "lanes=5"), "lanes must be 4, 8 or 16, not 5"),
+        (("--accelerator", "lane=4"), "no parameter 'lane'"),
+        (("--accelerator", "lanes"), "lanes must be an integer"),
         (("--out", "no/where.v"), "there is no folder 'no'"),
         (("--out", "."), "'.' is a folder"),
     ),

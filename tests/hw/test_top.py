@@ -287,3 +287,48 @@ def test_issue_overhead():
         machine.simulate(host)
         cycles.append(machine.counters["cycles"])
     assert cycles[1] - cycles[0] == 8 * 4
+
+
+def test_smallest_accelerator_halts():
+    p = AcceleratorParameters(
+        lanes=4,
+        pe1_rows=2,
+        pe2_rows=2,
+        scratchpad_banks=1,
+        scratchpad_rows=16,
+        pe1_store_depth=16,
+        pe2_store_depth=16,
+        program_depth=1,
+        statistics_depth=1,
+        loop_depth=1,
+        burst_beats=1,
+        outstanding_bursts=1,
+    )
+    machine = Machine(p, bytes(MEMORY_BYTES))
+    length = machine.place([Halt()])
+
+    async def host(ctx, host):
+        await machine.start(ctx, host, length)
+        await machine.collect(ctx, host)
+
+    machine.simulate(host)
+    assert machine.status == [2]
+    assert machine.slots == [(0, 0)]
+    assert machine.counters["beats_read"] == DESCRIPTOR_BYTES
+
+
+def test_registers():
+    machine = Machine(P4, bytes(MEMORY_BYTES))
+
+    async def host(ctx, host):
+        await host.write(ctx, registers.PROGRAM_ADDRESS, 0x12345678)
+        await host.write(ctx, registers.PROGRAM_ADDRESS, 0xAABBCCDD, strobes=0b0101)
+        assert await host.read(ctx, registers.PROGRAM_ADDRESS) == 0x12BB56DD
+        await host.write(ctx, registers.IDENTITY, 0)
+        assert await host.read(ctx, registers.IDENTITY) == registers.IDENTITY_VALUE
+        unmapped = (registers.CONTROL, 0x01C, 0x0B0, 0xFFC, 0x1000 + 16 * 4, 0xFFFC)
+        for address in unmapped:
+            await host.write(ctx, address, 0xFFFFFFFE)
+            assert await host.read(ctx, address) == 0
+
+    machine.simulate(host)

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from amaranth.lib import wiring
 
 from ttforge.parameters import AcceleratorParameters
-from ttforge_hw.requantise import Requantiser
+from ttforge_hw.convert import component_to_rtlil
+from ttforge_hw.load import LoadEngine
+from ttforge_hw.nest import LoopNest
+from ttforge_hw.pe1 import Pe1
+from ttforge_hw.pe2 import Pe2
+from ttforge_hw.scratchpad import Scratchpad
+from ttforge_hw.store import StoreEngine
+from ttforge_hw.unpack import Unpack
+from ttforge_sim.bench import designs
+
+Convert = Callable[[AcceleratorParameters], str]
 
 
 @dataclass(frozen=True)
@@ -17,12 +27,57 @@ class Bench:
     module: str
     """Name of the tests' module in ``ttforge_sim.bench.blocks``."""
     parameters: AcceleratorParameters
-    design: Callable[[], wiring.Component]
+    rtlil: Convert
+    """From the parameters to the design."""
+    slow: bool = False
+    """Left out unless asked for."""
 
 
-SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2)
+def _of(design: Callable[[AcceleratorParameters], wiring.Component]) -> Convert:
+    def convert(parameters: AcceleratorParameters) -> str:
+        component = design(parameters)
+        flat = component if isinstance(component, designs.Flat) else designs.Flat(component)
+        return component_to_rtlil(flat)
+
+    return convert
+
+
+_SIZES = {
+    "scratchpad_rows": 1024,
+    "pe1_store_depth": 64,
+    "pe2_store_depth": 64,
+    "program_depth": 32,
+    "statistics_depth": 16,
+    "burst_beats": 8,
+    "outstanding_bursts": 4,
+}
+SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, **_SIZES)
+SQUARE = AcceleratorParameters(
+    lanes=4, pe1_rows=4, pe2_rows=4, factor_width=7, accumulator_width=48, nest_levels=7, **_SIZES
+)
+WIDE = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, factor_width=12, **_SIZES)
+DEFAULT = AcceleratorParameters(scratchpad_rows=1024, scratchpad_banks=4)
+
 
 _ALL = (
-    Bench("requantise", "requantise", SMALL, lambda: Requantiser(lanes=4, value_width=32)),
+    Bench("requantise-32", "requantise", SMALL, _of(designs.requantiser)),
+    Bench("requantise-48", "requantise", SQUARE, _of(designs.requantiser)),
+    Bench("nest", "nest", SMALL, _of(LoopNest)),
+    Bench("nest-7", "nest", SQUARE, _of(LoopNest)),
+    Bench("fetch", "fetch", SMALL, _of(designs.fetch)),
+    Bench("fetch-square", "fetch", SQUARE, _of(designs.fetch)),
+    Bench("pe1", "pe1", SMALL, _of(Pe1)),
+    Bench("pe1-square", "pe1", SQUARE, _of(Pe1)),
+    Bench("pe1-default", "pe1", DEFAULT, _of(Pe1), slow=True),
+    Bench("pe2", "pe2", SMALL, _of(Pe2)),
+    Bench("pe2-square", "pe2", SQUARE, _of(Pe2)),
+    Bench("pe2-default", "pe2", DEFAULT, _of(Pe2), slow=True),
+    Bench("scratchpad", "scratchpad", SMALL, _of(Scratchpad)),
+    Bench("factor_store", "factor_store", SMALL, _of(designs.pe1_store)),
+    Bench("unpack", "unpack", SMALL, _of(Unpack)),
+    Bench("unpack-square", "unpack", SQUARE, _of(Unpack)),
+    Bench("unpack-wide", "unpack", WIDE, _of(Unpack)),
+    Bench("load", "load", SMALL, _of(LoadEngine)),
+    Bench("store", "store", SMALL, _of(StoreEngine)),
 )
 BENCHES = {bench.name: bench for bench in _ALL}

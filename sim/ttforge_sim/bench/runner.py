@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ import cocotb_tools.config
 import find_libpython
 from cocotb_tools.runner import get_runner
 
-from ttforge_hw.convert import TOP, component_to_rtlil, rtlil_to_verilog
+from ttforge_hw.convert import TOP, rtlil_to_verilog, yosys_command
 from ttforge_sim import tools
 from ttforge_sim.bench.catalogue import Bench
 from ttforge_sim.cache import Cache, default_folder
@@ -25,8 +27,8 @@ from ttforge_sim.cache import Cache, default_folder
 SIMULATORS = ("verilator", "icarus")
 _BUILD_ARGUMENTS = {
     # The benches are short: what counts is the time to compile.
-    "verilator": ["-Wno-fatal", "--x-assign", "fast", "--x-initial", "fast", "--no-timing", "-O3"],
-    "icarus": ["-g2012"],
+    "verilator": "-O3 -Wno-fatal -Wno-WIDTH --x-assign fast --x-initial unique --no-timing".split(),
+    "icarus": "-g2012".split(),
 }
 _MAKE_VARIABLES = {
     "CFG_CXXFLAGS_PCH_I": "-include",  # the wheel was configured on a machine without g++
@@ -35,7 +37,8 @@ _MAKE_VARIABLES = {
     "OPT_GLOBAL": "-O1",
 }
 _EXECUTABLE = {"verilator": TOP, "icarus": "sim.vvp"}
-_RUNTIME = ("verilated", "verilated_vpi", "verilated_threads")
+_RUNTIME = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
+_SOURCE = "design.sv"
 _LOG_LINES = 40
 
 
@@ -70,10 +73,14 @@ def run(bench: Bench, simulator: str, folder: Path) -> None:
                 build_dir=built,
                 test_dir=folder,
                 results_xml=str(folder / "results.xml"),
-                plusargs=[f"+bench={bench.name}"],
+                plusargs=[f"+bench={bench.name}", "+verilator+rand+reset+2", "+verilator+seed+1"],
                 log_file=log,
                 seed=1,
-                extra_env={"COCOTB_ANSI_OUTPUT": "0"},
+                extra_env={
+                    "COCOTB_ANSI_OUTPUT": "0",
+                    # the default rewrites the assertions of every module, PyTorch's too: 20 s
+                    "COCOTB_REWRITE_ASSERTION_FILES": "ttforge_sim/bench/*.py",
+                },
             )
         except (SystemExit, RuntimeError) as error:
             raise BenchError(f"{bench.name}: {simulator} stopped: {error}\n{_tail(log)}") from None
@@ -128,13 +135,12 @@ def _environment():
 
 def _build(bench: Bench, simulator: str) -> Path:
     """The folder of the compiled bench."""
-    rtlil = component_to_rtlil(bench.design())
-    source = _entry(["verilog", rtlil], lambda folder: _write_verilog(folder, rtlil))
-    compiled = _entry(
-        [simulator, (source / "design.sv").read_text()],
-        lambda folder: _compile(folder, simulator, source / "design.sv"),
+    rtlil = bench.rtlil(bench.parameters)
+    source = _entry(["verilog", simulator, rtlil], lambda folder: _write(folder, simulator, rtlil))
+    design = source / _SOURCE
+    return _entry(
+        [simulator, design.read_text()], lambda folder: _compile(folder, simulator, design)
     )
-    return compiled
 
 
 def _entry(material: list[str], fill: Callable[[Path], None]) -> Path:
@@ -151,8 +157,24 @@ def _entry(material: list[str], fill: Callable[[Path], None]) -> Path:
     return cache.entry(key)
 
 
-def _write_verilog(folder: Path, rtlil: str) -> None:
-    (folder / "design.sv").write_text(rtlil_to_verilog(rtlil))
+def _write(folder: Path, simulator: str, rtlil: str) -> None:
+    verilog = rtlil_to_verilog(rtlil) if simulator == "verilator" else _plain_verilog(rtlil)
+    (folder / _SOURCE).write_text(verilog)
+
+
+def _plain_verilog(rtlil: str) -> str:
+    """Verilog without procedural code but for registers.
+
+    Icarus 11 includes whole vectors in the sensitivity of ``always_comb`` where a part is read, so
+    that blocks wake each other for ever.
+    """
+    passes = "proc -norom; pmuxtree; memory_collect; opt_clean; write_verilog -sv -norename"
+    script = f"read_rtlil <<END_OF_RTLIL\n{rtlil}\nEND_OF_RTLIL\n{passes}"
+    command = [*yosys_command(), "-q", "-"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True)
+    if done.returncode:
+        raise BenchError(f"yosys cannot write Verilog: {done.stderr}")
+    return done.stdout
 
 
 def _compile(folder: Path, simulator: str, source: Path) -> None:
@@ -167,9 +189,11 @@ def _compile(folder: Path, simulator: str, source: Path) -> None:
 
 
 def _take_runtime(runtime: Path, scratch: Path) -> None:
-    """Put the objects that all designs share where make looks for them."""
+    """Put the objects that all designs share beside the others, too new for make to touch."""
+    later = time.time() + 3600
     for name in _RUNTIME:
-        shutil.copy(runtime / f"{name}.o", scratch)
+        target = shutil.copy(runtime / f"{name}.o", scratch)
+        os.utime(target, (later, later))
 
 
 def _compile_runtime(folder: Path) -> None:

@@ -10,7 +10,13 @@ from ttforge.cli.backend import (
     opened,
 )
 from ttforge.cli.command import SimpleCommand
-from ttforge.cli.options import add_accelerator_options, natural, positive
+from ttforge.cli.options import (
+    add_accelerator_options,
+    add_ranks_option,
+    natural,
+    positive,
+    with_ranks,
+)
 
 DESCRIPTION = """\
 Run one training step, with random operands over the whole range of their formats, on the golden
@@ -22,6 +28,7 @@ the scratchpad, the external memory, the statistics. Exit status 1 where anythin
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("--network", default="digits", metavar="NAME", help="default: digits")
+    add_ranks_option(parser)
     parser.add_argument("--batch", type=positive, default=8, metavar="N", help="default: 8")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the operands")
     parser.add_argument("--backend", default="rtl", metavar="NAME", help="default: rtl")
@@ -35,7 +42,7 @@ def _run(args: argparse.Namespace) -> int:
     from ttforge.check import check_step, summary
     from ttforge.network import load_network
 
-    network = load_network(args.network)
+    network = with_ranks(load_network(args.network), args.ranks)
     memory = memory_options(args)
     check_simulation_options(args.backend, memory, args.engine)
     with opened(

@@ -26,7 +26,7 @@ examples:
   ttforge train --network digits --backend rtl     the same on the simulated hardware
   ttforge train --network fashion --data DIR       the paper's network on Fashion-MNIST
   ttforge check --network digits                   one step on both, every tensor compared
-  ttforge listing --network digits                 the program that the accelerator executes
+  ttforge listing digits                           the program that the accelerator executes
 
 `ttforge COMMAND --help` explains each command. Exit status: 0 done, 1 golden model and hardware
 differ, 2 an error told in one line, 130 interrupted.

@@ -2,38 +2,84 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from ttforge.cli.command import SimpleCommand
-from ttforge.cli.options import accelerator_parameters, add_accelerator_options, positive
+from ttforge.cli.errors import OptionError
+from ttforge.cli.options import (
+    accelerator_parameters,
+    add_accelerator_options,
+    add_network_argument,
+    add_ranks_option,
+    positive,
+    with_ranks,
+)
+from ttforge.files import write_whole
+from ttforge.program.descriptors import Program
 
 PARTS = ("forward", "backward")
+SUFFIX = ".ttfp"
+"""Of program files."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compile the two programs of a training step and print their descriptors. Shifts are set "
-        "step by step while training and are 0 here."
+        f"step by step while training and are 0 here. A file ending in {SUFFIX} is read as a "
+        "program and printed."
     )
-    parser.add_argument("--network", default="digits", metavar="NAME", help="default: digits")
+    add_network_argument(parser)
+    add_ranks_option(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     parser.add_argument("--plan", default="paper", help="schedule (default: paper)")
     parser.add_argument("--part", choices=PARTS, help="print only this program")
+    parser.add_argument(
+        "--save",
+        type=Path,
+        metavar="FOLDER",
+        help=f"also write the programs there, as forward{SUFFIX} and backward{SUFFIX}",
+    )
     add_accelerator_options(parser)
 
 
-def _run(args: argparse.Namespace) -> int:
-    from ttforge.compiler import compile_step
-    from ttforge.network import load_network
-    from ttforge.program.descriptors import Program
+def _list_file(args: argparse.Namespace) -> int:
+    from ttforge.program.encoding import decode
     from ttforge.program.listing import listing
 
-    network = load_network(args.network)
+    try:
+        data = Path(args.network).read_bytes()
+    except OSError as error:
+        raise OptionError(f"cannot read program {args.network!r}: {error.strerror}") from None
+    sys.stdout.write(listing(decode(data, accelerator_parameters(args.accelerator))))
+    return 0
+
+
+def _save(folder: Path, part: str, program: Program) -> None:
+    from ttforge.program.encoding import encode
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / f"{part}{SUFFIX}", encode(program))
+    except OSError as error:
+        raise OptionError(f"--save: cannot write to {str(folder)!r}: {error.strerror}") from None
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.network.endswith(SUFFIX):
+        return _list_file(args)
+    from ttforge.compiler import compile_step
+    from ttforge.network import load_network
+    from ttforge.program.listing import listing
+
+    network = with_ranks(load_network(args.network), args.ranks)
     parameters = accelerator_parameters(args.accelerator, network.widths.factor)
     step = compile_step(network, args.batch, parameters, plan=args.plan)
     for part in PARTS if args.part is None else (args.part,):
         compiled = getattr(step, part)
         names = tuple(tensor.name for tensor in compiled.tensors)
         program = Program(compiled.descriptors, compiled.fingerprint, names)
+        if args.save is not None:
+            _save(args.save, part, program)
         print(f"; {part}: {len(program.descriptors)} descriptors, {compiled.macs:,} MACs")
         sys.stdout.write(listing(program))
     return 0

@@ -1,11 +1,12 @@
 """Types of option values, and options that several commands share."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from ttforge.cli.errors import OptionError
-from ttforge.parameters import AcceleratorParameters
+from ttforge.network import Network
+from ttforge.parameters import AcceleratorParameters, parse_overrides
 
 
 def positive(text: str) -> int:
@@ -42,6 +43,43 @@ def number(text: str) -> float:
     return value
 
 
+def add_network_argument(parser: argparse.ArgumentParser) -> None:
+    """The network as a positional argument."""
+    parser.add_argument(
+        "network",
+        nargs="?",
+        default="digits",
+        metavar="NETWORK",
+        help="digits, fashion or a TOML file (default: digits)",
+    )
+
+
+def ranks(text: str) -> tuple[tuple[int, ...], ...]:
+    """Ranks as ``12,5,13|16``: a layer's separated by commas, layers by bars."""
+    try:
+        return tuple(tuple(int(rank) for rank in layer.split(",")) for layer in text.split("|"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be ranks such as '12,5,13|16', a layer's separated by commas, layers by bars, "
+            f"not {text!r}"
+        ) from None
+
+
+def add_ranks_option(parser: argparse.ArgumentParser) -> None:
+    """Ranks other than the network's own; read by ``with_ranks``."""
+    parser.add_argument(
+        "--ranks",
+        type=ranks,
+        metavar="R",
+        help="other TT ranks, such as '12,5,13|16': a layer's separated by commas, layers by bars",
+    )
+
+
+def with_ranks(network: Network, given: tuple[tuple[int, ...], ...] | None) -> Network:
+    """The network with the ranks asked for."""
+    return network if given is None else network.with_ranks(given)
+
+
 def add_accelerator_options(parser: Any) -> None:
     """Options that say what accelerator to make; read by ``accelerator_parameters``."""
     parser.add_argument(
@@ -52,21 +90,15 @@ def add_accelerator_options(parser: Any) -> None:
     )
 
 
-def accelerator_parameters(given: Sequence[str] | None, factor_width: int) -> AcceleratorParameters:
-    """The accelerator asked for, with factors as wide as the network has them.
+def accelerator_parameters(
+    given: Iterable[str] | None, factor_width: int | None = None
+) -> AcceleratorParameters:
+    """The accelerator asked for, by default with factors of ``factor_width`` bits.
 
     Raises ``OptionError`` for an unknown name or a value out of range.
     """
-    values: dict[str, Any] = {"factor_width": factor_width}
-    known = AcceleratorParameters.__dataclass_fields__
-    for item in given or []:
-        name, separator, text = item.partition("=")
-        if not separator or not text.strip().isdecimal():
-            raise OptionError(f"--accelerator takes NAME=N, such as lanes=8, not {item!r}")
-        if name not in known:
-            raise OptionError(f"--accelerator: no {name!r}; there are {', '.join(known)}")
-        values[name] = int(text)
+    default = {} if factor_width is None else {"factor_width": factor_width}
     try:
-        return AcceleratorParameters(**values)
+        return AcceleratorParameters(**default | parse_overrides(given or ()))
     except ValueError as error:
         raise OptionError(f"--accelerator: {error}") from None

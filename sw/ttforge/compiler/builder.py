@@ -79,6 +79,7 @@ class Builder:
         self.macs = 0
         self._accesses: list[_Access] = []
         self._repeat = 1
+        self._depth = 0
 
     # Hazards: a descriptor waits for every other engine that still touches what it touches.
 
@@ -103,10 +104,17 @@ class Builder:
     @contextmanager
     def loop(self, iterations: int, steps: Sequence[tuple[int, int]] = ()) -> Iterator[None]:
         """Repeat what is emitted inside; ``steps`` are added to registers after each iteration."""
+        self._depth += 1
+        if self._depth > self.p.loop_depth:
+            raise CompileError(
+                f"the program nests {self._depth} loops, the sequencer {self.p.loop_depth}; set "
+                "loop_depth"
+            )
         self.descriptors.append(Loop(iterations=iterations))
         self._repeat *= iterations
         yield
         self._repeat //= iterations
+        self._depth -= 1
         self.descriptors.append(End(steps=tuple(steps), wait=Engine.ALL))
         self._accesses.clear()
 

@@ -39,8 +39,13 @@ def _levels(levels: tuple[Level, ...], reduce_levels: int, tile_level: int) -> s
     return text + (f" sum {' '.join(inner)}" if inner else "")
 
 
+_SECOND = {Operation.PE1: "G1", Operation.PE2: "G2", Operation.PE3: "group"}
+
+
 def _compute(d: Compute) -> str:
-    source = {Operation.PE1: "G1", Operation.PE2: "G2", Operation.PE3: "group"}.get(d.operation, "")
+    source = {Operation.PE1: "G1", Operation.PE2: "G2", Operation.PE3: "group"}.get(
+        d.operation, "b"
+    )
     operands = (
         f"x[{_address(d.x, d.x_register)}] {source}[{_address(d.g, d.g_register)}] -> "
         f"z[{_address(d.z, d.z_register)}]"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from ttforge.data import DataSet
 from ttforge.network import Network
@@ -53,9 +53,9 @@ def draw_loss(history: History) -> bytes:
     axes.plot(steps, loss, color=_TRAIN, alpha=0.3, linewidth=0.8, label="batch")
     axes.plot(steps, _smooth(loss, 20), color=_TRAIN, label="mean of 20 batches")
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
-    axes.tick_params(axis="y", which="minor", labelsize=7)
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.legend(frameon=False)
     return _png(figure)
 
@@ -99,7 +99,14 @@ def draw_ranks(history: History, network: Network) -> bytes:
     ]
     ranks = np.array([r.ranks for r in history.steps])
     for n, name in enumerate(names):
-        axes.step(steps, ranks[:, n], where="post", color=_LINES[n % len(_LINES)], label=name)
+        axes.step(
+            steps,
+            ranks[:, n],
+            where="post",
+            color=_LINES[n % len(_LINES)],
+            linewidth=1.5 + 1.5 * (len(names) - 1 - n),  # equal ranks show beneath each other
+            label=name,
+        )
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)

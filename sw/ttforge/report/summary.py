@@ -109,13 +109,17 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
         ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} images"),
         ("training accuracy", f"{s.train_accuracy:.2%} in the last epoch"),
         ("steps", f"{s.steps:,} ({s.epochs:g} epochs) in {s.seconds:.1f} s"),
-        ("ranks", f"{_ranks(s.ranks)}, at the start {_ranks(s.initial_ranks)}"),
-        (
-            "model",
-            f"{s.model_bits:,} bits, {s.reduction:.1f} times smaller than dense float32 "
-            f"(at the start {s.initial_model_bits:,} bits, {s.initial_reduction:.1f} times)",
-        ),
+        ("ranks", _ranks(s.ranks)),
+        ("model", f"{s.model_bits:,} bits, {s.reduction:.1f} times smaller than dense float32"),
     ]
+    if s.ranks != s.initial_ranks:
+        rows.append(
+            (
+                "at the start",
+                f"ranks {_ranks(s.initial_ranks)}, {s.initial_model_bits:,} bits, "
+                f"{s.initial_reduction:.1f} times smaller",
+            )
+        )
     if s.cycles:
         rows += [
             (

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from ttforge.files import write_whole
 from ttforge.fixed.scale import PRESETS, Scales
 from ttforge.network import Network, network_from_dict
 from ttforge.train.adam import Parameter
-from ttforge.train.files import write_whole
 from ttforge.train.history import History
 from ttforge.train.interfaces import Verification
 from ttforge.train.model import Model

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 from ttforge.driver import QuantisedModel
+from ttforge.files import write_whole
 from ttforge.fixed.scale import Scales
 from ttforge.network import network_from_dict
 from ttforge.train.checkpoint import CheckpointError, decode, encode
-from ttforge.train.files import write_whole
 from ttforge.train.model import Model
 
 FORMAT = "ttforge-model-1"

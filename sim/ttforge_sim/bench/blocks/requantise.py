@@ -1,14 +1,101 @@
-"""x"""
+"""Requantiser against ``ttforge.fixed.requantise``: every shift and width, ties, extremes."""
+
+from collections import deque
+
 import cocotb
-from cocotb.clock import Clock
-from cocotb.triggers import RisingEdge, Timer
+import torch
+
+from ttforge.fixed.requantise import requantise
+from ttforge_hw.requantise import REQUANTISE_CYCLES
+from ttforge_sim.bench.testbench import TestBench
+
+WIDTHS = range(4, 17)
+SHIFTS = range(64)
+
+
+class RequantiserBench(TestBench):
+    """Feeds values with gaps and compares words and flags ``REQUANTISE_CYCLES`` later."""
+
+    def __init__(self, dut, seed: object, stall: str):
+        super().__init__(dut, seed)
+        self.lanes, self.width = self.parameters.lanes, self.parameters.vector_width
+        self._values = [self.handle(f"value_{lane}") for lane in range(self.lanes)]
+        self._words = [self.handle(f"word_{lane}") for lane in range(self.lanes)]
+        self._saturated = [self.handle(f"saturated_{lane}") for lane in range(self.lanes)]
+        self._stalls = self.stalls(stall)
+        self._expected: deque[list[tuple[int, int]] | None] = deque([None] * REQUANTISE_CYCLES)
+        self.set(valid=0, configure=0, shift=0, out_width=16)
+        for handle in self._values:
+            handle.value = 0
+
+    async def _cycle(self, expected: list[tuple[int, int]] | None) -> None:
+        """One cycle in which the inputs are as they are; checks what is due."""
+        self._expected.append(expected)
+        await self.run()
+        due = self._expected.popleft()
+        assert self.get("result_valid") == (due is not None)
+        if due is not None:
+            words = [handle.value.to_signed() for handle in self._words]
+            flags = [int(handle.value) for handle in self._saturated]
+            assert list(zip(words, flags, strict=True)) == due
+
+    async def command(self, values: list[list[int]], shift: int, out_width: int) -> None:
+        """Configure, then requantise sets of ``lanes`` values."""
+        words, flags = requantise(torch.tensor(values), shift, out_width)
+        self.set(configure=1, shift=shift, out_width=out_width)
+        await self._cycle(None)
+        # what the settings are now must not matter
+        other = {"shift": self.random.choice(SHIFTS), "out_width": self.random.choice(WIDTHS)}
+        self.set(configure=0, **other)
+        results = zip(values, words.tolist(), flags.int().tolist(), strict=True)
+        for row, word, flag in results:
+            while not self._stalls.go():
+                self.set(valid=0)
+                await self._cycle(None)
+            self.set(valid=1)
+            for handle, value in zip(self._values, row, strict=True):
+                handle.value = value
+            await self._cycle(list(zip(word, flag, strict=True)))
+        self.set(valid=0)
+        for _ in range(REQUANTISE_CYCLES):
+            await self._cycle(None)
+
+    def corner(self, shift: int, out_width: int) -> int:
+        """A value near a tie, a limit of ``out_width`` or one of the input."""
+        least, greatest = -(1 << (self.width - 1)), (1 << (self.width - 1)) - 1
+        step, half = 1 << shift, (1 << shift) >> 1
+        limit = 1 << (out_width - 1)
+        quotient = self.random.choice((0, 1, 2, 3, limit - 1, limit, limit // 2))
+        value = quotient * step + self.random.choice((0, half)) + self.random.choice((-1, 0, 1))
+        value = self.random.choice((value, value - 1, -value, least, greatest, 0))
+        return max(least, min(greatest, value))
+
 
 @cocotb.test()
-async def test_x(dut):
-    dut.rst.value = 1
-    dut.valid.value = 0
-    dut.configure.value = 0
-    await Timer(1, "ns")
-    Clock(dut.clk, 10, "ns").start()
-    for _ in range(10):
-        await RisingEdge(dut.clk)
+@cocotb.parametrize(seed=range(2), stall=("none", "some"))
+async def corners(dut, seed: int, stall: str):
+    """Every shift, with widths in turn: ties, limits, extremes."""
+    tb = RequantiserBench(dut, f"corners {seed} {stall}", stall)
+    await tb.start()
+    for shift in SHIFTS:
+        out_width = WIDTHS[(shift + 5 * seed) % len(WIDTHS)]
+        rows = [[tb.corner(shift, out_width) for _ in range(tb.lanes)] for _ in range(8)]
+        await tb.command(rows, shift, out_width)
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(2))
+async def random_values(dut, seed: int):
+    """Random magnitudes, shifts and widths."""
+    tb = RequantiserBench(dut, f"random {seed}", "some")
+    await tb.start()
+    for _ in range(30):
+        shift, out_width = tb.random.choice(SHIFTS), tb.random.choice(WIDTHS)
+        rows = [
+            [
+                tb.random.getrandbits(tb.width) - (1 << (tb.width - 1)) >> tb.random.randrange(40)
+                for _ in range(tb.lanes)
+            ]
+            for _ in range(16)
+        ]
+        await tb.command(rows, shift, out_width)

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ttforge.cli.errors import OptionError
-from ttforge.train.files import write_whole
+from ttforge.files import write_whole
 
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"

@@ -9,6 +9,7 @@ from ttforge.network import Network
 from ttforge.train.history import EvaluationRecord, StepRecord
 from ttforge.train.interfaces import Observer, Verification
 
+STOPPING = "stopping after this step; Ctrl-C once more abandons it"
 RECENT = 20
 """Steps that the shown loss and accuracy are means of."""
 
@@ -47,8 +48,6 @@ class Progress(Observer):
     def stop_requested(self) -> None:
         """Ctrl-C was pressed; may be called from a signal handler."""
         self.stopping = True
-        message = b"\nttforge: stopping after this step; once more abandons it\n"
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, message)
 
     def started(self, step: int, total: int, network: Network) -> None:
         """See ``Observer``."""
@@ -132,6 +131,11 @@ class PlainProgress(Progress):
         self._interval = interval
         self._told = time.monotonic()
 
+    def stop_requested(self) -> None:
+        """See ``Progress``. Written past Python's buffers, which a handler may find locked."""
+        super().stop_requested()
+        os.write(2, f"ttforge: {STOPPING}\n".encode())
+
     def _tell(self, text: str) -> None:
         self._told = time.monotonic()
         print(text, file=sys.stderr, flush=True)
@@ -191,6 +195,7 @@ class LiveProgress(Progress):
         from rich.padding import Padding
         from rich.table import Table
 
+        self._bars.update(self._train, note=self._note())
         table = Table.grid(padding=(0, 2))
         for name, value in self.facts().items():
             table.add_row(f"[dim]{name}", value)
@@ -198,19 +203,19 @@ class LiveProgress(Progress):
 
     def _note(self) -> str:
         if self.stopping:
-            return "stopping after this step"
+            return STOPPING
         left = f", {spell_seconds(self.seconds_left)} left" if self.recent else ""
         return f"step {self.step}/{self.total}{left}"
 
     def started(self, step: int, total: int, network: Network) -> None:
         """See ``Observer``."""
         super().started(step, total, network)
-        self._bars.update(self._train, total=total, completed=step, note=self._note())
+        self._bars.update(self._train, total=total, completed=step)
 
     def stepped(self, record: StepRecord) -> None:
         """See ``Observer``."""
         super().stepped(record)
-        self._bars.update(self._train, completed=record.step, note=self._note())
+        self._bars.update(self._train, completed=record.step)
 
     def evaluating(self, done: int, samples: int) -> None:
         """See ``Observer``."""

@@ -1,0 +1,94 @@
+"""OperandFetch: both operands of each step, in order, whatever the memories and the array do."""
+
+import cocotb
+
+from ttforge.program.descriptors import Compute
+from ttforge.program.fields import Operation
+from ttforge_sim.bench.blocks.nest import walk
+from ttforge_sim.bench.commands import SPACE, Operands, command_bits, random_compute
+from ttforge_sim.bench.memories import EntryReadPeer, RowReadPeer
+from ttforge_sim.bench.testbench import STALLS, TestBench, unpack
+
+OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
+
+
+class FetchBench(TestBench):
+    """Memories on one side; takes steps on the other and compares each as it is taken."""
+
+    def __init__(self, dut, seed: object, stall: str):
+        super().__init__(dut, seed)
+        p = self.parameters
+        self.operands = Operands.random(p, self.random, p.pe2_store_depth, p.pe2_rows)
+        self.set(o_load=0, o_command=0, o_ready=0)
+        self.peers = [
+            RowReadPeer(self, "x", self.operands.rows, stall=stall),
+            RowReadPeer(self, "g", self.operands.rows, stall=stall),
+            EntryReadPeer(self, "store", self.operands.entries),
+        ]
+        self._stalls = self.stalls(stall)
+        self._expected: list[dict] = []
+        self._held: list[int] | None = None
+        self._operation = Operation.PE2
+        self._ready = False
+        self.agents.append(self)
+
+    _OUTPUTS = ("x_row", "g_row", "first", "last", "final", "z", "rows")
+
+    def cycle(self) -> None:
+        seen = None
+        if self.get("o_valid"):
+            seen = [self.get(f"o_{name}") for name in self._OUTPUTS]
+            assert self._held in (None, seen), "a step was changed before it was taken"
+            if self._ready:
+                self._compare(dict(zip(self._OUTPUTS, seen, strict=True)))
+                seen = None
+        else:
+            assert self._held is None, "a step was withdrawn"
+        self._held = seen
+        self._ready = self._stalls.go(wanted=seen is not None)
+        self.set(o_ready=int(self._ready))
+
+    def _compare(self, got: dict) -> None:
+        p, want = self.parameters, self._expected.pop(0)
+        got["x_row"] = unpack(got["x_row"], p.word_width, p.lanes)
+        got["g_row"] = unpack(got["g_row"], p.word_width, p.lanes)[: len(want["g_row"])]
+        assert got == want
+
+    def _steps(self, d: Compute) -> list[dict]:
+        p, steps = self.parameters, []
+        rows, entries = self.operands.rows, self.operands.entries
+        groups = p.lanes // p.pe2_rows
+        tile_rows = p.pe2_rows if d.operation in (Operation.PE2, Operation.PE3) else 1
+        for x, g, z, first, last, tile_last, final in walk(d, p):
+            if d.operation is Operation.PE2:
+                second = entries[g % len(entries)]
+            elif d.operation is Operation.PE3:
+                start = g % groups * p.pe2_rows
+                second = rows[g // groups % SPACE][start : start + p.pe2_rows]
+            else:
+                second = rows[g % SPACE]
+            count = d.last_rows if tile_last and tile_rows > 1 else tile_rows
+            step = {"first": first, "last": last, "final": final, "z": z, "rows": count}
+            step |= {"x_row": rows[x % SPACE].tolist(), "g_row": second.tolist()}
+            steps.append(step)
+        return steps
+
+    async def check(self, d: Compute) -> None:
+        self._expected = self._steps(d)
+        self.set(o_load=1, o_command=command_bits(d))
+        await self.run()
+        self.set(o_load=0)
+        await self.until(lambda: not self._expected)
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(2), stall=STALLS)
+async def random_commands(dut, seed: int, stall: str):
+    """Commands of every operation, back to back."""
+    tb = FetchBench(dut, f"{seed} {stall}", stall)
+    await tb.start()
+    for _ in range(12):
+        d = random_compute(
+            tb.random.choice(OPERATIONS), tb.parameters, tb.random, len(tb.operands.entries)
+        )
+        await tb.check(d)

@@ -1,0 +1,69 @@
+"""PE1's engine against the golden model."""
+
+import cocotb
+
+from ttforge.program.descriptors import Compute, Level
+from ttforge.program.fields import Operation
+from ttforge_sim.bench.engine import EngineBench
+from ttforge_sim.bench.testbench import STALLS
+
+
+class Pe1Bench(EngineBench):
+    """PE1's engine with its memories."""
+
+    readers = ("x",)
+
+    def store_shape(self) -> tuple[int, int]:
+        return self.parameters.pe1_store_depth, self.parameters.lanes
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(2), stall=STALLS)
+async def random_commands(dut, seed: int, stall: str):
+    """Commands back to back, every port stalled alike."""
+    tb = Pe1Bench(dut, f"random {seed} {stall}", stall)
+    await tb.start()
+    await tb.check([tb.random_command(Operation.PE1) for _ in range(10)])
+
+
+@cocotb.test()
+@cocotb.parametrize(port=("x", "z"), stall=("most", "bursts"))
+async def one_port_stalled(dut, port: str, stall: str):
+    """Each port stalled alone: the other runs ahead as far as it can."""
+    tb = Pe1Bench(dut, f"{port} {stall}", stall, stalled=(port,))
+    await tb.start()
+    await tb.check([tb.random_command(Operation.PE1) for _ in range(8)])
+
+
+@cocotb.test()
+async def throughput(dut):
+    """Without stalls a step takes ``lanes`` cycles, whatever the length of the reduction."""
+    tb = Pe1Bench(dut, "throughput", "none")
+    await tb.start()
+    p, tiles, latency = tb.parameters, 20, 60
+    for reduction in (1, 2, 5):
+        levels = (Level(tiles, x=p.pe1_rows, z=p.pe1_rows), Level(reduction, x=100, g=p.lanes))
+        d = Compute(
+            operation=Operation.PE1, levels=levels, x=0, g=0, z=512, reduce_levels=1,
+            last_rows=p.pe1_rows, x_row_stride=1, z_row_stride=1, shift=4,
+        )  # fmt: skip
+        assert await tb.check([d]) <= tiles * reduction * p.lanes + latency
+
+
+@cocotb.test()
+async def extremes(dut):
+    """The most negative operands everywhere, and every shift that moves a sum of them."""
+    tb = Pe1Bench(dut, "extremes", "some")
+    p = tb.parameters
+    tb.operands.rows[:256] = -(1 << 15)
+    tb.operands.entries[:] = -(1 << (p.factor_width - 1))
+    await tb.start()
+    commands = [
+        Compute(
+            operation=Operation.PE1, levels=(Level(1), Level(4, x=1, g=1)), x=0, g=0, z=600,
+            reduce_levels=1, x_row_stride=4, z_row_stride=1, shift=shift, out_width=width,
+        )
+        for shift in (0, 1, 6, 7, 8, 9, 21, 22, 23, 31, 63)
+        for width in (4, 16)
+    ]  # fmt: skip
+    await tb.check(commands)

@@ -1,0 +1,59 @@
+"""Designs under test that are more, or named otherwise, than one component of ``ttforge_hw``."""
+
+from amaranth.hdl import Const, Module, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.factor_store import FactorStore
+from ttforge_hw.fetch import OperandFetch
+from ttforge_hw.requantise import Requantiser
+
+
+class Flat(wiring.Component):
+    """A component with every port a plain signal, named by its path joined with ``_``.
+
+    ``ready`` of a stream that is always ready is no signal, and left out. ``prefix`` goes before
+    the names of ports that are plain already. Raises ``ValueError`` where two names are the same.
+    """
+
+    def __init__(self, inner: wiring.Component, *, prefix: str = ""):
+        self._inner = inner
+        self._ports: dict[str, Value] = {}
+        members = {}
+        for path, member, port in inner.signature.flatten(inner):
+            name = "_".join(str(part) for part in path)
+            name = prefix + name if len(path) == 1 else name
+            value = Value.cast(port)
+            if isinstance(value, Const):
+                continue
+            if name in members:
+                raise ValueError(f"two ports of {type(inner).__name__} are named {name!r}")
+            self._ports[name] = value
+            members[name] = member.flow(value.shape())
+        super().__init__(members)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.inner = self._inner
+        for name, inside in self._ports.items():
+            outside = getattr(self, name)
+            is_output = self.signature.members[name].flow == Out
+            m.d.comb += outside.eq(inside) if is_output else inside.eq(outside)
+        return m
+
+
+def requantiser(parameters: AcceleratorParameters) -> wiring.Component:
+    """The requantiser of PE2's engine."""
+    return Requantiser(lanes=parameters.lanes, value_width=parameters.vector_width)
+
+
+def pe1_store(parameters: AcceleratorParameters) -> wiring.Component:
+    """The factor store of PE1."""
+    return FactorStore(parameters, depth=parameters.pe1_store_depth, width=parameters.lanes)
+
+
+def fetch(parameters: AcceleratorParameters) -> wiring.Component:
+    """``OperandFetch``. Without the prefix port ``x``'s ``row`` would clash with ``x_row``, and
+    ``final`` with a word of C++."""
+    return Flat(OperandFetch(parameters), prefix="o_")

@@ -1,0 +1,71 @@
+"""What the benches of PE1 and PE2 share: an engine with its memories, against the golden model."""
+
+from collections.abc import Sequence
+
+from ttforge.program.descriptors import Compute
+from ttforge.program.fields import Operation
+from ttforge_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH
+from ttforge_sim.bench.commands import Operands, command_bits, golden, random_compute
+from ttforge_sim.bench.memories import EntryReadPeer, RowReadPeer, RowWritePeer
+from ttforge_sim.bench.streams import StreamSink, StreamSource
+from ttforge_sim.bench.testbench import TestBench
+
+SLOT_WIDTH = 8
+
+
+def statistics_fields(bits: int) -> tuple[int, int, int]:
+    """Slot, sum and saturations of a statistics item."""
+    return (
+        bits & ((1 << SLOT_WIDTH) - 1),
+        bits >> SLOT_WIDTH & ((1 << SUM_WIDTH) - 1),
+        bits >> SLOT_WIDTH + SUM_WIDTH & ((1 << SATURATIONS_WIDTH) - 1),
+    )
+
+
+class EngineBench(TestBench):
+    """Runs commands one after the other; compares every row written and every statistic.
+
+    ``stalled`` names the ports that stall as ``stall`` says; the others never do.
+    """
+
+    readers: tuple[str, ...]
+    """The engine's read ports."""
+
+    def __init__(self, dut, seed: object, stall: str, *, stalled: Sequence[str] = ("x", "g", "z")):
+        super().__init__(dut, seed)
+        self.operands = Operands.random(self.parameters, self.random, *self.store_shape())
+
+        def kind(port: str) -> str:
+            return stall if port in stalled else "none"
+
+        self.commands = StreamSource(self, "command", stall=kind("z"))
+        for name in self.readers:
+            RowReadPeer(self, name, self.operands.rows, stall=kind(name))
+        EntryReadPeer(self, "store", self.operands.entries)
+        self.results = RowWritePeer(self, "z", stall=kind("z"))
+        self.items = StreamSink(self, "statistics_item", stall=kind("z"))
+
+    def store_shape(self) -> tuple[int, int]:
+        """Entries of the engine's factor store, and elements of one."""
+        raise NotImplementedError
+
+    def random_command(self, operation: Operation) -> Compute:
+        depth = len(self.operands.entries)
+        return random_compute(operation, self.parameters, self.random, depth)
+
+    async def check(self, commands: Sequence[Compute]) -> int:
+        """Execute ``commands``; gives the cycles from the first to the end of the last."""
+        expected = [golden(d, self.operands, self.parameters) for d in commands]
+        before = self.cycles
+        self.commands.items.extend(command_bits(d) for d in commands)
+        await self.until(lambda: len(self.items.items) == len(commands))
+        await self.run(2)
+        assert not self.get("status_busy")
+        assert self.results.written == [row for e in expected for row in e.written]
+        items = [statistics_fields(bits) for bits in self.items.items]
+        assert items == [
+            (d.slot, e.total, e.saturations) for d, e in zip(commands, expected, strict=True)
+        ]
+        self.results.written.clear()
+        self.items.items.clear()
+        return self.cycles - before

@@ -1,0 +1,51 @@
+import pytest
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.convert import port_list, rtlil_to_verilog, to_rtlil
+
+LEAST = {
+    "lanes": 4,
+    "pe1_rows": 2,
+    "pe2_rows": 2,
+    "factor_width": 2,
+    "accumulator_width": 24,
+    "scratchpad_banks": 1,
+    "scratchpad_rows": 16,
+    "pe1_store_depth": 16,
+    "pe2_store_depth": 16,
+    "program_depth": 1,
+    "statistics_depth": 1,
+    "nest_levels": 3,
+    "loop_depth": 1,
+    "burst_beats": 1,
+    "outstanding_bursts": 1,
+}
+CORNERS = {
+    "least": LEAST,
+    "most": LEAST
+    | {
+        "lanes": 8,
+        "pe1_rows": 8,
+        "pe2_rows": 8,
+        "factor_width": 16,
+        "accumulator_width": 48,
+        "scratchpad_banks": 16,
+        "scratchpad_rows": 1024,
+        "program_depth": 4096,
+        "statistics_depth": 256,
+        "nest_levels": 10,
+        "loop_depth": 8,
+        "burst_beats": 256,
+        "outstanding_bursts": 64,
+    },
+}
+
+
+@pytest.mark.parametrize("name, trace", (("least", False), ("most", True)))
+def test_corner_parameters_convert(name, trace):
+    parameters = AcceleratorParameters(**CORNERS[name])
+    text = rtlil_to_verilog(to_rtlil(parameters, trace=trace))
+    head = text[text.index("module ttforge(") :]
+    head = head[: head.index(";")].replace("\n", " ")
+    found = {name.strip() for name in head[head.index("(") + 1 : head.index(")")].split(",")}
+    assert found == {port["name"] for port in port_list(parameters, trace=trace)}

@@ -1,0 +1,86 @@
+from itertools import product
+from random import Random
+
+import pytest
+from amaranth.sim import Simulator
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Compute, Level
+from ttforge.program.encoding import descriptor_fields
+from ttforge.program.fields import LOCAL_WIDTH, Operation
+from ttforge_hw.nest import LoopNest
+
+
+def steps(d: Compute):
+    """The nest in nested loops: what the hardware must give, step by step."""
+    reduction = len(d.levels) - d.reduce_levels
+    total = d.steps
+    for number, index in enumerate(product(*(range(level.count) for level in d.levels))):
+        address = {
+            name: getattr(d, name)
+            + sum(i * getattr(lv, name) for i, lv in zip(index, d.levels, strict=True))
+            for name in ("x", "g", "z")
+        }
+        ends = [i == level.count - 1 for i, level in zip(index, d.levels, strict=True)]
+        yield {name: value % (1 << LOCAL_WIDTH) for name, value in address.items()} | {
+            "first": not any(index[reduction:]),
+            "last": all(ends[reduction:]),
+            "tile_last": ends[d.tile_level],
+            "final": number == total - 1,
+        }
+
+
+def random_nest(levels: int, random: Random) -> Compute:
+    def stride() -> int:
+        return random.choice((0, 1, -1, random.randrange(1 << LOCAL_WIDTH), -random.randrange(999)))
+
+    count = random.randint(1, levels)
+    return Compute(
+        operation=Operation.PE2,
+        levels=tuple(
+            Level(random.choice((1, 1, 2, 3)), x=stride(), g=stride(), z=stride())
+            for _ in range(count)
+        ),
+        x=random.randrange(1 << LOCAL_WIDTH),
+        g=random.randrange(1 << LOCAL_WIDTH),
+        z=random.randrange(1 << LOCAL_WIDTH),
+        reduce_levels=random.randint(0, count),
+        tile_level=random.randrange(count),
+    )
+
+
+@pytest.mark.parametrize("levels", (3, 6, 10))
+@pytest.mark.parametrize("seed", range(3), ids=lambda seed: f"seed{seed}")
+def test_steps(levels, seed):
+    random = Random(f"nest {levels} {seed}")
+    dut = LoopNest(AcceleratorParameters(nest_levels=levels))
+    nests = [random_nest(levels, random) for _ in range(6)]
+    nests.append(Compute(operation=Operation.PE1, levels=(Level(300, x=3),), x=1, g=2, z=3))
+    step = dut.step
+
+    async def testbench(ctx):
+        for number, d in enumerate(nests):
+            ready = 1.0 if number % 2 else 0.6
+            ctx.set(dut.load, 1)
+            ctx.set(dut.command, descriptor_fields(d))
+            await ctx.tick()
+            ctx.set(dut.load, 0)
+            ctx.set(dut.command.as_value(), random.getrandbits(900))
+            assert not ctx.get(step.valid)
+            await ctx.tick()
+            for expected in steps(d):
+                while True:  # a step a cycle: valid in every cycle until the last was taken
+                    assert ctx.get(step.valid)
+                    taken = random.random() < ready
+                    ctx.set(step.ready, taken)
+                    got = {name: ctx.get(step.payload[name]) for name in expected}
+                    await ctx.tick()
+                    if taken:
+                        break
+                assert got == expected
+            assert not ctx.get(step.valid)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()

@@ -1,0 +1,103 @@
+from random import Random
+
+import pytest
+from amaranth.sim import Simulator
+
+from ttforge_hw.requantise import REQUANTISE_CYCLES, Requantiser, Statistics
+
+LANES = 4
+
+
+def corners(width: int, shift: int, random: Random) -> list[int]:
+    """Values around ties, the ends of every output width, and the ends of the input."""
+    least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
+    half = (1 << shift) >> 1
+    near = [
+        sign * ((multiple << shift) + half) + off
+        for multiple in (0, 1, 2, 3, 7, 8, 127, 128, 32767, 32768)
+        for sign in (1, -1)
+        for off in (-1, 0, 1)
+    ]
+    anywhere = [random.getrandbits(width) + least >> random.randrange(width) for _ in range(40)]
+    return [v for v in (least, greatest, *near, *anywhere) if least <= v <= greatest]
+
+
+def simulate(dut, testbench) -> None:
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("width", (24, 32, 48))
+def test_against_definition(engines, width):
+    random = Random(f"requantise {width}")
+    dut = Requantiser(lanes=LANES, value_width=width)
+    settings = [(shift, random.choice((4, 8, 16, random.randint(4, 16)))) for shift in range(64)]
+
+    async def testbench(ctx):
+        for shift, out_width in settings:
+            values = corners(width, shift, random)
+            ctx.set(dut.configure, 1)
+            ctx.set(dut.shift, shift)
+            ctx.set(dut.out_width, out_width)
+            await ctx.tick()
+            ctx.set(dut.configure, 0)
+            ctx.set(dut.shift, random.randrange(64))
+            rows = [[random.choice(values) for _ in range(LANES)] for _ in range(len(values) // 2)]
+            expected = [None] * REQUANTISE_CYCLES
+            while rows or any(expected):
+                row = rows.pop() if rows and random.random() < 0.8 else None
+                ctx.set(dut.valid, row is not None)
+                for lane in range(LANES):
+                    ctx.set(dut.value[lane], row[lane] if row else random.randrange(1 << 20))
+                expected.append(row and [engines.requantise(v, shift, out_width) for v in row])
+                want = expected.pop(0)
+                assert ctx.get(dut.result_valid) == (want is not None)
+                if want:
+                    got = [(ctx.get(dut.word[i]), ctx.get(dut.saturated[i])) for i in range(LANES)]
+                    assert got == want, (shift, out_width)
+                await ctx.tick()
+
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize("lanes", (2, 4, 16))
+def test_statistics(lanes):
+    random = Random(f"statistics {lanes}")
+    dut = Statistics(lanes=lanes)
+
+    async def command(ctx, slot: int) -> None:
+        ctx.set(dut.configure, 1)
+        ctx.set(dut.slot, slot)
+        await ctx.tick()
+        ctx.set(dut.configure, 0)
+        total, saturations = 0, 0
+        for _ in range(random.choice((1, 5, 40))):
+            valid = random.random() < 0.7
+            words = [random.choice((-32768, 32767, random.randint(-9, 9))) for _ in range(lanes)]
+            flags, enable = random.getrandbits(lanes), random.getrandbits(lanes)
+            ctx.set(dut.valid, valid)
+            ctx.set(dut.enable, enable)
+            for lane, word in enumerate(words):
+                ctx.set(dut.word[lane], word)
+                ctx.set(dut.saturated[lane], flags >> lane & 1)
+                if valid and enable >> lane & 1:
+                    total += abs(word)
+                    saturations += flags >> lane & 1
+            await ctx.tick()
+        ctx.set(dut.valid, 0)
+        ctx.set(dut.finish, 1)
+        while not ctx.get(dut.port.item.valid):
+            await ctx.tick()
+        item = dut.port.item.payload
+        got = ctx.get(item.slot), ctx.get(item.sum), ctx.get(item.saturations)
+        assert got == (slot, total, saturations)
+        await ctx.tick()
+        ctx.set(dut.finish, 0)
+
+    async def testbench(ctx):
+        for slot in (0, 255, 7, 7):
+            await command(ctx, slot)
+
+    simulate(dut, testbench)

@@ -1,0 +1,112 @@
+"""The tables of ``docs/program.md``, from the bit layout itself.
+
+``python tests/sw/field_tables.py`` writes them into the document, between its marks.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ttforge.program.fields import COMPUTE, HEADER, LAYOUTS, LOOP, REGISTER_UPDATE, TRANSFER, Field
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "program.md"
+
+LAYOUT_NAMES = {
+    "HEADER": HEADER,
+    "COMPUTE": COMPUTE,
+    "TRANSFER": TRANSFER,
+    "LOOP": LOOP,
+    "REGISTER_UPDATE": REGISTER_UPDATE,
+}
+
+MEANINGS = {
+    "operation": "what the descriptor does",
+    "wait": "engines that must be idle first: 1 LOAD, 2 STORE, 4 PE1, 8 PE2",
+    "x_base": "row of the first operand",
+    "x_register": "register added to `x_base`",
+    "g_base": "store entry, group of words or row of the second operand",
+    "g_register": "register added to `g_base`",
+    "z_base": "row of the result",
+    "z_register": "register added to `z_base`",
+    "x_row_stride": "rows from one tile row of x to the next, signed",
+    "z_row_stride": "rows from one tile row of z to the next, signed",
+    "reduce_levels": "innermost levels that are summed",
+    "tile_level": "level in whose last iteration a tile may have fewer rows",
+    "last_rows": "tile rows written in that last iteration",
+    "shift": "right shift of the requantiser",
+    "out_width": "bits that the result is saturated to",
+    "slot": "statistics slot",
+    "relu": "BIAS: negative sums become 0",
+    "x_shift": "BIAS: left shift of x",
+    "g_shift": "BIAS: left shift of g",
+    "target": "0 scratchpad, 1 PE1's store, 2 PE2's store, 3 program memory",
+    "element_bytes": "bytes of an element outside: 1 or 2, 0 for factor stores",
+    "address": "byte address outside",
+    "address_register": "register added to `address`",
+    "local": "row or store entry inside",
+    "local_register": "register added to `local`",
+    "beats": "beats of a run",
+    "iterations": "times the body is executed",
+    "mask": "registers that are set (SET) or stepped (END), bit n for Rn",
+    "count": "iterations of the level",
+    "x_delta": "step of x when the level advances",
+    "g_delta": "step of g when the level advances",
+    "z_delta": "step of z when the level advances",
+    "address_delta": "step of `address` when the level advances",
+    "local_delta": "step of `local` when the level advances",
+    "value": "value (SET) or step (END) of the register",
+}
+
+
+def stem(name: str) -> str:
+    """A field's name without the number of its level or register."""
+    return name.rstrip("0123456789")
+
+
+def rows(layout: Sequence[Field]) -> list[str]:
+    """One line a field; fields of numbered groups once, with the bits of number 0."""
+    found, position = [], 0
+    groups = {stem(name) for name, _ in layout if name[-1].isdigit()}
+    last = {stem(name): name for name, _ in layout if name[-1].isdigit()}
+    for name, width in layout:
+        bits = f"{position + width - 1}:{position}" if width > 1 else str(position)
+        position += width
+        if stem(name) not in groups:
+            found.append(f"| {bits} | `{name}` | {width} | {MEANINGS[name]} |")
+        elif name.endswith("0"):
+            label = f"`{name}` .. `{last[stem(name)]}`"
+            found.append(f"| {bits} .. | {label} | {width} | {MEANINGS[stem(name)]} |")
+    return found
+
+
+def period(layout: Sequence[Field]) -> int:
+    """Bits from a numbered group to the next."""
+    return sum(width for name, width in layout if name[-1] == "0")
+
+
+def tables() -> dict[str, str]:
+    """Markdown of every table by its name."""
+    head = ["| bits | field | width | meaning |", "|---|---|---|---|"]
+    found = {name: "\n".join([*head, *rows(layout)]) for name, layout in LAYOUT_NAMES.items()}
+    lines = ["| code | operation | layout | numbered fields repeat every |", "|---|---|---|---|"]
+    for operation, layout in LAYOUTS.items():
+        name = next(name for name, known in LAYOUT_NAMES.items() if known is layout)
+        repeat = f"{period(layout)} bits" if period(layout) else ""
+        lines.append(
+            f"| {int(operation)} | {operation.name} | {name} | {repeat} |".replace("  |", " |")
+        )
+    return {"OPERATIONS": "\n".join(lines)} | found
+
+
+def main() -> None:
+    """Write the tables into the document."""
+    text = DOCUMENT.read_text()
+    for name, table in tables().items():
+        pattern = rf"(<!-- fields {name} -->\n).*?(\n<!-- end -->)"
+        text, count = re.subn(pattern, rf"\g<1>{table}\g<2>", text, flags=re.DOTALL)
+        assert count == 1, name
+    DOCUMENT.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""An independent checker of the waits: replays a program and watches who touches what.
+
+Every engine has a queue; a command counts as unfinished until a later descriptor waits for its
+engine (that an engine takes one command at a time is not relied on). A command must not touch what
+an unfinished command of another engine writes, nor write what such a command reads. Touched are
+the exact rows, store entries and bytes, from the descriptors alone.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from reference import unrolled
+
+from ttforge.compiler import CompiledStep
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Compute, Descriptor, Level, Transfer, TransferLevel
+from ttforge.program.fields import ENGINE_OF, Engine, Operation, Target
+
+
+class HazardError(AssertionError):
+    """A command touches what an engine may still be working on."""
+
+
+def addresses(base: int, levels: Sequence[Level | TransferLevel], name: str) -> np.ndarray:
+    """Every address of a loop nest."""
+    found = np.array([base])
+    for level in levels:
+        steps = np.arange(level.count) * getattr(level, name)
+        found = np.unique(found[:, None] + steps)
+    return found
+
+
+def _runs(starts: np.ndarray, size: int) -> np.ndarray:
+    return np.unique(starts[:, None] + np.arange(size))
+
+
+def _tiles(d: Compute, base: int, name: str, row_stride: int, rows: int) -> np.ndarray:
+    """Rows of every tile; in the last iteration of the tile level only ``last_rows``."""
+    levels, tile = list(d.levels if name == "x" else d.outer), d.tile_level
+    count, step = levels[tile].count, getattr(levels[tile], name)
+    rest = addresses(base, levels[:tile] + levels[tile + 1 :], name)
+    whole = [k * step + r * row_stride for k in range(count - 1) for r in range(rows)]
+    last = [(count - 1) * step + r * row_stride for r in range(d.last_rows)]
+    return np.unique(rest[:, None] + np.array(whole + last))
+
+
+Touched = list[tuple[str, np.ndarray, bool]]
+"""Space, addresses, whether they are written."""
+
+
+def touched_by_compute(d: Compute, registers: list[int], p: AcceleratorParameters) -> Touched:
+    """What a contraction or an element-wise operation reads and writes."""
+    x, g, z = (
+        getattr(d, name) + registers[getattr(d, f"{name}_register")] for name in ("x", "g", "z")
+    )
+    rows = {Operation.PE1: p.pe1_rows, Operation.PE2: p.pe2_rows, Operation.PE3: p.pe2_rows}
+    count = rows.get(d.operation, 1)
+    groups = addresses(g, d.levels, "g")
+    written = ("pad", _tiles(d, z, "z", d.z_row_stride, count), True)
+    if d.operation is Operation.PE1:
+        read = ("pad", _tiles(d, x, "x", d.x_row_stride, count), False)
+        return [read, (Target.PE1_STORE.name, _runs(groups, p.lanes), False), written]
+    read = ("pad", addresses(x, d.levels, "x"), False)
+    if d.operation is Operation.PE2:
+        return [read, (Target.PE2_STORE.name, groups, False), written]
+    second = groups // (p.lanes // p.pe2_rows) if d.operation is Operation.PE3 else groups
+    return [read, ("pad", second, False), written]
+
+
+def touched_by_transfer(d: Transfer, registers: list[int], p: AcceleratorParameters) -> Touched:
+    """What a load or a store reads and writes, the memory in beats."""
+    load = d.operation is Operation.LOAD
+    bytes_ = addresses(d.address + registers[d.address_register], d.levels, "address")
+    assert not np.any(bytes_ % p.beat_bytes), "transfers start at whole beats"
+    outside = ("memory", _runs(bytes_ // p.beat_bytes, d.beats), not load)
+    size = d.beats * p.beat_bytes
+    if d.target is Target.SCRATCHPAD:
+        space, count = "pad", size // (p.lanes * d.element_bytes)
+    else:
+        space = d.target.name
+        width = p.lanes if d.target is Target.PE1_STORE else p.pe2_rows
+        count = 8 * size // (width * p.factor_storage_width)
+    local = addresses(d.local + registers[d.local_register], d.levels, "local")
+    return [outside, (space, _runs(local, count), load)]
+
+
+def check_waits(
+    descriptors: Sequence[Descriptor], p: AcceleratorParameters, memory_bytes: int
+) -> int:
+    """Replay a program; the commands issued. Raises ``HazardError``."""
+    sizes = {
+        "pad": p.scratchpad_rows,
+        "memory": memory_bytes // p.beat_bytes,
+        Target.PE1_STORE.name: p.pe1_store_depth,
+        Target.PE2_STORE.name: p.pe2_store_depth,
+    }
+    readers = {space: np.zeros(size, np.uint8) for space, size in sizes.items()}
+    writers = {space: np.zeros(size, np.uint8) for space, size in sizes.items()}
+    commands = 0
+    for d, registers in unrolled(descriptors):
+        if d.wait:
+            for masks in (*readers.values(), *writers.values()):
+                masks &= np.uint8(~int(d.wait) & 15)
+        engine = ENGINE_OF.get(d.operation, Engine.NONE)
+        if engine:
+            commands += 1
+            touch = touched_by_compute if isinstance(d, Compute) else touched_by_transfer
+            _touch(d, engine, touch(d, registers, p), readers, writers)
+    return commands
+
+
+def _touch(d, engine: Engine, touched: Touched, readers: dict, writers: dict) -> None:
+    others = np.uint8(~int(engine) & 15)
+    for space, where, write in touched:
+        busy = writers[space][where] & others
+        if write:
+            busy = busy | (readers[space][where] & others)
+        if np.any(busy):
+            first = int(where[np.flatnonzero(busy)[0]])
+            raise HazardError(
+                f"{d.operation.name} {d.tensor} {'writes' if write else 'reads'} {space} {first} "
+                f"while {Engine(int(busy[np.flatnonzero(busy)[0]])).name} may be at it"
+            )
+    for space, where, write in touched:
+        (writers if write else readers)[space][where] |= np.uint8(engine)
+
+
+def check_step_waits(step: CompiledStep) -> int:
+    """Both programs of a step; the commands issued."""
+    return sum(
+        check_waits(program.descriptors, step.parameters, step.memory_bytes)
+        for program in (step.forward, step.backward)
+    )

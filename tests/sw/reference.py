@@ -1,0 +1,240 @@
+"""A second interpreter of programs, slow and literal: the docstrings of the descriptors as loops.
+
+Flat arrays, Python integers, one iteration, one tile and one row at a time, and nothing shared
+with the golden model but the descriptors. Implements ``ttforge.accelerator.Accelerator``.
+"""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+
+from ttforge.accelerator import Counters, Run, Trace
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
+from ttforge.program.fields import Operation, Target
+
+ENGINE_NAMES = {
+    Operation.LOAD: "load",
+    Operation.PE1: "pe1",
+    Operation.PE2: "pe2",
+    Operation.PE3: "pe2",
+    Operation.BIAS: "pe2",
+    Operation.MASK: "pe2",
+}
+
+
+def requantised(value: int, shift: int, width: int) -> tuple[int, bool]:
+    """``value / 2^shift`` rounded half to even, and whether it had to be saturated."""
+    rounded = round(Fraction(value, 1 << shift))
+    least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
+    q = min(max(rounded, least), greatest)
+    return q, q != rounded
+
+
+def indices(levels: Sequence[Level]) -> Iterator[tuple[int, ...]]:
+    """Every index of a loop nest, the last level fastest."""
+    return product(*(range(level.count) for level in levels))
+
+
+def offset(levels: Sequence[Level], index: Sequence[int], name: str) -> int:
+    """Sum of index x stride of one operand."""
+    return sum(i * getattr(level, name) for i, level in zip(index, levels, strict=True))
+
+
+def signed(value: int, width: int) -> int:
+    """The low ``width`` bits of ``value`` as a signed integer."""
+    value &= (1 << width) - 1
+    return value - (1 << width) if value >> (width - 1) else value
+
+
+def unrolled(program: Sequence) -> Iterator[tuple[object, list[int]]]:
+    """Every descriptor that is executed, with the registers at its issue."""
+    registers = [0] * 8
+    position, open_loops = 0, []
+    while not isinstance(program[position], Halt):
+        d = program[position]
+        position += 1
+        if isinstance(d, Loop):
+            open_loops.append([position, d.iterations])
+        elif isinstance(d, End):
+            for register, step in d.steps:
+                registers[register] += step
+            open_loops[-1][1] -= 1
+            if open_loops[-1][1]:
+                position = open_loops[-1][0]
+            else:
+                open_loops.pop()
+        elif isinstance(d, Set):
+            for register, value in d.values:
+                registers[register] = value
+        yield d, list(registers)
+    assert not open_loops
+    yield program[position], list(registers)
+
+
+class ReferenceAccelerator:
+    """Rows that were never written read as an assertion error."""
+
+    def __init__(self, parameters: AcceleratorParameters, *, memory_bytes: int):
+        self.parameters = parameters
+        self.memory_bytes = memory_bytes
+        self.memory = np.zeros(memory_bytes, np.uint8)
+
+    def write(self, address, data):
+        assert 0 <= address <= address + data.size <= self.memory_bytes
+        self.memory[address : address + data.size] = data.ravel()
+
+    def read(self, address, size):
+        assert 0 <= address <= address + size <= self.memory_bytes
+        return self.memory[address : address + size].copy()
+
+    def close(self):
+        pass
+
+    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        p = self.parameters
+        assert program.fingerprint == p.fingerprint
+        self.pad = np.zeros((p.scratchpad_rows, p.lanes), np.int64)
+        self.known = np.zeros(p.scratchpad_rows, bool)
+        self.stores = {
+            Target.PE1_STORE: np.zeros((p.pe1_store_depth, p.lanes), np.int64),
+            Target.PE2_STORE: np.zeros((p.pe2_store_depth, p.pe2_rows), np.int64),
+        }
+        self.sums = [0] * p.statistics_depth
+        self.saturations = [0] * p.statistics_depth
+        self.bytes = {Operation.LOAD: 0, Operation.STORE: 0}
+        self.trace = {"load": [], "pe1": [], "pe2": []}
+        for d, registers in unrolled(program.descriptors):
+            if isinstance(d, Transfer):
+                self._transfer(d, registers)
+            elif isinstance(d, Compute):
+                self._compute(d, registers)
+        traces = None
+        if trace:
+            traces = {
+                engine: Trace(
+                    np.array([row for row, _ in rows], np.int64),
+                    np.array([words for _, words in rows], np.int16).reshape(-1, p.lanes),
+                )
+                for engine, rows in self.trace.items()
+            }
+        return Run(
+            sums=np.array(self.sums),
+            saturations=np.array(self.saturations),
+            counters=Counters(
+                bytes_read=self.bytes[Operation.LOAD], bytes_written=self.bytes[Operation.STORE]
+            ),
+            traces=traces,
+        )
+
+    def _row(self, row: int) -> np.ndarray:
+        assert self.known[row], f"row {row} is read and was never written"
+        return self.pad[row]
+
+    def _put(self, engine: str, row: int, words: Sequence[int]) -> None:
+        assert 0 <= row < len(self.pad)
+        self.pad[row], self.known[row] = words, True
+        self.trace[engine].append((row, [int(word) for word in words]))
+
+    # Transfers: a run of beats for every index.
+
+    def _transfer(self, d: Transfer, registers: list[int]) -> None:
+        p = self.parameters
+        for index in indices(d.levels):
+            address = d.address + registers[d.address_register]
+            address += offset(d.levels, index, "address")
+            local = d.local + registers[d.local_register] + offset(d.levels, index, "local")
+            size = d.beats * p.beat_bytes
+            assert 0 <= address <= address + size <= self.memory_bytes
+            self.bytes[d.operation] += size
+            if d.operation is Operation.STORE:
+                self._store(d, address, local, size)
+            elif d.target is Target.SCRATCHPAD:
+                self._load(d, address, local, size)
+            else:
+                self._load_entries(d.target, address, local, size)
+
+    def _load(self, d: Transfer, address: int, local: int, size: int) -> None:
+        lanes, width = self.parameters.lanes, d.element_bytes
+        row_bytes = lanes * width
+        assert size % row_bytes == 0
+        for row in range(size // row_bytes):
+            start = address + row * row_bytes
+            words = [
+                int.from_bytes(self.memory[start + k * width :][:width].tobytes(), "little")
+                for k in range(lanes)
+            ]
+            self._put("load", local + row, [signed(word, 8 * width) for word in words])
+
+    def _store(self, d: Transfer, address: int, local: int, size: int) -> None:
+        lanes, width = self.parameters.lanes, d.element_bytes
+        for row in range(size // (lanes * width)):
+            for k, word in enumerate(self._row(local + row)):
+                data = (int(word) % (1 << (8 * width))).to_bytes(width, "little")
+                start = address + (row * lanes + k) * width
+                self.memory[start : start + width] = list(data)
+
+    def _load_entries(self, target: Target, address: int, local: int, size: int) -> None:
+        p, store = self.parameters, self.stores[target]
+        number = int.from_bytes(self.memory[address : address + size].tobytes(), "little")
+        entry_bits = store.shape[1] * p.factor_storage_width
+        assert 8 * size % entry_bits == 0
+        for entry in range(8 * size // entry_bits):
+            bits = number >> (entry * entry_bits)
+            store[local + entry] = [
+                signed(bits >> (k * p.factor_storage_width), p.factor_width)
+                for k in range(store.shape[1])
+            ]
+
+    # Contractions and element-wise operations: one tile for every index of the outer levels.
+
+    def _compute(self, d: Compute, registers: list[int]) -> None:
+        p = self.parameters
+        count = {Operation.PE1: p.pe1_rows, Operation.PE2: p.pe2_rows, Operation.PE3: p.pe2_rows}
+        for index in indices(d.outer):
+            x = d.x + registers[d.x_register] + offset(d.outer, index, "x")
+            g = d.g + registers[d.g_register] + offset(d.outer, index, "g")
+            z = d.z + registers[d.z_register] + offset(d.outer, index, "z")
+            rows = count.get(d.operation, 1)
+            if index[d.tile_level] == d.levels[d.tile_level].count - 1:
+                rows = d.last_rows
+            tile = self._tile(d, x, g, rows)
+            for r, sums in enumerate(tile):
+                words = []
+                for value in sums:
+                    assert abs(int(value)) < 1 << (p.vector_width - 1)
+                    q, saturated = requantised(int(value), d.shift, d.out_width)
+                    self.sums[d.slot] += abs(q)
+                    self.saturations[d.slot] += saturated
+                    words.append(q)
+                self._put(ENGINE_NAMES[d.operation], z + r * d.z_row_stride, words)
+
+    def _tile(self, d: Compute, x: int, g: int, rows: int) -> list[np.ndarray]:
+        p = self.parameters
+        if d.operation is Operation.BIAS:
+            total = (self._row(x) << d.x_shift) + (self._row(g) << d.g_shift)
+            return [np.maximum(total, 0) if d.relu else total]
+        if d.operation is Operation.MASK:
+            return [np.where(self._row(g) > 0, self._row(x), 0)]
+        sums = [np.zeros(p.lanes, np.int64) for _ in range(rows)]
+        for step in indices(d.reduction):
+            x_at, g_at = x + offset(d.reduction, step, "x"), g + offset(d.reduction, step, "g")
+            for r in range(rows):
+                if d.operation is Operation.PE1:
+                    first = self._row(x_at + r * d.x_row_stride)
+                    entries = self.stores[Target.PE1_STORE][g_at : g_at + p.lanes]
+                    sums[r] = sums[r] + np.array([(first * entry).sum() for entry in entries])
+                else:
+                    sums[r] = sums[r] + self._row(x_at) * self._scalar(d, g_at, r)
+        limit = 1 << (p.accumulator_width - 1)
+        assert all(-limit <= value < limit for row in sums for value in row), "overflow"
+        return sums
+
+    def _scalar(self, d: Compute, g: int, r: int) -> np.int64:
+        p = self.parameters
+        if d.operation is Operation.PE2:
+            return self.stores[Target.PE2_STORE][g, r]
+        groups = p.lanes // p.pe2_rows
+        return self._row(g // groups)[g % groups * p.pe2_rows + r]

@@ -1,0 +1,180 @@
+"""The check of bit-exactness: finds one wrong bit anywhere, counts it and names its tensor."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from ttforge.check import check_step, summary
+from ttforge.compiler import compile_step
+from ttforge.golden.backend import GoldenAccelerator
+from ttforge.network import load_network
+from ttforge.parameters import AcceleratorParameters
+
+P = AcceleratorParameters()
+DIGITS = load_network("digits")
+STEP = compile_step(DIGITS, 4, P)
+
+
+class Wrong(GoldenAccelerator):
+    """The golden model, but ``spoil`` changes what its n-th run leaves behind."""
+
+    def __init__(self, at: int, spoil):
+        super().__init__(P, memory_bytes=STEP.memory_bytes)
+        self._at, self._spoil, self._runs = at, spoil, 0
+
+    def run(self, program, address, *, trace=False):
+        done = super().run(program, address, trace=trace)
+        self._runs += 1
+        return self._spoil(self, done) if self._runs == self._at else done
+
+
+def check(at: int, spoil):
+    return check_step(DIGITS, 4, Wrong(at, spoil)).comparison
+
+
+def traced(engine: str, change):
+    """A spoiler of one engine's trace."""
+
+    def spoil(_, run):
+        trace = run.traces[engine]
+        addresses, rows = change(trace.addresses.copy(), trace.rows.copy())
+        return replace(
+            run, traces=run.traces | {engine: replace(trace, addresses=addresses, rows=rows)}
+        )
+
+    return spoil
+
+
+@cache
+def labels(at: int, engine: str) -> list[str]:
+    """The tensor of each row that an engine of the golden model writes."""
+    names = []
+
+    def look(_, run):
+        names.extend(name for name, count in run.traces[engine].labels for _ in range(count))
+        return run
+
+    check(at, look)
+    return names
+
+
+def tensor_at(at: int, engine: str, row: int) -> str:
+    """The tensor that the golden model writes at a row of a trace."""
+    return labels(at, engine)[row]
+
+
+def test_the_golden_model_agrees_with_itself():
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes))
+    assert done.comparison.differing == 0 and done.comparison.first is None
+    assert done.comparison.mismatches == {}
+    for name in ("l1.z1", "l2.a", "l2.dx", "l1.dG1", "l1.db in memory", "l1.y statistics"):
+        assert done.comparison.tensors[name] > 0
+    assert done.comparison.values == sum(done.comparison.tensors.values()) > 10_000
+    assert done.step.macs == STEP.macs
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("engine", ["load", "pe1", "pe2"])
+@pytest.mark.parametrize("row", [0, 7, -1])
+def test_one_wrong_bit_in_a_row(at, engine, row):
+    def flip(addresses, rows):
+        rows[row, 3] ^= 0x10
+        return addresses, rows
+
+    found = check(at, traced(engine, flip))
+    assert found.mismatches == {tensor_at(at, engine, row): 1}
+    assert found.first == tensor_at(at, engine, row)
+
+
+def test_a_row_at_another_address():
+    def move(addresses, rows):
+        addresses[5] += 1
+        return addresses, rows
+
+    found = check(1, traced("pe1", move))
+    assert found.mismatches == {tensor_at(1, "pe1", 5): P.lanes}
+
+
+def test_rows_that_are_missing():
+    found = check(1, traced("pe2", lambda addresses, rows: (addresses[:-2], rows[:-2])))
+    assert found.mismatches == {"l2.a": 2 * P.lanes}
+
+
+def test_rows_that_are_too_many():
+    def repeat(addresses, rows):
+        return np.append(addresses, addresses[-1:]), np.append(rows, rows[-1:], axis=0)
+
+    found = check(1, traced("pe2", repeat))
+    assert found.mismatches == {"rows written beyond the last tensor": P.lanes}
+
+
+def test_no_rows_at_all():
+    found = check(2, traced("pe1", lambda addresses, rows: (addresses[:0], rows[:0])))
+    assert found.differing > 1000
+    assert found.first == tensor_at(2, "pe1", 0)
+
+
+@pytest.mark.parametrize("name", ["l1.dG1", "l2.db", "l1.a", "x", "l1.G1.forward", "l2.r2"])
+def test_one_wrong_bit_in_memory(name):
+    def flip(accelerator, run):
+        buffer = STEP.buffers[name]
+        byte = accelerator.read(buffer.address + 5, 1)
+        accelerator.write(buffer.address + 5, byte ^ 4)
+        return run
+
+    found = check(2, flip)
+    assert found.mismatches == {f"{name} in memory": 1}
+
+
+@pytest.mark.parametrize("counted", ["sums", "saturations"])
+def test_a_wrong_statistic(counted):
+    def spoil(_, run):
+        values = getattr(run, counted).copy()
+        values[1] += 1
+        return replace(run, **{counted: values})
+
+    assert check(1, spoil).mismatches == {"l1.y statistics": 1}
+
+
+def test_an_error_spreads_and_its_origin_is_named_first():
+    """A wrong activation in memory: the backward program reads it, and all that follows differs."""
+
+    def flip(accelerator, run):
+        address = STEP.buffers["l1.a"].address
+        accelerator.write(address, accelerator.read(address, 64) ^ 1)
+        return run
+
+    found = check(1, flip)
+    assert found.first == "l1.a"
+    assert {"l2.r2", "l2.dG1", "l2.dG1 in memory"} <= set(found.mismatches)
+
+
+def test_figures_and_summary():
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes))
+    figures = done.to_dict()
+    assert figures["network"] == "digits" and figures["batch"] == 4
+    assert figures["mismatches"] == 0 and figures["first_mismatch"] is None
+    assert figures["cycles"] is None and figures["mac_utilisation"] is None
+    assert "0 mismatches" in summary(figures)
+    figures |= {"mismatches": 3, "first_mismatch": "l1.z1"}
+    assert "first tensor that differs: l1.z1" in summary(figures)
+
+
+def test_figures_of_a_back_end_that_counts():
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes))
+    counted = replace(done, counters=replace(done.counters, cycles=10_000), seconds=2.0)
+    figures = counted.to_dict()
+    assert figures["sim_cycles_per_second"] == 5000
+    assert figures["mac_utilisation"] == STEP.macs / 2_560_000
+    assert "10,000 cycles" in summary(figures)
+
+
+def test_another_seed_is_another_step():
+    values = []
+    for seed in (0, 1):
+        accelerator = GoldenAccelerator(P, memory_bytes=STEP.memory_bytes)
+        check_step(DIGITS, 4, accelerator, seed=seed)
+        values.append(accelerator.read(0, STEP.memory_bytes))
+    assert not np.array_equal(*values)

@@ -1,0 +1,377 @@
+"""The command line: one-line errors, extras that break alone, and a whole run of ``train``."""
+
+import json
+import signal
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from float_driver import FloatDriver
+
+import ttforge.cli.command
+from ttforge.accelerator import AcceleratorError, backend_names
+from ttforge.cli import main
+from ttforge.cli.train import machine
+from ttforge.network import load_network
+from ttforge.train.checkpoint import load_checkpoint
+from ttforge.train.export import load_model
+from ttforge.train.interfaces import Verification
+
+SHORT = ["train", "--steps", "50", "--prior-weight", "20", "--rank-threshold", "0.3"]
+
+
+class Fake:
+    """Stands for the accelerator; ``at`` maps the number of a backward pass to what happens."""
+
+    def __init__(self):
+        self.at = {}
+        self.backwards = 0
+        self.verification = Verification(1, 3, 100, 0)
+
+    @contextmanager
+    def open_machine(self, options, network, batch):
+        fake = self
+
+        class Driver(FloatDriver):
+            def backward(self, gradient, scales):
+                fake.backwards += 1
+                fake.at.get(fake.backwards, lambda: None)()
+                return super().backward(gradient, scales)
+
+            def calibrate(self, *args):
+                before = fake.backwards
+                fake.backwards = -1000
+                super().calibrate(*args)
+                fake.backwards = before
+
+        verifier = (lambda case: self.verification) if options.verify else None
+        yield machine.Machine(lambda n: Driver(None, n, batch), verifier)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    fake = Fake()
+    monkeypatch.setattr(machine, "open_machine", fake.open_machine)
+    return fake
+
+
+def run(capsys, *argv):
+    """(status, stdout, stderr) of a command line."""
+    try:
+        status = main([str(word) for word in argv])
+    except SystemExit as error:
+        status = error.code
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def complaint(capsys, *argv):
+    """The message of a command line that must fail with one line and status 2."""
+    status, out, err = run(capsys, *argv)
+    assert status == 2 and out == "" and err.startswith("ttforge: error: "), (status, out, err)
+    assert err.count("\n") == 1 and err.endswith("\n")
+    return err.removeprefix("ttforge: error: ").strip()
+
+
+def test_help_teaches(capsys):
+    status, out, _ = run(capsys)
+    assert status == 0
+    for word in ("train", "check", "listing", "examples:", "golden", "rtl", "Exit status"):
+        assert word in out
+    status, out, _ = run(capsys, "train", "--help")
+    assert status == 0 and "--resume" in out and "report.html" in out
+
+
+def test_unknown_words(capsys):
+    assert "invalid choice: 'fly'" in complaint(capsys, "fly")
+    assert "--wings 2 (see ttforge train --help)" in complaint(capsys, "train", "--wings", "2")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--epochs", "0"], "argument --epochs: must be at least 1, not 0"),
+        (["--epochs", "ten"], "argument --epochs: must be an integer, not 'ten'"),
+        (["--lr", "nan"], "argument --lr: must be a number, not 'nan'"),
+        (["--lr", "2"], "learning rate must be between 0 and 1, not 2.0"),
+        (["--rank-threshold", "1"], "rank threshold must be in (0, 1), not 1.0"),
+        (["--no-prior", "--rank-interval", "3"], "--rank-interval does not go with --no-prior"),
+        (["--network", "nope"], "unknown network 'nope'; built in are digits, fashion"),
+        (["--network", "nope.toml"], "cannot read network file 'nope.toml'"),
+        (["--dataset", "cifar"], "unknown data set 'cifar'"),
+        (["--engine", "cxxrtl"], "--engine is of the simulated hardware: add --backend rtl"),
+        (["--memory-stall", "0.1"], "--memory-stall is of the simulated hardware"),
+        (["--verify", "5"], "--verify compares with the golden model: add --backend rtl"),
+        (["--batch", "1438"], "batch 1438 is more than the 1437 training samples"),
+        (["--resume"], "--resume needs the folder of the run: --out DIR"),
+        (["--resume", "--force"], "give one of them"),
+    ],
+)
+def test_options_that_cannot_be(capsys, fake, tmp_path, monkeypatch, argv, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in complaint(capsys, "train", *argv)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_back_end_and_accelerator(capsys, tmp_path):
+    out = ["--out", tmp_path / "r"]
+    assert "--backend must be one of" in complaint(capsys, "train", "--backend", "abacus", *out)
+    if "golden" not in backend_names():
+        pytest.skip("ttforge is not installed: no back ends are registered")
+    for item, message in (
+        ("lanes=5", "--accelerator: lanes must be 4, 8 or 16, not 5"),
+        ("lanes", "--accelerator: lanes must be an integer, as in lanes=8, not ''"),
+        (
+            "lames=8",
+            "--accelerator: no parameter 'lames' (from 'lames=8'); there are lanes, pe1_rows",
+        ),
+    ):
+        assert message in complaint(capsys, "train", "--accelerator", item, *out)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_missing_data_folder_names_the_option(capsys, tmp_path, monkeypatch):
+    monkeypatch.delenv("TTFORGE_DATA", raising=False)
+    out = ["--out", tmp_path / "r"]
+    assert "give --data DIR" in complaint(capsys, "train", "--network", "fashion", *out)
+    message = complaint(capsys, "train", "--network", "fashion", "--data", tmp_path / "d", *out)
+    assert "--data DIR: no such folder" in message and "train-images-idx3-ubyte" in message
+
+
+def register(monkeypatch, **values):
+    entries = [EntryPoint(name, value, "ttforge.commands") for name, value in values.items()]
+    monkeypatch.setattr(ttforge.cli.command, "entry_points", lambda group: entries)
+
+
+class Extra:
+    name = "extra"
+    help = "does something else"
+
+    def add_arguments(self, parser):
+        parser.add_argument("--times", type=int, default=1)
+
+    def run(self, args):
+        print("extra " * args.times)
+        return 7
+
+
+def test_commands_of_other_rooms(capsys, monkeypatch):
+    monkeypatch.setattr(ttforge.cli.command, "an_extra", Extra(), raising=False)
+    register(monkeypatch, extra="ttforge.cli.command:an_extra")
+    assert "does something else" in run(capsys, "--help")[1]
+    assert run(capsys, "extra", "--times", "2") == (7, "extra extra \n", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("no_such_module:command", "it needs the module 'no_such_module'"),
+        ("ttforge.cli.command:nothing", "AttributeError"),
+        ("ttforge.cli.command:GROUP", "AttributeError"),
+    ],
+)
+def test_a_broken_extra_breaks_alone(capsys, monkeypatch, value, reason):
+    register(monkeypatch, broken=value)
+    status, out, _ = run(capsys, "--help")
+    assert status == 0 and reason in out
+    message = complaint(capsys, "broken", "--any", "thing")
+    assert message.startswith("command 'broken' is not available:") and reason in message
+    assert run(capsys, "listing", "--part", "forward")[0] == 0
+
+
+def test_unexpected_errors_keep_their_traceback(monkeypatch):
+    def bug(args):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Extra, "run", staticmethod(bug))
+    monkeypatch.setattr(ttforge.cli.command, "an_extra", Extra(), raising=False)
+    register(monkeypatch, extra="ttforge.cli.command:an_extra")
+    with pytest.raises(ValueError, match="a bug"):
+        main(["extra"])
+
+
+def test_expected_errors_can_be_traced(capsys):
+    with pytest.raises(ValueError, match="unknown network"):
+        main(["--traceback", "listing", "nope"])
+
+
+def test_a_whole_run(capsys, fake, tmp_path):
+    out = tmp_path / "deep" / "run"
+    status, text, err = run(capsys, *SHORT, "--out", out)
+    assert status == 0
+    for word in ("test accuracy", "cycles", "model", "ranks", "report.html", "factors"):
+        assert word in text
+    assert "step 22/50: loss" in err and "test" in err
+    names = {"report.html", "result.json", "history.jsonl", "model.safetensors", "pictures"}
+    assert {path.name for path in out.iterdir()} == names
+    pictures = {"accuracy", "loss", "ranks", "cycles", "confusion", "samples"}
+    assert {path.stem for path in (out / "pictures").iterdir()} == pictures
+    assert all(p.read_bytes()[:4] == b"\x89PNG" for p in (out / "pictures").iterdir())
+    page = (out / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 6 and "http" not in page.lower()
+    result = json.loads((out / "result.json").read_text())
+    model = load_model(out / "model.safetensors").model
+    assert [list(r) for r in model.network.ranks] == result["ranks"] != result["initial_ranks"]
+    assert sum(map(sum, result["confusion"])) == result["test_samples"] == 360
+    lines = (out / "history.jsonl").read_text().splitlines()
+    assert len(lines) == 50 + 3 and json.loads(lines[-1])["accuracy"] == result["test_accuracy"]
+
+
+def test_json_is_one_object_and_nothing_else(capsys, fake, tmp_path):
+    arguments = [*SHORT, "--backend", "rtl", "--verify", "10", "--json"]
+    status, text, _ = run(capsys, *arguments, "--out", tmp_path / "a")
+    assert status == 0 and text.count("\n") == 1
+    result = json.loads(text)
+    assert result["status"] == "finished" and result["steps"] == 50
+    assert result["cycles"] == 50 * 3000 and result["cycles_per_step"] == 3000
+    assert (result["verified_steps"], result["values_compared"]) == (5, 500)
+    assert result["mismatches"] == 0 and len(result["digest"]) == 64
+    network = load_network("digits").with_ranks(result["ranks"])
+    assert result["model_bits"] == network.model_bits < result["initial_model_bits"]
+    assert result["reduction"] == pytest.approx(network.reduction, abs=1e-3)
+    again = json.loads(run(capsys, *arguments, "--out", tmp_path / "b")[1])
+    assert again["digest"] == result["digest"]
+
+
+def test_a_mismatch_is_a_status_of_its_own(capsys, fake, tmp_path):
+    fake.verification = Verification(1, 3, 100, 2)
+    arguments = ["--backend", "rtl", "--verify", "25", "--out", tmp_path / "r"]
+    status, text, _ = run(capsys, *SHORT, *arguments)
+    assert status == 1 and "2 steps, 6 tensors, 200 values: 4 mismatches" in text
+
+
+def test_a_finished_run_is_not_overwritten(capsys, fake, tmp_path):
+    out = tmp_path / "r"
+    short = ["train", "--steps", "3", "--out", out]
+    assert run(capsys, *short)[0] == 0
+    before = (out / "result.json").read_text()
+    assert "holds a finished run; --force replaces it" in complaint(capsys, *short)
+    assert "is finished" in complaint(capsys, "train", "--resume", "--out", out)
+    assert (out / "result.json").read_text() == before
+    assert run(capsys, *short, "--force", "--seed", "4")[0] == 0
+    assert (out / "result.json").read_text() != before
+
+
+def test_a_folder_of_other_things_is_left_alone(capsys, fake, tmp_path):
+    (tmp_path / "thesis.tex").write_text("all my work")
+    short = ["train", "--steps", "3", "--out", tmp_path]
+    assert "is not empty and holds no run of ttforge" in complaint(capsys, *short)
+    assert run(capsys, *short, "--force")[0] == 0
+    assert (tmp_path / "thesis.tex").read_text() == "all my work"
+    blocked = tmp_path / "thesis.tex" / "run"
+    assert "--out" in complaint(capsys, "train", "--steps", "3", "--out", blocked)
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_finishes_the_step_and_resuming_gives_the_same_bits(capsys, fake, tmp_path):
+    whole = json.loads(run(capsys, *SHORT, "--json", "--out", tmp_path / "whole")[1])
+    fake.backwards, fake.at = 0, {30: interrupt}
+    out = tmp_path / "a run"
+    status, text, err = run(capsys, *SHORT, "--json", "--out", out)
+    assert status == 130
+    command = f"ttforge train --resume --out '{out}'"
+    assert f"interrupted after step 30; go on with\n  {command}" in err
+    assert json.loads(text) == {
+        "status": "interrupted",
+        "steps": 30,
+        "out": str(out),
+        "resume": command,
+    }
+    assert [p.name for p in out.iterdir()] == ["checkpoint.safetensors"]
+    assert "holds an unfinished run; --resume" in complaint(capsys, *SHORT, "--out", out)
+    fake.at = {}
+    status, text, _ = run(capsys, "train", "--resume", "--out", out, "--json")
+    resumed = json.loads(text)
+    assert status == 0 and resumed["digest"] == whole["digest"]
+    assert resumed["test_accuracy"] == whole["test_accuracy"]
+    assert not (out / "checkpoint.safetensors").exists()
+
+
+def test_ctrl_c_twice_abandons_the_step(capsys, fake, tmp_path):
+    def twice():
+        interrupt()
+        interrupt()
+
+    fake.at = {30: twice}
+    status, _, err = run(capsys, *SHORT, "--out", tmp_path / "r")
+    assert status == 130 and "interrupted after step 29" in err
+    assert load_checkpoint(tmp_path / "r" / "checkpoint.safetensors").state.step == 29
+
+
+def test_an_accelerator_that_fails(capsys, fake, tmp_path):
+    def fail():
+        raise AcceleratorError("the simulation\nstands still")
+
+    fake.at = {5: fail}
+    status, _, err = run(capsys, *SHORT, "--out", tmp_path / "r")
+    assert status == 2
+    assert err.splitlines()[-1] == "ttforge: error: the simulation stands still"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # One that fails because Ctrl-C reached its own processes too was interrupted.
+    fake.backwards, fake.at = 0, {5: lambda: (interrupt(), fail())}
+    assert run(capsys, *SHORT, "--force", "--out", tmp_path / "r")[0] == 130
+
+
+def test_resuming_with_other_options(capsys, fake, tmp_path):
+    out = ["--out", tmp_path]
+    fake.at = {10: interrupt}
+    assert run(capsys, *SHORT, "--seed", "1", *out)[0] == 130
+    resume = ["train", "--resume", *out]
+    message = complaint(capsys, *resume, "--seed", "2")
+    assert "the checkpoint was made with --seed 1, not 2" in message
+    assert "with --prior on, not False" in complaint(capsys, *resume, "--no-prior")
+    assert "with --plan paper, not block" in complaint(capsys, *resume, "--plan", "block")
+    assert "is of network 'digits'" in complaint(capsys, *resume, "--network", "fashion")
+    path = Path(tmp_path) / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    assert "is damaged" in complaint(capsys, *resume)
+    assert path.exists()
+    path.unlink()
+    assert "there is no checkpoint.safetensors" in complaint(capsys, *resume)
+    assert run(capsys, *resume, "--seed", "1")[0] == 2
+
+
+def test_equal_options_may_be_repeated_when_resuming(capsys, fake, tmp_path):
+    fake.at = {10: interrupt}
+    assert run(capsys, *SHORT, "--out", tmp_path)[0] == 130
+    status, text, _ = run(capsys, *SHORT, "--seed", "0", "--prior", "--resume", "--out", tmp_path)
+    assert status == 0 and "test accuracy" in text
+
+
+def test_listing_prints_programs(capsys):
+    status, text, _ = run(capsys, "listing", "digits", "--batch", "8")
+    assert status == 0 and "; forward:" in text and "; backward:" in text and "HALT" in text
+    assert "must be at least 1" in complaint(capsys, "listing", "--batch", "0")
+
+
+def test_check_and_train_on_the_golden_model(capsys, tmp_path):
+    if "golden" not in backend_names():
+        pytest.skip("ttforge is not installed: no back ends are registered")
+    status, text, _ = run(capsys, "check", "--backend", "golden", "--batch", "2", "--json")
+    assert status == 0 and json.loads(text)["mismatches"] == 0
+    status, text, _ = run(capsys, "train", "--steps", "3", "--json", "--out", tmp_path / "r")
+    assert status == 0 and json.loads(text)["cycles"] == 0
+
+
+def test_program_files(capsys, tmp_path):
+    status, text, _ = run(capsys, "listing", "digits", "--save", tmp_path, "--part", "forward")
+    file = tmp_path / "forward.ttfp"
+    assert status == 0 and file.exists() and not (tmp_path / "backward.ttfp").exists()
+    status, again, _ = run(capsys, "listing", file)
+    assert status == 0 and len(again.splitlines()) == len(text.splitlines()) - 1
+    other = "compiled for other accelerator parameters"
+    assert other in complaint(capsys, "listing", file, "--accelerator", "factor_width=8")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "truncated" in complaint(capsys, "listing", file)
+    assert "cannot read program" in complaint(capsys, "listing", tmp_path / "none.ttfp")
+
+
+def test_ranks_are_an_option(capsys):
+    status, text, _ = run(capsys, "listing", "digits", "--ranks", "5|3", "--batch", "8")
+    assert status == 0 and "HALT" in text
+    assert "over its bound 8" in complaint(capsys, "listing", "digits", "--ranks", "5|9")
+    assert "must be ranks such as" in complaint(capsys, "listing", "digits", "--ranks", "5;3")

@@ -1,0 +1,167 @@
+"""Data sets: the fixed split of the digits, IDX files, and one-line errors."""
+
+import gzip
+import hashlib
+import struct
+
+import numpy as np
+import pytest
+
+from ttforge.data import DataError, DataSet, Split, load_data_set
+from ttforge.data.idx import IMAGES, LABELS, STEMS, read_idx
+
+
+def idx(magic: int, array: np.ndarray) -> bytes:
+    return struct.pack(f">I{array.ndim}I", magic, *array.shape) + array.tobytes()
+
+
+@pytest.fixture
+def arrays():
+    random = np.random.RandomState(7)
+    return {
+        split: (
+            random.randint(0, 256, (count, 28, 28)).astype(np.uint8),
+            (np.arange(count) % 10).astype(np.uint8),
+        )
+        for split, count in (("train", 30), ("test", 20))
+    }
+
+
+def write_mnist(folder, arrays, *, zipped=True):
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, (images, labels) in arrays.items():
+        for stem, magic, array in zip(
+            STEMS[split], (IMAGES, LABELS), (images, labels), strict=True
+        ):
+            content = idx(magic, array)
+            if zipped:
+                (folder / f"{stem}.gz").write_bytes(gzip.compress(content))
+            else:
+                (folder / stem).write_bytes(content)
+
+
+def test_digits_have_one_split_for_all():
+    data = load_data_set("digits")
+    assert (len(data.train), len(data.test)) == (1437, 360)
+    assert data.image == (8, 8) and data.classes == 10 and data.full_scale == 16
+    assert data.train.images.dtype == np.uint8 and data.train.images.max() == 16
+    labels = hashlib.sha256(data.test.labels.tobytes()).hexdigest()
+    assert labels[:16] == "2afb26f01c4ab83c"
+    together = np.concatenate([data.train.images, data.test.images]).reshape(1797, -1)
+    assert together.sum() == 561718  # every image is in one of the two
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["gz", "plain"])
+@pytest.mark.parametrize("nested", [True, False], ids=["in folder of its name", "folder itself"])
+def test_idx_files_are_read(tmp_path, arrays, zipped, nested):
+    write_mnist(tmp_path / "mnist" if nested else tmp_path, arrays, zipped=zipped)
+    data = load_data_set("mnist", tmp_path)
+    for split in ("train", "test"):
+        found = getattr(data, split)
+        assert (found.images == arrays[split][0]).all()
+        assert (found.labels == arrays[split][1]).all()
+    assert data.full_scale == 255
+
+
+def test_the_environment_names_the_folder_where_no_option_does(tmp_path, arrays, monkeypatch):
+    write_mnist(tmp_path / "fashion-mnist", arrays)
+    monkeypatch.setenv("TTFORGE_DATA", str(tmp_path))
+    data = load_data_set("fashion-mnist")
+    assert data.class_names[9] == "ankle boot"
+    with pytest.raises(DataError, match="no such folder"):
+        load_data_set("fashion-mnist", tmp_path / "elsewhere")
+
+
+def test_no_folder_is_told_with_the_option_and_the_files(monkeypatch):
+    monkeypatch.delenv("TTFORGE_DATA", raising=False)
+    with pytest.raises(DataError, match=r"--data DIR .*TTFORGE_DATA.*t10k-labels-idx1-ubyte.gz"):
+        load_data_set("mnist")
+
+
+def test_missing_files_are_named(tmp_path, arrays):
+    with pytest.raises(DataError, match=r"neither .*mnist nor .* has the files of 'mnist'"):
+        load_data_set("mnist", tmp_path)
+    write_mnist(tmp_path, arrays)
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(DataError, match="lacks t10k-labels-idx1-ubyte") as caught:
+        load_data_set("mnist", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_name():
+    with pytest.raises(DataError, match=r"unknown data set 'cifar'; there are digits, fashion-m"):
+        load_data_set("cifar")
+
+
+def test_labels_in_place_of_images(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(idx(LABELS, np.zeros(4, np.uint8)))
+    with pytest.raises(DataError, match="not an IDX file of images, magic is 0x00000801"):
+        read_idx(path, IMAGES)
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 15, 16, 100, 16 + 2 * 784 - 1])
+def test_truncation_anywhere(tmp_path, size):
+    path = tmp_path / "f"
+    path.write_bytes(idx(IMAGES, np.zeros((2, 28, 28), np.uint8))[:size])
+    with pytest.raises(DataError, match="truncated"):
+        read_idx(path, IMAGES)
+
+
+def test_surplus_bytes(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(idx(LABELS, np.zeros(4, np.uint8)) + b"x")
+    with pytest.raises(DataError, match="too long, has 5 bytes of data and its header"):
+        read_idx(path, LABELS)
+
+
+def test_a_header_of_enormous_sizes_does_not_overflow(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(struct.pack(">4I", IMAGES, *[0xFFFFFFFF] * 3))
+    with pytest.raises(DataError, match="truncated"):
+        read_idx(path, IMAGES)
+
+
+@pytest.mark.parametrize("damage", ["cut", "other bytes", "checksum"])
+def test_damaged_gzip(tmp_path, damage):
+    content = bytearray(gzip.compress(idx(LABELS, np.arange(200, dtype=np.uint8))))
+    if damage == "cut":
+        content = content[: len(content) // 2]
+    elif damage == "other bytes":
+        content = bytearray(b"this is not gzip at all")
+    else:
+        content[-6] ^= 1
+    path = tmp_path / "f.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="gzip file"):
+        read_idx(path, LABELS)
+
+
+def test_counts_that_differ(tmp_path, arrays):
+    arrays["train"] = (arrays["train"][0], arrays["train"][1][:-1])
+    write_mnist(tmp_path, arrays)
+    with pytest.raises(DataError, match=r"has 30 images but .* has 29 labels"):
+        load_data_set("mnist", tmp_path)
+
+
+def test_labels_out_of_range():
+    images = np.zeros((3, 8, 8), np.uint8)
+    good, bad = np.array([0, 1, 1], np.uint8), np.array([0, 1, 2], np.uint8)
+    with pytest.raises(DataError, match="label 2 is out of range, there are 2 classes"):
+        DataSet("d", Split(images, bad), Split(images, good), 16, ("a", "b"))
+    with pytest.raises(DataError, match="pixel 17 is over 16"):
+        DataSet("d", Split(images, good), Split(images + 17, good), 16, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("name", "means"), [("fashion-mnist", (0.28604, 0.28685)), ("mnist", (0.13066, 0.13251))]
+)
+def test_the_real_data_sets(data_root, name, means):
+    if not (data_root / name).is_dir():
+        pytest.skip(f"{data_root} has no {name}")
+    data = load_data_set(name, data_root)
+    assert (len(data.train), len(data.test)) == (60000, 10000)
+    found = [float(split.images.mean()) / 255 for split in (data.train, data.test)]
+    assert found == pytest.approx(means, abs=5e-6)
+    if name == "fashion-mnist":
+        assert (np.bincount(data.train.labels) == 6000).all()

@@ -1,0 +1,91 @@
+"""Re-quantisation against exact fractions."""
+
+import random
+from fractions import Fraction
+
+import pytest
+import torch
+
+from ttforge.fixed.requantise import MAX_SHIFT, limits, requantise, requantise_float, round_shift
+
+WIDTHS = range(2, 17)
+SHIFTS = range(MAX_SHIFT + 1)
+
+
+def by_fractions(value: int, shift: int, width: int) -> tuple[int, bool]:
+    rounded = round(Fraction(value, 1 << shift))  # Python rounds half to even
+    least, greatest = limits(width)
+    q = max(least, min(greatest, rounded))
+    return q, q != rounded
+
+
+def values_for(shift: int, width: int, bits: int, seed: int) -> list[int]:
+    """Corners of the format, of rounding and of saturation, and random values; ``bits`` signed."""
+    rng = random.Random(seed)
+    least, greatest = limits(width)
+    half = 1 << shift >> 1
+    centres = [0, 1, 2, 3, least, least - 1, least - 2, greatest, greatest + 1, greatest + 2]
+    found = {
+        (centre << shift) + side * half + nudge
+        for centre in centres
+        for side in (-1, 0, 1)
+        for nudge in (-1, 0, 1)
+    }
+    found |= {-(1 << (bits - 1)), (1 << (bits - 1)) - 1, -1}
+    found |= {rng.randrange(-(1 << n), 1 << n) for n in range(1, bits)}
+    spread = min(bits - 1, shift + width)
+    found |= {rng.randrange(-(1 << spread), 1 << spread) for _ in range(20)}
+    return sorted(v for v in found if -(1 << (bits - 1)) <= v < 1 << (bits - 1))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_requantise_is_exact(width):
+    for shift in SHIFTS:
+        values = values_for(shift, width, 63, seed=100 * width + shift)
+        q, saturated = requantise(torch.tensor(values), shift, width)
+        assert list(zip(q.tolist(), saturated.tolist(), strict=True)) == [
+            by_fractions(value, shift, width) for value in values
+        ]
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, 25), (torch.float64, 54)])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_float_route_is_the_same(width, dtype, bits):
+    for shift in SHIFTS:
+        values = torch.tensor(values_for(shift, width, bits, seed=shift))
+        wanted, saturated = requantise(values, shift, width)
+        q, total, saturations = requantise_float(values.to(dtype), shift, width)
+        assert torch.equal(q.to(torch.int64), wanted)
+        assert total == int(wanted.abs().sum())
+        assert saturations == int(saturated.sum())
+
+
+def test_rounding_is_half_to_even():
+    values = torch.tensor([-7, -6, -5, -3, -2, -1, 1, 2, 3, 5, 6, 7])
+    assert round_shift(values, 2).tolist() == [-2, -2, -1, -1, 0, 0, 0, 0, 1, 1, 2, 2]
+
+
+def test_saturation_is_at_the_limits_of_the_width():
+    q, saturated = requantise(torch.tensor([-9, -8, 7, 8]), 0, 4)
+    assert q.tolist() == [-8, -8, 7, 7]
+    assert saturated.tolist() == [True, False, False, True]
+
+
+def test_rounding_can_saturate():
+    """31 / 4 = 7.75 rounds to 8, one too many for 4 bits."""
+    q, saturated = requantise(torch.tensor([29, 30, 31]), 2, 4)
+    assert (q.tolist(), saturated.tolist()) == ([7, 7, 7], [False, True, True])
+
+
+@pytest.mark.parametrize("shift", [-1, 64])
+def test_shift_out_of_range(shift):
+    message = f"shift must be from 0 to 63, not {shift}"
+    with pytest.raises(ValueError, match=message):
+        requantise(torch.tensor([1]), shift, 8)
+    with pytest.raises(ValueError, match=message):
+        requantise_float(torch.tensor([1.0]), shift, 8)
+
+
+@pytest.mark.parametrize(("width", "pair"), [(2, (-2, 1)), (4, (-8, 7)), (16, (-32768, 32767))])
+def test_limits(width, pair):
+    assert limits(width) == pair

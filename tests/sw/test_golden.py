@@ -1,0 +1,409 @@
+"""The golden model against a literal interpreter, against float64 chains and against autograd."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from cases import Case, random_case
+from chains import Chains, plain_forward, straight_through
+from operands import calibrated, disturbed, random_batch, random_model, roomy
+from reference import ReferenceAccelerator
+
+from ttforge.compiler import CompileError, compile_step
+from ttforge.driver import Driver
+from ttforge.fixed.scale import Scales
+from ttforge.golden.backend import GoldenAccelerator
+from ttforge.golden.transfer import pack
+from ttforge.network import Network, Widths, load_network
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Compute, End, Halt, Level, Loop, Program, Transfer
+from ttforge.program.encoding import ProgramError, decode, encode
+from ttforge.program.fields import Operation, Target
+
+
+def tightest(case: Case) -> Case:
+    """The same with the smallest scratchpad that it compiles for."""
+    p = case.parameters
+    while True:
+        try:
+            smaller = replace(p, scratchpad_rows=p.scratchpad_rows // 2)
+            compile_step(case.network, case.batch, smaller)
+        except ValueError:
+            return replace(case, parameters=p)
+        p = smaller
+
+
+def open_driver(network: Network, batch: int, p: AcceleratorParameters, **options) -> Driver:
+    size = compile_step(network, batch, p).memory_bytes
+    return Driver(GoldenAccelerator(p, memory_bytes=size), network, batch, **options)
+
+
+def same_arrays(ours, found, names) -> None:
+    for name in names:
+        a, b = getattr(ours, name), getattr(found, name)
+        assert np.array_equal(a, b), name
+
+
+def assert_same_step(case: Case, seed: int) -> None:
+    """One step on the golden model and on the literal interpreter: every bit the same."""
+    network, batch, p = case.network, case.batch, case.parameters
+    golden = open_driver(network, batch, p, trace=True)
+    size = golden.step.memory_bytes
+    literal = Driver(ReferenceAccelerator(p, memory_bytes=size), network, batch, trace=True)
+    model = random_model(network, seed)
+    inputs, gradient = random_batch(network, batch, seed)
+    scales = disturbed(calibrated(golden, model, inputs, gradient), seed)
+    runs = [
+        (driver.forward(inputs, model, scales).run, driver.backward(gradient, scales).run)
+        for driver in (golden, literal)
+    ]
+    for ours, found in zip(*runs, strict=True):
+        same_arrays(ours, found, ("sums", "saturations"))
+        assert ours.counters == found.counters
+        assert ours.traces is not None and found.traces is not None
+        assert set(ours.traces) == set(found.traces)
+        for engine in ours.traces:
+            same_arrays(ours.traces[engine], found.traces[engine], ("addresses", "rows"))
+            labels = ours.traces[engine].labels
+            assert sum(count for _, count in labels) == len(ours.traces[engine].rows)
+    memories = [driver.accelerator.read(0, size) for driver in (golden, literal)]
+    assert np.array_equal(*memories)
+
+
+@pytest.mark.parametrize("seed", range(36))
+def test_step_equals_literal_interpreter(seed):
+    case = random_case(seed)
+    assert_same_step(case if seed % 3 == 2 else tightest(case), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1400))
+def test_many_steps_equal_literal_interpreter(seed):
+    case = random_case(seed, largest=48, most_batch=11)
+    assert_same_step(case if seed % 3 == 2 else tightest(case), seed)
+
+
+def test_random_cases_cover_what_they_should():
+    cases = [random_case(seed) for seed in range(36)]
+    layers = [layer for case in cases for layer in case.network.layers]
+    assert {layer.order for layer in layers} == {2, 3, 4, 5}
+    assert {case.parameters.lanes for case in cases} == {4, 8, 16}
+    assert {case.parameters.pe2_rows for case in cases} == {2, 4, 8}
+    assert {case.parameters.factor_width for case in cases} >= {2, 4, 5, 8, 12, 16}
+    assert any(case.batch % 2 for case in cases)
+    assert any(rank % 2 and rank > 1 for layer in layers for rank in layer.ranks)
+    assert {len(case.network.layers) for case in cases} == {1, 2, 3}
+    assert {layer.bias for layer in layers} == {layer.relu for layer in layers} == {False, True}
+
+
+def test_small_scratchpads_force_chunks():
+    """A group of samples, and a chunk of rows, smaller than the whole."""
+    case = random_case(3)
+    counts = {}
+    for rows in (64, 128, 1024):
+        try:
+            p = replace(case.parameters, scratchpad_rows=rows)
+            step = compile_step(case.network, case.batch, p)
+        except CompileError:
+            continue
+        loops = [
+            d.iterations
+            for program in (step.forward, step.backward)
+            for d in program.descriptors
+            if isinstance(d, Loop)
+        ]
+        counts[rows] = sum(loops)
+    assert len(counts) >= 2 and counts[min(counts)] > counts[1024]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_decoded_programs_run_the_same(seed):
+    """What the hardware reads back from memory is the same computation."""
+    case = random_case(seed)
+    driver = open_driver(case.network, case.batch, case.parameters, trace=True)
+    model = random_model(case.network, seed)
+    inputs, _ = random_batch(case.network, case.batch, seed)
+    driver.forward(inputs, model, Scales())
+    accelerator = driver.accelerator
+    before = accelerator.read(0, accelerator.memory_bytes)
+    operands = {"x": 1 - case.network.widths.activation}
+    for number, exponents in enumerate(model.factor_exponents, 1):
+        operands |= {f"l{number}.G{n}": e for n, e in enumerate(exponents, 1)}
+        operands[f"l{number}.b"] = 0
+    program = driver.step.forward.bind({}, operands).program
+    runs = []
+    for version in (program, decode(encode(program), case.parameters)):
+        accelerator.write(0, before)
+        runs.append((accelerator.run(version, 0, trace=True), accelerator.read(0, before.size)))
+    (ours, memory), (found, other) = runs
+    assert np.array_equal(memory, other)
+    same_arrays(ours, found, ("sums", "saturations"))
+    for engine, trace in ours.traces.items():
+        same_arrays(trace, found.traces[engine], ("addresses", "rows"))
+
+
+TERMS = 256
+EXTREMES = {
+    Operation.PE1: {
+        "levels": (Level(2, x=128, z=8), Level(16, x=1, g=16)),
+        "x_row_stride": 16,
+        "last_rows": 8,
+    },
+    Operation.PE2: {"levels": (Level(1), Level(TERMS, x=1, g=1)), "last_rows": 8},
+    Operation.PE3: {"levels": (Level(2, g=1, z=8), Level(TERMS, x=1, g=2)), "last_rows": 8},
+}
+
+
+@pytest.mark.parametrize("operation", EXTREMES)
+@pytest.mark.parametrize("factor_width", [4, 16])
+def test_sums_of_the_largest_products_are_exact(operation, factor_width):
+    """Sums climb to the largest there are and come back: every bit lost on the way would show."""
+    p = AcceleratorParameters(factor_width=factor_width, accumulator_width=48)
+    pe1 = operation is Operation.PE1
+    rows = np.full((TERMS, p.lanes), 2**15 - 1, np.int16)
+    signs = rows.reshape(16, TERMS)[:, TERMS // 2 :] if pe1 else rows[TERMS // 2 :]
+    signs *= -1  # the second half of every sum
+    rows[::3] -= 1
+    largest = 2**15 - 1 if operation is Operation.PE3 else 2 ** (factor_width - 1) - 1
+    second = np.full((TERMS, p.lanes), largest)
+    entries = second if pe1 else second[:, : p.pe2_rows]
+    image = pack(entries, factor_width, p.factor_storage_width)
+    memory = np.concatenate(
+        [rows.view(np.uint8).ravel(), second.astype("<i2").view(np.uint8).ravel(), image.ravel()]
+    )
+    target = Target.PE1_STORE if pe1 else Target.PE2_STORE
+    descriptors = (
+        load_of(0, 2 * TERMS),
+        load_of(TERMS, 2 * TERMS, rows.nbytes),
+        load_of(0, image.size // 16, 2 * rows.nbytes, target=target, element_bytes=0),
+        Compute(
+            operation=operation,
+            x=0,
+            g=2 * TERMS if operation is Operation.PE3 else 0,
+            z=2 * TERMS,
+            reduce_levels=1,
+            z_row_stride=1,
+            shift=0 if factor_width == 4 and operation is not Operation.PE3 else 14,
+            tensor="z",
+            **EXTREMES[operation],
+        ),
+    )
+    runs = []
+    for kind in (GoldenAccelerator, ReferenceAccelerator):
+        accelerator = kind(p, memory_bytes=1 << 16)
+        accelerator.write(0, memory)
+        runs.append(accelerator.run(program_of(p, *descriptors), 0, trace=True))
+    golden, literal = runs
+    engine = "pe1" if pe1 else "pe2"
+    same_arrays(golden.traces[engine], literal.traces[engine], ("addresses", "rows"))
+    same_arrays(golden, literal, ("sums", "saturations"))
+    assert not golden.saturations.any() and golden.sums[0] > 0
+
+
+# Against float64 with a rounding after every contraction: equal, not close.
+
+
+def step_of(network: Network, batch: int, p: AcceleratorParameters, seed: int, choose):
+    """A step on the golden model, and the same by chains."""
+    driver = open_driver(network, batch, p)
+    model = random_model(network, seed)
+    inputs, gradient = random_batch(network, batch, seed)
+    scales = choose(driver, model, inputs, gradient)
+    forward = driver.forward(inputs, model, scales)
+    backward = driver.backward(gradient, scales)
+    chains = Chains(model, {**forward.statistics, **backward.statistics})
+    return forward, backward, chains, inputs, gradient
+
+
+def assert_equal_chains(network, batch, p, seed, choose) -> None:
+    forward, backward, chains, inputs, gradient = step_of(network, batch, p, seed, choose)
+    assert torch.equal(forward.logits, chains.forward(inputs).value)
+    factors, biases = chains.backward(gradient)
+    for number, layer in enumerate(network.layers):
+        for ours, found in zip(backward.factors[number], factors[number], strict=True):
+            assert torch.equal(ours, found.value)
+        ours = backward.biases[number]
+        assert (ours is None) is not layer.bias
+        assert ours is None or torch.equal(ours, biases[number].value)
+    assert set(chains.counted) == set(chains.statistics)
+    for name, s in chains.statistics.items():
+        counted = chains.counted[name]
+        assert (s.count, s.total, s.saturations) == tuple(vars(counted).values()), name
+
+
+def disturbed_scales(driver, model, inputs, gradient) -> Scales:
+    return disturbed(calibrated(driver, model, inputs, gradient), 5)
+
+
+@pytest.mark.parametrize("seed", range(100, 124))
+def test_step_equals_rounded_chains(seed):
+    case = random_case(seed)
+    choose = calibrated if seed % 2 else disturbed_scales
+    assert_equal_chains(case.network, case.batch, case.parameters, seed, choose)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 17, 100, 256])
+def test_digits_equal_rounded_chains(batch):
+    p = AcceleratorParameters()
+    assert_equal_chains(load_network("digits"), batch, p, batch, calibrated)
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_fashion_equals_rounded_chains(batch):
+    p = AcceleratorParameters()
+    assert_equal_chains(load_network("fashion"), batch, p, batch, calibrated)
+
+
+def test_cut_fashion_equals_rounded_chains():
+    network = load_network("fashion").with_ranks([(12, 5, 13), (16,)])
+    assert_equal_chains(network, 33, AcceleratorParameters(), 9, calibrated)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [2, 5, 63, 65, 128, 255, 256])
+def test_fashion_equals_rounded_chains_for_more_batches(batch):
+    p = AcceleratorParameters()
+    assert_equal_chains(load_network("fashion"), batch, p, batch, disturbed_scales)
+
+
+# Against float64 without rounding: within the bound that the formats give.
+
+SLACK = 1e-9
+"""Rounding of float64 itself, as a fraction of the largest value."""
+
+
+def assert_within(found: torch.Tensor, wanted: torch.Tensor, bound: torch.Tensor) -> None:
+    slack = SLACK * float(wanted.abs().max())
+    assert bool(((found - wanted).abs() <= bound + slack).all())
+
+
+def assert_within_bounds(network, batch, p, seed) -> None:
+    forward, backward, chains, inputs, gradient = step_of(network, batch, p, seed, roomy)
+    logits = chains.forward(inputs)
+    assert not any(s.saturations for s in chains.statistics.values())
+    assert not any(s.saturations for s in chains.counted_biases.values())
+    assert_within(forward.logits, plain_forward(chains, inputs), logits.error)
+    tracked, tracked_biases = chains.backward(gradient)
+    factors, biases = straight_through(chains, inputs, gradient)
+    for number, layer in enumerate(network.layers):
+        for ours, wanted, bound in zip(
+            backward.factors[number], factors[number], tracked[number], strict=True
+        ):
+            assert_within(ours, wanted, bound.error)
+        if layer.bias:
+            error = tracked_biases[number].error
+            assert_within(backward.biases[number], biases[number], error)
+
+
+@pytest.mark.parametrize("seed", range(200, 224))
+def test_values_and_gradients_within_derived_bounds(seed):
+    case = random_case(seed)
+    assert_within_bounds(case.network, case.batch, case.parameters, seed)
+
+
+@pytest.mark.parametrize("name", ["digits", "fashion"])
+def test_built_in_networks_within_derived_bounds(name):
+    assert_within_bounds(load_network(name), 16, AcceleratorParameters(), 3)
+
+
+def test_bounds_are_not_vacuous():
+    """With 16 bits everywhere the bound is a small part of the values."""
+    widths = Widths(factor=4, bias=16, activation=16, gradient=16, intermediate=16)
+    network = replace(load_network("digits"), widths=widths)
+    p = AcceleratorParameters(accumulator_width=48)
+    forward, backward, chains, inputs, gradient = step_of(network, 16, p, 3, roomy)
+    logits = chains.forward(inputs)
+    tracked, _ = chains.backward(gradient)
+    assert float(logits.error.max()) < 0.02 * float(forward.logits.abs().max())
+    for layer in range(2):
+        for ours, bound in zip(backward.factors[layer], tracked[layer], strict=True):
+            assert float(bound.error.max()) < 0.1 * float(ours.abs().max())
+
+
+def test_relu_masks_the_gradient():
+    """Where the hidden activation is 0 no gradient reaches the first layer's bias."""
+    _, backward, chains, inputs, _ = step_of(
+        load_network("digits"), 5, AcceleratorParameters(), 4, calibrated
+    )
+    chains.forward(inputs)
+    dead = (chains.activations[1].value == 0).all(dim=0)
+    alive = (chains.activations[1].value > 0).any(dim=0)
+    assert bool(dead.any()) and bool(alive.any())
+    bias = backward.biases[0]
+    assert not bool(bias[dead].any()) and bool(bias[alive].any())
+
+
+# Errors.
+
+
+def program_of(p: AcceleratorParameters, *descriptors) -> Program:
+    return Program((*descriptors, Halt()), p.fingerprint)
+
+
+def load_of(local: int, beats: int, address: int = 0, **options) -> Transfer:
+    return Transfer(
+        operation=Operation.LOAD, address=address, local=local, beats=beats, tensor="t", **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "message"),
+    [
+        (load_of(0, 2, 4096), "t: bytes 4096 to 4127 of a memory of 4096 bytes"),
+        (load_of(16384, 2), "rows 16384 to 16384 are written; there are 16384 rows"),
+        (load_of(4095, 2, target=Target.PE2_STORE), "entries 4095 to 4102 of 4096"),
+        (load_of(0, 2, target=Target.PROGRAM), "cannot load into PROGRAM"),
+        (
+            Transfer(operation=Operation.STORE, address=0, local=7, beats=2, tensor="t"),
+            "row 7 was never written",
+        ),
+        (
+            Compute(operation=Operation.BIAS, levels=(Level(1),), x=3, g=4, z=5, tensor="t"),
+            "row 3 was never written",
+        ),
+        (
+            Compute(operation=Operation.PE1, levels=(Level(1),), x=0, g=2040, z=5, tensor="t"),
+            "never written",
+        ),
+    ],
+)
+def test_golden_refuses_bad_accesses(descriptor, message):
+    p = AcceleratorParameters()
+    with GoldenAccelerator(p, memory_bytes=4096) as golden:
+        with pytest.raises(ProgramError, match=message):
+            golden.run(program_of(p, descriptor), 0)
+
+
+@pytest.mark.xfail(strict=True, reason="iterations that depend on each other run all at once")
+def test_loops_that_carry_a_value():
+    """z = z + g, three times: every iteration reads what the one before it wrote."""
+    p = AcceleratorParameters()
+    add = Compute(operation=Operation.BIAS, levels=(Level(1),), x=5, g=0, z=5, tensor="sum")
+    store = Transfer(operation=Operation.STORE, address=64, local=5, beats=2, tensor="out")
+    loop = (Loop(iterations=3), add, End())
+    program = program_of(p, load_of(0, 2), load_of(5, 2), *loop, store)
+    results = []
+    for kind in (GoldenAccelerator, ReferenceAccelerator):
+        accelerator = kind(p, memory_bytes=128)
+        accelerator.write(0, np.arange(32, dtype=np.uint8))
+        try:
+            sums = accelerator.run(program, 0).sums
+        except ProgramError:
+            return  # refusing it would do
+        results.append((sums, accelerator.read(0, 128)))
+    assert all(np.array_equal(ours, found) for ours, found in zip(*results, strict=True))
+
+
+def test_golden_refuses_programs_of_other_accelerators():
+    program = program_of(AcceleratorParameters(lanes=8))
+    with pytest.raises(ProgramError, match="other accelerator parameters"):
+        GoldenAccelerator(AcceleratorParameters(), memory_bytes=16).run(program, 0)
+
+
+def test_golden_refuses_accesses_from_outside():
+    golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=16)
+    with pytest.raises(ValueError, match="bytes 10 to 19 of a memory of 16"):
+        golden.read(10, 10)
+    with pytest.raises(ValueError, match="bytes -1 to 0 of a memory"):
+        golden.write(-1, np.zeros(2, np.uint8))

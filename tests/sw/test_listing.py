@@ -1,0 +1,121 @@
+"""Listings: one line a descriptor, with what one wants to know of it."""
+
+import pytest
+from cases import random_case
+
+from ttforge.compiler import compile_step
+from ttforge.network import load_network
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import (
+    Compute,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Program,
+    Set,
+    Transfer,
+    TransferLevel,
+)
+from ttforge.program.fields import Engine, Operation, Target
+from ttforge.program.listing import listing
+
+
+def line_of(descriptor) -> str:
+    lines = listing(Program((descriptor, Halt()), 0)).splitlines()
+    assert len(lines) == 2
+    return lines[0]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_numbered_line_a_descriptor(seed):
+    case = random_case(seed)
+    step = compile_step(case.network, case.batch, case.parameters)
+    for program in (step.forward, step.backward):
+        lines = listing(Program(program.descriptors, 0)).splitlines()
+        assert len(lines) == len(program.descriptors)
+        for index, (line, d) in enumerate(zip(lines, program.descriptors, strict=True)):
+            number, operation = line.split()[:2]
+            assert (int(number), operation) == (index, d.operation.name)
+            assert not isinstance(d, Compute | Transfer) or f" {d.tensor}: " in line
+            assert line == line.rstrip()
+
+
+def test_loops_are_indented():
+    step = compile_step(load_network("digits"), 64, AcceleratorParameters())
+    lines = listing(Program(step.backward.descriptors, 0)).splitlines()
+    depth = 0
+    for line, d in zip(lines, step.backward.descriptors, strict=True):
+        depth -= isinstance(d, End)
+        body = line[6:]
+        assert len(body) - len(body.lstrip(" ")) == 2 * depth
+        depth += isinstance(d, Loop)
+
+
+def test_compute_line():
+    d = Compute(
+        operation=Operation.PE2,
+        levels=(Level(3, x=8, z=4), Level(2, g=5, z=1), Level(7, x=1, g=1)),
+        x=100,
+        g=20,
+        z=300,
+        reduce_levels=1,
+        tile_level=1,
+        last_rows=3,
+        z_row_stride=2,
+        x_register=2,
+        shift=9,
+        out_width=12,
+        slot=4,
+        wait=Engine.LOAD | Engine.PE1,
+        tensor="l1.z2",
+    )
+    line = line_of(d)
+    for part in (
+        "PE2   l1.z2: x[100+R2] G2[20] -> z[300]",
+        "for 3(x+8,z+4) 2*(g+5,z+1) sum 7(x+1,g+1)",
+        "z+2 last 3",
+        ">>9 to 12 bits",
+        "slot 4",
+        "; wait LOAD,PE1",
+    ):
+        assert part in line
+
+
+def test_element_wise_line():
+    d = Compute(
+        operation=Operation.BIAS, levels=(Level(4, x=1, g=1, z=1),), x=1, g=2, z=3, relu=True,
+        x_shift=5, g_shift=6, tensor="l1.a",
+    )  # fmt: skip
+    line = line_of(d)
+    assert "x<<5 b<<6 relu" in line and "wait" not in line
+
+
+def test_transfer_lines():
+    load = Transfer(
+        operation=Operation.LOAD,
+        address=0x1F000,
+        local=64,
+        beats=3,
+        element_bytes=1,
+        levels=(TransferLevel(5, 128, 3),),
+        address_register=4,
+        tensor="x",
+    )
+    assert "x: mem[0x01f000+R4] -> pad[64]  3 beats, 1 bytes an element" in line_of(load)
+    assert "for 5(mem+128,local+3)" in line_of(load)
+    store = Transfer(operation=Operation.STORE, address=16, local=7, beats=2, tensor="y")
+    assert "y: pad[7] -> mem[0x000010]  2 beats" in line_of(store)
+    factor = Transfer(
+        operation=Operation.LOAD, address=0, local=8, beats=2, element_bytes=0,
+        target=Target.PE1_STORE, tensor="g",
+    )  # fmt: skip
+    assert "-> pe1_store[8]  2 beats" in line_of(factor)
+
+
+def test_control_lines():
+    assert "LOOP  12 times" in listing(Program((Loop(iterations=12), End(), Halt()), 0))
+    assert "SET   R1=5 R3=-2" in line_of(Set(values=((1, 5), (3, -2))))
+    text = listing(Program((Loop(iterations=2), End(steps=((1, 64), (2, -8))), Halt()), 0))
+    assert "END   R1+64 R2-8" in text
+    assert text.splitlines()[-1].endswith("; wait LOAD,STORE,PE1,PE2")

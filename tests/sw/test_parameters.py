@@ -1,0 +1,113 @@
+"""Accelerator parameters: every bound, and what follows from them."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from ttforge.parameters import AcceleratorParameters
+
+P = AcceleratorParameters()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lanes": 32}, "lanes must be 4, 8 or 16, not 32"),
+        ({"lanes": 2}, "lanes must be 4, 8 or 16, not 2"),
+        ({"pe1_rows": 3}, "pe1_rows must be a power of two from 2 to lanes .*, not 3"),
+        ({"pe1_rows": 1}, "pe1_rows must be .* not 1"),
+        ({"pe2_rows": 32}, r"pe2_rows must be .*\(16\), not 32"),
+        ({"lanes": 4}, r"pe1_rows must be .*\(4\), not 8"),
+        ({"word_width": 12}, "word_width must be 16, not 12"),
+        ({"factor_width": 1}, "factor_width must be from 2 to 16 bits, not 1"),
+        ({"factor_width": 17}, "factor_width must be from 2 to 16 bits, not 17"),
+        ({"accumulator_width": 23}, "accumulator_width must be from 24 to 48 bits, not 23"),
+        ({"accumulator_width": 49}, "accumulator_width must be from 24 to 48 bits, not 49"),
+        ({"scratchpad_banks": 3}, "scratchpad_banks must be a power of two, not 3"),
+        ({"scratchpad_banks": 0}, "scratchpad_banks must be a power of two, not 0"),
+        ({"scratchpad_rows": 100}, "scratchpad_rows must be a power of two, not 100"),
+        ({"scratchpad_rows": 32}, r"16 rows a bank to 2\^20, not 32 in 4 banks"),
+        ({"scratchpad_rows": 1 << 21}, r"16 rows a bank to 2\^20, not 2097152"),
+        ({"pe1_store_depth": 1000}, "pe1_store_depth must be a power of two, not 1000"),
+        ({"pe1_store_depth": 8}, "pe1_store_depth must be from 16 to 65536, not 8"),
+        ({"pe1_store_depth": 1 << 17}, "pe1_store_depth must be from 16 to 65536, not 131072"),
+        ({"pe2_store_depth": -4}, "pe2_store_depth must be a power of two, not -4"),
+        ({"pe2_store_depth": 1 << 17}, "pe2_store_depth must be from 16 to 65536, not 131072"),
+        ({"program_depth": 100}, "program_depth must be a power of two, not 100"),
+        ({"program_depth": 1 << 13}, "program_depth must be at most 4096, not 8192"),
+        ({"statistics_depth": 48}, "statistics_depth must be a power of two, not 48"),
+        ({"statistics_depth": 512}, "statistics_depth must be at most 256, not 512"),
+        ({"nest_levels": 2}, "nest_levels must be from 3 to 10, not 2"),
+        ({"nest_levels": 11}, "nest_levels must be from 3 to 10, not 11"),
+        ({"loop_depth": 0}, "loop_depth must be from 1 to 8, not 0"),
+        ({"loop_depth": 9}, "loop_depth must be from 1 to 8, not 9"),
+        ({"address_width": 64}, "address_width must be 32, not 64"),
+        ({"burst_beats": 6}, "burst_beats must be a power of two, not 6"),
+        ({"burst_beats": 512}, "burst_beats must be at most 256 .*, not 512"),
+        ({"outstanding_bursts": 7}, "outstanding_bursts must be a power of two, not 7"),
+        ({"outstanding_bursts": 128}, "outstanding_bursts must be at most 64, not 128"),
+    ],
+    ids=lambda value: (
+        "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else ""
+    ),
+)
+def test_out_of_range(changes, message):
+    with pytest.raises(ValueError, match=message):
+        AcceleratorParameters(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lanes": 4, "pe1_rows": 4, "pe2_rows": 2},
+        {"lanes": 8, "pe1_rows": 8, "pe2_rows": 2},
+        {"factor_width": 2, "accumulator_width": 24},
+        {"factor_width": 16, "accumulator_width": 48},
+        {"scratchpad_rows": 64, "scratchpad_banks": 4},
+        {"scratchpad_rows": 1 << 20, "pe1_store_depth": 1 << 16, "pe2_store_depth": 16},
+        {"program_depth": 4096, "statistics_depth": 256, "nest_levels": 3, "loop_depth": 8},
+        {"burst_beats": 256, "outstanding_bursts": 64},
+        {"burst_beats": 1, "outstanding_bursts": 1},
+    ],
+)
+def test_bounds_are_inclusive(changes):
+    AcceleratorParameters(**changes)
+
+
+def test_every_parameter_is_in_the_fingerprint():
+    other = {
+        "lanes": 8, "pe1_rows": 4, "pe2_rows": 4, "factor_width": 5, "accumulator_width": 33,
+        "scratchpad_banks": 8, "scratchpad_rows": 32768, "pe1_store_depth": 4096,
+        "pe2_store_depth": 8192, "program_depth": 256, "statistics_depth": 32, "nest_levels": 9,
+        "loop_depth": 3, "burst_beats": 8, "outstanding_bursts": 4,
+    }  # fmt: skip
+    fixed = {"word_width", "address_width"}
+    assert set(other) | fixed == {field.name for field in fields(AcceleratorParameters)}
+    prints = {replace(P, **{name: value}).fingerprint for name, value in other.items()}
+    assert len(prints | {P.fingerprint}) == len(other) + 1
+
+
+def test_fingerprint_is_stable():
+    """Program files carry it: it may change only with the parameters themselves."""
+    assert f"{P.fingerprint:08x}" == "2e11e753"
+    assert AcceleratorParameters().fingerprint == P.fingerprint
+
+
+@pytest.mark.parametrize(("width", "stored"), [(2, 4), (4, 4), (5, 8), (8, 8), (9, 16), (16, 16)])
+def test_factor_storage(width, stored):
+    assert replace(P, factor_width=width).factor_storage_width == stored
+
+
+def test_what_follows():
+    assert P.multipliers == 256
+    assert (P.beat_bytes, P.data_width, P.row_bytes) == (16, 128, 32)
+    assert (P.bank_rows, P.scratchpad_bits) == (4096, 16384 * 256)
+    assert P.vector_width == 32
+    assert replace(P, accumulator_width=48).vector_width == 48
+
+
+def test_keyword_only_and_frozen():
+    with pytest.raises(TypeError):
+        AcceleratorParameters(16)  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        P.lanes = 8  # type: ignore[misc]

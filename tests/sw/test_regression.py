@@ -1,0 +1,89 @@
+"""The golden model computes what it computed when its digests were recorded.
+
+Where a change of bits is meant, ``python -m ttforge.golden.record`` records them anew.
+"""
+
+import copy
+
+import pytest
+
+from ttforge.golden import record
+from ttforge.golden.record import CASES, check, compute, differences, load
+
+DIGITS = CASES[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_as_recorded(case):
+    found = check(case)
+    assert not found, f"{case.name}: {len(found)} differ, first: {found[0]}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_calibration_as_recorded(case):
+    recorded = load(case)
+    exponents = compute(case)["exponents"]
+    moved = [name for name, e in recorded["exponents"].items() if exponents.get(name) != e]
+    assert not moved, f"first exponent that differs: {moved[0]}"
+
+
+def test_records_are_whole():
+    for case in CASES:
+        recorded = load(case)
+        count = len(case.ranks)
+        for layer in range(1, count + 1):
+            assert {f"pe2 l{layer}.a", f"pe2 l{layer}.y"} <= set(recorded["tensors"]["forward"])
+            written = {name.split()[1] for name in recorded["tensors"]["backward"]}
+            orders = range(1, len(case.ranks[layer - 1]) + 2)
+            assert {f"l{layer}.dG{n}" for n in orders} | {f"l{layer}.db"} <= written
+        assert set(recorded["exponents"]) == {
+            name for program in recorded["statistics"].values() for name in program
+        }
+
+
+def test_the_first_tensor_that_differs_is_named():
+    recorded = load(DIGITS)
+    changed = copy.deepcopy(recorded)
+    changed["memory"]["l1.dG1"] = changed["programs"]["forward"] = "0"
+    assert differences(changed, recorded) == ["memory of l1.dG1", "forward program"]
+    changed["tensors"]["backward"]["pe1 l1.dG1"] = "0"
+    changed["statistics"]["forward"]["l2.y"] = "sum 0, saturated 0"
+    assert differences(changed, recorded)[:2] == [
+        "forward: statistics of l2.y",
+        "backward: tensor pe1 l1.dG1",
+    ]
+    del changed["tensors"]["forward"]["pe1 l1.z1"]
+    changed["tensors"]["forward"]["pe1 gone"] = "0"
+    found = differences(changed, recorded)
+    assert found[0] == "forward: tensor pe1 l1.z1"
+    assert found[-1] == "forward: tensor pe1 gone"
+
+
+def test_a_change_of_arithmetic_is_traced_to_its_tensor():
+    recorded = load(DIGITS)
+    exponents = recorded["exponents"] | {"l2.y": recorded["exponents"]["l2.y"] + 1}
+    found = differences(recorded, compute(DIGITS, exponents))
+    assert found[0] == "forward: tensor pe2 l2.y"
+    assert not any("l1.z1" in name or "l2.z1" in name for name in found)
+
+
+def test_operands_do_not_depend_on_torch():
+    """Raw words of PCG64, whose stream NumPy guarantees."""
+    words = record.Words(1)
+    assert words.signed((6,), 4).tolist() == [0, 7, -6, 7, -4, -2]
+    assert words.bells((3,), 0).tolist() == [-1483.0, 348.0, -845.0]
+
+
+def test_check_and_record_commands(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(record, "CASES", CASES[1:2])
+    monkeypatch.setattr(record, "FOLDER", tmp_path / "records")
+    assert record.main([]) == 0
+    path = CASES[1].path
+    assert path.parent == tmp_path / "records"
+    assert record.main(["--check"]) == 0
+    assert capsys.readouterr().out.endswith("digits-cut: as recorded\n")
+    text = path.read_text()
+    recorded = load(CASES[1])["tensors"]["forward"]["pe1 l1.z1"]
+    path.write_text(text.replace(recorded, "0" * 16))
+    assert record.main(["--check"]) == 1
+    assert "1 differ, first: forward: tensor pe1 l1.z1" in capsys.readouterr().out

@@ -1,0 +1,128 @@
+"""Automatic scales: windows, moves by one, jumps, floors."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from ttforge.fixed.scale import PRESETS, Scales, TensorClass, TensorStatistics, Window, Windows
+
+KINDS = list(TensorClass)
+
+
+def statistics(
+    fraction: float,
+    *,
+    kind: TensorClass = TensorClass.ACTIVATION,
+    width: int = 8,
+    exponent: int = -3,
+    floor: int = -20,
+    count: int = 1000,
+    saturations: int = 0,
+) -> TensorStatistics:
+    """A tensor whose mean of |q| is this fraction of full scale."""
+    total = round(fraction * count * 2 ** (width - 1))
+    return TensorStatistics(kind, width, exponent, floor, count, total, saturations)
+
+
+def moved(scales: Scales, method: str, s: TensorStatistics) -> tuple[int, int]:
+    """How many moved, and by how much."""
+    count = getattr(scales, method)({"t": s})
+    return count, scales.exponents["t"] - s.exponent
+
+
+def test_mean_is_a_fraction_of_full_scale():
+    s = TensorStatistics(TensorClass.GRADIENT, 16, 0, 0, 4, 32768, 0)
+    assert s.mean_fraction == 0.25
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_moves_by_one_outside_the_window(preset, kind):
+    windows = PRESETS[preset]
+    window = windows.of(kind)
+    for fraction, step in (
+        (0.99 * window.low, -1),
+        (window.low / 50, -1),
+        (1.01 * window.low, 0),
+        (0.99 * window.high, 0),
+        (1.01 * window.high, 1),
+        (0.95, 1),
+    ):
+        s = statistics(fraction, kind=kind, width=16)
+        assert moved(Scales(windows), "update", s) == (abs(step), step)
+
+
+def test_update_stops_at_the_floor():
+    s = statistics(0.01, exponent=-20, floor=-20)
+    assert moved(Scales(), "update", s) == (0, 0)
+    assert moved(Scales(), "update", statistics(0.01, exponent=-19, floor=-20)) == (1, -1)
+
+
+@pytest.mark.parametrize("method", ["update", "jump"])
+def test_zeros_say_nothing(method):
+    assert moved(Scales(), method, statistics(0.0)) == (0, 0)
+
+
+def test_exponents_start_from_the_ones_that_were_used():
+    """What was wanted but could not be had (a floor, an alignment) is forgotten."""
+    scales = Scales(exponents={"t": -50, "other": 7})
+    scales.update({"t": statistics(0.2, exponent=-20)})
+    assert scales.exponents == {"t": -20, "other": 7}
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+def test_jump_lands_in_the_window(preset):
+    windows = PRESETS[preset]
+    rng = random.Random(1)
+    for kind in KINDS:
+        for _ in range(200):
+            fraction = 2.0 ** rng.uniform(-11, -0.01)
+            s = statistics(fraction, kind=kind, width=16)
+            count, step = moved(Scales(windows), "jump", s)
+            window = windows.of(kind)
+            landed = s.mean_fraction * 2.0**-step
+            assert window.low <= landed <= window.high
+            assert count == (step != 0)
+
+
+def test_jump_stops_at_the_floor():
+    assert moved(Scales(), "jump", statistics(0.001, exponent=-19, floor=-20)) == (1, -1)
+    assert moved(Scales(), "jump", statistics(0.001, exponent=-20, floor=-20)) == (0, 0)
+
+
+def test_jump_is_bold_where_much_saturates():
+    """The mean of a tensor that saturates is larger than counted."""
+    assert moved(Scales(), "jump", statistics(0.9, saturations=251)) == (1, 4)
+    assert moved(Scales(), "jump", statistics(0.9, saturations=250)) == (1, 2)
+
+
+def test_presets():
+    assert set(PRESETS) == {"default", "paper"}
+    paper = PRESETS["paper"]
+    assert all(paper.of(kind) == Window(0.1, 0.3) for kind in KINDS)
+    assert PRESETS["default"] == Windows()
+    assert Windows().gradient.high < 0.1  # room for the heavy tails of gradients
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_documented_windows(kind):
+    windows = [PRESETS[preset].of(kind) for preset in ("default", "paper")]
+    cells = " | ".join(f"{window.low} to {window.high}" for window in windows)
+    document = Path(__file__).parents[2] / "docs" / "formats.md"
+    row = next(v for v in document.read_text().splitlines() if v.startswith(f"| {kind.value} |"))
+    assert row.endswith(f"| {cells} |")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        (0.0, 0.3, r"0 < low < high < 1, not \[0.0, 0.3\]"),
+        (0.4, 0.3, r"0 < low < high < 1"),
+        (0.4, 1.0, r"0 < low < high < 1"),
+        (0.2, 0.3, r"\[0.2, 0.3\] is narrower than a factor of 2"),
+    ],
+)
+def test_windows_that_are_none(low, high, message):
+    with pytest.raises(ValueError, match=message):
+        Window(low, high)

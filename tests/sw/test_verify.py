@@ -1,0 +1,76 @@
+"""Verification while training finds nothing where there is nothing, and a single wrong bit."""
+
+import numpy as np
+import pytest
+
+from ttforge.data import load_data_set
+from ttforge.driver import Driver
+from ttforge.golden.backend import GoldenAccelerator
+from ttforge.network import load_network
+from ttforge.parameters import AcceleratorParameters
+from ttforge.train.settings import PriorSettings, TrainSettings
+from ttforge.train.state import initial_state
+from ttforge.train.trainer import Trainer
+from ttforge.train.verify import make_verifier
+
+SETTINGS = TrainSettings(
+    batch=8, steps=5, prior=PriorSettings(weight=8.0, warmup=0.0, threshold=0.4, interval=2)
+)
+
+
+class Faulty(GoldenAccelerator):
+    """The golden model, with one bit of one value wrong where ``place`` says."""
+
+    place = ""
+
+    def read(self, address, size):
+        data = super().read(address, size)
+        if self.place == "memory" and size > 64:
+            data[33] ^= 1
+        return data
+
+    def run(self, program, address, *, trace=False):
+        result = super().run(program, address, trace=trace)
+        if self.place == "trace" and trace:
+            rows = result.traces["pe2"].rows
+            rows[len(rows) // 2, 3] ^= 1
+        elif self.place == "statistics":
+            result.sums[np.flatnonzero(result.sums)[0]] += 1
+        return result
+
+
+def verification(place):
+    data = load_data_set("digits")
+    with Faulty(AcceleratorParameters(), memory_bytes=1 << 22) as accelerator:
+        accelerator.place = place
+        state = initial_state(load_network("digits"), SETTINGS)
+        trainer = Trainer(
+            state,
+            data,
+            lambda n: Driver(accelerator, n, 8),
+            verifier=make_verifier(accelerator, batch=8),
+            verify_every=2,
+        )
+        trainer.run()
+        return state
+
+
+def test_sound_steps_compare_equal_before_and_after_a_cut():
+    state = verification("")
+    assert state.model.network.ranks != state.network.ranks
+    found = state.verification
+    assert found.steps == 3 and found.mismatches == 0
+    assert found.tensors > 3 * 50 and found.values > 3 * 50_000
+
+
+@pytest.mark.parametrize("place", ["memory", "trace", "statistics"])
+def test_one_wrong_bit_is_found(place):
+    assert verification(place).verification.mismatches >= 3
+
+
+def test_verifying_changes_no_bit():
+    data = load_data_set("digits")
+    with GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 22) as golden:
+        state = initial_state(load_network("digits"), SETTINGS)
+        Trainer(state, data, lambda n: Driver(golden, n, 8)).run()
+    assert state.model.digest() == verification("").model.digest()
