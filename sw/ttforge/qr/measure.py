@@ -1,0 +1,43 @@
+"""Errors of a factorisation, measured in float64 but as if it had twice the digits.
+
+In plain float64 the product Q^T Q of a float64 Q errs as much as Q itself. Both factors are
+therefore split: x = h + l with h on a grid so coarse (24 bits under the largest element) that
+products of h and their sums are exact.
+"""
+
+import torch
+
+from ttforge.precision.rounding import power_of_two
+
+_BITS = 24
+
+
+def _split(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(h, l), h + l = x exactly, h a multiple of 2^-24 of a power of two over max |x|."""
+    top = x.abs().amax((-2, -1), keepdim=True)
+    exponent = torch.frexp(top).exponent.clamp(-900, 900)
+    unit = power_of_two(exponent - _BITS, x.dtype)
+    h = (x / unit).round() * unit
+    return h, x - h
+
+
+def product_minus(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """a b - c in float64, the error a small multiple of 2^-77 of the product's size."""
+    (ah, al), (bh, bl) = _split(a), _split(b)
+    return (ah @ bh - c) + (ah @ bl + al @ b)
+
+
+def residual(a: torch.Tensor, q: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+    """||QR - A||_F / ||A||_F of each matrix of a batch, float64; 0 where A and QR are 0."""
+    top = torch.maximum(a.abs().amax((-2, -1)), r.abs().amax((-2, -1)))
+    scale = power_of_two(-torch.frexp(top).exponent, a.dtype)[..., None, None]
+    a, r = a * scale, r * scale  # squares of norms stay in range
+    size = torch.linalg.matrix_norm(a)
+    difference = torch.linalg.matrix_norm(product_minus(q, r, a))
+    return torch.where(size > 0, difference / torch.where(size > 0, size, 1.0), difference)
+
+
+def orthogonality(q: torch.Tensor) -> torch.Tensor:
+    """||Q^T Q - I||_2 of each matrix of a batch, float64."""
+    eye = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
+    return torch.linalg.matrix_norm(product_minus(q.mT, q, eye), ord=2)
