@@ -61,16 +61,14 @@ class _Sum:
 
     s: Tensor
     e: Tensor
-    f: Tensor
-    lost: Tensor
-
-    @classmethod
-    def of(cls, first: Tensor, second: Tensor) -> "_Sum":
-        s, e = two_sum(first, second)
-        return cls(s, e, torch.zeros_like(s), torch.zeros_like(s, dtype=torch.bool))
+    f: Tensor | None = None
+    lost: Tensor | None = None
 
     def add(self, rows: Tensor, columns: Tensor, term: Tensor) -> None:
         """Add ``term`` (len(rows), len(columns)) to the elements at these rows and columns."""
+        if self.f is None or self.lost is None:
+            self.f = torch.zeros_like(self.s)
+            self.lost = torch.zeros_like(self.s, dtype=torch.bool)
         where = (rows[:, None], columns[None, :])
         s, rest = two_sum(self.s[where], term)
         e, rest = two_sum(self.e[where], rest)
@@ -80,9 +78,8 @@ class _Sum:
 
     def odd(self) -> Tensor:
         """The sum rounded to odd, where nothing was lost."""
-        if not self.f.any() and not self.lost.any():
-            s, e = two_sum(self.s, self.e)
-            return round_to_odd(s, e)
+        if self.f is None:  # the two come from one two-sum
+            return round_to_odd(self.s, self.e)
         s, e = two_sum(self.s, self.e)
         e, f = two_sum(e, self.f)
         s, e = two_sum(s, e)
@@ -110,29 +107,28 @@ def fraction_to_odd(value: Fraction) -> Tensor:
 
 
 def _step(acc: Tensor, a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
-    """float64 acc (M, N) plus a (M, k) @ b (k, N), rounded once to float32 values."""
-    if not (torch.isfinite(a).all() and torch.isfinite(b).all() and torch.isfinite(acc).all()):
-        return _step_with_infinities(acc, a, b, how)
+    """float64 acc (M, N) plus a (M, k) @ b (k, N), all finite, rounded once to float32 values."""
     width = (53 - (a.shape[1] - 1).bit_length()) // 2
     left, right = _slices(a, width), _slices(b.T, width)
-    total = _Sum.of(acc, left[0][1] @ right[0][1].T)
+    total = _Sum(*two_sum(acc, left[0][1] @ right[0][1].T))
     for n, (rows, x) in enumerate(left):
         for m, (columns, y) in enumerate(right):
             if n or m:
                 total.add(rows, columns, x @ y.T)
-    result = to_float32(total.odd(), how.rounding).to(torch.float64)
-    for i, j in total.lost.nonzero().tolist():
-        result[i, j] = _exact_element(acc[i, j].item(), a[i], b[:, j], how.rounding)
+    result = to_float32(total.odd(), how.rounding)
+    if total.lost is not None:
+        for i, j in total.lost.nonzero().tolist():
+            result[i, j] = _exact_element(acc[i, j].item(), a[i], b[:, j], how.rounding)
     return result
 
 
 def _step_with_infinities(acc: Tensor, a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
     """As ``_step``; elements that see an infinity or NaN get IEEE's, the others stay exact."""
-    fine_a, fine_b = torch.isfinite(a), torch.isfinite(b)
-    fine = fine_a.all(1)[:, None] & fine_b.all(0)[None, :] & torch.isfinite(acc)
+    fine_a, fine_b, fine_acc = torch.isfinite(a), torch.isfinite(b), torch.isfinite(acc)
+    fine = fine_a.all(1)[:, None] & fine_b.all(0)[None, :] & fine_acc
     zero = torch.zeros((), dtype=torch.float64)
     exact = _step(
-        torch.where(torch.isfinite(acc), acc, zero),
+        torch.where(fine_acc, acc, zero),
         torch.where(fine_a, a, zero),
         torch.where(fine_b, b, zero),
         how,
@@ -147,7 +143,9 @@ def accumulated(a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
     nothing; infinities and NaN follow IEEE.
     """
     acc = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64)
+    most = a.abs().amax() * b.abs().amax() * a.shape[1]
+    step = _step if bool(most < 2.0**127) else _step_with_infinities
     for begin in range(0, a.shape[1], how.block):
         end = begin + how.block
-        acc = _step(acc, a[:, begin:end], b[begin:end], how)
+        acc = step(acc, a[:, begin:end], b[begin:end], how)
     return acc.to(torch.float32)

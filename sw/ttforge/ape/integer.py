@@ -36,7 +36,7 @@ def _cuda_product(a: Tensor, b: Tensor) -> Tensor:
     left[:m, :k] = a
     right = b.new_zeros(columns, inner)
     right[:n, :k] = b.T
-    return torch._int_mm(left, right.T)[:m, :n].to(torch.int64)
+    return torch.ops.aten._int_mm(left, right.T)[:m, :n].to(torch.int64)
 
 
 def _cuda_chunk(a: Tensor, b: Tensor) -> Tensor:

@@ -35,22 +35,39 @@ def round_to_odd(s: Tensor, rest: Tensor) -> Tensor:
 
     ``s`` must be one of the two float64 neighbours of the sum; only the sign of ``rest`` counts.
     """
+    inexact = rest.nonzero(as_tuple=True)
+    if s.ndim and 8 * len(inexact[0]) < s.numel():  # few: touch only those
+        if len(inexact[0]):
+            s = s.clone()
+            s[inexact] = _odd(s[inexact], rest[inexact])
+        return s
+    return _odd(s, rest)
+
+
+def _odd(s: Tensor, rest: Tensor) -> Tensor:
     bits = s.view(torch.int64)
     move = (rest != 0) & ((bits & 1) == 0) & torch.isfinite(s)
     away = (s > 0) == (rest > 0)
     return torch.where(move, torch.where(away, bits + 1, bits - 1), bits).view(torch.float64)
 
 
+_LOW_29 = (1 << 29) - 1
+
+
 def to_float32(x: Tensor, rounding: Rounding) -> Tensor:
-    """float64, exact or rounded to odd, to float32.
+    """float64, exact or rounded to odd, to float32 values kept in float64.
 
     ``zero``: toward zero, hence never from finite to infinite.
     """
-    near = x.to(torch.float32)
     if rounding == "nearest":
-        return near
+        return x.to(torch.float32).to(torch.float64)
+    low, high = torch.aminmax(x.abs()) if x.numel() else (torch.ones(()), torch.ones(()))
+    if low >= 2.0**-126 and high < 2.0**128:  # normal float32 throughout: cut the bits off
+        return (x.view(torch.int64) & ~_LOW_29).view(torch.float64)
+    near = x.to(torch.float32)
     beyond = near.to(torch.float64).abs() > x.abs()
-    return torch.where(beyond, torch.nextafter(near, torch.zeros_like(near)), near)
+    inward = torch.nextafter(near, torch.zeros_like(near))
+    return torch.where(beyond, inward, near).to(torch.float64)
 
 
 def power_of_two(exponent: Tensor) -> Tensor:
