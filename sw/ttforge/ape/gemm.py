@@ -36,6 +36,15 @@ def multiply(
     return product(a, b, scheme(dtype), how).reshape(shape)
 
 
+def _integer(a: Tensor, b: Tensor) -> Tensor:
+    """int16 (..., M, K) times (..., K, N) with equal leading shapes: int64 (..., M, N)."""
+    shape = (*a.shape[:-1], b.shape[-1])
+    if 0 in shape or a.shape[-1] == 0:
+        return a.new_zeros(shape, dtype=torch.int64)
+    flat = integer.product(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]))
+    return flat.reshape(shape)
+
+
 class _Product(torch.autograd.Function):
     """The gradients are products of the same type."""
 
@@ -104,9 +113,7 @@ def gemm(
         if alpha != int(alpha) or beta != int(beta):
             raise ValueError(f"alpha and beta of int16 must be integers, not {alpha}, {beta}")
         alpha, beta = int(alpha), int(beta)
-        shape = (*a.shape[:-1], b.shape[-1])
-        flat = integer.product(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]))
-        result = flat.reshape(shape)
+        result = _integer(a, b)
     elif torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
         result = _Product.apply(a, b, dtype, accumulation, adapter)
     else:

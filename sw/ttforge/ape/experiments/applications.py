@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ttforge.ape.accumulate import TENSOR_CORE
+from ttforge.ape.accumulate import NEAREST, TENSOR_CORE
 from ttforge.ape.apps import neighbours, pca, quantum, transformer
 from ttforge.ape.enabled import enabled
 from ttforge.data.digits import load_digits_data
 
-WAYS = ("fp32", "fp32-f", "fp32-t", "fp32-b", "fp32-m", "auto", "fp16")
-"""``fp16``: factors rounded to float16, nothing emulated, for comparison."""
+WAYS = ("fp32", "fp32-f", "fp32-t", "fp32-b", "fp32-m", "auto", "fp32-f nearest", "fp16")
+"""Accumulators truncate as tensor cores' do, but for ``nearest``. ``fp16``: factors rounded to
+float16, nothing emulated, for comparison."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,11 @@ def _half_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _context(way: str) -> AbstractContextManager[Any]:
-    """Nothing for float32; tensor cores' accumulation for the emulated types."""
+    """Nothing for float32; the accumulation that was asked for, for the emulated types."""
     if way == "fp32":
         return nullcontext()
-    return enabled(way, accumulation=TENSOR_CORE)
+    dtype, _, rounding = way.partition(" ")
+    return enabled(dtype, accumulation=NEAREST if rounding else TENSOR_CORE)
 
 
 def _relative(found: Tensor, exact: Tensor) -> float:

@@ -1,0 +1,70 @@
+"""``conv2d`` against torch's, in every setting, and its gradients."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from ttforge import ape
+
+SETTINGS = [
+    {},
+    {"stride": 2, "padding": 1},
+    {"stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)},
+    {"groups": 2, "padding": 1},
+    {"groups": 4},
+    {"padding": "same", "dilation": 2},
+    {"padding": "valid"},
+]
+
+
+def inputs(groups=1, kernel=(3, 3)):
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 4, 8, 9, generator=random)
+    return x, torch.randn(4, 4 // groups, *kernel, generator=random), torch.randn(4)
+
+
+@pytest.mark.parametrize("dtype", ["fp32-f", "fp32-b", "fp32-t", "fp32-m", "auto", "fp32"])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_as_torch_in_every_setting(setting, dtype):
+    x, weight, bias = inputs(setting.get("groups", 1))
+    found = ape.conv2d(x, weight, bias, dtype=dtype, **setting)
+    wanted = functional.conv2d(x.double(), weight.double(), bias.double(), **setting)
+    assert found.shape == wanted.shape and found.dtype == torch.float32
+    assert float((found.double() - wanted).abs().max()) < 1e-5
+
+
+def test_is_the_products_of_its_patches():
+    x, weight, _ = inputs()
+    columns = functional.unfold(x, 3)  # (2, 36, positions)
+    wanted = ape.gemm(weight.flatten(1), columns, dtype="fp32-f")
+    assert torch.equal(ape.conv2d(x, weight, dtype="fp32-f").flatten(2), wanted)
+
+
+def test_one_image_an_empty_batch_and_even_kernels():
+    x, weight, bias = inputs(kernel=(2, 4))
+    assert torch.equal(
+        ape.conv2d(x[0], weight, bias, dtype="fp32-f"),
+        ape.conv2d(x[:1], weight, bias, dtype="fp32-f")[0],
+    )
+    assert ape.conv2d(x[:0], weight, dtype="fp32-f").shape == (0, 4, 7, 6)
+    same = ape.conv2d(x, weight, padding="same", dtype="fp32-b")
+    assert same.shape == x.shape
+
+
+@pytest.mark.parametrize("dtype", ["fp32-f", "auto"])
+@pytest.mark.parametrize("setting", SETTINGS[:5])
+def test_gradients(setting, dtype):
+    x, weight, bias = (v.requires_grad_() for v in inputs(setting.get("groups", 1)))
+    ape.conv2d(x, weight, bias, dtype=dtype, **setting).sin().sum().backward()
+    wide = [v.detach().double().requires_grad_() for v in (x, weight, bias)]
+    functional.conv2d(*wide, **setting).sin().sum().backward()
+    for found, wanted in zip((x, weight, bias), wide, strict=True):
+        torch.testing.assert_close(found.grad.double(), wanted.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_wrong_is_named():
+    x, weight, _ = inputs()
+    with pytest.raises(ValueError, match="in 3 groups"):
+        ape.conv2d(x, weight, groups=3)
+    with pytest.raises(TypeError, match="float64"):
+        ape.conv2d(x.double(), weight.double())
