@@ -298,8 +298,8 @@ def test_the_model_is_measured_on_this_machine():
 
 
 def test_the_fit_finds_the_terms():
-    sizes = [(32, 64, 32), (64, 64, 64), (128, 64, 128), (64, 256, 64)]
-    rows = [(m, k, n, 2e-4 + 3e-6 * k + 4e-9 * m * n * k) for m, k, n in sizes]
+    sizes = [(32, 64, 32), (64, 64, 64), (128, 64, 128), (64, 256, 64), (300, 64, 100)]
+    rows = [(m, k, n, 2e-4 + 3e-6 * k * (-(-m // 128)) + 4e-9 * m * n * k) for m, k, n in sizes]
     found = PerformanceModel.fit("none", {"fp32-f": rows})
     assert found.terms["fp32-f"] == pytest.approx((2e-4, 3e-6, 4e-9), rel=1e-6)
 

@@ -11,7 +11,7 @@ import torch
 from ttforge.ape import products
 from ttforge.ape.schemes import NATIVE, scheme
 
-SIZES = ((32, 128, 32), (64, 64, 64), (64, 256, 64), (128, 64, 128), (128, 128, 128))
+SIZES = ((16, 128, 16), (64, 128, 64), (64, 64, 128), (128, 128, 128), (256, 64, 128))
 """Samples on the CPU; on CUDA each is 8 times larger, so that launches do not hide the work."""
 KINDS = ("fp32-f", "fp32-f4", "fp32-b", "fp32-t4", NATIVE)
 
@@ -53,7 +53,10 @@ def measure(dtype: str, m: int, k: int, n: int, device: torch.device, repeats: i
 
 @dataclass(frozen=True)
 class PerformanceModel:
-    """Seconds of an (m, k, n) product: fixed + k * each + m n k * rate, a type."""
+    """Seconds of an (m, k, n) product: fixed + tiles * k * each + m n k * rate, a type.
+
+    ``tiles`` of the result are ``products.TILE`` square; each has its cost a step of K.
+    """
 
     device: str
     terms: dict[str, tuple[float, float, float]]
@@ -91,13 +94,19 @@ class PerformanceModel:
     def predict(self, dtype: str, m: int, k: int, n: int) -> float:
         """Seconds of a product. ``KeyError`` for a type that was not sampled."""
         fixed, each, rate = self.terms[dtype]
-        return fixed + each * k + rate * m * n * k
+        return fixed + each * _tiles(m, n) * k + rate * m * n * k
+
+
+def _tiles(m: int, n: int) -> int:
+    return -(-m // products.TILE) * -(-n // products.TILE)
 
 
 def _fit(rows: Sequence[tuple[int, int, int, float]]) -> tuple[float, float, float]:
     """Non-negative least squares of three terms, by trying every subset of them."""
     seconds = np.array([row[3] for row in rows])
-    features = np.array([(1.0, k, m * n * k) for m, k, n, _ in rows]) / seconds[:, None]
+    features = (
+        np.array([(1.0, _tiles(m, n) * k, m * n * k) for m, k, n, _ in rows]) / seconds[:, None]
+    )
     best, found = np.inf, np.zeros(3)
     for subset in ([0, 1, 2], [0, 2], [1, 2], [0, 1], [2], [1], [0]):
         part, *_ = np.linalg.lstsq(features[:, subset], np.ones(len(rows)), rcond=None)

@@ -16,9 +16,19 @@ def joined(a: tuple[Tensor, ...], b: tuple[Tensor, ...], group: Group) -> tuple[
     return left, right
 
 
+TILE = 128
+"""Rows and columns of the result that the simulation holds in the cache while K runs."""
+
+
 def _cpu_group(a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
     a, b = a.to(torch.float64), b.to(torch.float64)
-    return torch.stack([accumulated(x, y, how) for x, y in zip(a, b, strict=True)])
+    result = torch.empty(*a.shape[:-1], b.shape[-1], dtype=torch.float32)
+    for x, y, out in zip(a, b, result, strict=True):
+        for rows in range(0, x.shape[0], TILE):
+            for columns in range(0, y.shape[1], TILE):
+                left, right = x[rows : rows + TILE], y[:, columns : columns + TILE]
+                out[rows : rows + TILE, columns : columns + TILE] = accumulated(left, right, how)
+    return result
 
 
 def product(a: Tensor, b: Tensor, form: Scheme, how: Accumulation | None = None) -> Tensor:

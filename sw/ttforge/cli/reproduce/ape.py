@@ -108,7 +108,7 @@ def _crossover(args: argparse.Namespace) -> _Outcome:
     from ttforge.report.tables import markdown
 
     rows, model, f_seconds = crossover.run(
-        args.size, max(1, args.size // 4), 2 if args.quick else 5, args.seed,
+        args.size, max(1, args.size // 8), 2 if args.quick else 5, args.seed,
         progress=teller("figure 8"),
     )  # fmt: skip
     head = ("share", "fp32-f products", "fp32-b products", "fp32-b predicted", "measured",
