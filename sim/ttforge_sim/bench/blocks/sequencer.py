@@ -19,7 +19,7 @@ from ttforge.program.fields import (
     Operation,
     Target,
 )
-from ttforge_hw.sequencer import Error
+from ttforge.registers import Error
 from ttforge_sim.bench.testbench import STALLS, Stalls, TestBench
 
 NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}

@@ -12,8 +12,8 @@ from ttforge.golden.backend import GoldenAccelerator
 from ttforge.network import Layer, Network
 from ttforge.program.descriptors import Halt, Program, Transfer
 from ttforge.program.fields import DESCRIPTOR_BYTES, Operation
+from ttforge.registers import Error
 from ttforge_hw import registers
-from ttforge_hw.sequencer import Error
 from ttforge_sim.bench.accelerator import AcceleratorBench, Bridged
 from ttforge_sim.bench.catalogue import TOP
 from ttforge_sim.bench.testbench import STALLS
