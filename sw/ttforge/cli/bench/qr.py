@@ -11,7 +11,9 @@ from ttforge.cli.options import positive
 def _size(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d+)x(\d+)", text)
     if not found or not 1 <= int(found[2]) <= int(found[1]):
-        raise argparse.ArgumentTypeError(f"must be ROWSxCOLUMNS, rows >= columns >= 1, not {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be ROWSxCOLUMNS, rows >= columns >= 1, not {text!r}"
+        )
     return int(found[1]), int(found[2])
 
 
