@@ -251,7 +251,6 @@ def test_low_precision_level_2_is_vectorised():
     assert q.shape == (4000, 100) and time.process_time() - begin < 30
 
 
-@pytest.mark.slow
 def test_block_qr_takes_at_most_5_times_torchs_time():
     a = normal(2000, 200, dtype=torch.float32)
 

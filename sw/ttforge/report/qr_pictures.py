@@ -113,7 +113,7 @@ def draw_clustering(rows: Sequence[clustering.Row]) -> bytes:
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set(title="Nodes grouped as with fp64 (%)", xlabel="nodes and signal to noise")
     for (y, x), value in np.ndenumerate(table):
-        text = "-" if np.isnan(value) else f"{value:.1f}".removesuffix(".0")
+        text = "-" if np.isnan(value) else f"{np.floor(10 * value) / 10:g}"
         axes.text(x, y, text, ha="center", va="center", fontsize=7,
                   color="white" if value > 94 else "black")  # fmt: skip
     axes.spines[:].set_visible(False)
