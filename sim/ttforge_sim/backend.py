@@ -12,10 +12,10 @@ from ttforge.accelerator import AcceleratorError, Counters, Run
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Program
 from ttforge.program.encoding import encode_descriptors
-from ttforge_hw.convert import to_rtlil
 from ttforge_sim import registers
 from ttforge_sim.build import build, tell
 from ttforge_sim.cache import Cache
+from ttforge_sim.design import kept_rtlil
 from ttforge_sim.library import Simulator, Stop
 from ttforge_sim.memory import MemoryModel
 from ttforge_sim.tools import Progress
@@ -30,7 +30,7 @@ Design = Callable[..., str]
 class RtlAccelerator:
     """The accelerator, simulated cycle by cycle (``ttforge.accelerator.Accelerator``).
 
-    ``engine`` is "verilator" or "cxxrtl" (half the speed, and a second opinion). ``memory`` is the
+    ``engine`` is "verilator" or "cxxrtl" (slow, and a second opinion). ``memory`` is the
     timing of the external memory, or a mapping of its settings. ``progress`` gets a line before
     each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
     by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
@@ -57,7 +57,7 @@ class RtlAccelerator:
         compiler: str | None = None,
         watchdog_cycles: int = 5_000_000,
         max_cycles: int | None = None,
-        design: Design = to_rtlil,
+        design: Design | None = None,
     ):
         if not 0 < memory_bytes <= 1 << parameters.address_width:
             raise ValueError(f"memory_bytes must be from 1 to 2^32, not {memory_bytes!r}")
@@ -162,11 +162,16 @@ class RtlAccelerator:
         if self._closed:
             raise AcceleratorError("the accelerator was closed")
         if trace not in self._simulators:
-            simulator = self._open(self._design(self._parameters, trace=trace))
+            simulator = self._open(self._rtlil(trace))
             simulator.configure(self._memory)
             self._introduce(simulator)
             self._simulators[trace] = simulator
         return self._simulators[trace]
+
+    def _rtlil(self, trace: bool) -> str:
+        if self._design is not None:
+            return self._design(self._parameters, trace=trace)
+        return kept_rtlil(self._parameters, trace=trace, cache=self._cache)
 
     def _open(self, rtlil: str) -> Simulator:
         library = build(

@@ -1,17 +1,19 @@
 """The benches: what each builds, and with which parameters."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth.lib import wiring
 
 from ttforge.parameters import AcceleratorParameters
-from ttforge_hw.convert import component_to_rtlil
+from ttforge_hw.convert import component_to_rtlil, to_rtlil
 from ttforge_hw.load import LoadEngine
 from ttforge_hw.nest import LoopNest
 from ttforge_hw.pe1 import Pe1
 from ttforge_hw.pe2 import Pe2
 from ttforge_hw.scratchpad import Scratchpad
+from ttforge_hw.sequencer import Sequencer
+from ttforge_hw.statistics import Statistics
 from ttforge_hw.store import StoreEngine
 from ttforge_hw.unpack import Unpack
 from ttforge_sim.bench import designs
@@ -29,6 +31,7 @@ class Bench:
     parameters: AcceleratorParameters
     rtlil: Convert
     """From the parameters to the design."""
+    simulators: tuple[str, ...] = ("verilator", "icarus")
     slow: bool = False
     """Left out unless asked for."""
 
@@ -40,6 +43,10 @@ def _of(design: Callable[[AcceleratorParameters], wiring.Component]) -> Convert:
         return component_to_rtlil(flat)
 
     return convert
+
+
+def _traced_top(parameters: AcceleratorParameters) -> str:
+    return to_rtlil(parameters, trace=True)
 
 
 _SIZES = {
@@ -56,6 +63,9 @@ SQUARE = AcceleratorParameters(
     lanes=4, pe1_rows=4, pe2_rows=4, factor_width=7, accumulator_width=48, nest_levels=7, **_SIZES
 )
 WIDE = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, factor_width=12, **_SIZES)
+TOP = replace(
+    SMALL, scratchpad_rows=256, pe2_store_depth=128, program_depth=128, statistics_depth=64
+)
 DEFAULT = AcceleratorParameters(scratchpad_rows=1024, scratchpad_banks=4)
 
 
@@ -79,5 +89,9 @@ _ALL = (
     Bench("unpack-wide", "unpack", WIDE, _of(Unpack)),
     Bench("load", "load", SMALL, _of(LoadEngine)),
     Bench("store", "store", SMALL, _of(StoreEngine)),
+    Bench("statistics", "statistics", SMALL, _of(Statistics)),
+    Bench("host", "host", SMALL, _of(designs.Host)),
+    Bench("sequencer", "sequencer", SMALL, _of(Sequencer)),
+    Bench("top", "top", TOP, _traced_top, simulators=("verilator",)),
 )
 BENCHES = {bench.name: bench for bench in _ALL}

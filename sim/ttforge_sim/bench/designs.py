@@ -2,12 +2,18 @@
 
 from amaranth.hdl import Const, Module, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.axi import Axi4Lite
+from ttforge_hw.counters import Counters, Events
 from ttforge_hw.factor_store import FactorStore
 from ttforge_hw.fetch import OperandFetch
+from ttforge_hw.lite import LiteBridge
+from ttforge_hw.ports import StatisticsPort
+from ttforge_hw.registers import DESCRIPTOR_WIDTH, ERROR_WIDTH, Registers
 from ttforge_hw.requantise import Requantiser
+from ttforge_hw.statistics import Statistics
 
 
 class Flat(wiring.Component):
@@ -57,3 +63,55 @@ def fetch(parameters: AcceleratorParameters) -> wiring.Component:
     """``OperandFetch``. Without the prefix port ``x``'s ``row`` would clash with ``x_row``, and
     ``final`` with a word of C++."""
     return Flat(OperandFetch(parameters), prefix="o_")
+
+
+class Host(wiring.Component):
+    """What the host talks to: AXI4-Lite bridge, registers, counters and statistics.
+
+    Members: ``lite``; ``ports``, the engines' statistics; ``events`` of the counters; the rest as
+    in ``Registers``.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "lite": In(Axi4Lite()),
+                "ports": In(StatisticsPort()).array(2),
+                "events": In(Events()),
+                "start": Out(1),
+                "address": Out(32),
+                "length": Out(32),
+                "running": In(1),
+                "finished": In(1),
+                "error": In(ERROR_WIDTH),
+                "descriptor": In(DESCRIPTOR_WIDTH),
+                "interrupt": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.bridge = bridge = LiteBridge()
+        m.submodules.registers = registers = Registers(self._parameters)
+        m.submodules.counters = counters = Counters()
+        m.submodules.statistics = statistics = Statistics(self._parameters, engines=2)
+        connect(m, flipped(self.lite), bridge.lite)
+        connect(m, bridge.bus, registers.bus)
+        connect(m, counters.values, registers.values)
+        connect(m, flipped(self.events), counters.events)
+        for outer, inner in zip(self.ports, statistics.ports, strict=True):
+            connect(m, flipped(outer), inner)
+        for name in ("running", "finished", "error", "descriptor"):
+            m.d.comb += getattr(registers, name).eq(getattr(self, name))
+        for name in ("start", "address", "length", "interrupt"):
+            m.d.comb += getattr(self, name).eq(getattr(registers, name))
+        m.d.comb += [
+            counters.clear.eq(registers.start),
+            statistics.clear.eq(registers.start),
+            statistics.read.eq(registers.read),
+            statistics.slot.eq(registers.slot),
+            registers.read_done.eq(statistics.read_done),
+            registers.totals.eq(statistics.totals),
+        ]
+        return m

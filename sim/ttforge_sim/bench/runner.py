@@ -24,7 +24,6 @@ from ttforge_sim import tools
 from ttforge_sim.bench.catalogue import Bench
 from ttforge_sim.cache import Cache, default_folder
 
-SIMULATORS = ("verilator", "icarus")
 _BUILD_ARGUMENTS = {
     # The benches are short: what counts is the time to compile.
     "verilator": "-O3 -Wno-fatal -Wno-WIDTH --x-assign fast --x-initial unique --no-timing".split(),

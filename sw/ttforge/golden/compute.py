@@ -84,6 +84,8 @@ def _tile_axis(d: Compute, rows: int, last: bool) -> Axis:
     """The tile level and the rows of a tile as one axis, rows not written left out."""
     level = d.levels[d.tile_level]
     x, z = d.x_row_stride, d.z_row_stride
+    if level.count > 1 and level.x and not last:
+        raise ProgramError(f"{d.tensor}: the tile level of {d.operation.name} moves over x")
     if level.count > 1 and (level.z != rows * z or (last and level.x != rows * x)):
         raise ProgramError(f"{d.tensor}: tile level and row stride do not form one axis")
     return Axis((level.count - 1) * rows + d.last_rows, x if last else 0, 0, z)
