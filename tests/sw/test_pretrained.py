@@ -8,9 +8,10 @@ import torch
 from matrices import normal
 
 from ttforge.cli import main
+from ttforge.cli.train import after
 from ttforge.network import load_network
 from ttforge.train.checkpoint import CheckpointError
-from ttforge.train.connect import dequantise
+from ttforge.train.connect import dequantise, quantise
 from ttforge.train.export import load_model
 from ttforge.train.initial import initial_factors
 from ttforge.train.model import initial_model
@@ -45,8 +46,6 @@ def test_quantisation_of_a_factor_loses_little():
     value = normal(4, 5, 6, 7, dtype=torch.float32) * 0.03
     for width, most in ((4, 0.15), (8, 0.01)):
         k = quantisation(value, width)
-        from ttforge.train.connect import quantise
-
         error = dequantise(quantise(value, k, width), k) - value
         assert error.norm() < most * value.norm()
     assert quantisation(torch.zeros(1, 2, 3, 4), 4) == 0
@@ -108,7 +107,8 @@ def dense(tmp_path_factory):
     return path
 
 
-def test_a_dense_network_becomes_a_run(capsys, tmp_path, dense):
+def test_a_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, dense):
+    monkeypatch.setattr(after, "TOLERANCES", (0.0, 0.6))
     factors, out = tmp_path / "factors.safetensors", tmp_path / "run"
     argv = ["compress", str(dense), "--network", "digits", "--tolerance", "0.3", "--json"]
     argv += ["--low", "fp16", "--high", "fp32", "--rounding", "block", "--out", str(factors)]
@@ -128,8 +128,8 @@ def test_a_dense_network_becomes_a_run(capsys, tmp_path, dense):
     assert "rounding.png" in (out / "report.html").read_text()
     stored = load_model(out / "rounded.safetensors").model
     assert stored.network.model_bits == rounding["chosen"]["model_bits"]
-    again = [*train, "--force", "--round-beside", str(out)]
-    assert main([*again[:2], str(factors), *again[3:], "--network", "fashion"]) == 2
+    assert main([*train, "--force", "--network", "fashion"]) == 2
+    assert "is of network 'digits'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
