@@ -12,7 +12,7 @@ from ttforge.cli.errors import OptionError
 from ttforge.cli.train.folder import RunFolder
 from ttforge.cli.train.options import check_same_settings, make_settings
 from ttforge.data import DataSet, load_data_set
-from ttforge.network import load_network
+from ttforge.network import NetworkError, load_network
 from ttforge.train.checkpoint import CheckpointError, load_checkpoint
 from ttforge.train.pretrained import Pretrained, load_pretrained, pretrained_model
 from ttforge.train.state import TrainingState, initial_state
@@ -99,7 +99,11 @@ def _pretrained(args: argparse.Namespace) -> Pretrained:
     given = load_pretrained(Path(args.initial))
     if args.network is not None:
         named = load_network(args.network)
-        if named.with_ranks(given.network.ranks) != given.network:
+        try:
+            same = named.with_ranks(given.network.ranks) == given.network
+        except NetworkError:  # other ranks than it can have
+            same = False
+        if not same:
             raise OptionError(
                 f"--initial {args.initial} is of network {given.network.name!r} and not of "
                 f"--network {args.network}"
