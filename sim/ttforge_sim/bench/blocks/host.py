@@ -6,7 +6,7 @@ from ttforge_hw import registers
 from ttforge_hw.counters import COUNTERS
 from ttforge_hw.ports import SUM_WIDTH
 from ttforge_sim.bench.axi import Host
-from ttforge_sim.bench.engine import SLOT_WIDTH
+from ttforge_sim.bench.items import SLOT_WIDTH
 from ttforge_sim.bench.streams import StreamSource
 from ttforge_sim.bench.testbench import TestBench
 
