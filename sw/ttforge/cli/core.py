@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ttforge import __version__
-from ttforge.cli import check, listing, train
+from ttforge.cli import bench, check, compress, listing, reproduce, train
 from ttforge.cli.command import BrokenCommand, Command, registered
 from ttforge.cli.errors import is_expected, one_line
 
@@ -27,12 +27,21 @@ examples:
   ttforge train --network fashion --data DIR       the paper's network on Fashion-MNIST
   ttforge check --network digits                   one step on both, every tensor compared
   ttforge listing digits                           the program that the accelerator executes
+  ttforge compress dense.safetensors --rank 16     a trained dense network as tensor trains
+  ttforge reproduce qr                             experiments in mixed-precision arithmetic
 
 `ttforge COMMAND --help` explains each command. Exit status: 0 done, 1 golden model and hardware
 differ, 2 an error told in one line, 130 interrupted.
 """
 
-OWN: tuple[Command, ...] = (train.command, check.command, listing.command)
+OWN: tuple[Command, ...] = (
+    train.command,
+    check.command,
+    listing.command,
+    compress.command,
+    reproduce.command,
+    bench.command,
+)
 
 
 class Parser(argparse.ArgumentParser):

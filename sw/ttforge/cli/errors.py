@@ -14,6 +14,9 @@ _EXPECTED = (
     ("ttforge.compiler.errors", "CompileError"),
     ("ttforge.data.dataset", "DataError"),
     ("ttforge.train.checkpoint", "CheckpointError"),
+    ("ttforge.precision.formats", "PrecisionError"),
+    ("ttforge.qr.result", "QRError"),
+    ("ttforge.tt.trains", "TrainError"),
     ("ttforge.cli.errors", "OptionError"),
 )
 

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from ttforge.data import DataSet
-from ttforge.driver import BackwardResult, ForwardResult
+from ttforge.driver import BackwardResult, ForwardResult, QuantisedModel
+from ttforge.fixed.scale import Scales
 from ttforge.train.batches import InputQuantiser, batch_indices, check_data
 from ttforge.train.evaluate import Evaluation, evaluate
 from ttforge.train.history import EvaluationRecord, StepRecord
@@ -95,9 +96,7 @@ class Trainer:
         model, scales = state.model.quantised(), copy_scales(state.scales)
         with self._waiting():
             if not scales.exponents:
-                self._driver.calibrate(
-                    inputs, lambda logits: cross_entropy(logits, labels, classes)[1], model, scales
-                )
+                self._calibrate(inputs, labels, model, scales)
             before = copy_scales(scales)
             forward = self._driver.forward(inputs, model, scales)
             loss, gradient = cross_entropy(forward.logits, labels, classes)
@@ -132,6 +131,20 @@ class Trainer:
         self._observer.stepped(record)
         self._cut()
         return record
+
+    def calibrate(self) -> None:
+        """Choose the exponents by the next batch, as the first step of a run does by itself."""
+        inputs, labels = self._batch(self.state.step)
+        with self._waiting():
+            self._calibrate(inputs, labels, self.state.model.quantised(), self.state.scales)
+
+    def _calibrate(
+        self, inputs: torch.Tensor, labels: torch.Tensor, model: QuantisedModel, scales: Scales
+    ) -> None:
+        classes = self.state.network.classes
+        self._driver.calibrate(
+            inputs, lambda logits: cross_entropy(logits, labels, classes)[1], model, scales
+        )
 
     def evaluate_test(self) -> Evaluation:
         """Classify the test split and add the accuracy to the history.

@@ -1,0 +1,20 @@
+"""``ttforge reproduce``: the experiments of the papers behind the number libraries."""
+
+import argparse
+
+from ttforge.cli.command import Command, SimpleCommand
+from ttforge.cli.parts import add_parts, run_part
+from ttforge.cli.reproduce import qr
+
+PARTS: tuple[Command, ...] = (qr.command,)
+"""What can be reproduced; each is a command of its own under ``ttforge reproduce``."""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Repeat the experiments of a paper: tables, plots and the numbers as JSON."
+    add_parts(parser, PARTS)
+
+
+command = SimpleCommand(
+    "reproduce", "repeat a paper's experiments, with tables and plots", _add_arguments, run_part
+)

@@ -1,0 +1,1 @@
+"""The draft's experiments and the ones it announces; ``ttforge reproduce qr`` runs them."""

@@ -1,0 +1,87 @@
+"""Tensor trains of matrices (TTM): factors G_n (R_(n-1), J_n, I_n, R_n), R_0 = R_d = 1."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+
+import torch
+
+Factors = Sequence[torch.Tensor]
+
+
+class TrainError(ValueError):
+    """Factors, shapes, ranks or tolerances that do not make a tensor train."""
+
+
+def check_factors(factors: Factors) -> None:
+    """Raise ``TrainError`` where the factors are not a tensor train of a matrix."""
+    if not factors:
+        raise TrainError("a tensor train has at least one factor")
+    for n, factor in enumerate(factors, 1):
+        if factor.dim() != 4:
+            raise TrainError(f"factor {n} has {factor.dim()} dimensions and not 4")
+        if not bool(factor.isfinite().all()):
+            raise TrainError(f"factor {n} has NaN or infinite elements")
+    for n, (left, right) in enumerate(pairwise(factors), 1):
+        if left.shape[3] != right.shape[0]:
+            raise TrainError(
+                f"bond {n}: factor {n} ends in rank {left.shape[3]}, factor {n + 1} begins with "
+                f"rank {right.shape[0]}"
+            )
+    if factors[0].shape[0] != 1 or factors[-1].shape[3] != 1:
+        raise TrainError("the outer ranks of a tensor train are 1")
+
+
+def ranks_of(factors: Factors) -> tuple[int, ...]:
+    """R_1 .. R_(d-1)."""
+    return tuple(factor.shape[3] for factor in factors[:-1])
+
+
+def parameters_of(factors: Factors) -> int:
+    """Elements of all factors."""
+    return sum(factor.numel() for factor in factors)
+
+
+def to_matrix(factors: Factors) -> torch.Tensor:
+    """W (J, I) in float64, rows j_1 .. j_d and columns i_1 .. i_d in order."""
+    check_factors(factors)
+    w = factors[0][0].to(torch.float64)  # (J_1, I_1, R_1)
+    for factor in factors[1:]:
+        w = torch.einsum("jir,rkls->jkils", w, factor.to(torch.float64))
+        j, k, i, m, r = w.shape
+        w = w.reshape(j * k, i * m, r)  # (J, I, R_n)
+    return w[..., 0]
+
+
+def to_tensor(matrix: torch.Tensor, outputs: Sequence[int], inputs: Sequence[int]) -> torch.Tensor:
+    """W (J, I) as (J_1 I_1, J_2 I_2, ...): the tensor whose train the factors are.
+
+    Raises ``TrainError`` where the shapes do not fit.
+    """
+    if len(outputs) != len(inputs) or not outputs:
+        raise TrainError(f"outputs {list(outputs)} and inputs {list(inputs)} differ in length")
+    if matrix.dim() != 2 or tuple(matrix.shape) != (prod(outputs), prod(inputs)):
+        raise TrainError(
+            f"a matrix {list(matrix.shape)} is not {prod(outputs)} x {prod(inputs)}, as outputs "
+            f"{list(outputs)} and inputs {list(inputs)} say"
+        )
+    order = len(outputs)
+    pairs = [axis for n in range(order) for axis in (n, order + n)]
+    tensor = matrix.reshape(*outputs, *inputs).permute(pairs)
+    return tensor.reshape([j * i for j, i in zip(outputs, inputs, strict=True)])
+
+
+def distance(factors: Factors, others: Factors) -> float:
+    """||W - W'||_F / ||W||_F without forming either: from the norms of the train of W - W'."""
+    total, inner, other = _inner(factors, factors), _inner(factors, others), _inner(others, others)
+    if total == 0:
+        return 0.0 if other == 0 else float("inf")
+    return max(0.0, (total - 2 * inner + other) / total) ** 0.5
+
+
+def _inner(a: Factors, b: Factors) -> float:
+    """Sum of the products of corresponding elements of both matrices."""
+    carry = torch.ones(1, 1, dtype=torch.float64)
+    for g, h in zip(a, b, strict=True):
+        carry = torch.einsum("ab,ajir,bjis->rs", carry, g.to(carry), h.to(carry))
+    return float(carry[0, 0])
