@@ -10,7 +10,7 @@ CASES = [
         bench,
         simulator,
         id=f"{bench.name}-{simulator}",
-        marks=[pytest.mark.slow] if bench.slow else [],
+        marks=[pytest.mark.slow] if simulator in bench.slow else [],
     )
     for bench in BENCHES.values()
     for simulator in bench.simulators
