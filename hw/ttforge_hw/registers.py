@@ -1,4 +1,4 @@
-"""The register map of ``docs/accelerator.md``."""
+"""The registers of ``ttforge.registers``."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -6,23 +6,23 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ttforge.parameters import AcceleratorParameters
+from ttforge.registers import (
+    CONTROL,
+    COUNTERS_BASE,
+    FINGERPRINT,
+    IDENTITY,
+    IDENTITY_VALUE,
+    INTERRUPT_ENABLE,
+    PROGRAM_ADDRESS,
+    PROGRAM_LENGTH,
+    STATISTICS_BASE,
+    STATISTICS_BYTES,
+    STATUS,
+)
 from ttforge_hw.axi import LITE_DATA_WIDTH
 from ttforge_hw.counters import COUNTER_WIDTH, COUNTERS, Values
 from ttforge_hw.lite import RegisterBus
 from ttforge_hw.statistics import TOTALS
-
-IDENTITY = 0x000
-FINGERPRINT = 0x004
-CONTROL = 0x008
-STATUS = 0x00C
-PROGRAM_ADDRESS = 0x010
-PROGRAM_LENGTH = 0x014
-INTERRUPT_ENABLE = 0x018
-COUNTERS_BASE = 0x040
-STATISTICS_BASE = 0x1000
-STATISTICS_BYTES = 16
-
-IDENTITY_VALUE = 0x54544631
 
 ERROR_WIDTH = 8
 DESCRIPTOR_WIDTH = 12

@@ -1,7 +1,5 @@
 """The sequencer: loads a program and issues its descriptors to the engines."""
 
-from enum import IntEnum
-
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -19,6 +17,7 @@ from ttforge.program.fields import (
     Operation,
     Target,
 )
+from ttforge.registers import Error
 from ttforge_hw.address_registers import AddressRegisters
 from ttforge_hw.loop_stack import LoopStack
 from ttforge_hw.ports import COMPUTE_LAYOUT, TRANSFER_LAYOUT, command_layout
@@ -35,17 +34,6 @@ COMMANDS = {
     Engine.PE2: ("pe2", COMPUTE_LAYOUT),
 }
 """Name and layout of each engine's commands."""
-
-
-class Error(IntEnum):
-    """Why a run stopped."""
-
-    NONE = 0
-    OPERATION = 1
-    PROGRAM = 2
-    NESTING = 3
-    READ = 4
-    WRITE = 5
 
 
 def with_fields(layout: data.StructLayout, bits: Value, **fields) -> Value:

@@ -8,11 +8,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from ttforge import registers
 from ttforge.accelerator import AcceleratorError, Counters, Run
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Program
 from ttforge.program.encoding import encode_descriptors
-from ttforge_sim import registers
 from ttforge_sim.build import build, tell
 from ttforge_sim.cache import Cache
 from ttforge_sim.design import kept_rtlil
@@ -30,7 +30,7 @@ Design = Callable[..., str]
 class RtlAccelerator:
     """The accelerator, simulated cycle by cycle (``ttforge.accelerator.Accelerator``).
 
-    ``engine`` is "verilator" or "cxxrtl" (half the speed, and a second opinion). ``memory`` is the
+    ``engine`` is "verilator" or "cxxrtl" (slow, and a second opinion). ``memory`` is the
     timing of the external memory, or a mapping of its settings. ``progress`` gets a line before
     each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
     by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
@@ -239,13 +239,13 @@ class RtlAccelerator:
             descriptor = program.descriptors[number]
             name = f"{descriptor.operation.name} {getattr(descriptor, 'tensor', '')}".strip()
             where += f" ({name})"
-        meaning = registers.ERRORS.get(code, "not a known error")
+        meaning = registers.MEANINGS.get(code, "not a known error")
         raise AcceleratorError(f"the accelerator stopped at {where}: error {code}, {meaning}")
 
     def _counters(self, simulator: Simulator) -> Counters:
         values = {}
         for number, name in enumerate(registers.COUNTER_NAMES):
-            address = registers.COUNTERS + 8 * number
+            address = registers.COUNTERS_BASE + 8 * number
             low, high = (simulator.read_register(address + part) for part in (0, 4))
             values[name] = low | high << 32
         return Counters(**values)
@@ -254,10 +254,10 @@ class RtlAccelerator:
         self, simulator: Simulator
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         depth = self._parameters.statistics_depth
-        base = registers.STATISTICS
+        base = registers.STATISTICS_BASE
         words = np.array(
             [
-                [simulator.read_register(base + registers.STATISTICS_SLOT_BYTES * slot + part)
+                [simulator.read_register(base + registers.STATISTICS_BYTES * slot + part)
                  for part in (0, 4, 8)]
                 for slot in range(depth)
             ],

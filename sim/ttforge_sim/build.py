@@ -15,7 +15,17 @@ from ttforge_sim.engines import NATIVE, Engine, Sources
 from ttforge_sim.tools import BuildLog, Progress, Tool
 
 LIBRARY = {"win32": "simulator.dll", "darwin": "simulator.dylib"}.get(sys.platform, "simulator.so")
-COMPILE = ("-std=c++17", "-O2", "-march=native", "-fPIC", "-fvisibility=hidden", "-DNDEBUG")
+COMPILE = (
+    "-std=c++17",
+    "-O2",
+    "-march=native",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-sanitize=undefined",  # which ziglang adds to unoptimised code
+    "-DNDEBUG",
+)
+COMPILE_ONCE = "-O1"
+"""For what runs when a simulation starts and never again: half of Verilator's code."""
 LINK = ("-shared", "-pthread")
 _REMEDY = "Another compiler may do: name it in CXX."
 
@@ -59,8 +69,8 @@ def build(
 def _key(engine: Engine, cxx: Tool, rtlil: str) -> str:
     sources = {path.name: path.read_text() for path in sorted(NATIVE.iterdir()) if path.is_file()}
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
-    options = (engine.name, engines.YOSYS_PASSES, engines.VERILATOR_OPTIONS, COMPILE, LINK)
-    return _hash([rtlil, sources, used, options, tools.processor()])
+    options = (engine.name, engine.options, COMPILE, COMPILE_ONCE, LINK)
+    return _hash([rtlil, engines.wrapper(rtlil), sources, used, options, tools.processor()])
 
 
 def _hash(material: object) -> str:
@@ -78,6 +88,7 @@ def _build(
 ) -> None:
     progress(f"building the simulator, once: {engine.name} (log: {log.path})")
     (folder / "design.il").write_text(rtlil)
+    (folder / "wrapper.v").write_text(engines.wrapper(rtlil))
     (folder / "ports.h").write_text(engines.ports_header(rtlil, engine))
     sources = engine.generate(folder, log)
     progress(f"building the simulator, once: compiling with {cxx.name}")
@@ -94,10 +105,11 @@ def _include(*folders: Path) -> list[str]:
     return [part for folder in folders for part in ("-I", str(folder))]
 
 
-def _compile(log: BuildLog, cxx: Tool, flags: list[str], files: list[Path]) -> list[Path]:
+def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> list[Path]:
     """Compile each file to an object in the log's folder, several at a time, largest first."""
 
     def one(file: Path) -> Path:
+        flags = [*base, COMPILE_ONCE] if file.stem.endswith("Slow") else base
         target = log.cwd / f"{file.stem}.o"
         log.run(cxx, [*flags, "-c", str(file), "-o", target.name], remedy=_REMEDY)
         return target

@@ -4,12 +4,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 
+from ttforge import registers
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import DESCRIPTOR_BYTES
 from ttforge_hw.axi import BURST_INCR
 from ttforge_hw.convert import component_to_rtlil
 from ttforge_hw.top import TRACED_ENGINES, accelerator_signature
-from ttforge_sim import registers
 
 OFFSET = 0xF00
 """Register: bytes from the program to its copy; 0 only reads. ``DEFAULT_OFFSET`` after reset."""
@@ -157,9 +157,9 @@ class Copier(wiring.Component):
             registers.STATUS: Cat(
                 self.busy, self.done, self.error != 0, Const(0, 5), self.error, descriptor
             ),
-            registers.COUNTERS: self.cycles[:32],
-            registers.COUNTERS + 4: self.cycles[32:],
-            registers.STATISTICS: self.beats_read,
+            registers.COUNTERS_BASE: self.cycles[:32],
+            registers.COUNTERS_BASE + 4: self.cycles[32:],
+            registers.STATISTICS_BASE: self.beats_read,
         }
         writable = {
             registers.PROGRAM_ADDRESS: self.source,

@@ -27,7 +27,7 @@ class MemoryModel:
     """Cycles from the last accepted beat of a burst to its response; 1 to 10000."""
     bandwidth: float = 0.8
     """Most beats a cycle, reads and writes together, on average; above 0, at most 2."""
-    outstanding: int = 16
+    outstanding: int = 32
     """Bursts of each direction taken before the first of them is answered; 1 to 256."""
     stall: float | Mapping[str, float] = 0.0
     """Probability that a channel pauses in a cycle, for all or by name (``CHANNELS``); to 0.95."""

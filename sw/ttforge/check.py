@@ -18,6 +18,7 @@ from ttforge.fixed.requantise import limits
 from ttforge.fixed.scale import Scales
 from ttforge.golden.backend import GoldenAccelerator
 from ttforge.network import Network
+from ttforge.program.descriptors import Compute, Transfer
 
 
 @dataclass
@@ -206,9 +207,16 @@ Results = tuple[ForwardResult, BackwardResult]
 def compare_results(step: CompiledStep, golden: Results, other: Results) -> Comparison:
     """Compare both runs of a step."""
     comparison = Comparison()
+    order: dict[str, int] = {}
     for program, ours, found in zip((step.forward, step.backward), golden, other, strict=True):
         slots = tuple(tensor.name for tensor in program.tensors)
         comparison.merge(compare_runs(ours.run, found.run, slots))
+        for d in program.descriptors:
+            if isinstance(d, Compute | Transfer):
+                order.setdefault(d.tensor, len(order))
+    # Engines were compared one after the other: back to the order of the programs.
+    found_wrong = sorted(comparison.mismatches.items(), key=lambda i: order.get(i[0], len(order)))
+    comparison.mismatches = dict(found_wrong)
     return comparison
 
 

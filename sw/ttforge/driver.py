@@ -79,6 +79,17 @@ def quantise(values: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
     return scaled.clamp(least, greatest).to(torch.int64)
 
 
+def _check_integers(name: str, values: torch.Tensor, shape: tuple[int, ...], width: int) -> None:
+    if tuple(values.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(values.shape)}, not {shape}")
+    if values.dtype != torch.int64:
+        raise TypeError(f"{name} must be int64, not {values.dtype}")
+    least, greatest = limits(width)
+    low, high = (int(value) for value in torch.aminmax(values))
+    if low < least or high > greatest:
+        raise ValueError(f"{name} has values from {low} to {high}, not within {width} bits")
+
+
 class Driver:
     """Runs steps of one network shape and batch size on an accelerator.
 
@@ -105,8 +116,7 @@ class Driver:
                 f"has {accelerator.memory_bytes}"
             )
         self.input_exponent = 1 - network.widths.activation
-        self._model: QuantisedModel | None = None
-        self._operands: dict[str, int] = {}
+        self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
 
     @property
     def network(self) -> Network:
@@ -135,22 +145,12 @@ class Driver:
             factor = model.factors[image.layer][image.index] if image.use else torch.zeros(())
             self.accelerator.write(buffer.address, image.packed(factor, self.step.parameters))
 
-    def _load_model(self, model: QuantisedModel) -> None:
-        if model is self._model:
-            return
-        for index, layer in enumerate(self.network.layers):
-            for n, shape in enumerate(layer.factor_shapes):
-                found = tuple(model.factors[index][n].shape)
-                if found != shape:
-                    raise ValueError(f"l{index + 1}.G{n + 1} has shape {found}, not {shape}")
-        self._put_images(self.step.forward, model)
-        self._put_images(self.step.backward, model)
-        self._operands = {
-            f"l{number}.G{n}": exponent
-            for number, exponents in enumerate(model.factor_exponents, 1)
-            for n, exponent in enumerate(exponents, 1)
-        }
-        self._model = model
+    def _check_model(self, model: QuantisedModel) -> None:
+        width = self.network.widths.factor
+        for number, layer in enumerate(self.network.layers, 1):
+            for n, shape in enumerate(layer.factor_shapes, 1):
+                factor = model.factors[number - 1][n - 1]
+                _check_integers(f"l{number}.G{n}", factor, shape, width)
 
     def _statistics(
         self, program: CompiledProgram, bound: Bound, run: Run
@@ -174,9 +174,14 @@ class Driver:
         ``inputs`` int64 (batch, I) with values of ``activation`` bits and exponent
         ``input_exponent`` (pixels 0..1 are quantised with it).
         """
-        self._load_model(model)
+        shape = (self.step.batch, self.network.layers[0].input_size)
+        _check_integers("inputs", inputs, shape, self.network.widths.activation)
+        self._check_model(model)
+        self._put_images(self.step.forward, model)
         width = self.network.widths.bias
-        operands = dict(self._operands) | {"x": self.input_exponent}
+        operands = {"x": self.input_exponent}
+        for number, exponents in enumerate(model.factor_exponents, 1):
+            operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
         for number, bias in enumerate(model.biases, 1):
             zero = scales.exponents.get(f"l{number}.y", 0)
             exponent = zero if bias is None else fitting_exponent(bias, width, zero=zero)
@@ -189,7 +194,7 @@ class Driver:
             self._put(name, quantise(values, bound.exponents[name], width))
         self._put("x", inputs)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
-        self._forward_exponents = bound.exponents
+        self._forward = model, bound.exponents
         name = activation_name(len(self.network.layers))
         return ForwardResult(
             logits=self._get(name).double() * 2.0 ** bound.exponents[name],
@@ -202,14 +207,24 @@ class Driver:
     def backward(self, gradient: torch.Tensor, scales: Scales) -> BackwardResult:
         """Run the backward pass of the last ``forward``.
 
+        Its inputs and activations are still in the accelerator's memory: nothing else may run in
+        between.
+
         ``gradient`` float (batch, outputs of the last layer): derivative of the loss by the
         logits, already divided by whatever the mean needs; the driver quantises it at the finest
         exponent that saturates nothing.
         """
+        if self._forward is None:
+            raise ValueError("backward needs a forward pass before it")
+        model, exponents = self._forward
+        shape = (self.step.batch, self.network.layers[-1].output_size)
+        if tuple(gradient.shape) != shape:
+            raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
+        self._put_images(self.step.backward, model)
         width = self.network.widths.gradient
         name = gradient_name(len(self.network.layers))
         exponent = fitting_exponent(gradient, width, zero=1 - width)
-        operands = self._forward_exponents | {name: exponent}
+        operands = exponents | {name: exponent}
         bound = self.step.backward.bind(scales.exponents, operands)
         self._put(name, quantise(gradient, exponent, width))
         run = self.accelerator.run(bound.program, self.step.backward.address, trace=self.trace)

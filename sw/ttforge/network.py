@@ -235,13 +235,22 @@ class Network:
         }
 
 
+_KINDS = {
+    int: "an integer",
+    str: "a string",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
+
 def _table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[str]) -> dict:
     _require(isinstance(value, Mapping), f"{where} must be a table, not {value!r}")
     for key, item in value.items():
         _require(key in known, f"{where}: unknown key {key!r}; there are {', '.join(known)}")
         kind = known[key]
         right = isinstance(item, kind) and not (kind is int and isinstance(item, bool))
-        _require(right, f"{where}: {key} must be a {kind.__name__}, not {item!r}")
+        _require(right, f"{where}: {key} must be {_KINDS[kind]}, not {item!r}")
     for key in needed:
         _require(key in value, f"{where}: {key!r} is missing")
     return dict(value)

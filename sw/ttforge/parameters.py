@@ -90,8 +90,8 @@ class AcceleratorParameters:
             value = getattr(self, name)
             _require(_is_power_of_two(value), f"{name} must be a power of two, not {value!r}")
         _require(
-            self.scratchpad_banks * 16 <= self.scratchpad_rows <= 1 << 20,
-            "scratchpad_rows must be from 16 rows a bank to 2^20, "
+            self.scratchpad_banks * 16 <= self.scratchpad_rows <= 1 << 17,
+            "scratchpad_rows must be from 16 rows a bank to 2^17, "
             f"not {self.scratchpad_rows!r} in {self.scratchpad_banks!r} banks",
         )
         for name in ("pe1_store_depth", "pe2_store_depth"):

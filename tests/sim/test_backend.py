@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from ttforge import registers
 from ttforge.accelerator import AcceleratorError
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Program
-from ttforge_sim import copier, registers
+from ttforge_sim import copier
 from ttforge_sim.backend import RtlAccelerator
 from ttforge_sim.memory import MemoryModel
 

@@ -5,12 +5,20 @@ import pytest
 from ttforge_sim.bench import runner
 from ttforge_sim.bench.catalogue import BENCHES
 
-MARKS = {bench.name: [pytest.mark.slow] if bench.slow else [] for bench in BENCHES.values()}
+CASES = [
+    pytest.param(
+        bench,
+        simulator,
+        id=f"{bench.name}-{simulator}",
+        marks=[pytest.mark.slow] if simulator in bench.slow else [],
+    )
+    for bench in BENCHES.values()
+    for simulator in bench.simulators
+]
 
 
-@pytest.mark.parametrize("simulator", runner.SIMULATORS)
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in BENCHES])
-def test_bench(name, simulator, tmp_path):
+@pytest.mark.parametrize(("bench", "simulator"), CASES)
+def test_bench(bench, simulator, tmp_path):
     if reason := runner.unavailable(simulator):
         pytest.skip(reason)
-    runner.run(BENCHES[name], simulator, tmp_path)
+    runner.run(bench, simulator, tmp_path)

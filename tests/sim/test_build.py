@@ -109,9 +109,9 @@ def test_the_folder_may_be_named(monkeypatch, tmp_path):
 
 def test_the_ports_of_a_design_are_read_from_its_rtlil(parameters):
     ports = engines.ports(copier.to_rtlil(parameters, trace=True))
-    assert ports["clk"] == ports["interrupt"] == 1
-    assert ports["m_axi_wdata"] == 128
-    assert ports["trace_pe2_row"] == 256
+    assert ports["clk"] == engines.Port("clk", 1, "input")
+    assert ports["m_axi_wdata"] == engines.Port("m_axi_wdata", 128, "output")
+    assert ports["trace_pe2_row"].width == 256
     assert "w_data" not in ports  # of a block inside
     assert "PORT_m_axi_wdata p_m__axi__wdata" in engines.ports_header(
         copier.to_rtlil(parameters), engines.CXXRTL

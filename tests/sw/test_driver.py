@@ -233,7 +233,6 @@ def test_bytes_moved_are_those_of_the_transfers():
     assert done.counters.bytes_written == written
 
 
-@pytest.mark.xfail(strict=True, reason="a driver does not notice that another wrote the memory")
 def test_drivers_can_share_an_accelerator():
     accelerator = GoldenAccelerator(P, memory_bytes=1 << 22)
     small, large = (Driver(accelerator, DIGITS, batch) for batch in (8, 256))

@@ -375,7 +375,6 @@ def test_golden_refuses_bad_accesses(descriptor, message):
             golden.run(program_of(p, descriptor), 0)
 
 
-@pytest.mark.xfail(strict=True, reason="iterations that depend on each other run all at once")
 def test_loops_that_carry_a_value():
     """z = z + g, three times: every iteration reads what the one before it wrote."""
     p = AcceleratorParameters()

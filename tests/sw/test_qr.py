@@ -251,7 +251,6 @@ def test_low_precision_level_2_is_vectorised():
     assert q.shape == (4000, 100) and time.process_time() - begin < 30
 
 
-@pytest.mark.slow
 def test_block_qr_takes_at_most_5_times_torchs_time():
     a = normal(2000, 200, dtype=torch.float32)
 
@@ -274,3 +273,15 @@ def test_bounds_say_nothing_where_the_analysis_does_not():
     with pytest.raises(BoundError):
         bounds.gamma(2048, 2.0**-11)
     assert result.errors.probable.residual < 1  # the square-root bound still speaks
+
+
+@pytest.mark.parametrize("n", [1, 2, 17])
+@pytest.mark.parametrize(
+    "options", [{}, {**HALF, "rounding": "inner"}, {**HALF, "rounding": "block"}], ids=str
+)
+def test_square_matrices(n, options):
+    limit = 2e-2 if options else 1e-14
+    for factor in (householder_qr, block_qr, lambda a, **o: tsqr(a, levels=0, **o)):
+        result = factor(normal(n, n), **options)
+        assert result.errors.residual < limit and result.errors.orthogonality < limit
+        assert torch.equal(result.Q, result.Q_full) and torch.equal(result.R, result.R_full)

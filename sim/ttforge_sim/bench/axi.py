@@ -1,10 +1,23 @@
-"""cocotbext-axi's memory beside a design, with stalls, and the rules its bursts must keep."""
+"""cocotbext-axi's memory and host beside a design, with stalls, and the rules of its bursts."""
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
+from typing import Any
 
-from cocotbext.axi import AxiReadBus, AxiSlaveRead, AxiSlaveWrite, AxiWriteBus
+import cocotb
+from cocotb.task import Task
+from cocotbext.axi import (
+    AxiLiteBus,
+    AxiLiteMaster,
+    AxiReadBus,
+    AxiSlaveRead,
+    AxiSlaveWrite,
+    AxiWriteBus,
+)
 
 from ttforge_hw.axi import BURST_BOUNDARY_BYTES, BURST_INCR
+from ttforge_hw.counters import COUNTERS
+from ttforge_hw.registers import COUNTERS_BASE
 from ttforge_sim.bench.testbench import Stalls, TestBench
 
 _READ_INPUTS = ("arready", "rid", "rdata", "rresp", "rlast", "rvalid")
@@ -98,24 +111,73 @@ def idle_inputs(tb: TestBench, prefix: str, *, read: bool = True, write: bool = 
     tb.set(**{f"{prefix}_{name}": 0 for name in names})
 
 
-def _channels(slave, stall: Callable[[], Stalls], *names: str) -> None:
+def _attach(tb: TestBench, model: type, bus_type: type, prefix: str, **options):
+    """A model of cocotbext-axi on a port; it has much to say, and deprecations to warn of."""
+    logging.getLogger(f"cocotb.{tb.dut._name}").setLevel("ERROR")
+    logging.getLogger("py.warnings").setLevel("ERROR")
+    return model(bus_type.from_prefix(tb.dut, prefix), tb.dut.clk, tb.dut.rst, **options)
+
+
+def _stall_channels(tb: TestBench, interface, stall: str, *names: str) -> None:
     for name in names:
-        getattr(slave, name).log.setLevel("WARNING")
-        getattr(slave, name).set_pause_generator(_pauses(stall()))
+        getattr(interface, f"{name}_channel").set_pause_generator(_pauses(tb.stalls(stall)))
 
 
 def attach_read(tb: TestBench, prefix: str, memory: ByteMemory, stall: str) -> None:
     """Let ``memory`` answer the read channels of a manager; after ``start``."""
-    bus = AxiReadBus.from_prefix(tb.dut, prefix)
-    bus.ar._entity._log.setLevel("WARNING")
-    slave = AxiSlaveRead(bus, tb.dut.clk, tb.dut.rst, target=memory)
-    slave.log.setLevel("ERROR")
-    _channels(slave, lambda: tb.stalls(stall), "ar_channel", "r_channel")
+    slave = _attach(tb, AxiSlaveRead, AxiReadBus, prefix, target=memory)
+    _stall_channels(tb, slave, stall, "ar", "r")
 
 
 def attach_write(tb: TestBench, prefix: str, memory: ByteMemory, stall: str) -> None:
     """Let ``memory`` answer the write channels of a manager; after ``start``."""
-    bus = AxiWriteBus.from_prefix(tb.dut, prefix)
-    slave = AxiSlaveWrite(bus, tb.dut.clk, tb.dut.rst, target=memory)
-    slave.log.setLevel("ERROR")
-    _channels(slave, lambda: tb.stalls(stall), "aw_channel", "w_channel", "b_channel")
+    slave = _attach(tb, AxiSlaveWrite, AxiWriteBus, prefix, target=memory)
+    _stall_channels(tb, slave, stall, "aw", "w", "b")
+
+
+class Host:
+    """The host at an AXI4-Lite port: whole accesses, which let the bench's cycles pass.
+
+    ``idle`` first, to drive the inputs before reset; make a host after ``start``.
+    """
+
+    _INPUTS = "awaddr awprot awvalid wdata wstrb wvalid bready araddr arprot arvalid rready"
+
+    def __init__(self, tb: TestBench, prefix: str, *, stall: str = "none"):
+        self._tb = tb
+        self._master = _attach(tb, AxiLiteMaster, AxiLiteBus, prefix)
+        _stall_channels(tb, self._master.write_if, stall, "aw", "w", "b")
+        _stall_channels(tb, self._master.read_if, stall, "ar", "r")
+
+    @classmethod
+    def idle(cls, tb: TestBench, prefix: str) -> None:
+        """Drive the port's inputs."""
+        tb.set(**{f"{prefix}_{name}": 0 for name in cls._INPUTS.split()})
+
+    async def _finish(self, task: Task) -> Any:
+        await self._tb.until(task.done, most=5000)
+        answer = task.result()
+        assert answer.resp == 0
+        return answer
+
+    def begin_write(self, address: int, value: int, size: int = 4) -> Task:
+        """Start a write of ``size`` bytes; it goes on while cycles pass."""
+        return cocotb.start_soon(self._master.write(address, value.to_bytes(size, "little")))
+
+    async def write(self, address: int, value: int, size: int = 4) -> None:
+        """Write ``size`` bytes."""
+        await self._finish(self.begin_write(address, value, size))
+
+    async def read(self, address: int) -> int:
+        """Read a word."""
+        answer = await self._finish(cocotb.start_soon(self._master.read(address, 4)))
+        return int.from_bytes(answer.data, "little")
+
+    async def read_words(self, address: int, count: int) -> list[int]:
+        """Read words one after the other."""
+        return [await self.read(address + 4 * n) for n in range(count)]
+
+    async def read_counters(self) -> list[int]:
+        """Every counter, in the order of ``COUNTERS``."""
+        words = await self.read_words(COUNTERS_BASE, 2 * len(COUNTERS))
+        return [low | high << 32 for low, high in zip(words[::2], words[1::2], strict=True)]

@@ -1,14 +1,11 @@
-"""Random compute descriptors in the patterns of the golden model, and what they must give."""
+"""Random operands and compute descriptors, in the patterns of the golden model."""
 
 from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from ttforge.golden.compute import Bases, compute
-from ttforge.golden.scratchpad import Scratchpad
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, Level
 from ttforge.program.encoding import encode_descriptor
@@ -51,28 +48,6 @@ class Operands:
         rows = values((SPACE, p.lanes), p.word_width)
         rows[SMALL_WORDS:RESULTS] = values((RESULTS - SMALL_WORDS, p.lanes), 11)
         return cls(rows, values((depth, width), p.factor_width))
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What the golden model says of one command: rows in the order of writing, statistics."""
-
-    written: list[tuple[int, list[int]]]
-    total: int
-    saturations: int
-
-
-def golden(d: Compute, operands: Operands, p: AcceleratorParameters) -> Expected:
-    """Execute ``d`` by the golden model; ``operands`` stay as they are."""
-    pad = Scratchpad(SPACE, p.lanes)
-    pad.write(0, torch.tensor(operands.rows, dtype=torch.float32)[None])
-    store = torch.tensor(operands.entries, dtype=torch.float32)
-    stores = {Operation.PE1: store, Operation.PE2: store}
-    done = compute(d, Bases(d.x, d.g, d.z), 1, pad, stores, p, trace=True)
-    assert done.addresses is not None and done.rows is not None
-    rows = done.rows[0].to(torch.int64).tolist()
-    written = list(zip(done.addresses.tolist(), rows, strict=True))
-    return Expected(written, done.total, done.saturations)
 
 
 def _results(random: Random, counts: list[int], tile: int, rows: int, last: int):

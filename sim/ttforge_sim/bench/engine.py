@@ -1,25 +1,42 @@
 """What the benches of PE1 and PE2 share: an engine with its memories, against the golden model."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import torch
+
+from ttforge.golden.compute import Bases, compute
+from ttforge.golden.scratchpad import Scratchpad
+from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute
 from ttforge.program.fields import Operation
-from ttforge_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH
-from ttforge_sim.bench.commands import Operands, command_bits, golden, random_compute
+from ttforge_sim.bench.commands import SPACE, Operands, command_bits, random_compute
+from ttforge_sim.bench.items import statistics_fields
 from ttforge_sim.bench.memories import EntryReadPeer, RowReadPeer, RowWritePeer
 from ttforge_sim.bench.streams import StreamSink, StreamSource
 from ttforge_sim.bench.testbench import TestBench
 
-SLOT_WIDTH = 8
+
+@dataclass(frozen=True)
+class Expected:
+    """What the golden model says of one command: rows in the order of writing, statistics."""
+
+    written: list[tuple[int, list[int]]]
+    total: int
+    saturations: int
 
 
-def statistics_fields(bits: int) -> tuple[int, int, int]:
-    """Slot, sum and saturations of a statistics item."""
-    return (
-        bits & ((1 << SLOT_WIDTH) - 1),
-        bits >> SLOT_WIDTH & ((1 << SUM_WIDTH) - 1),
-        bits >> SLOT_WIDTH + SUM_WIDTH & ((1 << SATURATIONS_WIDTH) - 1),
-    )
+def golden(d: Compute, operands: Operands, p: AcceleratorParameters) -> Expected:
+    """Execute ``d`` by the golden model; ``operands`` stay as they are."""
+    pad = Scratchpad(SPACE, p.lanes)
+    pad.write(0, torch.tensor(operands.rows, dtype=torch.float32)[None])
+    store = torch.tensor(operands.entries, dtype=torch.float32)
+    stores = {Operation.PE1: store, Operation.PE2: store}
+    done = compute(d, Bases(d.x, d.g, d.z), 1, pad, stores, p, trace=True)
+    assert done.addresses is not None and done.rows is not None
+    rows = done.rows[0].to(torch.int64).tolist()
+    written = list(zip(done.addresses.tolist(), rows, strict=True))
+    return Expected(written, done.total, done.saturations)
 
 
 class EngineBench(TestBench):

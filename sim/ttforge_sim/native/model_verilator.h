@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "Vttforge.h"
+#include "Vsimulated.h"
 #include "verilated.h"
 
 namespace ttforge {
@@ -14,23 +14,19 @@ public:
     Model() : top_(&context_, "top") {}
     ~Model() { top_.final(); }
 
-    // Let the inputs take effect, the clock low: outputs are then those of the present cycle.
-    void settle() {
+    // One clock. Inputs pass a register (wrapper.py), so nothing but the clock makes work here.
+    void clock() {
+        top_.clk = 1;
+        top_.eval();
         top_.clk = 0;
         top_.eval();
     }
 
-    // The rising edge that ends the present cycle.
-    void edge() {
-        top_.clk = 1;
-        top_.eval();
-    }
-
-    Vttforge &ports() { return top_; }
+    Vsimulated &ports() { return top_; }
 
 private:
     VerilatedContext context_;
-    Vttforge top_;
+    Vsimulated top_;
 };
 
 // A port's bytes lie in memory in little-endian order, whatever its width.

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import prod
+from functools import partialmethod
 
 from ttforge.compiler.errors import CompileError
+from ttforge.compiler.hazards import Hazards
 from ttforge.compiler.images import Image
-from ttforge.compiler.memory import Buffer, LocalMemory, Region
+from ttforge.compiler.memory import Buffer, LocalMemory, Region, largest_divisor
+from ttforge.compiler.nests import fitted, pe1_nest, pe2_nest, pe3_nest
 from ttforge.fixed.scale import TensorClass
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import (
@@ -21,7 +23,13 @@ from ttforge.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from ttforge.program.fields import ENGINE_OF, Engine, Operation, Target
+from ttforge.program.fields import COUNT_WIDTH, ENGINE_OF, Engine, Operation, Target
+from ttforge.program.footprint import Touch, footprint
+
+MEMORY = "memory"
+"""The external memory, among the spaces of ``Touch``."""
+MOST = (1 << COUNT_WIDTH) - 1
+"""Greatest count that a descriptor can hold."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +50,6 @@ class Rule:
     x: str
     g: str | None
     z: Written
-
-
-@dataclass(frozen=True)
-class _Access:
-    engine: Engine
-    space: str
-    start: int
-    stop: int
-    write: bool
 
 
 class Builder:
@@ -77,26 +76,18 @@ class Builder:
         self.tensors: dict[str, Written] = {}
         self.images: dict[str, tuple[Image, Buffer]] = {}
         self.macs = 0
-        self._accesses: list[_Access] = []
-        self._repeat = 1
+        self._hazards = Hazards()
         self._depth = 0
 
-    # Hazards: a descriptor waits for every other engine that still touches what it touches.
-
-    def _wait(self, engine: Engine, touched: Sequence[tuple[str, int, int, bool]]) -> Engine:
-        wait = Engine.NONE
-        for space, start, stop, write in touched:
-            for a in self._accesses:
-                overlap = a.space == space and a.start < stop and start < a.stop
-                if overlap and (write or a.write) and a.engine is not engine:
-                    wait |= a.engine
-        if wait:  # those engines are idle once this is issued
-            self._accesses = [a for a in self._accesses if not a.engine & wait]
-        self._accesses += [_Access(engine, *access) for access in touched]
-        return wait
-
-    def _emit(self, d: Compute | Transfer, touched: Sequence[tuple[str, int, int, bool]]) -> None:
-        wait = self._wait(ENGINE_OF[d.operation], touched)
+    def _emit(self, d: Compute | Transfer, memory: Sequence[Touch] = ()) -> None:
+        """Add ``d`` with the waits it needs; ``memory`` is what it touches outside."""
+        for level in d.levels:
+            if level.count > MOST:
+                raise CompileError(
+                    f"{d.tensor}: {level.count} iterations of a loop level, at most {MOST} can be "
+                    "encoded; use a smaller batch or a smaller scratchpad"
+                )
+        wait = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
         self.descriptors.append(replace(d, wait=wait))
 
     # Control.
@@ -111,12 +102,10 @@ class Builder:
                 "loop_depth"
             )
         self.descriptors.append(Loop(iterations=iterations))
-        self._repeat *= iterations
         yield
-        self._repeat //= iterations
         self._depth -= 1
         self.descriptors.append(End(steps=tuple(steps), wait=Engine.ALL))
-        self._accesses.clear()
+        self._hazards.barrier()
 
     def set_registers(self, values: Sequence[tuple[int, int]]) -> None:
         """Set address registers."""
@@ -141,7 +130,7 @@ class Builder:
 
     # Transfers.
 
-    def transfer(
+    def _transfer(
         self,
         operation: Operation,
         buffer: Buffer,
@@ -149,36 +138,30 @@ class Builder:
         rows: int,
         *,
         levels: Sequence[TransferLevel] = (),
-        offset: int = 0,
         register: int = 0,
     ) -> None:
-        """Move runs of ``rows`` rows between ``buffer`` (byte ``offset`` on) and ``region``."""
-        load = operation is Operation.LOAD
+        """Move runs of ``rows`` rows between ``buffer`` and ``region``."""
+        run = largest_divisor(rows, MOST // buffer.element_bytes)
+        size = run * buffer.element_bytes  # in beats: a row of bytes is one
+        levels = [*levels, TransferLevel(rows // run, size * self.p.beat_bytes, run)]
         # The whole buffer counts as touched: registers move the address inside it.
+        store = operation is Operation.STORE
         self._emit(
             Transfer(
                 operation=operation,
-                address=buffer.address + offset,
+                address=buffer.address,
                 address_register=register,
                 local=region.start,
-                beats=rows * buffer.element_bytes,  # a row of bytes is one beat
+                beats=size,
                 levels=tuple(level for level in levels if level.count > 1),
                 element_bytes=buffer.element_bytes,
                 tensor=buffer.name,
             ),
-            (
-                ("memory", buffer.address, buffer.stop, not load),
-                ("pad", region.start, region.stop, load),
-            ),
+            (Touch(MEMORY, buffer.address, buffer.stop, store),),
         )
 
-    def load(self, buffer: Buffer, region: Region, rows: int, **options: object) -> None:
-        """Load runs of rows."""
-        self.transfer(Operation.LOAD, buffer, region, rows, **options)  # type: ignore[arg-type]
-
-    def store(self, buffer: Buffer, region: Region, rows: int, **options: object) -> None:
-        """Store runs of rows."""
-        self.transfer(Operation.STORE, buffer, region, rows, **options)  # type: ignore[arg-type]
+    load = partialmethod(_transfer, Operation.LOAD)
+    store = partialmethod(_transfer, Operation.STORE)
 
     def load_image(self, image: Image, buffer: Buffer) -> Region:
         """Load a factor image into its store; returns its entries."""
@@ -194,10 +177,7 @@ class Builder:
                 element_bytes=0,
                 tensor=image.name,
             ),
-            (
-                ("memory", buffer.address, buffer.stop, False),
-                (image.target.name, region.start, region.stop, True),
-            ),
+            (Touch(MEMORY, buffer.address, buffer.stop, False),),
         )
         return region
 
@@ -215,14 +195,8 @@ class Builder:
             )
         return tensor
 
-    def _contraction(
-        self,
-        d: Compute,
-        rule: Rule,
-        terms: int,
-        widths: tuple[int, int],
-        touched: Sequence[tuple[str, int, int, bool]],
-    ) -> None:
+    def _contraction(self, d: Compute, rule: Rule, terms: int, widths: tuple[int, int]) -> None:
+        """Emit a contraction of ``terms`` products of ``widths`` bits a sum."""
         bits = (terms << (sum(widths) - 2)).bit_length() + 1
         if bits > self.p.accumulator_width:
             raise CompileError(
@@ -230,45 +204,15 @@ class Builder:
                 f"accumulators of {bits} bits, these have {self.p.accumulator_width}; set "
                 "accumulator_width, or use fewer bits or a smaller batch"
             )
-        d = replace(
-            d,
-            tensor=rule.z.name,
-            out_width=rule.z.width,
-            slot=list(self.tensors).index(rule.z.name),
-        )
-        for part in self._fitting(d):
-            self.rules[len(self.descriptors)] = rule
-            self._emit(part, touched)
+        self.macs += rule.z.count * terms
+        self._compute(d, rule)
 
-    def _fitting(self, d: Compute) -> list[Compute]:
-        """``d`` without levels of one iteration, split where its nest is too deep to encode."""
-        tile = d.levels[d.tile_level]
-        levels = [level for level in d.levels if level.count > 1 or level is tile]
-        reduce_levels = sum(level.count > 1 for level in d.reduction)
-        if len(levels) <= self.p.nest_levels:
-            return [
-                replace(
-                    d,
-                    levels=tuple(levels),
-                    reduce_levels=reduce_levels,
-                    tile_level=next(i for i, v in enumerate(levels) if v is tile),
-                )
-            ]
-        peel = next(i for i, level in enumerate(levels) if level is not tile)
-        outer, rest = levels[peel], [v for i, v in enumerate(levels) if i != peel]
-        inner = replace(
-            d,
-            levels=tuple(rest),
-            reduce_levels=reduce_levels,
-            tile_level=next(i for i, v in enumerate(rest) if v is tile),
-        )
-        return [
-            part
-            for i in range(outer.count)
-            for part in self._fitting(
-                replace(inner, x=d.x + i * outer.x, g=d.g + i * outer.g, z=d.z + i * outer.z)
-            )
-        ]
+    def _compute(self, d: Compute, rule: Rule) -> None:
+        slot = list(self.tensors).index(rule.z.name)
+        d = replace(d, tensor=rule.z.name, out_width=rule.z.width, slot=slot)
+        for part in fitted(d, self.p.nest_levels):
+            self.rules[len(self.descriptors)] = rule
+            self._emit(part)
 
     def pe1(
         self,
@@ -282,35 +226,8 @@ class Builder:
         x_width: int,
     ) -> None:
         """Equation 5 on contiguous X (a, steps) and Z (a, tiles), in rows."""
-        rows, steps, tiles = self.p.pe1_rows, image.steps, image.tiles
-        count = -(-a // rows)
-        self.macs += self._repeat * a * image.free * image.summed
-        self._contraction(
-            Compute(
-                operation=Operation.PE1,
-                x=x.start,
-                g=entries.start,
-                z=z.start,
-                levels=(
-                    Level(count, x=rows * steps, z=rows * tiles),
-                    Level(tiles, g=steps * self.p.lanes, z=1),
-                    Level(steps, x=1, g=self.p.lanes),
-                ),
-                reduce_levels=1,
-                tile_level=0,
-                last_rows=a - (count - 1) * rows,
-                x_row_stride=steps,
-                z_row_stride=tiles,
-            ),
-            rule,
-            image.summed,
-            (x_width, self.p.factor_width),
-            (
-                ("pad", x.start, x.start + a * steps, False),
-                (image.target.name, entries.start, entries.stop, False),
-                ("pad", z.start, z.start + a * tiles, True),
-            ),
-        )
+        d = pe1_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a)
+        self._contraction(d, rule, image.summed, (x_width, self.p.factor_width))
 
     def pe2(
         self,
@@ -325,34 +242,8 @@ class Builder:
         x_width: int,
     ) -> None:
         """Equation 6 on contiguous X (a, b, c) and Z (a, d, c), c in rows."""
-        rows, steps, tiles = self.p.pe2_rows, image.steps, image.tiles
-        self.macs += self._repeat * a * image.free * image.summed * c * self.p.lanes
-        self._contraction(
-            Compute(
-                operation=Operation.PE2,
-                x=x.start,
-                g=entries.start,
-                z=z.start,
-                levels=(
-                    Level(a, x=steps * c, z=image.free * c),
-                    Level(c, x=1, z=1),
-                    Level(tiles, g=steps, z=rows * c),
-                    Level(steps, x=c, g=1),
-                ),
-                reduce_levels=1,
-                tile_level=2,
-                last_rows=image.free - (tiles - 1) * rows,
-                z_row_stride=c,
-            ),
-            rule,
-            image.summed,
-            (x_width, self.p.factor_width),
-            (
-                ("pad", x.start, x.start + a * steps * c, False),
-                (image.target.name, entries.start, entries.stop, False),
-                ("pad", z.start, z.start + a * image.free * c, True),
-            ),
-        )
+        d = pe2_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a, c=c)
+        self._contraction(d, rule, image.summed, (x_width, self.p.factor_width))
 
     def pe3(
         self,
@@ -366,49 +257,17 @@ class Builder:
         rule: Rule,
         widths: tuple[int, int],
     ) -> None:
-        """W(j_1, i_1, ..., j_m, i_m) = sum over s of Y(s, j_1..j_m) X(s, i_1..i_m).
-
-        ``x`` (batch, I) and ``y`` (batch, J) in rows; the last dimensions are multiples of lanes.
-        """
-        p, m = self.p, len(outputs)
-        rows, groups = p.pe2_rows, p.lanes // p.pe2_rows
-        j_size, i_size = prod(outputs), prod(inputs)
-        z_size = j_size * i_size // p.lanes
-        levels = []
-        for n in range(m - 1):
-            inner = prod(outputs[n + 1 :]) * prod(inputs[n + 1 :]) // p.lanes
-            levels += [
-                Level(outputs[n], g=prod(outputs[n + 1 :]) // rows, z=inputs[n] * inner),
-                Level(inputs[n], x=prod(inputs[n + 1 :]) // p.lanes, z=inner),
-            ]
-        i_rows = inputs[-1] // p.lanes
-        levels += [
-            Level(outputs[-1] // rows, g=1, z=rows * i_rows),
-            Level(i_rows, x=1, z=1),
-            Level(batch, x=i_size // p.lanes, g=j_size // rows),
-        ]
-        self.macs += self._repeat * batch * j_size * i_size
-        self._contraction(
-            Compute(
-                operation=Operation.PE3,
-                x=x.start,
-                g=y.start * groups,
-                z=z.start,
-                levels=tuple(levels),
-                reduce_levels=1,
-                tile_level=2 * (m - 1),
-                last_rows=rows,
-                z_row_stride=i_rows,
-            ),
-            rule,
-            batch,
-            widths,
-            (
-                ("pad", x.start, x.stop, False),
-                ("pad", y.start, y.stop, False),
-                ("pad", z.start, z.start + z_size, True),
-            ),
+        """The outer product of Y (batch, outputs) and X (batch, inputs), summed over the batch."""
+        d = pe3_nest(
+            self.p,
+            x=x.start,
+            y=y.start,
+            z=z.start,
+            batch=batch,
+            outputs=outputs,
+            inputs=inputs,
         )
+        self._contraction(d, rule, batch, widths)
 
     def elementwise(
         self,
@@ -422,23 +281,7 @@ class Builder:
         relu: bool = False,
     ) -> None:
         """BIAS or MASK over ``levels``."""
-        self.rules[len(self.descriptors)] = rule
-        kept = tuple(level for level in levels if level.count > 1) or (Level(1),)
-        self._emit(
-            Compute(
-                operation=operation,
-                x=x.start,
-                g=g.start,
-                z=z.start,
-                levels=kept,
-                out_width=rule.z.width,
-                slot=list(self.tensors).index(rule.z.name),
-                relu=relu,
-                tensor=rule.z.name,
-            ),
-            (
-                ("pad", x.start, x.stop, False),
-                ("pad", g.start, g.stop, False),
-                ("pad", z.start, z.stop, True),
-            ),
+        nest = Compute(
+            operation=operation, x=x.start, g=g.start, z=z.start, levels=tuple(levels), relu=relu
         )
+        self._compute(nest, rule)

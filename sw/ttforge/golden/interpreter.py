@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ttforge.golden.compute import Bases, Result, compute
+from ttforge.golden.independence import independent
 from ttforge.golden.scratchpad import Scratchpad
 from ttforge.golden.transfer import Bytes, is_store, load_rows, load_store, store_rows
 from ttforge.parameters import AcceleratorParameters
@@ -80,24 +81,6 @@ def matching_end(program: Sequence[Descriptor], start: int) -> int:
             if not depth:
                 return index
     raise ProgramError("a LOOP has no END")
-
-
-def _independent(body: Sequence[Descriptor], steps: dict[int, int]) -> bool:
-    """Whether the iterations of an innermost loop may be executed all at once."""
-    stored = {d.tensor for d in body if isinstance(d, Transfer) and d.operation is Operation.STORE}
-    for d in body:
-        if isinstance(d, Compute):
-            if steps.get(d.z_register):
-                return False
-        elif isinstance(d, Transfer):
-            load = d.operation is Operation.LOAD
-            if steps.get(d.local_register) or (load and is_store(d.target)):
-                return False
-            if load and d.tensor in stored:
-                return False
-        else:
-            return False
-    return True
 
 
 def _resolved(state: State, d: Compute, steps: dict[int, int]) -> Bases:
@@ -193,7 +176,7 @@ def execute(state: State, program: Sequence[Descriptor]) -> None:
         closing = program[end]
         assert isinstance(closing, End)
         body, steps = program[index + 1 : end], dict(closing.steps)
-        if _independent(body, steps):
+        if independent(body, steps, d.iterations, state.parameters):
             _execute_body(state, body, d.iterations, steps)
             state.scratchpad.keep_last_iteration()
             for register, step in steps.items():

@@ -98,6 +98,11 @@ def _compute_fields(d: Compute) -> dict[str, int]:
 
 def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Compute:
     counts = [f[f"count{i}"] for i in range(NEST_LEVELS)]
+    if f["tile_level"] + f["reduce_levels"] >= NEST_LEVELS:
+        raise ProgramError(
+            f"{operation.name}: tile level {f['tile_level']} is not outside the "
+            f"{f['reduce_levels']} levels that are summed"
+        )
     pad = 0
     while pad < f["tile_level"] and counts[pad] == 1:
         pad += 1
@@ -218,6 +223,11 @@ def descriptor_fields(d: Descriptor) -> dict[str, int]:
             return fields
 
 
+def _least(name: str) -> int:
+    """Least value of a field."""
+    return 1 if name.startswith("count") or name in ("beats", "iterations", "last_rows") else 0
+
+
 def encode_descriptor(d: Descriptor) -> bytes:
     """The ``DESCRIPTOR_BYTES`` of one descriptor.
 
@@ -227,7 +237,7 @@ def encode_descriptor(d: Descriptor) -> bytes:
     word, position = 0, 0
     for name, width in LAYOUTS[d.operation]:
         value = fields[name]
-        least = 1 if name.startswith("count") or name in ("beats", "iterations") else 0
+        least = _least(name)
         if not least <= value < 1 << width:
             raise ProgramError(
                 f"{getattr(d, 'tensor', '') or d.operation.name}: {name} = {value} is not from "
@@ -249,6 +259,9 @@ def decode_descriptor(data: bytes) -> Descriptor:
     for name, width in LAYOUTS[operation]:
         f[name] = word >> position & ((1 << width) - 1)
         position += width
+        least = _least(name)
+        if f[name] < least:
+            raise ProgramError(f"{operation.name}: {name} = {f[name]}, it must be at least {least}")
     wait = Engine(f["wait"])
     match operation:
         case Operation.LOAD | Operation.STORE:

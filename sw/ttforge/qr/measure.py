@@ -1,7 +1,7 @@
 """Errors of a factorisation, measured in float64 but as if it had twice the digits.
 
 In plain float64 the product Q^T Q of a float64 Q errs as much as Q itself. Both factors are
-therefore split: x = h + l with h on a grid so coarse (24 bits under the largest element) that
+therefore split: x = h + l with h on a grid so coarse (about 20 bits under the largest element) that
 products of h and their sums are exact.
 """
 
@@ -9,21 +9,24 @@ import torch
 
 from ttforge.precision.rounding import power_of_two
 
-_BITS = 24
 
-
-def _split(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(h, l), h + l = x exactly, h a multiple of 2^-24 of a power of two over max |x|."""
+def _split(x: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(h, l), h + l = x exactly, h a multiple of 2^-bits of a power of two over max |x|."""
     top = x.abs().amax((-2, -1), keepdim=True)
     exponent = torch.frexp(top).exponent.clamp(-900, 900)
-    unit = power_of_two(exponent - _BITS, x.dtype)
+    unit = power_of_two(exponent - bits, x.dtype)
     h = (x / unit).round() * unit
     return h, x - h
 
 
 def product_minus(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    """a b - c in float64, the error a small multiple of 2^-77 of the product's size."""
-    (ah, al), (bh, bl) = _split(a), _split(b)
+    """a b - c in float64, ``a`` (..., p, k), ``b`` (..., k, q).
+
+    The error is a small multiple of 2^-70 of k max|a| max|b|: sums of k products of ``bits`` bits
+    each fit into the 53 of float64.
+    """
+    bits = (52 - (a.shape[-1] - 1).bit_length()) // 2
+    (ah, al), (bh, bl) = _split(a, bits), _split(b, bits)
     return (ah @ bh - c) + (ah @ bl + al @ b)
 
 

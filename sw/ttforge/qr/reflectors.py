@@ -1,10 +1,15 @@
 """Householder reflectors: made (Algorithm 2), applied, and a panel of them (Algorithm 3)."""
 
+from itertools import product
+
 import torch
 
 from ttforge.precision.rounding import power_of_two
 from ttforge.qr.arithmetic import Arithmetic, Machine, norm_shift
 from ttforge.qr.machine_panel import factor_machine_panel, in_safe_range
+
+_LARGE = 1 << 12
+"""Elements from which the matrices of a batch are factored one by one: each is work enough."""
 
 
 def hh_vec(
@@ -47,9 +52,16 @@ def factor_panel(a: torch.Tensor, vectors: torch.Tensor, arithmetic: Arithmetic)
 
     ``vectors`` (..., m, n), zeros, is filled with V: lower trapezoidal, ones on its diagonal.
     """
-    if isinstance(arithmetic, Machine) and a.dim() == 2 and in_safe_range(a):
-        return factor_machine_panel(a, vectors)
     n = a.shape[-1]
+    if isinstance(arithmetic, Machine):
+        if a.dim() == 2 and in_safe_range(a):
+            return factor_machine_panel(a, vectors)
+        if a.dim() > 2 and a.shape[-2] * n >= _LARGE:
+            found = [
+                factor_panel(a[index], vectors[index], arithmetic)
+                for index in product(*map(range, a.shape[:-2]))
+            ]
+            return torch.stack(found).reshape(*a.shape[:-2], n)
     betas = a.new_zeros(*a.shape[:-2], n)
     for j in range(n):
         v, beta, sigma = hh_vec(a[..., j:, j], arithmetic)

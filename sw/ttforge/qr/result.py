@@ -122,6 +122,11 @@ def column_major_zeros(like: torch.Tensor) -> torch.Tensor:
     return like.new_zeros(*like.shape[:-2], like.shape[-1], like.shape[-2]).mT
 
 
+def column_major(x: torch.Tensor) -> torch.Tensor:
+    """A copy with contiguous columns."""
+    return column_major_zeros(x).copy_(x)
+
+
 def is_finite(x: torch.Tensor) -> bool:
     """Whether no element is NaN or infinite."""
     if x.numel() == 0:
@@ -162,5 +167,4 @@ def prepared(a: torch.Tensor, precision: Precision) -> torch.Tensor:
     wide = a if a.dtype is torch.float64 else a.to(torch.float32)
     x = precision.storage.round(wide.detach()).to(precision.carrier)
     checked_finite(x, "A", precision)
-    result = column_major_zeros(x)
-    return result.copy_(x)
+    return column_major(x)

@@ -13,7 +13,14 @@ from ttforge.precision import Format
 from ttforge.qr.apriori import Shape
 from ttforge.qr.precision import Precision, make_precision
 from ttforge.qr.reflectors import apply_panel, factor_panel, fill_wy
-from ttforge.qr.result import QR, QRError, checked_finite, prepared
+from ttforge.qr.result import (
+    QR,
+    QRError,
+    checked_finite,
+    column_major,
+    column_major_zeros,
+    prepared,
+)
 
 
 @dataclass(frozen=True)
@@ -105,12 +112,12 @@ def _put_pairs(blocks: torch.Tensor, level: int, pairs: torch.Tensor) -> None:
 
 def _factored(a: torch.Tensor, precision: Precision) -> Level:
     """One level, ``a`` (..., nodes, rows, n) becoming R over zeros in place."""
-    v = torch.zeros_like(a)
+    v = column_major_zeros(a)
     beta = factor_panel(a, v, precision.panel)
     if precision.low is None or precision.rounding != "block":
         return Level(v, beta, None)
     cast = precision.storage.round
-    w = torch.zeros_like(a)
+    w = column_major_zeros(a)
     fill_wy(w, v, beta, precision.panel)
     a.copy_(cast(a))
     return Level(cast(v), beta, cast(w))
@@ -139,10 +146,10 @@ def tsqr(
             f"{m} rows in 2^{levels} blocks leave {m >> levels} rows for {n} columns: "
             f"take fewer levels"
         )
-    blocks = to_blocks(a, levels)
+    blocks = column_major(to_blocks(a, levels))
     tree = [_factored(blocks, precision)]
     for level in range(1, levels + 1):
-        pairs = _pairs(blocks, level, n)
+        pairs = column_major(_pairs(blocks, level, n))
         tree.append(_factored(pairs, precision))
         _put_pairs(blocks, level, pairs)
     r = precision.storage.round(blocks[..., 0, :n, :].triu())

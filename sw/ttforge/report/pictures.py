@@ -1,39 +1,18 @@
 """Pictures of a run, as PNG bytes. Drawn without a display and without global state."""
 
-import io
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from ttforge.data import DataSet
 from ttforge.network import Network
+from ttforge.report.figure import COLOURS, dress, new_figure, to_png
 from ttforge.train.evaluate import Evaluation
 from ttforge.train.history import History
 
-_TRAIN, _TEST = "#4477aa", "#cc6677"
-_LINES = ("#4477aa", "#cc6677", "#228833", "#ccbb44", "#aa3377", "#66ccee", "#bbbbbb", "#222222")
-
-
-def _figure(width: float = 7.0, height: float = 4.0) -> Figure:
-    return Figure(figsize=(width, height), dpi=110, layout="constrained")
-
-
-def _axes(figure: Figure, title: str, x: str, y: str) -> Any:
-    axes = figure.subplots()
-    axes.set(title=title, xlabel=x, ylabel=y)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    return axes
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+_TRAIN, _TEST = COLOURS[:2]
 
 
 def _smooth(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.float64]:
@@ -46,8 +25,8 @@ def _smooth(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.floa
 
 def draw_loss(history: History) -> bytes:
     """Cross-entropy of every batch, and its running mean."""
-    figure = _figure()
-    axes = _axes(figure, "Loss", "step", "cross-entropy")
+    figure = new_figure()
+    axes = dress(figure.subplots(), "Loss", "step", "cross-entropy")
     steps = [r.step for r in history.steps]
     loss = np.array([r.loss for r in history.steps])
     axes.plot(steps, loss, color=_TRAIN, alpha=0.3, linewidth=0.8, label="batch")
@@ -57,13 +36,13 @@ def draw_loss(history: History) -> bytes:
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.legend(frameon=False)
-    return _png(figure)
+    return to_png(figure)
 
 
 def draw_accuracy(history: History) -> bytes:
     """Accuracy on the training batches of each epoch and on the test images after it."""
-    figure = _figure()
-    axes = _axes(figure, "Accuracy", "step", "% classified right")
+    figure = new_figure()
+    axes = dress(figure.subplots(), "Accuracy", "step", "% classified right")
     epochs = list(history.epochs())
     axes.plot(
         [step for step, _, _ in epochs],
@@ -84,13 +63,13 @@ def draw_accuracy(history: History) -> bytes:
     axes.set_xlim(left=0)
     axes.set_ylim(top=101)
     axes.legend(frameon=False, loc="lower right")
-    return _png(figure)
+    return to_png(figure)
 
 
 def draw_ranks(history: History, network: Network) -> bytes:
     """Every rank against the step; ``network`` gives the bonds their names."""
-    figure = _figure()
-    axes = _axes(figure, "Tensor-train ranks", "step", "rank")
+    figure = new_figure()
+    axes = dress(figure.subplots(), "Tensor-train ranks", "step", "rank")
     steps = [r.step for r in history.steps]
     names = [
         f"layer {number}, bond {n}"
@@ -103,20 +82,20 @@ def draw_ranks(history: History, network: Network) -> bytes:
             steps,
             ranks[:, n],
             where="post",
-            color=_LINES[n % len(_LINES)],
+            color=COLOURS[n % len(COLOURS)],
             linewidth=1.5 + 1.5 * (len(names) - 1 - n),  # equal ranks show beneath each other
             label=name,
         )
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
-    return _png(figure)
+    return to_png(figure)
 
 
 def draw_cycles(history: History) -> bytes:
     """Cycles of forward and backward of every step."""
-    figure = _figure()
-    axes = _axes(figure, "Accelerator cycles a step", "step", "cycles")
+    figure = new_figure()
+    axes = dress(figure.subplots(), "Accelerator cycles a step", "step", "cycles")
     axes.step(
         [r.step for r in history.steps],
         [r.cycles for r in history.steps],
@@ -125,14 +104,14 @@ def draw_cycles(history: History) -> bytes:
     )
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    return _png(figure)
+    return to_png(figure)
 
 
 def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
     """Confusion matrix of the test images, each row in percent of its class."""
     matrix = evaluation.confusion(len(names))
     share = 100 * matrix / np.maximum(1, matrix.sum(1, keepdims=True))
-    figure = _figure(6.2, 5.4)
+    figure = new_figure(6.2, 5.4)
     axes = figure.subplots()
     axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
     long = max(map(len, names)) > 2
@@ -146,7 +125,7 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
             color = "white" if share[row, column] > 55 else "black"
             axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=8)
     axes.spines[:].set_visible(False)
-    return _png(figure)
+    return to_png(figure)
 
 
 def draw_samples(evaluation: Evaluation, data: DataSet, columns: int = 8) -> bytes:
@@ -155,7 +134,7 @@ def draw_samples(evaluation: Evaluation, data: DataSet, columns: int = 8) -> byt
     right = np.flatnonzero(evaluation.predictions == evaluation.labels)
     shown = np.concatenate([wrong, right[: 3 * columns - len(wrong)]])
     rows = -(-len(shown) // columns)
-    figure = _figure(columns * 1.05, rows * 1.35)
+    figure = new_figure(columns * 1.05, rows * 1.35)
     places = np.atleast_1d(figure.subplots(rows, columns)).ravel()
     for axes in places:
         axes.set_axis_off()
@@ -168,7 +147,7 @@ def draw_samples(evaluation: Evaluation, data: DataSet, columns: int = 8) -> byt
             axes.set_title(label, fontsize=9, color="#228833")
         else:
             axes.set_title(f"{guess}\nis {label}", fontsize=8, color="#bb2233")
-    return _png(figure)
+    return to_png(figure)
 
 
 def draw_all(

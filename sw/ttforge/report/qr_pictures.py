@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from ttforge.qr.experiments import clustering, conditions, dots
 from ttforge.report.figure import COLOURS, dress, new_figure, to_png
@@ -10,7 +11,7 @@ from ttforge.report.figure import COLOURS, dress, new_figure, to_png
 
 def draw_dots(errors: Sequence[dots.DotErrors]) -> bytes:
     """Histograms of the errors of dot products with their bounds."""
-    figure = new_figure(9.0, 3.8)
+    figure = new_figure(9.5, 4.4)
     for place, result in zip(np.atleast_1d(figure.subplots(1, len(errors))), errors, strict=True):
         axes = dress(
             place,
@@ -31,8 +32,12 @@ def draw_dots(errors: Sequence[dots.DotErrors]) -> bytes:
             axes.axvline(row.probable, color=colour, linestyle=":", linewidth=1)
         axes.set_xscale("log")
         axes.set_xlim(1e-8, 1)
-        axes.legend(frameon=False, fontsize=7, loc="upper left", title="solid: worst-case bound\n"
-                    "dotted: with probability 0.99", title_fontsize=7)  # fmt: skip
+        if result is errors[0]:
+            figure.legend(
+                *axes.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=2,
+                loc="outside lower center",
+                title="solid: worst-case bound, dotted: with probability 0.99",
+            )  # fmt: skip
     return to_png(figure)
 
 
@@ -69,7 +74,7 @@ def draw_conditions(rows: Sequence[conditions.Row]) -> bytes:
 
 def draw_sizes(rows: Sequence[conditions.Row]) -> bytes:
     """Both errors against block width and TSQR levels, over all condition numbers."""
-    figure = new_figure(9.5, 4.2)
+    figure = new_figure(9.5, 4.8)
     kinds = (("block", "r = ", "block width r"), ("TSQR", "L = ", "TSQR levels L"))
     for place, (method, sign, label) in zip(figure.subplots(1, 2), kinds, strict=True):
         axes = dress(place, f"Mean over the condition numbers: {method}", label, "")
@@ -86,7 +91,10 @@ def draw_sizes(rows: Sequence[conditions.Row]) -> bytes:
         axes.set_yscale("log")
         if method == "block":
             axes.set_xscale("log", base=2)
-        axes.legend(frameon=False, fontsize=7)
+            figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
+                          loc="outside lower center")  # fmt: skip
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return to_png(figure)
 
 
@@ -105,7 +113,7 @@ def draw_clustering(rows: Sequence[clustering.Row]) -> bytes:
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set(title="Nodes grouped as with fp64 (%)", xlabel="nodes and signal to noise")
     for (y, x), value in np.ndenumerate(table):
-        text = "-" if np.isnan(value) else f"{value:.1f}".removesuffix(".0")
+        text = "-" if np.isnan(value) else f"{np.floor(10 * value) / 10:g}"
         axes.text(x, y, text, ha="center", va="center", fontsize=7,
                   color="white" if value > 94 else "black")  # fmt: skip
     axes.spines[:].set_visible(False)

@@ -8,7 +8,9 @@ def spell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, float):
-        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        return (
+            f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        )
     if value == 0 or value != value or value in (float("inf"), float("-inf")):
         return f"{value:g}"
     return f"{value:.3e}" if not 1e-2 <= abs(value) < 1e5 else f"{value:.4g}"

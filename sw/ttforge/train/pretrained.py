@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
+from ttforge.files import write_whole
 from ttforge.network import Layer, Network, network_from_dict
 from ttforge.train.adam import Parameter
 from ttforge.train.checkpoint import CheckpointError, decode, encode
 from ttforge.train.connect import clip, dequantise, quantise
-from ttforge.files import write_whole
 from ttforge.train.initial import SPREAD
 from ttforge.train.model import Model
 from ttforge.tt.trains import TrainError

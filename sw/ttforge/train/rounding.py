@@ -43,9 +43,7 @@ def rounded_model(model: Model, tolerance: float, numbers: Numbers | None = None
     layers = []
     for factors, exponents in zip(quantised.factors, quantised.factor_exponents, strict=True):
         values = [dequantise(f, k) for f, k in zip(factors, exponents, strict=True)]
-        layers.append(
-            balance(tt_round(values, tolerance=tolerance, numbers=numbers or Numbers()))
-        )
+        layers.append(balance(tt_round(values, tolerance=tolerance, numbers=numbers or Numbers())))
     network = model.network.with_ranks([ranks_of(layer) for layer in layers])
     biases = [None if b is None else b.value for b in model.biases]
     return pretrained_model(

@@ -1,36 +1,14 @@
 """The host's side (AXI4-Lite, registers, counters, slots) with cocotbext-axi's manager."""
 
 import cocotb
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster
 
 from ttforge_hw import registers
 from ttforge_hw.counters import COUNTERS
 from ttforge_hw.ports import SUM_WIDTH
-from ttforge_sim.bench.engine import SLOT_WIDTH
+from ttforge_sim.bench.axi import Host
+from ttforge_sim.bench.items import SLOT_WIDTH
 from ttforge_sim.bench.streams import StreamSource
 from ttforge_sim.bench.testbench import TestBench
-
-_INPUTS = "awaddr awprot awvalid wdata wstrb wvalid bready araddr arprot arvalid rready".split()
-CHANNELS = (("write_if", "aw_channel"), ("write_if", "w_channel"), ("write_if", "b_channel"),
-            ("read_if", "ar_channel"), ("read_if", "r_channel"))  # fmt: skip
-
-
-def attach_host(tb: TestBench, prefix: str, stall: str) -> AxiLiteMaster:
-    """The host; after ``start``."""
-    bus = AxiLiteBus.from_prefix(tb.dut, prefix)
-    host = AxiLiteMaster(bus, tb.dut.clk, tb.dut.rst)
-    for side, channel in CHANNELS:
-        interface = getattr(host, side)
-        interface.log.setLevel("WARNING")
-        stalls = tb.stalls(stall)
-        pauses = iter(lambda stalls=stalls: not stalls.go(), None)
-        getattr(interface, channel).set_pause_generator(pauses)
-    return host
-
-
-def idle_host(tb: TestBench, prefix: str) -> None:
-    """Drive the inputs of a host's port before reset."""
-    tb.set(**{f"{prefix}_{name}": 0 for name in _INPUTS})
 
 
 class HostBench(TestBench):
@@ -38,7 +16,7 @@ class HostBench(TestBench):
 
     def __init__(self, dut, seed: object, stall: str):
         super().__init__(dut, seed)
-        idle_host(self, "lite")
+        Host.idle(self, "lite")
         self.set(running=0, finished=0, error=0, descriptor=0)
         self.set(**{f"events_{name}": 0 for name in COUNTERS})
         self.ports = [StreamSource(self, f"ports_{n}_item") for n in range(2)]
@@ -51,20 +29,7 @@ class HostBench(TestBench):
 
     async def start(self) -> None:
         await super().start()
-        self.host = attach_host(self, "lite", self._stall)
-
-    async def read(self, address: int) -> int:
-        task = cocotb.start_soon(self.host.read(address, 4))
-        await self.until(task.done, most=2000)
-        answer = task.result()
-        assert answer.resp == 0
-        return int.from_bytes(answer.data, "little")
-
-    async def write(self, address: int, value: int, size: int = 4) -> None:
-        data = value.to_bytes(size, "little")
-        task = cocotb.start_soon(self.host.write(address, data))
-        await self.until(task.done, most=2000)
-        assert task.result().resp == 0
+        self.host = Host(self, "lite", stall=self._stall)
 
     async def finish(self, error: int, descriptor: int) -> None:
         """End a run as the sequencer does."""
@@ -72,12 +37,6 @@ class HostBench(TestBench):
         await self.run()
         self.set(finished=0)
         await self.run()
-
-    async def counters(self) -> list[int]:
-        """Every counter as the host sees it."""
-        base = registers.COUNTERS_BASE
-        words = [await self.read(base + 4 * n) for n in range(2 * len(COUNTERS))]
-        return [low | high << 32 for low, high in zip(words[::2], words[1::2], strict=True)]
 
 
 STALLED = ("none", "some", "bursts")
@@ -89,28 +48,28 @@ async def plain_registers(dut, stall: str):
     """Identity, values that read back, byte strobes, and addresses where nothing is."""
     tb = HostBench(dut, f"plain {stall}", stall)
     await tb.start()
-    assert await tb.read(registers.IDENTITY) == registers.IDENTITY_VALUE
-    assert await tb.read(registers.FINGERPRINT) == tb.parameters.fingerprint
+    assert await tb.host.read(registers.IDENTITY) == registers.IDENTITY_VALUE
+    assert await tb.host.read(registers.FINGERPRINT) == tb.parameters.fingerprint
     for register, port in (
         (registers.PROGRAM_ADDRESS, "address"),
         (registers.PROGRAM_LENGTH, "length"),
     ):
         for _ in range(4):
             value = tb.random.getrandbits(32)
-            await tb.write(register, value)
-            assert await tb.read(register) == value == tb.get(port)
+            await tb.host.write(register, value)
+            assert await tb.host.read(register) == value == tb.get(port)
             byte, place = tb.random.getrandbits(8), tb.random.randrange(4)
-            await tb.write(register + place, byte, size=1)
+            await tb.host.write(register + place, byte, size=1)
             value = value & ~(0xFF << 8 * place) | byte << 8 * place
-            assert await tb.read(register) == value == tb.get(port)
+            assert await tb.host.read(register) == value == tb.get(port)
     known = {registers.IDENTITY, registers.FINGERPRINT, registers.PROGRAM_ADDRESS,
              registers.PROGRAM_LENGTH}  # fmt: skip
     for address in (0x1C, 0x3C, 0x40 + 8 * len(COUNTERS), 0x800, 0xFFC, 0x2000, 0xFFFC):
         assert address not in known
-        await tb.write(address, 0xFFFFFFFF)
-        assert await tb.read(address) == 0
-    await tb.write(registers.IDENTITY, 0)
-    assert await tb.read(registers.IDENTITY) == registers.IDENTITY_VALUE
+        await tb.host.write(address, 0xFFFFFFFF)
+        assert await tb.host.read(address) == 0
+    await tb.host.write(registers.IDENTITY, 0)
+    assert await tb.host.read(registers.IDENTITY) == registers.IDENTITY_VALUE
     assert tb.starts == 0
 
 
@@ -121,24 +80,24 @@ async def runs(dut, stall: str):
     tb = HostBench(dut, f"runs {stall}", stall)
     await tb.start()
     for error, enable in ((0, 1), (3, 1), (0, 0), (5, 0), (255, 1)):
-        await tb.write(registers.INTERRUPT_ENABLE, enable)
-        assert await tb.read(registers.INTERRUPT_ENABLE) == enable
+        await tb.host.write(registers.INTERRUPT_ENABLE, enable)
+        assert await tb.host.read(registers.INTERRUPT_ENABLE) == enable
         before = tb.starts
-        await tb.write(registers.CONTROL, 1)
+        await tb.host.write(registers.CONTROL, 1)
         assert tb.starts == before + 1
         assert not tb.get("interrupt")
         tb.set(running=1, descriptor=7)
         await tb.run()
-        assert await tb.read(registers.STATUS) == 1 | 7 << 16
-        await tb.write(registers.CONTROL, 1)
+        assert await tb.host.read(registers.STATUS) == 1 | 7 << 16
+        await tb.host.write(registers.CONTROL, 1)
         assert tb.starts == before + 1
         await tb.finish(error, 0xABC)
         flags = 4 if error else 2
-        assert await tb.read(registers.STATUS) == flags | error << 8 | 0xABC << 16
+        assert await tb.host.read(registers.STATUS) == flags | error << 8 | 0xABC << 16
         assert tb.get("interrupt") == enable
         if error != 3:  # a start clears as well as the bit that is made for it
-            await tb.write(registers.CONTROL, 2)
-            assert await tb.read(registers.STATUS) == 0xABC << 16
+            await tb.host.write(registers.CONTROL, 2)
+            assert await tb.host.read(registers.STATUS) == 0xABC << 16
             assert not tb.get("interrupt")
 
 
@@ -147,9 +106,9 @@ async def counters(dut):
     """Every counter counts its own event; a start clears them all; beats read as bytes."""
     tb = HostBench(dut, "counters", "none")
     await tb.start()
-    await tb.write(registers.CONTROL, 1)
-    assert await tb.counters() == [0] * len(COUNTERS)
-    expected = dict.fromkeys(COUNTERS, 0)
+    await tb.host.write(registers.CONTROL, 1)
+    assert await tb.host.read_counters() == [0] * len(COUNTERS)
+    expected: dict[str, int] = dict.fromkeys(COUNTERS, 0)
     for _ in range(300):
         events = {name: tb.random.getrandbits(1) for name in COUNTERS}
         tb.set(**{f"events_{name}": value for name, value in events.items()})
@@ -159,9 +118,9 @@ async def counters(dut):
     await tb.run()
     for name in ("beats_read", "beats_written"):
         expected[name] *= tb.parameters.beat_bytes
-    assert await tb.counters() == list(expected.values())
-    await tb.write(registers.CONTROL, 1)
-    assert await tb.counters() == [0] * len(COUNTERS)
+    assert await tb.host.read_counters() == list(expected.values())
+    await tb.host.write(registers.CONTROL, 1)
+    assert await tb.host.read_counters() == [0] * len(COUNTERS)
 
 
 @cocotb.test()
@@ -170,7 +129,7 @@ async def slots(dut, stall: str):
     """Each slot shows its sum and saturations; a start clears them."""
     tb = HostBench(dut, f"slots {stall}", stall)
     await tb.start()
-    await tb.write(registers.CONTROL, 1)
+    await tb.host.write(registers.CONTROL, 1)
     depth = tb.parameters.statistics_depth
     expected = []
     for slot in range(depth):
@@ -182,10 +141,10 @@ async def slots(dut, stall: str):
     await tb.run(8)
     for slot, (total, saturations) in enumerate(expected):
         at = registers.STATISTICS_BASE + registers.STATISTICS_BYTES * slot
-        words = [await tb.read(at + 4 * n) for n in range(4)]
+        words = await tb.host.read_words(at, 4)
         assert words == [total & 0xFFFFFFFF, total >> 32, saturations, 0]
-    await tb.write(registers.CONTROL, 1)
-    assert await tb.read(registers.STATISTICS_BASE) == 0
+    await tb.host.write(registers.CONTROL, 1)
+    assert await tb.host.read(registers.STATISTICS_BASE) == 0
 
 
 @cocotb.test()
@@ -194,12 +153,10 @@ async def both_directions(dut, seed: int):
     """Reads and writes at the same time do not disturb each other."""
     tb = HostBench(dut, f"both {seed}", "some")
     await tb.start()
-    await tb.write(registers.PROGRAM_LENGTH, 12345)
+    await tb.host.write(registers.PROGRAM_LENGTH, 12345)
     for _ in range(20):
         value = tb.random.getrandbits(32)
-        write = cocotb.start_soon(
-            tb.host.write(registers.PROGRAM_ADDRESS, value.to_bytes(4, "little"))
-        )
-        assert await tb.read(registers.PROGRAM_LENGTH) == 12345
+        write = tb.host.begin_write(registers.PROGRAM_ADDRESS, value)
+        assert await tb.host.read(registers.PROGRAM_LENGTH) == 12345
         await tb.until(write.done, most=2000)
-        assert await tb.read(registers.PROGRAM_ADDRESS) == value
+        assert await tb.host.read(registers.PROGRAM_ADDRESS) == value

@@ -19,7 +19,7 @@ from ttforge.program.fields import (
     Operation,
     Target,
 )
-from ttforge_hw.sequencer import Error
+from ttforge.registers import Error
 from ttforge_sim.bench.testbench import STALLS, Stalls, TestBench
 
 NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}
@@ -251,9 +251,9 @@ class SequencerBench(TestBench):
 
 
 @cocotb.test()
-@cocotb.parametrize(seed=range(2), stall=STALLS)
+@cocotb.parametrize((("seed", "stall"), list(enumerate(STALLS))))
 async def random_programs(dut, seed: int, stall: str):
-    """Programs of every length up to the longest, one after the other."""
+    """Programs of several lengths up to the longest, one after the other."""
     tb = SequencerBench(dut, f"{seed} {stall}", stall)
     await tb.start()
     depth = tb.parameters.program_depth

@@ -3,7 +3,7 @@
 import cocotb
 
 from ttforge_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH
-from ttforge_sim.bench.engine import SLOT_WIDTH, statistics_fields
+from ttforge_sim.bench.items import SLOT_WIDTH, statistics_fields
 from ttforge_sim.bench.streams import StreamSource
 from ttforge_sim.bench.testbench import TestBench
 

@@ -2,7 +2,10 @@
 
 import argparse
 import re
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from importlib.util import find_spec
+from typing import Any
 
 from ttforge.cli.command import SimpleCommand
 from ttforge.cli.options import positive
@@ -11,7 +14,9 @@ from ttforge.cli.options import positive
 def _size(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d+)x(\d+)", text)
     if not found or not 1 <= int(found[2]) <= int(found[1]):
-        raise argparse.ArgumentTypeError(f"must be ROWSxCOLUMNS, rows >= columns >= 1, not {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be ROWSxCOLUMNS, rows >= columns >= 1, not {text!r}"
+        )
     return int(found[1]), int(found[2])
 
 
@@ -30,6 +35,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=positive, default=1, metavar="N", help="default: 1")
 
 
+def _blas_threads(count: int) -> AbstractContextManager[Any]:
+    """Holds scipy's LAPACK to as many threads as torch; scikit-learn brings what can do that."""
+    if find_spec("threadpoolctl") is None or find_spec("scipy") is None:
+        return nullcontext()
+    import scipy.linalg  # noqa: F401  the limit holds for what is loaded
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(count)
+
+
 def _run(args: argparse.Namespace) -> int:
     import torch
 
@@ -39,8 +54,9 @@ def _run(args: argparse.Namespace) -> int:
 
     torch.set_num_threads(args.threads)
     rows = []
-    for m, n in args.size or ((2000, 200), (1024, 64)):
-        rows += speed.run(m, n, args.repeat, progress=teller(f"bench {m} x {n}"))
+    with _blas_threads(args.threads):
+        for m, n in args.size or ((2000, 200), (1024, 64)):
+            rows += speed.run(m, n, args.repeat, progress=teller(f"bench {m} x {n}"))
     if args.json:
         print(to_json({"threads": args.threads, "rows": list(map(asdict, rows))}))
         return 0

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,10 @@ def _run(args: argparse.Namespace) -> int:
 
     from ttforge.cli.output import to_json, write_results
 
+    chosen = args.experiment or EXPERIMENTS
+    needed = {"matplotlib"} | ({"sklearn"} if "clustering" in chosen else set())
+    if missing := sorted(name for name in needed if find_spec(name) is None):
+        raise OptionError(f"this needs {missing[0]}: pip install 'ttforge[train]'")
     if args.columns > args.rows:
         raise OptionError(f"--columns {args.columns} is over --rows {args.rows}")
     if args.quick:
@@ -52,7 +57,7 @@ def _run(args: argparse.Namespace) -> int:
     results: dict[str, Any] = {}
     pictures: dict[str, bytes] = {}
     tables: list[str] = []
-    for name in args.experiment or EXPERIMENTS:
+    for name in chosen:
         rows, texts, drawn = {"dots": _dots, "conditions": _conditions, "clustering": _clustering}[
             name
         ](args)
@@ -86,7 +91,8 @@ def _dots(args: argparse.Namespace) -> _Outcome:
     tables = [
         "## Table 2: largest k with gamma_k <= 1\n",
         markdown(
-            ("format", "u", "k", "k with 2u, as printed"), [tuple(vars(row).values()) for row in second]
+            ("format", "u", "k", "k with 2u, as printed"),
+            [tuple(vars(row).values()) for row in second],
         ),
         f"\n## Table 3: errors of {args.vectors:,} dot products of length 512\n",
         markdown(

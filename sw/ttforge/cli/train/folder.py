@@ -10,7 +10,8 @@ from ttforge.files import write_whole
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"
 PICTURES = "pictures"
-_OURS = (RESULT, CHECKPOINT, "model.safetensors", "history.jsonl", "report.html")
+ROUNDING = ("rounded.safetensors", "rounding.json", "pictures/rounding.png")
+_OURS = (RESULT, *ROUNDING, CHECKPOINT, "model.safetensors", "history.jsonl", "report.html")
 
 
 class RunFolder:
@@ -83,6 +84,13 @@ class RunFolder:
             yield path
         except OSError as error:
             raise OptionError(f"cannot write {path}: {error.strerror}") from None
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file in the folder; None where there is none."""
+        try:
+            return (self.path / name).read_bytes()
+        except OSError:
+            return None
 
     def write(self, name: str, content: bytes | str) -> None:
         """Write a file whole. Raises ``OptionError``."""

@@ -12,8 +12,9 @@ from ttforge.cli.errors import OptionError
 from ttforge.cli.train.folder import RunFolder
 from ttforge.cli.train.options import check_same_settings, make_settings
 from ttforge.data import DataSet, load_data_set
-from ttforge.network import load_network
+from ttforge.network import NetworkError, load_network
 from ttforge.train.checkpoint import CheckpointError, load_checkpoint
+from ttforge.train.pretrained import Pretrained, load_pretrained, pretrained_model
 from ttforge.train.state import TrainingState, initial_state
 
 
@@ -76,7 +77,8 @@ def _check_options(options: RunOptions) -> None:
 
 def fresh_job(args: argparse.Namespace) -> Job:
     """A new run. Raises ``NetworkError``, ``DataError``, ``OptionError``."""
-    network = load_network(args.network or "digits")
+    pretrained = None if args.initial is None else _pretrained(args)
+    network = load_network(args.network or "digits") if pretrained is None else pretrained.network
     given = _given(args)
     dataset = given.pop("dataset", network.dataset)
     if not dataset:
@@ -87,7 +89,26 @@ def fresh_job(args: argparse.Namespace) -> Job:
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
     data = load_data_set(dataset, options.data)
-    return Job(initial_state(network, settings), options, data, folder)
+    state = initial_state(network, settings)
+    if pretrained is not None:
+        state.model = pretrained_model(pretrained)
+    return Job(state, options, data, folder)
+
+
+def _pretrained(args: argparse.Namespace) -> Pretrained:
+    given = load_pretrained(Path(args.initial))
+    if args.network is not None:
+        named = load_network(args.network)
+        try:
+            same = named.with_ranks(given.network.ranks) == given.network
+        except NetworkError:  # other ranks than it can have
+            same = False
+        if not same:
+            raise OptionError(
+                f"--initial {args.initial} is of network {given.network.name!r} and not of "
+                f"--network {args.network}"
+            )
+    return given
 
 
 def resumed_job(args: argparse.Namespace) -> Job:
@@ -98,6 +119,8 @@ def resumed_job(args: argparse.Namespace) -> Job:
     """
     if args.force:
         raise OptionError("--resume goes on with a run and --force replaces it: give one of them")
+    if args.initial is not None:
+        raise OptionError("--resume goes on with a run and --initial begins one: give one of them")
     if args.out is None:
         raise OptionError("--resume needs the folder of the run: --out DIR")
     folder = RunFolder(Path(args.out))

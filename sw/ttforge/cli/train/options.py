@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_what(parser.add_argument_group("what to train, and on what"))
     _add_training(parser.add_argument_group("training (decides the bits; stored for --resume)"))
     _add_prior(parser.add_argument_group("rank prior (stored for --resume)"))
+    _add_rounding(parser.add_argument_group("rounding the trained model"))
     _add_output(parser.add_argument_group("output"))
     machine = parser.add_argument_group("the accelerator")
     machine.add_argument("--plan", help="schedule of the contractions (default: paper)")
@@ -52,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_what(group: Any) -> None:
     group.add_argument(
         "--network", metavar="NAME", help=f"{', '.join(BUILT_IN)} or a TOML file (default: digits)"
+    )
+    group.add_argument(
+        "--initial", metavar="FILE", help="start from factors that ttforge compress made"
     )
     group.add_argument("--dataset", metavar="NAME", help="data set (default: the network's own)")
     group.add_argument(
@@ -115,6 +119,29 @@ def _add_prior(group: Any) -> None:
         type=positive,
         metavar="N",
         help=f"steps between two cuts (default: {_PRIOR.interval})",
+    )
+
+
+def _add_rounding(group: Any) -> None:
+    group.add_argument(
+        "--round",
+        type=number,
+        metavar="T",
+        help="TT rounding after training, changing each matrix by at most this part; plots other "
+        "tolerances beside the rank prior",
+    )
+    group.add_argument(
+        "--round-epochs",
+        type=natural,
+        default=0,
+        metavar="N",
+        help="train rounded models further (default: 0)",
+    )
+    group.add_argument(
+        "--round-beside",
+        action="append",
+        metavar="DIR",
+        help="show a finished run in the same picture (repeatable)",
     )
 
 

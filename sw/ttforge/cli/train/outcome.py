@@ -34,6 +34,8 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
 
     state, folder = job.state, job.folder
     pictures = draw_all(state.history, evaluation, state.network, job.data)
+    if (drawn := folder.read(f"{PICTURES}/rounding.png")) is not None:
+        pictures["rounding.png"] = drawn
     for name, png in pictures.items():
         folder.write(f"{PICTURES}/{name}", png)
     page = render_page(

@@ -11,6 +11,7 @@ import torch
 from ttforge.accelerator import AcceleratorError
 from ttforge.cli.errors import OptionError
 from ttforge.cli.train import machine
+from ttforge.cli.train.after import check_tolerance, other_run, round_job
 from ttforge.cli.train.job import Job, fresh_job, resumed_job
 from ttforge.cli.train.outcome import (
     make_summary,
@@ -37,6 +38,9 @@ def run_training(args: argparse.Namespace) -> int:
     # Spinning OpenMP threads make two slower than one on contractions this small.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     torch.set_num_threads(args.threads)
+    check_tolerance(args.round, args.round_epochs, args.round_beside)
+    for folder in args.round_beside or []:
+        other_run(folder)  # complains now and not after training
     job = resumed_job(args) if args.resume else fresh_job(args)
     with Interrupts() as interrupts:
         summary = _train(job, args, interrupts, begin)
@@ -86,6 +90,15 @@ def _train(
         try:
             with progress:
                 evaluation = trainer.evaluate_test() if trainer.run() else None
+            if evaluation is not None and args.round is not None:
+                round_job(
+                    job,
+                    opened.open_driver,
+                    args.round,
+                    epochs=args.round_epochs,
+                    beside=args.round_beside,
+                    stop=interrupts.requested,
+                )
         except (KeyboardInterrupt, Stopped, AcceleratorError):
             if not interrupts.requested():
                 raise

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -90,8 +91,9 @@ def partition(basis: torch.Tensor, communities: int) -> npt.NDArray[np.int64]:
     """k-means of the rows, always from the same start."""
     from sklearn.cluster import KMeans
 
-    means = KMeans(communities, n_init=10, random_state=0).fit(basis.numpy())
-    return np.asarray(means.labels_, np.int64)
+    means: Any = KMeans(communities, random_state=0)
+    means.set_params(n_init=10)
+    return np.asarray(means.fit(basis.numpy()).labels_, np.int64)
 
 
 def agreement(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64], communities: int) -> float:
@@ -130,6 +132,18 @@ def run(
                 scores = agreement(found, reference, k), agreement(found, groups, k), float(off)
             except QRError:
                 pass  # overflow: there is no partition, and the row says so
-            rows.append(Row(variant.name, *vars(model).values(), model.difficulty, *scores))
+            rows.append(
+                Row(
+                    variant.name,
+                    model.nodes,
+                    k,
+                    model.inside,
+                    model.across,
+                    model.difficulty,
+                    agreement=scores[0],
+                    planted=scores[1],
+                    orthogonality=scores[2],
+                )
+            )
             progress(len(rows), len(models) * len(chosen))
     return rows

@@ -23,13 +23,13 @@ class Row:
     condition: float
     residual: float
     orthogonality: float
-    residual_bound: float | None
-    orthogonality_bound: float | None
-    residual_probable: float | None
-    orthogonality_probable: float | None
-    leading: float | None
     seconds: float
     """Of Q and R."""
+    residual_bound: float | None = None
+    orthogonality_bound: float | None = None
+    residual_probable: float | None = None
+    orthogonality_probable: float | None = None
+    leading: float | None = None
 
 
 def conditioned(m: int, n: int, alpha: float, seed: int = 0) -> torch.Tensor:
@@ -56,12 +56,12 @@ def measure(a: torch.Tensor, alpha: float, variant: Variant) -> Row:
         n * alpha + 1,
         e.residual,
         e.orthogonality,
+        seconds,
         e.bound.residual,
         e.bound.orthogonality,
         e.probable.residual,
         e.probable.orthogonality,
         e.leading,
-        seconds,
     )
 
 
@@ -72,10 +72,9 @@ def lapack(a: torch.Tensor, alpha: float, dtype: torch.dtype = torch.float64) ->
     q, r = torch.linalg.qr(a.to(dtype))
     seconds = time.perf_counter() - begin
     q, r = q.double(), r.double()
-    errors = float(residual(a, q, r)), float(orthogonality(q))
+    off, skew = float(residual(a, q, r)), float(orthogonality(q))
     name = "LAPACK fp64" if dtype is torch.float64 else "LAPACK fp32"
-    nothing = (None,) * 5
-    return Row(name, m, n, alpha, n * alpha + 1, *errors, *nothing, seconds)
+    return Row(name, m, n, alpha, n * alpha + 1, off, skew, seconds)
 
 
 def run(

@@ -1,0 +1,56 @@
+"""The register map: what host, hardware and simulation agree on (``docs/accelerator.md``)."""
+
+from dataclasses import fields
+from enum import IntEnum
+
+from ttforge.accelerator import Counters
+
+IDENTITY_VALUE = 0x54544631
+"""What IDENTITY reads: "TTF1"."""
+
+IDENTITY = 0x000
+FINGERPRINT = 0x004
+CONTROL = 0x008
+STATUS = 0x00C
+PROGRAM_ADDRESS = 0x010
+PROGRAM_LENGTH = 0x014
+INTERRUPT_ENABLE = 0x018
+COUNTERS_BASE = 0x040
+"""The first of the 64-bit counters."""
+STATISTICS_BASE = 0x1000
+STATISTICS_BYTES = 16
+"""Bytes of a statistics slot."""
+
+CONTROL_START = 1
+CONTROL_CLEAR = 2
+STATUS_BUSY = 1
+STATUS_DONE = 2
+STATUS_ERROR = 4
+
+COUNTER_NAMES = tuple(field.name for field in fields(Counters))
+"""In the order of the counters from ``COUNTERS_BASE``."""
+
+
+class Error(IntEnum):
+    """Why a run stopped: STATUS's error code."""
+
+    NONE = 0
+    OPERATION = 1
+    PROGRAM = 2
+    NESTING = 3
+    READ = 4
+    WRITE = 5
+
+
+MEANINGS: dict[int, str] = {
+    Error.OPERATION: "unknown operation, or a program without HALT",
+    Error.PROGRAM: "program too long for the program memory",
+    Error.NESTING: "loops nested too deep, or an END without its LOOP",
+    Error.READ: "the memory answered a read with an error",
+    Error.WRITE: "the memory answered a write with an error",
+}
+
+
+def status_error(status: int) -> tuple[int, int]:
+    """Error code and descriptor number of a STATUS value."""
+    return status >> 8 & 0xFF, status >> 16 & 0xFFF

@@ -1,0 +1,162 @@
+"""The hardware agrees with the golden model, bit for bit: whole steps on the simulated RTL."""
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from math import prod
+
+import pytest
+
+from ttforge.accelerator import backend_names
+from ttforge.check import check_step
+from ttforge.cli.core import main
+from ttforge.compiler import CompileError
+from ttforge.network import Layer, Network, Widths, load_network, rank_bounds
+from ttforge.parameters import AcceleratorParameters
+from ttforge_sim.backend import RtlAccelerator
+from ttforge_sim.memory import MemoryModel
+
+P = AcceleratorParameters()
+DEFAULT = MemoryModel()
+
+
+@pytest.fixture(scope="module")
+def rtl() -> Iterator[RtlAccelerator]:
+    with RtlAccelerator(P, memory_bytes=1 << 24) as accelerator:
+        yield accelerator
+
+
+def assert_exact(rtl: RtlAccelerator, network: Network, batch: int, seed: int, memory=DEFAULT):
+    rtl.memory = memory
+    outcome = check_step(network, batch, rtl, seed=seed)
+    figures = outcome.to_dict()
+    assert figures["values"] > 0 and figures["cycles"] > 0
+    assert outcome.comparison.mismatches == {}
+    return figures
+
+
+def factorised(count: int, order: int, rng: random.Random) -> tuple[int, ...]:
+    """Random factors, the last a multiple of the lanes, of ``count`` lanes' worth in all."""
+    factors = [1] * order
+    for prime in (2, 3, 5):
+        while count % prime == 0:
+            factors[rng.randrange(order)] *= prime
+            count //= prime
+    factors[-1] *= P.lanes
+    return tuple(factors)
+
+
+def random_network(rng: random.Random) -> Network:
+    """One to three layers of orders 2 to 5 with odd ranks, widths and biases."""
+    sizes = [rng.choice((1, 2, 3, 4, 6, 8, 12)) for _ in range(rng.randint(2, 4))]
+    layers = []
+    for n, (inputs, outputs) in enumerate(pairwise(sizes), 1):
+        order = rng.randint(2, 5)
+        j, i = factorised(outputs, order, rng), factorised(inputs, order, rng)
+        ranks = tuple(rng.randint(1, min(bound, 19)) for bound in rank_bounds(j, i))
+        relu = n < len(sizes) - 1 and rng.random() < 0.8
+        layers.append(Layer(j, i, ranks, relu=relu, bias=rng.random() < 0.8))
+    widths = Widths(
+        factor=rng.randint(2, 4),
+        bias=rng.randint(4, 16),
+        activation=rng.choice((4, 8, 8, 11)),
+        gradient=rng.choice((8, 13, 16)),
+        intermediate=rng.choice((8, 16)),
+    )
+    image = (P.lanes, prod(layers[0].inputs) // P.lanes)
+    return Network("random", tuple(layers), 2, image, image, widths)
+
+
+def random_memory(rng: random.Random) -> MemoryModel:
+    return MemoryModel(
+        read_latency=rng.randint(5, 200),
+        write_latency=rng.randint(1, 60),
+        bandwidth=rng.choice((0.1, 0.5, 0.8, 2.0)),
+        stall=rng.choice((0.0, 0.3, 0.8)),
+        seed=rng.randint(1, 1 << 30),
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64, 256])
+def test_digits(rtl, batch):
+    assert_exact(rtl, load_network("digits"), batch, seed=batch)
+
+
+@pytest.mark.parametrize(
+    ("batch", "ranks"),
+    [(1, None), (64, None), (3, ((12, 5, 13), (16,))), (2, ((1, 1, 1), (1,)))],
+)
+def test_fashion(rtl, batch, ranks):
+    network = load_network("fashion")
+    figures = assert_exact(rtl, network.with_ranks(ranks) if ranks else network, batch, seed=batch)
+    if batch == 64:
+        assert figures["multipliers"] <= 272
+        assert figures["cycles"] <= 3_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [2, 5, 17, 61, 100, 128, 200, 256])
+def test_fashion_batches(rtl, batch):
+    assert_exact(rtl, load_network("fashion"), batch, seed=batch)
+
+
+RANDOM = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 12 else []) for seed in range(100)]
+
+
+@pytest.mark.parametrize("seed", RANDOM)
+def test_random_networks_and_memories(rtl, seed):
+    rng = random.Random(seed)
+    memory = random_memory(rng)
+    for _ in range(10):  # some are too big for the accelerator
+        network, batch = random_network(rng), rng.randint(1, 33)
+        with suppress(CompileError):
+            assert_exact(rtl, network, batch, seed, memory)
+            return
+    pytest.fail("no random network fits the accelerator")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        AcceleratorParameters(
+            lanes=8, pe1_rows=2, pe2_rows=4, factor_width=8, scratchpad_rows=4096
+        ),
+        AcceleratorParameters(pe1_rows=4, pe2_rows=16, factor_width=16, accumulator_width=48),
+        AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=8192),
+    ],
+    ids=["8-lanes", "wide-factors", "4-lanes"],
+)
+def test_other_accelerators(parameters):
+    with RtlAccelerator(parameters, memory_bytes=1 << 24) as small:
+        assert_exact(small, load_network("digits"), 5, seed=1)
+
+
+def train(capsys, *arguments: object) -> dict:
+    assert main(["train", "--network", "digits", "--json", *map(str, arguments)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def installed() -> None:
+    if "rtl" not in backend_names():
+        pytest.skip("ttforge is not installed: no back ends are registered")
+
+
+def test_training_ends_with_the_same_bits_as_on_the_golden_model(installed, capsys, tmp_path):
+    steps = ("--steps", 12, "--test-samples", 64, "--prior-weight", 20, "--prior-warmup", 0)
+    golden = train(capsys, *steps, "--out", tmp_path / "golden")
+    rtl = train(capsys, *steps, "--out", tmp_path / "rtl", "--backend", "rtl", "--verify", 5)
+    assert rtl["digest"] == golden["digest"]
+    assert rtl["test_accuracy"] == golden["test_accuracy"]
+    assert rtl["mismatches"] == 0 and rtl["values_compared"] > 0 and rtl["cycles"] > 0
+
+
+@pytest.mark.slow
+def test_digits_reaches_95_percent_on_the_hardware(installed, capsys, tmp_path):
+    golden = train(capsys, "--out", tmp_path / "golden")
+    rtl = train(capsys, "--out", tmp_path / "rtl", "--backend", "rtl")
+    assert rtl["digest"] == golden["digest"]
+    assert rtl["test_accuracy"] == golden["test_accuracy"] >= 0.95

@@ -1,0 +1,56 @@
+"""Every command of the README runs; training is cut short."""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ttforge.accelerator import backend_names
+from ttforge.cli.core import main
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+LINES = [shlex.split(line, comments=True) for block in BLOCKS for line in block.splitlines()]
+COMMANDS = [line[1:] for line in LINES if line and line[0] == "ttforge"]
+OTHERS = [line for line in LINES if line and line[0] != "ttforge"]
+
+
+def test_the_rest_is_known():
+    """``scripts/test`` is what runs this; ``scripts/demo`` has its own test below."""
+    assert OTHERS == [["scripts/demo"], ["scripts/test"], [".", ".venv/bin/activate"]]
+    assert COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_command(command, capsys, tmp_path, monkeypatch):
+    if "rtl" not in backend_names():
+        pytest.skip("ttforge is not installed: no back ends are registered")
+    monkeypatch.chdir(tmp_path)
+    arguments = list(command)
+    if "FOLDER" in arguments:
+        folder = os.environ.get("TTFORGE_DATA")
+        if not folder:
+            pytest.skip("TTFORGE_DATA is not set: no Fashion-MNIST here")
+        arguments[arguments.index("FOLDER")] = folder
+    if arguments[0] == "train":
+        arguments += ["--steps", "2", "--test-samples", "64"]
+    if arguments == ["--help"]:
+        with pytest.raises(SystemExit) as done:
+            main(arguments)
+        assert done.value.code == 0
+    else:
+        assert main(arguments) == 0
+    assert capsys.readouterr().out
+
+
+def test_demo(tmp_path):
+    if not (ROOT / ".venv/ttforge-installed").exists():
+        pytest.skip("not in an environment that scripts/test made")
+    demo = [ROOT / "scripts/demo", "--steps", "3", "--out", tmp_path / "demo"]
+    done = subprocess.run(demo, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "0 mismatches" in done.stdout
+    assert (tmp_path / "demo" / "report.html").exists()

@@ -1,0 +1,166 @@
+"""From dense weights to factors to a training run, and rounding after training."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from matrices import normal
+
+from ttforge.cli import main
+from ttforge.cli.train import after
+from ttforge.network import load_network
+from ttforge.train.checkpoint import CheckpointError
+from ttforge.train.connect import dequantise, quantise
+from ttforge.train.export import load_model
+from ttforge.train.initial import initial_factors
+from ttforge.train.model import initial_model
+from ttforge.train.pretrained import (
+    Pretrained,
+    fit_weight,
+    load_pretrained,
+    pretrained_model,
+    quantisation,
+    save_pretrained,
+)
+from ttforge.train.rounding import rounded_model
+from ttforge.tt import TrainError, distance, to_matrix
+
+DIGITS, FASHION = load_network("digits"), load_network("fashion")
+
+
+def test_weights_are_filled_up_as_images_are():
+    layer = FASHION.layers[0]
+    weight = normal(500, 784)
+    fitted = fit_weight(weight, layer, FASHION.image, FASHION.padded)
+    image = torch.zeros(28, 32)
+    image[:, :28] = torch.arange(784.0).reshape(28, 28)
+    direct = weight @ torch.arange(784.0).double()
+    assert torch.allclose(fitted[:500] @ image.flatten().double(), direct)
+    assert not fitted[500:].any()
+    with pytest.raises(TrainError, match="does not fit"):
+        fit_weight(normal(513, 784), layer)
+
+
+def test_quantisation_of_a_factor_loses_little():
+    value = normal(4, 5, 6, 7, dtype=torch.float32) * 0.03
+    for width, most in ((4, 0.15), (8, 0.01)):
+        k = quantisation(value, width)
+        error = dequantise(quantise(value, k, width), k) - value
+        assert error.norm() < most * value.norm()
+    assert quantisation(torch.zeros(1, 2, 3, 4), 4) == 0
+
+
+def _pretrained(network):
+    factors, _ = initial_factors(network, 0)
+    return Pretrained(
+        network,
+        [[p.value for p in layer] for layer in factors],
+        [torch.ones(layer.output_size) for layer in network.layers],
+    )
+
+
+def test_files_of_factors(tmp_path):
+    given, path = _pretrained(DIGITS), tmp_path / "factors.safetensors"
+    save_pretrained(path, given)
+    read = load_pretrained(path)
+    assert read.network == DIGITS
+    assert all(torch.equal(a, b) for a, b in zip(read.factors[0], given.factors[0], strict=True))
+    model = pretrained_model(read)
+    assert torch.equal(model.biases[1].value, torch.ones(16))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError):
+        load_pretrained(path)
+
+
+def test_rounding_a_model_keeps_its_matrices_within_the_tolerance():
+    model = initial_model(DIGITS, 0)
+    quantised = model.quantised()
+    wide = load_network("digits")
+    rounded = rounded_model(model, 0.3)
+    assert sum(map(sum, rounded.network.ranks)) < sum(map(sum, wide.ranks))
+    for n in range(2):
+        pairs = zip(quantised.factors[n], quantised.factor_exponents[n], strict=True)
+        before = [dequantise(f, k) for f, k in pairs]
+        masters = [p.value for p in rounded.factors[n]]  # clipped, not yet quantised
+        assert distance(before, masters) < 0.45
+        assert to_matrix(masters).shape == to_matrix(before).shape
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory):
+    """A dense digits classifier, trained for a moment by torch."""
+    from ttforge.data import load_data_set
+
+    data = load_data_set("digits", None)
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    x = torch.from_numpy(data.train.images.reshape(-1, 64) / data.full_scale).float()
+    y = torch.from_numpy(data.train.labels.astype(np.int64))
+    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(60):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        optimiser.step()
+    path = tmp_path_factory.mktemp("dense") / "dense.npz"
+    np.savez(path, **{name: t.numpy() for name, t in net.state_dict().items()})
+    return path
+
+
+def test_a_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, dense):
+    monkeypatch.setattr(after, "TOLERANCES", (0.0, 0.6))
+    factors, out = tmp_path / "factors.safetensors", tmp_path / "run"
+    argv = ["compress", str(dense), "--network", "digits", "--tolerance", "0.3", "--json"]
+    argv += ["--low", "fp16", "--high", "fp32", "--rounding", "block", "--out", str(factors)]
+    assert main(argv) == 0
+    layers = json.loads(capsys.readouterr().out)["layers"]
+    assert all(layer["error"] < 0.31 for layer in layers)
+    train = ["train", "--initial", str(factors), "--steps", "22", "--out", str(out), "--json"]
+    train += ["--no-prior", "--lr", "0.002", "--round", "0.3", "--round-epochs", "1"]
+    assert main([*train, "--dataset", "digits"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["test_accuracy"] > 0.85  # a fresh network has under 0.8 after one epoch
+    rounding = json.loads((out / "rounding.json").read_text())
+    bits = [r["model_bits"] for r in rounding["rounded"]]
+    assert bits == sorted(bits, reverse=True) and bits[-1] < bits[0]
+    assert rounding["chosen"]["tuned"] > 0.8
+    assert (out / "pictures" / "rounding.png").read_bytes().startswith(b"\x89PNG")
+    assert "rounding.png" in (out / "report.html").read_text()
+    stored = load_model(out / "rounded.safetensors").model
+    assert stored.network.model_bits == rounding["chosen"]["model_bits"]
+    assert main([*train, "--force", "--network", "fashion"]) == 2
+    assert "is of network 'digits'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--round", "1"], "must be in"),
+        (["--round-epochs", "1"], "need --round"),
+        (["--round", "0.1", "--round-beside", "nowhere"], "no finished run"),
+        (["--initial", "nothing.safetensors"], "no checkpoint"),
+        (["--initial", "x", "--resume", "--out", "y"], "--initial begins one"),
+    ],
+)
+def test_options_of_training_that_cannot_be(capsys, tmp_path, monkeypatch, argv, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *argv]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_weights_that_cannot_be(capsys, tmp_path, dense):
+    def complaint(*argv):
+        assert main(["compress", *argv, "--out", str(tmp_path / "f.safetensors")]) == 2
+        return capsys.readouterr().err
+
+    assert "there is no file" in complaint(str(tmp_path / "no.npz"))
+    assert "does not fit" in complaint(
+        str(dense), "--network", "digits", "--weight", "2.weight", "--weight", "0.weight"
+    )
+    assert "name them with --weight" in complaint(str(dense), "--weight", "0.weight")
+    assert "no matrix 'x'" in complaint(str(dense), "--weight", "x", "--weight", "0.weight")
+    assert "unknown number format" in complaint(str(dense), "--network", "digits", "--low", "fp1")
+    (tmp_path / "bad.safetensors").write_bytes(b"none")
+    assert "not a safetensors file" in complaint(str(tmp_path / "bad.safetensors"))
+    (tmp_path / "bad.npz").write_bytes(b"none")
+    assert "bad.npz" in complaint(str(tmp_path / "bad.npz"))
