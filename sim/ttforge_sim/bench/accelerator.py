@@ -38,7 +38,7 @@ class AcceleratorBench(TestBench):
         self._stall = stall
         idle_inputs(self, "m_axi")
         Host.idle(self, "s_axil")
-        self.reads, self.writes = BurstRules(self, "m_axi_ar"), BurstRules(self, "m_axi_aw")
+        self.reads, self.writes = BurstRules(self, "m_axi", "ar"), BurstRules(self, "m_axi", "aw")
         WriteDataRules(self, "m_axi")
         self.agents.append(self)
 

@@ -22,6 +22,8 @@ from ttforge_sim.bench.testbench import Stalls, TestBench
 
 _READ_INPUTS = ("arready", "rid", "rdata", "rresp", "rlast", "rvalid")
 _WRITE_INPUTS = ("awready", "wready", "bid", "bresp", "bvalid")
+_ADDRESSES = 64
+"""Bursts that the memory takes ahead: it is the design that must stop."""
 
 
 class MemoryFault(Exception):
@@ -59,16 +61,23 @@ def _pauses(stalls: Stalls) -> Iterator[bool]:
 
 
 class BurstRules:
-    """Address channel ``ar`` or ``aw``: whole beats, INCR, 4 KiB, length; offers are held."""
+    """Address channel ``ar`` or ``aw``: whole beats, INCR, 4 KiB, length; offers are held.
 
-    def __init__(self, tb: TestBench, prefix: str):
-        self._tb, self._prefix = tb, prefix
+    ``beats`` were asked for so far; of the bursts no more than ``outstanding_bursts`` are open.
+    """
+
+    def __init__(self, tb: TestBench, port: str, channel: str):
+        self._tb, self._prefix = tb, f"{port}_{channel}"
         self._held: tuple[int, ...] | None = None
+        end = ("rvalid", "rready", "rlast") if channel == "ar" else ("bvalid", "bready")
+        self._end = tuple(f"{port}_{name}" for name in end)
+        self._open = 0
         self.beats = 0
         tb.agents.append(self)
 
     def cycle(self) -> None:
         tb, prefix = self._tb, self._prefix
+        self._open -= all(tb.get(name) for name in self._end)
         names = ("addr", "len", "size", "burst", "id")
         offered = None
         if tb.get(f"{prefix}valid"):
@@ -85,6 +94,8 @@ class BurstRules:
         last = address + count * p.beat_bytes - 1
         assert address // BURST_BOUNDARY_BYTES == last // BURST_BOUNDARY_BYTES
         self.beats += count
+        self._open += 1
+        assert self._open <= p.outstanding_bursts
 
 
 class WriteDataRules:
@@ -126,12 +137,14 @@ def _stall_channels(tb: TestBench, interface, stall: str, *names: str) -> None:
 def attach_read(tb: TestBench, prefix: str, memory: ByteMemory, stall: str) -> None:
     """Let ``memory`` answer the read channels of a manager; after ``start``."""
     slave = _attach(tb, AxiSlaveRead, AxiReadBus, prefix, target=memory)
+    slave.ar_channel.queue_occupancy_limit = _ADDRESSES
     _stall_channels(tb, slave, stall, "ar", "r")
 
 
 def attach_write(tb: TestBench, prefix: str, memory: ByteMemory, stall: str) -> None:
     """Let ``memory`` answer the write channels of a manager; after ``start``."""
     slave = _attach(tb, AxiSlaveWrite, AxiWriteBus, prefix, target=memory)
+    slave.aw_channel.queue_occupancy_limit = _ADDRESSES
     _stall_channels(tb, slave, stall, "aw", "w", "b")
 
 

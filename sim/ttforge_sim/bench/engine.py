@@ -55,7 +55,7 @@ class EngineBench(TestBench):
         def kind(port: str) -> str:
             return stall if port in stalled else "none"
 
-        self.commands = StreamSource(self, "command", stall=kind("z"))
+        self.commands = StreamSource(self, "command", stall="none" if stall == "late" else stall)
         for name in self.readers:
             RowReadPeer(self, name, self.operands.rows, stall=kind(name))
         EntryReadPeer(self, "store", self.operands.entries)

@@ -11,7 +11,11 @@ from cocotb.triggers import RisingEdge, Timer
 from ttforge_sim.bench.catalogue import BENCHES
 
 STALLS = ("none", "some", "most", "bursts", "patient")
-"""Ways to be ready: always; 2 cycles of 3; 1 of 5; on and off for long; only after ``valid``."""
+"""Ways to be ready: always; 2 cycles of 3; 1 of 5; on and off for long; only after ``valid``.
+
+``late``, which is not among them: not for ``LATE_CYCLES``, then always.
+"""
+LATE_CYCLES = 400
 CLOCK_NS = 10
 
 
@@ -29,8 +33,8 @@ class Stalls:
     """Decides, cycle by cycle, whether a peer goes on."""
 
     def __init__(self, kind: str, random: Random):
-        if kind not in STALLS:
-            raise ValueError(f"kind must be one of {STALLS}, not {kind!r}")
+        if kind not in (*STALLS, "late"):
+            raise ValueError(f"kind must be one of {STALLS} or 'late', not {kind!r}")
         self.kind, self._random = kind, random
         self._left, self._on = 0, False
 
@@ -45,6 +49,9 @@ class Stalls:
                 return self._random.random() < 0.2
             case "patient":
                 return wanted
+            case "late":
+                self._left += 1
+                return self._left > LATE_CYCLES
         if not self._left:
             self._on = not self._on
             self._left = self._random.randint(1, 60)

@@ -25,7 +25,7 @@ class LoadBench(TestBench):
         self.memory = ByteMemory(bytearray(self.data.tobytes()))
         self.commands = StreamSource(self, "command", stall=target_stall)
         self.targets = Targets(self, stall=target_stall)
-        self.bursts = BurstRules(self, "axi_ar")
+        self.bursts = BurstRules(self, "axi", "ar")
         self._stall = memory_stall
         self.errors = 0
         idle_inputs(self, "axi", write=False)
@@ -41,9 +41,8 @@ class LoadBench(TestBench):
     async def finish(self) -> None:
         """Wait until every command is executed."""
         await self.until(lambda: self.commands.idle)
-        await self.run(2)
+        await self.run()
         await self.until(lambda: not self.get("status_busy"))
-        await self.run(2)
 
     def random_command(self) -> Transfer:
         target = self.random.choice(list(Target))
@@ -103,6 +102,18 @@ async def throughput(dut):
     # cocotbext-axi pauses for a cycle or two between bursts
     bursts = 4 * 8 * 64 // tb.parameters.burst_beats
     assert tb.cycles - before <= 4 * 8 * 64 + 2 * bursts + 60
+
+
+@cocotb.test()
+async def slow_target(dut):
+    """A load much longer than what the engine can hold, into a scratchpad much slower."""
+    tb = LoadBench(dut, "slow target", memory_stall="none", target_stall="most")
+    await tb.start()
+    d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=600, element_bytes=1)
+    tb.targets.expect(d, tb.data)
+    tb.commands.items.append(command_bits(d))
+    await tb.finish()
+    tb.targets.check()
 
 
 @cocotb.test()

@@ -55,6 +55,19 @@ async def throughput(dut, operation: Operation):
 
 
 @cocotb.test()
+async def full_queue(dut):
+    """More tiles than there is room for, before the first row is taken."""
+    tb = Pe2Bench(dut, "full queue", "late", stalled=("z",))
+    await tb.start()
+    rows = tb.parameters.pe2_rows
+    d = Compute(
+        operation=Operation.PE2, levels=(Level(80, x=0, z=rows), Level(1)),
+        x=0, g=0, z=512, reduce_levels=1, last_rows=rows, z_row_stride=1, shift=2,
+    )  # fmt: skip
+    await tb.check([d])
+
+
+@cocotb.test()
 async def extremes(dut):
     """The most negative operands everywhere, and every shift that moves a sum of them."""
     tb = Pe2Bench(dut, "extremes", "some")

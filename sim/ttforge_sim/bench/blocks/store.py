@@ -31,7 +31,7 @@ class StoreBench(TestBench):
         self.memory = ByteMemory(bytearray(self.expected.tobytes()))
         self.commands = StreamSource(self, "command", stall=row_stall)
         RowReadPeer(self, "scratchpad", self.rows, stall=row_stall)
-        self.bursts = BurstRules(self, "axi_aw")
+        self.bursts = BurstRules(self, "axi", "aw")
         WriteDataRules(self, "axi")
         self._stall = memory_stall
         self.errors = 0
@@ -53,7 +53,7 @@ class StoreBench(TestBench):
     async def finish(self) -> None:
         """Wait until every command is executed, then compare the memory."""
         await self.until(lambda: self.commands.idle)
-        await self.run(2)
+        await self.run()
         await self.until(lambda: not self.get("status_busy"))
         got = np.frombuffer(self.memory.data, np.uint8)
         assert np.array_equal(got, self.expected), np.flatnonzero(got != self.expected)[:8]
@@ -89,6 +89,23 @@ async def boundaries(dut):
                     levels=(TransferLevel(2, 4096, beats),),
                 )
             )  # fmt: skip
+    await tb.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(memory_stall=("none", "most"))
+async def slow_rows(dut, memory_stall: str):
+    """Many bursts of one beat, whose addresses run ahead of their rows."""
+    tb = StoreBench(dut, f"slow rows {memory_stall}", memory_stall=memory_stall, row_stall="most")
+    await tb.start()
+    levels = (TransferLevel(60, 3 * tb.parameters.beat_bytes, 1),)
+    for address in (0, 4096):
+        tb.add(
+            Transfer(
+                operation=Operation.STORE, address=address, local=0, beats=1, element_bytes=1,
+                levels=levels,
+            )
+        )  # fmt: skip
     await tb.finish()
 
 

@@ -92,6 +92,6 @@ async def random_commands(dut, seed: int, stall: str):
         commands.items.append(command_bits(d))
         beats.items.extend(transfer_beats(d, memory, tb.parameters))
     await tb.until(lambda: commands.idle and beats.idle)
+    await tb.run()
     await tb.until(lambda: not tb.get("busy"))
-    await tb.run(2)
     targets.check()
