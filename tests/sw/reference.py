@@ -20,6 +20,7 @@ ENGINE_NAMES = {
     Operation.PE1: "pe1",
     Operation.PE2: "pe2",
     Operation.PE3: "pe2",
+    Operation.PE4: "pe1",
     Operation.BIAS: "pe2",
     Operation.MASK: "pe2",
 }

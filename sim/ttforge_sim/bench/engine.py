@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
-from ttforge.golden.compute import Bases, compute
-from ttforge.golden.scratchpad import Scratchpad
+from ttforge.golden.compute import compute
+from ttforge.golden.state import State
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute
-from ttforge.program.fields import Operation
+from ttforge.program.fields import Operation, Target
 from ttforge_sim.bench.commands import SPACE, Operands, command_bits, random_compute
 from ttforge_sim.bench.items import statistics_fields
 from ttforge_sim.bench.memories import EntryReadPeer, RowReadPeer, RowWritePeer
@@ -28,14 +28,17 @@ class Expected:
 
 def golden(d: Compute, operands: Operands, p: AcceleratorParameters) -> Expected:
     """Execute ``d`` by the golden model; ``operands`` stay as they are."""
-    pad = Scratchpad(SPACE, p.lanes)
-    pad.write(0, torch.tensor(operands.rows, dtype=torch.float32)[None])
-    store = torch.tensor(operands.entries, dtype=torch.float32)
-    stores = {Operation.PE1: store, Operation.PE2: store}
-    done = compute(d, Bases(d.x, d.g, d.z), 1, pad, stores, p, trace=True)
-    assert done.addresses is not None and done.rows is not None
-    rows = done.rows[0].to(torch.int64).tolist()
-    written = list(zip(done.addresses.tolist(), rows, strict=True))
+    state = State(
+        memory=np.zeros(0, np.uint8),
+        pad=operands.rows.astype(np.int16),
+        known=np.ones(SPACE, np.bool_),
+        stores={
+            target: operands.entries.astype(np.int16)
+            for target in (Target.PE1_STORE, Target.PE2_STORE)
+        },
+    )
+    done = compute(d, state, p)
+    written = list(zip(done.addresses.tolist(), done.rows.tolist(), strict=True))
     return Expected(written, done.total, done.saturations)
 
 

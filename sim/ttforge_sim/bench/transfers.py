@@ -4,10 +4,9 @@ from random import Random
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from ttforge.golden.scratchpad import Scratchpad
-from ttforge.golden.transfer import load_rows, load_store, store_rows
+from ttforge.golden.state import State
+from ttforge.golden.transfer import transfer
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Transfer, TransferLevel
 from ttforge.program.encoding import encode_descriptor
@@ -105,9 +104,9 @@ Writes = list[tuple[int, list[int]]]
 
 def loaded_rows(d: Transfer, memory: Bytes, p: AcceleratorParameters) -> Writes:
     """Address and words of each row a load writes to the scratchpad, in order."""
-    pad = Scratchpad(p.scratchpad_rows, p.lanes)
-    where, rows = load_rows(d, d.address, 0, 1, d.local, memory, pad, p)
-    return list(zip(where.tolist(), rows[0].to(torch.int64).tolist(), strict=True))
+    written = transfer(d, State.fresh(memory, p), p)
+    assert written is not None
+    return list(zip(*(array.tolist() for array in written), strict=True))
 
 
 def loaded_entries(
@@ -115,16 +114,17 @@ def loaded_entries(
 ) -> None:
     """Load into a factor store, in place; its entries are packed integers."""
     width = p.lanes if d.target is Target.PE1_STORE else p.pe2_rows
-    untouched = 1 << 20
-    store = torch.full((len(entries), width), untouched, dtype=torch.int64)
-    load_store(d, d.address, d.local, memory, store, p)
-    for n, values in enumerate(store.tolist()):
-        if values[0] != untouched:
-            entries[n] = pack(values, p.factor_width)
+    state = State.fresh(memory, p)
+    loaded = np.full((2, len(entries), width), [[[0]], [[1]]], np.int16)
+    for store in loaded:  # what is the same from both was loaded
+        state.stores[d.target] = store
+        transfer(d, state, p)
+    for n in np.flatnonzero((loaded[0] == loaded[1]).all(axis=1)).tolist():
+        entries[n] = pack(loaded[0, n].tolist(), p.factor_width)
 
 
 def stored(d: Transfer, rows: npt.NDArray[np.int64], memory: Bytes, p) -> None:
     """Store from scratchpad ``rows`` to ``memory``, in place."""
-    pad = Scratchpad(len(rows), p.lanes)
-    pad.write(0, torch.tensor(rows, dtype=torch.float32)[None])
-    store_rows(d, d.address, 0, 1, d.local, memory, pad, p)
+    state = State.fresh(memory, p)
+    state.pad, state.known = rows.astype(np.int16), np.ones(len(rows), np.bool_)
+    transfer(d, state, p)

@@ -2,41 +2,13 @@
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from ttforge.golden.scratchpad import Scratchpad
+from ttforge.golden.compute import offsets
+from ttforge.golden.state import Addresses, Bytes, State, Words, check_entries
 from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Transfer
+from ttforge.program.descriptors import Level, Transfer
 from ttforge.program.encoding import ProgramError
-from ttforge.program.fields import Target
-
-Bytes = npt.NDArray[np.uint8]
-
-
-def _runs(d: Transfer, address: int, step: int, n: int, memory: Bytes, beat: int) -> Bytes:
-    """Strided view (n, *counts, run bytes) of the external memory."""
-    size = d.beats * beat
-    strides = [level.address for level in d.levels]
-    reach = [(level.count - 1) * level.address for level in d.levels] + [step * (n - 1)]
-    low = address + sum(min(r, 0) for r in reach)
-    high = address + sum(max(r, 0) for r in reach) + size
-    if low < 0 or high > memory.size:
-        raise ProgramError(
-            f"{d.tensor}: bytes {low} to {high - 1} of a memory of {memory.size} bytes"
-        )
-    return np.lib.stride_tricks.as_strided(
-        memory[address:],
-        shape=(n, *(level.count for level in d.levels), size),
-        strides=(step, *strides, 1),
-    )
-
-
-def _local(d: Transfer, base: int, run: int) -> npt.NDArray[np.int64]:
-    """Local address of every row or entry, in the order of transfer."""
-    address = np.array([base], dtype=np.int64)
-    for level in d.levels:
-        address = (address[:, None] + np.arange(level.count) * level.local).ravel()
-    return (address[:, None] + np.arange(run)).ravel()
+from ttforge.program.fields import Operation, Target
 
 
 def unpack(data: Bytes, width: int, storage: int) -> npt.NDArray[np.int64]:
@@ -61,73 +33,58 @@ def pack(values: npt.NDArray[np.int64], width: int, storage: int) -> Bytes:
     return masked.astype(np.uint8 if storage == 8 else "<u2", order="C").view(np.uint8)
 
 
-def load_rows(
-    d: Transfer,
-    address: int,
-    step: int,
-    n: int,
-    local: int,
-    memory: Bytes,
-    pad: Scratchpad,
-    p: AcceleratorParameters,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """A load into the scratchpad; returns local addresses and rows (n, count, lanes)."""
-    runs = _runs(d, address, step, n, memory, p.beat_bytes)
-    words = np.ascontiguousarray(runs).view(np.int8 if d.element_bytes == 1 else "<i2")
-    rows = torch.from_numpy(words.astype(np.float32).reshape(n, -1, p.lanes))
-    where = _local(d, local, d.beats // d.element_bytes)
-    start, count = int(where.min()), int(where.max() - where.min()) + 1
-    if count == rows.shape[1] and np.all(np.diff(where) == 1):
-        pad.write(start, rows)
-    elif count == len(set(where.tolist())):
-        ordered = torch.empty_like(rows)
-        ordered[:, torch.from_numpy(where - start)] = rows
-        pad.write(start, ordered)
-    else:
-        raise ProgramError(f"{d.tensor}: a load must fill its rows without gaps")
-    return torch.from_numpy(where), rows
+def _runs(d: Transfer, base: int, stride: str, size: int) -> Addresses:
+    """Addresses of ``size`` consecutive places for every run, in the order of transfer."""
+    levels = [Level(level.count) for level in d.levels]
+    starts = base + offsets(levels, [getattr(level, stride) for level in d.levels])
+    return (starts[:, None] + np.arange(size)).ravel()
 
 
-def store_rows(
-    d: Transfer,
-    address: int,
-    step: int,
-    n: int,
-    local: int,
-    memory: Bytes,
-    pad: Scratchpad,
-    p: AcceleratorParameters,
-) -> None:
-    """A store from the scratchpad."""
-    where = _local(d, local, d.beats // d.element_bytes)
-    start, stop = int(where.min()), int(where.max()) + 1
-    rows, first = pad.read(start, stop)
-    data = rows[:, torch.from_numpy(where - first)].expand(n, -1, -1)
-    words = data.numpy().astype(np.int8 if d.element_bytes == 1 else "<i2")
-    runs = _runs(d, address, step, n, memory, p.beat_bytes)
-    runs[...] = words.reshape(n, -1).view(np.uint8).reshape(runs.shape)
-
-
-def load_store(
-    d: Transfer,
-    address: int,
-    local: int,
-    memory: Bytes,
-    store: torch.Tensor,
-    p: AcceleratorParameters,
-) -> None:
-    """A load into a factor store (entries, width), in place."""
-    runs = _runs(d, address, 0, 1, memory, p.beat_bytes)
-    values = unpack(np.ascontiguousarray(runs), p.factor_width, p.factor_storage_width)
-    entries = torch.from_numpy(values.reshape(-1, store.shape[1]))
-    where = _local(d, local, entries.shape[0] // d.runs)
-    if where.min() < 0 or where.max() >= store.shape[0]:
+def _bytes(d: Transfer, state: State, beat_bytes: int) -> Addresses:
+    """Addresses of the bytes outside, in the order of transfer."""
+    address = d.address + state.registers[d.address_register]
+    where = _runs(d, address, "address", d.beats * beat_bytes)
+    low, high = int(where.min()), int(where.max())
+    if low < 0 or high >= state.memory.size:
         raise ProgramError(
-            f"{d.tensor}: factor store entries {where.min()} to {where.max()} of {store.shape[0]}"
+            f"{d.tensor}: bytes {low} to {high} of a memory of {state.memory.size} bytes"
         )
-    store[torch.from_numpy(where)] = entries.to(store.dtype)
+    return where
 
 
-def is_store(target: Target) -> bool:
-    """Whether a load's target is a factor store."""
-    return target in (Target.PE1_STORE, Target.PE2_STORE)
+def _local(d: Transfer, state: State, item_bits: int, p: AcceleratorParameters) -> Addresses:
+    """Rows or entries inside, each of ``item_bits`` outside, in the order of transfer."""
+    run_bits = d.beats * p.data_width
+    if not item_bits or run_bits % item_bits:
+        raise ProgramError(
+            f"{d.tensor}: a run of {d.beats} beats is not a whole number of rows or entries"
+        )
+    base = d.local + state.registers[d.local_register]
+    return _runs(d, base, "local", run_bits // item_bits)
+
+
+def transfer(d: Transfer, state: State, p: AcceleratorParameters) -> tuple[Addresses, Words] | None:
+    """Execute ``d`` on ``state``; gives the scratchpad rows that it wrote, in order."""
+    kind = np.dtype(np.int8 if d.element_bytes == 1 else "<i2")
+    row_bits = 8 * p.lanes * d.element_bytes
+    if d.operation is Operation.STORE:
+        words = state.read(_local(d, state, row_bits, p))
+        where = _bytes(d, state, p.beat_bytes)
+        state.memory[where] = words.astype(kind).view(np.uint8).ravel()
+        state.bytes_written += where.size
+        return None
+    where = _bytes(d, state, p.beat_bytes)
+    state.bytes_read += where.size
+    if d.target is Target.SCRATCHPAD:
+        local = _local(d, state, row_bits, p)
+        rows = state.memory[where].view(kind).astype(np.int16).reshape(-1, p.lanes)
+        state.write(local, rows)
+        return local, rows
+    if d.target not in state.stores:
+        raise ProgramError(f"{d.tensor}: a program cannot load into {d.target.name}")
+    store = state.stores[d.target]
+    entries = _local(d, state, store.shape[1] * p.factor_storage_width, p)
+    check_entries(d.tensor, entries, len(store))
+    values = unpack(state.memory[where], p.factor_width, p.factor_storage_width)
+    store[entries] = values.reshape(-1, store.shape[1])
+    return None

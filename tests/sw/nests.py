@@ -1,0 +1,177 @@
+"""Random descriptors of any legal nest, and programs around them, for the golden model's tests."""
+
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from ttforge.golden.transfer import pack
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Program,
+    Set,
+    Transfer,
+)
+from ttforge.program.fields import Operation, Target
+
+ROWS = 512
+"""Rows of the scratchpad: operands below ``RESULTS``."""
+RESULTS = 256
+ENTRIES = 128
+CONTRACTIONS = (Operation.PE1, Operation.PE2, Operation.PE3, Operation.PE4)
+MAGNITUDES = (3, 8, 12, 16)
+"""Bits of words: from sums that fit 32 bits by far to such that only a split fits."""
+
+
+def random_parameters(random: Random) -> AcceleratorParameters:
+    """Accelerators of every number of lanes and rows; 16 lanes more often."""
+    lanes = random.choice((4, 8, 16, 16, 16))
+    rows = [n for n in (2, 4, 8, 16) if n <= lanes]
+    return AcceleratorParameters(
+        lanes=lanes,
+        pe1_rows=random.choice(rows),
+        pe2_rows=random.choice(rows),
+        factor_width=random.choice((2, 4, 7, 8, 16)),
+        accumulator_width=48,
+        scratchpad_rows=ROWS,
+        pe1_store_depth=ENTRIES,
+        pe2_store_depth=ENTRIES,
+    )
+
+
+def words(random: Random, shape: tuple[int, ...], width: int) -> npt.NDArray[np.int64]:
+    """Signed integers of ``width`` bits, many of them extremes."""
+    numbers = np.random.default_rng(random.getrandbits(64))
+    least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
+    some = numbers.integers(least, greatest + 1, shape)
+    special = numbers.choice([least, greatest, 0], shape)
+    return np.where(numbers.random(shape) < random.choice((0.1, 0.9)), special, some)
+
+
+def _reach(counts: list[int], strides: list[int]) -> tuple[int, int]:
+    spans = [(count - 1) * stride for count, stride in zip(counts, strides, strict=True)]
+    return sum(min(s, 0) for s in spans), sum(max(s, 0) for s in spans)
+
+
+def _base(random: Random, counts: list[int], strides: list[int], low: int, high: int) -> int | None:
+    """A base for which all addresses are from ``low`` to ``high`` - 1; none if there is none."""
+    below, above = _reach(counts, strides)
+    if high - low <= above - below:
+        return None
+    return random.randrange(low - below, high - above)
+
+
+def random_nest(
+    random: Random, operation: Operation, p: AcceleratorParameters, *, crossing: bool = False
+) -> Compute:
+    """A descriptor whose strides are anything, negative and 0 too.
+
+    Results lie above ``RESULTS``, and now and then on each other; ``crossing``: among the
+    operands, all close together.
+    """
+    elementwise = operation not in CONTRACTIONS
+    entries = operation in (Operation.PE1, Operation.PE4)
+    rows = 1 if elementwise else p.pe1_rows if entries else p.pe2_rows
+    while True:
+        outer = [random.choice((1, 1, 2, 3, 4)) for _ in range(random.randint(1, 4))]
+        summed = [random.choice((1, 2, 5, 9)) for _ in range(random.randint(0, 2))]
+        counts = [*outer, *([] if elementwise else summed)]
+
+        def strides(most: int, n: int) -> list[int]:
+            return [random.choice((0, 0, random.randint(-most, most))) for _ in range(n)]
+
+        x, g = strides(6, len(counts)), strides(6, len(counts))
+        z = strides(3 if random.random() < 0.1 else 30, len(outer))
+        x_row, z_row, g_row = random.randint(-4, 4), random.randint(-9, 9), random.randint(-3, 3)
+        groups = p.lanes // p.pe2_rows
+        operands, results = (120, (0, 120)) if crossing else (RESULTS, (RESULTS, ROWS))
+        g_counts, g_strides, g_high = counts, g, ENTRIES
+        if operation is Operation.PE3:
+            g_high = operands * groups
+        elif operation is Operation.PE4:
+            g_counts, g_strides, g_high = [*counts, p.lanes], [*g, g_row], operands
+        elif operation is Operation.PE1:
+            g_counts, g_strides = [*counts, p.lanes], [*g, 1]
+        elif elementwise:
+            g_high = operands
+        reads = rows if entries else 1
+        bases = (
+            _base(random, [*counts, reads], [*x, x_row], 0, operands),
+            _base(random, g_counts, g_strides, 0, g_high),
+            _base(random, [*outer, rows], [*z, z_row], *results),
+        )
+        if None not in bases:
+            break
+    return Compute(
+        operation=operation,
+        levels=tuple(
+            Level(count, x[i], g[i], z[i] if i < len(outer) else 0)
+            for i, count in enumerate(counts)
+        ),
+        x=bases[0],
+        g=bases[1],
+        z=bases[2],
+        reduce_levels=len(counts) - len(outer),
+        tile_level=random.randrange(len(outer)),
+        last_rows=random.randint(1, rows),
+        x_row_stride=x_row if entries else 0,
+        z_row_stride=z_row,
+        g_row_stride=g_row if operation is Operation.PE4 else 0,
+        shift=random.choice((0, 3, 8, 20, random.randrange(64))),
+        out_width=random.choice((16, 16, 8, random.randint(2, 16))),
+        slot=random.randrange(p.statistics_depth),
+        relu=random.random() < 0.5,
+        x_shift=random.choice((0, random.randrange(16))),
+        g_shift=random.choice((0, random.randrange(16))),
+        tensor=operation.name,
+    )
+
+
+def _load(p: AcceleratorParameters, address: int, beats: int, **options) -> Transfer:
+    return Transfer(operation=Operation.LOAD, address=address, beats=beats, **options)
+
+
+def filling(
+    random: Random, p: AcceleratorParameters, width: int
+) -> tuple[npt.NDArray[np.uint8], list[Descriptor], Transfer]:
+    """Memory, loads that fill scratchpad and stores from it, and a store of all rows."""
+    rows = words(random, (ROWS, p.lanes), width).astype("<i2").view(np.uint8).ravel()
+    memory, loads, at = [rows], [_load(p, 0, 2 * ROWS, local=0, tensor="rows")], rows.size
+    for target, size in ((Target.PE1_STORE, p.lanes), (Target.PE2_STORE, p.pe2_rows)):
+        values = words(random, (ENTRIES, size), p.factor_width)
+        image = pack(values, p.factor_width, p.factor_storage_width).ravel()
+        loads.append(
+            _load(p, at, image.size // p.beat_bytes, local=0, target=target, element_bytes=0)
+        )
+        memory.append(image)
+        at += image.size
+    everything = Transfer(
+        operation=Operation.STORE, address=0, local=0, beats=2 * ROWS, tensor="all"
+    )
+    return np.concatenate(memory), [*loads], everything
+
+
+def program_of(p: AcceleratorParameters, *descriptors: Descriptor) -> Program:
+    """A program of these descriptors and HALT."""
+    return Program((*descriptors, Halt()), p.fingerprint)
+
+
+def looped(random: Random, d: Compute) -> list[Descriptor]:
+    """``d`` in two loops, its operands and its result moved by registers and back."""
+    steps = ((1, random.randint(-1, 1)), (2, random.randint(-1, 1)), (3, random.randint(-2, 2)))
+    back = tuple((register, -3 * step) for register, step in steps)
+    moved = Compute(**{**vars(d), "x_register": 1, "g_register": 2, "z_register": 3})
+    return [
+        Set(values=((1, 0), (2, 0), (3, 0))),
+        Loop(iterations=2),
+        Loop(iterations=3),
+        moved,
+        End(steps=steps),
+        End(steps=back),
+    ]

@@ -1,0 +1,290 @@
+"""The native executor against the interpreter: equal in every bit, descriptor by descriptor."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from nests import (
+    CONTRACTIONS,
+    MAGNITUDES,
+    RESULTS,
+    ROWS,
+    filling,
+    looped,
+    program_of,
+    random_nest,
+    random_parameters,
+)
+from reference import ReferenceAccelerator
+
+from ttforge import native
+from ttforge.golden.backend import GoldenAccelerator
+from ttforge.golden.executor import SOURCE, Executor
+from ttforge.golden.flat import OVERLAPS, REPEATS
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import (
+    Compute,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Program,
+    Set,
+    Transfer,
+    TransferLevel,
+)
+from ttforge.program.encoding import ProgramError
+from ttforge.program.fields import Operation, Target
+
+OPERATIONS = (*CONTRACTIONS, Operation.BIAS, Operation.MASK)
+P = AcceleratorParameters()
+
+
+def interpreter(p: AcceleratorParameters, **options) -> GoldenAccelerator:
+    with native.without():
+        return GoldenAccelerator(p, **options)
+
+
+def outcome(accelerator, memory, program, trace: bool) -> dict[str, object]:
+    """All that a run leaves behind."""
+    accelerator.write(0, memory)
+    run = accelerator.run(program, 0, trace=trace)
+    found = {
+        "memory": accelerator.read(0, memory.size),
+        "sums": run.sums,
+        "saturations": run.saturations,
+        "bytes": np.array([run.counters.bytes_read, run.counters.bytes_written]),
+    }
+    for engine, done in (run.traces or {}).items():
+        found |= {f"{engine} addresses": done.addresses, f"{engine} rows": done.rows}
+    return found
+
+
+def assert_same(ours: dict[str, object], found: dict[str, object]) -> None:
+    for name in ours.keys() & found.keys():
+        assert np.array_equal(ours[name], found[name]), name
+
+
+def assert_executed(p, memory, program, *, literal: bool = False) -> None:
+    """Traced and not (tiles in another order), natively and interpreted: all the same."""
+    kinds = [GoldenAccelerator, interpreter, *([ReferenceAccelerator] if literal else [])]
+    golden, *others = (kind(p, memory_bytes=memory.size) for kind in kinds)
+    plain = outcome(golden, memory, program, trace=False)
+    traced = outcome(golden, memory, program, trace=True)
+    assert_same(plain, traced)
+    for other in others:
+        assert_same(traced, outcome(other, memory, program, trace=True))
+    if golden._executor is not None:
+        assert golden._executor.flattened(program).valid
+
+
+@pytest.fixture(autouse=True)
+def there_is_a_compiler():
+    if native.load(SOURCE) is None:
+        pytest.skip("no C compiler: nothing to compare")
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
+@pytest.mark.parametrize("seed", range(60))
+def test_random_nests(operation, seed):
+    random = Random(f"{operation.name} {seed}")
+    p = random_parameters(random)
+    memory, loads, store = filling(random, p, random.choice(MAGNITUDES))
+    nests = [random_nest(random, operation, p) for _ in range(4)]
+    assert_executed(p, memory, program_of(p, *loads, *nests, store), literal=seed < 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
+@pytest.mark.parametrize("seed", range(1000, 2000))
+def test_many_random_nests(operation, seed):
+    test_random_nests(operation, seed)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
+@pytest.mark.parametrize("seed", range(10))
+def test_results_on_their_operands(operation, seed):
+    """Operands are read before results are written, whatever lies where."""
+    random = Random(f"crossing {operation.name} {seed}")
+    p = random_parameters(random)
+    memory, loads, store = filling(random, p, 9)
+    nests = [random_nest(random, operation, p, crossing=True) for _ in range(4)]
+    program = program_of(p, *loads, *nests, store)
+    assert_executed(p, memory, program)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
+@pytest.mark.parametrize("seed", range(10))
+def test_registers_move_nests(operation, seed):
+    random = Random(f"loops {operation.name} {seed}")
+    p = random_parameters(random)
+    memory, loads, store = filling(random, p, 12)
+    d = random_nest(random, operation, p)
+    safe = replace(d, x=min(max(d.x, 6), RESULTS - 6), z=min(max(d.z, RESULTS + 6), ROWS - 7))
+    program = program_of(p, *loads, *looped(random, safe), store)
+    golden = GoldenAccelerator(p, memory_bytes=memory.size)
+    assert golden._executor is not None
+    if golden._executor.flattened(program).valid:
+        assert_executed(p, memory, program, literal=seed < 3)
+        return
+    for accelerator in (golden, interpreter(p, memory_bytes=memory.size)):
+        accelerator.write(0, memory)
+        with pytest.raises(ProgramError):
+            accelerator.run(program, 0)
+
+
+def test_random_nests_cover_what_they_should():
+    """Rows written twice and rows read and written are found, and are not the rule."""
+    flags = []
+    for operation in OPERATIONS:
+        for seed in range(20):
+            random = Random(f"{operation.name} {seed}")
+            p = random_parameters(random)
+            _, loads, _ = filling(random, p, 4)
+            d = random_nest(random, operation, p, crossing=seed % 2 == 0)
+            executor = Executor.open(p, np.zeros(1 << 16, np.uint8))
+            assert executor is not None
+            flat = executor.flattened(program_of(p, *loads, d))
+            assert flat.valid
+            flags.append((flat.words[-2, OVERLAPS], flat.words[-2, REPEATS]))
+    overlaps, repeats = np.array(flags).mean(axis=0)
+    assert 0.1 < overlaps < 0.9 and 0.1 < repeats < 0.9
+
+
+# Sums at the edge of 32 bits, and past it.
+
+
+def extreme(operation: Operation, steps: int, shift: int) -> tuple[Compute, ...]:
+    entries = operation is Operation.PE4
+    return (
+        Compute(
+            operation=operation,
+            x=0,
+            g=0,
+            z=RESULTS,
+            levels=(Level(2, z=8), Level(steps, x=1, g=1 if entries else 2)),
+            reduce_levels=1,
+            last_rows=5,
+            x_row_stride=1 if entries else 0,
+            z_row_stride=1,
+            shift=shift,
+            tensor="z",
+        ),
+    )
+
+
+@pytest.mark.parametrize("operation", [Operation.PE3, Operation.PE4], ids=lambda o: o.name)
+@pytest.mark.parametrize("value", [-32768, 32767, 4096, 2896, 2897, 256])
+@pytest.mark.parametrize("steps", [1, 2, 3, 8, 64, 127])
+@pytest.mark.parametrize("shift", [0, 1, 15, 30, 31, 40])
+def test_sums_never_wrap(operation, value, steps, shift):
+    p = replace(P, scratchpad_rows=ROWS)
+    rows = np.full((ROWS, p.lanes), value, "<i2")
+    rows[:, 3] = -rows[:, 3]
+    memory = rows.view(np.uint8).ravel()
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS, tensor="t")
+    store = replace(load, operation=Operation.STORE)
+    program = program_of(p, load, *extreme(operation, steps, shift), store)
+    assert_executed(p, memory, program)
+
+
+# Transfers.
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_transfers(seed):
+    random = Random(f"transfers {seed}")
+    p = random_parameters(random)
+    memory, loads, store = filling(random, p, 16)
+    extra = []
+    for _ in range(6):
+        element_bytes, rows = random.choice((1, 2)), random.randint(1, 5)
+        operation = random.choice((Operation.LOAD, Operation.STORE))
+        extra.append(
+            Transfer(
+                operation=operation,
+                address=2048 + random.randrange(64),
+                local=random.randrange(100, 200),
+                beats=rows * element_bytes,
+                levels=tuple(
+                    TransferLevel(random.randint(1, 4), *steps)
+                    for steps in [
+                        (random.randint(-80, 80), random.randint(-9, 9)) for _ in range(2)
+                    ]
+                ),
+                element_bytes=element_bytes,
+                tensor="t",
+            )
+        )
+    assert_executed(p, memory, program_of(p, *loads, *extra, store), literal=True)
+
+
+# Programs that are wrong.
+
+
+def load_of(local: int, beats: int, address: int = 0, **options) -> Transfer:
+    return Transfer(
+        operation=Operation.LOAD, address=address, local=local, beats=beats, tensor="t", **options
+    )
+
+
+def bias(**options) -> Compute:
+    return Compute(operation=Operation.BIAS, levels=(Level(1),), tensor="t", **options)
+
+
+WRONG = {
+    "memory": (load_of(0, 2, 4096),),
+    "below memory": (load_of(0, 2, -1),),
+    "rows": (load_of(16384, 2),),
+    "entries": (load_of(4095, 2, target=Target.PE2_STORE),),
+    "program": (load_of(0, 2, target=Target.PROGRAM),),
+    "half a row": (load_of(0, 3),),
+    "unwritten": (load_of(0, 2), bias(x=0, g=1, z=2)),
+    "result": (load_of(0, 2), bias(x=0, g=0, z=16384)),
+    "later iteration": (
+        load_of(0, 2),
+        Loop(iterations=3),
+        bias(x=0, g=0, z=1, x_register=1),
+        End(steps=((1, 2),)),
+    ),
+    "no end": (Loop(iterations=3), load_of(0, 2)),
+    "no loop": (load_of(0, 2), End()),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_both_refuse_the_same(name):
+    program = program_of(P, *WRONG[name])
+    messages = []
+    for kind in (GoldenAccelerator, interpreter):
+        with pytest.raises(ProgramError) as error:
+            kind(P, memory_bytes=4096).run(program, 0)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
+# Kept programs.
+
+
+def test_a_program_is_flattened_once_and_takes_new_shifts():
+    executor = Executor.open(P, np.zeros(4096, np.uint8))
+    assert executor is not None
+    load, d = load_of(0, 2), bias(x=0, g=0, z=1)
+    first = executor.flattened(program_of(P, load, d))
+    shifted = executor.flattened(program_of(P, load, replace(d, shift=3, x_shift=2)))
+    assert shifted is first and shifted.words[1, 13] == 3 and shifted.words[1, 17] == 2
+    assert executor.flattened(program_of(P, load, replace(d, z=2))) is not first
+    assert executor.flattened(program_of(P, load, d)) is first
+    assert first.words[1, 13] == 0
+
+
+def test_halt_and_set():
+    memory = np.arange(64, dtype=np.uint8)
+    move = Transfer(
+        operation=Operation.STORE, address=0, local=0, beats=2, address_register=2, tensor="t"
+    )
+    program = Program(
+        (load_of(0, 2), Set(values=((2, 32),)), move, Halt(), load_of(99999, 2)), P.fingerprint
+    )
+    assert_executed(P, memory, program, literal=True)
