@@ -9,6 +9,7 @@ from ttforge.compiler.errors import CompileError
 from ttforge.compiler.hazards import Hazards
 from ttforge.compiler.images import Image
 from ttforge.compiler.memory import Buffer, LocalMemory, Region, largest_divisor
+from ttforge.compiler.row_images import RowImage
 from ttforge.compiler.nests import fitted, pe1_nest, pe2_nest, pe3_nest
 from ttforge.fixed.scale import TensorClass
 from ttforge.parameters import AcceleratorParameters
@@ -50,6 +51,8 @@ class Rule:
     x: str
     g: str | None
     z: Written
+    exact: bool = False
+    """The values of x as they are: the exponent of z is the least there is."""
 
 
 class Builder:
@@ -74,7 +77,7 @@ class Builder:
         self.descriptors: list[Descriptor] = []
         self.rules: dict[int, Rule] = {}
         self.tensors: dict[str, Written] = {}
-        self.images: dict[str, tuple[Image, Buffer]] = {}
+        self.images: dict[str, tuple[Image | RowImage, Buffer]] = {}
         self.macs = 0
         self._hazards = Hazards()
         self._depth = 0
@@ -94,7 +97,13 @@ class Builder:
 
     @contextmanager
     def loop(self, iterations: int, steps: Sequence[tuple[int, int]] = ()) -> Iterator[None]:
-        """Repeat what is emitted inside; ``steps`` are added to registers after each iteration."""
+        """Repeat what is emitted inside; ``steps`` are added to registers after each iteration.
+
+        What is done once needs no loop: then the registers stay as they are.
+        """
+        if iterations == 1:
+            yield
+            return
         self._depth += 1
         if self._depth > self.p.loop_depth:
             raise CompileError(
@@ -163,6 +172,11 @@ class Builder:
     load = partialmethod(_transfer, Operation.LOAD)
     store = partialmethod(_transfer, Operation.STORE)
 
+    def load_rows(self, buffer: Buffer, row: int, rows: int = 0) -> None:
+        """Load the first ``rows`` rows of a buffer (0: all) to ``row``."""
+        rows = rows or buffer.size // (buffer.element_bytes * self.p.lanes)
+        self.load(buffer, Region(buffer.name, row, rows), rows)
+
     def load_image(self, image: Image, buffer: Buffer) -> Region:
         """Load a factor image into its store; returns its entries."""
         region = self.stores[image.target].allocate(image.name, image.entries)
@@ -195,8 +209,13 @@ class Builder:
             )
         return tensor
 
-    def _contraction(self, d: Compute, rule: Rule, terms: int, widths: tuple[int, int]) -> None:
-        """Emit a contraction of ``terms`` products of ``widths`` bits a sum."""
+    def contraction(
+        self, d: Compute, rule: Rule, *, terms: int, widths: tuple[int, int], macs: int
+    ) -> None:
+        """Emit a contraction of ``terms`` products of ``widths`` bits a sum.
+
+        ``macs`` multiply-accumulates are useful, padding not counted.
+        """
         bits = (terms << (sum(widths) - 2)).bit_length() + 1
         if bits > self.p.accumulator_width:
             raise CompileError(
@@ -204,15 +223,20 @@ class Builder:
                 f"accumulators of {bits} bits, these have {self.p.accumulator_width}; set "
                 "accumulator_width, or use fewer bits or a smaller batch"
             )
-        self.macs += rule.z.count * terms
-        self._compute(d, rule)
+        self.macs += macs
+        self.compute(d, rule)
 
-    def _compute(self, d: Compute, rule: Rule) -> None:
+    def compute(self, d: Compute, rule: Rule) -> None:
+        """Emit a contraction or an element-wise operation that writes ``rule.z``."""
         slot = list(self.tensors).index(rule.z.name)
         d = replace(d, tensor=rule.z.name, out_width=rule.z.width, slot=slot)
         for part in fitted(d, self.p.nest_levels):
             self.rules[len(self.descriptors)] = rule
             self._emit(part)
+
+    def _whole(self, d: Compute, rule: Rule, terms: int, widths: tuple[int, int]) -> None:
+        """A contraction that writes all of its tensor over the step."""
+        self.contraction(d, rule, terms=terms, widths=widths, macs=rule.z.count * terms)
 
     def pe1(
         self,
@@ -227,7 +251,7 @@ class Builder:
     ) -> None:
         """Equation 5 on contiguous X (a, steps) and Z (a, tiles), in rows."""
         d = pe1_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a)
-        self._contraction(d, rule, image.summed, (x_width, self.p.factor_width))
+        self._whole(d, rule, image.summed, (x_width, self.p.factor_width))
 
     def pe2(
         self,
@@ -243,7 +267,7 @@ class Builder:
     ) -> None:
         """Equation 6 on contiguous X (a, b, c) and Z (a, d, c), c in rows."""
         d = pe2_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a, c=c)
-        self._contraction(d, rule, image.summed, (x_width, self.p.factor_width))
+        self._whole(d, rule, image.summed, (x_width, self.p.factor_width))
 
     def pe3(
         self,
@@ -267,7 +291,7 @@ class Builder:
             outputs=outputs,
             inputs=inputs,
         )
-        self._contraction(d, rule, batch, widths)
+        self._whole(d, rule, batch, widths)
 
     def elementwise(
         self,
@@ -284,4 +308,4 @@ class Builder:
         nest = Compute(
             operation=operation, x=x.start, g=g.start, z=z.start, levels=tuple(levels), relu=relu
         )
-        self._compute(nest, rule)
+        self.compute(nest, rule)

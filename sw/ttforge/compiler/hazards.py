@@ -24,8 +24,9 @@ class Hazards:
                 conflict = touch.overlaps(pending) and (touch.write or pending.write)
                 if conflict and other is not engine:
                     wait |= other
-        # Those engines are idle once this is issued.
-        self._pending = [(other, touch) for other, touch in self._pending if not other & wait]
+        # Those engines are idle once this is issued; an array takes one command at a time.
+        done = wait | (engine & (Engine.PE1 | Engine.PE2))
+        self._pending = [(other, touch) for other, touch in self._pending if not other & done]
         self._pending += [(engine, touch) for touch in touched]
         return wait
 

@@ -1,0 +1,158 @@
+"""The backward program of the planned schedules: the whole batch at once, samples along the lanes."""
+
+from collections.abc import Sequence
+
+from ttforge.compiler.bidirectional_gradient import BidirectionalGradient
+from ttforge.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE, spare_rows
+from ttforge.compiler.blocks import Block
+from ttforge.compiler.builder import Builder
+from ttforge.compiler.factor_gradient import emit_left_chains
+from ttforge.compiler.full_gradient import FullGradient
+from ttforge.compiler.gradients import bias_gradient, left_target, right_level
+from ttforge.compiler.memory import MemoryMap
+from ttforge.compiler.merged import Merged, Split
+from ttforge.compiler.names import activation_name, gradient_name, right_name
+from ttforge.compiler.plans import BackwardFull, BackwardPlan
+from ttforge.compiler.spans import Span
+from ttforge.compiler.weight_gradient import emit_right_chain
+from ttforge.compiler.workspace import Operand, Workspace
+from ttforge.fixed.scale import TensorClass
+from ttforge.network import Network
+
+
+def emit_block_backward(
+    b: Builder, network: Network, batch: int, memory: MemoryMap, plans: Sequence[BackwardPlan]
+) -> None:
+    """Emit the backward program."""
+    w = Workspace(b, memory)
+    last = len(network.layers)
+    rows = -(-batch // b.p.lanes)
+    block = w.block(gradient_name(last), bank=3, j=network.layers[-1].output_size, s_=rows)
+    w.load(gradient_name(last), block)
+    dy = Operand(block, gradient_name(last), network.widths.gradient)
+    for number in range(last - 1, -1, -1):
+        plan = plans[number]
+        dy = _Layer(w, Split(network, number, plan.bond), plan, batch).emit(dy)
+    b.halt()
+
+
+class _Layer:
+    """The backward pass of one layer."""
+
+    def __init__(self, w: Workspace, split: Split, plan: BackwardPlan, batch: int):
+        self.w, self.split, self.plan, self.batch = w, split, plan, batch
+        self.rows = -(-batch // w.p.lanes)
+        self.width = split.network.widths.activation
+
+    def emit(self, dy: Operand) -> Operand:
+        """All gradients of the layer from that of its output; the gradient of its input's sum."""
+        w, split, first = self.w, self.split, self.split.number == 0
+        spare = 0
+        if not isinstance(self.plan, BackwardFull):
+            spare = spare_rows(split, self.plan, w.p.lanes)
+        merged = Merged(w, split, banks=(1, 0), spare=spare)
+        inputs: list[Operand | None] = []
+        merged.make(lambda: inputs.extend(self._load_inputs()))
+        a, b = inputs
+        assert a is not None
+        below = dy
+        if isinstance(self.plan, BackwardFull):
+            below = self._full(merged, dy, a, b)
+        else:
+            below = self._bidirectional(merged, dy, a, b)
+        merged.free()
+        if split.layer.bias:
+            bias_gradient(w, split, dy, self.batch)
+        w.free(dy.block, *(x.block for x in (a, b) if x))
+        self._factors()
+        return below if not first else dy
+
+    def _load_inputs(self) -> tuple[Operand, Operand | None]:
+        """X as (i, s/), and as (s, i/) where both arrays need it: what each of them reads."""
+        w, split, plan = self.w, self.split, self.plan
+        lanes, size, name = w.p.lanes, split.layer.input_size, activation_name(split.number)
+        full = isinstance(plan, BackwardFull)
+        inside = plan.dot_u * split.v if full and split.number == 0 else size
+        block = w.block(name, bank=0, i=inside, s_=self.rows)
+        w.load(SAMPLES_INSIDE if split.number == 0 else name, block, rows=inside * self.rows)
+        a = Operand(block, name, self.width)
+        outside = size - plan.dot_u * split.v if full else plan.dot_samples * size
+        if not outside:
+            return a, None
+        if split.number:
+            start = plan.dot_u * split.v if full else 0
+            part = a.seen(a.block.part("i", start, size - start))
+            sizes = {"s": self.rows * lanes, "i_": (size - start) // lanes}
+            return a, w.turn(part, f"{name}.s", rows="s", entries="i", bank=1, **sizes)
+        if not full:
+            block = w.block(name, bank=1, s=self.rows * lanes, i_=size // lanes)
+            w.load(SAMPLES_OUTSIDE, block)
+            return a, Operand(block, name, self.width)
+        block = w.block(name, bank=1, s=self.batch, i_=outside // lanes)
+        w.load_columns(SAMPLES_OUTSIDE, block, plan.dot_u * split.v // lanes, size // lanes)
+        return a, Operand(block, name, self.width)
+
+    def _full(self, merged: Merged, dy: Operand, a: Operand, b: Operand | None) -> Operand:
+        w, split, plan, lanes = self.w, self.split, self.plan, self.w.p.lanes
+        assert isinstance(plan, BackwardFull)
+        gradient = FullGradient(w, split, plan, merged, self.batch)
+        below = dy
+        if split.number:
+            block, name = self._below()
+            dx = gradient.input_gradient(dy, block, name)
+            below = self._masked(dx, a)
+        inside = a.block.part("i", 0, plan.dot_u * split.v)
+        inside = inside.split("i", (("u", plan.dot_u), ("v", split.v)))
+        outside = None
+        if b:
+            us = split.u - plan.dot_u
+            block = b.block.part("s", 0, self.batch)
+            outside = b.seen(block.split("i/", (("u", us), ("v/", split.v // lanes))))
+        gradient.emit(dy, a.seen(inside), outside)
+        return below
+
+    def _bidirectional(self, merged: Merged, dy: Operand, a: Operand, b: Operand | None) -> Operand:
+        w, split, plan = self.w, self.split, self.plan
+        assert not isinstance(plan, BackwardFull)
+        gradient = BidirectionalGradient(w, split, plan, merged, self.batch)
+        dx = self._below() if split.number else None
+        gradient.emit(dy, a, b, dx)
+        if dx is None:
+            return dy
+        return self._masked(Operand(dx[0], dx[1], split.network.widths.gradient), a)
+
+    def _below(self) -> tuple[Block, str]:
+        """Where the gradient of the input goes, and its name before the mask."""
+        split = self.split
+        relu = split.network.layers[split.number - 1].relu
+        name = split.name("dx") if relu else gradient_name(split.number)
+        return self.w.block(name, bank=3, i=split.layer.input_size, s_=self.rows), name
+
+    def _masked(self, dx: Operand, a: Operand) -> Operand:
+        """The gradient through the ReLU of the layer below, in place."""
+        w, split = self.w, self.split
+        name = gradient_name(split.number)
+        if split.network.layers[split.number - 1].relu:
+            count = self.batch * split.layer.input_size
+            tensor = w.written(name, TensorClass.GRADIENT, dx.width, count)
+            w.mask(dx, a.block, dx.block, tensor)
+        return Operand(dx.block.renamed(i="j"), name, dx.width)
+
+    def _factors(self) -> None:
+        """Gradients of the factors, from those of Left and Right."""
+        w, split = self.w, self.split
+        for store in w.b.stores.values():
+            store.clear()
+        for span in spans(split):
+            if span.last > span.first:
+                emit_right_chain(w.b, split.network, span, w.memory)
+                emit_left_chains(w.b, split.network, span, w.memory)
+
+
+def spans(split: Split) -> tuple[Span, Span]:
+    """The factors on each side of the bond."""
+    number, order = split.number, split.layer.order
+    left = Span(number, 0, split.bond - 1, lambda n: right_name(number + 1, n))
+    right = Span(number, split.bond, order - 1, lambda n: right_level(split, n))
+    assert left.source == left_target(split) or split.bond == 1
+    return left, right
