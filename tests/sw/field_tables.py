@@ -30,6 +30,7 @@ MEANINGS = {
     "z_register": "register added to `z_base`",
     "x_row_stride": "rows from one tile row of x to the next, signed",
     "z_row_stride": "rows from one tile row of z to the next, signed",
+    "g_row_stride": "PE4: rows from one entry of g to the next, signed",
     "reduce_levels": "innermost levels that are summed",
     "tile_level": "level in whose last iteration a tile may have fewer rows",
     "last_rows": "tile rows written in that last iteration",

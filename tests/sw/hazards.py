@@ -53,12 +53,20 @@ def touched_by_compute(d: Compute, registers: list[int], p: AcceleratorParameter
     x, g, z = (
         getattr(d, name) + registers[getattr(d, f"{name}_register")] for name in ("x", "g", "z")
     )
-    rows = {Operation.PE1: p.pe1_rows, Operation.PE2: p.pe2_rows, Operation.PE3: p.pe2_rows}
+    rows = {
+        Operation.PE1: p.pe1_rows,
+        Operation.PE2: p.pe2_rows,
+        Operation.PE3: p.pe2_rows,
+        Operation.PE4: p.pe1_rows,
+    }
     count = rows.get(d.operation, 1)
     groups = addresses(g, d.levels, "g")
     written = ("pad", _tiles(d, z, "z", d.z_row_stride, count), True)
-    if d.operation is Operation.PE1:
+    if d.operation in (Operation.PE1, Operation.PE4):
         read = ("pad", _tiles(d, x, "x", d.x_row_stride, count), False)
+        if d.operation is Operation.PE4:
+            entries = groups[:, None] + np.arange(p.lanes) * d.g_row_stride
+            return [read, ("pad", np.unique(entries), False), written]
         return [read, (Target.PE1_STORE.name, _runs(groups, p.lanes), False), written]
     read = ("pad", addresses(x, d.levels, "x"), False)
     if d.operation is Operation.PE2:

@@ -192,7 +192,12 @@ class ReferenceAccelerator:
 
     def _compute(self, d: Compute, registers: list[int]) -> None:
         p = self.parameters
-        count = {Operation.PE1: p.pe1_rows, Operation.PE2: p.pe2_rows, Operation.PE3: p.pe2_rows}
+        count = {
+            Operation.PE1: p.pe1_rows,
+            Operation.PE2: p.pe2_rows,
+            Operation.PE3: p.pe2_rows,
+            Operation.PE4: p.pe1_rows,
+        }
         for index in indices(d.outer):
             x = d.x + registers[d.x_register] + offset(d.outer, index, "x")
             g = d.g + registers[d.g_register] + offset(d.outer, index, "g")
@@ -225,6 +230,10 @@ class ReferenceAccelerator:
                 if d.operation is Operation.PE1:
                     first = self._row(x_at + r * d.x_row_stride)
                     entries = self.stores[Target.PE1_STORE][g_at : g_at + p.lanes]
+                    sums[r] = sums[r] + np.array([(first * entry).sum() for entry in entries])
+                elif d.operation is Operation.PE4:
+                    first = self._row(x_at + r * d.x_row_stride)
+                    entries = [self._row(g_at + k * d.g_row_stride) for k in range(p.lanes)]
                     sums[r] = sums[r] + np.array([(first * entry).sum() for entry in entries])
                 else:
                     sums[r] = sums[r] + self._row(x_at) * self._scalar(d, g_at, r)

@@ -66,18 +66,19 @@ def test_accumulator_too_narrow():
     message = r"1024 products of 8 x 16 bits need accumulators of 34 bits, these have 32"
     network = network_of(Layer((2, 16), (2, 16), (2,)))
     with pytest.raises(CompileError, match=message):
-        compile_step(network, 1024, P)
+        compile_step(network, 1024, replace(P, accumulator_width=32))
     compile_step(network, 1024, replace(P, accumulator_width=34))
 
 
 def test_accumulators_hold_the_worst_sum():
     """The widest batch that a width takes: 2^n products of 2^22 fit n + 24 bits, one more not."""
     network = network_of(Layer((2, 16), (2, 16), (2,)))
-    compile_step(network, 255, P)
-    compile_step(network, 256, P)
-    compile_step(network, 511, P)
+    p = replace(P, accumulator_width=32)
+    compile_step(network, 255, p)
+    compile_step(network, 256, p)
+    compile_step(network, 511, p)
     with pytest.raises(CompileError, match=r"512 products of 8 x 16 bits need .* 33 bits"):
-        compile_step(network, 512, P)
+        compile_step(network, 512, p)
 
 
 def test_sample_too_big_for_the_scratchpad():

@@ -82,6 +82,15 @@ def test_compute_line():
         assert part in line
 
 
+def test_rows_of_the_second_operand():
+    d = Compute(
+        operation=Operation.PE4, levels=(Level(2, x=8, z=8), Level(3, x=1, g=1)), x=7, g=90, z=5,
+        reduce_levels=1, last_rows=8, x_row_stride=4, z_row_stride=1, g_row_stride=-16,
+    )  # fmt: skip
+    line = line_of(d)
+    assert "PE4   x[7] y[90] -> z[5]" in line and "rows x+4 g-16 z+1 last 8" in line
+
+
 def test_element_wise_line():
     d = Compute(
         operation=Operation.BIAS, levels=(Level(4, x=1, g=1, z=1),), x=1, g=2, z=3, relu=True,

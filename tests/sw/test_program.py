@@ -63,7 +63,14 @@ def random_compute(rng: random.Random) -> Compute:
     reduce_levels = rng.randrange(len(levels))
     return Compute(
         operation=rng.choice(
-            [Operation.PE1, Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK]
+            [
+                Operation.PE1,
+                Operation.PE2,
+                Operation.PE3,
+                Operation.PE4,
+                Operation.BIAS,
+                Operation.MASK,
+            ]
         ),
         levels=levels,
         x=rng.randrange(LOCAL),
@@ -74,6 +81,7 @@ def random_compute(rng: random.Random) -> Compute:
         last_rows=rng.randint(1, 16),
         x_row_stride=rng.randrange(-LOCAL // 2, LOCAL // 2),
         z_row_stride=rng.randrange(-LOCAL // 2, LOCAL // 2),
+        g_row_stride=rng.randrange(-LOCAL // 2, LOCAL // 2),
         x_register=rng.randrange(8),
         g_register=rng.randrange(8),
         z_register=rng.randrange(8),
@@ -274,7 +282,7 @@ def header(data: bytes, **changes: int | bytes) -> bytes:
 
 def resealed(body: bytes) -> bytes:
     count = len(body) // DESCRIPTOR_BYTES
-    return struct.pack("<4sHHIII", b"TTFP", 1, 0, count, P.fingerprint, zlib.crc32(body)) + body
+    return struct.pack("<4sHHIII", b"TTFP", 2, 0, count, P.fingerprint, zlib.crc32(body)) + body
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +292,7 @@ def digits_file() -> bytes:
 
 def test_header(digits_file):
     magic, version, reserved, count, fingerprint, crc = struct.unpack_from("<4sHHIII", digits_file)
-    assert (magic, version, reserved) == (b"TTFP", 1, 0)
+    assert (magic, version, reserved) == (b"TTFP", 2, 0)
     assert 128 * count + 20 == len(digits_file)
     assert (fingerprint, crc) == (P.fingerprint, zlib.crc32(digits_file[20:]))
 
@@ -295,7 +303,7 @@ def test_header(digits_file):
         (lambda data: b"", "not a ttforge program"),
         (lambda data: data[:19], "not a ttforge program"),
         (lambda data: header(data, magic=b"ELF\x00"), "not a ttforge program"),
-        (lambda data: header(data, version=2), "version 2; this ttforge reads version 1"),
+        (lambda data: header(data, version=1), "version 1; this ttforge reads version 2"),
         (lambda data: data[:-1], r"need \d+ bytes, the file has \d+"),
         (lambda data: data + b"\0", "truncated or overlong"),
         (lambda data: header(data, count=1), "1 descriptors need 128 bytes"),
@@ -304,7 +312,7 @@ def test_header(digits_file):
         (lambda data: header(data, fingerprint=1), r"\(fingerprint 00000001, these have"),
         (lambda data: resealed(data[20:-128]), "does not end with HALT"),
         (lambda data: resealed(b""), "does not end with HALT"),
-        (lambda data: resealed(b"\x0b" + data[21:]), "unknown operation 11"),
+        (lambda data: resealed(b"\x0c" + data[21:]), "unknown operation 12"),
     ],
 )
 def test_what_cannot_be_decoded(digits_file, change, message):

@@ -44,14 +44,17 @@ class Compute:
     - PE3 (outer product, summed over the reduction levels): as PE2, with the second operand from
       the scratchpad: ``g`` counts groups of ``pe2_rows`` words, group g being words
       ``(g mod n)*pe2_rows ...`` of row ``g div n``, n = lanes / pe2_rows;
+    - PE4 (equation 5 with both operands in the scratchpad): ``Z[z + r*z_row_stride][l] = rq(sum
+      over the reduction levels and k of X[x + r*x_row_stride][k] * X[g + l*g_row_stride][k])``;
+      ``g`` counts scratchpad rows;
     - BIAS: ``Z[z][l] = rq(act((X[x][l] << x_shift) + (X[g][l] << g_shift)))``, ``act`` being
       max(0, .) with ``relu``; ``g`` is a scratchpad row; no reduction levels, one row a tile;
     - MASK: ``Z[z][l] = rq(X[x][l] if X[g][l] > 0 else 0)``, likewise.
 
     G1 and G2 are the factor stores of PE1 and PE2. The ``reduce_levels`` innermost levels are
-    summed. The tile has ``pe1_rows`` (PE1) or ``pe2_rows`` (PE2, PE3) rows, but in the last
-    iteration of level ``tile_level`` only ``last_rows`` of them are written. The sums of |q| and
-    the saturations of the written rows are added to statistics ``slot``.
+    summed. The tile has ``pe1_rows`` (PE1, PE4) or ``pe2_rows`` (PE2, PE3) rows, but in the
+    last iteration of level ``tile_level`` only ``last_rows`` of them are written. The sums of |q|
+    and the saturations of the written rows are added to statistics ``slot``.
     """
 
     operation: Operation
@@ -64,6 +67,8 @@ class Compute:
     last_rows: int = 1
     x_row_stride: int = 0
     z_row_stride: int = 0
+    g_row_stride: int = 0
+    """PE4 only: rows from one entry of the second operand to the next."""
     x_register: int = 0
     g_register: int = 0
     z_register: int = 0

@@ -33,7 +33,7 @@ from ttforge.program.fields import (
 )
 
 MAGIC = b"TTFP"
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fingerprint, crc
 
 
@@ -80,6 +80,7 @@ def _compute_fields(d: Compute) -> dict[str, int]:
         "z_register": d.z_register,
         "x_row_stride": d.x_row_stride % (1 << LOCAL_WIDTH),
         "z_row_stride": d.z_row_stride % (1 << LOCAL_WIDTH),
+        "g_row_stride": d.g_row_stride % (1 << LOCAL_WIDTH),
         "reduce_levels": d.reduce_levels,
         "tile_level": d.tile_level + pad,
         "last_rows": d.last_rows,
@@ -113,7 +114,7 @@ def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Comput
     levels = tuple(Level(*level) for level in zip(counts, *strides, strict=True))[pad:]
     signed = {
         name: f[name] - (1 << LOCAL_WIDTH) * (f[name] >> (LOCAL_WIDTH - 1))
-        for name in ("x_row_stride", "z_row_stride")
+        for name in ("x_row_stride", "z_row_stride", "g_row_stride")
     }
     return Compute(
         operation=operation,
@@ -127,6 +128,7 @@ def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Comput
         z_register=f["z_register"],
         x_row_stride=signed["x_row_stride"],
         z_row_stride=signed["z_row_stride"],
+        g_row_stride=signed["g_row_stride"],
         reduce_levels=f["reduce_levels"],
         tile_level=f["tile_level"] - pad,
         last_rows=f["last_rows"],

@@ -38,6 +38,7 @@ class Operation(IntEnum):
     LOOP = 8
     END = 9
     SET = 10
+    PE4 = 11
 
 
 class Engine(IntFlag):
@@ -59,6 +60,7 @@ ENGINE_OF = {
     Operation.PE3: Engine.PE2,
     Operation.BIAS: Engine.PE2,
     Operation.MASK: Engine.PE2,
+    Operation.PE4: Engine.PE1,
 }
 """The engine that executes each operation; the others are the sequencer's own."""
 
@@ -86,6 +88,7 @@ COMPUTE: tuple[Field, ...] = (
     ("z_register", 3),
     ("x_row_stride", LOCAL_WIDTH),
     ("z_row_stride", LOCAL_WIDTH),
+    ("g_row_stride", LOCAL_WIDTH),
     ("reduce_levels", 4),
     ("tile_level", 4),
     ("last_rows", 5),
@@ -147,6 +150,7 @@ LAYOUTS: dict[Operation, tuple[Field, ...]] = {
     Operation.LOOP: LOOP,
     Operation.END: REGISTER_UPDATE,
     Operation.SET: REGISTER_UPDATE,
+    Operation.PE4: COMPUTE,
 }
 
 

@@ -49,19 +49,22 @@ def _tiled_span(d: Compute, rows: int, start: int, name: str, row_stride: int) -
 def footprint(d: Compute | Transfer, p: AcceleratorParameters) -> tuple[Touch, ...]:
     """What ``d`` touches, with its registers at zero; external memory is left out.
 
-    Rows that PE1 fetches past ``last_rows`` and does not use are left out too.
+    Rows that PE1's engine fetches past ``last_rows`` and does not use are left out too.
     """
     if isinstance(d, Transfer):
         return (_local(d, p),)
-    rows = {Operation.PE1: p.pe1_rows, Operation.PE2: p.pe2_rows, Operation.PE3: p.pe2_rows}
-    count = rows.get(d.operation, 1)
-    x = _tiled_span(d, count, d.x, "x", d.x_row_stride if d.operation is Operation.PE1 else 0)
+    by_entries = d.operation in (Operation.PE1, Operation.PE4)
+    by_scalars = d.operation in (Operation.PE2, Operation.PE3)
+    count = p.pe1_rows if by_entries else p.pe2_rows if by_scalars else 1
+    x = _tiled_span(d, count, d.x, "x", d.x_row_stride if by_entries else 0)
     z = _tiled_span(d, count, d.z, "z", d.z_row_stride)
     g_axes = [(level.count, level.g) for level in d.levels]
     space = PAD
     if d.operation is Operation.PE1:
         space = Target.PE1_STORE.name
         g_axes.append((p.lanes, 1))
+    elif d.operation is Operation.PE4:
+        g_axes.append((p.lanes, d.g_row_stride))
     elif d.operation is Operation.PE2:
         space = Target.PE2_STORE.name
     low, high = _span(d.g, g_axes)

@@ -39,13 +39,17 @@ def _levels(levels: tuple[Level, ...], reduce_levels: int, tile_level: int) -> s
     return text + (f" sum {' '.join(inner)}" if inner else "")
 
 
-_SECOND = {Operation.PE1: "G1", Operation.PE2: "G2", Operation.PE3: "group"}
+_SECOND = {
+    Operation.PE1: "G1",
+    Operation.PE2: "G2",
+    Operation.PE3: "group",
+    Operation.PE4: "y",
+}
+"""The second operand of the contractions; that of the others is a bias or what masks: ``b``."""
 
 
 def _compute(d: Compute) -> str:
-    source = {Operation.PE1: "G1", Operation.PE2: "G2", Operation.PE3: "group"}.get(
-        d.operation, "b"
-    )
+    source = _SECOND.get(d.operation, "b")
     operands = (
         f"x[{_address(d.x, d.x_register)}] {source}[{_address(d.g, d.g_register)}] -> "
         f"z[{_address(d.z, d.z_register)}]"
@@ -54,7 +58,8 @@ def _compute(d: Compute) -> str:
     if d.operation is Operation.BIAS:
         scale = f"x<<{d.x_shift} b<<{d.g_shift} {'relu ' if d.relu else ''}{scale}"
     nest = _levels(d.levels, d.reduce_levels, d.tile_level)
-    rows = f"rows x+{d.x_row_stride} z+{d.z_row_stride} last {d.last_rows}"
+    entries = f" g{d.g_row_stride:+d}" if d.operation is Operation.PE4 else ""
+    rows = f"rows x+{d.x_row_stride}{entries} z+{d.z_row_stride} last {d.last_rows}"
     return f"{operands}  {nest}  {rows}  {scale}  slot {d.slot}"
 
 

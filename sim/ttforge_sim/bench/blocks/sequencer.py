@@ -279,7 +279,7 @@ async def errors(dut):
 
 
 @cocotb.test()
-@cocotb.parametrize(operation=range(11, 16))
+@cocotb.parametrize(operation=range(max(Operation) + 1, 16))
 async def unknown_operation(dut, operation: int):
     """The run stops there, and says where."""
     tb = SequencerBench(dut, f"unknown {operation}", "some")
