@@ -94,6 +94,7 @@ class BidirectionalForward:
     def prepare(self) -> None:
         """Turn Left and Right into the orders in which they are used."""
         self.left = turned_left(self.w, self.split, self.merged.left, bank=1)
+        self.merged.free(left=True)
         self.t = SharedT(self.w, self.split, self.merged, self.batch, self.plan.dot_samples)
 
     def multiply(self, a: Operand, b: Operand | None, y: Block, tensor: Written) -> None:
@@ -129,3 +130,4 @@ class BidirectionalForward:
         """Give back what ``prepare`` made."""
         self.t.free()
         self.w.free(self.left.block)
+        self.merged.free(right=True)

@@ -7,7 +7,13 @@ the input (over k and q, by PE2). PE2 makes U, the arrays share T.
 from ttforge.compiler.bidirectional import SharedT, turned_left
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.errors import CompileError
-from ttforge.compiler.gradients import RunningSum, store_left, store_right
+from ttforge.compiler.gradients import (
+    RunningSum,
+    left_target,
+    right_level,
+    store_left,
+    store_right,
+)
 from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.plans import BackwardBidirectional
 from ttforge.compiler.row_images import padded
@@ -57,7 +63,7 @@ class BidirectionalGradient:
         left = self._left_target()
         right = RunningSum(
             w,
-            split.name("dright"),
+            right_level(split, split.layer.order),
             split.k * split.q * split.v,
             slices,
             bank=0,
@@ -188,7 +194,7 @@ class BidirectionalGradient:
             w.copy(left, wide.part("k", 0, split.k), split.name("dleft_k"))
             source = Operand(wide, split.name("dleft_k"), left.width)
         sizes = {"p": split.p, "u": split.u, "k_": rank // lanes}
-        turned = w.turn(source, split.name("dleft_t"), rows="p", entries="k", bank=2, **sizes)
+        turned = w.turn(source, left_target(split), rows="p", entries="k", bank=2, **sizes)
         store_left(w, split, turned.block)
         w.free(turned.block)
         if source is not left:

@@ -27,7 +27,7 @@ def emit_block_backward(
     w = Workspace(b, memory)
     last = len(network.layers)
     rows = -(-batch // b.p.lanes)
-    block = w.block(gradient_name(last), bank=3, j=network.layers[-1].output_size, s_=rows)
+    block = w.block(gradient_name(last), bank=3, top=True, j=network.layers[-1].output_size, s_=rows)
     w.load(gradient_name(last), block)
     dy = Operand(block, gradient_name(last), network.widths.gradient)
     for number in range(last - 1, -1, -1):
@@ -60,7 +60,7 @@ class _Layer:
             below = self._full(merged, dy, a, b)
         else:
             below = self._bidirectional(merged, dy, a, b)
-        merged.free()
+        merged.free(left=True, right=True)
         if split.layer.bias:
             bias_gradient(w, split, dy, self.batch)
         w.free(dy.block, *(x.block for x in (a, b) if x))
@@ -126,7 +126,7 @@ class _Layer:
         split = self.split
         relu = split.network.layers[split.number - 1].relu
         name = split.name("dx") if relu else gradient_name(split.number)
-        return self.w.block(name, bank=3, i=split.layer.input_size, s_=self.rows), name
+        return self.w.block(name, bank=3, top=True, i=split.layer.input_size, s_=self.rows), name
 
     def _masked(self, dx: Operand, a: Operand) -> Operand:
         """The gradient through the ReLU of the layer below, in place."""

@@ -56,7 +56,7 @@ def _layer(
     """One layer: its activations (j, s/), which stay on chip."""
     lanes, layer, widths = w.p.lanes, split.layer, split.network.widths
     rows = -(-batch // lanes)
-    merged = Merged(w, split, banks=(1, 2), spare=spare_rows(split, plan, lanes))
+    merged = Merged(w, split, banks=(1, 3), spare=spare_rows(split, plan, lanes))
     outside: list[Operand] = []
     inside = [a.seen(a.block.renamed(j="i"))] if a else []
 
@@ -81,7 +81,6 @@ def _layer(
     count = batch * layer.output_size
     tensor = w.written(split.name("y"), TensorClass.INTERMEDIATE, widths.intermediate, count)
     emitter.multiply(inside[0], outside[0] if outside else None, y, tensor)
-    merged.free()
     emitter.free()
     w.free(inside[0].block, *(x.block for x in outside))
     return _activation(w, split, batch, Operand(y, tensor.name, tensor.width))

@@ -153,8 +153,12 @@ class Builder:
         run = largest_divisor(rows, MOST // buffer.element_bytes)
         size = run * buffer.element_bytes  # in beats: a row of bytes is one
         levels = [*levels, TransferLevel(rows // run, size * self.p.beat_bytes, run)]
-        # The whole buffer counts as touched: registers move the address inside it.
+        levels = [level for level in levels if level.count > 1]
         store = operation is Operation.STORE
+        start, stop = buffer.address, buffer.stop
+        if not register:  # else the whole buffer counts as touched: the register moves inside it
+            reach = sum((level.count - 1) * level.address for level in levels)
+            stop = start + reach + size * self.p.beat_bytes
         self._emit(
             Transfer(
                 operation=operation,
@@ -162,11 +166,11 @@ class Builder:
                 address_register=register,
                 local=region.start,
                 beats=size,
-                levels=tuple(level for level in levels if level.count > 1),
+                levels=tuple(levels),
                 element_bytes=buffer.element_bytes,
                 tensor=buffer.name,
             ),
-            (Touch(MEMORY, buffer.address, buffer.stop, store),),
+            (Touch(MEMORY, start, stop, store),),
         )
 
     load = partialmethod(_transfer, Operation.LOAD)

@@ -8,7 +8,13 @@ of u from X(i, s/), PE2 for the others from X(s, i/) and Y'(s, j/).
 from math import ceil
 
 from ttforge.compiler.blocks import Block
-from ttforge.compiler.gradients import RunningSum, store_left, store_right
+from ttforge.compiler.gradients import (
+    RunningSum,
+    left_target,
+    right_level,
+    store_left,
+    store_right,
+)
 from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.plans import BackwardFull
 from ttforge.compiler.workspace import Operand, Workspace
@@ -55,7 +61,7 @@ class FullGradient:
             for _ in range(min(2, split.u // some))
         ]
         y = dy.block.split("j", (("p", split.p), ("q", split.q)))
-        z = z.split("i", (("u", split.u), ("v", split.v)))
+        target = z.split("i", (("u", split.u), ("v", split.v)))
         for t, u in enumerate(range(0, split.u, some)):
             strip = strips[t % 2]
             w.dot(
@@ -71,7 +77,7 @@ class FullGradient:
             w.outer(
                 dy.seen(y),
                 Operand(strip, weights.name, weights.width),
-                z.part("u", u, some),
+                target.part("u", u, some),
                 tensor,
                 rows="v",
                 summed=("p", "q"),
@@ -91,17 +97,16 @@ class FullGradient:
         w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
         turned = self._turned(dy) if self.shared else None
         slices = split.q // plan.slice_q
-        g = w.block(
-            split.name("dw"), bank=2, u=split.u, p=split.p, q=plan.slice_q, v_=split.v // lanes
-        )
+        sizes = {"u": split.u, "p": split.p, "q": plan.slice_q, "v_": split.v // lanes}
+        g = w.block(split.name("dw"), bank=2, banks=2, **sizes)
         width = split.network.widths.gradient
         count = split.k * split.q * split.v
-        right = w.written(split.name("dright"), TensorClass.GRADIENT, width, count)
+        right = w.written(right_level(split, split.layer.order), TensorClass.GRADIENT, width, count)
         sizes = {"k": split.k, "q": plan.slice_q, "v_": split.v // lanes}
-        rights = [w.block(right.name, bank=3, **sizes) for _ in range(min(2, slices))]
+        rights = [w.block(right.name, bank=1, **sizes) for _ in range(min(2, slices))]
         left = RunningSum(
             w,
-            split.name("dleft"),
+            left_target(split),
             split.p * split.u * split.k,
             slices,
             bank=1,

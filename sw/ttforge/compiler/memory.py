@@ -48,12 +48,18 @@ class MemoryMap:
     buffers: dict[str, Buffer] = field(default_factory=dict)
 
     def add(
-        self, name: str, shape: tuple[int, ...], element_bytes: int, *, order: tuple[int, ...] = ()
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        element_bytes: int,
+        *,
+        order: tuple[int, ...] = (),
+        repeat: int = 1,
     ) -> Buffer:
         """A new buffer; its last dimension is padded to a multiple of the lanes."""
         assert name not in self.buffers, name
         padded = -(-shape[-1] // self.lanes) * self.lanes
-        buffer = Buffer(name, self.top, shape, padded, element_bytes, order)
+        buffer = Buffer(name, self.top, shape, padded, element_bytes, order, repeat)
         self.buffers[name] = buffer
         self.top += -(-buffer.size // self.page) * self.page
         return buffer

@@ -102,7 +102,7 @@ class Merged:
             return {"bank": self._banks[0], "spare": self._spare}
         if n == self.split.layer.order - 1 == self.split.bond:
             return {"bank": self._banks[1]}
-        return {}
+        return {"bank": self.w.p.scratchpad_banks - 1, "top": True}
 
     def _sizes(self, n: int, use: Arrangement) -> dict[str, int]:
         r, j, i, s = self.split.layer.factor_shapes[n]
@@ -135,9 +135,9 @@ class Merged:
             left = self.w.region(self.left.block)
             self.w.clear(left.stop - self._spare, self._spare)
 
-    def free(self) -> None:
-        """Give both back."""
-        self.w.free(self.left.block, self.right.block)
+    def free(self, *, left: bool = False, right: bool = False) -> None:
+        """Give them back."""
+        self.w.free(*[one.block for one, yes in ((self.left, left), (self.right, right)) if yes])
 
     def _merge_left(self) -> Operand:
         w, split, lanes = self.w, self.split, self.w.p.lanes

@@ -80,20 +80,24 @@ class RebuildForward:
                 rows="v",
                 entries="k",
                 bank=3,
+                top=True,
                 q=split.q,
                 v=split.v,
                 k_=right.block.size("k") // lanes,
             )
 
-    def multiply(self, a: Operand, b: Operand | None, y: Block, tensor: Written) -> None:
-        """Y(j, s/) from X, as ``a`` (i, s/) and, where PE1 takes strips, as ``b`` (s, i/)."""
-        w, split, plan, lanes = self.w, self.split, self.plan, self.w.p.lanes
+        self.merged.free(right=True)
         pu, name = plan.strip_p * split.u, self.tensor.name
         dot_w = outer_w = None
         if self.outers:
             outer_w = w.block(name, bank=2, pu=pu, v=split.v, q_=plan.strip_q // lanes)
         if self.dots:
-            dot_w = w.block(name, bank=3, pu=pu, q=plan.strip_q, v_=split.v // lanes)
+            dot_w = w.block(name, bank=3, top=True, pu=pu, q=plan.strip_q, v_=split.v // lanes)
+        self.strips = dot_w, outer_w
+
+    def multiply(self, a: Operand, b: Operand | None, y: Block, tensor: Written) -> None:
+        """Y(j, s/) from X, as ``a`` (i, s/) and, where PE1 takes strips, as ``b`` (s, i/)."""
+        split, (dot_w, outer_w) = self.split, self.strips
         y = y.split("j", (("p", split.p), ("q", split.q)))
         for t in range(max(len(self.dots), len(self.outers))):
             if t < len(self.dots) and dot_w:
@@ -105,10 +109,11 @@ class RebuildForward:
                 self._dot(self.dots[t], dot_w, b, self._target(y, self.dots[t]), tensor)
             if t < len(self.outers) and outer_w:
                 self._outer(self.outers[t], outer_w, a, self._target(y, self.outers[t]), tensor)
-        w.free(*(block for block in (dot_w, outer_w) if block))
 
     def free(self) -> None:
-        """Give back what ``prepare`` made; what was multiplied last may still be under way."""
+        """Give back what ``prepare`` made, and Left."""
+        self.merged.free(left=True)
+        self.w.free(*(block for block in self.strips if block))
         if self.outers:
             self.w.free(self.right_t.block, self.left_t.block)
         if self.dots:

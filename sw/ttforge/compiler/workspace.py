@@ -43,7 +43,7 @@ class Workspace:
         self._regions: dict[int, Region] = {}
         last = self.p.scratchpad_banks - 1
         identity, ones, zeros = (
-            self.load_image(constant(what, self.p), bank=last, row=rows)
+            self.load_image(constant(what, self.p), bank=last, top=True, row=rows)
             for what, rows in (
                 (Arrangement.IDENTITY, self.p.lanes),
                 (Arrangement.ONES, 1),
@@ -55,16 +55,27 @@ class Workspace:
 
     # Rows.
 
-    def block(self, name: str, *, bank: int | None = None, spare: int = 0, **sizes: int) -> Block:
-        """A new tensor in row-major order, ``s_`` for axis "s/"; in ``bank`` if it has room.
+    def block(
+        self,
+        name: str,
+        *,
+        bank: int | None = None,
+        banks: int = 1,
+        top: bool = False,
+        spare: int = 0,
+        **sizes: int,
+    ) -> Block:
+        """A new tensor in row-major order, ``s_`` for axis "s/".
 
-        ``spare`` rows behind it may be read, and hold nothing.
+        It lies in ``banks`` banks from ``bank`` if they have room, else anywhere; with ``top`` as
+        high as it fits. ``spare`` rows behind it may be read, and hold nothing.
         """
         rows, within = self.p.bank_rows, None
         if bank is not None:
             first = bank % self.p.scratchpad_banks * rows
-            within = range(first, first + rows)
-        region = self.b.pad.allocate(name, prod(sizes.values()) + spare, within=within)
+            within = range(first, first + banks * rows)
+        rows = prod(sizes.values()) + spare
+        region = self.b.pad.allocate(name, rows, top=top, within=within)
         self._regions[region.start] = region
         return Block.dense(region, **sizes)
 
@@ -98,9 +109,17 @@ class Workspace:
         buffer = self.memory.buffers[name]
         self.b.store(buffer, self.region(block), prod(axis.size for axis in block.axes))
 
-    def load_image(self, image: RowImage, *, bank: int | None = None, **sizes: int) -> Block:
+    def load_image(
+        self,
+        image: RowImage,
+        *,
+        bank: int | None = None,
+        top: bool = False,
+        spare: int = 0,
+        **sizes: int,
+    ) -> Block:
         """Load a factor or a constant as a new block."""
-        block = self.block(image.name, bank=bank, **sizes)
+        block = self.block(image.name, bank=bank, top=top, spare=spare, **sizes)
         assert prod(sizes.values()) == image.rows, (image, sizes)
         self.b.images[image.name] = image, self.memory.buffers[image.name]
         self.load(image.name, block)
@@ -167,6 +186,7 @@ class Workspace:
         rows: str,
         entries: str,
         bank: int | None = None,
+        top: bool = False,
         spare: int = 0,
         **sizes: int,
     ) -> Operand:
@@ -176,7 +196,7 @@ class Workspace:
         """
         count = prod(axis.size for axis in x.block.axes) * self.p.lanes
         tensor = self.written(name, TensorClass.INTERMEDIATE, self.p.word_width, count)
-        z = self.block(name, bank=bank, spare=spare, **sizes)
+        z = self.block(name, bank=bank, top=top, spare=spare, **sizes)
         lanes, along = self.p.lanes, f"{rows}/"
         blocks, rest = divmod(z.size(rows), lanes)
         if blocks:
