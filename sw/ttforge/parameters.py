@@ -35,7 +35,7 @@ class AcceleratorParameters:
     """Bits of a scratchpad word, signed: gradients, intermediates, activations."""
     factor_width: int = 4
     """Bits of a factor element in the factor stores, signed, 2 to 16."""
-    accumulator_width: int = 40
+    accumulator_width: int = 48
     """Bits of an accumulator, signed, 24 to 48. The compiler proves that none can overflow."""
     scratchpad_banks: int = 4
     """Banks of one read and one write port each; the bank is the top bits of a row address."""

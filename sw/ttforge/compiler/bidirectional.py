@@ -37,7 +37,7 @@ class SharedT:
             right = self.right.seen(self.right.block.part("k", 0, split.k))
             sizes = {"k": split.k, "v": split.v, "q_": split.q // lanes}
             name = split.name("right_t")
-            self.right_t = w.turn(right, name, rows="v", entries="q", bank=2, **sizes)
+            self.right_t = w.turn(right, name, rows="v", entries="q", bank=3, top=True, **sizes)
 
     def free(self) -> None:
         """Give back what was turned."""
@@ -48,13 +48,12 @@ class SharedT:
         return z.size("u") * self.split.k * z.size("q") * self.split.v * samples
 
     def by_dot(self, b: Operand | None, z: Block, u: int, q: int) -> None:
-        """PE1's share of a slice from (u, q), from X as (s, i/)."""
+        """PE1's share of a slice from (u, q), from X as (s, i/) with the samples of that share."""
         w, split, lanes = self.w, self.split, self.w.p.lanes
         if not self.dot_samples:
             return
         assert b is not None
-        g = b.block.part("s", 0, self.dot_samples * lanes)
-        g = g.split("i/", (("u", split.u), ("v/", split.v // lanes)))
+        g = b.block.split("i/", (("u", split.u), ("v/", split.v // lanes)))
         x = self.right.block.part("k", 0, split.k).part("q", q, z.size("q"))
         w.dot(
             self.right.seen(x),
@@ -67,14 +66,15 @@ class SharedT:
             macs=self._macs(z, min(self.batch, self.dot_samples * lanes)),
         )
 
-    def by_outer(self, a: Operand, z: Block, u: int, q: int) -> None:
-        """PE2's share of a slice from (u, q), from X as (i, s/)."""
+    def by_outer(self, a: Operand | None, z: Block, u: int, q: int) -> None:
+        """PE2's share of a slice from (u, q), from X as (i, s/) with the samples of that share."""
         w, split, first = self.w, self.split, self.dot_samples
         if self.right_t is None:
             return
+        assert a is not None
         x = a.block.split("i", (("u", split.u), ("v", split.v))).part("u", u, z.size("u"))
         w.outer(
-            a.seen(x.part("s/", first, self.rows - first)),
+            a.seen(x),
             self.right_t,
             z.part("s/", first, self.rows - first),
             self.tensor,
@@ -93,16 +93,16 @@ class BidirectionalForward:
 
     def prepare(self) -> None:
         """Turn Left and Right into the orders in which they are used."""
-        self.left = turned_left(self.w, self.split, self.merged.left, bank=1)
+        self.left = turned_left(self.w, self.split, self.merged.left, bank=0)
         self.merged.free(left=True)
         self.t = SharedT(self.w, self.split, self.merged, self.batch, self.plan.dot_samples)
 
-    def multiply(self, a: Operand, b: Operand | None, y: Block, tensor: Written) -> None:
+    def multiply(self, a: Operand | None, b: Operand | None, y: Block, tensor: Written) -> None:
         """Y(j, s/) from X, as ``a`` (i, s/) and, where PE1 makes some of T, as ``b`` (s, i/)."""
         w, split, plan = self.w, self.split, self.plan
         rows, slices = self.t.rows, split.q // plan.slice_q
         sizes = {"u": split.u, "k": split.k, "q": plan.slice_q, "s_": rows}
-        buffers = [w.block(split.name("t"), bank=3 - n, **sizes) for n in range(min(2, slices))]
+        buffers = [w.block(split.name("t"), top=True, **sizes) for _ in range(min(2, slices))]
         y = y.split("j", (("p", split.p), ("q", split.q)))
         for t in range(slices + 1):
             if t < slices:

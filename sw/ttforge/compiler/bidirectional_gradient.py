@@ -71,6 +71,8 @@ class BidirectionalGradient:
             q=split.q,
             v_=split.v // w.p.lanes,
         )
+        first = plan.dot_samples
+        inside = a.seen(a.block.part("s/", first, rows - first))
         x = a.seen(a.block.split("i", (("u", split.u), ("v", split.v))))
         y = dy.seen(dy.block.split("j", (("p", split.p), ("q", split.q))))
         # PE2 makes T and U of a slice while PE1 sums over those of the slice before.
@@ -78,7 +80,7 @@ class BidirectionalGradient:
             u = t * plan.slice_u
             if t < slices:
                 t_maker.by_dot(b, ts[t % 2], u, 0)
-                t_maker.by_outer(a, ts[t % 2], u, 0)
+                t_maker.by_outer(inside, ts[t % 2], u, 0)
             if t:
                 uu = Operand(us[(t - 1) % 2], u_tensor.name, width)
                 self._right(uu, x, right, t - 1)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ttforge.compiler.bidirectional_gradient import BidirectionalGradient
-from ttforge.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE, spare_rows
+from ttforge.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.builder import Builder
 from ttforge.compiler.factor_gradient import emit_left_chains
@@ -47,10 +47,8 @@ class _Layer:
     def emit(self, dy: Operand) -> Operand:
         """All gradients of the layer from that of its output; the gradient of its input's sum."""
         w, split, first = self.w, self.split, self.split.number == 0
-        spare = 0
-        if not isinstance(self.plan, BackwardFull):
-            spare = spare_rows(split, self.plan, w.p.lanes)
-        merged = Merged(w, split, banks=(1, 0), spare=spare)
+        full = isinstance(self.plan, BackwardFull)
+        merged = Merged(w, split, banks=(1, 0), padded_rank=full)
         inputs: list[Operand | None] = []
         merged.make(lambda: inputs.extend(self._load_inputs()))
         a, b = inputs
@@ -81,12 +79,13 @@ class _Layer:
             return a, None
         if split.number:
             start = plan.dot_u * split.v if full else 0
-            part = a.seen(a.block.part("i", start, size - start))
-            sizes = {"s": self.rows * lanes, "i_": (size - start) // lanes}
+            rows = self.rows if full else plan.dot_samples
+            part = a.seen(a.block.part("i", start, size - start).part("s/", 0, rows))
+            sizes = {"s": rows * lanes, "i_": (size - start) // lanes}
             return a, w.turn(part, f"{name}.s", rows="s", entries="i", bank=1, **sizes)
         if not full:
-            block = w.block(name, bank=1, s=self.rows * lanes, i_=size // lanes)
-            w.load(SAMPLES_OUTSIDE, block)
+            block = w.block(name, bank=1, s=plan.dot_samples * lanes, i_=size // lanes)
+            w.load(SAMPLES_OUTSIDE, block, rows=plan.dot_samples * size)
             return a, Operand(block, name, self.width)
         block = w.block(name, bank=1, s=self.batch, i_=outside // lanes)
         w.load_columns(SAMPLES_OUTSIDE, block, plan.dot_u * split.v // lanes, size // lanes)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ttforge.compiler.bidirectional import BidirectionalForward
+from ttforge.compiler.blocks import Block
 from ttforge.compiler.builder import Builder
 from ttforge.compiler.memory import MemoryMap
 from ttforge.compiler.merged import Merged, Split
@@ -38,11 +39,6 @@ def _emitter(
     return BidirectionalForward(w, split, plan, merged, batch)
 
 
-def needs_outside(plan: ForwardPlan) -> bool:
-    """Whether PE1 takes part in the layer's products, with the input as (batch, I)."""
-    return plan.shared if isinstance(plan, ForwardRebuild) else plan.dot_samples > 0
-
-
 def spare_rows(split: Split, plan: ForwardPlan, lanes: int) -> int:
     """Rows behind Left that are read when it is turned."""
     if isinstance(plan, ForwardBidirectional):
@@ -50,39 +46,78 @@ def spare_rows(split: Split, plan: ForwardPlan, lanes: int) -> int:
     return -plan.strip_p * split.u % lanes
 
 
-def _layer(
-    w: Workspace, split: Split, plan: ForwardPlan, batch: int, a: Operand | None
-) -> Operand:
+class _Inputs:
+    """The input of a layer, for PE2 as (i, s/) and for PE1 as (s, i/), as far as each needs it."""
+
+    def __init__(self, w: Workspace, split: Split, plan: ForwardPlan, batch: int):
+        self.w, self.split = w, split
+        self.rows = -(-batch // w.p.lanes)
+        self.first, self.dots = 0, 0  # rows of samples: the first of PE2's, the number of PE1's
+        if isinstance(plan, ForwardBidirectional):
+            self.first = self.dots = plan.dot_samples
+        elif plan.shared:
+            self.dots = self.rows
+        self._made: list[Block] = []
+        self.inside: Operand | None = None
+        self.outside: Operand | None = None
+
+    def load(self) -> None:
+        """Load the network's input."""
+        w, size, lanes = self.w, self.split.layer.input_size, self.w.p.lanes
+        width = self.split.network.widths.activation
+        if self.first < self.rows:
+            block = w.block("x", bank=0, i=size, s_=self.rows - self.first)
+            w.load_columns(SAMPLES_INSIDE, block, self.first, self.rows)
+            self.inside = self._kept(Operand(block, "x", width))
+        if self.dots:
+            block = w.block("x", bank=1, s=self.dots * lanes, i_=size // lanes)
+            w.load(SAMPLES_OUTSIDE, block, rows=self.dots * lanes * size // lanes)
+            self.outside = self._kept(Operand(block, "x", width))
+
+    def take(self, a: Operand) -> None:
+        """Take the activations of the layer below, (j, s/)."""
+        w, size, lanes = self.w, self.split.layer.input_size, self.w.p.lanes
+        a = a.seen(a.block.renamed(j="i"))
+        self._made.append(a.block)
+        if self.first < self.rows:
+            self.inside = a.seen(a.block.part("s/", self.first, self.rows - self.first))
+        if self.dots:
+            part = a.seen(a.block.part("s/", 0, self.dots))
+            sizes = {"s": self.dots * lanes, "i_": size // lanes}
+            turned = w.turn(part, f"{a.name}.s", rows="s", entries="i", bank=1, **sizes)
+            self.outside = self._kept(turned)
+
+    def _kept(self, x: Operand) -> Operand:
+        self._made.append(x.block)
+        return x
+
+    def free(self) -> None:
+        """Give all rows back."""
+        self.w.free(*self._made)
+
+
+def _layer(w: Workspace, split: Split, plan: ForwardPlan, batch: int, a: Operand | None) -> Operand:
     """One layer: its activations (j, s/), which stay on chip."""
-    lanes, layer, widths = w.p.lanes, split.layer, split.network.widths
-    rows = -(-batch // lanes)
-    merged = Merged(w, split, banks=(1, 3), spare=spare_rows(split, plan, lanes))
-    outside: list[Operand] = []
-    inside = [a.seen(a.block.renamed(j="i"))] if a else []
-
-    def load_inputs() -> None:
-        if a is None:
-            block = w.block("x", bank=0, i=layer.input_size, s_=rows)
-            w.load(SAMPLES_INSIDE, block)
-            inside.append(Operand(block, "x", widths.activation))
-            if needs_outside(plan):
-                block = w.block("x", bank=1, s=rows * lanes, i_=layer.input_size // lanes)
-                w.load(SAMPLES_OUTSIDE, block)
-                outside.append(Operand(block, "x", widths.activation))
-
-    merged.make(load_inputs)
-    if needs_outside(plan) and not outside:
-        sizes = {"s": rows * lanes, "i_": layer.input_size // lanes}
-        name = f"{activation_name(split.number)}.s"
-        outside.append(w.turn(inside[0], name, rows="s", entries="i", bank=1, **sizes))
+    layer, widths, rebuild = split.layer, split.network.widths, isinstance(plan, ForwardRebuild)
+    merged = Merged(
+        w,
+        split,
+        banks=(1, 3) if rebuild else (3, 0),
+        spare=spare_rows(split, plan, w.p.lanes),
+        padded_rank=rebuild,
+    )
+    inputs = _Inputs(w, split, plan, batch)
+    merged.make(inputs.load if a is None else lambda: None)
+    if a:
+        inputs.take(a)
     emitter = _emitter(w, split, plan, merged, batch)
     emitter.prepare()
-    y = w.block(split.name("y"), bank=2, j=layer.output_size, s_=rows)
+    y = w.block(split.name("y"), bank=2 if rebuild else 0, j=layer.output_size, s_=inputs.rows)
     count = batch * layer.output_size
     tensor = w.written(split.name("y"), TensorClass.INTERMEDIATE, widths.intermediate, count)
-    emitter.multiply(inside[0], outside[0] if outside else None, y, tensor)
+    emitter.multiply(inputs.inside, inputs.outside, y, tensor)
     emitter.free()
-    w.free(inside[0].block, *(x.block for x in outside))
+    inputs.free()
     return _activation(w, split, batch, Operand(y, tensor.name, tensor.width))
 
 

@@ -123,7 +123,7 @@ def _digits(first: int, count: int, sizes: Sequence[int]) -> list[tuple[int, int
         assert count % inner == 0 or inner % count == 0, (first, count, sizes)
         assert start + some <= size, (first, count, sizes)
         digits.append((start, some))
-        first = rest
+        first, count = rest, min(count, inner)
     return digits
 
 

@@ -80,16 +80,24 @@ def merged_images(split: Split, p: AcceleratorParameters) -> dict[int, RowImage]
 class Merged:
     """Left and Right of one layer, and the orders in which the plans want them.
 
-    ``left`` has axes (p, u, k/), ``right`` (q, v/, k): its v along the lanes and k padded with
-    zero rows to a multiple of the lanes.
+    ``left`` has axes (p, u, k/), ``right`` (q, v/, k): its v along the lanes, and k padded with
+    zero rows to a multiple of the lanes, unless ``padded_rank`` is false.
+
+    ``banks`` are those of Left and of Right, ``spare`` rows of zeros follow Left.
     """
 
     def __init__(
-        self, w: Workspace, split: Split, *, banks: tuple[int, int] = (0, 1), spare: int = 0
+        self,
+        w: Workspace,
+        split: Split,
+        *,
+        banks: tuple[int, int],
+        spare: int = 0,
+        padded_rank: bool = True,
     ):
         self.w, self.split = w, split
         self.factor_width = split.network.widths.factor
-        self._banks, self._spare = banks, spare
+        self._banks, self._spare, self._padded = banks, spare, padded_rank
         # Every load first: what is loaded next runs under the contractions.
         self._loaded = {
             n: w.load_image(image, **self._sizes(n, image.arrangement), **self._place(n))
@@ -182,7 +190,7 @@ class Merged:
             last = n == split.bond
             count = r * j * i * q0 * v0 * lanes
             tensor = self._written("right" if last else f"right{n + 1}", bits, count)
-            rank = padded(r, w.p)
+            rank = padded(r, w.p) if self._padded or not last else r
             z = w.block(
                 tensor.name, bank=self._banks[1] if last else None, q=j * q0, v_=i * v0, k=rank
             )

@@ -95,7 +95,7 @@ class RebuildForward:
             dot_w = w.block(name, bank=3, top=True, pu=pu, q=plan.strip_q, v_=split.v // lanes)
         self.strips = dot_w, outer_w
 
-    def multiply(self, a: Operand, b: Operand | None, y: Block, tensor: Written) -> None:
+    def multiply(self, a: Operand | None, b: Operand | None, y: Block, tensor: Written) -> None:
         """Y(j, s/) from X, as ``a`` (i, s/) and, where PE1 takes strips, as ``b`` (s, i/)."""
         split, (dot_w, outer_w) = self.split, self.strips
         y = y.split("j", (("p", split.p), ("q", split.q)))
@@ -108,6 +108,7 @@ class RebuildForward:
                 assert b is not None
                 self._dot(self.dots[t], dot_w, b, self._target(y, self.dots[t]), tensor)
             if t < len(self.outers) and outer_w:
+                assert a is not None
                 self._outer(self.outers[t], outer_w, a, self._target(y, self.outers[t]), tensor)
 
     def free(self) -> None:

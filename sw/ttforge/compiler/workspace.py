@@ -95,7 +95,7 @@ class Workspace:
         self.b.load_rows(self.memory.buffers[name], block.base, rows)
 
     def load_columns(self, name: str, block: Block, first: int, row: int) -> None:
-        """Load the last rows, from ``first``, of every ``row`` rows of a buffer."""
+        """Load the last rows, from ``first``, of every ``row`` rows of a buffer: (outer, inner)."""
         buffer = self.memory.buffers[name]
         row_bytes = buffer.element_bytes * self.p.lanes
         outer, inner = block.axes
