@@ -5,6 +5,7 @@ PE1's array and PE2's share the samples of T; PE2's makes Y of a slice while T o
 
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.builder import Written
+from ttforge.compiler.gradients import row_major, store_strided
 from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.plans import ForwardBidirectional
 from ttforge.compiler.workspace import Operand, Workspace
@@ -18,106 +19,97 @@ def turned_left(w: Workspace, split: Split, left: Operand, *, bank: int, spare: 
     return w.turn(left, name, rows="k", entries="p", bank=bank, spare=spare, **sizes)
 
 
-class SharedT:
-    """T(u, k, q, s/) = sum over v of Right(k, q, v) X(u, v, s), by both arrays or one."""
+def middle(split: Split) -> str:
+    """Name of T; forward stores it, backward loads it."""
+    return split.name("t")
 
-    def __init__(self, w: Workspace, split: Split, merged: Merged, batch: int, dot_samples: int):
-        self.w, self.split, self.right = w, split, merged.right
-        self.batch, self.dot_samples = batch, dot_samples
+
+class BidirectionalForward:
+    """Emits the forward pass of a layer: ``prepare``, then ``multiply``.
+
+    T is made by both arrays: PE1 takes the first rows of samples, PE2 the others.
+    """
+
+    def __init__(self, w: Workspace, split: Split, plan: ForwardBidirectional, merged: Merged, batch: int):
+        self.w, self.split, self.plan, self.merged, self.batch = w, split, plan, merged, batch
         self.rows = -(-batch // w.p.lanes)
-        lanes, width = w.p.lanes, split.network.widths.intermediate
         self.tensor = w.written(
-            split.name("t"),
+            middle(split),
             TensorClass.INTERMEDIATE,
-            width,
+            split.network.widths.intermediate,
             split.u * split.k * split.q * batch,
         )
+
+    def prepare(self) -> None:
+        """Turn Left and Right into the orders in which they are used."""
+        w, split, lanes = self.w, self.split, self.w.p.lanes
+        self.left = turned_left(w, split, self.merged.left, bank=0)
+        self.merged.free(left=True)
         self.right_t: Operand | None = None
-        if dot_samples < self.rows:
-            right = self.right.seen(self.right.block.part("k", 0, split.k))
+        if self.plan.dot_samples < self.rows:
+            right = self.merged.right
+            right = right.seen(right.block.part("k", 0, split.k))
             sizes = {"k": split.k, "v": split.v, "q_": split.q // lanes}
             name = split.name("right_t")
             self.right_t = w.turn(right, name, rows="v", entries="q", bank=3, top=True, **sizes)
 
-    def free(self) -> None:
-        """Give back what was turned."""
-        if self.right_t:
-            self.w.free(self.right_t.block)
+    def multiply(self, a: Operand | None, b: Operand | None, y: Block, tensor: Written) -> None:
+        """Y(j, s/) from X: ``a`` (i, s/) of PE2's samples, ``b`` (s, i/) of PE1's."""
+        w, split, plan = self.w, self.split, self.plan
+        slices = split.q // plan.slice_q
+        sizes = {"s_": self.rows, "u": split.u, "k": split.k, "q": plan.slice_q}
+        buffers = [w.block(middle(split), top=True, **sizes) for _ in range(min(2, slices))]
+        y = y.split("j", (("p", split.p), ("q", split.q)))
+        for t in range(slices + 1):
+            if t < slices:
+                self._by_dot(b, buffers[t % 2], t * plan.slice_q)
+                self._by_outer(a, buffers[t % 2], t * plan.slice_q)
+            if t:
+                q = (t - 1) * plan.slice_q
+                self._product(buffers[(t - 1) % 2], y.part("q", q, plan.slice_q), tensor)
+                self._store(buffers[(t - 1) % 2], q)
+        w.free(*buffers)
 
     def _macs(self, z: Block, samples: int) -> int:
-        return z.size("u") * self.split.k * z.size("q") * self.split.v * samples
+        return self.split.u * self.split.k * z.size("q") * self.split.v * samples
 
-    def by_dot(self, b: Operand | None, z: Block, u: int, q: int) -> None:
-        """PE1's share of a slice from (u, q), from X as (s, i/) with the samples of that share."""
-        w, split, lanes = self.w, self.split, self.w.p.lanes
-        if not self.dot_samples:
+    def _by_dot(self, b: Operand | None, z: Block, q: int) -> None:
+        split, lanes, dots = self.split, self.w.p.lanes, self.plan.dot_samples
+        if not b:
             return
-        assert b is not None
+        right = self.merged.right
+        x = right.block.part("k", 0, split.k).part("q", q, z.size("q"))
         g = b.block.split("i/", (("u", split.u), ("v/", split.v // lanes)))
-        x = self.right.block.part("k", 0, split.k).part("q", q, z.size("q"))
-        w.dot(
-            self.right.seen(x),
-            b.seen(g.part("u", u, z.size("u"))),
-            z.part("s/", 0, self.dot_samples),
+        self.w.dot(
+            right.seen(x),
+            b.seen(g),
+            z.part("s/", 0, dots),
             self.tensor,
             rows="q",
             entries="s",
             summed=("v/",),
-            macs=self._macs(z, min(self.batch, self.dot_samples * lanes)),
+            macs=self._macs(z, min(self.batch, dots * lanes)),
         )
 
-    def by_outer(self, a: Operand | None, z: Block, u: int, q: int) -> None:
-        """PE2's share of a slice from (u, q), from X as (i, s/) with the samples of that share."""
-        w, split, first = self.w, self.split, self.dot_samples
-        if self.right_t is None:
+    def _by_outer(self, a: Operand | None, z: Block, q: int) -> None:
+        split, lanes, first = self.split, self.w.p.lanes, self.plan.dot_samples
+        if not a or not self.right_t:
             return
-        assert a is not None
-        x = a.block.split("i", (("u", split.u), ("v", split.v))).part("u", u, z.size("u"))
-        w.outer(
-            a.seen(x),
+        self.w.outer(
+            a.seen(a.block.split("i", (("u", split.u), ("v", split.v)))),
             self.right_t,
             z.part("s/", first, self.rows - first),
             self.tensor,
             rows="q",
-            group=q // w.p.pe2_rows,
+            group=q // self.w.p.pe2_rows,
             summed=("v",),
-            macs=self._macs(z, self.batch - min(self.batch, first * w.p.lanes)),
+            macs=self._macs(z, self.batch - min(self.batch, first * lanes)),
         )
-
-
-class BidirectionalForward:
-    """Emits the forward pass of a layer: ``prepare``, then ``multiply``."""
-
-    def __init__(self, w: Workspace, split: Split, plan: ForwardBidirectional, merged: Merged, batch: int):
-        self.w, self.split, self.plan, self.merged, self.batch = w, split, plan, merged, batch
-
-    def prepare(self) -> None:
-        """Turn Left and Right into the orders in which they are used."""
-        self.left = turned_left(self.w, self.split, self.merged.left, bank=0)
-        self.merged.free(left=True)
-        self.t = SharedT(self.w, self.split, self.merged, self.batch, self.plan.dot_samples)
-
-    def multiply(self, a: Operand | None, b: Operand | None, y: Block, tensor: Written) -> None:
-        """Y(j, s/) from X, as ``a`` (i, s/) and, where PE1 makes some of T, as ``b`` (s, i/)."""
-        w, split, plan = self.w, self.split, self.plan
-        rows, slices = self.t.rows, split.q // plan.slice_q
-        sizes = {"u": split.u, "k": split.k, "q": plan.slice_q, "s_": rows}
-        buffers = [w.block(split.name("t"), top=True, **sizes) for _ in range(min(2, slices))]
-        y = y.split("j", (("p", split.p), ("q", split.q)))
-        for t in range(slices + 1):
-            if t < slices:
-                q = t * plan.slice_q
-                self.t.by_dot(b, buffers[t % 2], 0, q)
-                self.t.by_outer(a, buffers[t % 2], 0, q)
-            if t:
-                q = (t - 1) * plan.slice_q
-                self._product(buffers[(t - 1) % 2], y.part("q", q, plan.slice_q), tensor)
-        w.free(*buffers)
 
     def _product(self, x: Block, z: Block, tensor: Written) -> None:
         split = self.split
         self.w.outer(
-            Operand(x, self.t.tensor.name, self.t.tensor.width),
+            Operand(x, self.tensor.name, self.tensor.width),
             self.left,
             z,
             tensor,
@@ -126,8 +118,15 @@ class BidirectionalForward:
             macs=split.p * split.u * split.k * z.size("q") * self.batch,
         )
 
+    def _store(self, t: Block, q: int) -> None:
+        """Store a slice of T, for the way back, where (s/, u, k, q) lie in rows."""
+        split = self.split
+        sizes = [("s/", self.rows), ("u", split.u), ("k", split.k), ("q", split.q)]
+        store_strided(self.w, self.tensor.name, t, row_major(sizes), q)
+
     def free(self) -> None:
         """Give back what ``prepare`` made."""
-        self.t.free()
         self.w.free(self.left.block)
+        if self.right_t:
+            self.w.free(self.right_t.block)
         self.merged.free(right=True)

@@ -1,16 +1,22 @@
-"""Backward from both sides: U = Left^T Y' and T = Right X, a slice of u at a time, and no W.
+"""Backward from both sides: U = Left^T Y', and T = Right X as the forward pass stored it.
 
-From them the gradients of Right (a sum over s and u, by PE1), of Left (over s and q, by PE1) and of
-the input (over k and q, by PE2). PE2 makes U, the arrays share T.
+Slice by slice of the samples and of u: the gradient of Left is the sum over s and q of Y' T, that of
+Right the sum over s and u of U X, that of the input the sum over k and q of Right U. Where no
+gradient of the input is wanted PE1 makes U(s, u, k, q/) and the gradient of Left, PE2 the gradient
+of Right from X(s, i/); else PE2 makes U(u, k, q, s/) and the gradient of the input, PE1 those of
+Right, from X(i, s/), and of Left.
 """
 
-from ttforge.compiler.bidirectional import SharedT, turned_left
+from ttforge.compiler.bidirectional import middle, turned_left
 from ttforge.compiler.blocks import Block
+from ttforge.compiler.builder import Written
 from ttforge.compiler.errors import CompileError
 from ttforge.compiler.gradients import (
     RunningSum,
     left_target,
+    load_strided,
     right_level,
+    row_major,
     store_left,
     store_right,
 )
@@ -22,7 +28,11 @@ from ttforge.fixed.scale import TensorClass
 
 
 class BidirectionalGradient:
-    """Emits the gradients of Left and Right of a layer, and of its input."""
+    """Emits the gradients of Left and Right of a layer, and of its input if ``dx`` is given.
+
+    ``inputs`` is the buffer of X: (I, batch) with ``dx``, (batch, I) without. ``dx`` is where the
+    gradient (i, s/) goes, and its name.
+    """
 
     def __init__(
         self,
@@ -31,173 +41,258 @@ class BidirectionalGradient:
         plan: BackwardBidirectional,
         merged: Merged,
         batch: int,
+        *,
+        inputs: str,
+        dx: tuple[Block, str] | None,
     ):
         self.w, self.split, self.plan, self.merged, self.batch = w, split, plan, merged, batch
-        if split.p % w.p.lanes:
+        self.inputs, self.dx = inputs, dx
+        self.lanes, self.width = w.p.lanes, split.network.widths.gradient
+        self.rows = -(-batch // self.lanes)
+        if split.p % self.lanes:
             raise CompileError(
                 f"layer {split.number + 1}: bi-directional gradients at bond {split.bond} need "
-                f"{split.p} outputs on its left to be a multiple of {w.p.lanes}"
+                f"its {split.p} outputs on the left to be a multiple of {self.lanes}"
             )
+        self.slices = [
+            (s, u)
+            for s in range(0, self.rows, plan.slice_samples)
+            for u in range(0, split.u, plan.slice_u)
+        ]
 
-    def emit(
-        self, dy: Operand, a: Operand, b: Operand | None, dx: tuple[Block, str] | None
-    ) -> None:
-        """Emit all slices; ``a`` is X(i, s/), ``b`` X(s, i/), ``dx`` (i, s/) and its name."""
+    def emit(self, dy: Operand) -> None:
+        """Emit all slices, from ``dy`` (j, s/)."""
         w, split, plan = self.w, self.split, self.plan
-        slices = split.u // plan.slice_u
-        rows, width = dy.block.size("s/"), split.network.widths.gradient
-        spare = -plan.slice_u * split.k % w.p.lanes
-        left_p = turned_left(w, split, self.merged.left, bank=1, spare=spare)
+        y = dy.seen(dy.block.split("j", (("p", split.p), ("q", split.q))))
+        self._prepare(y)
+        per_u = split.u // plan.slice_u
+        ts, us, xs = self._buffers()
+        left, right = self._sums(len(self.slices) // per_u)
+        u_tensor = self._written("u", split.u * split.k * split.q * self.batch)
+        for t in range(len(self.slices) + 1):
+            if t < len(self.slices):
+                s, u = self.slices[t]
+                self._load_t(ts[t % 2], s, u)
+                self._load_x(xs[t % 2], s, u)
+                self._u(y, us[t % 2], u_tensor, s, u)
+            if t:
+                s, u = self.slices[t - 1]
+                before = (t - 1) % 2
+                uu = Operand(us[before], u_tensor.name, self.width)
+                x = Operand(xs[before], self._x_name, split.network.widths.activation)
+                self._right(uu, x, right, t - 1, s)
+                if self.dx:
+                    self._dx(uu, s, u)
+                self._left(ts[before], y, left, (t - 1) // per_u, s, u)
+                if t % per_u == 0 and t > per_u:
+                    left.add(t // per_u - 2)
+            if t > 1:
+                right.add(t - 2)
+        left.add(left.parts - 1)
+        right.add(right.parts - 1)
+        store_right(w, split, right.result.block, 0)
+        w.free(*ts, *us, *xs, *self._turned)
+        self._store_left(left.result)
+        left.free()
+        right.free()
+
+    @property
+    def _x_name(self) -> str:
+        return self.inputs if self.split.number else "x"
+
+    def _written(self, name: str, count: int) -> Written:
+        return self.w.written(self.split.name(name), TensorClass.GRADIENT, self.width, count)
+
+    def _prepare(self, y: Operand) -> None:
+        """What is turned once: Left, and Y' or Right."""
+        w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
+        uk = plan.slice_u * split.k
+        spare = -uk % lanes if self.dx else 0
+        self.left_p = turned_left(w, split, self.merged.left, bank=1, spare=spare)
+        self._turned = [self.left_p.block]
+        if not self.dx:
+            sizes = {"s": self.batch, "q": split.q, "p_": split.p // lanes}
+            self.y_s = w.turn(y, f"{y.name}.s", rows="s", entries="p", bank=3, **sizes)
+            self._turned.append(self.y_s.block)
+            self.merged.free(left=True, right=True)
+            return
         if spare:
-            stop = w.region(left_p.block).stop
-            w.clear(stop - spare, spare)
-        left_uk = self._left_uk(left_p, slices)
-        t_maker = SharedT(w, split, self.merged, self.batch, plan.dot_samples)
-        back = self._right_rows() if dx else None
-        sizes = {"u": plan.slice_u, "k": split.k, "q": split.q, "s_": rows}
-        doubles = min(2, slices)
-        ts = [w.block(split.name("t"), bank=2, **sizes) for _ in range(doubles)]
-        us = [w.block(split.name("u"), bank=3, **sizes) for _ in range(doubles)]
-        count = split.u * split.k * split.q * self.batch
-        u_tensor = w.written(split.name("u"), TensorClass.GRADIENT, width, count)
-        left = self._left_target()
+            w.clear(w.region(self.left_p.block).stop - spare, spare)
+        block = self.left_p.block.joined("u", "k", "uk")
+        block = block.split("uk", (("t", split.u // plan.slice_u), ("uk", uk)))
+        sizes = {"t": split.u // plan.slice_u, "p": split.p, "uk_": -(-uk // lanes)}
+        name = split.name("left_uk")
+        self.left_uk = w.turn(
+            self.left_p.seen(block), name, rows="p", entries="uk", bank=1, **sizes
+        )
+        right = self.merged.right
+        block = right.block.part("k", 0, split.k)
+        name = split.name("right_r")
+        z = w.block(name, bank=0, k=split.k, q=split.q, v_=split.v // lanes)
+        self.right_r = w.copy(right.seen(block), z, name)
+        self._turned += [self.left_uk.block, z]
+        self.merged.free(left=True, right=True)
+
+    def _sums(self, s_slices: int) -> tuple[RunningSum, RunningSum]:
+        w, split, lanes = self.w, self.split, self.lanes
+        left = RunningSum(
+            w,
+            split.name("dleft"),
+            split.u * split.k * split.p,
+            s_slices,
+            bank=1,
+            u=split.u,
+            k=split.k,
+            p_=split.p // lanes,
+        )
         right = RunningSum(
             w,
             right_level(split, split.layer.order),
             split.k * split.q * split.v,
-            slices,
+            len(self.slices),
             bank=0,
             k=split.k,
             q=split.q,
-            v_=split.v // w.p.lanes,
+            v_=split.v // lanes,
         )
-        first = plan.dot_samples
-        inside = a.seen(a.block.part("s/", first, rows - first))
-        x = a.seen(a.block.split("i", (("u", split.u), ("v", split.v))))
-        y = dy.seen(dy.block.split("j", (("p", split.p), ("q", split.q))))
-        # PE2 makes T and U of a slice while PE1 sums over those of the slice before.
-        for t in range(slices + 1):
-            u = t * plan.slice_u
-            if t < slices:
-                t_maker.by_dot(b, ts[t % 2], u, 0)
-                t_maker.by_outer(inside, ts[t % 2], u, 0)
-            if t:
-                uu = Operand(us[(t - 1) % 2], u_tensor.name, width)
-                self._right(uu, x, right, t - 1)
-            if t < slices:
-                self._u(y, left_uk.seen(left_uk.block.at("t", t)), us[t % 2], u_tensor)
-                if dx and back:
-                    self._dx(Operand(us[t % 2], u_tensor.name, width), back, dx, u)
-            if t:
-                tt = Operand(ts[(t - 1) % 2], t_maker.tensor.name, t_maker.tensor.width)
-                self._left(tt, y, left, t - 1)
-            if t > 1:
-                right.add(t - 2)
-        right.add(slices - 1)
-        result = right.result.block
-        store_right(w, split, result, 0)
-        self._store_left(left)
-        w.free(*ts, *us, left_p.block, left_uk.block, left.block)
-        if back:
-            w.free(back.block)
-        t_maker.free()
-        right.free()
+        return left, right
 
-    def _left_uk(self, left_p: Operand, slices: int) -> Operand:
-        """Left as (t, p, uk/): the scalars of U, a slice after the other."""
-        w, split, plan = self.w, self.split, self.plan
-        uk = plan.slice_u * split.k
-        block = left_p.block.joined("u", "k", "uk").split("uk", (("t", slices), ("uk", uk)))
-        sizes = {"t": slices, "p": split.p, "uk_": -(-uk // w.p.lanes)}
-        name = split.name("left_uk")
-        return w.turn(left_p.seen(block), name, rows="p", entries="uk", bank=1, **sizes)
+    def _buffers(self) -> tuple[list[Block], list[Block], list[Block]]:
+        """Two each of T (s/, u, k, q), of U and of X: one in use, one being filled."""
+        w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
+        two = range(min(2, len(self.slices)))
+        sizes = {"s_": plan.slice_samples, "u": plan.slice_u, "k": split.k, "q": split.q}
+        t_sizes, name = sizes, split.name("u")
+        if self.dx:
+            x_sizes = {"u": plan.slice_u, "v": split.v, "s_": plan.slice_samples}
+        else:
+            samples = plan.slice_samples * lanes
+            sizes = {"s": samples, "u": plan.slice_u, "k": split.k, "q_": split.q // lanes}
+            x_sizes = {"s": samples, "u": plan.slice_u, "v_": split.v // lanes}
+        us = [w.block(name, bank=n, top=n == 1, **sizes) for n in two]
+        xs = [w.block(self.inputs, bank=2, **x_sizes) for _ in two]
+        ts = [w.block(middle(split), bank=2, **t_sizes) for _ in two]
+        return ts, us, xs
 
-    def _right_rows(self) -> Operand:
-        """Right as (k, q, v/): the scalars of the input's gradient."""
-        w, split, right = self.w, self.split, self.merged.right
-        block = right.block.part("k", 0, split.k)
-        z = w.block(split.name("right_r"), bank=0, k=split.k, q=split.q, v_=split.v // w.p.lanes)
-        return w.copy(right.seen(block), z, split.name("right_r"))
-
-    def _left_target(self) -> Operand:
-        """The gradient of Left as (u, k, p/)."""
-        w, split = self.w, self.split
-        width = split.network.widths.gradient
-        tensor = w.written(
-            split.name("dleft"), TensorClass.GRADIENT, width, split.u * split.k * split.p
-        )
-        block = w.block(tensor.name, bank=1, u=split.u, k=split.k, p_=split.p // w.p.lanes)
-        return Operand(block, tensor.name, width)
-
-    def _u(self, y: Operand, left: Operand, z: Block, tensor) -> None:
+    def _load_t(self, z: Block, s: int, u: int) -> None:
         split = self.split
-        self.w.outer(
-            y,
-            left,
-            z.joined("u", "k", "uk"),
+        sizes = [("s/", self.rows), ("u", split.u), ("k", split.k), ("q", split.q)]
+        strides = row_major(sizes)
+        load_strided(self.w, middle(split), z, strides, s * strides["s/"] + u * strides["u"])
+
+    def _load_x(self, z: Block, s: int, u: int) -> None:
+        split, lanes = self.split, self.lanes
+        if self.dx:
+            strides = row_major([("u", split.u), ("v", split.v), ("s/", self.rows)])
+            first = u * strides["u"] + s
+        else:
+            columns = [("u", split.u), ("v/", split.v // lanes)]
+            strides = row_major([("s", self.rows * lanes), *columns])
+            first = s * lanes * strides["s"] + u * strides["u"]
+        load_strided(self.w, self.inputs, z, strides, first)
+
+    def _u(self, y: Operand, z: Block, tensor: Written, s: int, u: int) -> None:
+        w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
+        samples = self._samples(s)
+        macs = split.p * split.q * split.k * plan.slice_u * samples
+        if self.dx:
+            left = self.left_uk.block.at("t", u // plan.slice_u)
+            w.outer(
+                y.seen(y.block.part("s/", s, plan.slice_samples)),
+                self.left_uk.seen(left),
+                z.joined("u", "k", "uk"),
+                tensor,
+                rows="uk",
+                summed=("p",),
+                macs=macs,
+            )
+            return
+        left = self.left_p.block.part("u", u, plan.slice_u).joined("u", "k", "uk")
+        w.dot(
+            self.left_p.seen(left),
+            self.y_s.seen(self.y_s.block.part("s", s * lanes, samples)),
+            z.joined("u", "k", "uk").part("s", 0, samples),
             tensor,
             rows="uk",
-            summed=("p",),
-            macs=split.p * split.q * split.k * self.plan.slice_u * self.batch,
+            entries="q",
+            summed=("p/",),
+            macs=macs,
         )
 
-    def _dx(self, u: Operand, right: Operand, dx: tuple[Block, str], first: int) -> None:
-        w, split = self.w, self.split
-        block, name = dx
-        size = split.layer.input_size * self.batch
-        width = split.network.widths.gradient
-        tensor = w.written(name, TensorClass.GRADIENT, width, size)
-        z = block.split("i", (("u", split.u), ("v", split.v))).part("u", first, self.plan.slice_u)
-        w.outer(
-            u,
-            right,
-            z,
-            tensor,
-            rows="v",
-            summed=("k", "q"),
-            macs=split.k * split.q * split.v * self.plan.slice_u * self.batch,
-        )
+    def _samples(self, s: int) -> int:
+        """Samples in the slice from row ``s`` of samples."""
+        return min(self.plan.slice_samples * self.lanes, self.batch - s * self.lanes)
 
-    def _right(self, u: Operand, x: Operand, total: RunningSum, t: int) -> None:
-        split, some = self.split, self.plan.slice_u
-        self.w.dot(
-            u,
-            x.seen(x.block.part("u", t * some, some)),
+    def _right(self, u: Operand, x: Operand, total: RunningSum, t: int, s: int) -> None:
+        split, some, samples = self.split, self.plan.slice_u, self._samples(s)
+        macs = split.k * split.q * split.v * some * samples
+        if self.dx:
+            self.w.dot(
+                u,
+                x,
+                total.block(t),
+                total.part,
+                rows="q",
+                entries="v",
+                summed=("u", "s/"),
+                macs=macs,
+            )
+            return
+        self.w.outer(
+            x.seen(x.block.part("s", 0, samples)),
+            u.seen(u.block.part("s", 0, samples)),
             total.block(t),
             total.part,
             rows="q",
-            entries="v",
-            summed=("u", "s/"),
-            macs=split.k * split.q * split.v * some * self.batch,
+            summed=("s", "u"),
+            macs=macs,
         )
 
-    def _left(self, tt: Operand, y: Operand, left: Operand, t: int) -> None:
-        split, some = self.split, self.plan.slice_u
-        z = left.block.part("u", t * some, some).joined("u", "k", "uk")
+    def _dx(self, uu: Operand, s: int, u: int) -> None:
+        assert self.dx
+        split, plan, (block, name) = self.split, self.plan, self.dx
+        tensor = self.w.written(
+            name, TensorClass.GRADIENT, self.width, split.layer.input_size * self.batch
+        )
+        z = block.split("i", (("u", split.u), ("v", split.v))).part("u", u, plan.slice_u)
+        self.w.outer(
+            uu,
+            self.right_r,
+            z.part("s/", s, plan.slice_samples),
+            tensor,
+            rows="v",
+            summed=("k", "q"),
+            macs=split.k * split.q * split.v * plan.slice_u * self._samples(s),
+        )
+
+    def _left(
+        self, t: Block, y: Operand, total: RunningSum, part: int, s: int, u: int
+    ) -> None:
+        split, plan = self.split, self.plan
+        z = total.block(part).part("u", u, plan.slice_u).joined("u", "k", "uk")
+        x = Operand(t.joined("u", "k", "uk"), middle(split), split.network.widths.intermediate)
         self.w.dot(
-            tt.seen(tt.block.joined("u", "k", "uk")),
-            y,
+            x,
+            y.seen(y.block.part("s/", s, plan.slice_samples)),
             z,
-            self.w.b.tensors[left.name],
+            total.part,
             rows="uk",
             entries="p",
             summed=("q", "s/"),
-            macs=split.p * split.q * split.k * some * self.batch,
+            macs=split.p * split.q * split.k * plan.slice_u * self._samples(s),
         )
 
     def _store_left(self, left: Operand) -> None:
         """Turn (u, k, p/) to (p, u, k/), with zeros where k is padded, and store it."""
-        w, split = self.w, self.split
-        lanes, rank = w.p.lanes, padded(split.k, w.p)
-        source = left
+        w, split, lanes = self.w, self.split, self.lanes
+        rank, source, made = padded(split.k, w.p), left, []
         if rank != split.k:
-            wide = w.block(left.name, bank=2, u=split.u, k=rank, p_=split.p // lanes)
+            name = split.name("dleft_k")
+            wide = w.block(name, bank=2, u=split.u, k=rank, p_=split.p // lanes)
             w.clear(wide.base, split.u * rank * split.p // lanes)
-            w.copy(left, wide.part("k", 0, split.k), split.name("dleft_k"))
-            source = Operand(wide, split.name("dleft_k"), left.width)
+            source = w.copy(left, wide.part("k", 0, split.k), name).seen(wide)
+            made.append(wide)
         sizes = {"p": split.p, "u": split.u, "k_": rank // lanes}
         turned = w.turn(source, left_target(split), rows="p", entries="k", bank=2, **sizes)
         store_left(w, split, turned.block)
-        w.free(turned.block)
-        if source is not left:
-            w.free(source.block)
+        w.free(turned.block, *made)

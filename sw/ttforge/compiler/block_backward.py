@@ -15,25 +15,39 @@ from ttforge.compiler.names import activation_name, gradient_name, right_name
 from ttforge.compiler.plans import BackwardFull, BackwardPlan
 from ttforge.compiler.spans import Span
 from ttforge.compiler.weight_gradient import emit_right_chain
-from ttforge.compiler.workspace import Operand, Workspace
+from ttforge.compiler.workspace import Operand, Place, Workspace, first_fitting
 from ttforge.fixed.scale import TensorClass
 from ttforge.network import Network
+from ttforge.parameters import AcceleratorParameters
 
 
 def emit_block_backward(
-    b: Builder, network: Network, batch: int, memory: MemoryMap, plans: Sequence[BackwardPlan]
-) -> None:
+    p: AcceleratorParameters, network: Network, batch: int, memory: MemoryMap, plans: Sequence[BackwardPlan]
+) -> Builder:
     """Emit the backward program."""
-    w = Workspace(b, memory)
+    return first_fitting(lambda place: _emit(p, network, batch, memory, plans, place))
+
+
+def _emit(
+    p: AcceleratorParameters,
+    network: Network,
+    batch: int,
+    memory: MemoryMap,
+    plans: Sequence[BackwardPlan],
+    place: Place,
+) -> Builder:
+    b = Builder(p)
+    w = Workspace(b, memory, place)
     last = len(network.layers)
-    rows = -(-batch // b.p.lanes)
-    block = w.block(gradient_name(last), bank=3, top=True, j=network.layers[-1].output_size, s_=rows)
+    rows = -(-batch // p.lanes)
+    block = w.block(gradient_name(last), bank=2, top=True, j=network.layers[-1].output_size, s_=rows)
     w.load(gradient_name(last), block)
     dy = Operand(block, gradient_name(last), network.widths.gradient)
     for number in range(last - 1, -1, -1):
         plan = plans[number]
         dy = _Layer(w, Split(network, number, plan.bond), plan, batch).emit(dy)
     b.halt()
+    return b
 
 
 class _Layer:
@@ -46,60 +60,52 @@ class _Layer:
 
     def emit(self, dy: Operand) -> Operand:
         """All gradients of the layer from that of its output; the gradient of its input's sum."""
-        w, split, first = self.w, self.split, self.split.number == 0
+        w, split = self.w, self.split
         full = isinstance(self.plan, BackwardFull)
         merged = Merged(w, split, banks=(1, 0), padded_rank=full)
-        inputs: list[Operand | None] = []
-        merged.make(lambda: inputs.extend(self._load_inputs()))
-        a, b = inputs
-        assert a is not None
-        below = dy
-        if isinstance(self.plan, BackwardFull):
-            below = self._full(merged, dy, a, b)
+        if full:
+            below = self._full(merged, dy)
         else:
-            below = self._bidirectional(merged, dy, a, b)
-        merged.free(left=True, right=True)
+            merged.make()
+            below = self._bidirectional(merged, dy)
         if split.layer.bias:
             bias_gradient(w, split, dy, self.batch)
-        w.free(dy.block, *(x.block for x in (a, b) if x))
+        w.free(dy.block)
         self._factors()
-        return below if not first else dy
+        return below
 
-    def _load_inputs(self) -> tuple[Operand, Operand | None]:
+    def _load_inputs(self, plan: BackwardFull) -> tuple[Operand, Operand | None]:
         """X as (i, s/), and as (s, i/) where both arrays need it: what each of them reads."""
-        w, split, plan = self.w, self.split, self.plan
-        lanes, size, name = w.p.lanes, split.layer.input_size, activation_name(split.number)
-        full = isinstance(plan, BackwardFull)
-        inside = plan.dot_u * split.v if full and split.number == 0 else size
+        w, split, lanes = self.w, self.split, self.w.p.lanes
+        size, name, width = split.layer.input_size, activation_name(split.number), self.width
+        mine = plan.dot_u * split.v  # of the inputs, PE1's
+        inside = size if split.number else mine  # all for the mask
         block = w.block(name, bank=0, i=inside, s_=self.rows)
-        w.load(SAMPLES_INSIDE if split.number == 0 else name, block, rows=inside * self.rows)
-        a = Operand(block, name, self.width)
-        outside = size - plan.dot_u * split.v if full else plan.dot_samples * size
-        if not outside:
+        w.load(name if split.number else SAMPLES_INSIDE, block, rows=inside * self.rows)
+        a = Operand(block, name, width)
+        if mine == size:
             return a, None
+        sizes = {"i_": (size - mine) // lanes}
         if split.number:
-            start = plan.dot_u * split.v if full else 0
-            rows = self.rows if full else plan.dot_samples
-            part = a.seen(a.block.part("i", start, size - start).part("s/", 0, rows))
-            sizes = {"s": rows * lanes, "i_": (size - start) // lanes}
+            part = a.seen(a.block.part("i", mine, size - mine))
+            sizes = {"s": self.rows * lanes} | sizes
             return a, w.turn(part, f"{name}.s", rows="s", entries="i", bank=1, **sizes)
-        if not full:
-            block = w.block(name, bank=1, s=plan.dot_samples * lanes, i_=size // lanes)
-            w.load(SAMPLES_OUTSIDE, block, rows=plan.dot_samples * size)
-            return a, Operand(block, name, self.width)
-        block = w.block(name, bank=1, s=self.batch, i_=outside // lanes)
-        w.load_columns(SAMPLES_OUTSIDE, block, plan.dot_u * split.v // lanes, size // lanes)
-        return a, Operand(block, name, self.width)
+        block = w.block(name, bank=1, s=self.batch, **sizes)
+        w.load_columns(SAMPLES_OUTSIDE, block, mine // lanes, size // lanes)
+        return a, Operand(block, name, width)
 
-    def _full(self, merged: Merged, dy: Operand, a: Operand, b: Operand | None) -> Operand:
+    def _full(self, merged: Merged, dy: Operand) -> Operand:
         w, split, plan, lanes = self.w, self.split, self.plan, self.w.p.lanes
         assert isinstance(plan, BackwardFull)
+        inputs: list[Operand | None] = []
+        merged.make(lambda: inputs.extend(self._load_inputs(plan)))
+        a, b = inputs
+        assert a is not None
         gradient = FullGradient(w, split, plan, merged, self.batch)
-        below = dy
+        dx = None
         if split.number:
             block, name = self._below()
             dx = gradient.input_gradient(dy, block, name)
-            below = self._masked(dx, a)
         inside = a.block.part("i", 0, plan.dot_u * split.v)
         inside = inside.split("i", (("u", plan.dot_u), ("v", split.v)))
         outside = None
@@ -108,17 +114,28 @@ class _Layer:
             block = b.block.part("s", 0, self.batch)
             outside = b.seen(block.split("i/", (("u", us), ("v/", split.v // lanes))))
         gradient.emit(dy, a.seen(inside), outside)
+        merged.free(left=True, right=True)
+        below = self._masked(dx, a) if dx else dy
+        w.free(*(x.block for x in (a, b) if x))
         return below
 
-    def _bidirectional(self, merged: Merged, dy: Operand, a: Operand, b: Operand | None) -> Operand:
+    def _bidirectional(self, merged: Merged, dy: Operand) -> Operand:
         w, split, plan = self.w, self.split, self.plan
         assert not isinstance(plan, BackwardFull)
-        gradient = BidirectionalGradient(w, split, plan, merged, self.batch)
+        name = activation_name(split.number) if split.number else SAMPLES_OUTSIDE
         dx = self._below() if split.number else None
-        gradient.emit(dy, a, b, dx)
+        gradient = BidirectionalGradient(
+            w, split, plan, merged, self.batch, inputs=name, dx=dx
+        )
+        gradient.emit(dy)
         if dx is None:
             return dy
-        return self._masked(Operand(dx[0], dx[1], split.network.widths.gradient), a)
+        block = w.block(name, bank=0, i=split.layer.input_size, s_=self.rows)
+        w.load(name, block)
+        dx_operand = Operand(dx[0], dx[1], split.network.widths.gradient)
+        below = self._masked(dx_operand, Operand(block, name, self.width))
+        w.free(block)
+        return below
 
     def _below(self) -> tuple[Block, str]:
         """Where the gradient of the input goes, and its name before the mask."""

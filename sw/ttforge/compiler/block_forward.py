@@ -10,9 +10,10 @@ from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.names import activation_name
 from ttforge.compiler.plans import ForwardBidirectional, ForwardPlan, ForwardRebuild
 from ttforge.compiler.rebuild import RebuildForward
-from ttforge.compiler.workspace import Operand, Workspace
+from ttforge.compiler.workspace import Operand, Place, Workspace, first_fitting
 from ttforge.fixed.scale import TensorClass
 from ttforge.network import Network
+from ttforge.parameters import AcceleratorParameters
 
 SAMPLES_INSIDE = "x.i"
 """The input as (I, batch): samples along the lanes."""
@@ -21,14 +22,27 @@ SAMPLES_OUTSIDE = "x.s"
 
 
 def emit_block_forward(
-    b: Builder, network: Network, batch: int, memory: MemoryMap, plans: Sequence[ForwardPlan]
-) -> None:
+    p: AcceleratorParameters, network: Network, batch: int, memory: MemoryMap, plans: Sequence[ForwardPlan]
+) -> Builder:
     """Emit the forward program."""
-    w = Workspace(b, memory)
+    return first_fitting(lambda place: _emit(p, network, batch, memory, plans, place))
+
+
+def _emit(
+    p: AcceleratorParameters,
+    network: Network,
+    batch: int,
+    memory: MemoryMap,
+    plans: Sequence[ForwardPlan],
+    place: Place,
+) -> Builder:
+    b = Builder(p)
+    w = Workspace(b, memory, place)
     a: Operand | None = None
     for number, plan in enumerate(plans):
         a = _layer(w, Split(network, number, plan.bond), plan, batch, a)
     b.halt()
+    return b
 
 
 def _emitter(

@@ -2,14 +2,21 @@
 
 from collections.abc import Sequence
 
+from ttforge.compiler.bidirectional import middle
 from ttforge.compiler.block_backward import spans
 from ttforge.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
+from ttforge.compiler.errors import CompileError
 from ttforge.compiler.images import Use
 from ttforge.compiler.layout import image_bytes, image_of, storage_bytes
 from ttforge.compiler.memory import MemoryMap
 from ttforge.compiler.merged import Split, merged_images
 from ttforge.compiler.names import activation_name, gradient_name
-from ttforge.compiler.plans import LayerPlan
+from ttforge.compiler.plans import (
+    BackwardBidirectional,
+    ForwardBidirectional,
+    ForwardRebuild,
+    LayerPlan,
+)
 from ttforge.compiler.row_images import Arrangement, RowImage, constant
 from ttforge.compiler.spans import Span
 from ttforge.network import Network
@@ -51,6 +58,17 @@ def lay_out_blocks(
         for split in sorted(splits, key=lambda split: split.bond):
             for image in merged_images(split, p).values():
                 _add_image(memory, image, p)
+        if isinstance(plan.backward, BackwardBidirectional):
+            split = Split(network, n - 1, plan.backward.bond)
+            if plan.forward.bond != split.bond or isinstance(plan.forward, ForwardRebuild):
+                raise CompileError(
+                    f"layer {n}: bi-directional gradients at bond {split.bond} need the forward "
+                    "pass to be bi-directional there too"
+                )
+        if isinstance(plan.forward, ForwardBidirectional):
+            split = Split(network, n - 1, plan.forward.bond)
+            samples = rows // p.lanes
+            memory.add(middle(split), (samples * split.u * split.k * split.q, p.lanes), 2)
         for span in spans(Split(network, n - 1, plan.backward.bond)):
             _add_span(memory, network, span, p)
     return memory

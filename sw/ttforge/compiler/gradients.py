@@ -1,11 +1,12 @@
 """What both ways backward share: sums over slices, and what is written for the factors' chains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from ttforge.compiler.blocks import Block
-from ttforge.compiler.builder import Written
+from ttforge.compiler.builder import Builder, Written
 from ttforge.compiler.memory import Region
 from ttforge.compiler.merged import Split
 from ttforge.compiler.names import right_name
@@ -73,10 +74,15 @@ class RunningSum:
         self.w.free(*self._blocks, *([self._sum] if self.parts > 1 else []))
 
 
-def store_strided(
-    w: Workspace, name: str, block: Block, strides: Mapping[str, int], offset: int = 0
+def _move_strided(
+    move: Callable[..., None],
+    w: Workspace,
+    name: str,
+    block: Block,
+    strides: Mapping[str, int],
+    offset: int = 0,
 ) -> None:
-    """Store rows of ``block`` at row ``offset`` plus index x ``strides`` of a buffer."""
+    """Move rows of ``block`` from or to row ``offset`` plus index x ``strides`` of a buffer."""
     buffer = w.memory.buffers[name]
     row_bytes = buffer.element_bytes * w.p.lanes
     axes = sorted((a for a in block.axes if a.size > 1), key=lambda a: -strides[a.name])
@@ -91,7 +97,8 @@ def store_strided(
                 step = strides[rest[0].name]
                 emit(rest[1:], local + index * rest[0].stride, first + index * step)
             return
-        w.b.store(
+        move(
+            w.b,
             replace(buffer, address=buffer.address + first * row_bytes),
             Region(name, local, run),
             run,
@@ -99,6 +106,10 @@ def store_strided(
         )
 
     emit(outer, block.base, offset)
+
+
+store_strided = partial(_move_strided, Builder.store)
+load_strided = partial(_move_strided, Builder.load)
 
 
 def row_major(sizes: Sequence[tuple[str, int]]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import prod
 
-from ttforge.compiler.errors import CompileError
+from ttforge.compiler.errors import NoRoomError
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class LocalMemory:
     ) -> Region:
         """Rows for ``name``; ``within`` a range if there is room, else anywhere.
 
-        Raises ``CompileError`` when no gap is large enough.
+        Raises ``NoRoomError`` when no gap is large enough.
         """
         count = -(-count // self.align) * self.align
         gaps = self._gaps()
@@ -118,7 +118,7 @@ class LocalMemory:
                 region = Region(name, stop - count if top else start, count)
                 self._used.append(region)
                 return region
-        raise CompileError(
+        raise NoRoomError(
             f"{name}: {count} rows do not fit the {self.what} of {self.size} rows "
             f"(largest gap {max(stop - start for start, stop in gaps)}); use a smaller batch, "
             "smaller factors or ranks, or a larger memory"

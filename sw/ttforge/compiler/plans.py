@@ -46,13 +46,16 @@ class BackwardFull:
 
 @dataclass(frozen=True)
 class BackwardBidirectional:
-    """U = Left^T Y' and T = Right X; all gradients from them, and no W at all."""
+    """U = Left^T Y'; all gradients from it and from T, and no W at all.
+
+    T is that of the forward pass, which must be bi-directional with the same bond.
+    """
 
     bond: int
     slice_u: int
-    """Values of u that T and U are made for at once; divides its size."""
-    dot_samples: int
-    """Rows of samples of T that PE1 makes; PE2 makes the others, and U."""
+    """Values of u that U is made for at once; divides its size."""
+    slice_samples: int
+    """Rows of samples that U is made for at once; divides their number."""
 
 
 ForwardPlan = ForwardRebuild | ForwardBidirectional

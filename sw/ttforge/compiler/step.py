@@ -164,11 +164,13 @@ def compile_step(
         memory = lay_out(network, batch, parameters)
     if memory.top >= 1 << parameters.address_width:
         raise CompileError(f"{memory.top} bytes of external memory do not fit the address space")
-    forward, backward = Builder(parameters), Builder(parameters)
     if layers:
-        emit_block_forward(forward, network, batch, memory, [one.forward for one in layers])
-        emit_block_backward(backward, network, batch, memory, [one.backward for one in layers])
+        ways = [one.forward for one in layers]
+        forward = emit_block_forward(parameters, network, batch, memory, ways)
+        ways = [one.backward for one in layers]
+        backward = emit_block_backward(parameters, network, batch, memory, ways)
     else:
+        forward, backward = Builder(parameters), Builder(parameters)
         emit_forward(forward, network, batch, memory)
         emit_backward(backward, network, batch, memory)
     return CompiledStep(

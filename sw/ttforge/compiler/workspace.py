@@ -1,12 +1,13 @@
 """What a plan works with: blocks of the scratchpad, loads and stores of them, contractions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.builder import Builder, Rule, Written
 from ttforge.compiler.contract import dot_nest, outer_nest
+from ttforge.compiler.errors import NoRoomError
 from ttforge.compiler.memory import MemoryMap, Region
 from ttforge.compiler.row_images import Arrangement, RowImage, constant
 from ttforge.fixed.scale import TensorClass
@@ -30,20 +31,41 @@ class Operand:
         return replace(self, block=block)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where in the scratchpad the constants lie: at the bottom of a bank, or at its top."""
+
+    bank: int
+    top: bool
+
+
+PLACES = (Place(1, True), Place(0, False), Place(3, True))
+"""Where a program may have them: what fits depends on what else is there."""
+
+
+def first_fitting(emit: Callable[[Place], Builder]) -> Builder:
+    """The program that ``emit`` makes with the first of ``PLACES`` that leaves room for the rest."""
+    for place in PLACES[:-1]:
+        try:
+            return emit(place)
+        except NoRoomError:
+            continue
+    return emit(PLACES[-1])
+
+
 class Workspace:
     """A builder, the external memory, and the blocks that live in the scratchpad.
 
     ``identity`` (axis row), ``ones`` (axis one) and ``zero`` (no axis) are constants.
     """
 
-    def __init__(self, b: Builder, memory: MemoryMap):
+    def __init__(self, b: Builder, memory: MemoryMap, place: Place):
         self.b = b
         self.p = b.p
         self.memory = memory
         self._regions: dict[int, Region] = {}
-        last = self.p.scratchpad_banks - 1
         identity, ones, zeros = (
-            self.load_image(constant(what, self.p), bank=last, top=True, row=rows)
+            self.load_image(constant(what, self.p), bank=place.bank, top=place.top, row=rows)
             for what, rows in (
                 (Arrangement.IDENTITY, self.p.lanes),
                 (Arrangement.ONES, 1),
