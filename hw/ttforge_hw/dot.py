@@ -22,10 +22,11 @@ class DotProductArray(wiring.Component):
     all become active in a cycle of ``swap``, which counts for the entry of the same cycle and
     later ones; a row may be loaded in the cycle of a swap, for the swap after.
 
-    In a cycle of ``valid``, ``entry`` (``lanes`` signed factor elements) is entry ``number`` of
-    its step: each row gives one dot product, added to the accumulator of (row, number). ``first``
-    starts new sums; on ``last`` they appear ``DOT_CYCLES`` later as ``result_valid`` and ``value``,
-    one of each row. An entry a cycle, never stalled; the same number at most every third cycle.
+    In a cycle of ``valid``, ``entry`` (``lanes`` signed words) is entry ``number`` of its step:
+    each row gives one dot product, added to the accumulator of (row, number). ``first`` starts new
+    sums; on ``last`` they appear ``DOT_CYCLES`` later as ``result_valid`` and ``value``, one of
+    each row, with the ``turn`` that the entry had. An entry a cycle, never stalled; the same number
+    at most every third cycle.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -33,7 +34,7 @@ class DotProductArray(wiring.Component):
         self._lanes = parameters.lanes
         self._arithmetic = FixedArithmetic(
             left_width=parameters.word_width,
-            right_width=parameters.factor_width,
+            right_width=parameters.word_width,
             accumulator_width=parameters.accumulator_width,
         )
         super().__init__(
@@ -47,7 +48,9 @@ class DotProductArray(wiring.Component):
                 "number": In(range(parameters.lanes)),
                 "first": In(1),
                 "last": In(1),
+                "turn": In(1),
                 "result_valid": Out(1),
+                "result_turn": Out(1),
                 "value": Out(self._arithmetic.accumulator).array(parameters.pe1_rows),
             }
         )
@@ -58,10 +61,15 @@ class DotProductArray(wiring.Component):
         ]
         self._first = [self.first, *(Signal(name=f"first_{i}") for i in range(1, DOT_CYCLES - 1))]
         self._last = [self.last, *(Signal(name=f"last_{i}") for i in range(1, DOT_CYCLES))]
+        self._turn = [
+            self.turn,
+            *(Signal(name=f"turn_{i}") for i in range(1, DOT_CYCLES)),
+            self.result_turn,
+        ]
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        for stages in (self._valid, self._number, self._first, self._last):
+        for stages in (self._valid, self._number, self._first, self._last, self._turn):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
         m.d.sync += self.result_valid.eq(self._valid[-1] & self._last[-1])
         # Cycle 0: the entry to its registers.

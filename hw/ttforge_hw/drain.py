@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -28,11 +28,12 @@ class ResultQueue(wiring.Component):
 
     An engine reserves room for a tile (``reserve``, ``reserve_rows``) before it starts what cannot
     be held back, and only while ``room`` (``tile_rows`` places are free); it pushes exactly the
-    rows it reserved. So nothing between the operands and this queue ever waits. ``empty``: every
-    reserved row was accepted by the write port.
+    rows it reserved. So nothing between the operands and this queue ever waits. ``final`` marks the
+    last row of a command; ``final_written`` is high in the cycle in which the port accepts it.
 
-    Members: ``reserve``, ``reserve_rows``, ``room``, ``empty``; ``push`` with ``address`` and
-    ``row``; ``z``, the write port. One row a cycle; a row is offered the cycle after its push.
+    Members: ``reserve``, ``reserve_rows``, ``room``; ``push`` with ``address``, ``row`` and
+    ``final``; ``final_written``; ``z``, the write port. One row a cycle; a row is offered the cycle
+    after its push.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, tile_rows: int, depth: int):
@@ -45,8 +46,9 @@ class ResultQueue(wiring.Component):
                 "reserve": In(1),
                 "reserve_rows": In(ROWS_WIDTH),
                 "room": Out(1),
-                "empty": Out(1),
                 "push": In(1),
+                "final": In(1),
+                "final_written": Out(1),
                 "address": In(LOCAL_WIDTH),
                 "row": In(row_layout(parameters)),
                 "z": Out(WritePort(parameters)),
@@ -57,14 +59,14 @@ class ResultQueue(wiring.Component):
         m = Module()
         request = self.z.request
         m.submodules.queue = queue = SyncFIFO(
-            width=len(request.payload.as_value()), depth=self._depth
+            width=1 + len(request.payload.as_value()), depth=self._depth
         )
+        final = Signal()
         m.d.comb += [
             queue.w_en.eq(self.push),
-            queue.w_data[:LOCAL_WIDTH].eq(self.address),
-            queue.w_data[LOCAL_WIDTH:].eq(self.row.as_value()),
+            queue.w_data.eq(Cat(self.address, self.row.as_value(), self.final)),
             request.valid.eq(queue.r_rdy),
-            request.payload.as_value().eq(queue.r_data),
+            Cat(request.payload.as_value(), final).eq(queue.r_data),
             queue.r_en.eq(request.ready),
         ]
         free = Signal(range(self._depth + 1), init=self._depth)
@@ -72,7 +74,7 @@ class ResultQueue(wiring.Component):
         m.d.comb += [
             accepted.eq(request.valid & request.ready),
             self.room.eq(free >= self._tile_rows),
-            self.empty.eq(free == self._depth),
+            self.final_written.eq(accepted & final),
         ]
         with m.If(self.reserve):
             m.d.sync += free.eq(free - self.reserve_rows + accepted)

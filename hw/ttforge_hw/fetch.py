@@ -21,10 +21,11 @@ class RowReader(wiring.Component):
     In a cycle of ``start``, allowed only while ``room``, ``address`` is queued; the row appears
     later at the output, where it is held while ``valid`` and taken in a cycle of ``valid & ready``.
     ``level`` counts the rows at the output. A row a cycle, five cycles from ``start`` to ``valid``
-    when the scratchpad grants the request at once.
+    when the scratchpad grants the request at once. ``depth`` rows are asked for ahead.
     """
 
-    def __init__(self, parameters: AcceleratorParameters):
+    def __init__(self, parameters: AcceleratorParameters, *, depth: int = FETCH_DEPTH):
+        self._depth = depth
         super().__init__(
             {
                 "start": In(1),
@@ -34,15 +35,15 @@ class RowReader(wiring.Component):
                 "valid": Out(1),
                 "ready": In(1),
                 "row": Out(row_layout(parameters)),
-                "level": Out(range(FETCH_DEPTH + 1)),
+                "level": Out(range(depth + 1)),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
         request = self.port.request
-        m.submodules.addresses = addresses = SyncFIFO(width=LOCAL_WIDTH, depth=FETCH_DEPTH)
-        m.submodules.rows = rows = SyncFIFO(width=len(self.row.as_value()), depth=FETCH_DEPTH)
+        m.submodules.addresses = addresses = SyncFIFO(width=LOCAL_WIDTH, depth=self._depth)
+        m.submodules.rows = rows = SyncFIFO(width=len(self.row.as_value()), depth=self._depth)
         m.d.comb += [
             addresses.w_en.eq(self.start),
             addresses.w_data.eq(self.address),
@@ -57,9 +58,9 @@ class RowReader(wiring.Component):
             rows.r_en.eq(self.ready),
         ]
         # A response cannot be held back: a place in `rows` is taken when the address is queued.
-        in_flight = Signal(range(FETCH_DEPTH + 1))
+        in_flight = Signal(range(self._depth + 1))
         taken = self.valid & self.ready
-        m.d.comb += self.room.eq(in_flight != FETCH_DEPTH)
+        m.d.comb += self.room.eq(in_flight != self._depth)
         with m.If(self.start & ~taken):
             m.d.sync += in_flight.eq(in_flight + 1)
         with m.If(~self.start & taken):
@@ -108,14 +109,16 @@ class EntryReader(wiring.Component):
 class OperandFetch(wiring.Component):
     """Both operands of PE2, PE3, BIAS and MASK, one step a cycle when the memories keep up.
 
-    ``load`` takes a command, after the final step of the one before was taken. The step at the
-    output is held while ``valid``, and taken in a cycle of ``valid & ready``:
+    ``load`` takes a command of ``command_turn``, while ``free``: every step of the one before is on
+    its way. The step at the output is held while ``valid``, and taken in a cycle of
+    ``valid & ready``:
 
     - ``x_row``: the row of the first operand;
     - ``g_row``: the second operand. PE2: the store entry, its elements sign-extended in words 0 to
       ``pe2_rows`` - 1. PE3: the group's words there. BIAS, MASK: the whole row;
     - ``first``, ``last``: of the reduction; ``final``: last step of the command;
-    - ``z``, ``rows``: where the tile goes and how many rows of it are written.
+    - ``z``, ``rows``: where the tile goes and how many rows of it are written;
+    - ``turn``: of its command.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -124,8 +127,10 @@ class OperandFetch(wiring.Component):
         row = row_layout(parameters)
         super().__init__(
             {
+                "free": Out(1),
                 "load": In(1),
                 "command": In(COMPUTE_LAYOUT),
+                "command_turn": In(1),
                 "x": Out(ReadPort(parameters)),
                 "g": Out(ReadPort(parameters)),
                 "store": Out(StorePort(parameters, parameters.pe2_rows)),
@@ -138,8 +143,11 @@ class OperandFetch(wiring.Component):
                 "final": Out(1),
                 "z": Out(LOCAL_WIDTH),
                 "rows": Out(ROWS_WIDTH),
+                "turn": Out(1),
             }
         )
+        # of the command whose steps start
+        self._turn = Signal()
         self._from_store = Signal()  # PE2
         self._by_group = Signal()  # PE3
         self._last_rows = Signal(ROWS_WIDTH)
@@ -162,11 +170,16 @@ class OperandFetch(wiring.Component):
         rows = Mux(step.tile_last, self._last_rows, self._tile_rows)
         group = step.g & ((1 << self._group_bits) - 1)
         m.submodules.steps = steps = SyncFIFO(
-            width=3 + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits, depth=FETCH_DEPTH
+            width=6 + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits, depth=FETCH_DEPTH
         )
+        # of the command whose step is at the output
+        from_store, by_group = Signal(), Signal()
+        kind, taken_kind = Cat(self._turn, self._from_store, self._by_group), Signal(3)
+        m.d.comb += Cat(self.turn, from_store, by_group).eq(taken_kind)
         m.d.comb += [
             nest.load.eq(self.load),
             nest.command.eq(self.command),
+            self.free.eq(nest.free),
             # all queues fill and empty together but for latency: the room of one is that of all
             nest.step.ready.eq(x_reader.room),
             start.eq(nest.step.valid & nest.step.ready),
@@ -177,20 +190,26 @@ class OperandFetch(wiring.Component):
             entries.start.eq(start & self._from_store),
             entries.address.eq(step.g),
             steps.w_en.eq(start),
-            steps.w_data.eq(Cat(step.first, step.last, step.final, step.z, rows, group)),
-            self.valid.eq(x_reader.valid & Mux(self._from_store, entries.valid, g_reader.valid)),
+            steps.w_data.eq(Cat(step.first, step.last, step.final, step.z, rows, kind, group)),
+            self.valid.eq(x_reader.valid & Mux(from_store, entries.valid, g_reader.valid)),
             taken.eq(self.valid & self.ready),
             x_reader.ready.eq(taken),
-            g_reader.ready.eq(taken),
-            entries.ready.eq(taken),
+            g_reader.ready.eq(taken & ~from_store),
+            entries.ready.eq(taken & from_store),
             steps.r_en.eq(taken),
             self.x_row.eq(x_reader.row),
         ]
         group = Signal(max(1, self._group_bits), name="group")
         m.d.comb += Cat(
-            self.first, self.last, self.final, self.z, self.rows, group[: self._group_bits]
+            self.first,
+            self.last,
+            self.final,
+            self.z,
+            self.rows,
+            taken_kind,
+            group[: self._group_bits],
         ).eq(steps.r_data)
-        self._select(m, entries.entry, g_reader.row, group)
+        self._select(m, entries.entry, g_reader.row, group, from_store, by_group)
         return m
 
     def _take_command(self, m: Module) -> None:
@@ -198,21 +217,22 @@ class OperandFetch(wiring.Component):
         is_contraction = (operation == Operation.PE2) | (operation == Operation.PE3)
         with m.If(self.load):
             m.d.sync += [
+                self._turn.eq(self.command_turn),
                 self._from_store.eq(operation == Operation.PE2),
                 self._by_group.eq(operation == Operation.PE3),
                 self._last_rows.eq(Mux(is_contraction, self.command.last_rows, 1)),
                 self._tile_rows.eq(Mux(is_contraction, self._parameters.pe2_rows, 1)),
             ]
 
-    def _select(self, m: Module, entry, row, group: Signal) -> None:
+    def _select(self, m: Module, entry, row, group, from_store, by_group) -> None:
         """Bring the scalars of PE2 and PE3 to words 0 to pe2_rows - 1."""
         width = self._parameters.word_width * self._parameters.pe2_rows
-        with m.If(self._from_store):
+        with m.If(from_store):
             m.d.comb += [
                 self.g_row[r].eq(entry[r].as_signed()) for r in range(self._parameters.pe2_rows)
             ]
         with m.Else():
             m.d.comb += self.g_row.eq(row)
-            with m.If(self._by_group):
+            with m.If(by_group):
                 scalars = row.as_value().word_select(group, width)
                 m.d.comb += self.g_row.as_value()[:width].eq(scalars)

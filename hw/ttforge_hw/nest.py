@@ -41,8 +41,9 @@ class _Level:
 class LoopNest(wiring.Component):
     """Address generator of PE1 and PE2: walks a command's levels, innermost fastest.
 
-    In a cycle of ``load`` it takes counts, deltas and bases of ``command``; two cycles later
-    ``step`` (a stream) offers the first step, then one a cycle, until the ``final`` one was taken.
+    In a cycle of ``load``, allowed only while ``free``, it takes counts, deltas and bases of
+    ``command``; two cycles later ``step`` (a stream) offers the first step, then one a cycle, until
+    the ``final`` one was taken; from the next cycle on it is ``free``.
     Addresses are modulo 2^20. ``parameters.nest_levels`` innermost levels are built; the counts of
     the others must be 1, and a ``tile_level`` among them is always at its last index.
 
@@ -54,6 +55,7 @@ class LoopNest(wiring.Component):
         self._parameters = parameters
         super().__init__(
             {
+                "free": Out(1, init=1),
                 "load": In(1),
                 "command": In(COMPUTE_LAYOUT),
                 "step": Out(stream.Signature(STEP_LAYOUT)),
@@ -69,6 +71,10 @@ class LoopNest(wiring.Component):
         step = self.step.payload
         m.d.comb += advance.eq(prime | (self.step.valid & self.step.ready))
         m.d.sync += prime.eq(self.load)
+        with m.If(self.load):
+            m.d.sync += self.free.eq(0)
+        with m.Elif(self.step.valid & self.step.ready & step.final):
+            m.d.sync += self.free.eq(1)
         self._indices(m, levels, advance)
 
         delta = {name: Signal(LOCAL_WIDTH, name=f"{name}_delta") for name in _OPERANDS}

@@ -1,8 +1,8 @@
-"""PE1: equation 5, contraction along the lanes."""
+"""PE1 and PE4: equation 5, contraction along the lanes."""
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Out, connect, flipped
@@ -11,6 +11,7 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH
 from ttforge_hw.dot import DotProductArray
 from ttforge_hw.drain import ROWS_WIDTH, ResultQueue
+from ttforge_hw.in_flight import CommandsInFlight, by_turn
 from ttforge_hw.ports import (
     READ_LATENCY,
     ComputeEngine,
@@ -32,24 +33,28 @@ TILES_IN_FLIGHT = 8
 RESULT_DEPTH = 32
 """Least rows of results on their way that keep the array busy."""
 
-_TILE = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH})
+_TILE = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 1, "turn": 1})
 
 
 class Pe1(wiring.Component):
-    """Engine of PE1 (``ttforge.program.descriptors.Compute``).
+    """Engine of PE1 and PE4 (``ttforge.program.descriptors.Compute``).
 
-    A step of the nest takes ``lanes`` cycles: one entry of the factor store a cycle against
-    ``pe1_rows`` stationary rows. The next step's rows are loaded, and the tiles before are
-    requantised, transposed and written, under it. The last step of a reduction starts only when the
-    result queue has room for its tile; from there on nothing waits.
+    A step of the nest takes ``lanes`` cycles: one entry of the factor store, or one row of the
+    scratchpad (PE4), a cycle against ``pe1_rows`` stationary rows. The next step's rows are loaded
+    (and PE4's entries fetched), and the tiles before are requantised, transposed and written, under
+    it. A step starts only when its rows and entries are there, the last one of a reduction only
+    when the result queue has room for its tile; from there on nothing waits.
+
+    The next command is taken while the last results of the one before are on their way: it may
+    read rows that are not yet written, unless it waits for its own engine.
 
     All ``pe1_rows`` rows of a tile are fetched, also those past ``last_rows``: what they hold has
     no effect.
 
-    Members: those of ``ComputeEngine``; ``x``: ``ReadPort``; ``store``: ``StorePort`` of ``lanes``
-    elements; ``z``: ``WritePort``. ``stall_operand``: the array is free and the next step's rows
-    are not there. ``stall_result``: they are, but there is no room for the tile; or at the end rows
-    wait for the write port.
+    Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``StorePort`` of
+    ``lanes`` elements; ``z``: ``WritePort``. ``stall_operand``: the array is free and the next
+    step's rows or entries are not there. ``stall_result``: they are, but there is no room for the
+    tile; or at the end rows wait for the write port.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -58,6 +63,7 @@ class Pe1(wiring.Component):
             {
                 **ComputeEngine().members,
                 "x": Out(ReadPort(parameters)),
+                "g": Out(ReadPort(parameters)),
                 "store": Out(StorePort(parameters, parameters.lanes)),
                 "z": Out(WritePort(parameters)),
             }
@@ -70,6 +76,7 @@ class Pe1(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         parameters = self._parameters
+        m.submodules.in_flight = in_flight = CommandsInFlight()
         m.submodules.fetch = fetch = StepFetch(parameters)
         m.submodules.array = array = DotProductArray(parameters)
         m.submodules.requantiser = requantiser = Requantiser(
@@ -83,34 +90,33 @@ class Pe1(wiring.Component):
             depth=max(RESULT_DEPTH, 4 * parameters.pe1_rows),
         )
         m.submodules.tiles = tiles = SyncFIFO(width=_TILE.size, depth=TILES_IN_FLIGHT)
-        connect(m, fetch.x, flipped(self.x))
+        for name in ("x", "g"):
+            connect(m, getattr(fetch, name), flipped(getattr(self, name)))
         connect(m, results.z, flipped(self.z))
         connect(m, statistics.port, flipped(self.statistics))
 
-        self._take_command(m, fetch, requantiser, statistics, transposer)
+        self._take_command(m, in_flight, fetch, requantiser)
         self._load_shadow(m, fetch, array)
         self._start_step(m, fetch, results, tiles)
         self._stream(m, fetch, array)
-        self._write(m, array, requantiser, statistics, transposer, tiles, results)
-        self._control(m, fetch, results, statistics)
+        self._write(m, in_flight, array, requantiser, statistics, transposer, tiles, results)
+        self._control(m, in_flight, fetch, results)
         return m
 
-    def _take_command(self, m, fetch, requantiser, statistics, transposer) -> None:
+    def _take_command(self, m, in_flight, fetch, requantiser) -> None:
         command = self.command.payload
         m.d.comb += [
+            self.command.ready.eq(fetch.free & in_flight.room),
             self._load.eq(self.command.valid & self.command.ready),
+            in_flight.accept.eq(self._load),
             fetch.load.eq(self._load),
             fetch.command.eq(command),
+            fetch.command_turn.eq(in_flight.turn),
             requantiser.configure.eq(self._load),
+            requantiser.configure_turn.eq(in_flight.turn),
             requantiser.shift.eq(command.shift),
             requantiser.out_width.eq(command.out_width),
-            statistics.configure.eq(self._load),
-            statistics.slot.eq(command.slot),
         ]
-        z_row_stride = Signal(LOCAL_WIDTH)
-        m.d.comb += transposer.z_row_stride.eq(z_row_stride)
-        with m.If(self._load):
-            m.d.sync += z_row_stride.eq(command.z_row_stride)
 
     def _load_shadow(self, m: Module, fetch, array) -> None:
         """Rows of the next step to the shadow set, from the cycle of a swap on."""
@@ -144,32 +150,41 @@ class Pe1(wiring.Component):
             tiles.w_en.eq(completes),
             tile.z.eq(step.z),
             tile.rows.eq(step.rows),
+            tile.final.eq(step.final),
+            tile.turn.eq(step.turn),
         ]
 
     def _stream(self, m: Module, fetch, array) -> None:
-        """The entries of a step, one a cycle, from the store to the array."""
-        lanes = self._parameters.lanes
+        """The entries of a step, one a cycle, to the array."""
+        parameters, step = self._parameters, fetch.step
+        lanes = parameters.lanes
         number = [Signal(range(lanes), name=f"number_{stage}") for stage in range(READ_LATENCY + 1)]
-        flags = [Signal(3, name=f"flags_{stage}") for stage in range(READ_LATENCY + 1)]
-        valid, first, last = flags[0]
+        flags = [Signal(5, name=f"flags_{stage}") for stage in range(READ_LATENCY + 1)]
+        valid, first, last, turn, from_pad = flags[0]
+        from_pad_now = Signal()
         for stages in (number, flags):
             m.d.sync += [later.eq(earlier) for earlier, later in pairwise(stages)]
         m.d.comb += [
             self._idle.eq(~valid | (number[0] == lanes - 1)),
-            self.store.enable.eq(valid),
-            Cat(array.valid, array.first, array.last).eq(flags[-1]),
+            self.store.enable.eq(valid & ~from_pad),
+            Cat(array.valid, array.first, array.last, array.turn, from_pad_now).eq(flags[-1]),
             array.number.eq(number[-1]),
             array.swap.eq(array.valid & (array.number == 0)),
-            *(
-                to.eq(element.as_signed())
-                for to, element in zip(array.entry, self.store.entry, strict=True)
-            ),
+            fetch.entry_ready.eq(array.valid & from_pad_now),
         ]
+        word = signed(parameters.word_width)
+        for to, element, row in zip(array.entry, self.store.entry, fetch.entry, strict=True):
+            stored = Signal(word)
+            m.d.comb += [
+                stored.eq(element.as_signed()),
+                to.eq(Mux(from_pad_now, row.as_signed(), stored)),
+            ]
         with m.If(self._start):
             m.d.sync += [
-                Cat(valid, first, last).eq(Cat(1, fetch.step.first, fetch.step.last)),
+                Cat(valid, first, last, turn).eq(Cat(1, step.first, step.last, step.turn)),
+                from_pad.eq(step.from_pad),
                 number[0].eq(0),
-                self.store.address.eq(fetch.step.g),
+                self.store.address.eq(step.g),
             ]
         with m.Elif(valid):
             m.d.sync += [
@@ -178,20 +193,30 @@ class Pe1(wiring.Component):
                 self.store.address.eq(self.store.address + 1),
             ]
 
-    def _write(self, m, array, requantiser, statistics, transposer, tiles, results) -> None:
+    def _write(
+        self, m, in_flight, array, requantiser, statistics, transposer, tiles, results
+    ) -> None:
         """Complete sums through requantiser and transposer to the result queue."""
-        tile = data.View(_TILE, tiles.r_data)
+        command, tile = self.command.payload, data.View(_TILE, tiles.r_data)
+        z_row_stride = by_turn(m, self._load, in_flight.turn, command.z_row_stride, "z_row_stride")
+        slot = by_turn(m, self._load, in_flight.turn, command.slot, "slot")
         m.d.comb += [
             requantiser.valid.eq(array.result_valid),
+            requantiser.turn.eq(array.result_turn),
             statistics.valid.eq(requantiser.result_valid),
             statistics.enable.eq(Cat(tile.rows > row for row in range(self._parameters.pe1_rows))),
+            statistics.final.eq(transposer.complete & tile.final),
+            statistics.slot.eq(slot(tile.turn)),
             transposer.valid.eq(requantiser.result_valid),
             transposer.rows.eq(tile.rows),
             transposer.z.eq(tile.z),
+            transposer.z_row_stride.eq(z_row_stride(tile.turn)),
+            transposer.final.eq(tile.final),
             tiles.r_en.eq(transposer.complete),
             results.push.eq(transposer.push),
             results.address.eq(transposer.address),
             results.row.eq(transposer.row),
+            results.final.eq(transposer.final_row),
         ]
         for row, word in enumerate(requantiser.word):
             m.d.comb += [
@@ -201,28 +226,22 @@ class Pe1(wiring.Component):
                 statistics.saturated[row].eq(requantiser.saturated[row]),
             ]
 
-    def _control(self, m: Module, fetch, results, statistics) -> None:
+    def _control(self, m: Module, in_flight, fetch, results) -> None:
         """Busy from a command until its rows and its statistics are out."""
-        running, all_started = Signal(), Signal()
         operands = Signal()
-        write = results.z.request
+        write, item = results.z.request, self.statistics.item
         m.d.comb += [
             operands.eq(self._shadow_ready & fetch.step_valid),
-            self.command.ready.eq(~running),
-            statistics.finish.eq(all_started & results.empty),
-            self.status.busy.eq(running),
-            self.status.stall_operand.eq(running & ~all_started & self._idle & ~operands),
+            in_flight.final_step.eq(self._start & fetch.step.final),
+            in_flight.final_row.eq(results.final_written),
+            in_flight.item.eq(item.valid & item.ready),
+            self.status.busy.eq(in_flight.busy),
+            self.status.stall_operand.eq(in_flight.stepping & self._idle & ~operands),
             self.status.stall_result.eq(
                 Mux(
-                    all_started,
-                    write.valid & ~write.ready,
+                    in_flight.stepping,
                     self._idle & operands & ~self._start,
+                    write.valid & ~write.ready,
                 )
             ),
         ]
-        with m.If(self._load):
-            m.d.sync += running.eq(1)
-        with m.If(self._start & fetch.step.final):
-            m.d.sync += all_started.eq(1)
-        with m.If(statistics.port.item.valid & statistics.port.item.ready):
-            m.d.sync += [running.eq(0), all_started.eq(0)]

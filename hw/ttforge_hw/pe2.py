@@ -1,15 +1,17 @@
 """PE2: equation 6 and the outer product (PE3), bias, activation and mask."""
 
 import itertools
+from collections.abc import Callable
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH, Operation
 from ttforge_hw.drain import ROWS_WIDTH, ResultQueue
 from ttforge_hw.fetch import OperandFetch
+from ttforge_hw.in_flight import CommandsInFlight, by_turn
 from ttforge_hw.outer import OUTER_CYCLES, OuterProductArray
 from ttforge_hw.ports import ComputeEngine, ReadPort, StorePort, WritePort
 from ttforge_hw.requantise import REQUANTISE_CYCLES, Requantiser, Statistics
@@ -17,6 +19,9 @@ from ttforge_hw.vector import VECTOR_CYCLES, VectorUnit
 
 RESULT_DEPTH = 32
 """Rows of results on their way: two tiles of 16, four of 8."""
+
+_TILE = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 1, "turn": 1})
+_TAIL = data.StructLayout({"address": LOCAL_WIDTH, "final": 1, "turn": 1})
 
 assert OUTER_CYCLES == VECTOR_CYCLES  # both meet at the drain
 
@@ -28,6 +33,9 @@ class Pe2(wiring.Component):
     under the next tile's steps, so a reduction of at least ``pe2_rows`` steps costs nothing more
     and a shorter one ``rows`` cycles. A tile's last step waits until the result queue has room for
     the tile and the tile before it has left the drain buffer in time; from there on nothing waits.
+
+    The next command is taken while the last results of the one before are on their way: it may
+    read rows that are not yet written, unless it waits for its own engine.
 
     Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``StorePort`` of
     ``pe2_rows`` elements; ``z``: ``WritePort``. ``stall_operand``: no step to take.
@@ -46,15 +54,11 @@ class Pe2(wiring.Component):
             }
         )
         self._load = Signal()
-        self._elementwise = Signal()
-        self._z_row_stride = Signal(LOCAL_WIDTH)
-        self._addresses = [
-            Signal(LOCAL_WIDTH, name=f"address_{stage}") for stage in range(REQUANTISE_CYCLES + 1)
-        ]
 
     def elaborate(self, platform) -> Module:
         m = Module()
         parameters = self._parameters
+        m.submodules.in_flight = in_flight = CommandsInFlight()
         m.submodules.fetch = fetch = OperandFetch(parameters)
         m.submodules.array = array = OuterProductArray(parameters)
         m.submodules.vector = vector = VectorUnit(parameters)
@@ -70,41 +74,50 @@ class Pe2(wiring.Component):
         connect(m, results.z, flipped(self.z))
         connect(m, statistics.port, flipped(self.statistics))
 
-        self._take_command(m, fetch, vector, requantiser, statistics)
+        fields = self._take_command(m, in_flight, fetch, vector, requantiser)
         issue = self._issue(m, fetch, results)
+        elementwise = Signal()
         for unit in (array, vector):
             m.d.comb += [unit.x_row.eq(fetch.x_row), unit.g_row.eq(fetch.g_row)]
         m.d.comb += [
-            array.valid.eq(issue & ~self._elementwise),
+            elementwise.eq(fields["elementwise"](fetch.turn)),
+            array.valid.eq(issue & ~elementwise),
             array.first.eq(fetch.first),
             array.last.eq(fetch.last),
-            vector.valid.eq(issue & self._elementwise),
+            vector.valid.eq(issue & elementwise),
+            vector.turn.eq(fetch.turn),
         ]
-        self._drain(m, issue, fetch, array, vector, requantiser)
-        self._write(m, requantiser, statistics, results)
-        self._control(m, issue, fetch, results, statistics)
+        tail = self._drain(m, issue, fields, fetch, array, vector, requantiser)
+        self._write(m, tail, fields, requantiser, statistics, results)
+        self._control(m, in_flight, issue, fetch, results)
         return m
 
-    def _take_command(self, m, fetch, vector, requantiser, statistics) -> None:
-        command = self.command.payload
+    def _take_command(self, m, in_flight, fetch, vector, requantiser) -> dict[str, Callable]:
+        """Gives what is needed later of the commands in flight, by turn."""
+        command, turn = self.command.payload, in_flight.turn
         operation = command.operation
+        is_elementwise = (operation == Operation.BIAS) | (operation == Operation.MASK)
         m.d.comb += [
+            self.command.ready.eq(fetch.free & in_flight.room),
             self._load.eq(self.command.valid & self.command.ready),
+            in_flight.accept.eq(self._load),
             fetch.load.eq(self._load),
             fetch.command.eq(command),
+            fetch.command_turn.eq(turn),
             vector.configure.eq(self._load),
+            vector.configure_turn.eq(turn),
             vector.command.eq(command),
             requantiser.configure.eq(self._load),
+            requantiser.configure_turn.eq(turn),
             requantiser.shift.eq(command.shift),
             requantiser.out_width.eq(command.out_width),
-            statistics.configure.eq(self._load),
-            statistics.slot.eq(command.slot),
         ]
-        with m.If(self._load):
-            m.d.sync += [
-                self._elementwise.eq((operation == Operation.BIAS) | (operation == Operation.MASK)),
-                self._z_row_stride.eq(command.z_row_stride),
-            ]
+        fields = {
+            "elementwise": is_elementwise,
+            "z_row_stride": command.z_row_stride,
+            "slot": command.slot,
+        }
+        return {name: by_turn(m, self._load, turn, value, name) for name, value in fields.items()}
 
     def _issue(self, m: Module, fetch, results) -> Signal:
         """Take a step, unless it completes a tile that has nowhere to go. Returns the strobe."""
@@ -125,50 +138,68 @@ class Pe2(wiring.Component):
             m.d.sync += spacing.eq(spacing - 1)
         return issue
 
-    def _drain(self, m: Module, issue, fetch, array, vector, requantiser) -> None:
-        """Rows of a complete tile to the requantiser, one a cycle."""
-        lands = [issue & fetch.last]
-        rows, z = [fetch.rows], [fetch.z]
+    def _drain(self, m: Module, issue, fields, fetch, array, vector, requantiser) -> data.View:
+        """Rows of a complete tile to the requantiser, one a cycle; gives where each one goes."""
+        tiles = [Signal(_TILE, name=f"tile_{stage}") for stage in range(OUTER_CYCLES)]
+        lands = [Signal(name=f"lands_{stage}") for stage in range(OUTER_CYCLES)]
+        m.d.comb += [
+            lands[0].eq(issue & fetch.last),
+            *(tiles[0][name].eq(getattr(fetch, name)) for name in ("rows", "z", "final", "turn")),
+        ]
         for stage in range(1, OUTER_CYCLES):
-            lands.append(Signal(name=f"lands_{stage}"))
-            rows.append(Signal(ROWS_WIDTH, name=f"rows_{stage}"))
-            z.append(Signal(LOCAL_WIDTH, name=f"z_{stage}"))
             m.d.sync += lands[stage].eq(lands[stage - 1])
             with m.If(lands[stage - 1]):
-                m.d.sync += [rows[stage].eq(rows[stage - 1]), z[stage].eq(z[stage - 1])]
+                m.d.sync += tiles[stage].eq(tiles[stage - 1])
 
-        draining = Signal()
+        draining, final = Signal(), Signal()
         row, remaining = Signal(ROWS_WIDTH), Signal(ROWS_WIDTH)
-        address = Signal(LOCAL_WIDTH)
+        address, turn = Signal(LOCAL_WIDTH), Signal()
+        landed = tiles[-1]
         with m.If(lands[-1]):
-            m.d.sync += [draining.eq(1), row.eq(0), remaining.eq(rows[-1] - 1), address.eq(z[-1])]
+            m.d.sync += [
+                draining.eq(1),
+                row.eq(0),
+                remaining.eq(landed.rows - 1),
+                address.eq(landed.z),
+                final.eq(landed.final),
+                turn.eq(landed.turn),
+            ]
         with m.Elif(draining):
             m.d.sync += [
                 draining.eq(remaining != 0),
                 row.eq(row + 1),
                 remaining.eq(remaining - 1),
-                address.eq(address + self._z_row_stride),
+                address.eq(address + fields["z_row_stride"](turn)),
             ]
         m.d.comb += array.row.eq(row)
         # a register between the selection of a row and the shifters of the requantiser
+        elementwise, tail = Signal(), Signal(_TAIL)
+        m.d.comb += elementwise.eq(fields["elementwise"](turn))
         m.d.sync += requantiser.valid.eq(draining)
         with m.If(draining):
             m.d.sync += [
-                self._addresses[0].eq(address),
+                tail.address.eq(address),
+                tail.final.eq(final & (remaining == 0)),
+                tail.turn.eq(turn),
                 *(
-                    value.eq(Mux(self._elementwise, vector.value[lane], array.value[lane]))
+                    value.eq(Mux(elementwise, vector.value[lane], array.value[lane]))
                     for lane, value in enumerate(requantiser.value)
                 ),
             ]
+        m.d.comb += requantiser.turn.eq(tail.turn)
+        return tail
 
-    def _write(self, m: Module, requantiser, statistics, results) -> None:
+    def _write(self, m: Module, tail, fields, requantiser, statistics, results) -> None:
         """Requantised rows to the result queue and into the statistics."""
-        addresses = self._addresses
-        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(addresses)]
+        tails = [tail, *(Signal(_TAIL, name=f"tail_{n + 1}") for n in range(REQUANTISE_CYCLES))]
+        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(tails)]
         m.d.comb += [
             results.push.eq(requantiser.result_valid),
-            results.address.eq(addresses[-1]),
+            results.address.eq(tails[-1].address),
+            results.final.eq(tails[-1].final),
             statistics.valid.eq(requantiser.result_valid),
+            statistics.final.eq(tails[-1].final),
+            statistics.slot.eq(fields["slot"](tails[-1].turn)),
             statistics.enable.eq(~0),
         ]
         for lane, word in enumerate(requantiser.word):
@@ -178,22 +209,16 @@ class Pe2(wiring.Component):
                 statistics.saturated[lane].eq(requantiser.saturated[lane]),
             ]
 
-    def _control(self, m: Module, issue, fetch, results, statistics) -> None:
+    def _control(self, m: Module, in_flight, issue, fetch, results) -> None:
         """Busy from a command until its rows and its statistics are out."""
-        running, all_issued = Signal(), Signal()
-        write = results.z.request
+        write, item = results.z.request, self.statistics.item
         m.d.comb += [
-            self.command.ready.eq(~running),
-            statistics.finish.eq(all_issued & results.empty),
-            self.status.busy.eq(running),
-            self.status.stall_operand.eq(running & ~all_issued & ~fetch.valid),
+            in_flight.final_step.eq(issue & fetch.final),
+            in_flight.final_row.eq(results.final_written),
+            in_flight.item.eq(item.valid & item.ready),
+            self.status.busy.eq(in_flight.busy),
+            self.status.stall_operand.eq(in_flight.stepping & ~fetch.valid),
             self.status.stall_result.eq(
-                Mux(all_issued, write.valid & ~write.ready, fetch.valid & ~issue)
+                Mux(in_flight.stepping, fetch.valid & ~issue, write.valid & ~write.ready)
             ),
         ]
-        with m.If(self._load):
-            m.d.sync += running.eq(1)
-        with m.If(issue & fetch.final):
-            m.d.sync += all_issued.eq(1)
-        with m.If(statistics.port.item.valid & statistics.port.item.ready):
-            m.d.sync += [running.eq(0), all_issued.eq(0)]

@@ -3,9 +3,11 @@
 import itertools
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from ttforge_hw.in_flight import COMMANDS, by_turn
 from ttforge_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH, StatisticsPort
 
 REQUANTISE_CYCLES = 3
@@ -22,12 +24,13 @@ class Requantiser(wiring.Component):
 
     ``q = saturate(round_half_even(value / 2^shift), out_width)``, sign-extended to 16 bits.
     ``shift`` (0 to 63) and ``out_width`` (4 to 16) are taken in a cycle of ``configure``, not later
-    than the cycle before the first value. Latency ``REQUANTISE_CYCLES``, one set of values a cycle,
-    no back-pressure: who feeds it has made room for the results.
+    than the cycle before the first value, for the values of one of two turns (``in_flight``).
+    Latency ``REQUANTISE_CYCLES``, one set of values a cycle, no back-pressure: who feeds it has
+    made room for the results.
 
-    Members: ``configure``, ``shift``, ``out_width``; in ``valid`` and ``value`` (an array of
-    ``lanes`` signed values of ``value_width`` bits); out ``result_valid``, ``word`` (``lanes``
-    signed 16-bit words) and ``saturated`` (a bit a lane).
+    Members: ``configure``, ``configure_turn``, ``shift``, ``out_width``; in ``valid``, ``turn`` and
+    ``value`` (an array of ``lanes`` signed values of ``value_width`` bits); out ``result_valid``,
+    ``word`` (``lanes`` signed 16-bit words) and ``saturated`` (a bit a lane).
     """
 
     def __init__(self, *, lanes: int, value_width: int):
@@ -38,9 +41,11 @@ class Requantiser(wiring.Component):
         super().__init__(
             {
                 "configure": In(1),
+                "configure_turn": In(1),
                 "shift": In(SHIFT_WIDTH),
                 "out_width": In(OUT_WIDTH_WIDTH),
                 "valid": In(1),
+                "turn": In(1),
                 "value": In(signed(value_width)).array(lanes),
                 "result_valid": Out(1),
                 "word": Out(signed(WORD_WIDTH)).array(lanes),
@@ -50,19 +55,28 @@ class Requantiser(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        shift = Signal(SHIFT_WIDTH)
         # One bit below the binary point stays in the shifted value: the half. The bits under it
         # only matter as "any of them set", found with a mask that a command sets once.
-        sticky_mask = Signal(self._value_width)
-        greatest = Signal(WORD_WIDTH - 1)
-        with m.If(self.configure):
-            m.d.sync += [
-                shift.eq(self.shift),
-                sticky_mask.eq(Cat(self.shift > bit + 1 for bit in range(self._value_width))),
-                greatest.eq(Cat(self.out_width > bit + 1 for bit in range(WORD_WIDTH - 1))),
-            ]
+        masks = {
+            "shift": self.shift,
+            "sticky_mask": Cat(self.shift > bit + 1 for bit in range(self._value_width)),
+            "greatest": Cat(self.out_width > bit + 1 for bit in range(WORD_WIDTH - 1)),
+        }
+        settings = {
+            name: by_turn(m, self.configure, self.configure_turn, value, name)
+            for name, value in masks.items()
+        }
         valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2"), self.result_valid]
-        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(valid)]
+        turn = [self.turn, Signal(name="turn_1"), Signal(name="turn_2")]
+        for stages in (valid, turn):
+            m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
+        shift, sticky_mask = Signal(SHIFT_WIDTH), Signal(self._value_width)
+        greatest = Signal(WORD_WIDTH - 1)
+        m.d.comb += [
+            shift.eq(settings["shift"](turn[0])),
+            sticky_mask.eq(settings["sticky_mask"](turn[0])),
+            greatest.eq(settings["greatest"](turn[2])),
+        ]
         for lane in range(self._lanes):
             self._lane(m, lane, valid, shift, sticky_mask, greatest)
         return m
@@ -93,25 +107,24 @@ class Requantiser(wiring.Component):
 
 
 class Statistics(wiring.Component):
-    """Sum of |q| and count of saturations over one command.
+    """Sum of |q| and count of saturations over each command.
 
-    ``configure`` clears the sums and takes ``slot``. In a cycle of ``valid`` the words and flags of
-    the lanes marked in ``enable`` are counted. While ``finish`` is held, and once every counted
-    word is in the sums, ``port`` offers the one item of the command; ``finish`` rises not earlier
-    than the cycle after the last ``valid`` and falls when the item was taken.
+    In a cycle of ``valid`` the words and flags of the lanes marked in ``enable`` are counted. In
+    the last one of a command (``final``) ``slot`` is read too; the command's item is at ``port``
+    five cycles later or more, and the next command's sums start from zero. Items queue up: there
+    must be no more than ``COMMANDS`` commands whose item was not taken.
     """
 
     def __init__(self, *, lanes: int):
         self._lanes = lanes
         super().__init__(
             {
-                "configure": In(1),
-                "slot": In(SLOT_WIDTH),
                 "valid": In(1),
+                "final": In(1),
+                "slot": In(SLOT_WIDTH),
                 "enable": In(lanes),
                 "word": In(signed(WORD_WIDTH)).array(lanes),
                 "saturated": In(1).array(lanes),
-                "finish": In(1),
                 "port": Out(StatisticsPort()),
             }
         )
@@ -120,7 +133,9 @@ class Statistics(wiring.Component):
         m = Module()
         # Cycle 1: magnitudes. Cycle 2: sums of four lanes. Cycle 3: sum of the row. Cycle 4: total.
         valid = [self.valid, *(Signal(name=f"valid_{stage}") for stage in (1, 2, 3))]
-        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(valid)]
+        final = [self.final, *(Signal(name=f"final_{stage}") for stage in (1, 2, 3))]
+        for stages in (valid, final):
+            m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
         magnitudes, flags = self._magnitudes(m)
 
         quarters, counts = [], []
@@ -139,21 +154,42 @@ class Statistics(wiring.Component):
         with m.If(valid[2]):
             m.d.sync += [row_sum.eq(sum(quarters)), row_count.eq(sum(counts))]
 
-        item = self.port.item
-        total = Signal(SUM_WIDTH)
-        saturations = Signal(SATURATIONS_WIDTH)
-        slot = Signal(SLOT_WIDTH)
-        with m.If(self.configure):
-            m.d.sync += [total.eq(0), saturations.eq(0), slot.eq(self.slot)]
-        with m.Elif(valid[3]):
-            m.d.sync += [total.eq(total + row_sum), saturations.eq(saturations + row_count)]
+        sums = data.StructLayout({"sum": SUM_WIDTH, "saturations": SATURATIONS_WIDTH})
+        so_far, now = Signal(sums), Signal(sums)
         m.d.comb += [
-            item.valid.eq(self.finish & ~Cat(valid[1:]).any()),
-            item.payload.slot.eq(slot),
-            item.payload.sum.eq(total),
-            item.payload.saturations.eq(saturations),
+            now.sum.eq(so_far.sum + row_sum),
+            now.saturations.eq(so_far.saturations + row_count),
         ]
+        with m.If(valid[3]):
+            m.d.sync += so_far.eq(now)
+            with m.If(final[3]):
+                m.d.sync += so_far.eq(0)
+        slots = self._slots(m)
+        self._offer(m, valid[3] & final[3], slots, now)
         return m
+
+    def _slots(self, m: Module) -> Signal:
+        """The slot of the command whose final row is in the last stage."""
+        slots = [self.slot, *(Signal(SLOT_WIDTH, name=f"slot_{stage}") for stage in (1, 2, 3))]
+        with m.If(self.valid & self.final):
+            m.d.sync += slots[1].eq(slots[0])
+        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(slots[1:])]
+        return slots[-1]
+
+    def _offer(self, m: Module, complete, slot, sums) -> None:
+        """Items on their way to the host."""
+        item = self.port.item
+        m.submodules.items = items = SyncFIFO(width=len(item.payload.as_value()), depth=COMMANDS)
+        done = data.View(item.payload.shape(), items.w_data)
+        m.d.comb += [
+            items.w_en.eq(complete),
+            done.slot.eq(slot),
+            done.sum.eq(sums.sum),
+            done.saturations.eq(sums.saturations),
+            item.valid.eq(items.r_rdy),
+            item.payload.as_value().eq(items.r_data),
+            items.r_en.eq(item.ready),
+        ]
 
     def _magnitudes(self, m: Module) -> tuple[list[Signal], list[Signal]]:
         magnitudes, flags = [], []

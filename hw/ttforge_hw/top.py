@@ -83,7 +83,7 @@ class Accelerator(wiring.Component):
     def _memories(self, m: Module, load, store, pe1, pe2) -> None:
         """Scratchpad and factor stores."""
         p = self.parameters
-        readers = (store.scratchpad, pe1.x, pe2.x, pe2.g)
+        readers = (store.scratchpad, pe1.x, pe1.g, pe2.x, pe2.g)
         writers = (load.scratchpad, pe1.z, pe2.z)
         m.submodules.scratchpad = scratchpad = Scratchpad(
             p, readers=len(readers), writers=len(writers)

@@ -14,10 +14,11 @@ class Transposer(wiring.Component):
     """``lanes`` columns of ``pe1_rows`` words in, up to ``pe1_rows`` rows of ``lanes`` words out.
 
     In a cycle of ``valid``, ``word`` holds the next column of a tile. With the last (``complete``;
-    ``rows`` and ``z`` are read in that cycle) the tile moves to the second half of the ping-pong
-    buffer, and from the next cycle on its first ``rows`` rows leave one a cycle (``push``,
-    ``address``, ``row``) at ``z``, ``z + z_row_stride``, .... A tile is never longer in leaving
-    than the next in coming, so nothing here waits.
+    ``rows``, ``z``, ``z_row_stride`` and ``final`` are read in that cycle) the tile moves to the
+    second half of the ping-pong buffer, and from the next cycle on its first ``rows`` rows leave
+    one a cycle (``push``, ``address``, ``row``; ``final_row`` with the last of a ``final`` tile) at
+    ``z``, ``z + z_row_stride``, .... A tile is never longer in leaving than the next in coming, so
+    nothing here waits.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -31,10 +32,12 @@ class Transposer(wiring.Component):
                 "z": In(LOCAL_WIDTH),
                 "z_row_stride": In(LOCAL_WIDTH),
                 "rows": In(ROWS_WIDTH),
+                "final": In(1),
                 "complete": Out(1),
                 "push": Out(1),
                 "address": Out(LOCAL_WIDTH),
                 "row": Out(row_layout(parameters)),
+                "final_row": Out(1),
             }
         )
 
@@ -44,20 +47,26 @@ class Transposer(wiring.Component):
         with m.If(self.valid):
             m.d.sync += number.eq(number + 1)
         row, remaining = Signal(range(self._rows)), Signal(ROWS_WIDTH)
-        m.d.comb += self.complete.eq(self.valid & (number == self._lanes - 1))
+        stride, final = Signal(LOCAL_WIDTH), Signal()
+        m.d.comb += [
+            self.complete.eq(self.valid & (number == self._lanes - 1)),
+            self.final_row.eq(final & (remaining == 0)),
+        ]
         with m.If(self.complete):
             m.d.sync += [
                 self.push.eq(1),
                 row.eq(0),
                 remaining.eq(self.rows - 1),
                 self.address.eq(self.z),
+                stride.eq(self.z_row_stride),
+                final.eq(self.final),
             ]
         with m.Elif(self.push):
             m.d.sync += [
                 self.push.eq(remaining != 0),
                 row.eq(row + 1),
                 remaining.eq(remaining - 1),
-                self.address.eq(self.address + self.z_row_stride),
+                self.address.eq(self.address + stride),
             ]
         for lane in range(self._lanes):
             leaving = [

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import Operation
+from ttforge_hw.in_flight import by_turn
 from ttforge_hw.ports import COMPUTE_LAYOUT, row_layout
 
 VECTOR_CYCLES = 4
@@ -20,7 +21,8 @@ class VectorUnit(wiring.Component):
     In a cycle of ``valid``: ``act((x << x_shift) + (g << g_shift))`` with ``act`` max(0, .) when
     ``relu``, or with ``mask`` ``x if g > 0 else 0``, on signed words. ``value``: ``lanes`` signed
     values of ``2 * word_width`` bits, ``VECTOR_CYCLES`` later; a pair of rows a cycle, never
-    stalled. A cycle of ``configure`` takes the settings from ``command``.
+    stalled. A cycle of ``configure`` takes the settings from ``command`` for the rows of one of two
+    turns (``in_flight``); ``turn`` is that of the rows.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -29,7 +31,9 @@ class VectorUnit(wiring.Component):
         super().__init__(
             {
                 "valid": In(1),
+                "turn": In(1),
                 "configure": In(1),
+                "configure_turn": In(1),
                 "command": In(COMPUTE_LAYOUT),
                 "x_row": In(row_layout(parameters)),
                 "g_row": In(row_layout(parameters)),
@@ -39,17 +43,29 @@ class VectorUnit(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        mask, relu = Signal(), Signal()
-        x_shift, g_shift = Signal(4), Signal(4)
-        with m.If(self.configure):
-            m.d.sync += [
-                mask.eq(self.command.operation == Operation.MASK),
-                relu.eq(self.command.relu),
-                x_shift.eq(self.command.x_shift),
-                g_shift.eq(self.command.g_shift),
-            ]
+        is_mask = self.command.operation == Operation.MASK
+        fields = {
+            "mask": is_mask,
+            "rectify": self.command.relu & ~is_mask,
+            "x_shift": self.command.x_shift,
+            "g_shift": self.command.g_shift,
+        }
+        settings = {
+            name: by_turn(m, self.configure, self.configure_turn, value, name)
+            for name, value in fields.items()
+        }
         valid = [self.valid, *(Signal(name=f"valid_{stage}") for stage in (1, 2, 3))]
-        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(valid)]
+        turn = [self.turn, *(Signal(name=f"turn_{stage}") for stage in (1, 2, 3))]
+        for stages in (valid, turn):
+            m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
+        mask, rectify = Signal(), Signal()
+        x_shift, g_shift = Signal(4), Signal(4)
+        m.d.comb += [
+            mask.eq(settings["mask"](turn[1])),
+            x_shift.eq(settings["x_shift"](turn[1])),
+            g_shift.eq(settings["g_shift"](turn[1])),
+            rectify.eq(settings["rectify"](turn[3])),
+        ]
         for lane in range(self._lanes):
             word = signed(self._word_width)
             wide = signed(2 * self._word_width - 1)
@@ -70,5 +86,5 @@ class VectorUnit(wiring.Component):
             with m.If(valid[2]):
                 m.d.sync += total.eq(x_wide + g_wide)
             with m.If(valid[3]):
-                m.d.sync += self.value[lane].eq(Mux(relu & ~mask & (total < 0), 0, total))
+                m.d.sync += self.value[lane].eq(Mux(rectify & (total < 0), 0, total))
         return m

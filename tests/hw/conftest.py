@@ -62,6 +62,9 @@ def _value(d: Compute, p: AcceleratorParameters, memories: Memories, x, g, r: in
         case Operation.PE1:
             left, right = row(x + r * d.x_row_stride), memories.entry(g + lane)
             return sum(a * b for a, b in zip(left, right, strict=True))
+        case Operation.PE4:
+            left, right = row(x + r * d.x_row_stride), row(g + lane * d.g_row_stride)
+            return sum(a * b for a, b in zip(left, right, strict=True))
         case Operation.PE2:
             return row(x)[lane] * memories.entry(g)[r]
         case Operation.PE3:
@@ -76,7 +79,12 @@ def _value(d: Compute, p: AcceleratorParameters, memories: Memories, x, g, r: in
 
 def execute(d: Compute, p: AcceleratorParameters, memories: Memories) -> tuple[int, int]:
     """Write the results of ``d``; return the sum of |q| and the saturations."""
-    tile_rows = {Operation.PE1: p.pe1_rows, Operation.PE2: p.pe2_rows, Operation.PE3: p.pe2_rows}
+    tile_rows = {
+        Operation.PE1: p.pe1_rows,
+        Operation.PE2: p.pe2_rows,
+        Operation.PE3: p.pe2_rows,
+        Operation.PE4: p.pe1_rows,
+    }
     total, saturations, written = 0, 0, []
     for outer in product(*(range(level.count) for level in d.outer)):
         rows = tile_rows.get(d.operation, 1)
@@ -101,12 +109,12 @@ def execute(d: Compute, p: AcceleratorParameters, memories: Memories) -> tuple[i
 
 @dataclass
 class Run:
-    """What a simulation gave: final memories, statistics items, busy cycles of each command."""
+    """What a simulation gave: final memories, statistics items, busy and stalled cycles."""
 
     memories: Memories
     items: list[tuple[int, int, int]] = field(default_factory=list)
-    cycles: list[int] = field(default_factory=list)
-    stalls: list[tuple[int, int]] = field(default_factory=list)
+    cycles: int = 0
+    stalls: tuple[int, int] = (0, 0)
     writes: int = 0
 
 
@@ -165,34 +173,40 @@ class _Bench:
             names = ("slot", "sum", "saturations")
             self.run.items.append(tuple(ctx.get(item.payload[name]) for name in names))
 
-    async def execute(self, ctx, d: Compute) -> None:
-        engine, cycles, stalls, waiting = self.engine, 0, [0, 0], True
+    async def execute(self, ctx, commands: list[Compute]) -> None:
+        """All commands, each offered as soon as the one before is taken, or somewhat later."""
+        engine, waiting, since = self.engine, list(commands), 0
+        operand, result = 0, 0
         while waiting or ctx.get(engine.status.busy):
-            assert cycles < 200_000, "the engine hangs"
-            ctx.set(engine.command.valid, waiting)
-            if waiting:
-                fields = descriptor_fields(d)
-                ctx.set(engine.command.payload, fields)
+            since += 1
+            assert since < 200_000, "the engine hangs"
+            offered = bool(waiting) and (ctx.get(engine.command.valid) or self.ready())
+            ctx.set(engine.command.valid, offered)
+            if offered:
+                ctx.set(engine.command.payload, descriptor_fields(waiting[0]))
             self.drive(ctx)
-            waiting = waiting and not ctx.get(engine.command.ready)
-            cycles += ctx.get(engine.status.busy)
-            stalls[0] += ctx.get(engine.status.stall_operand)
-            stalls[1] += ctx.get(engine.status.stall_result)
+            if offered and ctx.get(engine.command.ready):
+                waiting.pop(0)
+                since = 0
+                taken = True
+            else:
+                taken = False
+            self.run.cycles += ctx.get(engine.status.busy)
+            operand += ctx.get(engine.status.stall_operand)
+            result += ctx.get(engine.status.stall_result)
             self.sample(ctx)
             await ctx.tick()
-            if not waiting:
+            if taken:
                 ctx.set(engine.command.valid, 0)
-        self.run.cycles.append(cycles)
-        self.run.stalls.append((stalls[0], stalls[1]))
+        self.run.stalls = operand, result
 
 
 def simulate(engine, parameters, commands, memories: Memories, *, random: Random, stall=0.0) -> Run:
-    """Execute ``commands`` one after the other; ``stall`` is the chance of not being ready."""
+    """Execute ``commands``; ``stall`` is the chance of not being ready."""
     bench = _Bench(engine, parameters, memories.copy(), random, stall)
 
     async def testbench(ctx):
-        for d in commands:
-            await bench.execute(ctx, d)
+        await bench.execute(ctx, commands)
 
     simulator = Simulator(engine)
     simulator.add_clock(1e-8)
@@ -217,7 +231,8 @@ def check(engine, parameters, commands, memories: Memories, *, random: Random, s
 def random_command(operation: Operation, p: AcceleratorParameters, random: Random) -> Compute:
     """A command of a random nest: operands anywhere in their half, tiles that do not overlap."""
     elementwise = operation in (Operation.BIAS, Operation.MASK)
-    tile_rows = {Operation.PE1: p.pe1_rows}.get(operation, 1 if elementwise else p.pe2_rows)
+    by_entries = operation in (Operation.PE1, Operation.PE4)
+    tile_rows = p.pe1_rows if by_entries else 1 if elementwise else p.pe2_rows
     counts = [random.choice((1, 1, 2, 3, 4)) for _ in range(random.randint(1, 3))]
     reduction = [] if elementwise else [random.randint(1, 4) for _ in range(random.randint(0, 2))]
     # z: the outer levels and the row within a tile, in any order, fill one block of rows
@@ -246,6 +261,7 @@ def random_command(operation: Operation, p: AcceleratorParameters, random: Rando
         tile_level=random.randrange(len(counts)),
         last_rows=random.randint(1, tile_rows),
         x_row_stride=random.randint(-9, 9),
+        g_row_stride=random.randint(-9, 9) if operation is Operation.PE4 else 0,
         z_row_stride=sign * z_strides["row"],
         shift=random.choice((0, 3, 7, random.randint(0, 40))),
         out_width=random.choice((16, 8, random.randint(4, 16))),

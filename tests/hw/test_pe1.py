@@ -17,6 +17,7 @@ PARAMETERS = {
         lanes=8, pe1_rows=2, pe2_rows=2, factor_width=2, accumulator_width=24, nest_levels=5
     ),
 }
+OPERATIONS = (Operation.PE1, Operation.PE4)
 
 
 @pytest.mark.parametrize("stall", (0, 0.3, 0.8), ids=lambda stall: f"stall{stall}")
@@ -26,30 +27,39 @@ def test_random_commands(engines, name, stall, seed):
     parameters = PARAMETERS[name]
     random = Random(f"pe1 {name} {stall} {seed}")
     memories = engines.Memories.random(parameters, random, parameters.lanes)
-    if parameters.accumulator_width < 32:  # the compiler's part: no sum may overflow
-        memories.scratchpad = [[word >> 4 for word in row] for row in memories.scratchpad]
-    commands = [engines.random_command(Operation.PE1, parameters, random) for _ in range(3)]
+    # the compiler's part: no sum may overflow; PE4 sums up to 2^7 products of 2^30 here
+    spare = max(0, 39 - parameters.accumulator_width)
+    memories.scratchpad = [
+        [word >> (spare + 1) // 2 for word in row] for row in memories.scratchpad
+    ]
+    commands = [
+        engines.random_command(random.choice(OPERATIONS), parameters, random) for _ in range(5)
+    ]
     engines.check(Pe1(parameters), parameters, commands, memories, random=random, stall=stall)
 
 
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("rows", (8, pytest.param(16, marks=pytest.mark.slow)))
-def test_full_size(engines, rows):
+def test_full_size(engines, rows, operation):
     parameters = AcceleratorParameters(pe1_rows=rows)
-    random = Random(f"pe1 full {rows}")
+    random = Random(f"pe1 full {rows} {operation}")
     memories = engines.Memories.random(parameters, random, parameters.lanes)
-    command = engines.random_command(Operation.PE1, parameters, random)
+    command = engines.random_command(operation, parameters, random)
     engines.check(Pe1(parameters), parameters, [command], memories, random=random, stall=0.2)
 
 
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("lanes, rows", [(4, 2), (4, 4), (8, 4), (8, 8)])
-def test_throughput(engines, lanes, rows):
+def test_throughput(engines, lanes, rows, operation):
     """Without stalls a step takes as many cycles as there are lanes, whatever the reduction."""
     parameters = AcceleratorParameters(lanes=lanes, pe1_rows=rows, pe2_rows=2)
     random = Random(f"pe1 throughput {lanes} {rows}")
     memories = engines.Memories.random(parameters, random, parameters.lanes)
+    memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]
+    first_step = max(rows, lanes) if operation is Operation.PE4 else rows
     for reduction in (1, 4):
         command = Compute(
-            operation=Operation.PE1,
+            operation=operation,
             levels=(Level(20, x=rows, z=rows), Level(reduction, x=1, g=lanes)),
             x=0,
             g=0,
@@ -58,7 +68,38 @@ def test_throughput(engines, lanes, rows):
             last_rows=rows,
             x_row_stride=1,
             z_row_stride=1,
+            g_row_stride=3 if operation is Operation.PE4 else 0,
             shift=8,
         )
         run = engines.check(Pe1(parameters), parameters, [command], memories, random=random)
-        assert run.cycles[0] <= 20 * reduction * lanes + 2 * rows + lanes + 26
+        assert run.cycles <= 20 * reduction * lanes + first_step + rows + lanes + 26
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_commands_follow_without_a_gap(engines, operation):
+    """A command's first step comes at once after the last one of the command before."""
+    parameters = AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=2)
+    random = Random(f"pe1 gap {operation}")
+    memories = engines.Memories.random(parameters, random, parameters.lanes)
+    memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]
+    steps, count = 6, 5
+    commands = [
+        Compute(
+            operation=operation,
+            levels=(Level(2, x=4, z=4), Level(steps // 2, x=8, g=8)),
+            x=10 * n,
+            g=40 + n,
+            z=512 + 8 * n,
+            reduce_levels=1,
+            last_rows=4,
+            x_row_stride=1,
+            z_row_stride=1,
+            g_row_stride=1 if operation is Operation.PE4 else 0,
+            shift=n,
+            out_width=16 - n,
+            slot=n,
+        )
+        for n in range(count)
+    ]
+    run = engines.check(Pe1(parameters), parameters, commands, memories, random=random)
+    assert run.cycles <= count * steps * parameters.lanes + 8 + 4 + 8 + 26

@@ -65,4 +65,37 @@ def test_throughput(engines):
             z_row_stride=1,
         )
         run = engines.check(Pe2(parameters), parameters, [command], memories, random=random)
-        assert run.cycles[0] <= 20 * max(reduction, 4) + latency
+        assert run.cycles <= 20 * max(reduction, 4) + latency
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_commands_follow_without_a_gap(engines, operation):
+    """Four cycles at most from the last step of a command to the first of the next."""
+    parameters = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=4)
+    random = Random(f"pe2 gap {operation}")
+    memories = engines.Memories.random(parameters, random, parameters.pe2_rows)
+    memories.scratchpad = [[word >> 4 for word in row] for row in memories.scratchpad]
+    elementwise = operation in (Operation.BIAS, Operation.MASK)
+    steps, count, latency, gap = 24, 6, 25, 4
+    level = Level(steps, x=1, g=1, z=1) if elementwise else Level(steps // 2, x=1, g=1)
+    commands = [
+        Compute(
+            operation=operation,
+            levels=(level,) if elementwise else (Level(2, z=4), level),
+            x=10 * n,
+            g=40 + n,
+            z=512 + 24 * n,
+            reduce_levels=0 if elementwise else 1,
+            last_rows=1 if elementwise else 4,
+            z_row_stride=1,
+            shift=n,
+            out_width=16 - n,
+            slot=n,
+            relu=n % 2 == 0,
+            x_shift=n,
+            g_shift=5 - n,
+        )
+        for n in range(count)
+    ]
+    run = engines.check(Pe2(parameters), parameters, commands, memories, random=random)
+    assert run.cycles <= count * (steps + gap) + latency

@@ -36,19 +36,20 @@ def test_against_definition(engines, width):
     settings = [(shift, random.choice((4, 8, 16, random.randint(4, 16)))) for shift in range(64)]
 
     async def testbench(ctx):
-        for shift, out_width in settings:
+        expected = [None] * REQUANTISE_CYCLES
+        for number, (shift, out_width) in enumerate(settings):
             values = corners(width, shift, random)
+            rows = [[random.choice(values) for _ in range(LANES)] for _ in range(len(values) // 2)]
+            # the values of the turn before are still on their way
             ctx.set(dut.configure, 1)
+            ctx.set(dut.configure_turn, number % 2)
             ctx.set(dut.shift, shift)
             ctx.set(dut.out_width, out_width)
-            await ctx.tick()
-            ctx.set(dut.configure, 0)
-            ctx.set(dut.shift, random.randrange(64))
-            rows = [[random.choice(values) for _ in range(LANES)] for _ in range(len(values) // 2)]
-            expected = [None] * REQUANTISE_CYCLES
-            while rows or any(expected):
-                row = rows.pop() if rows and random.random() < 0.8 else None
+            rows.append(None)
+            while rows:
+                row = rows.pop() if rows[-1] is None or random.random() < 0.8 else None
                 ctx.set(dut.valid, row is not None)
+                ctx.set(dut.turn, number % 2 if row else random.randrange(2))
                 for lane in range(LANES):
                     ctx.set(dut.value[lane], row[lane] if row else random.randrange(1 << 20))
                 expected.append(row and [engines.requantise(v, shift, out_width) for v in row])
@@ -58,26 +59,38 @@ def test_against_definition(engines, width):
                     got = [(ctx.get(dut.word[i]), ctx.get(dut.saturated[i])) for i in range(LANES)]
                     assert got == want, (shift, out_width)
                 await ctx.tick()
+                ctx.set(dut.configure, 0)
+                ctx.set(dut.shift, random.randrange(64))
 
     simulate(dut, testbench)
 
 
 @pytest.mark.parametrize("lanes", (2, 4, 16))
 def test_statistics(lanes):
+    """Commands one after the other; an item is taken before the second command after it ends."""
     random = Random(f"statistics {lanes}")
     dut = Statistics(lanes=lanes)
+    wanted, got = [], []
+
+    async def cycle(ctx) -> None:
+        item = dut.port.item
+        ready = random.random() < 0.3
+        ctx.set(item.ready, ready)
+        if ready and ctx.get(item.valid):
+            got.append(tuple(ctx.get(item.payload[n]) for n in ("slot", "sum", "saturations")))
+        await ctx.tick()
 
     async def command(ctx, slot: int) -> None:
-        ctx.set(dut.configure, 1)
-        ctx.set(dut.slot, slot)
-        await ctx.tick()
-        ctx.set(dut.configure, 0)
-        total, saturations = 0, 0
-        for _ in range(random.choice((1, 5, 40))):
+        total, saturations, rows = 0, 0, random.choice((1, 1, 5, 40))
+        while rows:
             valid = random.random() < 0.7
+            rows -= valid
             words = [random.choice((-32768, 32767, random.randint(-9, 9))) for _ in range(lanes)]
             flags, enable = random.getrandbits(lanes), random.getrandbits(lanes)
+            final = valid and not rows
             ctx.set(dut.valid, valid)
+            ctx.set(dut.final, final)
+            ctx.set(dut.slot, slot if final else random.randrange(256))
             ctx.set(dut.enable, enable)
             for lane, word in enumerate(words):
                 ctx.set(dut.word[lane], word)
@@ -85,19 +98,17 @@ def test_statistics(lanes):
                 if valid and enable >> lane & 1:
                     total += abs(word)
                     saturations += flags >> lane & 1
-            await ctx.tick()
+            await cycle(ctx)
         ctx.set(dut.valid, 0)
-        ctx.set(dut.finish, 1)
-        while not ctx.get(dut.port.item.valid):
-            await ctx.tick()
-        item = dut.port.item.payload
-        got = ctx.get(item.slot), ctx.get(item.sum), ctx.get(item.saturations)
-        assert got == (slot, total, saturations)
-        await ctx.tick()
-        ctx.set(dut.finish, 0)
+        wanted.append((slot, total, saturations))
 
     async def testbench(ctx):
-        for slot in (0, 255, 7, 7):
+        for number, slot in enumerate((0, 255, 7, 7, 1, 2, 3, 4, 5)):
+            while len(got) < number - 1:
+                await cycle(ctx)
             await command(ctx, slot)
+        while len(got) < len(wanted):
+            await cycle(ctx)
+        assert got == wanted
 
     simulate(dut, testbench)

@@ -1,9 +1,10 @@
 """An independent checker of the waits: replays a program and watches who touches what.
 
 Every engine has a queue; a command counts as unfinished until a later descriptor waits for its
-engine (that an engine takes one command at a time is not relied on). A command must not touch what
-an unfinished command of another engine writes, nor write what such a command reads. Touched are
-the exact rows, store entries and bytes, from the descriptors alone.
+engine or, for PE1 and PE2, two more of its engine are issued. A command must not touch what an
+unfinished command of another engine writes, nor write what such a command reads; nor may it read
+what the unfinished command just before it in its own engine writes. Touched are the exact rows,
+store entries and bytes, from the descriptors alone.
 """
 
 from collections.abc import Sequence
@@ -108,7 +109,7 @@ def check_waits(
     for d, registers in unrolled(descriptors):
         if d.wait:
             for masks in (*readers.values(), *writers.values()):
-                masks &= np.uint8(~int(d.wait) & 15)
+                masks &= np.uint8(~_both(d.wait) & 255)
         engine = ENGINE_OF.get(d.operation, Engine.NONE)
         if engine:
             commands += 1
@@ -117,20 +118,39 @@ def check_waits(
     return commands
 
 
+def _both(engine: Engine) -> int:
+    """Bits of an engine's last command (the engine's own) and of its older ones (4 higher)."""
+    return int(engine) | int(engine) << 4
+
+
 def _touch(d, engine: Engine, touched: Touched, readers: dict, writers: dict) -> None:
-    others = np.uint8(~int(engine) & 15)
+    others = np.uint8(~_both(engine) & 255)
     for space, where, write in touched:
-        busy = writers[space][where] & others
         if write:
-            busy = busy | (readers[space][where] & others)
+            busy = (writers[space][where] | readers[space][where]) & others
+        else:
+            busy = writers[space][where] & (others | np.uint8(engine))
         if np.any(busy):
-            first = int(where[np.flatnonzero(busy)[0]])
+            first = np.flatnonzero(busy)[0]
             raise HazardError(
-                f"{d.operation.name} {d.tensor} {'writes' if write else 'reads'} {space} {first} "
-                f"while {Engine(int(busy[np.flatnonzero(busy)[0]])).name} may be at it"
+                f"{d.operation.name} {d.tensor} {'writes' if write else 'reads'} {space} "
+                f"{where[first]} while {Engine(int(busy[first] | busy[first] >> 4) & 15).name} may "
+                "be at it"
             )
+    for masks in (*readers.values(), *writers.values()):
+        _age(masks, engine)
     for space, where, write in touched:
         (writers if write else readers)[space][where] |= np.uint8(engine)
+
+
+def _age(masks: np.ndarray, engine: Engine) -> None:
+    """A command is issued: the one before becomes older; PE1 and PE2 are done with older ones."""
+    last = (masks & np.uint8(engine)) << 4
+    if engine & (Engine.PE1 | Engine.PE2):
+        masks &= np.uint8(~_both(engine) & 255)
+    else:
+        masks &= np.uint8(~int(engine) & 255)
+    masks |= last
 
 
 def check_step_waits(step: CompiledStep) -> int:

@@ -87,6 +87,8 @@ def _operand_places(
     x = _Places(0, RESULTS)
     if operation is Operation.PE3:
         return _Places(0, RESULTS), _Places(SMALL_WORDS * groups, (RESULTS - SMALL_WORDS) * groups)
+    if operation is Operation.PE4:  # its entries are as far apart as those of a row and more
+        return x, _Places(SMALL_WORDS, RESULTS - SMALL_WORDS - 3 * (p.lanes - 1), 4)
     if operation in (Operation.PE1, Operation.PE2):
         return x, _Places(0, depth - p.lanes + 1, max(1, depth // 32))
     return x, x
@@ -97,19 +99,20 @@ def random_compute(
 ) -> Compute:
     """A descriptor of a random nest of up to ``p.nest_levels`` levels; few steps."""
     elementwise = operation in (Operation.BIAS, Operation.MASK)
-    rows = 1 if elementwise else p.pe1_rows if operation is Operation.PE1 else p.pe2_rows
+    by_entries = operation in (Operation.PE1, Operation.PE4)
+    rows = 1 if elementwise else p.pe1_rows if by_entries else p.pe2_rows
     counts = [random.choice((1, 2, 2, 3, 4)) for _ in range(random.randint(1, 3))]
     reduction = [random.randint(1, 4) for _ in range(random.randint(0, 0 if elementwise else 2))]
     tile, last = random.randrange(len(counts)), random.randint(1, rows)
     strides, row_stride, span = _results(random, counts, tile, rows, last)
     x_places, g_places = _operand_places(operation, p, depth)
-    x_row = random.randint(1, 6) if operation is Operation.PE1 else 0
+    x_row = random.randint(1, 6) if by_entries else 0
     levels, x_reach, g_reach = [], (rows - 1) * x_row, 0
     for index, count in enumerate((*counts, *reduction)):
         x = random.choice((0, random.randint(1, x_places.stride)))
         g = random.choice((0, random.randint(1, g_places.stride)))
         if index == tile and not elementwise:  # the tile's rows and its level form one axis
-            x, g = (rows * x_row, 0) if operation is Operation.PE1 else (0, g)
+            x, g = (rows * x_row, 0) if by_entries else (0, g)
         levels.append(Level(count, x, g, strides[index] if index < len(counts) else 0))
         x_reach, g_reach = x_reach + (count - 1) * x, g_reach + (count - 1) * g
     if g_reach >= g_places.size or span > SPACE - RESULTS:
@@ -125,6 +128,7 @@ def random_compute(
         last_rows=last,
         x_row_stride=x_row,
         z_row_stride=row_stride,
+        g_row_stride=random.randint(0, 3) if operation is Operation.PE4 else 0,
         shift=random.choice((0, 3, 8, random.randrange(64))),
         out_width=random.choice((16, 8, random.randint(4, 16))),
         slot=random.randrange(256),

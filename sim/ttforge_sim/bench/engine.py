@@ -75,9 +75,10 @@ class EngineBench(TestBench):
         expected = [golden(d, self.operands, self.parameters) for d in commands]
         before = self.cycles
         self.commands.items.extend(command_bits(d) for d in commands)
-        await self.until(lambda: len(self.items.items) == len(commands))
+        await self.until(
+            lambda: len(self.items.items) == len(commands) and not self.get("status_busy")
+        )
         await self.run(2)
-        assert not self.get("status_busy")
         assert self.results.written == [row for e in expected for row in e.written]
         items = [statistics_fields(bits) for bits in self.items.items]
         assert items == [

@@ -1,4 +1,4 @@
-"""Hazards: a descriptor waits for every other engine that still touches what it touches."""
+"""Hazards: a descriptor waits for every engine that still touches what it touches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,28 +6,45 @@ from dataclasses import dataclass, field
 from ttforge.program.fields import Engine
 from ttforge.program.footprint import Touch
 
+ARRAYS = Engine.PE1 | Engine.PE2
+"""Engines that take a command only when the one before the last is done."""
+
+
+def _conflict(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
+    """Whether one writes what the other touches."""
+    return any(a.overlaps(b) and (a.write or b.write) for a in touched for b in pending)
+
+
+def _reads(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
+    """Whether ``touched`` reads what ``pending`` writes."""
+    return any(a.overlaps(b) and b.write and not a.write for a in touched for b in pending)
+
 
 @dataclass
 class Hazards:
     """What the engines may still be touching, as descriptors are issued in order."""
 
-    _pending: list[tuple[Engine, Touch]] = field(default_factory=list)
+    _pending: dict[Engine, list[Sequence[Touch]]] = field(default_factory=dict)
+    """The commands of each engine that may not be done, oldest first."""
 
     def issue(self, engine: Engine, touched: Sequence[Touch]) -> Engine:
         """The engines a descriptor must wait for (read after write, write after read or write).
 
-        Commands of one engine follow each other, so that an engine never waits for itself.
+        Commands of one engine are in order but for this: an array reads the operands of a command
+        while it still writes the last results of the one before.
         """
         wait = Engine.NONE
-        for touch in touched:
-            for other, pending in self._pending:
-                conflict = touch.overlaps(pending) and (touch.write or pending.write)
-                if conflict and other is not engine:
-                    wait |= other
-        # Those engines are idle once this is issued; an array takes one command at a time.
-        done = wait | (engine & (Engine.PE1 | Engine.PE2))
-        self._pending = [(other, touch) for other, touch in self._pending if not other & done]
-        self._pending += [(engine, touch) for touch in touched]
+        for other, commands in self._pending.items():
+            if other is engine:
+                conflict = _reads(touched, commands[-1])
+            else:
+                conflict = any(_conflict(touched, command) for command in commands)
+            if conflict:
+                wait |= other
+        # Those engines are idle once this is issued.
+        self._pending = {e: commands for e, commands in self._pending.items() if not e & wait}
+        before = self._pending.get(engine, [])
+        self._pending[engine] = [*(before[-1:] if engine & ARRAYS else before), touched]
         return wait
 
     def barrier(self) -> None:

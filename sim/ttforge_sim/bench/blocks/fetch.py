@@ -19,7 +19,7 @@ class FetchBench(TestBench):
         super().__init__(dut, seed)
         p = self.parameters
         self.operands = Operands.random(p, self.random, p.pe2_store_depth, p.pe2_rows)
-        self.set(o_load=0, o_command=0, o_ready=0)
+        self.set(o_load=0, o_command=0, o_command_turn=0, o_ready=0)
         self.peers = [
             RowReadPeer(self, "x", self.operands.rows, stall=stall),
             RowReadPeer(self, "g", self.operands.rows, stall=stall),
@@ -32,7 +32,7 @@ class FetchBench(TestBench):
         self._ready = False
         self.agents.append(self)
 
-    _OUTPUTS = ("x_row", "g_row", "first", "last", "final", "z", "rows")
+    _OUTPUTS = ("x_row", "g_row", "first", "last", "final", "z", "rows", "turn")
 
     def cycle(self) -> None:
         seen = None
@@ -54,7 +54,7 @@ class FetchBench(TestBench):
         got["g_row"] = unpack(got["g_row"], p.word_width, p.lanes)[: len(want["g_row"])]
         assert got == want
 
-    def _steps(self, d: Compute) -> list[dict]:
+    def _steps(self, d: Compute, turn: int) -> list[dict]:
         p, steps = self.parameters, []
         rows, entries = self.operands.rows, self.operands.entries
         groups = p.lanes // p.pe2_rows
@@ -69,15 +69,20 @@ class FetchBench(TestBench):
                 second = rows[g % SPACE]
             count = d.last_rows if tile_last and tile_rows > 1 else tile_rows
             step = {"first": first, "last": last, "final": final, "z": z, "rows": count}
-            step |= {"x_row": rows[x % SPACE].tolist(), "g_row": second.tolist()}
+            step |= {"turn": turn, "x_row": rows[x % SPACE].tolist(), "g_row": second.tolist()}
             steps.append(step)
         return steps
 
-    async def check(self, d: Compute) -> None:
-        self._expected = self._steps(d)
-        self.set(o_load=1, o_command=command_bits(d))
-        await self.run()
-        self.set(o_load=0)
+    async def check(self, commands: list[Compute]) -> None:
+        """Commands, each as soon as there is room for it, its turn the other one."""
+        for number, d in enumerate(commands):
+            await self.until(lambda: self.get("o_free"))
+            turn = number % 2
+            self._expected += self._steps(d, turn)
+            self.set(o_load=1, o_command=command_bits(d), o_command_turn=turn)
+            await self.run()
+            self.set(o_load=0, o_command_turn=self.random.randrange(2))
+            await self.run()
         await self.until(lambda: not self._expected)
 
 
@@ -87,8 +92,10 @@ async def random_commands(dut, seed: int, stall: str):
     """Commands of every operation, back to back."""
     tb = FetchBench(dut, f"{seed} {stall}", stall)
     await tb.start()
-    for _ in range(12):
-        d = random_compute(
-            tb.random.choice(OPERATIONS), tb.parameters, tb.random, len(tb.operands.entries)
-        )
-        await tb.check(d)
+    depth = len(tb.operands.entries)
+    await tb.check(
+        [
+            random_compute(tb.random.choice(OPERATIONS), tb.parameters, tb.random, depth)
+            for _ in range(12)
+        ]
+    )

@@ -1,4 +1,4 @@
-"""PE1's engine against the golden model."""
+"""PE1's engine (PE1, PE4) against the golden model."""
 
 import cocotb
 
@@ -7,11 +7,13 @@ from ttforge.program.fields import Operation
 from ttforge_sim.bench.engine import EngineBench
 from ttforge_sim.bench.testbench import STALLS
 
+OPERATIONS = (Operation.PE1, Operation.PE4)
+
 
 class Pe1Bench(EngineBench):
     """PE1's engine with its memories."""
 
-    readers = ("x",)
+    readers = ("x", "g")
 
     def store_shape(self) -> tuple[int, int]:
         return self.parameters.pe1_store_depth, self.parameters.lanes
@@ -23,29 +25,32 @@ async def random_commands(dut, seed: int, stall: str):
     """Commands back to back, every port stalled alike."""
     tb = Pe1Bench(dut, f"random {seed} {stall}", stall)
     await tb.start()
-    await tb.check([tb.random_command(Operation.PE1) for _ in range(10)])
+    await tb.check([tb.random_command(tb.random.choice(OPERATIONS)) for _ in range(16)])
 
 
 @cocotb.test()
-@cocotb.parametrize(port=("x", "z"), stall=("most", "bursts"))
+@cocotb.parametrize(port=("x", "g", "z"), stall=("most", "bursts"))
 async def one_port_stalled(dut, port: str, stall: str):
     """Each port stalled alone: the other runs ahead as far as it can."""
     tb = Pe1Bench(dut, f"{port} {stall}", stall, stalled=(port,))
     await tb.start()
-    await tb.check([tb.random_command(Operation.PE1) for _ in range(8)])
+    await tb.check([tb.random_command(operation) for operation in OPERATIONS * 4])
 
 
 @cocotb.test()
-async def throughput(dut):
+@cocotb.parametrize(operation=OPERATIONS)
+async def throughput(dut, operation: Operation):
     """Without stalls a step takes ``lanes`` cycles, whatever the length of the reduction."""
-    tb = Pe1Bench(dut, "throughput", "none")
+    tb = Pe1Bench(dut, f"throughput {operation}", "none")
     await tb.start()
     p, tiles, latency = tb.parameters, 20, 60
     for reduction in (1, 2, 5):
-        levels = (Level(tiles, x=p.pe1_rows, z=p.pe1_rows), Level(reduction, x=100, g=p.lanes))
+        levels = (Level(tiles, x=p.pe1_rows, z=p.pe1_rows), Level(reduction, x=50, g=p.lanes))
+        by_rows = operation is Operation.PE4
         d = Compute(
-            operation=Operation.PE1, levels=levels, x=0, g=0, z=512, reduce_levels=1,
-            last_rows=p.pe1_rows, x_row_stride=1, z_row_stride=1, shift=4,
+            operation=operation, levels=levels, x=0, g=256 if by_rows else 0, z=512,
+            reduce_levels=1, last_rows=p.pe1_rows, x_row_stride=1, z_row_stride=1,
+            g_row_stride=1 if by_rows else 0, shift=4,
         )  # fmt: skip
         assert await tb.check([d]) <= tiles * reduction * p.lanes + latency
 

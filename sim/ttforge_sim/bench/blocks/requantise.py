@@ -24,7 +24,8 @@ class RequantiserBench(TestBench):
         self._saturated = [self.handle(f"saturated_{lane}") for lane in range(self.lanes)]
         self._stalls = self.stalls(stall)
         self._expected: deque[list[tuple[int, int]] | None] = deque([None] * REQUANTISE_CYCLES)
-        self.set(valid=0, configure=0, shift=0, out_width=16)
+        self.set(valid=0, turn=0, configure=0, configure_turn=0, shift=0, out_width=16)
+        self._turn = 0
         for handle in self._values:
             handle.value = 0
 
@@ -42,7 +43,8 @@ class RequantiserBench(TestBench):
     async def command(self, values: list[list[int]], shift: int, out_width: int) -> None:
         """Configure, then requantise sets of ``lanes`` values."""
         words, flags = requantise(torch.tensor(values), shift, out_width)
-        self.set(configure=1, shift=shift, out_width=out_width)
+        self._turn ^= 1
+        self.set(configure=1, configure_turn=self._turn, shift=shift, out_width=out_width)
         await self._cycle(None)
         # what the settings are now must not matter
         other = {"shift": self.random.choice(SHIFTS), "out_width": self.random.choice(WIDTHS)}
@@ -52,13 +54,11 @@ class RequantiserBench(TestBench):
             while not self._stalls.go():
                 self.set(valid=0)
                 await self._cycle(None)
-            self.set(valid=1)
+            self.set(valid=1, turn=self._turn)
             for handle, value in zip(self._values, row, strict=True):
                 handle.value = value
             await self._cycle(list(zip(word, flag, strict=True)))
-        self.set(valid=0)
-        for _ in range(REQUANTISE_CYCLES):
-            await self._cycle(None)
+        self.set(valid=0)  # the next command comes while the last values are on their way
 
     def corner(self, shift: int, out_width: int) -> int:
         """A value near a tie, a limit of ``out_width`` or one of the input."""
