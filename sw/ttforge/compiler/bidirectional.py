@@ -61,13 +61,15 @@ class BidirectionalForward:
         buffers = [w.block(middle(split), top=True, **sizes) for _ in range(min(2, slices))]
         y = y.split("j", (("p", split.p), ("q", split.q)))
         for t in range(slices + 1):
+            w.b.settle()
+            before = (t - 1) * plan.slice_q
+            if t:
+                self._store(buffers[(t - 1) % 2], before)
+                part = y.part("q", before, plan.slice_q)
+                self._product(buffers[(t - 1) % 2], part, tensor)
             if t < slices:
                 self._by_dot(b, buffers[t % 2], t * plan.slice_q)
                 self._by_outer(a, buffers[t % 2], t * plan.slice_q)
-            if t:
-                q = (t - 1) * plan.slice_q
-                self._product(buffers[(t - 1) % 2], y.part("q", q, plan.slice_q), tensor)
-                self._store(buffers[(t - 1) % 2], q)
         w.free(*buffers)
 
     def _macs(self, z: Block, samples: int) -> int:

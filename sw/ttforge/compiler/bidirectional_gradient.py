@@ -15,10 +15,9 @@ from ttforge.compiler.gradients import (
     RunningSum,
     left_target,
     load_strided,
-    right_level,
+    ordered_left,
+    ordered_right,
     row_major,
-    store_left,
-    store_right,
 )
 from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.plans import BackwardBidirectional
@@ -60,41 +59,45 @@ class BidirectionalGradient:
             for u in range(0, split.u, plan.slice_u)
         ]
 
-    def emit(self, dy: Operand) -> None:
-        """Emit all slices, from ``dy`` (j, s/)."""
+    def emit(self, dy: Operand) -> tuple[Block, Block]:
+        """Emit all slices, from ``dy`` (j, s/).
+
+        Gives the gradients of Left and of Right, in the order of their factors' chains.
+        """
         w, split, plan = self.w, self.split, self.plan
         y = dy.seen(dy.block.split("j", (("p", split.p), ("q", split.q))))
         self._prepare(y)
+        w.flush()  # the slices need the room
         per_u = split.u // plan.slice_u
         ts, us, xs = self._buffers()
         left, right = self._sums(len(self.slices) // per_u)
         u_tensor = self._written("u", split.u * split.k * split.q * self.batch)
         for t in range(len(self.slices) + 1):
+            w.b.settle()
             if t < len(self.slices):
                 s, u = self.slices[t]
-                self._load_t(ts[t % 2], s, u)
-                self._load_x(xs[t % 2], s, u)
                 self._u(y, us[t % 2], u_tensor, s, u)
             if t:
                 s, u = self.slices[t - 1]
-                before = (t - 1) % 2
-                uu = Operand(us[before], u_tensor.name, self.width)
-                x = Operand(xs[before], self._x_name, split.network.widths.activation)
+                uu = Operand(us[(t - 1) % 2], u_tensor.name, self.width)
+                x = Operand(xs[(t - 1) % 2], self._x_name, split.network.widths.activation)
                 self._right(uu, x, right, t - 1, s)
                 if self.dx:
                     self._dx(uu, s, u)
-                self._left(ts[before], y, left, (t - 1) // per_u, s, u)
+            if t < len(self.slices):
+                self._load_x(xs[t % 2], *self.slices[t])
+                self._load_t(ts[t % 2], *self.slices[t])
+            if t:
+                part = (t - 1) // per_u
+                self._left(ts[(t - 1) % 2], y, left, part, *self.slices[t - 1])
                 if t % per_u == 0 and t > per_u:
                     left.add(t // per_u - 2)
             if t > 1:
                 right.add(t - 2)
         left.add(left.parts - 1)
         right.add(right.parts - 1)
-        store_right(w, split, right.result.block, 0)
         w.free(*ts, *us, *xs, *self._turned)
-        self._store_left(left.result)
-        left.free()
-        right.free()
+        return self._ordered(left, right)
 
     @property
     def _x_name(self) -> str:
@@ -147,7 +150,7 @@ class BidirectionalGradient:
         )
         right = RunningSum(
             w,
-            right_level(split, split.layer.order),
+            split.name("dright"),
             split.k * split.q * split.v,
             len(self.slices),
             bank=0,
@@ -282,17 +285,25 @@ class BidirectionalGradient:
             macs=split.p * split.q * split.k * plan.slice_u * self._samples(s),
         )
 
-    def _store_left(self, left: Operand) -> None:
-        """Turn (u, k, p/) to (p, u, k/), with zeros where k is padded, and store it."""
+    def _ordered(self, left: RunningSum, right: RunningSum) -> tuple[Block, Block]:
+        """Both gradients in the order of their factors' chains."""
         w, split, lanes = self.w, self.split, self.lanes
-        rank, source, made = padded(split.k, w.p), left, []
-        if rank != split.k:
+        rank, source, made = padded(split.k, w.p), left.result, []
+        if rank != split.k:  # zeros where k is padded
             name = split.name("dleft_k")
             wide = w.block(name, bank=2, u=split.u, k=rank, p_=split.p // lanes)
             w.clear(wide.base, split.u * rank * split.p // lanes)
-            source = w.copy(left, wide.part("k", 0, split.k), name).seen(wide)
+            source = w.copy(source, wide.part("k", 0, split.k), name).seen(wide)
             made.append(wide)
         sizes = {"p": split.p, "u": split.u, "k_": rank // lanes}
-        turned = w.turn(source, left_target(split), rows="p", entries="k", bank=2, **sizes)
-        store_left(w, split, turned.block)
-        w.free(turned.block, *made)
+        name = left_target(split) if split.bond == 1 else split.name("dleft_t")
+        turned = w.turn(source, name, rows="p", entries="k", bank=2, **sizes)
+        whole = ordered_right(w, split, right.result)
+        lefts = turned.block
+        if split.bond > 1:
+            lefts = ordered_left(w, split, turned)
+            made.append(turned.block)
+        w.free(*made)
+        left.free()
+        right.free()
+        return lefts, whole

@@ -6,15 +6,14 @@ from ttforge.compiler.bidirectional_gradient import BidirectionalGradient
 from ttforge.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.builder import Builder
-from ttforge.compiler.factor_gradient import emit_left_chains
 from ttforge.compiler.full_gradient import FullGradient
-from ttforge.compiler.gradients import bias_gradient, left_target, right_level
+from ttforge.compiler.gradients import bias_gradient, left_target, ordered_left, right_level
 from ttforge.compiler.memory import MemoryMap
 from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.names import activation_name, gradient_name, right_name
 from ttforge.compiler.plans import BackwardFull, BackwardPlan
 from ttforge.compiler.spans import Span
-from ttforge.compiler.weight_gradient import emit_right_chain
+from ttforge.compiler.tails import Tail
 from ttforge.compiler.workspace import Operand, Place, Workspace, first_fitting
 from ttforge.fixed.scale import TensorClass
 from ttforge.network import Network
@@ -46,6 +45,7 @@ def _emit(
     for number in range(last - 1, -1, -1):
         plan = plans[number]
         dy = _Layer(w, Split(network, number, plan.bond), plan, batch).emit(dy)
+    w.flush()
     b.halt()
     return b
 
@@ -63,15 +63,18 @@ class _Layer:
         w, split = self.w, self.split
         full = isinstance(self.plan, BackwardFull)
         merged = Merged(w, split, banks=(1, 0), padded_rank=full)
-        if full:
-            below = self._full(merged, dy)
-        else:
-            merged.make()
-            below = self._bidirectional(merged, dy)
+        tails = [Tail(w, split.network, span) for span in spans(split)]
+        for store in w.b.stores.values():
+            store.clear()
+        for tail in tails:
+            tail.load()
+        below, left, right = (self._full if full else self._bidirectional)(merged, dy)
         if split.layer.bias:
             bias_gradient(w, split, dy, self.batch)
-        w.free(dy.block)
-        self._factors()
+        if below is not dy:
+            w.free(dy.block)
+        for tail, source in zip(tails, (left, right), strict=True):
+            tail.emit(w.taken(source))
         return below
 
     def _load_inputs(self, plan: BackwardFull) -> tuple[Operand, Operand | None]:
@@ -94,7 +97,8 @@ class _Layer:
         w.load_columns(SAMPLES_OUTSIDE, block, mine // lanes, size // lanes)
         return a, Operand(block, name, width)
 
-    def _full(self, merged: Merged, dy: Operand) -> Operand:
+    def _full(self, merged: Merged, dy: Operand) -> tuple[Operand, Block, Block]:
+        """The gradient of the sum below, and those of Left and Right."""
         w, split, plan, lanes = self.w, self.split, self.plan, self.w.p.lanes
         assert isinstance(plan, BackwardFull)
         inputs: list[Operand | None] = []
@@ -113,13 +117,19 @@ class _Layer:
             us = split.u - plan.dot_u
             block = b.block.part("s", 0, self.batch)
             outside = b.seen(block.split("i/", (("u", us), ("v/", split.v // lanes))))
-        gradient.emit(dy, a.seen(inside), outside)
+        left, whole = gradient.emit(dy, a.seen(inside), outside)
         merged.free(left=True, right=True)
         below = self._masked(dx, a) if dx else dy
         w.free(*(x.block for x in (a, b) if x))
-        return below
+        if split.bond == 1:
+            return below, left.last(), whole
+        ordered = ordered_left(w, split, left.result)
+        left.free()
+        return below, ordered, whole
 
-    def _bidirectional(self, merged: Merged, dy: Operand) -> Operand:
+    def _bidirectional(self, merged: Merged, dy: Operand) -> tuple[Operand, Block, Block]:
+        """The gradient of the sum below, and those of Left and Right."""
+        merged.make()
         w, split, plan = self.w, self.split, self.plan
         assert not isinstance(plan, BackwardFull)
         name = activation_name(split.number) if split.number else SAMPLES_OUTSIDE
@@ -127,15 +137,15 @@ class _Layer:
         gradient = BidirectionalGradient(
             w, split, plan, merged, self.batch, inputs=name, dx=dx
         )
-        gradient.emit(dy)
+        left, right = gradient.emit(dy)
         if dx is None:
-            return dy
+            return dy, left, right
         block = w.block(name, bank=0, i=split.layer.input_size, s_=self.rows)
         w.load(name, block)
         dx_operand = Operand(dx[0], dx[1], split.network.widths.gradient)
         below = self._masked(dx_operand, Operand(block, name, self.width))
         w.free(block)
-        return below
+        return below, left, right
 
     def _below(self) -> tuple[Block, str]:
         """Where the gradient of the input goes, and its name before the mask."""
@@ -153,16 +163,6 @@ class _Layer:
             tensor = w.written(name, TensorClass.GRADIENT, dx.width, count)
             w.mask(dx, a.block, dx.block, tensor)
         return Operand(dx.block.renamed(i="j"), name, dx.width)
-
-    def _factors(self) -> None:
-        """Gradients of the factors, from those of Left and Right."""
-        w, split = self.w, self.split
-        for store in w.b.stores.values():
-            store.clear()
-        for span in spans(split):
-            if span.last > span.first:
-                emit_right_chain(w.b, split.network, span, w.memory)
-                emit_left_chains(w.b, split.network, span, w.memory)
 
 
 def spans(split: Split) -> tuple[Span, Span]:

@@ -93,6 +93,10 @@ class Builder:
         wait = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
         self.descriptors.append(replace(d, wait=wait))
 
+    def settle(self) -> None:
+        """Let the next descriptor wait for both arrays."""
+        self._hazards.settle()
+
     # Control.
 
     @contextmanager

@@ -1,5 +1,6 @@
 """Gradients of the factors by contraction from the left (17-19), and of the biases."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
@@ -60,7 +61,7 @@ def _left_chain(
 ) -> None:
     """Contract factors from the left, in chunks of ``tail`` rows of the trailing index."""
     p, width = b.p, network.widths.gradient
-    sizes = _leading_sizes(network, number, images)
+    sizes = leading_sizes(network, number, [spec for spec, _ in images])
     peak = max(a + z for a, z in pairwise(sizes))
     chunk = largest_divisor(tail, b.pad.largest_gap // peak)
     if not chunk:
@@ -86,11 +87,11 @@ def _left_chain(
         b.pad.free(x)
 
 
-def _leading_sizes(network: Network, number: int, images: list[tuple[Image, Region]]) -> list[int]:
+def leading_sizes(network: Network, number: int, images: Sequence[Image]) -> list[int]:
     """Leading indices (in front of the tail) of the operand and of each result."""
-    layer, first = network.layers[number], images[0][0].index
-    if images[0][0].use is None:
-        return [images[0][0].summed, 1]
+    layer, first = network.layers[number], images[0].index
+    if images[0].use is None:
+        return [images[0].summed, 1]
     stop = first + len(images)
     return [
         layer.bonds[k] * prod(layer.outputs[k:stop]) * prod(layer.inputs[k:stop])

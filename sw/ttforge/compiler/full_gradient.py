@@ -10,10 +10,11 @@ from math import ceil
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.gradients import (
     RunningSum,
+    by_digits,
     left_target,
+    right_block,
     right_level,
-    store_left,
-    store_right,
+    right_slice,
 )
 from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.plans import BackwardFull
@@ -92,21 +93,23 @@ class FullGradient:
     def _sides(self) -> tuple[Operand, Operand]:
         return self.merged.left, self.merged.right
 
-    def emit(self, dy: Operand, a: Operand, b: Operand | None) -> None:
-        """Emit all slices; ``a`` is X(u, v, s/), ``b`` X(s, u, v/), each for its values of u."""
+    def emit(self, dy: Operand, a: Operand, b: Operand | None) -> tuple[RunningSum, Block]:
+        """Emit all slices; ``a`` is X(u, v, s/), ``b`` X(s, u, v/), each for its values of u.
+
+        Gives the gradients of Left (p, u, k/) and of Right (``right_block``).
+        """
         w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
         turned = self._turned(dy) if self.shared else None
         slices = split.q // plan.slice_q
         sizes = {"u": split.u, "p": split.p, "q": plan.slice_q, "v_": split.v // lanes}
         g = w.block(split.name("dw"), bank=2, banks=2, **sizes)
-        width = split.network.widths.gradient
         count = split.k * split.q * split.v
-        right = w.written(right_level(split, split.layer.order), TensorClass.GRADIENT, width, count)
-        sizes = {"k": split.k, "q": plan.slice_q, "v_": split.v // lanes}
-        rights = [w.block(right.name, bank=1, **sizes) for _ in range(min(2, slices))]
+        name = right_level(split, split.layer.order)
+        right = w.written(name, TensorClass.GRADIENT, split.network.widths.gradient, count)
+        whole = right_block(w, split, bank=1)
         left = RunningSum(
             w,
-            left_target(split),
+            left_target(split) if split.bond == 1 else split.name("dleft"),
             split.p * split.u * split.k,
             slices,
             bank=1,
@@ -116,28 +119,29 @@ class FullGradient:
         )
         for t in range(slices):
             q = t * plan.slice_q
+            w.b.settle()
             self._dot(dy, a, g, q)
             if turned:
                 assert b is not None
                 self._outer(turned, b, g, q)
             product = Operand(g, self.tensor.name, self.tensor.width)
             w.outer(
-                product,
+                product.seen(by_digits(w, split, g, q)),
                 self.merged.left,
-                rights[t % 2],
+                right_slice(w, split, whole, q, plan.slice_q),
                 right,
                 rows="k",
                 summed=("u", "p"),
                 macs=count // slices * split.p * split.u,
             )
             self._left(product, left, t, q)
-            store_right(w, split, rights[t % 2], q)
-            if t:
+            if t == 0:
+                w.flush()
+            else:
                 left.add(t - 1)
         left.add(slices - 1)
-        store_left(w, split, left.result.block)
-        left.free()
-        w.free(g, *rights, *([turned.block] if turned else []))
+        w.free(g, *([turned.block] if turned else []))
+        return left, whole
 
     def _turned(self, dy: Operand) -> Operand:
         """Y' with samples outside: (s, q, p/), or (s, p, q/) where p is no multiple of the lanes."""

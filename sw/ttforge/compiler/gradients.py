@@ -16,6 +16,10 @@ from ttforge.program.descriptors import TransferLevel
 from ttforge.program.fields import TRANSFER_LEVELS
 
 
+Digits = list[tuple[str, int]]
+"""Names and sizes of the indices that make up one index, outermost first."""
+
+
 def left_target(split: Split) -> str:
     """Buffer of the gradient of Left: (j_1, i_1, .., j_m, i_m, k), or the first factor's own."""
     n = split.bond
@@ -68,6 +72,12 @@ class RunningSum:
         assert self._added == self.parts
         block = self._blocks[0] if self.parts == 1 else self._sum
         return Operand(block, self.total.name, self.total.width)
+
+    def last(self) -> Block:
+        """The block of the sum, all other rows given back."""
+        result = self.result.block
+        self.w.free(*(block for block in self._blocks if block is not result))
+        return result
 
     def free(self) -> None:
         """Give all rows back."""
@@ -138,32 +148,58 @@ def _digits(first: int, count: int, sizes: Sequence[int]) -> list[tuple[int, int
     return digits
 
 
-def store_left(w: Workspace, split: Split, x: Block) -> None:
-    """Store the gradient of Left (p, u, k/) for the chains of its factors."""
+def ordered_left(w: Workspace, split: Split, left: Operand) -> Block:
+    """The gradient of Left (p, u, k/) in the order of its factors' chains, as a new block."""
     layer, m = split.layer, split.bond
     js = [(f"j{n}", layer.outputs[n]) for n in range(m)]
     iz = [(f"i{n}", layer.inputs[n]) for n in range(m)]
-    order = [axis for pair in zip(js, iz, strict=True) for axis in pair]
-    strides = row_major([*order, ("k/", x.size("k/"))])
-    store_strided(w, left_target(split), x.split("p", js).split("u", iz), strides)
+    sizes = dict([*_pairs(js, iz), ("k/", left.block.size("k/"))])
+    z = w.block(left_target(split), **sizes)
+    w.copy(left.seen(left.block.split("p", js).split("u", iz)), z, left_target(split))
+    return z
 
 
-def store_right(w: Workspace, split: Split, x: Block, q: int) -> None:
-    """Store a slice, from ``q``, of the gradient of Right (k, q, v/) for its factors' chains."""
-    layer, m, d = split.layer, split.bond, split.layer.order
-    lanes = w.p.lanes
-    js = [(f"j{n}", layer.outputs[n]) for n in range(m, d)]
-    sizes = [*layer.inputs[m : d - 1], layer.inputs[-1] // lanes]
-    iz = [(f"i{n}", size) for n, size in zip(range(m, d), sizes, strict=True)]
-    order = [axis for pair in zip(js, iz, strict=True) for axis in pair]
-    strides = row_major([("k", split.k), *order])
+def ordered_right(w: Workspace, split: Split, right: Operand) -> Block:
+    """The gradient of Right (k, q, v/) in the order of its factors' chains, as a new block."""
+    z = right_block(w, split)
+    name = right_level(split, split.layer.order)
+    w.copy(right.seen(by_digits(w, split, right.block, 0)), z, name)
+    return z
+
+
+def right_block(w: Workspace, split: Split, *, bank: int | None = None) -> Block:
+    """Rows for the gradient of Right (k, j_{m+1}, i_{m+1}, .., j_d, i_d/)."""
+    sizes = dict([("k", split.k), *_pairs(*_right_digits(split, w.p.lanes))])
+    return w.block(right_level(split, split.layer.order), bank=bank, **sizes)
+
+
+def right_slice(w: Workspace, split: Split, z: Block, q: int, count: int) -> Block:
+    """The values from ``q`` of a block of ``right_block``: axes k, and those of q and of v."""
+    js, _ = _right_digits(split, w.p.lanes)
+    digits = _digits(q, count, [size for _, size in js])
+    for (name, _), (start, some) in zip(js, digits, strict=True):
+        z = z.part(name, start, some)
+    return z
+
+
+def by_digits(w: Workspace, split: Split, x: Block, q: int) -> Block:
+    """``x`` with axes q, from ``q``, and v/ by the digits of ``right_block``."""
+    js, iz = _right_digits(split, w.p.lanes)
     digits = _digits(q, x.size("q"), [size for _, size in js])
-    offset = sum(
-        start * strides[name] for (name, _), (start, _) in zip(js, digits, strict=True)
-    )
     parts = [(name, some) for (name, _), (_, some) in zip(js, digits, strict=True)]
-    block = x.split("q", parts).split("v/", iz)
-    store_strided(w, right_level(split, d), block, strides, offset)
+    return x.split("q", parts).split("v/", iz)
+
+
+def _right_digits(split: Split, lanes: int) -> tuple[Digits, Digits]:
+    layer, m, d = split.layer, split.bond, split.layer.order
+    inputs = [*layer.inputs[m : d - 1], layer.inputs[-1] // lanes]
+    js = [(f"j{n}", layer.outputs[n]) for n in range(m, d)]
+    return js, [(f"i{n}", size) for n, size in zip(range(m, d), inputs, strict=True)]
+
+
+def _pairs(js: Digits, iz: Digits) -> Digits:
+    """j_1, i_1, j_2, i_2 .."""
+    return [digit for pair in zip(js, iz, strict=True) for digit in pair]
 
 
 def bias_gradient(w: Workspace, split: Split, dy: Operand, batch: int) -> None:
@@ -186,5 +222,4 @@ def bias_gradient(w: Workspace, split: Split, dy: Operand, batch: int) -> None:
         summed=("s/",),
         macs=layer.output_size * batch,
     )
-    w.store(tensor.name, z)
-    w.free(z)
+    w.store_later(tensor.name, w.taken(z))

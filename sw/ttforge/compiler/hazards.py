@@ -26,6 +26,7 @@ class Hazards:
 
     _pending: dict[Engine, list[Sequence[Touch]]] = field(default_factory=dict)
     """The commands of each engine that may not be done, oldest first."""
+    _settling: Engine = Engine.NONE
 
     def issue(self, engine: Engine, touched: Sequence[Touch]) -> Engine:
         """The engines a descriptor must wait for (read after write, write after read or write).
@@ -33,7 +34,8 @@ class Hazards:
         Commands of one engine are in order but for this: an array reads the operands of a command
         while it still writes the last results of the one before.
         """
-        wait = Engine.NONE
+        wait = self._settling
+        self._settling = Engine.NONE
         for other, commands in self._pending.items():
             if other is engine:
                 conflict = _reads(touched, commands[-1])
@@ -46,6 +48,14 @@ class Hazards:
         before = self._pending.get(engine, [])
         self._pending[engine] = [*(before[-1:] if engine & ARRAYS else before), touched]
         return wait
+
+    def settle(self) -> None:
+        """Let the next descriptor wait for both arrays, whatever it touches.
+
+        Where each array goes on with what the other made: else the second of them would wait for
+        the first one's new command, too.
+        """
+        self._settling = ARRAYS
 
     def barrier(self) -> None:
         """All engines are idle."""

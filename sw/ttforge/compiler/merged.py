@@ -133,12 +133,16 @@ class Merged:
         """
         if self.split.bond > 1:
             self.left = self._merge_left()
+            self._clear_spare()
             then()
             self.right = self._merge_right()
         else:
             self.right = self._merge_right()
-            then()
             self.left = self._merge_left()
+            self._clear_spare()
+            then()
+
+    def _clear_spare(self) -> None:
         if self._spare:
             left = self.w.region(self.left.block)
             self.w.clear(left.stop - self._spare, self._spare)

@@ -64,6 +64,7 @@ class Workspace:
         self.p = b.p
         self.memory = memory
         self._regions: dict[int, Region] = {}
+        self._later: list[tuple[str, Region]] = []
         identity, ones, zeros = (
             self.load_image(constant(what, self.p), bank=place.bank, top=place.top, row=rows)
             for what, rows in (
@@ -130,6 +131,23 @@ class Workspace:
         """Store a block, as it was made, to the buffer of that name."""
         buffer = self.memory.buffers[name]
         self.b.store(buffer, self.region(block), prod(axis.size for axis in block.axes))
+
+    def store_later(self, name: str, region: Region) -> None:
+        """Store rows when there is time: see ``flush``."""
+        self._later.append((name, region))
+
+    def flush(self) -> None:
+        """Store what has waited for it, and give its rows back."""
+        for name, region in self._later:
+            buffer = self.memory.buffers[name]
+            rows = buffer.size // (buffer.element_bytes * self.p.lanes)
+            self.b.store(buffer, region, rows)
+            self.b.pad.free(region)
+        self._later.clear()
+
+    def taken(self, block: Block) -> Region:
+        """The rows of a block, as it was made, which is then no longer kept here."""
+        return self._regions.pop(block.base)
 
     def load_image(
         self,
