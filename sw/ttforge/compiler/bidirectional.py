@@ -3,6 +3,8 @@
 PE1's array and PE2's share the samples of T; PE2's makes Y of a slice while T of the next is made.
 """
 
+from itertools import accumulate
+
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.builder import Written
 from ttforge.compiler.gradients import row_major, store_strided
@@ -12,16 +14,39 @@ from ttforge.compiler.workspace import Operand, Workspace
 from ttforge.fixed.scale import TensorClass
 
 
-def turned_left(w: Workspace, split: Split, left: Operand, *, bank: int, spare: int = 0) -> Operand:
+def turned_left(
+    w: Workspace, split: Split, left: Operand, *, at: int | None = None, spare: int = 0
+) -> Operand:
     """Left as (u, k, p/)."""
     lanes, name = w.p.lanes, split.name("left_p")
     sizes = {"u": split.u, "k": split.k, "p_": -(-split.p // lanes)}
-    return w.turn(left, name, rows="k", entries="p", bank=bank, spare=spare, **sizes)
+    return w.turn(left, name, rows="k", entries="p", at=at, spare=spare, **sizes)
 
 
 def middle(split: Split) -> str:
     """Name of T; forward stores it, backward loads it."""
     return split.name("t")
+
+
+def places(split: Split, plan: ForwardBidirectional, rows: int, lanes: int) -> dict[str, int]:
+    """Where each tensor lies if there is room; ``rows`` of samples.
+
+    What PE1 reads for T lies low, what PE2 reads high, and Left twice: so that few of what is read
+    at the same time shares a bank.
+    """
+    outside = plan.dot_samples * split.layer.input_size
+    slice_t = rows * split.u * split.k * plan.slice_q
+    sizes = {
+        "b": outside,
+        "y": split.layer.output_size * rows,
+        "right": split.k * split.q * split.v // lanes,
+        "left_p": split.u * split.k * -(-split.p // lanes),
+        "t0": slice_t,
+        "right_t": split.k * split.v * split.q // lanes,
+        "t1": slice_t,
+        "a": split.layer.input_size * (rows - plan.dot_samples),
+    }
+    return dict(zip([*sizes, "left_high"], accumulate(sizes.values(), initial=0), strict=True))
 
 
 class BidirectionalForward:
@@ -43,22 +68,27 @@ class BidirectionalForward:
     def prepare(self) -> None:
         """Turn Left and Right into the orders in which they are used."""
         w, split, lanes = self.w, self.split, self.w.p.lanes
-        self.left = turned_left(w, split, self.merged.left, bank=0)
+        self.places = places(split, self.plan, self.rows, lanes)
+        left = turned_left(w, split, self.merged.left, at=self.places["left_p"])
         self.merged.free(left=True)
+        sizes = {"u": split.u, "k": split.k, "p_": left.block.size("p/")}
+        high = w.block(left.name, at=self.places["left_high"], **sizes)
+        self.lefts = w.copy(left, high, f"{left.name}.high"), left
         self.right_t: Operand | None = None
         if self.plan.dot_samples < self.rows:
             right = self.merged.right
             right = right.seen(right.block.part("k", 0, split.k))
             sizes = {"k": split.k, "v": split.v, "q_": split.q // lanes}
             name = split.name("right_t")
-            self.right_t = w.turn(right, name, rows="v", entries="q", bank=3, top=True, **sizes)
+            self.right_t = w.turn(right, name, rows="v", entries="q", at=self.places["right_t"], **sizes)
 
     def multiply(self, a: Operand | None, b: Operand | None, y: Block, tensor: Written) -> None:
         """Y(j, s/) from X: ``a`` (i, s/) of PE2's samples, ``b`` (s, i/) of PE1's."""
         w, split, plan = self.w, self.split, self.plan
         slices = split.q // plan.slice_q
         sizes = {"s_": self.rows, "u": split.u, "k": split.k, "q": plan.slice_q}
-        buffers = [w.block(middle(split), top=True, **sizes) for _ in range(min(2, slices))]
+        starts = self.places["t0"], self.places["t1"]
+        buffers = [w.block(middle(split), at=at, **sizes) for at in starts[: min(2, slices)]]
         y = y.split("j", (("p", split.p), ("q", split.q)))
         for t in range(slices + 1):
             w.b.settle()
@@ -66,7 +96,7 @@ class BidirectionalForward:
             if t:
                 self._store(buffers[(t - 1) % 2], before)
                 part = y.part("q", before, plan.slice_q)
-                self._product(buffers[(t - 1) % 2], part, tensor)
+                self._product(buffers[(t - 1) % 2], self.lefts[(t - 1) % 2], part, tensor)
             if t < slices:
                 self._by_dot(b, buffers[t % 2], t * plan.slice_q)
                 self._by_outer(a, buffers[t % 2], t * plan.slice_q)
@@ -108,11 +138,11 @@ class BidirectionalForward:
             macs=self._macs(z, self.batch - min(self.batch, first * lanes)),
         )
 
-    def _product(self, x: Block, z: Block, tensor: Written) -> None:
+    def _product(self, x: Block, left: Operand, z: Block, tensor: Written) -> None:
         split = self.split
         self.w.outer(
             Operand(x, self.tensor.name, self.tensor.width),
-            self.left,
+            left,
             z,
             tensor,
             rows="p",
@@ -128,7 +158,7 @@ class BidirectionalForward:
 
     def free(self) -> None:
         """Give back what ``prepare`` made."""
-        self.w.free(self.left.block)
+        self.w.free(*(left.block for left in self.lefts))
         if self.right_t:
             self.w.free(self.right_t.block)
         self.merged.free(right=True)

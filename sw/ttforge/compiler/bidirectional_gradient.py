@@ -7,6 +7,8 @@ of Right from X(s, i/); else PE2 makes U(u, k, q, s/) and the gradient of the in
 Right, from X(i, s/), and of Left.
 """
 
+from math import prod
+
 from ttforge.compiler.bidirectional import middle, turned_left
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.builder import Written
@@ -111,7 +113,8 @@ class BidirectionalGradient:
         w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
         uk = plan.slice_u * split.k
         spare = -uk % lanes if self.dx else 0
-        self.left_p = turned_left(w, split, self.merged.left, bank=1, spare=spare)
+        first = min(2, len(self.slices)) * self._u_rows
+        self.left_p = turned_left(w, split, self.merged.left, at=first, spare=spare)
         self._turned = [self.left_p.block]
         if not self.dx:
             sizes = {"s": self.batch, "q": split.q, "p_": split.p // lanes}
@@ -161,21 +164,33 @@ class BidirectionalGradient:
         return left, right
 
     def _buffers(self) -> tuple[list[Block], list[Block], list[Block]]:
-        """Two each of T (s/, u, k, q), of U and of X: one in use, one being filled."""
-        w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
-        two = range(min(2, len(self.slices)))
+        """Two each of T (s/, u, k, q), of U and of X: one in use, one being filled.
+
+        From the bottom: both U, which PE2 reads, Left and both T, which PE1 reads, both X, again
+        PE2's; so that they share few banks.
+        """
+        w, split, lanes = self.w, self.split, self.lanes
+        plan, two = self.plan, range(min(2, len(self.slices)))
         sizes = {"s_": plan.slice_samples, "u": plan.slice_u, "k": split.k, "q": split.q}
-        t_sizes, name = sizes, split.name("u")
+        t_sizes, name, first = sizes, split.name("u"), self._u_rows
         if self.dx:
             x_sizes = {"u": plan.slice_u, "v": split.v, "s_": plan.slice_samples}
         else:
             samples = plan.slice_samples * lanes
             sizes = {"s": samples, "u": plan.slice_u, "k": split.k, "q_": split.q // lanes}
             x_sizes = {"s": samples, "u": plan.slice_u, "v_": split.v // lanes}
-        us = [w.block(name, bank=n, top=n == 1, **sizes) for n in two]
-        xs = [w.block(self.inputs, bank=2, **x_sizes) for _ in two]
-        ts = [w.block(middle(split), bank=2, **t_sizes) for _ in two]
+        after = w.region(self.left_p.block).stop
+        us = [w.block(name, at=n * first, **sizes) for n in two]
+        ts = [w.block(middle(split), at=after + n * first, **t_sizes) for n in two]
+        after, some = after + len(two) * first, prod(x_sizes.values())
+        xs = [w.block(self.inputs, at=after + n * some, **x_sizes) for n in two]
         return ts, us, xs
+
+    @property
+    def _u_rows(self) -> int:
+        """Rows of a slice of U, and of one of T."""
+        plan, split = self.plan, self.split
+        return plan.slice_samples * plan.slice_u * split.k * split.q
 
     def _load_t(self, z: Block, s: int, u: int) -> None:
         split = self.split

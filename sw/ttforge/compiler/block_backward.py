@@ -14,7 +14,16 @@ from ttforge.compiler.names import activation_name, gradient_name, right_name
 from ttforge.compiler.plans import BackwardFull, BackwardPlan
 from ttforge.compiler.spans import Span
 from ttforge.compiler.tails import Tail
-from ttforge.compiler.workspace import Operand, Place, Workspace, first_fitting
+from ttforge.compiler.workspace import (
+    BOTTOM,
+    HIGH,
+    LOW,
+    MIDDLE,
+    Operand,
+    Place,
+    Workspace,
+    first_fitting,
+)
 from ttforge.fixed.scale import TensorClass
 from ttforge.network import Network
 from ttforge.parameters import AcceleratorParameters
@@ -24,7 +33,9 @@ def emit_block_backward(
     p: AcceleratorParameters, network: Network, batch: int, memory: MemoryMap, plans: Sequence[BackwardPlan]
 ) -> Builder:
     """Emit the backward program."""
-    return first_fitting(lambda place: _emit(p, network, batch, memory, plans, place))
+    full = all(isinstance(plan, BackwardFull) for plan in plans)
+    tried = (LOW, HIGH, BOTTOM) if full else (MIDDLE, LOW, BOTTOM)
+    return first_fitting(lambda place: _emit(p, network, batch, memory, plans, place), tried)
 
 
 def _emit(
@@ -62,7 +73,7 @@ class _Layer:
         """All gradients of the layer from that of its output; the gradient of its input's sum."""
         w, split = self.w, self.split
         full = isinstance(self.plan, BackwardFull)
-        merged = Merged(w, split, banks=(1, 0), padded_rank=full)
+        merged = Merged(w, split, banks=(1, 0) if full else (2, 2), padded_rank=full)
         tails = [Tail(w, split.network, span) for span in spans(split)]
         for store in w.b.stores.values():
             store.clear()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ttforge.compiler.bidirectional import BidirectionalForward
+from ttforge.compiler.bidirectional import BidirectionalForward, places
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.builder import Builder
 from ttforge.compiler.memory import MemoryMap
@@ -10,7 +10,7 @@ from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.names import activation_name
 from ttforge.compiler.plans import ForwardBidirectional, ForwardPlan, ForwardRebuild
 from ttforge.compiler.rebuild import RebuildForward
-from ttforge.compiler.workspace import Operand, Place, Workspace, first_fitting
+from ttforge.compiler.workspace import BOTTOM, HIGH, LOW, Operand, Place, Workspace, first_fitting
 from ttforge.fixed.scale import TensorClass
 from ttforge.network import Network
 from ttforge.parameters import AcceleratorParameters
@@ -25,7 +25,9 @@ def emit_block_forward(
     p: AcceleratorParameters, network: Network, batch: int, memory: MemoryMap, plans: Sequence[ForwardPlan]
 ) -> Builder:
     """Emit the forward program."""
-    return first_fitting(lambda place: _emit(p, network, batch, memory, plans, place))
+    split = any(isinstance(plan, ForwardBidirectional) for plan in plans)
+    tried = (HIGH, BOTTOM) if split else (LOW, HIGH, BOTTOM)
+    return first_fitting(lambda place: _emit(p, network, batch, memory, plans, place), tried)
 
 
 def _emit(
@@ -67,8 +69,11 @@ class _Inputs:
         self.w, self.split = w, split
         self.rows = -(-batch // w.p.lanes)
         self.first, self.dots = 0, 0  # rows of samples: the first of PE2's, the number of PE1's
+        self.places: dict[str, dict[str, int]] = {"a": {"bank": 0}, "b": {"bank": 1}, "y": {"bank": 2}}
         if isinstance(plan, ForwardBidirectional):
             self.first = self.dots = plan.dot_samples
+            found = places(split, plan, self.rows, w.p.lanes)
+            self.places = {name: {"at": found[name]} for name in ("a", "b", "y", "right")}
         elif plan.shared:
             self.dots = self.rows
         self._made: list[Block] = []
@@ -80,11 +85,11 @@ class _Inputs:
         w, size, lanes = self.w, self.split.layer.input_size, self.w.p.lanes
         width = self.split.network.widths.activation
         if self.first < self.rows:
-            block = w.block("x", bank=0, i=size, s_=self.rows - self.first)
+            block = w.block("x", i=size, s_=self.rows - self.first, **self.places["a"])
             w.load_columns(SAMPLES_INSIDE, block, self.first, self.rows)
             self.inside = self._kept(Operand(block, "x", width))
         if self.dots:
-            block = w.block("x", bank=1, s=self.dots * lanes, i_=size // lanes)
+            block = w.block("x", s=self.dots * lanes, i_=size // lanes, **self.places["b"])
             w.load(SAMPLES_OUTSIDE, block, rows=self.dots * lanes * size // lanes)
             self.outside = self._kept(Operand(block, "x", width))
 
@@ -97,8 +102,8 @@ class _Inputs:
             self.inside = a.seen(a.block.part("s/", self.first, self.rows - self.first))
         if self.dots:
             part = a.seen(a.block.part("s/", 0, self.dots))
-            sizes = {"s": self.dots * lanes, "i_": size // lanes}
-            turned = w.turn(part, f"{a.name}.s", rows="s", entries="i", bank=1, **sizes)
+            sizes = {"s": self.dots * lanes, "i_": size // lanes} | self.places["b"]
+            turned = w.turn(part, f"{a.name}.s", rows="s", entries="i", **sizes)
             self.outside = self._kept(turned)
 
     def _kept(self, x: Operand) -> Operand:
@@ -113,20 +118,21 @@ class _Inputs:
 def _layer(w: Workspace, split: Split, plan: ForwardPlan, batch: int, a: Operand | None) -> Operand:
     """One layer: its activations (j, s/), which stay on chip."""
     layer, widths, rebuild = split.layer, split.network.widths, isinstance(plan, ForwardRebuild)
+    inputs = _Inputs(w, split, plan, batch)
     merged = Merged(
         w,
         split,
         banks=(1, 3) if rebuild else (3, 0),
         spare=spare_rows(split, plan, w.p.lanes),
         padded_rank=rebuild,
+        right_at=inputs.places.get("right", {}).get("at"),
     )
-    inputs = _Inputs(w, split, plan, batch)
     merged.make(inputs.load if a is None else lambda: None)
     if a:
         inputs.take(a)
     emitter = _emitter(w, split, plan, merged, batch)
     emitter.prepare()
-    y = w.block(split.name("y"), bank=2 if rebuild else 0, j=layer.output_size, s_=inputs.rows)
+    y = w.block(split.name("y"), j=layer.output_size, s_=inputs.rows, **inputs.places["y"])
     count = batch * layer.output_size
     tensor = w.written(split.name("y"), TensorClass.INTERMEDIATE, widths.intermediate, count)
     emitter.multiply(inputs.inside, inputs.outside, y, tensor)

@@ -39,18 +39,18 @@ class Place:
     top: bool
 
 
-PLACES = (Place(1, True), Place(0, False), Place(3, True))
-"""Where a program may have them: what fits depends on what else is there."""
+LOW, MIDDLE, HIGH = Place(1, True), Place(2, True), Place(3, True)
+BOTTOM = Place(0, False)
 
 
-def first_fitting(emit: Callable[[Place], Builder]) -> Builder:
-    """The program that ``emit`` makes with the first of ``PLACES`` that leaves room for the rest."""
-    for place in PLACES[:-1]:
+def first_fitting(emit: Callable[[Place], Builder], places: Sequence[Place]) -> Builder:
+    """The program that ``emit`` makes with the first place that leaves room for the rest."""
+    for place in places[:-1]:
         try:
             return emit(place)
         except NoRoomError:
             continue
-    return emit(PLACES[-1])
+    return emit(places[-1])
 
 
 class Workspace:
@@ -85,16 +85,19 @@ class Workspace:
         bank: int | None = None,
         banks: int = 1,
         top: bool = False,
+        at: int | None = None,
         spare: int = 0,
         **sizes: int,
     ) -> Block:
         """A new tensor in row-major order, ``s_`` for axis "s/".
 
-        It lies in ``banks`` banks from ``bank`` if they have room, else anywhere; with ``top`` as
-        high as it fits. ``spare`` rows behind it may be read, and hold nothing.
+        It lies at row ``at``, or in ``banks`` banks from ``bank``, if there is room, else anywhere;
+        with ``top`` as high as it fits. ``spare`` rows behind it may be read, and hold nothing.
         """
         rows, within = self.p.bank_rows, None
-        if bank is not None:
+        if at is not None:
+            within = range(at, at + prod(sizes.values()) + spare)
+        elif bank is not None:
             first = bank % self.p.scratchpad_banks * rows
             within = range(first, first + banks * rows)
         rows = prod(sizes.values()) + spare
@@ -155,11 +158,12 @@ class Workspace:
         *,
         bank: int | None = None,
         top: bool = False,
+        at: int | None = None,
         spare: int = 0,
         **sizes: int,
     ) -> Block:
         """Load a factor or a constant as a new block."""
-        block = self.block(image.name, bank=bank, top=top, spare=spare, **sizes)
+        block = self.block(image.name, bank=bank, top=top, at=at, spare=spare, **sizes)
         assert prod(sizes.values()) == image.rows, (image, sizes)
         self.b.images[image.name] = image, self.memory.buffers[image.name]
         self.load(image.name, block)
@@ -227,6 +231,7 @@ class Workspace:
         entries: str,
         bank: int | None = None,
         top: bool = False,
+        at: int | None = None,
         spare: int = 0,
         **sizes: int,
     ) -> Operand:
@@ -236,7 +241,7 @@ class Workspace:
         """
         count = prod(axis.size for axis in x.block.axes) * self.p.lanes
         tensor = self.written(name, TensorClass.INTERMEDIATE, self.p.word_width, count)
-        z = self.block(name, bank=bank, top=top, spare=spare, **sizes)
+        z = self.block(name, bank=bank, top=top, at=at, spare=spare, **sizes)
         lanes, along = self.p.lanes, f"{rows}/"
         blocks, rest = divmod(z.size(rows), lanes)
         if blocks:
