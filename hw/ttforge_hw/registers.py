@@ -13,19 +13,23 @@ from ttforge.registers import (
     IDENTITY,
     IDENTITY_VALUE,
     INTERRUPT_ENABLE,
+    LAST,
     PROGRAM_ADDRESS,
     PROGRAM_LENGTH,
     STATISTICS_BASE,
     STATISTICS_BYTES,
     STATUS,
+    WATCHDOG,
 )
 from ttforge_hw.axi import LITE_DATA_WIDTH
 from ttforge_hw.counters import COUNTER_WIDTH, COUNTERS, Values
 from ttforge_hw.lite import RegisterBus
 from ttforge_hw.statistics import TOTALS
+from ttforge_hw.watchdog import WATCHDOG_WIDTH
 
 ERROR_WIDTH = 8
 DESCRIPTOR_WIDTH = 12
+ENGINES = 4
 
 
 class Registers(wiring.Component):
@@ -33,7 +37,8 @@ class Registers(wiring.Component):
 
     Members: ``bus``, the host's accesses; ``start``, high for one cycle when the host starts an
     idle accelerator; ``address`` and ``length`` of its program; ``running``, ``finished`` (high
-    for one cycle), ``error`` (its code, 0 for none) and ``descriptor`` from the sequencer;
+    for one cycle), ``error`` (its code, 0 for none), ``descriptor``, ``hung`` and ``last`` from the
+    sequencer; ``watchdog`` for it;
     ``values`` of the counters; ``read``, ``slot``, ``read_done`` and ``totals`` of the statistics;
     ``interrupt``.
     """
@@ -50,6 +55,9 @@ class Registers(wiring.Component):
                 "finished": In(1),
                 "error": In(ERROR_WIDTH),
                 "descriptor": In(DESCRIPTOR_WIDTH),
+                "hung": In(ENGINES),
+                "last": In(DESCRIPTOR_WIDTH).array(ENGINES),
+                "watchdog": Out(WATCHDOG_WIDTH),
                 "values": In(Values()),
                 "read": Out(1),
                 "slot": Out(8),
@@ -67,7 +75,7 @@ class Registers(wiring.Component):
         with m.If(self.finished):
             m.d.sync += [done.eq(self.error == 0), failed.eq(self.error != 0), code.eq(self.error)]
         m.d.comb += self.interrupt.eq(enable & (done | failed))
-        status = Cat(self.running, done, failed, C(0, 5), code, self.descriptor)
+        status = Cat(self.running, done, failed, C(0, 5), code, self.descriptor, self.hung)
         self._read(m, status, enable)
         return m
 
@@ -90,6 +98,8 @@ class Registers(wiring.Component):
                 m.d.sync += self.length.eq(masked(self.length))
             with m.Case(INTERRUPT_ENABLE >> 2):
                 m.d.sync += enable.eq(masked(enable))
+            with m.Case(WATCHDOG >> 2):
+                m.d.sync += self.watchdog.eq(masked(self.watchdog))
 
     def _read(self, m: Module, status, enable) -> None:
         """Registers answer at once, a statistics slot when it was looked up."""
@@ -113,6 +123,9 @@ class Registers(wiring.Component):
             PROGRAM_ADDRESS: self.address,
             PROGRAM_LENGTH: self.length,
             INTERRUPT_ENABLE: enable,
+            WATCHDOG: self.watchdog,
+            LAST: Cat(self.last[0], C(0, 4), self.last[1]),
+            LAST + 4: Cat(self.last[2], C(0, 4), self.last[3]),
         }
         with m.If(in_statistics):
             with m.Switch(bus.read_address[:slot_shift]):

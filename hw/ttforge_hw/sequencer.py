@@ -24,6 +24,7 @@ from ttforge_hw.ports import COMPUTE_LAYOUT, TRANSFER_LAYOUT, command_layout
 from ttforge_hw.program_memory import ProgramMemory, descriptor_beats
 from ttforge_hw.registers import DESCRIPTOR_WIDTH, ERROR_WIDTH
 from ttforge_hw.unpack import ProgramWritePort
+from ttforge_hw.watchdog import WATCHDOG_WIDTH, Watchdog
 
 NUMBER_WIDTH = DESCRIPTOR_WIDTH + 1
 """Bits of a descriptor's number; one more than any has, for the end of the longest program."""
@@ -52,14 +53,18 @@ class Sequencer(wiring.Component):
     ``wait`` a command waits until its engine takes it; LOAD and STORE take one while the last one's
     data is still moving. HALT waits for all engines. After an error no further descriptor is
     issued; the run ends when all engines are idle. Running past the last descriptor, or an empty
-    program, is the error ``OPERATION``.
+    program, is the error ``OPERATION``. Where nothing moves for ``watchdog`` cycles the run ends at
+    once, with the error ``WATCHDOG`` if there was none: the engines that are then ``hung`` need a
+    reset.
 
     Members: ``start``, ``address``, ``length``, ``running``, ``finished``, ``error`` and
     ``descriptor`` as in ``Registers``; ``begin``, high in the cycle in which a run begins;
     ``load``, ``store``, ``pe1`` and ``pe2``, streams of commands with resolved addresses;
     ``busy``, a bit an engine, and ``settling``, high while results of idle engines are still on
     their way to the host; ``read_error`` and ``write_error``; ``program``, where the load engine
-    puts the program; ``waiting``, high while a descriptor waits for engines.
+    puts the program; ``waiting``, high while a descriptor waits for engines; ``watchdog`` and
+    ``progress`` as in ``Watchdog``; ``hung``, the engines that were busy when it expired; ``last``,
+    for each engine the number of the descriptor it was given last.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -80,6 +85,10 @@ class Sequencer(wiring.Component):
                 "write_error": In(1),
                 "program": In(ProgramWritePort(parameters)),
                 "waiting": Out(1),
+                "watchdog": In(WATCHDOG_WIDTH),
+                "progress": In(1),
+                "hung": Out(len(COMMANDS)),
+                "last": Out(DESCRIPTOR_WIDTH).array(len(COMMANDS)),
             }
         )
 
@@ -87,6 +96,7 @@ class Sequencer(wiring.Component):
         m = Module()
         m.submodules.memory = memory = ProgramMemory(self.parameters)
         m.submodules.registers = registers = AddressRegisters()
+        m.submodules.watchdog = watchdog = Watchdog()
         m.submodules.loops = loops = LoopStack(self.parameters, number_width=NUMBER_WIDTH)
         connect(m, flipped(self.program), memory.write)
         number = Signal(NUMBER_WIDTH)
@@ -101,6 +111,7 @@ class Sequencer(wiring.Component):
             registers.clear.eq(self.start),
             loops.clear.eq(self.start),
         ]
+        self._watch(m, watchdog, number)
         read, loading = self._commands(m, memory.descriptor, header, registers)
         self._controls(m, memory.descriptor, registers, loops, number)
 
@@ -120,8 +131,11 @@ class Sequencer(wiring.Component):
                 with m.If(self.load.ready):
                     m.next = "AWAIT-PROGRAM"
             with m.State("AWAIT-PROGRAM"):
+                m.d.comb += watchdog.waiting.eq(~idle)
                 with m.If(idle):
                     m.next = "FETCH"
+                with m.If(watchdog.expired):
+                    m.next = "HANG"
             with m.State("FETCH"):
                 m.d.comb += memory.enable.eq(1)
                 m.next = "READ"
@@ -137,9 +151,20 @@ class Sequencer(wiring.Component):
                 m.next = "ISSUE"
             with m.State("ISSUE"):
                 self._issue(m, header, registers, loops, number, error, idle)
+                m.d.comb += watchdog.waiting.eq(self.waiting)
+                with m.If(watchdog.expired & self.waiting):
+                    m.next = "HANG"
             with m.State("DRAIN"):
+                m.d.comb += watchdog.waiting.eq(~idle)
                 with m.If(idle):
                     m.next = "FINISH"
+                with m.If(watchdog.expired):
+                    m.next = "HANG"
+            with m.State("HANG"):
+                m.d.sync += self.hung.eq(self.busy)
+                with m.If(error == Error.NONE):
+                    m.d.sync += error.eq(Error.WATCHDOG)
+                m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += self.finished.eq(1)
                 m.d.sync += self.running.eq(0)
@@ -151,6 +176,19 @@ class Sequencer(wiring.Component):
             with m.Elif(self.write_error):
                 m.d.sync += error.eq(Error.WRITE)
         return m
+
+    def _watch(self, m: Module, watchdog: Watchdog, number: Signal) -> None:
+        """What is told of a run that hangs."""
+        m.d.comb += [
+            watchdog.limit.eq(self.watchdog),
+            watchdog.progress.eq(self.progress),
+        ]
+        for index, (name, _) in enumerate(COMMANDS.values()):
+            command = getattr(self, name)
+            with m.If(command.valid & command.ready):
+                m.d.sync += self.last[index].eq(number)
+        with m.If(self.start):
+            m.d.sync += [self.hung.eq(0), *(last.eq(0) for last in self.last)]
 
     def _commands(self, m: Module, descriptor, header, registers) -> tuple[Signal, Signal]:
         """Resolves addresses in two cycles, the first of which is marked by the signal ``read``;

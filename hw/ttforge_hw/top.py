@@ -76,12 +76,12 @@ class Accelerator(wiring.Component):
             sequencer.read_error.eq(load.error),
             sequencer.write_error.eq(store.error),
         ]
-        self._memories(m, load, store, pe1, pe2)
+        self._memories(m, sequencer, load, store, pe1, pe2)
         self._host(m, sequencer, statistics, engines)
         return m
 
-    def _memories(self, m: Module, load, store, pe1, pe2) -> None:
-        """Scratchpad and factor stores."""
+    def _memories(self, m: Module, sequencer, load, store, pe1, pe2) -> None:
+        """Scratchpad and factor stores; whether anything moves in them or at the memory port."""
         p = self.parameters
         readers = (store.scratchpad, pe1.x, pe1.g, pe2.x, pe2.g)
         writers = (load.scratchpad, pe1.z, pe2.z)
@@ -100,6 +100,13 @@ class Accelerator(wiring.Component):
         connect(m, load.pe2_store, pe2_store.write)
         connect(m, pe1.store, pe1_store.read)
         connect(m, pe2.store, pe2_store.read)
+        bus = self.m_axi
+        ports = [port.request for port in (*scratchpad.read, *scratchpad.write)]
+        progress = [
+            *(port.valid & port.ready for port in ports),
+            *(bus_valid & bus_ready for bus_valid, bus_ready in handshakes(bus)),
+        ]
+        m.d.comb += sequencer.progress.eq(Cat(progress).any())
         if self.trace:
             for engine, port in zip(TRACED_ENGINES, writers, strict=True):
                 self._trace(m, engine, port.request)
@@ -127,6 +134,9 @@ class Accelerator(wiring.Component):
             registers.finished.eq(sequencer.finished),
             registers.error.eq(sequencer.error),
             registers.descriptor.eq(sequencer.descriptor),
+            registers.hung.eq(sequencer.hung),
+            *(to.eq(last) for to, last in zip(registers.last, sequencer.last, strict=True)),
+            sequencer.watchdog.eq(registers.watchdog),
             statistics.clear.eq(registers.start),
             statistics.read.eq(registers.read),
             statistics.slot.eq(registers.slot),
@@ -150,6 +160,13 @@ class Accelerator(wiring.Component):
             "stall_store": engines["store"].status.stall_result,
         }
         m.d.comb += [getattr(counters.events, name).eq(event) for name, event in events.items()]
+
+
+def handshakes(bus) -> list[tuple]:
+    """Valid and ready of every channel."""
+    return [
+        (getattr(bus, f"{n}valid"), getattr(bus, f"{n}ready")) for n in ("ar", "r", "aw", "w", "b")
+    ]
 
 
 def connect_bus(m: Module, part, whole) -> None:

@@ -15,6 +15,7 @@ from ttforge.native.tools import Progress
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Program
 from ttforge.program.encoding import encode_descriptors
+from ttforge.program.fields import Engine
 from ttforge_sim.build import build, tell
 from ttforge_sim.design import kept_rtlil
 from ttforge_sim.library import Simulator, Stop
@@ -22,6 +23,16 @@ from ttforge_sim.memory import MemoryModel
 
 CYCLES_A_CALL = 1 << 18
 """Cycles between two looks at signals (Ctrl-C) and calls of ``on_cycles``."""
+
+
+def _named(program: Program, number: int) -> str:
+    """A descriptor's number with what it is."""
+    if number >= len(program.descriptors):
+        return f"descriptor {number}"
+    descriptor = program.descriptors[number]
+    name = f"{descriptor.operation.name} {getattr(descriptor, 'tensor', '')}".strip()
+    return f"descriptor {number} ({name})"
+
 
 Design = Callable[..., str]
 """``design(parameters, trace=...)`` is RTLIL with the ports of the accelerator."""
@@ -35,7 +46,8 @@ class RtlAccelerator:
     each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
     by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
     A run fails after ``max_cycles``, if given, or ``watchdog_cycles`` without a transfer from or to
-    memory.
+    memory, or ``hang_cycles`` in which nothing moves: that is the accelerator's own WATCHDOG, which
+    tells what hangs.
     ``design`` simulates another design with the same ports. With ``trace``, the default, every run
     can be traced, at no measurable cost in speed; without, the simulated design is the one that
     ``ttforge verilog`` writes, and the first traced run makes a second simulation for traced runs.
@@ -56,6 +68,7 @@ class RtlAccelerator:
         cache: str | Path | None = None,
         compiler: str | None = None,
         watchdog_cycles: int = 5_000_000,
+        hang_cycles: int = registers.WATCHDOG_CYCLES,
         max_cycles: int | None = None,
         design: Design | None = None,
     ):
@@ -68,6 +81,7 @@ class RtlAccelerator:
         self._progress, self._on_cycles = progress, on_cycles
         self._cache = Cache(None if cache is None else Path(cache))
         self._watchdog_cycles, self._max_cycles = watchdog_cycles, max_cycles
+        self._hang_cycles = hang_cycles
         self._traced = trace
         self._simulators: dict[bool, Simulator] = {}
         self._closed = False
@@ -199,11 +213,15 @@ class RtlAccelerator:
                 f"the design has other parameters (fingerprint {fingerprint:08x}, "
                 f"not {self._parameters.fingerprint:08x})"
             )
-        simulator.write_register(registers.INTERRUPT_ENABLE, 1)
+        self._set_up(simulator)
 
     def _reset(self, simulator: Simulator) -> None:
         simulator.reset()
+        self._set_up(simulator)
+
+    def _set_up(self, simulator: Simulator) -> None:
         simulator.write_register(registers.INTERRUPT_ENABLE, 1)
+        simulator.write_register(registers.WATCHDOG, self._hang_cycles)
 
     def _wait(self, simulator: Simulator) -> None:
         begin, stop = simulator.cycles, Stop.CYCLES
@@ -234,13 +252,15 @@ class RtlAccelerator:
         if not status & registers.STATUS_ERROR:
             return
         code, number = registers.status_error(status)
-        where = f"descriptor {number}"
-        if number < len(program.descriptors):
-            descriptor = program.descriptors[number]
-            name = f"{descriptor.operation.name} {getattr(descriptor, 'tensor', '')}".strip()
-            where += f" ({name})"
         meaning = registers.MEANINGS.get(code, "not a known error")
-        raise AcceleratorError(f"the accelerator stopped at {where}: error {code}, {meaning}")
+        text = f"the accelerator stopped at {_named(program, number)}: error {code}, {meaning}"
+        last = [simulator.read_register(registers.LAST + 4 * n) for n in range(2)]
+        hung = registers.hung_engines(status)
+        for index, engine in enumerate((Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)):
+            if engine & hung:
+                given = last[index // 2] >> 16 * (index % 2) & 0xFFFF
+                text += f"; {engine.name} hangs, at {_named(program, given)} or before"
+        raise AcceleratorError(text)
 
     def _counters(self, simulator: Simulator) -> Counters:
         values = {}

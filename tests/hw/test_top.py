@@ -326,7 +326,7 @@ def test_registers():
         assert await host.read(ctx, registers.PROGRAM_ADDRESS) == 0x12BB56DD
         await host.write(ctx, registers.IDENTITY, 0)
         assert await host.read(ctx, registers.IDENTITY) == registers.IDENTITY_VALUE
-        unmapped = (registers.CONTROL, 0x01C, 0x0B0, 0xFFC, 0x1000 + 16 * 4, 0xFFFC)
+        unmapped = (registers.CONTROL, 0x028, 0x0B0, 0xFFC, 0x1000 + 16 * 4, 0xFFFC)
         for address in unmapped:
             await host.write(ctx, address, 0xFFFFFFFE)
             assert await host.read(ctx, address) == 0

@@ -22,6 +22,7 @@ ENGINE_NAMES = {
     Operation.PE3: "pe2",
     Operation.BIAS: "pe2",
     Operation.MASK: "pe2",
+    Operation.PE4: "pe1",
 }
 
 

@@ -11,9 +11,10 @@ from ttforge_hw.factor_store import FactorStore
 from ttforge_hw.fetch import OperandFetch
 from ttforge_hw.lite import LiteBridge
 from ttforge_hw.ports import StatisticsPort
-from ttforge_hw.registers import DESCRIPTOR_WIDTH, ERROR_WIDTH, Registers
+from ttforge_hw.registers import DESCRIPTOR_WIDTH, ENGINES, ERROR_WIDTH, Registers
 from ttforge_hw.requantise import Requantiser
 from ttforge_hw.statistics import Statistics
+from ttforge_hw.watchdog import WATCHDOG_WIDTH
 
 
 class Flat(wiring.Component):
@@ -86,6 +87,9 @@ class Host(wiring.Component):
                 "finished": In(1),
                 "error": In(ERROR_WIDTH),
                 "descriptor": In(DESCRIPTOR_WIDTH),
+                "hung": In(ENGINES),
+                "last": In(DESCRIPTOR_WIDTH).array(ENGINES),
+                "watchdog": Out(WATCHDOG_WIDTH),
                 "interrupt": Out(1),
             }
         )
@@ -102,9 +106,10 @@ class Host(wiring.Component):
         connect(m, flipped(self.events), counters.events)
         for outer, inner in zip(self.ports, statistics.ports, strict=True):
             connect(m, flipped(outer), inner)
-        for name in ("running", "finished", "error", "descriptor"):
+        for name in ("running", "finished", "error", "descriptor", "hung"):
             m.d.comb += getattr(registers, name).eq(getattr(self, name))
-        for name in ("start", "address", "length", "interrupt"):
+        m.d.comb += [to.eq(last) for to, last in zip(registers.last, self.last, strict=True)]
+        for name in ("start", "address", "length", "watchdog", "interrupt"):
             m.d.comb += getattr(self, name).eq(getattr(registers, name))
         m.d.comb += [
             counters.clear.eq(registers.start),

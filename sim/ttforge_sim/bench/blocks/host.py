@@ -5,6 +5,7 @@ import cocotb
 from ttforge_hw import registers
 from ttforge_hw.counters import COUNTERS
 from ttforge_hw.ports import SUM_WIDTH
+from ttforge_hw.registers import DESCRIPTOR_WIDTH, ENGINES
 from ttforge_sim.bench.axi import Host
 from ttforge_sim.bench.items import SLOT_WIDTH
 from ttforge_sim.bench.streams import StreamSource
@@ -17,7 +18,8 @@ class HostBench(TestBench):
     def __init__(self, dut, seed: object, stall: str):
         super().__init__(dut, seed)
         Host.idle(self, "lite")
-        self.set(running=0, finished=0, error=0, descriptor=0)
+        self.set(running=0, finished=0, error=0, descriptor=0, hung=0)
+        self.set(**{f"last_{n}": 0 for n in range(ENGINES)})
         self.set(**{f"events_{name}": 0 for name in COUNTERS})
         self.ports = [StreamSource(self, f"ports_{n}_item") for n in range(2)]
         self.starts = 0
@@ -53,6 +55,7 @@ async def plain_registers(dut, stall: str):
     for register, port in (
         (registers.PROGRAM_ADDRESS, "address"),
         (registers.PROGRAM_LENGTH, "length"),
+        (registers.WATCHDOG, "watchdog"),
     ):
         for _ in range(4):
             value = tb.random.getrandbits(32)
@@ -63,8 +66,8 @@ async def plain_registers(dut, stall: str):
             value = value & ~(0xFF << 8 * place) | byte << 8 * place
             assert await tb.host.read(register) == value == tb.get(port)
     known = {registers.IDENTITY, registers.FINGERPRINT, registers.PROGRAM_ADDRESS,
-             registers.PROGRAM_LENGTH}  # fmt: skip
-    for address in (0x1C, 0x3C, 0x40 + 8 * len(COUNTERS), 0x800, 0xFFC, 0x2000, 0xFFFC):
+             registers.PROGRAM_LENGTH, registers.WATCHDOG}  # fmt: skip
+    for address in (0x28, 0x3C, 0x40 + 8 * len(COUNTERS), 0x800, 0xFFC, 0x2000, 0xFFFC):
         assert address not in known
         await tb.host.write(address, 0xFFFFFFFF)
         assert await tb.host.read(address) == 0
@@ -91,7 +94,15 @@ async def runs(dut, stall: str):
         assert await tb.host.read(registers.STATUS) == 1 | 7 << 16
         await tb.host.write(registers.CONTROL, 1)
         assert tb.starts == before + 1
+        last = [tb.random.getrandbits(DESCRIPTOR_WIDTH) for _ in range(ENGINES)]
+        tb.set(**{f"last_{n}": number for n, number in enumerate(last)})
         await tb.finish(error, 0xABC)
+        words = await tb.host.read_words(registers.LAST, 2)
+        assert words == [last[0] | last[1] << 16, last[2] | last[3] << 16]
+        tb.set(hung=9)
+        await tb.run()
+        assert await tb.host.read(registers.STATUS) >> 28 == 9
+        tb.set(hung=0)
         flags = 4 if error else 2
         assert await tb.host.read(registers.STATUS) == flags | error << 8 | 0xABC << 16
         assert tb.get("interrupt") == enable

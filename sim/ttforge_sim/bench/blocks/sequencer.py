@@ -27,6 +27,7 @@ LAYOUT = {"load": TRANSFER, "store": TRANSFER, "pe1": COMPUTE, "pe2": COMPUTE}
 ENGINE = {
     Operation.LOAD: "load", Operation.STORE: "store", Operation.PE1: "pe1",
     Operation.PE2: "pe2", Operation.PE3: "pe2", Operation.BIAS: "pe2", Operation.MASK: "pe2",
+    Operation.PE4: "pe1",
 }  # fmt: skip
 PROGRAM = 0x4000
 
@@ -94,6 +95,8 @@ class EngineModel:
     def __init__(self, tb: "SequencerBench", name: str, stalls: Stalls):
         self._tb, self._name, self._stalls = tb, name, stalls
         self._left = 0
+        self.dead = False
+        """It is busy with its next command of a program for ever, and takes no other."""
         self._ready = False
         self._held: int | None = None
         tb.set(**{f"{name}_ready": 0})
@@ -102,21 +105,26 @@ class EngineModel:
     def busy(self) -> bool:
         return self._left > 0
 
+    def die(self) -> None:
+        """Stay busy."""
+        self._left = 1 << 30
+
     def cycle(self) -> int | None:
         """One cycle; the command that was taken in it."""
         tb, taken = self._tb, None
         offered = None
         if tb.get(f"{self._name}_valid"):
             offered = tb.get(f"{self._name}_payload")
-        assert self._held in (None, offered), f"{self._name}: a command was withdrawn or changed"
+        held = None if self.dead else self._held  # a run that hangs ends all the same
+        assert held in (None, offered), f"{self._name}: a command was withdrawn or changed"
         self._held = offered
         self._left = max(0, self._left - 1)
         if offered is not None and self._ready:
             taken, self._held = offered, None
             self._left += tb.random.choice((1, 3, tb.random.randrange(1, 40)))
-        # transfer engines take a command while the last one is still moving
-        free = self._name in ("load", "store") or not self.busy
-        self._ready = free and self._stalls.go(wanted=self._held is not None)
+        # busy or not: engines take a command while the last one is still moving
+        alive = not (self.dead and self.busy)
+        self._ready = alive and self._stalls.go(wanted=self._held is not None)
         tb.set(**{f"{self._name}_ready": int(self._ready)})
         return taken
 
@@ -127,6 +135,7 @@ class SequencerBench(TestBench):
     def __init__(self, dut, seed: object, stall: str):
         super().__init__(dut, seed)
         self.set(start=0, address=0, length=0, busy=0, settling=0, read_error=0, write_error=0)
+        self.set(watchdog=0, progress=0)
         self.set(program_request_valid=0, program_request_payload=0)
         self.engines = {name: EngineModel(self, name, self.stalls(stall)) for name in NAMES}
         self.issued: list[tuple[str, dict[str, int]]] = []
@@ -142,7 +151,9 @@ class SequencerBench(TestBench):
     def cycle(self) -> None:
         self.finished = bool(self.get("finished"))
         if self.finished:
-            assert self._busy == Engine.NONE and not self._settling, "finished before the engines"
+            dead = any(engine.dead for engine in self.engines.values())
+            idle = self._busy == Engine.NONE and not self._settling
+            assert idle or dead, "finished before the engines"
         for name, engine in self.engines.items():
             if (bits := engine.cycle()) is not None:
                 self._take(name, bits)
@@ -170,6 +181,8 @@ class SequencerBench(TestBench):
         waited = Engine(fields["wait"])
         assert not waited & self._busy, f"issued while {waited & self._busy!r} is busy"
         self.issued.append((name, fields))
+        if self.engines[name].dead:
+            self.engines[name].die()
 
     def _load_program(self, fields: dict[str, int]) -> None:
         beat = self.parameters.beat_bytes
@@ -182,8 +195,8 @@ class SequencerBench(TestBench):
             for n in range(len(data) // beat)
         ]
 
-    async def execute(self, program: Sequence[Descriptor], length: int | None = None) -> None:
-        """Run a program to its end."""
+    async def begin(self, program: Sequence[Descriptor], length: int | None = None) -> None:
+        """Start a program."""
         self._program = list(program)
         self.issued.clear()
         length = len(program) if length is None else length
@@ -192,6 +205,10 @@ class SequencerBench(TestBench):
         self.set(start=0)
         await self.run()
         assert self.get("running")
+
+    async def execute(self, program: Sequence[Descriptor], length: int | None = None) -> None:
+        """Run a program to its end."""
+        await self.begin(program, length)
         await self.until(lambda: self.finished)
         await self.run()
         assert not self.get("running")
@@ -309,3 +326,47 @@ async def memory_errors(dut, error: str, when: int):
     assert len(tb.issued) <= before + 1
     assert tb.get("error") == (Error.READ if error == "read" else Error.WRITE)
     await tb.check([tb.random_command(), Halt()])
+
+
+@cocotb.test()
+@cocotb.parametrize(name=tuple(NAMES), follows=("wait", "command", "halt"))
+async def engine_hangs(dut, name: str, follows: str):
+    """The watchdog ends the run, and says which engine hangs, in what, and who waits for it."""
+    tb = SequencerBench(dut, f"hang {name} {follows}", "some")
+    await tb.start()
+    limit, moving = 60, 500
+    operation = next(o for o in ENGINE if ENGINE[o] == name)
+    if operation in (Operation.LOAD, Operation.STORE):
+        command = Transfer(operation=operation, address=0, local=0, beats=1)
+    else:
+        command = Compute(operation=operation, levels=(Level(1),), x=0, g=0, z=0)
+    after = {"wait": Set(values=(), wait=NAMES[name]), "command": command, "halt": Halt()}[follows]
+    program = [Set(values=()), Set(values=()), command, after, Halt()]
+    tb.set(watchdog=limit)
+    await tb.execute([Halt()])
+    tb.engines[name].dead = True
+
+    class Progress:
+        def cycle(self) -> None:
+            tb.set(progress=int(tb.cycles < moving and tb.cycles % (limit - 5) == 0))
+
+    tb.agents.append(Progress())
+    await tb.execute(program)
+    assert moving - limit <= tb.cycles <= moving + 2 * limit
+    assert tb.get("error") == Error.WATCHDOG
+    assert tb.get("descriptor") == 3
+    assert tb.get("hung") == int(NAMES[name])
+    given = {engine: tb.get(f"last_{index}") for index, engine in enumerate(NAMES)}
+    assert given == {engine: 2 if engine == name else 0 for engine in NAMES}
+
+
+@cocotb.test()
+async def watchdog_is_off(dut):
+    """Without a limit an engine may take as long as it likes."""
+    tb = SequencerBench(dut, "off", "none")
+    await tb.start()
+    tb.engines["pe1"].dead = True
+    command = Compute(operation=Operation.PE1, levels=(Level(1),), x=0, g=0, z=0)
+    await tb.begin([command, Halt()])
+    await tb.run(5000)
+    assert tb.issued and tb.get("running")
