@@ -1,9 +1,7 @@
 """Bi-directional contraction: T(u, k, q) = Right X, then Y = Left T, slice by slice.
 
-PE1's array and PE2's share the samples of T; PE2's makes Y of a slice while T of the next is made.
+PE2's array makes Y of a slice while both make T of the next.
 """
-
-from itertools import accumulate
 
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.builder import Written
@@ -14,13 +12,23 @@ from ttforge.compiler.workspace import Operand, Workspace
 from ttforge.fixed.scale import TensorClass
 
 
+_BUFFERS = 4
+"""Slices of T held at once: one is made, one read for Y, one stored."""
+
+
 def turned_left(
-    w: Workspace, split: Split, left: Operand, *, at: int | None = None, spare: int = 0
+    w: Workspace,
+    split: Split,
+    left: Operand,
+    *,
+    bank: int | None = None,
+    at: int | None = None,
+    spare: int = 0,
 ) -> Operand:
     """Left as (u, k, p/)."""
     lanes, name = w.p.lanes, split.name("left_p")
     sizes = {"u": split.u, "k": split.k, "p_": -(-split.p // lanes)}
-    return w.turn(left, name, rows="k", entries="p", at=at, spare=spare, **sizes)
+    return w.turn(left, name, rows="k", entries="p", bank=bank, at=at, spare=spare, **sizes)
 
 
 def middle(split: Split) -> str:
@@ -28,36 +36,24 @@ def middle(split: Split) -> str:
     return split.name("t")
 
 
-def places(split: Split, plan: ForwardBidirectional, rows: int, lanes: int) -> dict[str, int]:
-    """Where each tensor lies if there is room; ``rows`` of samples.
-
-    What PE1 reads for T lies low, what PE2 reads high, and Left twice: so that few of what is read
-    at the same time shares a bank.
-    """
-    outside = plan.dot_samples * split.layer.input_size
-    slice_t = rows * split.u * split.k * plan.slice_q
-    sizes = {
-        "b": outside,
-        "y": split.layer.output_size * rows,
-        "right": split.k * split.q * split.v // lanes,
-        "left_p": split.u * split.k * -(-split.p // lanes),
-        "t0": slice_t,
-        "right_t": split.k * split.v * split.q // lanes,
-        "t1": slice_t,
-        "a": split.layer.input_size * (rows - plan.dot_samples),
-    }
-    return dict(zip([*sizes, "left_high"], accumulate(sizes.values(), initial=0), strict=True))
-
-
 class BidirectionalForward:
     """Emits the forward pass of a layer: ``prepare``, then ``multiply``.
 
-    T is made by both arrays: PE1 takes the first rows of samples, PE2 the others.
+    T is made by both arrays: PE1 takes the first values of u, PE2 the others. What is read at the
+    same time lies in different banks: PE1's in 0 and 1; of PE2's T in 2 and 3 by turns, with Left
+    in the other.
     """
 
-    def __init__(self, w: Workspace, split: Split, plan: ForwardBidirectional, merged: Merged, batch: int):
+    def __init__(
+        self, w: Workspace, split: Split, plan: ForwardBidirectional, merged: Merged, batch: int
+    ):
         self.w, self.split, self.plan, self.merged, self.batch = w, split, plan, merged, batch
         self.rows = -(-batch // w.p.lanes)
+        self.slices = [
+            (s, q)
+            for s in range(0, self.rows, plan.slice_samples)
+            for q in range(0, split.q, plan.slice_q)
+        ]
         self.tensor = w.written(
             middle(split),
             TensorClass.INTERMEDIATE,
@@ -68,78 +64,92 @@ class BidirectionalForward:
     def prepare(self) -> None:
         """Turn Left and Right into the orders in which they are used."""
         w, split, lanes = self.w, self.split, self.w.p.lanes
-        self.places = places(split, self.plan, self.rows, lanes)
-        left = turned_left(w, split, self.merged.left, at=self.places["left_p"])
+        left = turned_left(w, split, self.merged.left, bank=3)
         self.merged.free(left=True)
-        sizes = {"u": split.u, "k": split.k, "p_": left.block.size("p/")}
-        high = w.block(left.name, at=self.places["left_high"], **sizes)
-        self.lefts = w.copy(left, high, f"{left.name}.high"), left
+        other = w.block(
+            left.name, bank=2, u=split.u, k=split.k, p_=left.block.size("p/")
+        )
+        self.lefts = left, w.copy(left, other, f"{left.name}.copy")
         self.right_t: Operand | None = None
-        if self.plan.dot_samples < self.rows:
+        if self.plan.dot_u < split.u:
             right = self.merged.right
             right = right.seen(right.block.part("k", 0, split.k))
             sizes = {"k": split.k, "v": split.v, "q_": split.q // lanes}
             name = split.name("right_t")
-            self.right_t = w.turn(right, name, rows="v", entries="q", at=self.places["right_t"], **sizes)
+            self.right_t = w.turn(right, name, rows="v", entries="q", bank=3, **sizes)
 
     def multiply(self, a: Operand | None, b: Operand | None, y: Block, tensor: Written) -> None:
-        """Y(j, s/) from X: ``a`` (i, s/) of PE2's samples, ``b`` (s, i/) of PE1's."""
+        """Y(j, s/) from X: ``a`` (i, s/) of PE2's values of u, ``b`` (s, i/) of PE1's."""
         w, split, plan = self.w, self.split, self.plan
-        slices = split.q // plan.slice_q
-        sizes = {"s_": self.rows, "u": split.u, "k": split.k, "q": plan.slice_q}
-        starts = self.places["t0"], self.places["t1"]
-        buffers = [w.block(middle(split), at=at, **sizes) for at in starts[: min(2, slices)]]
+        sizes = {"s_": plan.slice_samples, "u": split.u, "k": split.k, "q": plan.slice_q}
+        some = min(_BUFFERS, len(self.slices))
+        ts = [w.block(middle(split), bank=2 + n % 2, **sizes) for n in range(some)]
         y = y.split("j", (("p", split.p), ("q", split.q)))
-        for t in range(slices + 1):
+        # In turn t: Y from T of turn t - 1, T of turn t, and the store of T of turn t - 2.
+        for t in range(len(self.slices) + 2):
             w.b.settle()
-            before = (t - 1) * plan.slice_q
-            if t:
-                self._store(buffers[(t - 1) % 2], before)
-                part = y.part("q", before, plan.slice_q)
-                self._product(buffers[(t - 1) % 2], self.lefts[(t - 1) % 2], part, tensor)
-            if t < slices:
-                self._by_dot(b, buffers[t % 2], t * plan.slice_q)
-                self._by_outer(a, buffers[t % 2], t * plan.slice_q)
-        w.free(*buffers)
+            if 0 < t <= len(self.slices):
+                s, q = self.slices[t - 1]
+                part = y.part("q", q, plan.slice_q).part("s/", s, plan.slice_samples)
+                self._product(ts[(t - 1) % some], self.lefts[(t - 1) % 2], part, tensor, s)
+            if t < len(self.slices):
+                s, q = self.slices[t]
+                for row in range(plan.slice_samples):
+                    z = ts[t % some].part("s/", row, 1)
+                    self._by_dot(b, z, s + row, q)
+                    if row == 0 and t > 1:
+                        self._store(ts[(t - 2) % some], *self.slices[t - 2])
+                    self._by_outer(a, z, s + row, q)
+            elif t > 1:
+                self._store(ts[(t - 2) % some], *self.slices[t - 2])
+        w.free(*ts)
 
-    def _macs(self, z: Block, samples: int) -> int:
-        return self.split.u * self.split.k * z.size("q") * self.split.v * samples
+    def _samples(self, first: int, rows: int) -> int:
+        """Samples in ``rows`` rows from row ``first``."""
+        return min(rows * self.w.p.lanes, self.batch - first * self.w.p.lanes)
 
-    def _by_dot(self, b: Operand | None, z: Block, q: int) -> None:
-        split, lanes, dots = self.split, self.w.p.lanes, self.plan.dot_samples
+    def _macs(self, z: Block, s: int) -> int:
+        size = z.size("u") * self.split.k * z.size("q") * self.split.v
+        return size * self._samples(s, z.size("s/"))
+
+    def _by_dot(self, b: Operand | None, z: Block, s: int, q: int) -> None:
+        split, lanes, us = self.split, self.w.p.lanes, self.plan.dot_u
         if not b:
             return
-        right = self.merged.right
+        right, z = self.merged.right, z.part("u", 0, us)
         x = right.block.part("k", 0, split.k).part("q", q, z.size("q"))
-        g = b.block.split("i/", (("u", split.u), ("v/", split.v // lanes)))
+        g = b.block.part("s", s * lanes, z.size("s/") * lanes)
         self.w.dot(
             right.seen(x),
-            b.seen(g),
-            z.part("s/", 0, dots),
+            b.seen(g.split("i/", (("u", us), ("v/", split.v // lanes)))),
+            z,
             self.tensor,
             rows="q",
             entries="s",
             summed=("v/",),
-            macs=self._macs(z, min(self.batch, dots * lanes)),
+            macs=self._macs(z, s),
         )
 
-    def _by_outer(self, a: Operand | None, z: Block, q: int) -> None:
-        split, lanes, first = self.split, self.w.p.lanes, self.plan.dot_samples
+    def _by_outer(self, a: Operand | None, z: Block, s: int, q: int) -> None:
+        split, first = self.split, self.plan.dot_u
         if not a or not self.right_t:
             return
+        z = z.part("u", first, split.u - first)
+        x = a.block.part("s/", s, z.size("s/"))
         self.w.outer(
-            a.seen(a.block.split("i", (("u", split.u), ("v", split.v)))),
+            a.seen(x.split("i", (("u", split.u - first), ("v", split.v)))),
             self.right_t,
-            z.part("s/", first, self.rows - first),
+            z,
             self.tensor,
             rows="q",
             group=q // self.w.p.pe2_rows,
             summed=("v",),
-            macs=self._macs(z, self.batch - min(self.batch, first * lanes)),
+            macs=self._macs(z, s),
         )
 
-    def _product(self, x: Block, left: Operand, z: Block, tensor: Written) -> None:
+    def _product(self, x: Block, left: Operand, z: Block, tensor: Written, s: int) -> None:
         split = self.split
+        size = split.p * split.u * split.k * z.size("q")
         self.w.outer(
             Operand(x, self.tensor.name, self.tensor.width),
             left,
@@ -147,14 +157,15 @@ class BidirectionalForward:
             tensor,
             rows="p",
             summed=("u", "k"),
-            macs=split.p * split.u * split.k * z.size("q") * self.batch,
+            macs=size * self._samples(s, z.size("s/")),
         )
 
-    def _store(self, t: Block, q: int) -> None:
+    def _store(self, t: Block, s: int, q: int) -> None:
         """Store a slice of T, for the way back, where (s/, u, k, q) lie in rows."""
         split = self.split
         sizes = [("s/", self.rows), ("u", split.u), ("k", split.k), ("q", split.q)]
-        store_strided(self.w, self.tensor.name, t, row_major(sizes), q)
+        strides = row_major(sizes)
+        store_strided(self.w, self.tensor.name, t, strides, s * strides["s/"] + q)
 
     def free(self) -> None:
         """Give back what ``prepare`` made."""

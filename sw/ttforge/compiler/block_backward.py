@@ -112,11 +112,11 @@ class _Layer:
         """The gradient of the sum below, and those of Left and Right."""
         w, split, plan, lanes = self.w, self.split, self.plan, self.w.p.lanes
         assert isinstance(plan, BackwardFull)
-        inputs: list[Operand | None] = []
-        merged.make(lambda: inputs.extend(self._load_inputs(plan)))
-        a, b = inputs
-        assert a is not None
+        merged.make()
         gradient = FullGradient(w, split, plan, merged, self.batch)
+        if split.number:
+            gradient.prepare_input_gradient()
+        a, b = self._load_inputs(plan)
         dx = None
         if split.number:
             block, name = self._below()

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from ttforge.compiler.bidirectional import BidirectionalForward, places
+from ttforge.compiler.bidirectional import BidirectionalForward
 from ttforge.compiler.blocks import Block
 from ttforge.compiler.builder import Builder
+from ttforge.compiler.gradients import load_strided
 from ttforge.compiler.memory import MemoryMap
 from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.names import activation_name
@@ -40,9 +41,17 @@ def _emit(
 ) -> Builder:
     b = Builder(p)
     w = Workspace(b, memory, place)
-    a: Operand | None = None
-    for number, plan in enumerate(plans):
-        a = _layer(w, Split(network, number, plan.bond), plan, batch, a)
+    layers = [(Split(network, number, plan.bond), plan) for number, plan in enumerate(plans)]
+    current, a = _Layer(w, *layers[0], batch), None
+    current.prepare()
+    for following in (*layers[1:], None):
+        y = current.multiply(a)
+        above = _Layer(w, *following, batch) if following else None
+        a = current.activate(y)
+        if above:
+            above.prepare()
+            current = above
+        w.flush()
     b.halt()
     return b
 
@@ -68,14 +77,14 @@ class _Inputs:
     def __init__(self, w: Workspace, split: Split, plan: ForwardPlan, batch: int):
         self.w, self.split = w, split
         self.rows = -(-batch // w.p.lanes)
-        self.first, self.dots = 0, 0  # rows of samples: the first of PE2's, the number of PE1's
-        self.places: dict[str, dict[str, int]] = {"a": {"bank": 0}, "b": {"bank": 1}, "y": {"bank": 2}}
+        size = split.layer.input_size
+        self.first, self.dots = 0, 0  # inputs: the first of PE2's, the number of PE1's
         if isinstance(plan, ForwardBidirectional):
-            self.first = self.dots = plan.dot_samples
-            found = places(split, plan, self.rows, w.p.lanes)
-            self.places = {name: {"at": found[name]} for name in ("a", "b", "y", "right")}
+            self.first = self.dots = plan.dot_u * split.v
         elif plan.shared:
-            self.dots = self.rows
+            self.dots = size
+        rebuild = isinstance(plan, ForwardRebuild)
+        self._banks = (0, 1) if rebuild else (2, 0)
         self._made: list[Block] = []
         self.inside: Operand | None = None
         self.outside: Operand | None = None
@@ -84,13 +93,15 @@ class _Inputs:
         """Load the network's input."""
         w, size, lanes = self.w, self.split.layer.input_size, self.w.p.lanes
         width = self.split.network.widths.activation
-        if self.first < self.rows:
-            block = w.block("x", i=size, s_=self.rows - self.first, **self.places["a"])
-            w.load_columns(SAMPLES_INSIDE, block, self.first, self.rows)
+        if self.first < size:
+            count = size - self.first
+            block = w.block("x", bank=self._banks[0], i=count, s_=self.rows)
+            w.load(SAMPLES_INSIDE, block, first=self.first * self.rows, rows=count * self.rows)
             self.inside = self._kept(Operand(block, "x", width))
         if self.dots:
-            block = w.block("x", s=self.dots * lanes, i_=size // lanes, **self.places["b"])
-            w.load(SAMPLES_OUTSIDE, block, rows=self.dots * lanes * size // lanes)
+            samples, columns = self.rows * lanes, self.dots // lanes
+            block = w.block("x", bank=self._banks[1], s=samples, i_=columns)
+            load_strided(w, SAMPLES_OUTSIDE, block, {"s": size // lanes, "i/": 1})
             self.outside = self._kept(Operand(block, "x", width))
 
     def take(self, a: Operand) -> None:
@@ -98,12 +109,13 @@ class _Inputs:
         w, size, lanes = self.w, self.split.layer.input_size, self.w.p.lanes
         a = a.seen(a.block.renamed(j="i"))
         self._made.append(a.block)
-        if self.first < self.rows:
-            self.inside = a.seen(a.block.part("s/", self.first, self.rows - self.first))
+        if self.first < size:
+            self.inside = a.seen(a.block.part("i", self.first, size - self.first))
         if self.dots:
-            part = a.seen(a.block.part("s/", 0, self.dots))
-            sizes = {"s": self.dots * lanes, "i_": size // lanes} | self.places["b"]
-            turned = w.turn(part, f"{a.name}.s", rows="s", entries="i", **sizes)
+            part = a.seen(a.block.part("i", 0, self.dots))
+            sizes = {"s": self.rows * lanes, "i_": self.dots // lanes}
+            name, bank = f"{a.name}.s", self._banks[1]
+            turned = w.turn(part, name, rows="s", entries="i", bank=bank, **sizes)
             self.outside = self._kept(turned)
 
     def _kept(self, x: Operand) -> Operand:
@@ -115,53 +127,63 @@ class _Inputs:
         self.w.free(*self._made)
 
 
-def _layer(w: Workspace, split: Split, plan: ForwardPlan, batch: int, a: Operand | None) -> Operand:
-    """One layer: its activations (j, s/), which stay on chip."""
-    layer, widths, rebuild = split.layer, split.network.widths, isinstance(plan, ForwardRebuild)
-    inputs = _Inputs(w, split, plan, batch)
-    merged = Merged(
-        w,
-        split,
-        banks=(1, 3) if rebuild else (3, 0),
-        spare=spare_rows(split, plan, w.p.lanes),
-        padded_rank=rebuild,
-        right_at=inputs.places.get("right", {}).get("at"),
-    )
-    merged.make(inputs.load if a is None else lambda: None)
-    if a:
-        inputs.take(a)
-    emitter = _emitter(w, split, plan, merged, batch)
-    emitter.prepare()
-    y = w.block(split.name("y"), j=layer.output_size, s_=inputs.rows, **inputs.places["y"])
-    count = batch * layer.output_size
-    tensor = w.written(split.name("y"), TensorClass.INTERMEDIATE, widths.intermediate, count)
-    emitter.multiply(inputs.inside, inputs.outside, y, tensor)
-    emitter.free()
-    inputs.free()
-    return _activation(w, split, batch, Operand(y, tensor.name, tensor.width))
+class _Layer:
+    """The forward pass of one layer: its factors are loaded while the layer below is computed."""
 
+    def __init__(self, w: Workspace, split: Split, plan: ForwardPlan, batch: int):
+        self.w, self.split, self.plan, self.batch = w, split, plan, batch
+        self.rebuild = isinstance(plan, ForwardRebuild)
+        self.merged = Merged(
+            w,
+            split,
+            banks=(1, 3) if self.rebuild else (2, 1),
+            spare=spare_rows(split, plan, w.p.lanes),
+            padded_rank=self.rebuild,
+        )
 
-def _activation(w: Workspace, split: Split, batch: int, y: Operand) -> Operand:
-    """Bias and activation, in place, and the store of the result."""
-    layer, widths, number = split.layer, split.network.widths, split.number
-    last = number == len(split.network.layers) - 1
-    name, rows = activation_name(number + 1), y.block.size("s/")
-    tensor = w.written(
-        name,
-        TensorClass.INTERMEDIATE if last else TensorClass.ACTIVATION,
-        widths.intermediate if last else widths.activation,
-        batch * layer.output_size,
-    )
-    whole, parts = batch // w.p.lanes, []
-    if whole:
-        parts.append((split.name("b"), y.block.part("s/", 0, whole)))
-    if whole < rows:
-        parts.append((split.name("b.last"), y.block.part("s/", whole, rows - whole)))
-    for source, part in parts:
-        bias = w.block(source, bank=1, j=layer.output_size)
-        w.load(source, bias)
-        operand = Operand(bias, split.name("b"), widths.bias)
-        w.bias(y.seen(part), operand, part, tensor, relu=layer.relu)
-        w.free(bias)
-    w.store(name, y.block)
-    return Operand(y.block, name, tensor.width)
+    def prepare(self) -> None:
+        """Merge the factors and turn them; load the network's input."""
+        self.inputs = _Inputs(self.w, self.split, self.plan, self.batch)
+        first = self.split.number == 0
+        self.merged.make(self.inputs.load if first else lambda: None)
+        self.emitter = _emitter(self.w, self.split, self.plan, self.merged, self.batch)
+        self.emitter.prepare()
+
+    def multiply(self, a: Operand | None) -> Operand:
+        """The sums Y (j, s/) of the layer, from the activations (j, s/) of the one below."""
+        w, split, rows = self.w, self.split, self.inputs.rows
+        layer, widths = split.layer, split.network.widths
+        if a:
+            self.inputs.take(a)
+        y = w.block(split.name("y"), bank=2 if self.rebuild else 1, j=layer.output_size, s_=rows)
+        count, kind = self.batch * layer.output_size, TensorClass.INTERMEDIATE
+        tensor = w.written(split.name("y"), kind, widths.intermediate, count)
+        self.emitter.multiply(self.inputs.inside, self.inputs.outside, y, tensor)
+        self.emitter.free()
+        self.inputs.free()
+        return Operand(y, tensor.name, tensor.width)
+
+    def activate(self, y: Operand) -> Operand:
+        """Bias and activation, in place; the result is stored later."""
+        w, split, lanes = self.w, self.split, self.w.p.lanes
+        layer, widths, number = split.layer, split.network.widths, split.number
+        last = number == len(split.network.layers) - 1
+        name = activation_name(number + 1)
+        tensor = w.written(
+            name,
+            TensorClass.INTERMEDIATE if last else TensorClass.ACTIVATION,
+            widths.intermediate if last else widths.activation,
+            self.batch * layer.output_size,
+        )
+        whole, rest = divmod(self.batch, lanes)
+        parts = [(split.name("b"), y.block.part("s/", 0, whole))] if whole else []
+        if rest:
+            parts.append((split.name("b.last"), y.block.part("s/", whole, 1)))
+        for source, part in parts:
+            bias = w.block(source, bank=0, top=True, j=layer.output_size)
+            w.load(source, bias)
+            operand = Operand(bias, split.name("b"), widths.bias)
+            w.bias(y.seen(part), operand, part, tensor, relu=layer.relu)
+            w.free(bias)
+        w.store_later(name, w.region(y.block), keep=True)
+        return Operand(y.block, name, tensor.width)

@@ -43,18 +43,23 @@ class FullGradient:
             split.name("dw"), TensorClass.GRADIENT, width, layer.output_size * layer.input_size
         )
 
+    def prepare_input_gradient(self) -> None:
+        """Turn Right into the order in which W is rebuilt."""
+        w, split = self.w, self.split
+        right = self.merged.right
+        sizes = {"q": split.q, "v": split.v, "k_": right.block.size("k") // self.lanes}
+        name = split.name("right_k")
+        self.right_k = w.turn(right, name, rows="v", entries="k", bank=3, **sizes)
+
     def input_gradient(self, dy: Operand, z: Block, name: str) -> Operand:
         """X'(i, s/) = sum over j of W(j, i) Y'(j, s/): W rebuilt by PE1, the product by PE2."""
-        w, split, lanes = self.w, self.split, self.lanes
-        layer, widths, left, right = split.layer, split.network.widths, *self._sides()
+        w, split, lanes, left = self.w, self.split, self.lanes, self.merged.left
+        layer, widths = split.layer, split.network.widths
         size = layer.output_size * layer.input_size
         kind = TensorClass.INTERMEDIATE
         weights = w.written(split.name("w"), kind, widths.intermediate, size)
         count = self.batch * layer.input_size
         tensor = w.written(name, TensorClass.GRADIENT, widths.gradient, count)
-        rank = right.block.size("k") // lanes
-        sizes = {"q": split.q, "v": split.v, "k_": rank}
-        right_k = w.turn(right, split.name("right_k"), rows="v", entries="k", bank=3, **sizes)
         rows_a_u = split.p * split.q * split.v // lanes
         some = max(n for n in range(1, split.u + 1) if split.u % n == 0 and self._fits(n * rows_a_u))
         strips = [
@@ -67,7 +72,7 @@ class FullGradient:
             strip = strips[t % 2]
             w.dot(
                 left.seen(left.block.part("u", u, some)),
-                right_k,
+                self.right_k,
                 strip,
                 weights,
                 rows="u" if some >= split.p else "p",
@@ -84,14 +89,11 @@ class FullGradient:
                 summed=("p", "q"),
                 macs=size // split.u * some * self.batch,
             )
-        w.free(*strips, right_k.block)
+        w.free(*strips, self.right_k.block)
         return Operand(z, name, tensor.width)
 
     def _fits(self, rows: int) -> bool:
         return rows <= self.w.b.pad.largest_gap // 4
-
-    def _sides(self) -> tuple[Operand, Operand]:
-        return self.merged.left, self.merged.right
 
     def emit(self, dy: Operand, a: Operand, b: Operand | None) -> tuple[RunningSum, Block]:
         """Emit all slices; ``a`` is X(u, v, s/), ``b`` X(s, u, v/), each for its values of u.
@@ -119,7 +121,8 @@ class FullGradient:
         )
         for t in range(slices):
             q = t * plan.slice_q
-            w.b.settle()
+            if t:
+                w.b.settle()
             self._dot(dy, a, g, q)
             if turned:
                 assert b is not None

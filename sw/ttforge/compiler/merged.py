@@ -94,31 +94,24 @@ class Merged:
         banks: tuple[int, int],
         spare: int = 0,
         padded_rank: bool = True,
-        right_at: int | None = None,
     ):
         self.w, self.split = w, split
         self.factor_width = split.network.widths.factor
         self._banks, self._spare, self._padded = banks, spare, padded_rank
-        self._right_at = right_at
         # Every load first: what is loaded next runs under the contractions.
         self._loaded = {
             n: w.load_image(image, **self._sizes(n, image.arrangement), **self._place(n))
             for n, image in merged_images(split, w.p).items()
         }
 
-    @property
-    def _right_place(self) -> dict[str, int]:
-        if self._right_at is not None:
-            return {"at": self._right_at}
-        return {"bank": self._banks[1]}
-
     def _place(self, n: int) -> dict[str, int]:
         """Where a factor goes that is all of Left, or all of Right."""
         if n == 0 and self.split.bond == 1:
             return {"bank": self._banks[0], "spare": self._spare}
         if n == self.split.layer.order - 1 == self.split.bond:
-            return self._right_place
-        return {"bank": self.w.p.scratchpad_banks - 1, "top": True}
+            return {"bank": self._banks[1]}
+        outermost = n in (0, self.split.layer.order - 1)
+        return {"bank": 2 if outermost else 3, "top": True}  # read together: not in one bank
 
     def _sizes(self, n: int, use: Arrangement) -> dict[str, int]:
         r, j, i, s = self.split.layer.factor_shapes[n]
@@ -203,8 +196,8 @@ class Merged:
             count = r * j * i * q0 * v0 * lanes
             tensor = self._written("right" if last else f"right{n + 1}", bits, count)
             rank = padded(r, w.p) if self._padded or not last else r
-            place = self._right_place if last else {}
-            z = w.block(tensor.name, q=j * q0, v_=i * v0, k=rank, **place)
+            bank = self._banks[1] if last else None
+            z = w.block(tensor.name, bank=bank, q=j * q0, v_=i * v0, k=rank)
             w.outer(
                 Operand(current.part("k", 0, s).renamed(q="q0", v_="v0/", k="l"), name, width),
                 Operand(self._loaded[n], split.factor(n), fw),

@@ -26,8 +26,10 @@ class ForwardBidirectional:
     bond: int
     slice_q: int
     """Values of q that T is made for at once; a multiple of ``pe2_rows`` that divides its size."""
-    dot_samples: int
-    """Rows of samples (of ``lanes`` each) of T that PE1 makes; PE2 makes the others."""
+    slice_samples: int
+    """Rows of samples (of ``lanes`` each) that T is made for at once; divides their number."""
+    dot_u: int
+    """Values of u of T that PE1 makes; PE2 makes the others, and Y."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Workspace:
         self.p = b.p
         self.memory = memory
         self._regions: dict[int, Region] = {}
-        self._later: list[tuple[str, Region]] = []
+        self._later: list[tuple[str, Region, bool]] = []
         identity, ones, zeros = (
             self.load_image(constant(what, self.p), bank=place.bank, top=place.top, row=rows)
             for what, rows in (
@@ -116,9 +116,11 @@ class Workspace:
 
     # Transfers.
 
-    def load(self, name: str, block: Block, *, rows: int = 0) -> None:
-        """Load a buffer, or its first ``rows`` rows, to where a block lies."""
-        self.b.load_rows(self.memory.buffers[name], block.base, rows)
+    def load(self, name: str, block: Block, *, first: int = 0, rows: int = 0) -> None:
+        """Load a buffer, or ``rows`` rows of it from row ``first``, to where a block lies."""
+        buffer = self.memory.buffers[name]
+        start = buffer.address + first * buffer.element_bytes * self.p.lanes
+        self.b.load_rows(replace(buffer, address=start), block.base, rows)
 
     def load_columns(self, name: str, block: Block, first: int, row: int) -> None:
         """Load the last rows, from ``first``, of every ``row`` rows of a buffer: (outer, inner)."""
@@ -135,17 +137,18 @@ class Workspace:
         buffer = self.memory.buffers[name]
         self.b.store(buffer, self.region(block), prod(axis.size for axis in block.axes))
 
-    def store_later(self, name: str, region: Region) -> None:
-        """Store rows when there is time: see ``flush``."""
-        self._later.append((name, region))
+    def store_later(self, name: str, region: Region, *, keep: bool = False) -> None:
+        """Store rows when there is time (``flush``), and give them back then unless kept."""
+        self._later.append((name, region, keep))
 
     def flush(self) -> None:
         """Store what has waited for it, and give its rows back."""
-        for name, region in self._later:
+        for name, region, keep in self._later:
             buffer = self.memory.buffers[name]
             rows = buffer.size // (buffer.element_bytes * self.p.lanes)
             self.b.store(buffer, region, rows)
-            self.b.pad.free(region)
+            if not keep:
+                self.b.pad.free(region)
         self._later.clear()
 
     def taken(self, block: Block) -> Region:
