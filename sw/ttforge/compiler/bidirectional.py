@@ -12,8 +12,8 @@ from ttforge.compiler.workspace import Operand, Workspace
 from ttforge.fixed.scale import TensorClass
 
 
-_BUFFERS = 4
-"""Slices of T held at once: one is made, one read for Y, one stored."""
+_TURNS = 3
+"""Slices of T held at once, in banks 1 to 3: one is made, one read for Y, one stored."""
 
 
 def turned_left(
@@ -40,8 +40,9 @@ class BidirectionalForward:
     """Emits the forward pass of a layer: ``prepare``, then ``multiply``.
 
     T is made by both arrays: PE1 takes the first values of u, PE2 the others. What is read at the
-    same time lies in different banks: PE1's in 0 and 1; of PE2's T in 2 and 3 by turns, with Left
-    in the other.
+    same time lies in different banks: X for PE1 in bank 0; in banks 1 to 3, by turns, T for Y, Left
+    for Y, and T on its way to the external memory with Right for PE1, which are read at half the
+    speed. So Left and Right lie there three times.
     """
 
     def __init__(
@@ -64,12 +65,10 @@ class BidirectionalForward:
     def prepare(self) -> None:
         """Turn Left and Right into the orders in which they are used."""
         w, split, lanes = self.w, self.split, self.w.p.lanes
-        left = turned_left(w, split, self.merged.left, bank=3)
+        left = turned_left(w, split, self.merged.left, bank=1)
         self.merged.free(left=True)
-        other = w.block(
-            left.name, bank=2, u=split.u, k=split.k, p_=left.block.size("p/")
-        )
-        self.lefts = left, w.copy(left, other, f"{left.name}.copy")
+        self.lefts = self._copies(left)
+        self.rights = self._copies(self.merged.right)
         self.right_t: Operand | None = None
         if self.plan.dot_u < split.u:
             right = self.merged.right
@@ -78,12 +77,22 @@ class BidirectionalForward:
             name = split.name("right_t")
             self.right_t = w.turn(right, name, rows="v", entries="q", bank=3, **sizes)
 
+    def _copies(self, x: Operand) -> list[Operand]:
+        """``x`` in bank 1, and copies of it in banks 2 and 3."""
+        w, copies = self.w, [x]
+        if len(self.slices) > 1:
+            sizes = {axis.name.replace("/", "_"): axis.size for axis in x.block.axes}
+            for bank in range(2, 1 + _TURNS):
+                name = f"{x.name}.{bank}"
+                copies.append(w.copy(x, w.block(name, bank=bank, **sizes), name))
+        return copies
+
     def multiply(self, a: Operand | None, b: Operand | None, y: Block, tensor: Written) -> None:
         """Y(j, s/) from X: ``a`` (i, s/) of PE2's values of u, ``b`` (s, i/) of PE1's."""
         w, split, plan = self.w, self.split, self.plan
         sizes = {"s_": plan.slice_samples, "u": split.u, "k": split.k, "q": plan.slice_q}
-        some = min(_BUFFERS, len(self.slices))
-        ts = [w.block(middle(split), bank=2 + n % 2, **sizes) for n in range(some)]
+        some = min(_TURNS, len(self.slices))
+        ts = [w.block(middle(split), bank=1 + n, **sizes) for n in range(some)]
         y = y.split("j", (("p", split.p), ("q", split.q)))
         # In turn t: Y from T of turn t - 1, T of turn t, and the store of T of turn t - 2.
         for t in range(len(self.slices) + 2):
@@ -91,12 +100,12 @@ class BidirectionalForward:
             if 0 < t <= len(self.slices):
                 s, q = self.slices[t - 1]
                 part = y.part("q", q, plan.slice_q).part("s/", s, plan.slice_samples)
-                self._product(ts[(t - 1) % some], self.lefts[(t - 1) % 2], part, tensor, s)
+                self._product(ts[(t - 1) % some], self.lefts[t % some], part, tensor, s)
             if t < len(self.slices):
                 s, q = self.slices[t]
                 for row in range(plan.slice_samples):
                     z = ts[t % some].part("s/", row, 1)
-                    self._by_dot(b, z, s + row, q)
+                    self._by_dot(b, self.rights[(t + 1) % some], z, s + row, q)
                     if row == 0 and t > 1:
                         self._store(ts[(t - 2) % some], *self.slices[t - 2])
                     self._by_outer(a, z, s + row, q)
@@ -112,11 +121,11 @@ class BidirectionalForward:
         size = z.size("u") * self.split.k * z.size("q") * self.split.v
         return size * self._samples(s, z.size("s/"))
 
-    def _by_dot(self, b: Operand | None, z: Block, s: int, q: int) -> None:
+    def _by_dot(self, b: Operand | None, right: Operand, z: Block, s: int, q: int) -> None:
         split, lanes, us = self.split, self.w.p.lanes, self.plan.dot_u
         if not b:
             return
-        right, z = self.merged.right, z.part("u", 0, us)
+        z = z.part("u", 0, us)
         x = right.block.part("k", 0, split.k).part("q", q, z.size("q"))
         g = b.block.part("s", s * lanes, z.size("s/") * lanes)
         self.w.dot(
@@ -169,7 +178,7 @@ class BidirectionalForward:
 
     def free(self) -> None:
         """Give back what ``prepare`` made."""
-        self.w.free(*(left.block for left in self.lefts))
+        self.w.free(*(x.block for x in (*self.lefts, *self.rights[1:])))
         if self.right_t:
             self.w.free(self.right_t.block)
         self.merged.free(right=True)

@@ -112,11 +112,16 @@ class _Layer:
         """The gradient of the sum below, and those of Left and Right."""
         w, split, plan, lanes = self.w, self.split, self.plan, self.w.p.lanes
         assert isinstance(plan, BackwardFull)
-        merged.make()
+        inputs: list[Operand | None] = []
         gradient = FullGradient(w, split, plan, merged, self.batch)
         if split.number:
+            merged.make()
             gradient.prepare_input_gradient()
-        a, b = self._load_inputs(plan)
+            inputs += self._load_inputs(plan)
+        else:
+            merged.make(lambda: inputs.extend(self._load_inputs(plan)))
+        a, b = inputs
+        assert a
         dx = None
         if split.number:
             block, name = self._below()
