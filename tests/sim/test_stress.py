@@ -156,7 +156,7 @@ def random_program(rng: random.Random) -> Program:
         if number == len(fill):
             hazards.barrier()
             program.append(Loop(iterations=rng.randint(1, 3), wait=Engine.ALL))
-        program.append(replace(d, wait=hazards.issue(ENGINE_OF[d.operation], touches(d))))
+        program.append(replace(d, **hazards.issue(ENGINE_OF[d.operation], touches(d))._asdict()))
     return Program((*program, End(wait=Engine.ALL), Halt()), P.fingerprint)
 
 

@@ -96,7 +96,6 @@ class BidirectionalForward:
         y = y.split("j", (("p", split.p), ("q", split.q)))
         # In turn t: Y from T of turn t - 1, T of turn t, and the store of T of turn t - 2.
         for t in range(len(self.slices) + 2):
-            w.b.settle()
             if 0 < t <= len(self.slices):
                 s, q = self.slices[t - 1]
                 part = y.part("q", q, plan.slice_q).part("s/", s, plan.slice_samples)

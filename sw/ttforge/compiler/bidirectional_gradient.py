@@ -75,7 +75,6 @@ class BidirectionalGradient:
         left, right = self._sums(len(self.slices) // per_u)
         u_tensor = self._written("u", split.u * split.k * split.q * self.batch)
         for t in range(len(self.slices) + 1):
-            w.b.settle()
             if t < len(self.slices):
                 s, u = self.slices[t]
                 self._u(y, us[t % 2], u_tensor, s, u)

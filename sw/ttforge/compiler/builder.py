@@ -90,12 +90,8 @@ class Builder:
                     f"{d.tensor}: {level.count} iterations of a loop level, at most {MOST} can be "
                     "encoded; use a smaller batch or a smaller scratchpad"
                 )
-        wait = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
-        self.descriptors.append(replace(d, wait=wait))
-
-    def settle(self) -> None:
-        """Let the next descriptor wait for both arrays."""
-        self._hazards.settle()
+        waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
+        self.descriptors.append(replace(d, **waits._asdict()))
 
     # Control.
 

@@ -121,8 +121,6 @@ class FullGradient:
         )
         for t in range(slices):
             q = t * plan.slice_q
-            if t:
-                w.b.settle()
             self._dot(dy, a, g, q)
             if turned:
                 assert b is not None
