@@ -68,8 +68,8 @@ class BidirectionalGradient:
         """
         w, split, plan = self.w, self.split, self.plan
         y = dy.seen(dy.block.split("j", (("p", split.p), ("q", split.q))))
-        self._prepare(y)
         w.flush()  # the slices need the room
+        self._prepare(y)
         per_u = split.u // plan.slice_u
         ts, us, xs = self._buffers()
         left, right = self._sums(len(self.slices) // per_u)
@@ -112,7 +112,7 @@ class BidirectionalGradient:
         w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
         uk = plan.slice_u * split.k
         spare = -uk % lanes if self.dx else 0
-        first = min(2, len(self.slices)) * self._u_rows
+        first = max(min(2, len(self.slices)) * self._u_rows, w.p.bank_rows)
         self.left_p = turned_left(w, split, self.merged.left, at=first, spare=spare)
         self._turned = [self.left_p.block]
         if not self.dx:
@@ -145,7 +145,7 @@ class BidirectionalGradient:
             split.name("dleft"),
             split.u * split.k * split.p,
             s_slices,
-            bank=1,
+            banks=(2, 1),
             u=split.u,
             k=split.k,
             p_=split.p // lanes,
@@ -155,7 +155,7 @@ class BidirectionalGradient:
             split.name("dright"),
             split.k * split.q * split.v,
             len(self.slices),
-            bank=0,
+            banks=(2, 0),
             k=split.k,
             q=split.q,
             v_=split.v // lanes,
@@ -165,23 +165,24 @@ class BidirectionalGradient:
     def _buffers(self) -> tuple[list[Block], list[Block], list[Block]]:
         """Two each of T (s/, u, k, q), of U and of X: one in use, one being filled.
 
-        From the bottom: both U, which PE2 reads, Left and both T, which PE1 reads, both X, again
-        PE2's; so that they share few banks.
+        U, which PE2 reads, from row 0 on; then T, which PE1 reads, and X, which PE2 reads: in banks
+        of their own, or at least as few rows as possible in banks that they share.
         """
         w, split, lanes = self.w, self.split, self.lanes
         plan, two = self.plan, range(min(2, len(self.slices)))
         sizes = {"s_": plan.slice_samples, "u": plan.slice_u, "k": split.k, "q": split.q}
-        t_sizes, name, first = sizes, split.name("u"), self._u_rows
+        t_sizes, name = sizes, split.name("u")
         if self.dx:
             x_sizes = {"u": plan.slice_u, "v": split.v, "s_": plan.slice_samples}
         else:
             samples = plan.slice_samples * lanes
             sizes = {"s": samples, "u": plan.slice_u, "k": split.k, "q_": split.q // lanes}
             x_sizes = {"s": samples, "u": plan.slice_u, "v_": split.v // lanes}
-        after = w.region(self.left_p.block).stop
-        us = [w.block(name, at=n * first, **sizes) for n in two]
-        ts = [w.block(middle(split), at=after + n * first, **t_sizes) for n in two]
-        after, some = after + len(two) * first, prod(x_sizes.values())
+        rows, first = self._u_rows, w.region(self.left_p.block).stop
+        us = [w.block(name, at=n * rows, **sizes) for n in two]
+        ts = [w.block(middle(split), at=first + n * rows, **t_sizes) for n in two]
+        after, some = w.region(ts[-1]).stop, prod(x_sizes.values())
+        after = max(after, 2 * w.p.bank_rows)
         xs = [w.block(self.inputs, at=after + n * some, **x_sizes) for n in two]
         return ts, us, xs
 

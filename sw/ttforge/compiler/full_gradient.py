@@ -114,7 +114,7 @@ class FullGradient:
             left_target(split) if split.bond == 1 else split.name("dleft"),
             split.p * split.u * split.k,
             slices,
-            bank=1,
+            banks=(1, 0),
             p=split.p,
             u=split.u,
             k_=self.merged.left.block.size("k/"),

@@ -34,21 +34,29 @@ def right_level(split: Split, n: int) -> str:
 class RunningSum:
     """The sum of parts that are made one after the other, each of them 16 bits: one tensor.
 
-    Two parts are held: one is added, by PE2, while the next is made.
+    Two parts are held: one is added, by PE2, while the next is made. ``banks`` are those of the
+    parts and of the sum.
     """
 
     def __init__(
-        self, w: Workspace, name: str, count: int, parts: int, *, bank: int, **sizes: int
+        self,
+        w: Workspace,
+        name: str,
+        count: int,
+        parts: int,
+        *,
+        banks: tuple[int, int],
+        **sizes: int,
     ):
         self.w, self.parts, self._added = w, parts, 0
         width = w.p.word_width
         whole = name if parts == 1 else f"{name}.part"
         self.part = w.written(whole, TensorClass.GRADIENT, width, count * parts)
-        self._blocks = [w.block(whole, bank=bank, **sizes) for _ in range(min(2, parts))]
+        self._blocks = [w.block(whole, bank=banks[0], **sizes) for _ in range(min(2, parts))]
         self.total: Written = self.part
         if parts > 1:
             self.total = w.written(name, TensorClass.GRADIENT, width, count * parts)
-            self._sum = w.block(name, bank=bank, **sizes)
+            self._sum = w.block(name, bank=banks[1], **sizes)
 
     def block(self, t: int) -> Block:
         """Where part ``t`` is to be written."""
