@@ -29,7 +29,7 @@ class CommandsInFlight(wiring.Component):
     one cycle a command and in the order of the commands: ``accept``; ``final_step``, its last step
     is taken by the array; ``final_row``, its last row is written; ``item``, its statistics are
     handed over. ``room``: one more may be accepted, so that a turn is free. ``stepping``: there are
-    steps to take. ``busy``: a command is not done.
+    steps to take. ``busy``: a command is not done. ``older``: nor is the one after it.
     """
 
     def __init__(self):
@@ -43,6 +43,7 @@ class CommandsInFlight(wiring.Component):
                 "room": Out(1),
                 "stepping": Out(1),
                 "busy": Out(1),
+                "older": Out(1),
             }
         )
 
@@ -59,7 +60,8 @@ class CommandsInFlight(wiring.Component):
         with m.If(self.accept):
             m.d.sync += self.turn.eq(~self.turn)
         m.d.comb += [
-            self.room.eq((counts["final_row"] != COMMANDS) & (counts["item"] != COMMANDS)),
+            self.older.eq((counts["final_row"] == COMMANDS) | (counts["item"] == COMMANDS)),
+            self.room.eq(~self.older),
             self.stepping.eq(counts["final_step"] != 0),
             self.busy.eq((counts["final_row"] != 0) | (counts["item"] != 0)),
         ]

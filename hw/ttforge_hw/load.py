@@ -57,6 +57,7 @@ class LoadEngine(wiring.Component):
             unpack.command.valid.eq(handing),
             self.error.eq(reader.error),
             self.status.busy.eq(fresh | handing | source.busy | unpack.busy),
+            self.status.older.eq(self.status.busy),
             self.status.stall_operand.eq(unpack.starved),
             self.status.stall_result.eq(unpack.blocked),
         ]

@@ -236,6 +236,7 @@ class Pe1(wiring.Component):
             in_flight.final_row.eq(results.final_written),
             in_flight.item.eq(item.valid & item.ready),
             self.status.busy.eq(in_flight.busy),
+            self.status.older.eq(in_flight.older),
             self.status.stall_operand.eq(in_flight.stepping & self._idle & ~operands),
             self.status.stall_result.eq(
                 Mux(

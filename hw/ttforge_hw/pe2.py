@@ -217,6 +217,7 @@ class Pe2(wiring.Component):
             in_flight.final_row.eq(results.final_written),
             in_flight.item.eq(item.valid & item.ready),
             self.status.busy.eq(in_flight.busy),
+            self.status.older.eq(in_flight.older),
             self.status.stall_operand.eq(in_flight.stepping & ~fetch.valid),
             self.status.stall_result.eq(
                 Mux(in_flight.stepping, fetch.valid & ~issue, write.valid & ~write.ready)

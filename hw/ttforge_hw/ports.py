@@ -84,12 +84,15 @@ class EngineStatus(wiring.Signature):
     """What an engine tells the sequencer and the counters, each cycle.
 
     ``busy``: from the cycle after a command is taken until its last effect is done (rows written,
-    statistics handed over). ``stall_operand``: busy, and waiting for an operand.
+    statistics handed over). ``older``: a command before the last one is not done (where that is not
+    known, the same as ``busy``). ``stall_operand``: busy, and waiting for an operand.
     ``stall_result``: busy, and waiting for room for a result.
     """
 
     def __init__(self):
-        super().__init__({"busy": Out(1), "stall_operand": Out(1), "stall_result": Out(1)})
+        super().__init__(
+            {"busy": Out(1), "older": Out(1), "stall_operand": Out(1), "stall_result": Out(1)}
+        )
 
 
 class ComputeEngine(wiring.Signature):

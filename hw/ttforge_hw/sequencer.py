@@ -50,7 +50,7 @@ class Sequencer(wiring.Component):
 
     After ``start`` the program is loaded whole, then run: fetch, read, add registers, issue: four
     cycles from one descriptor to the next where nothing is waited for. Beyond the descriptor's
-    ``wait`` a command waits until its engine takes it; LOAD and STORE take one while the last one's
+    waits a command waits until its engine takes it; LOAD and STORE take one while the last one's
     data is still moving. HALT waits for all engines. After an error no further descriptor is
     issued; the run ends when all engines are idle. Running past the last descriptor, or an empty
     program, is the error ``OPERATION``. Where nothing moves for ``watchdog`` cycles the run ends at
@@ -60,11 +60,11 @@ class Sequencer(wiring.Component):
     Members: ``start``, ``address``, ``length``, ``running``, ``finished``, ``error`` and
     ``descriptor`` as in ``Registers``; ``begin``, high in the cycle in which a run begins;
     ``load``, ``store``, ``pe1`` and ``pe2``, streams of commands with resolved addresses;
-    ``busy``, a bit an engine, and ``settling``, high while results of idle engines are still on
-    their way to the host; ``read_error`` and ``write_error``; ``program``, where the load engine
-    puts the program; ``waiting``, high while a descriptor waits for engines; ``watchdog`` and
-    ``progress`` as in ``Watchdog``; ``hung``, the engines that were busy when it expired; ``last``,
-    for each engine the number of the descriptor it was given last.
+    ``busy`` and ``older`` of their status, a bit an engine; ``settling``, high while results of
+    idle engines are still on their way to the host; ``read_error`` and ``write_error``;
+    ``program``, where the load engine puts the program; ``waiting``, high while a descriptor waits
+    for engines; ``watchdog`` and ``progress`` as in ``Watchdog``; ``hung``, the engines that were
+    busy when it expired; ``last``, for each engine the number of the descriptor it was given last.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -80,6 +80,7 @@ class Sequencer(wiring.Component):
                 "descriptor": Out(DESCRIPTOR_WIDTH),
                 **{name: Out(stream.Signature(layout)) for name, layout in COMMANDS.values()},
                 "busy": In(len(COMMANDS)),
+                "older": In(len(COMMANDS)),
                 "settling": In(1),
                 "read_error": In(1),
                 "write_error": In(1),
@@ -265,7 +266,10 @@ class Sequencer(wiring.Component):
         """The state in which a descriptor takes effect."""
         clear = Signal()  # the engines to wait for are idle
         done = Signal()
-        m.d.comb += [clear.eq((header.wait & self.busy) == 0), self.waiting.eq(~done)]
+        m.d.comb += [
+            clear.eq(((header.wait & self.busy) | (header.wait_older & self.older)) == 0),
+            self.waiting.eq(~done),
+        ]
 
         def fail(code: Error) -> None:
             m.d.sync += [error.eq(code), number.eq(number)]  # number: the one to blame

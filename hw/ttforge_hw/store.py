@@ -63,6 +63,7 @@ class StoreEngine(wiring.Component):
             source.burst.ready.eq(writer.burst.ready),
             self.error.eq(writer.error),
             self.status.busy.eq(front | writer.flying),
+            self.status.older.eq(self.status.busy),
             self.status.stall_operand.eq(writer.flag_valid & ~rows_valid),
             self.status.stall_result.eq(writer.blocked | (writer.flying & ~writer.flag_valid)),
         ]

@@ -72,6 +72,7 @@ class Accelerator(wiring.Component):
             connect(m, getattr(sequencer, name), engine.command)
         m.d.comb += [
             sequencer.busy.eq(Cat(engine.status.busy for engine in engines.values())),
+            sequencer.older.eq(Cat(engine.status.older for engine in engines.values())),
             sequencer.settling.eq(statistics.busy),
             sequencer.read_error.eq(load.error),
             sequencer.write_error.eq(store.error),

@@ -127,9 +127,15 @@ class Driver:
         """Write an integer tensor into its buffer, zero padded."""
         buffer = self.step.buffers[name]
         kind = np.int8 if buffer.element_bytes == 1 else "<i2"
-        data = values.reshape(buffer.shape).numpy().astype(kind)
-        pad = buffer.padded - buffer.shape[-1]
-        data = np.pad(data, [(0, 0)] * (data.ndim - 1) + [(0, pad)])
+        if buffer.repeat > 1:
+            values = values[..., None].expand(*values.shape, buffer.repeat)
+        data = values.permute(buffer.order) if buffer.order else values
+        data = data.reshape(*data.shape[:-1], -1).numpy().astype(kind)
+        if data.ndim != len(buffer.shape):
+            data = data.reshape(buffer.shape)
+        stored = (*buffer.shape[:-1], buffer.padded)
+        pads = [(0, whole - part) for whole, part in zip(stored, data.shape, strict=True)]
+        data = np.pad(data, pads)
         self.accelerator.write(buffer.address, np.ascontiguousarray(data).view(np.uint8).ravel())
 
     def _get(self, name: str) -> torch.Tensor:
@@ -138,7 +144,9 @@ class Driver:
         data = self.accelerator.read(buffer.address, buffer.size)
         kind = np.int8 if buffer.element_bytes == 1 else "<i2"
         values = data.view(kind).reshape(*buffer.shape[:-1], buffer.padded)
-        return torch.from_numpy(values[..., : buffer.shape[-1]].astype(np.int64))
+        found = torch.from_numpy(values[..., : buffer.shape[-1]].astype(np.int64))
+        inverse = sorted(range(len(buffer.order)), key=buffer.order.__getitem__)
+        return found.permute(inverse) if inverse else found
 
     def _put_images(self, program: CompiledProgram, model: QuantisedModel) -> None:
         for image, buffer in program.images:
@@ -191,8 +199,11 @@ class Driver:
             zip(model.biases, self.network.layers, strict=True), 1
         ):
             name, values = f"l{number}.b", torch.zeros(layer.output_size) if bias is None else bias
-            self._put(name, quantise(values, bound.exponents[name], width))
-        self._put("x", inputs)
+            for buffer in (name, f"{name}.last"):
+                if buffer in self.step.buffers:
+                    self._put(buffer, quantise(values, bound.exponents[name], width))
+        for name in self.step.inputs:
+            self._put(name, inputs)
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward = model, bound.exponents
         name = activation_name(len(self.network.layers))

@@ -1,8 +1,8 @@
 """The one parameter object shared by compiler, golden model, hardware and tests."""
 
 import zlib
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 
 
 def _require(condition: bool, message: str) -> None:
@@ -35,7 +35,7 @@ class AcceleratorParameters:
     """Bits of a scratchpad word, signed: gradients, intermediates, activations."""
     factor_width: int = 4
     """Bits of a factor element in the factor stores, signed, 2 to 16."""
-    accumulator_width: int = 40
+    accumulator_width: int = 48
     """Bits of an accumulator, signed, 24 to 48. The compiler proves that none can overflow."""
     scratchpad_banks: int = 4
     """Banks of one read and one write port each; the bank is the top bits of a row address."""
@@ -163,20 +163,88 @@ class AcceleratorParameters:
         return self.scratchpad_rows * self.lanes * self.word_width
 
     @property
+    def on_chip_bits(self) -> int:
+        """Bits of every memory of the accelerator, queues included."""
+        store_bits = self.pe1_store_depth * self.lanes + self.pe2_store_depth * self.pe2_rows
+        return (
+            self.scratchpad_bits
+            + store_bits * self.factor_width
+            + self.program_depth * 1024
+            + self.statistics_depth * 80
+            + self.pe1_rows * self.lanes * self.accumulator_width
+            + _queue_bits(self)
+        )
+
+    @property
     def fingerprint(self) -> int:
         """CRC-32 over all parameters: program files and hardware carry it, and must agree."""
         text = ",".join(f"{name}={value}" for name, value in sorted(asdict(self).items()))
         return zlib.crc32(text.encode())
 
 
-def parse_overrides(items: Iterable[str]) -> dict[str, int]:
+def _queue_bits(p: AcceleratorParameters) -> int:
+    """Bits of the queues between memories and arrays; an address has 20, a row all its words."""
+    row = p.lanes * p.word_width
+    asked = 20 + row  # a row that is fetched: its address, then itself
+    result = 21 + row
+    ahead = max(2 * p.lanes, 16)
+    group_bits = (p.lanes // p.pe2_rows).bit_length() - 1
+    transfers = (
+        max(128, 2 * p.burst_beats) * p.data_width
+        + p.outstanding_bursts * (p.burst_beats.bit_length() + 1)
+        + 16 * row
+    )
+    pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21 + max(32, 4 * p.pe1_rows) * result + 8 * 27
+    pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits) + 32 * result
+    items = 2 * 2 * 88
+    return transfers + pe1 + pe2 + items
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Sizes for one device, and what it has of what they take."""
+
+    multipliers: int
+    """Of 18 x 18 bits at least."""
+    memory_bits: int
+    """Block RAM."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Parameters other than their defaults."""
+
+
+PRESETS: dict[str, Preset] = {
+    "zu3eg": Preset(multipliers=360, memory_bits=7_600_000),
+    "lfe5u-85f": Preset(
+        multipliers=156, memory_bits=3_700_000, sizes={"lanes": 8, "pe1_rows": 8, "pe2_rows": 8}
+    ),
+}
+"""By the name of the device. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block RAM; ECP5
+LFE5U-85F: 156 MULT18X18D, 3.7 Mbit."""
+
+
+def preset(name: str) -> AcceleratorParameters:
+    """The accelerator for a device; ``ValueError`` for a name that there is not."""
+    return AcceleratorParameters(**_preset_sizes(name))
+
+
+def _preset_sizes(name: str) -> Mapping[str, int]:
+    if name not in PRESETS:
+        raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
+    return PRESETS[name].sizes
+
+
+def parse_overrides(items: Sequence[str]) -> dict[str, int]:
     """``NAME=VALUE`` texts as keyword arguments of ``AcceleratorParameters``.
 
-    Raises ``ValueError`` naming the text for an unknown parameter or a value that is no integer.
+    ``preset=NAME`` stands for the sizes of a preset; what is given besides goes before them. Raises
+    ``ValueError`` naming the text for an unknown parameter or preset or a value that is no integer.
     """
     known = [field.name for field in fields(AcceleratorParameters)]
     values: dict[str, int] = {}
-    for item in items:
+    presets = [item for item in items if item.startswith("preset=")]
+    for item in presets:
+        values |= _preset_sizes(item.partition("=")[2])
+    for item in (item for item in items if item not in presets):
         name, _, text = item.partition("=")
         if name not in known:
             raise ValueError(f"no parameter {name!r} (from {item!r}); there are {', '.join(known)}")

@@ -1,6 +1,8 @@
+import re
+
 import pytest
 
-from ttforge.parameters import AcceleratorParameters
+from ttforge.parameters import PRESETS, AcceleratorParameters, preset
 from ttforge_hw.convert import port_list, rtlil_to_verilog, to_rtlil
 
 LEAST = {
@@ -49,3 +51,20 @@ def test_corner_parameters_convert(name, trace):
     head = head[: head.index(";")].replace("\n", " ")
     found = {name.strip() for name in head[head.index("(") + 1 : head.index(")")].split(",")}
     assert found == {port["name"] for port in port_list(parameters, trace=trace)}
+
+
+def memory_bits(parameters: AcceleratorParameters) -> int:
+    """Bits of the memories in the converted design."""
+    cells = re.findall(r"^\s+memory width (\d+) size (\d+) ", to_rtlil(parameters), re.MULTILINE)
+    return sum(int(width) * int(size) for width, size in cells)
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_every_memory_is_counted(name):
+    parameters = AcceleratorParameters(**CORNERS[name])
+    assert parameters.on_chip_bits == memory_bits(parameters)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_memory_of_a_preset_is_counted(name):
+    assert preset(name).on_chip_bits == memory_bits(preset(name))

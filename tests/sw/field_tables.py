@@ -22,6 +22,7 @@ LAYOUT_NAMES = {
 MEANINGS = {
     "operation": "what the descriptor does",
     "wait": "engines that must be idle first: 1 LOAD, 2 STORE, 4 PE1, 8 PE2",
+    "wait_older": "engines that must have done all commands but the last one: 4 PE1, 8 PE2",
     "x_base": "row of the first operand",
     "x_register": "register added to `x_base`",
     "g_base": "store entry, group of words or row of the second operand",

@@ -17,6 +17,8 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, Descriptor, Level, Transfer, TransferLevel
 from ttforge.program.fields import ENGINE_OF, Engine, Operation, Target
 
+ARRAYS = Engine.PE1 | Engine.PE2
+
 
 class HazardError(AssertionError):
     """A command touches what an engine may still be working on."""
@@ -110,6 +112,11 @@ def check_waits(
         if d.wait:
             for masks in (*readers.values(), *writers.values()):
                 masks &= np.uint8(~_both(d.wait) & 255)
+        if d.wait_older:
+            arrays = int(d.wait_older & ARRAYS)
+            idle = _both(d.wait_older & ~ARRAYS)
+            for masks in (*readers.values(), *writers.values()):
+                masks &= np.uint8(~(arrays << 4 | idle) & 255)
         engine = ENGINE_OF.get(d.operation, Engine.NONE)
         if engine:
             commands += 1
@@ -146,7 +153,7 @@ def _touch(d, engine: Engine, touched: Touched, readers: dict, writers: dict) ->
 def _age(masks: np.ndarray, engine: Engine) -> None:
     """A command is issued: the one before becomes older; PE1 and PE2 are done with older ones."""
     last = (masks & np.uint8(engine)) << 4
-    if engine & (Engine.PE1 | Engine.PE2):
+    if engine & ARRAYS:
         masks &= np.uint8(~_both(engine) & 255)
     else:
         masks &= np.uint8(~int(engine) & 255)

@@ -23,6 +23,7 @@ ENGINE_NAMES = {
     Operation.PE4: "pe1",
     Operation.BIAS: "pe2",
     Operation.MASK: "pe2",
+    Operation.PE4: "pe1",
 }
 
 

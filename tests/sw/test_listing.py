@@ -67,7 +67,8 @@ def test_compute_line():
         shift=9,
         out_width=12,
         slot=4,
-        wait=Engine.LOAD | Engine.PE1,
+        wait=Engine.LOAD,
+        wait_older=Engine.LOAD | Engine.PE1,
         tensor="l1.z2",
     )
     line = line_of(d)
@@ -77,7 +78,7 @@ def test_compute_line():
         "z+2 last 3",
         ">>9 to 12 bits",
         "slot 4",
-        "; wait LOAD,PE1",
+        "; wait LOAD,PE1-1",
     ):
         assert part in line
 

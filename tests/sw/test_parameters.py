@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from ttforge.parameters import AcceleratorParameters
+from ttforge.parameters import PRESETS, AcceleratorParameters, parse_overrides, preset
 
 P = AcceleratorParameters()
 
@@ -105,6 +105,28 @@ def test_what_follows():
     assert P.vector_width == 40
     assert replace(P, accumulator_width=24).vector_width == 32
     assert replace(P, accumulator_width=48).vector_width == 48
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_fit_their_devices(name):
+    p, device = preset(name), PRESETS[name]
+    assert p.on_chip_bits <= device.memory_bits
+    assert p.multipliers <= device.multipliers
+
+
+def test_the_default_is_a_preset():
+    assert preset("zu3eg") == AcceleratorParameters()
+    assert P.on_chip_bits > P.scratchpad_bits
+
+
+def test_a_preset_among_the_overrides():
+    assert parse_overrides(["pe2_rows=4", "preset=lfe5u-85f", "lanes=4"]) == {
+        "lanes": 4, "pe1_rows": 8, "pe2_rows": 4,
+    }  # fmt: skip
+    assert AcceleratorParameters(**parse_overrides(["preset=zu3eg"])) == P
+    for text in ("preset=zx81", "preset="):
+        with pytest.raises(ValueError, match=r"no preset '.*'; there are zu3eg, lfe5u-85f"):
+            parse_overrides([text])
 
 
 def test_keyword_only_and_frozen():

@@ -92,6 +92,7 @@ def random_compute(rng: random.Random) -> Compute:
         x_shift=rng.randrange(16),
         g_shift=rng.randrange(16),
         wait=Engine(rng.randrange(16)),
+        wait_older=Engine(rng.randrange(16)),
     )
 
 
@@ -110,6 +111,7 @@ def random_transfer(rng: random.Random) -> Transfer:
         address_register=rng.randrange(8),
         local_register=rng.randrange(8),
         wait=Engine(rng.randrange(16)),
+        wait_older=Engine(rng.randrange(16)),
     )
 
 
@@ -119,16 +121,16 @@ def random_updates(rng: random.Random) -> tuple[tuple[int, int], ...]:
 
 
 def random_descriptor(rng: random.Random):
-    wait = Engine(rng.randrange(16))
+    wait = {"wait": Engine(rng.randrange(16)), "wait_older": Engine(rng.randrange(16))}
     return rng.choice(
         [
             random_compute,
             random_compute,
             random_transfer,
-            lambda r: Loop(iterations=r.randrange(1, 1 << 16), wait=wait),
-            lambda r: End(steps=random_updates(r), wait=wait),
-            lambda r: Set(values=random_updates(r), wait=wait),
-            lambda r: Halt(wait=wait),
+            lambda r: Loop(iterations=r.randrange(1, 1 << 16), **wait),
+            lambda r: End(steps=random_updates(r), **wait),
+            lambda r: Set(values=random_updates(r), **wait),
+            lambda r: Halt(**wait),
         ]
     )(rng)
 
@@ -205,10 +207,10 @@ def test_deltas_walk_through_the_strides(seed):
 
 
 def test_fields_are_packed_from_bit_0():
-    d = Loop(iterations=0x1234, wait=Engine.LOAD | Engine.PE2)
-    assert encode_descriptor(d)[:4] == bytes([0x98, 0x34, 0x12, 0])
+    d = Loop(iterations=0x1234, wait=Engine.LOAD | Engine.PE2, wait_older=Engine.PE1)
+    assert encode_descriptor(d)[:4] == bytes([0x98, 0x44, 0x23, 0x01])
     transfer = Transfer(operation=Operation.LOAD, address=0xABCD, local=0, beats=1)
-    assert encode_descriptor(transfer)[:4] == bytes([0x01, 0xD8, 0xBC, 0x0A])
+    assert encode_descriptor(transfer)[:4] == bytes([0x01, 0x80, 0xCD, 0xAB])
 
 
 def test_field_names_are_those_that_are_encoded():

@@ -6,7 +6,7 @@ from typing import Any
 
 from ttforge.cli.errors import OptionError
 from ttforge.network import Network
-from ttforge.parameters import AcceleratorParameters, parse_overrides
+from ttforge.parameters import PRESETS, AcceleratorParameters, parse_overrides
 
 
 def positive(text: str) -> int:
@@ -88,6 +88,14 @@ def add_accelerator_options(parser: Any) -> None:
         action="append",
         help="a size of the accelerator other than its default, such as lanes=8 (repeatable)",
     )
+    parser.add_argument(
+        "--preset",
+        metavar="DEVICE",
+        dest="accelerator",
+        action="append",
+        type="preset={}".format,
+        help=f"the sizes for a device: {', '.join(PRESETS)} (default: {next(iter(PRESETS))})",
+    )
 
 
 def accelerator_parameters(
@@ -99,6 +107,7 @@ def accelerator_parameters(
     """
     default = {} if factor_width is None else {"factor_width": factor_width}
     try:
-        return AcceleratorParameters(**default | parse_overrides(given or ()))
+        return AcceleratorParameters(**default | parse_overrides(list(given or ())))
     except ValueError as error:
-        raise OptionError(f"--accelerator: {error}") from None
+        option = "--preset" if "preset" in str(error) else "--accelerator"
+        raise OptionError(f"{option}: {error}") from None

@@ -4,6 +4,7 @@ from ttforge.compiler.builder import Builder
 from ttforge.compiler.factor_gradient import emit_bias_gradient, emit_left_chains
 from ttforge.compiler.input_gradient import emit_input_gradients
 from ttforge.compiler.memory import MemoryMap
+from ttforge.compiler.spans import whole_layer
 from ttforge.compiler.weight_gradient import emit_right_chain, emit_weight_gradient
 from ttforge.network import Network
 
@@ -15,8 +16,9 @@ def emit_backward(b: Builder, network: Network, batch: int, memory: MemoryMap) -
     for number, layer in enumerate(network.layers):
         _restart(b)
         emit_weight_gradient(b, network, number, batch, memory)
-        emit_right_chain(b, network, number, memory)
-        emit_left_chains(b, network, number, memory)
+        span = whole_layer(network, number)
+        emit_right_chain(b, network, span, memory, done=layer.order > 2)
+        emit_left_chains(b, network, span, memory)
         if layer.bias:
             emit_bias_gradient(b, network, number, batch, memory)
     b.halt()

@@ -9,6 +9,7 @@ from ttforge.compiler.errors import CompileError
 from ttforge.compiler.hazards import Hazards
 from ttforge.compiler.images import Image
 from ttforge.compiler.memory import Buffer, LocalMemory, Region, largest_divisor
+from ttforge.compiler.row_images import RowImage
 from ttforge.compiler.nests import fitted, pe1_nest, pe2_nest, pe3_nest
 from ttforge.fixed.scale import TensorClass
 from ttforge.parameters import AcceleratorParameters
@@ -50,6 +51,8 @@ class Rule:
     x: str
     g: str | None
     z: Written
+    exact: bool = False
+    """The values of x as they are: the exponent of z is the least there is."""
 
 
 class Builder:
@@ -74,7 +77,7 @@ class Builder:
         self.descriptors: list[Descriptor] = []
         self.rules: dict[int, Rule] = {}
         self.tensors: dict[str, Written] = {}
-        self.images: dict[str, tuple[Image, Buffer]] = {}
+        self.images: dict[str, tuple[Image | RowImage, Buffer]] = {}
         self.macs = 0
         self._hazards = Hazards()
         self._depth = 0
@@ -87,14 +90,20 @@ class Builder:
                     f"{d.tensor}: {level.count} iterations of a loop level, at most {MOST} can be "
                     "encoded; use a smaller batch or a smaller scratchpad"
                 )
-        wait = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
-        self.descriptors.append(replace(d, wait=wait))
+        waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
+        self.descriptors.append(replace(d, **waits._asdict()))
 
     # Control.
 
     @contextmanager
     def loop(self, iterations: int, steps: Sequence[tuple[int, int]] = ()) -> Iterator[None]:
-        """Repeat what is emitted inside; ``steps`` are added to registers after each iteration."""
+        """Repeat what is emitted inside; ``steps`` are added to registers after each iteration.
+
+        What is done once needs no loop: then the registers stay as they are.
+        """
+        if iterations == 1:
+            yield
+            return
         self._depth += 1
         if self._depth > self.p.loop_depth:
             raise CompileError(
@@ -144,8 +153,12 @@ class Builder:
         run = largest_divisor(rows, MOST // buffer.element_bytes)
         size = run * buffer.element_bytes  # in beats: a row of bytes is one
         levels = [*levels, TransferLevel(rows // run, size * self.p.beat_bytes, run)]
-        # The whole buffer counts as touched: registers move the address inside it.
+        levels = [level for level in levels if level.count > 1]
         store = operation is Operation.STORE
+        start, stop = buffer.address, buffer.stop
+        if not register:  # else the whole buffer counts as touched: the register moves inside it
+            reach = sum((level.count - 1) * level.address for level in levels)
+            stop = start + reach + size * self.p.beat_bytes
         self._emit(
             Transfer(
                 operation=operation,
@@ -153,15 +166,20 @@ class Builder:
                 address_register=register,
                 local=region.start,
                 beats=size,
-                levels=tuple(level for level in levels if level.count > 1),
+                levels=tuple(levels),
                 element_bytes=buffer.element_bytes,
                 tensor=buffer.name,
             ),
-            (Touch(MEMORY, buffer.address, buffer.stop, store),),
+            (Touch(MEMORY, start, stop, store),),
         )
 
     load = partialmethod(_transfer, Operation.LOAD)
     store = partialmethod(_transfer, Operation.STORE)
+
+    def load_rows(self, buffer: Buffer, row: int, rows: int = 0) -> None:
+        """Load the first ``rows`` rows of a buffer (0: all) to ``row``."""
+        rows = rows or buffer.size // (buffer.element_bytes * self.p.lanes)
+        self.load(buffer, Region(buffer.name, row, rows), rows)
 
     def load_image(self, image: Image, buffer: Buffer) -> Region:
         """Load a factor image into its store; returns its entries."""
@@ -195,8 +213,13 @@ class Builder:
             )
         return tensor
 
-    def _contraction(self, d: Compute, rule: Rule, terms: int, widths: tuple[int, int]) -> None:
-        """Emit a contraction of ``terms`` products of ``widths`` bits a sum."""
+    def contraction(
+        self, d: Compute, rule: Rule, *, terms: int, widths: tuple[int, int], macs: int
+    ) -> None:
+        """Emit a contraction of ``terms`` products of ``widths`` bits a sum.
+
+        ``macs`` multiply-accumulates are useful, padding not counted.
+        """
         bits = (terms << (sum(widths) - 2)).bit_length() + 1
         if bits > self.p.accumulator_width:
             raise CompileError(
@@ -204,15 +227,20 @@ class Builder:
                 f"accumulators of {bits} bits, these have {self.p.accumulator_width}; set "
                 "accumulator_width, or use fewer bits or a smaller batch"
             )
-        self.macs += rule.z.count * terms
-        self._compute(d, rule)
+        self.macs += macs
+        self.compute(d, rule)
 
-    def _compute(self, d: Compute, rule: Rule) -> None:
+    def compute(self, d: Compute, rule: Rule) -> None:
+        """Emit a contraction or an element-wise operation that writes ``rule.z``."""
         slot = list(self.tensors).index(rule.z.name)
         d = replace(d, tensor=rule.z.name, out_width=rule.z.width, slot=slot)
         for part in fitted(d, self.p.nest_levels):
             self.rules[len(self.descriptors)] = rule
             self._emit(part)
+
+    def _whole(self, d: Compute, rule: Rule, terms: int, widths: tuple[int, int]) -> None:
+        """A contraction that writes all of its tensor over the step."""
+        self.contraction(d, rule, terms=terms, widths=widths, macs=rule.z.count * terms)
 
     def pe1(
         self,
@@ -227,7 +255,7 @@ class Builder:
     ) -> None:
         """Equation 5 on contiguous X (a, steps) and Z (a, tiles), in rows."""
         d = pe1_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a)
-        self._contraction(d, rule, image.summed, (x_width, self.p.factor_width))
+        self._whole(d, rule, image.summed, (x_width, self.p.factor_width))
 
     def pe2(
         self,
@@ -243,7 +271,7 @@ class Builder:
     ) -> None:
         """Equation 6 on contiguous X (a, b, c) and Z (a, d, c), c in rows."""
         d = pe2_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a, c=c)
-        self._contraction(d, rule, image.summed, (x_width, self.p.factor_width))
+        self._whole(d, rule, image.summed, (x_width, self.p.factor_width))
 
     def pe3(
         self,
@@ -267,7 +295,7 @@ class Builder:
             outputs=outputs,
             inputs=inputs,
         )
-        self._contraction(d, rule, batch, widths)
+        self._whole(d, rule, batch, widths)
 
     def elementwise(
         self,
@@ -284,4 +312,4 @@ class Builder:
         nest = Compute(
             operation=operation, x=x.start, g=g.start, z=z.start, levels=tuple(levels), relu=relu
         )
-        self._compute(nest, rule)
+        self.compute(nest, rule)

@@ -1,25 +1,31 @@
 """Gradients of the factors by contraction from the left (17-19), and of the biases."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
 from ttforge.compiler.builder import Builder, Rule
 from ttforge.compiler.images import Image, Use, image, ones
 from ttforge.compiler.memory import Buffer, MemoryMap, Region, largest_divisor
-from ttforge.compiler.names import gradient_name, right_name
+from ttforge.compiler.names import gradient_name
+from ttforge.compiler.spans import Span
 from ttforge.fixed.scale import TensorClass
 from ttforge.network import Network
 from ttforge.program.descriptors import TransferLevel
 
 
-def emit_left_chains(b: Builder, network: Network, number: int, memory: MemoryMap) -> None:
-    """Equations 17 to 19: gradients of G_2 .. G_d, contracting G_1 .. G_{n-1} from the left."""
-    layer, p = network.layers[number], b.p
+def emit_left_chains(b: Builder, network: Network, span: Span, memory: MemoryMap) -> None:
+    """Equations 17 to 19: gradients of all factors of a span but the first.
+
+    Each is contracted from the left with those before it.
+    """
+    number, p = span.number, b.p
+    layer = network.layers[number]
     images = [
         (spec, b.load_image(spec, memory.buffers[spec.name]))
-        for spec in (image(layer, number, k, Use.LEFT, p) for k in range(layer.order - 1))
+        for spec in (image(layer, number, k, Use.LEFT, p) for k in range(span.first, span.last))
     ]
-    for n in range(1, layer.order):
+    for n in range(span.first + 1, span.last + 1):
         _, j, i, right = layer.factor_shapes[n]
         last = n == layer.order - 1
         tail = j * i // p.lanes if last else j * i * -(-right // p.lanes)
@@ -28,13 +34,13 @@ def emit_left_chains(b: Builder, network: Network, number: int, memory: MemoryMa
             b,
             network,
             number,
-            images[:n],
-            memory.buffers[right_name(number + 1, n + 1)],
+            images[: n - span.first],
+            memory.buffers[span.level(n + 1)],
             memory.buffers[name],
             tail=tail,
             tail_count=j * i * right,
             name=name,
-            x_name=right_name(number + 1, n + 1),
+            x_name=span.level(n + 1),
             x_width=network.widths.gradient,
         )
 
@@ -55,7 +61,7 @@ def _left_chain(
 ) -> None:
     """Contract factors from the left, in chunks of ``tail`` rows of the trailing index."""
     p, width = b.p, network.widths.gradient
-    sizes = _leading_sizes(network, number, images)
+    sizes = leading_sizes(network, number, [spec for spec, _ in images])
     peak = max(a + z for a, z in pairwise(sizes))
     chunk = largest_divisor(tail, b.pad.largest_gap // peak)
     if not chunk:
@@ -81,13 +87,16 @@ def _left_chain(
         b.pad.free(x)
 
 
-def _leading_sizes(network: Network, number: int, images: list[tuple[Image, Region]]) -> list[int]:
+def leading_sizes(network: Network, number: int, images: Sequence[Image]) -> list[int]:
     """Leading indices (in front of the tail) of the operand and of each result."""
-    layer, count = network.layers[number], len(images)
-    if images[0][0].use is None:
-        return [images[0][0].summed, 1]
-    rest = [prod(layer.outputs[k:count]) * prod(layer.inputs[k:count]) for k in range(count + 1)]
-    return [rest[0], *(layer.ranks[k - 1] * rest[k] for k in range(1, count + 1))]
+    layer, first = network.layers[number], images[0].index
+    if images[0].use is None:
+        return [images[0].summed, 1]
+    stop = first + len(images)
+    return [
+        layer.bonds[k] * prod(layer.outputs[k:stop]) * prod(layer.inputs[k:stop])
+        for k in range(first, stop + 1)
+    ]
 
 
 def emit_bias_gradient(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ttforge.program.fields import Engine
 from ttforge.program.footprint import Touch
@@ -20,6 +21,15 @@ def _reads(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
     return any(a.overlaps(b) and b.write and not a.write for a in touched for b in pending)
 
 
+class Waits(NamedTuple):
+    """What a descriptor waits for."""
+
+    wait: Engine
+    """Engines that must be idle."""
+    wait_older: Engine
+    """Engines that must have done what came before their last command."""
+
+
 @dataclass
 class Hazards:
     """What the engines may still be touching, as descriptors are issued in order."""
@@ -27,25 +37,31 @@ class Hazards:
     _pending: dict[Engine, list[Sequence[Touch]]] = field(default_factory=dict)
     """The commands of each engine that may not be done, oldest first."""
 
-    def issue(self, engine: Engine, touched: Sequence[Touch]) -> Engine:
-        """The engines a descriptor must wait for (read after write, write after read or write).
+    def issue(self, engine: Engine, touched: Sequence[Touch]) -> Waits:
+        """What a descriptor must wait for (read after write, write after read or write).
 
         Commands of one engine are in order but for this: an array reads the operands of a command
         while it still writes the last results of the one before.
         """
-        wait = Engine.NONE
-        for other, commands in self._pending.items():
+        wait = older = Engine.NONE
+        for other, (*before, last) in self._pending.items():
             if other is engine:
-                conflict = _reads(touched, commands[-1])
-            else:
-                conflict = any(_conflict(touched, command) for command in commands)
-            if conflict:
+                wait |= other if _reads(touched, last) else Engine.NONE
+            elif _conflict(touched, last):
                 wait |= other
-        # Those engines are idle once this is issued.
-        self._pending = {e: commands for e, commands in self._pending.items() if not e & wait}
+            elif any(_conflict(touched, command) for command in before):
+                older |= other
+        older_idle = older & ~ARRAYS
+        wait, older = wait | older_idle, older & ARRAYS
+        # What is waited for is done once this is issued.
+        self._pending = {
+            e: commands[-1:] if e & older else commands
+            for e, commands in self._pending.items()
+            if not e & wait
+        }
         before = self._pending.get(engine, [])
         self._pending[engine] = [*(before[-1:] if engine & ARRAYS else before), touched]
-        return wait
+        return Waits(wait, older)
 
     def barrier(self) -> None:
         """All engines are idle."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import prod
 
-from ttforge.compiler.errors import CompileError
+from ttforge.compiler.errors import NoRoomError
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,10 @@ class Buffer:
     shape: tuple[int, ...]
     padded: int
     element_bytes: int
+    order: tuple[int, ...] = ()
+    """Where each dimension of ``shape`` comes from, if the host has them in another order."""
+    repeat: int = 1
+    """Times that the host's values are repeated along a last dimension of their own."""
 
     @property
     def size(self) -> int:
@@ -43,11 +47,19 @@ class MemoryMap:
     top: int = 0
     buffers: dict[str, Buffer] = field(default_factory=dict)
 
-    def add(self, name: str, shape: tuple[int, ...], element_bytes: int) -> Buffer:
+    def add(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        element_bytes: int,
+        *,
+        order: tuple[int, ...] = (),
+        repeat: int = 1,
+    ) -> Buffer:
         """A new buffer; its last dimension is padded to a multiple of the lanes."""
         assert name not in self.buffers, name
         padded = -(-shape[-1] // self.lanes) * self.lanes
-        buffer = Buffer(name, self.top, shape, padded, element_bytes)
+        buffer = Buffer(name, self.top, shape, padded, element_bytes, order, repeat)
         self.buffers[name] = buffer
         self.top += -(-buffer.size // self.page) * self.page
         return buffer
@@ -89,19 +101,24 @@ class LocalMemory:
         edges.append(self.size)
         return list(zip(edges[::2], edges[1::2], strict=True))
 
-    def allocate(self, name: str, count: int, *, top: bool = False) -> Region:
-        """Rows for ``name``.
+    def allocate(
+        self, name: str, count: int, *, top: bool = False, within: range | None = None
+    ) -> Region:
+        """Rows for ``name``; ``within`` a range if there is room, else anywhere.
 
-        Raises ``CompileError`` when no gap is large enough.
+        Raises ``NoRoomError`` when no gap is large enough.
         """
         count = -(-count // self.align) * self.align
         gaps = self._gaps()
+        if within is not None:
+            inside = [(max(a, within.start), min(b, within.stop)) for a, b in gaps]
+            gaps = [gap for gap in inside if gap[1] - gap[0] >= count] or gaps
         for start, stop in reversed(gaps) if top else gaps:
             if stop - start >= count:
                 region = Region(name, stop - count if top else start, count)
                 self._used.append(region)
                 return region
-        raise CompileError(
+        raise NoRoomError(
             f"{name}: {count} rows do not fit the {self.what} of {self.size} rows "
             f"(largest gap {max(stop - start for start, stop in gaps)}); use a smaller batch, "
             "smaller factors or ranks, or a larger memory"

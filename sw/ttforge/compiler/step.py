@@ -1,21 +1,26 @@
 """From a network, a batch and an accelerator to the two programs of a training step."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ttforge.compiler.backward import emit_backward
+from ttforge.compiler.block_backward import emit_block_backward
+from ttforge.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE, emit_block_forward
+from ttforge.compiler.block_layout import lay_out_blocks
 from ttforge.compiler.builder import Builder, Rule, Written
 from ttforge.compiler.errors import CompileError
 from ttforge.compiler.forward import emit_forward
-from ttforge.compiler.images import Image, Use, image, ones
+from ttforge.compiler.images import Image
+from ttforge.compiler.layout import lay_out
 from ttforge.compiler.memory import Buffer, MemoryMap
-from ttforge.compiler.names import activation_name, gradient_name, right_name
+from ttforge.compiler.plans import LayerPlan
+from ttforge.compiler.row_images import RowImage
 from ttforge.fixed.requantise import MAX_SHIFT
 from ttforge.network import Network
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, Descriptor, Program
-from ttforge.program.fields import DESCRIPTOR_BYTES, Operation
+from ttforge.program.fields import Operation
 
 PLANS = ("paper",)
 MAX_ALIGNMENT = 15
@@ -42,7 +47,7 @@ class CompiledProgram:
     descriptors: tuple[Descriptor, ...]
     rules: dict[int, Rule]
     tensors: tuple[Written, ...]
-    images: tuple[tuple[Image, Buffer], ...]
+    images: tuple[tuple[Image | RowImage, Buffer], ...]
     macs: int
     address: int
     """Where in external memory the program lies."""
@@ -72,7 +77,7 @@ class CompiledProgram:
                 floor = x
             else:
                 floor = x + (exponents[rule.g] if rule.g is not None else 0)
-            exact = d.operation is Operation.MASK
+            exact = rule.exact or d.operation is Operation.MASK
             exponent = floor if exact else max(floor, wanted.get(rule.z.name, floor))
             exponent = min(exponent, floor + MAX_SHIFT)
             exponents[rule.z.name], floors[rule.z.name] = exponent, floor
@@ -89,6 +94,10 @@ class CompiledStep:
     batch: int
     parameters: AcceleratorParameters
     plan: str
+    layers: tuple[LayerPlan, ...]
+    """What the plan chose for each layer; none for the paper's."""
+    inputs: tuple[str, ...]
+    """Buffers that the host writes the inputs to."""
     buffers: dict[str, Buffer]
     memory_bytes: int
     """External memory used."""
@@ -101,13 +110,10 @@ class CompiledStep:
         return self.forward.macs + self.backward.macs
 
 
-def _storage_bytes(width: int) -> int:
-    """Bytes of an element of ``width`` bits in external memory."""
-    return 1 if width <= 8 else 2
-
-
-def _check(network: Network, batch: int, p: AcceleratorParameters, plan: str) -> None:
-    if plan not in PLANS:
+def _check(
+    network: Network, batch: int, p: AcceleratorParameters, plan: str | Sequence[LayerPlan]
+) -> None:
+    if isinstance(plan, str) and plan not in PLANS:
         raise CompileError(f"unknown plan {plan!r}; there are {', '.join(PLANS)}")
     if not 1 <= batch <= 4096:
         raise CompileError(f"the batch must be from 1 to 4096 samples, not {batch!r}")
@@ -125,59 +131,6 @@ def _check(network: Network, batch: int, p: AcceleratorParameters, plan: str) ->
                 )
 
 
-def _lay_out(network: Network, batch: int, p: AcceleratorParameters) -> MemoryMap:
-    memory = MemoryMap(p.lanes)
-    memory.add_bytes("program.forward", p.program_depth * DESCRIPTOR_BYTES)
-    memory.add_bytes("program.backward", p.program_depth * DESCRIPTOR_BYTES)
-    small = _storage_bytes(network.widths.activation)
-    memory.add("x", (batch, network.layers[0].input_size), small)
-    for n, layer in enumerate(network.layers, 1):
-        last = n == len(network.layers)
-        memory.add(activation_name(n), (batch, layer.output_size), 2 if last else small)
-        memory.add(gradient_name(n), (batch, layer.output_size), 2)
-        memory.add(f"l{n}.b", (layer.output_size,), _storage_bytes(network.widths.bias))
-        memory.add(f"l{n}.db", (layer.output_size,), 2)
-        leading = 1
-        for k, (left, j, i, right) in enumerate(layer.factor_shapes):
-            shape = (left, j, i, right) if k + 1 < layer.order else (left, j, i)
-            memory.add(f"l{n}.dG{k + 1}", shape, 2)
-            leading *= j * i
-            if k + 1 == layer.order:
-                memory.add(right_name(n, k + 1), (leading // (j * i), j * i), 2)
-            elif k > 0:
-                memory.add(right_name(n, k + 1), (leading, right), 2)
-            for use in Use:
-                spec = _image_of(network, n - 1, k, use, p)
-                if spec is not None:
-                    memory.add_bytes(spec.name, _image_bytes(spec, p))
-    spec = ones(batch, p)
-    memory.add_bytes(spec.name, _image_bytes(spec, p))
-    return memory
-
-
-def _image_of(
-    network: Network, number: int, index: int, use: Use, p: AcceleratorParameters
-) -> Image | None:
-    """The image of a factor for a use, where that use occurs."""
-    layer = network.layers[number]
-    last = index == layer.order - 1
-    occurs = {
-        Use.FORWARD_LAST: last,
-        Use.FORWARD: not last,
-        Use.BACKWARD: not last and number > 0,
-        Use.BACKWARD_LAST: last and number > 0,
-        Use.RIGHT: index > 0,
-        Use.LEFT: not last,
-    }
-    return image(layer, number, index, use, p) if occurs[use] else None
-
-
-def _image_bytes(spec: Image, p: AcceleratorParameters) -> int:
-    width = p.lanes if spec.step_entries > 1 else p.pe2_rows
-    size = spec.entries * width * p.factor_storage_width // 8
-    return -(-size // p.beat_bytes) * p.beat_bytes
-
-
 def _finish(b: Builder, memory: MemoryMap, name: str) -> CompiledProgram:
     return CompiledProgram(
         descriptors=tuple(b.descriptors),
@@ -191,25 +144,42 @@ def _finish(b: Builder, memory: MemoryMap, name: str) -> CompiledProgram:
 
 
 def compile_step(
-    network: Network, batch: int, parameters: AcceleratorParameters, *, plan: str = "paper"
+    network: Network,
+    batch: int,
+    parameters: AcceleratorParameters,
+    *,
+    plan: str | Sequence[LayerPlan] = "paper",
 ) -> CompiledStep:
     """Compile a training step of ``batch`` samples.
 
     ``plan`` "paper" is the schedule of the paper's Table 3, with the outer product summed over
-    the batch in the accumulators. Raises ``CompileError`` where the network does not fit.
+    the batch in the accumulators; else what was chosen for each layer. Raises ``CompileError``
+    where the network does not fit.
     """
     _check(network, batch, parameters, plan)
-    memory = _lay_out(network, batch, parameters)
+    layers = () if isinstance(plan, str) else tuple(plan)
+    if layers:
+        memory = lay_out_blocks(network, batch, parameters, layers)
+    else:
+        memory = lay_out(network, batch, parameters)
     if memory.top >= 1 << parameters.address_width:
         raise CompileError(f"{memory.top} bytes of external memory do not fit the address space")
-    forward, backward = Builder(parameters), Builder(parameters)
-    emit_forward(forward, network, batch, memory)
-    emit_backward(backward, network, batch, memory)
+    if layers:
+        ways = [one.forward for one in layers]
+        forward = emit_block_forward(parameters, network, batch, memory, ways)
+        ways = [one.backward for one in layers]
+        backward = emit_block_backward(parameters, network, batch, memory, ways)
+    else:
+        forward, backward = Builder(parameters), Builder(parameters)
+        emit_forward(forward, network, batch, memory)
+        emit_backward(backward, network, batch, memory)
     return CompiledStep(
         network=network,
         batch=batch,
         parameters=parameters,
-        plan=plan,
+        plan=plan if isinstance(plan, str) else "chosen",
+        layers=layers,
+        inputs=(SAMPLES_INSIDE, SAMPLES_OUTSIDE) if layers else ("x",),
         buffers=memory.buffers,
         memory_bytes=memory.top,
         forward=_finish(forward, memory, "program.forward"),

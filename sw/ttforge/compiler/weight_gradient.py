@@ -7,6 +7,7 @@ from ttforge.compiler.builder import Builder, Rule
 from ttforge.compiler.images import Image, Use, image
 from ttforge.compiler.memory import Buffer, MemoryMap, Region, largest_divisor
 from ttforge.compiler.names import activation_name, gradient_name, right_name
+from ttforge.compiler.spans import Span, whole_layer
 from ttforge.fixed.scale import TensorClass
 from ttforge.network import Layer, Network
 from ttforge.parameters import AcceleratorParameters
@@ -26,12 +27,12 @@ class RightStage:
     """Scratchpad rows of one result (r_{n-1})."""
 
 
-def right_stages(layer: Layer, p: AcceleratorParameters) -> list[RightStage]:
-    """From the last factor to the second; the result of the last stage is the gradient of G_1."""
+def right_stages(layer: Layer, span: Span, p: AcceleratorParameters) -> list[RightStage]:
+    """From the last factor to the second; the result of the last stage is the first's gradient."""
     stages = []
-    for n in range(layer.order - 1, 0, -1):
+    for n in range(span.last, span.first, -1):
         left, j, i, right = layer.factor_shapes[n]
-        a = prod(layer.outputs[:n]) * prod(layer.inputs[:n])
+        a = span.leading(layer, n)
         in_rows = j * i // p.lanes if n == layer.order - 1 else j * i * -(-right // p.lanes)
         stages.append(RightStage(n, a, in_rows, -(-left // p.lanes)))
     return stages
@@ -55,7 +56,7 @@ def _fused(b: Builder, network: Network, number: int, memory: MemoryMap) -> _Fus
     layer = network.layers[number]
     if layer.order == 2:
         return None
-    stage = right_stages(layer, b.p)[0]
+    stage = right_stages(layer, whole_layer(network, number), b.p)[0]
     spec = image(layer, number, stage.index, Use.RIGHT, b.p)
     entries = b.load_image(spec, memory.buffers[spec.name])
     a = stage.a // (layer.outputs[0] * layer.inputs[0])
@@ -110,7 +111,8 @@ def emit_weight_gradient(
             )
             b.store(w_buffer, w, w_rows, register=3)
             if fused and r:
-                _right(b, network, number, fused.spec, fused.entries, w, r, fused.a)
+                span = whole_layer(network, number)
+                _right(b, network, span, fused.spec, fused.entries, w, r, fused.a)
                 b.store(fused.target, r, r.count, register=4)
     for region in filter(None, (x, y, w, r)):
         b.pad.free(region)
@@ -119,32 +121,31 @@ def emit_weight_gradient(
 def _right(
     b: Builder,
     network: Network,
-    number: int,
+    span: Span,
     spec: Image,
     entries: Region,
     x: Region,
     z: Region,
     a: int,
 ) -> None:
-    layer, width = network.layers[number], network.widths.gradient
+    layer, width = network.layers[span.number], network.widths.gradient
     n = spec.index
-    shape = layer.factor_shapes[n]
-    name = right_name(number + 1, n) if n > 1 else f"l{number + 1}.dG1"
-    count = prod(layer.outputs[:n]) * prod(layer.inputs[:n]) * shape[0]
-    tensor = b.written(name, TensorClass.GRADIENT, width, count)
-    rule = Rule(right_name(number + 1, n + 1), f"l{number + 1}.G{n + 1}", tensor)
+    count = span.leading(layer, n) * layer.factor_shapes[n][0]
+    tensor = b.written(span.result(n), TensorClass.GRADIENT, width, count)
+    rule = Rule(span.level(n + 1), f"l{span.number + 1}.G{n + 1}", tensor)
     b.pe1(x, z, spec, entries, a=a, rule=rule, x_width=width)
 
 
-def emit_right_chain(b: Builder, network: Network, number: int, memory: MemoryMap) -> None:
-    """The right contractions that are not fused with the outer product, in chunks of (j, i)."""
-    layer, p = network.layers[number], b.p
-    for stage in right_stages(layer, p)[layer.order > 2 :]:
+def emit_right_chain(
+    b: Builder, network: Network, span: Span, memory: MemoryMap, *, done: int = 0
+) -> None:
+    """The contractions from the right of a span, but the first ``done``, in chunks of (j, i)."""
+    layer, p = network.layers[span.number], b.p
+    for stage in right_stages(layer, span, p)[done:]:
         n = stage.index
-        spec = image(layer, number, n, Use.RIGHT, p)
+        spec = image(layer, span.number, n, Use.RIGHT, p)
         entries = b.load_image(spec, memory.buffers[spec.name])
-        source = memory.buffers[right_name(number + 1, n + 1)]
-        target = memory.buffers[right_name(number + 1, n) if n > 1 else f"l{number + 1}.dG1"]
+        source, target = memory.buffers[span.level(n + 1)], memory.buffers[span.result(n)]
         chunk = largest_divisor(stage.a, b.pad.largest_gap // (stage.in_rows + stage.out_rows))
         if not chunk:
             b.pad.allocate(target.name, stage.in_rows + stage.out_rows)
@@ -157,7 +158,7 @@ def emit_right_chain(b: Builder, network: Network, number: int, memory: MemoryMa
         z = b.opposite(x, target.name, chunk * stage.out_rows)
         with b.loop(stage.a // chunk, steps):
             b.load(source, x, x.count, register=1)
-            _right(b, network, number, spec, entries, x, z, chunk)
+            _right(b, network, span, spec, entries, x, z, chunk)
             b.store(target, z, z.count, register=2)
         b.pad.free(x)
         b.pad.free(z)

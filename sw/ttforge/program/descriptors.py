@@ -3,6 +3,9 @@
 Addresses are in scratchpad rows (``x``, ``z``, ``local``), factor-store entries or operand groups
 (``g``) and bytes of external memory (``address``). A register number adds that address register
 at issue; register 0 is always zero.
+
+A descriptor is issued when all engines of its ``wait`` are idle and those of its ``wait_older``
+have done all commands but the last one they were given (LOAD and STORE: are idle).
 """
 
 from dataclasses import dataclass
@@ -79,6 +82,7 @@ class Compute:
     x_shift: int = 0
     g_shift: int = 0
     wait: Engine = Engine.NONE
+    wait_older: Engine = Engine.NONE
     tensor: str = ""
     """Name of the tensor written; for people and tests, not encoded."""
 
@@ -124,6 +128,7 @@ class Transfer:
     address_register: int = 0
     local_register: int = 0
     wait: Engine = Engine.NONE
+    wait_older: Engine = Engine.NONE
     tensor: str = ""
     """Name of the tensor moved; for people and tests, not encoded."""
 
@@ -139,6 +144,7 @@ class Loop:
 
     iterations: int
     wait: Engine = Engine.NONE
+    wait_older: Engine = Engine.NONE
 
     @property
     def operation(self) -> Operation:
@@ -154,6 +160,7 @@ class End:
 
     steps: tuple[tuple[int, int], ...] = ()
     wait: Engine = Engine.NONE
+    wait_older: Engine = Engine.NONE
 
     @property
     def operation(self) -> Operation:
@@ -166,6 +173,7 @@ class Set:
 
     values: tuple[tuple[int, int], ...]
     wait: Engine = Engine.NONE
+    wait_older: Engine = Engine.NONE
 
     @property
     def operation(self) -> Operation:
@@ -177,6 +185,7 @@ class Halt:
     """End of the program: wait for every engine and raise the interrupt."""
 
     wait: Engine = Engine.ALL
+    wait_older: Engine = Engine.NONE
 
     @property
     def operation(self) -> Operation:

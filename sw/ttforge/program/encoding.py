@@ -209,7 +209,11 @@ def _pairs(f: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
 
 def descriptor_fields(d: Descriptor) -> dict[str, int]:
     """The encoded fields of a descriptor, by the names of ``fields.LAYOUTS``."""
-    fields = {"operation": int(d.operation), "wait": int(d.wait)}
+    fields = {
+        "operation": int(d.operation),
+        "wait": int(d.wait),
+        "wait_older": int(d.wait_older),
+    }
     match d:
         case Compute():
             return fields | _compute_fields(d)
@@ -264,7 +268,11 @@ def decode_descriptor(data: bytes) -> Descriptor:
         least = _least(name)
         if f[name] < least:
             raise ProgramError(f"{operation.name}: {name} = {f[name]}, it must be at least {least}")
-    wait = Engine(f["wait"])
+    d = _from_fields(operation, Engine(f["wait"]), f)
+    return replace(d, wait_older=Engine(f["wait_older"]))
+
+
+def _from_fields(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Descriptor:
     match operation:
         case Operation.LOAD | Operation.STORE:
             return _transfer(operation, wait, f)

@@ -42,7 +42,7 @@ class Operation(IntEnum):
 
 
 class Engine(IntFlag):
-    """Engines that work at the same time; ``wait`` is a mask of them."""
+    """Engines that work at the same time; ``wait`` and ``wait_older`` are masks of them."""
 
     NONE = 0
     LOAD = 1
@@ -76,7 +76,7 @@ class Target(IntEnum):
 
 Field = tuple[str, int]
 
-HEADER: tuple[Field, ...] = (("operation", 4), ("wait", 4))
+HEADER: tuple[Field, ...] = (("operation", 4), ("wait", 4), ("wait_older", 4))
 
 COMPUTE: tuple[Field, ...] = (
     *HEADER,

@@ -19,8 +19,9 @@ def _address(base: int, register: int, *, external: bool = False) -> str:
     return f"{text}+R{register}" if register else text
 
 
-def _wait(wait: Engine) -> str:
-    names = [e.name or "" for e in (Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2) if e & wait]
+def _wait(wait: Engine, older: Engine) -> str:
+    engines = (Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)
+    names = [f"{e.name}{'' if e & wait else '-1'}" for e in engines if e & (wait | older)]
     return "  ; wait " + ",".join(names) if names else ""
 
 
@@ -96,7 +97,8 @@ def listing(program: Program) -> str:
 
     Levels read outermost first, ``count(step of each operand)``; ``*`` marks the tile level and
     ``sum`` starts the levels that are summed. Steps are scratchpad rows, store entries or operand
-    groups; ``mem`` addresses are bytes.
+    groups; ``mem`` addresses are bytes. After ``wait`` come the engines that must be idle, and with
+    ``-1`` those whose commands before the last one must be done.
     """
     lines, depth = [], 0
     for index, d in enumerate(program.descriptors):
@@ -107,7 +109,7 @@ def listing(program: Program) -> str:
         body = _body(d)
         engine = ENGINE_OF.get(d.operation)
         label = f"{name}: " if name and engine else ""
-        lines.append(f"{head} {label}{body}{_wait(d.wait)}".rstrip())
+        lines.append(f"{head} {label}{body}{_wait(d.wait, d.wait_older)}".rstrip())
         if isinstance(d, Loop):
             depth += 1
     return "\n".join(lines) + "\n"

@@ -135,7 +135,8 @@ class SequencerBench(TestBench):
     def __init__(self, dut, seed: object, stall: str):
         super().__init__(dut, seed)
         self.set(start=0, address=0, length=0, busy=0, settling=0, read_error=0, write_error=0)
-        self.set(watchdog=0, progress=0)
+        self.set(watchdog=0, progress=0, older=0)
+        self._older = Engine.NONE
         self.set(program_request_valid=0, program_request_payload=0)
         self.engines = {name: EngineModel(self, name, self.stalls(stall)) for name in NAMES}
         self.issued: list[tuple[str, dict[str, int]]] = []
@@ -171,7 +172,10 @@ class SequencerBench(TestBench):
             self._settling = self.random.randrange(6)
         self._settling = max(0, self._settling - 1)
         self._busy = busy
-        self.set(busy=int(busy), settling=int(self._settling > 0))
+        if self.random.random() < 0.1:
+            self._older &= Engine(self.random.randrange(16))
+        self._older &= busy
+        self.set(busy=int(busy), older=int(self._older), settling=int(self._settling > 0))
 
     def _take(self, name: str, bits: int) -> None:
         fields = unpack_fields(bits, LAYOUT[name])
@@ -180,7 +184,11 @@ class SequencerBench(TestBench):
             return
         waited = Engine(fields["wait"])
         assert not waited & self._busy, f"issued while {waited & self._busy!r} is busy"
+        older = Engine(fields["wait_older"]) & self._older
+        assert not older, f"issued while {older!r} has older commands"
         self.issued.append((name, fields))
+        if self._busy & NAMES[name]:
+            self._older |= NAMES[name]
         if self.engines[name].dead:
             self.engines[name].die()
 
@@ -222,8 +230,12 @@ class SequencerBench(TestBench):
         if error is not Error.OPERATION:
             assert self.get("descriptor") == number
 
-    def waits(self) -> Engine:
-        return Engine(self.random.choice((0, 0, 15, self.random.randrange(16))))
+    def waits(self) -> dict[str, Engine]:
+        draw = self.random.randrange
+        return {
+            name: Engine(self.random.choice((0, 0, 15, draw(16))))
+            for name in ("wait", "wait_older")
+        }
 
     def random_command(self) -> Descriptor:
         """A descriptor of an engine, addresses anywhere."""
@@ -234,13 +246,13 @@ class SequencerBench(TestBench):
             return Transfer(
                 operation=operation, address=draw(32), local=draw(LOCAL_WIDTH), beats=1 + draw(8),
                 target=target, address_register=register(), local_register=register(),
-                wait=self.waits(),
+                **self.waits(),
             )  # fmt: skip
         return Compute(
             operation=operation, levels=(Level(1 + draw(8), draw(8), draw(8), draw(8)),) * 2,
             x=draw(LOCAL_WIDTH), g=draw(LOCAL_WIDTH), z=draw(LOCAL_WIDTH), slot=draw(8),
             x_register=register(), g_register=register(), z_register=register(),
-            wait=self.waits(),
+            **self.waits(),
         )  # fmt: skip
 
     def updates(self) -> tuple[tuple[int, int], ...]:
@@ -254,13 +266,13 @@ class SequencerBench(TestBench):
         while len(program) < most - 1 - 2 * self.parameters.loop_depth:
             kind = self.random.random()
             if kind < 0.15 and depth < self.parameters.loop_depth:
-                program.append(Loop(iterations=self.random.randint(1, 3), wait=self.waits()))
+                program.append(Loop(iterations=self.random.randint(1, 3), **self.waits()))
                 depth += 1
             elif kind < 0.3 and depth:
-                program.append(End(steps=self.updates(), wait=self.waits()))
+                program.append(End(steps=self.updates(), **self.waits()))
                 depth -= 1
             elif kind < 0.45:
-                program.append(Set(values=self.updates(), wait=self.waits()))
+                program.append(Set(values=self.updates(), **self.waits()))
             else:
                 program.append(self.random_command())
         program += [End(steps=self.updates()) for _ in range(depth)]

@@ -1,0 +1,221 @@
+"""Programs that keep all engines busy at once, on memories from fast to hardly alive."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ttforge.accelerator import AcceleratorError
+from ttforge.compiler.hazards import Hazards
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Program,
+    Transfer,
+    TransferLevel,
+)
+from ttforge.program.fields import ENGINE_OF, Engine, Operation, Target
+from ttforge.program.footprint import footprint
+from ttforge_sim.backend import RtlAccelerator
+from ttforge_sim.memory import MemoryModel
+
+P = AcceleratorParameters(
+    lanes=8, pe1_rows=4, pe2_rows=4, scratchpad_rows=1024, pe1_store_depth=64, pe2_store_depth=64,
+    program_depth=64, statistics_depth=64,
+)  # fmt: skip
+MEMORY_BYTES = 1 << 16
+PROGRAM = 0xC000
+ROWS = P.scratchpad_rows
+COMPUTE = (
+    Operation.PE1,
+    Operation.PE2,
+    Operation.PE3,
+    Operation.PE4,
+    Operation.BIAS,
+    Operation.MASK,
+)
+
+
+def _reference():
+    """The interpreter of the tests of ``sw``: descriptor by descriptor, word by word."""
+    path = Path(__file__).parents[1] / "sw" / "reference.py"
+    spec = spec_from_file_location("reference", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ReferenceAccelerator(P, memory_bytes=MEMORY_BYTES)
+
+
+@pytest.fixture(scope="module")
+def rtl() -> Iterator[RtlAccelerator]:
+    with RtlAccelerator(P, memory_bytes=MEMORY_BYTES, hang_cycles=30_000) as accelerator:
+        yield accelerator
+
+
+def random_compute(rng: random.Random, slot: int) -> Compute:
+    """A command of random operands anywhere, and results anywhere else."""
+    operation = rng.choice(COMPUTE)
+    elementwise = operation in (Operation.BIAS, Operation.MASK)
+    by_entries = operation in (Operation.PE1, Operation.PE4)
+    rows = 1 if elementwise else P.pe1_rows if by_entries else P.pe2_rows
+    tiles, last = rng.randint(1, 4), rng.randint(1, rows)
+    reduction = 1 if elementwise else rng.choice((1, 2, 5, 9))
+    store = operation in (Operation.PE1, Operation.PE2)
+    groups = P.lanes // P.pe2_rows if operation is Operation.PE3 else 1
+    entry_span = {Operation.PE1: P.lanes, Operation.PE4: 3 * P.lanes}.get(operation, 1)
+    depth = 64 if store else ROWS * groups
+    g = rng.randrange(depth - entry_span - 3 * reduction - 4 * tiles)
+    levels = (Level(tiles, x=rng.randint(0, 3), g=rng.randint(0, 4), z=rows),)
+    if not elementwise:
+        levels += (Level(reduction, x=rng.randint(0, 5), g=rng.randint(0, 3)),)
+    d = Compute(
+        operation=operation,
+        levels=levels,
+        x=rng.randrange(ROWS - 9 * rows - 12 - 5 * reduction),
+        g=g,
+        z=rng.randrange(ROWS - tiles * rows),
+        reduce_levels=0 if elementwise else 1,
+        last_rows=last,
+        x_row_stride=rng.randint(0, 9) if by_entries else 0,
+        z_row_stride=1,
+        g_row_stride=rng.randint(0, 3) if operation is Operation.PE4 else 0,
+        shift=rng.choice((0, 4, 12, 20)),
+        out_width=rng.choice((8, 16)),
+        slot=slot,
+        relu=rng.random() < 0.5,
+        x_shift=rng.randrange(8),
+        g_shift=rng.randrange(8),
+    )
+    *read, written = footprint(d, P)
+    return random_compute(rng, slot) if any(map(written.overlaps, read)) else d
+
+
+def random_transfer(rng: random.Random) -> Transfer:
+    """A load or a store of a few runs, below the program."""
+    beats, runs = 2 * rng.randint(1, 24), rng.randint(1, 3)
+    size = beats * P.beat_bytes
+    if rng.random() < 0.3:
+        target = rng.choice((Target.PE1_STORE, Target.PE2_STORE))
+        width = P.lanes if target is Target.PE1_STORE else P.pe2_rows
+        entries = beats * P.data_width // (width * P.factor_storage_width)
+        beats = beats if entries <= 64 else 2
+        return Transfer(
+            operation=Operation.LOAD, target=target, local=0, beats=beats, element_bytes=0,
+            address=rng.randrange((PROGRAM - size) // 16) * 16,
+        )  # fmt: skip
+    element_bytes = rng.choice((1, 2))
+    rows = beats // element_bytes
+    return Transfer(
+        operation=rng.choice((Operation.LOAD, Operation.STORE)),
+        address=rng.randrange((PROGRAM - runs * size) // 16) * 16,
+        local=rng.randrange(ROWS - runs * rows),
+        beats=beats,
+        levels=(TransferLevel(runs, size, rows),) if runs > 1 else (),
+        element_bytes=element_bytes,
+    )
+
+
+def touches(d: Compute | Transfer) -> tuple:
+    """Everything; external memory is one whole."""
+    if isinstance(d, Compute):
+        return footprint(d, P)
+    local = footprint(d, P)[0]
+    outside = replace(local, space="memory", start=0, stop=1, write=not local.write)
+    return local, outside
+
+
+def random_program(rng: random.Random) -> Program:
+    """Everything loaded, then anything; every wait that is needed and no other."""
+    fill = [
+        Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS),
+        Transfer(
+            operation=Operation.LOAD, target=Target.PE1_STORE, address=0x100, local=0, beats=32,
+            element_bytes=0,
+        ),
+        Transfer(
+            operation=Operation.LOAD, target=Target.PE2_STORE, address=0x900, local=0, beats=16,
+            element_bytes=0,
+        ),
+    ]  # fmt: skip
+    body = [
+        random_compute(rng, slot) if rng.random() < 0.7 else random_transfer(rng)
+        for slot in range(50)
+    ]
+    program: list[Descriptor] = []
+    hazards = Hazards()
+    for number, d in enumerate([*fill, *body]):
+        if number == len(fill):
+            hazards.barrier()
+            program.append(Loop(iterations=rng.randint(1, 3), wait=Engine.ALL))
+        program.append(replace(d, **hazards.issue(ENGINE_OF[d.operation], touches(d))._asdict()))
+    return Program((*program, End(wait=Engine.ALL), Halt()), P.fingerprint)
+
+
+def random_memory(rng: random.Random) -> MemoryModel:
+    channels = ("aw", "w", "b", "ar", "r")
+    return MemoryModel(
+        read_latency=rng.randint(5, 200),
+        write_latency=rng.randint(5, 200),
+        bandwidth=rng.choice((0.1, 0.5, 0.8, 2.0)),
+        outstanding=rng.choice((1, 2, 8, 32)),
+        stall={name: rng.choice((0.0, 0.3, 0.9)) for name in channels},
+        seed=rng.randint(1, 1 << 30),
+    )
+
+
+SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 20 else []) for seed in range(300)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_hangs_and_every_bit_is_right(rtl, seed):
+    """Rows in the order of writing, statistics and memory, against the literal interpreter."""
+    rng = random.Random(f"stress {seed}")
+    # small words, so that no sum leaves the accumulators whatever is multiplied by whatever
+    words = np.random.default_rng(seed).integers(-(1 << 12), 1 << 12, MEMORY_BYTES // 2)
+    data = words.astype("<i2").view(np.uint8)
+    program, reference = random_program(rng), _reference()
+    rtl.memory = random_memory(rng)
+    for accelerator in (rtl, reference):
+        accelerator.write(0, data)
+    got = rtl.run(program, PROGRAM, trace=True)
+    want = reference.run(program, PROGRAM, trace=True)
+    for engine, trace in want.traces.items():
+        assert got.traces[engine].addresses.tolist() == trace.addresses.tolist(), engine
+        assert np.array_equal(got.traces[engine].rows, trace.rows), engine
+    assert got.sums.tolist() == want.sums.tolist()
+    assert got.saturations.tolist() == want.saturations.tolist()
+    assert np.array_equal(rtl.read(0, PROGRAM), reference.read(0, PROGRAM))
+
+
+DEAD = MemoryModel(read_latency=10_000, write_latency=10_000)
+
+
+def test_a_memory_that_dies_is_named(rtl):
+    """STORE waits for a response, and the sequencer for STORE; afterwards all works again."""
+    store = Transfer(operation=Operation.STORE, address=0x100, local=0, beats=4, tensor="l1.y")
+    nop = Compute(operation=Operation.MASK, levels=(Level(1),), x=0, g=0, z=5, wait=Engine.STORE)
+    program = Program((Loop(iterations=1), store, replace(nop, tensor="l1.dx"), End(), Halt()),
+                      P.fingerprint)  # fmt: skip
+    with RtlAccelerator(P, memory_bytes=MEMORY_BYTES, hang_cycles=3000) as impatient:
+        impatient.memory = replace(DEAD, read_latency=40)
+        message = (
+            r"stopped at descriptor 2 \(MASK l1.dx\): error 6, nothing moved .*; "
+            r"STORE hangs, at descriptor 1 \(STORE l1.y\) or before$"
+        )
+        with pytest.raises(AcceleratorError, match=message):
+            impatient.run(program, PROGRAM)
+        impatient.memory = replace(DEAD, write_latency=40)
+        message = r"descriptor 0 \(LOOP\): error 6, .*; LOAD hangs, at descriptor 0 \(LOOP\)"
+        with pytest.raises(AcceleratorError, match=message):
+            impatient.run(program, PROGRAM)
+        impatient.memory = MemoryModel()
+        assert impatient.run(program, PROGRAM).counters.cycles < 1000
