@@ -93,6 +93,8 @@ class LocalMemory:
         self.size = size
         self.align = align
         self._used: list[Region] = []
+        self.peak = 0
+        """Most rows or entries in use at once so far."""
 
     def _gaps(self) -> list[tuple[int, int]]:
         edges = [0]
@@ -117,6 +119,7 @@ class LocalMemory:
             if stop - start >= count:
                 region = Region(name, stop - count if top else start, count)
                 self._used.append(region)
+                self.peak = max(self.peak, sum(used.count for used in self._used))
                 return region
         raise NoRoomError(
             f"{name}: {count} rows do not fit the {self.what} of {self.size} rows "

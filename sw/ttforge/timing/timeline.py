@@ -15,7 +15,7 @@ from ttforge.timing.commands import FINISH, START, Work, work_of
 
 ISSUE = 9
 """Cycles of the sequencer for a descriptor."""
-FETCH = 90
+FETCH = 60
 """Cycles before the first descriptor of a program, beyond its beats."""
 STOP = 12
 """Cycles from the last result to the end of a run."""
@@ -138,9 +138,9 @@ class _Machine:
 
     def _end(self, r: _Running) -> None:
         engine = r.work.engine
-        finish = FINISH.get(engine, self.timing.write_latency + 4)
+        finish = FINISH.get(engine, self.timing.write_latency)
         self.before[engine] = self.done.get(engine, 0.0)
-        self.done[engine] = self.now + (finish if engine is not Engine.LOAD else 8)
+        self.done[engine] = self.now + (finish if engine is not Engine.LOAD else 4)
         self.spans.append((r, self.done[engine]))
 
     def at_work(self, engine: Engine) -> bool:
@@ -182,9 +182,9 @@ class _Machine:
         latency = START.get(work.engine)
         if latency is None:
             queued = self.done.get(work.engine, 0.0) > self.now - 40
-            latency = 12 if queued else 30
+            latency = 8
             if work.engine is Engine.LOAD and not queued:
-                latency = self.timing.read_latency + 28
+                latency = self.timing.read_latency + 8
         else:
             gap = self.done.get(work.engine, 0.0) - FINISH[work.engine]
             latency = max(min(latency, 12), latency - (self.now - gap)) if gap >= self.now - 2 else latency
@@ -230,7 +230,7 @@ def _run(
             after = _run(
                 program, index + 1, end, begun, times * d.iterations, p, timing, timeline
             )
-            machine.advance(begun + (after - begun + 2 * ISSUE) * d.iterations)
+            machine.advance(begun + (after - begun) * d.iterations)
             index = end
         elif isinstance(d, Halt):
             break
