@@ -178,7 +178,7 @@ class StepCheck:
 
 
 def check_step(
-    network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0, plan: str = "paper"
+    network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0, plan: str = "auto"
 ) -> StepCheck:
     """One whole training step, random operands, on golden model and ``accelerator``; compared."""
     p = accelerator.parameters

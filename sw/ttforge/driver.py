@@ -11,6 +11,7 @@ from ttforge.accelerator import Accelerator, AcceleratorError, Counters, Run
 from ttforge.compiler import Bound, CompiledProgram, CompiledStep, compile_step
 from ttforge.compiler.memory import Buffer
 from ttforge.compiler.names import activation_name, gradient_name
+from ttforge.compiler.plans import LayerPlan
 from ttforge.fixed.requantise import limits
 from ttforge.fixed.scale import Scales, TensorStatistics
 from ttforge.golden.backend import GoldenAccelerator
@@ -104,7 +105,7 @@ class Driver:
         network: Network,
         batch: int,
         *,
-        plan: str = "paper",
+        plan: str | Sequence[LayerPlan] = "auto",
         trace: bool = False,
     ):
         self.accelerator = accelerator

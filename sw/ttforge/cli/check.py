@@ -12,6 +12,7 @@ from ttforge.cli.backend import (
 from ttforge.cli.command import SimpleCommand
 from ttforge.cli.options import (
     add_accelerator_options,
+    add_plan_option,
     add_ranks_option,
     natural,
     positive,
@@ -32,7 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=positive, default=8, metavar="N", help="default: 8")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the operands")
     parser.add_argument("--backend", default="rtl", metavar="NAME", help="default: rtl")
-    parser.add_argument("--plan", default="paper", help="schedule (default: paper)")
+    add_plan_option(parser)
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     add_accelerator_options(parser)
     add_simulation_options(parser)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ttforge import __version__
-from ttforge.cli import bench, check, compress, listing, reproduce, train
+from ttforge.cli import bench, check, compress, listing, plan, reproduce, train
 from ttforge.cli.command import BrokenCommand, Command, registered
 from ttforge.cli.errors import is_expected, one_line
 
@@ -26,6 +26,7 @@ examples:
   ttforge train --network digits --backend rtl     the same on the simulated hardware
   ttforge train --network fashion --data DIR       the paper's network on Fashion-MNIST
   ttforge check --network digits                   one step on both, every tensor compared
+  ttforge plan fashion                             how its layers are computed, in how many cycles
   ttforge listing digits                           the program that the accelerator executes
   ttforge compress dense.safetensors --rank 16     a trained dense network as tensor trains
   ttforge reproduce qr                             experiments in mixed-precision arithmetic
@@ -37,6 +38,7 @@ differ, 2 an error told in one line, 130 interrupted.
 OWN: tuple[Command, ...] = (
     train.command,
     check.command,
+    plan.command,
     listing.command,
     compress.command,
     reproduce.command,

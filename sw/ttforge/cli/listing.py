@@ -10,6 +10,7 @@ from ttforge.cli.options import (
     accelerator_parameters,
     add_accelerator_options,
     add_network_argument,
+    add_plan_option,
     add_ranks_option,
     positive,
     with_ranks,
@@ -31,7 +32,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network_argument(parser)
     add_ranks_option(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
-    parser.add_argument("--plan", default="paper", help="schedule (default: paper)")
+    add_plan_option(parser)
     parser.add_argument("--part", choices=PARTS, help="print only this program")
     parser.add_argument(
         "--save",

@@ -54,6 +54,17 @@ def add_network_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_plan_option(parser: argparse.ArgumentParser) -> None:
+    """Which schedule to compile."""
+    parser.add_argument(
+        "--plan",
+        default="auto",
+        metavar="PLAN",
+        help="auto: what takes fewest cycles, see `ttforge plan`; paper: the paper's schedule, "
+        "the baseline (default: auto)",
+    )
+
+
 def ranks(text: str) -> tuple[tuple[int, ...], ...]:
     """Ranks as ``12,5,13|16``: a layer's separated by commas, layers by bars."""
     try:

@@ -1,6 +1,15 @@
 """The compiler: network, ranks and batch to programs for one accelerator."""
 
 from ttforge.compiler.errors import CompileError
-from ttforge.compiler.step import Bound, CompiledProgram, CompiledStep, compile_step
+from ttforge.compiler.planner import plan_layers
+from ttforge.compiler.step import PLANS, Bound, CompiledProgram, CompiledStep, compile_step
 
-__all__ = ["Bound", "CompileError", "CompiledProgram", "CompiledStep", "compile_step"]
+__all__ = [
+    "PLANS",
+    "Bound",
+    "CompileError",
+    "CompiledProgram",
+    "CompiledStep",
+    "compile_step",
+    "plan_layers",
+]

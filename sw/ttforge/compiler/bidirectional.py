@@ -11,7 +11,6 @@ from ttforge.compiler.plans import ForwardBidirectional
 from ttforge.compiler.workspace import Operand, Workspace
 from ttforge.fixed.scale import TensorClass
 
-
 _TURNS = 3
 """Slices of T held at once, in banks 1 to 3: one is made, one read for Y, one stored."""
 

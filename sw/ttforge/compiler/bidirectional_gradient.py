@@ -283,9 +283,7 @@ class BidirectionalGradient:
             macs=split.k * split.q * split.v * plan.slice_u * self._samples(s),
         )
 
-    def _left(
-        self, t: Block, y: Operand, total: RunningSum, part: int, s: int, u: int
-    ) -> None:
+    def _left(self, t: Block, y: Operand, total: RunningSum, part: int, s: int, u: int) -> None:
         split, plan = self.split, self.plan
         z = total.block(part).part("u", u, plan.slice_u).joined("u", "k", "uk")
         x = Operand(t.joined("u", "k", "uk"), middle(split), split.network.widths.intermediate)

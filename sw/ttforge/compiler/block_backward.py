@@ -30,7 +30,11 @@ from ttforge.parameters import AcceleratorParameters
 
 
 def emit_block_backward(
-    p: AcceleratorParameters, network: Network, batch: int, memory: MemoryMap, plans: Sequence[BackwardPlan]
+    p: AcceleratorParameters,
+    network: Network,
+    batch: int,
+    memory: MemoryMap,
+    plans: Sequence[BackwardPlan],
 ) -> Builder:
     """Emit the backward program."""
     full = all(isinstance(plan, BackwardFull) for plan in plans)
@@ -50,7 +54,9 @@ def _emit(
     w = Workspace(b, memory, place)
     last = len(network.layers)
     rows = -(-batch // p.lanes)
-    block = w.block(gradient_name(last), bank=2, top=True, j=network.layers[-1].output_size, s_=rows)
+    block = w.block(
+        gradient_name(last), bank=2, top=True, j=network.layers[-1].output_size, s_=rows
+    )
     w.load(gradient_name(last), block)
     dy = Operand(block, gradient_name(last), network.widths.gradient)
     for number in range(last - 1, -1, -1):
@@ -150,9 +156,7 @@ class _Layer:
         assert not isinstance(plan, BackwardFull)
         name = activation_name(split.number) if split.number else SAMPLES_OUTSIDE
         dx = self._below() if split.number else None
-        gradient = BidirectionalGradient(
-            w, split, plan, merged, self.batch, inputs=name, dx=dx
-        )
+        gradient = BidirectionalGradient(w, split, plan, merged, self.batch, inputs=name, dx=dx)
         left, right = gradient.emit(dy)
         if dx is None:
             return dy, left, right

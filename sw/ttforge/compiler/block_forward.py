@@ -23,7 +23,11 @@ SAMPLES_OUTSIDE = "x.s"
 
 
 def emit_block_forward(
-    p: AcceleratorParameters, network: Network, batch: int, memory: MemoryMap, plans: Sequence[ForwardPlan]
+    p: AcceleratorParameters,
+    network: Network,
+    batch: int,
+    memory: MemoryMap,
+    plans: Sequence[ForwardPlan],
 ) -> Builder:
     """Emit the forward program."""
     split = any(isinstance(plan, ForwardBidirectional) for plan in plans)

@@ -52,9 +52,7 @@ def lay_out_blocks(
             shape = (left, j, i, right) if k + 1 < layer.order else (left, j, i)
             memory.add(f"l{n}.dG{k + 1}", shape, 2)
         plan = plans[n - 1]
-        splits = {
-            Split(network, n - 1, bond) for bond in (plan.forward.bond, plan.backward.bond)
-        }
+        splits = {Split(network, n - 1, bond) for bond in (plan.forward.bond, plan.backward.bond)}
         for split in sorted(splits, key=lambda split: split.bond):
             for image in merged_images(split, p).values():
                 _add_image(memory, image, p)
@@ -105,5 +103,3 @@ def _add_span(memory: MemoryMap, network: Network, span: Span, p: AcceleratorPar
             spec = image_of(network, span.number, n, use, p)
             if needed and spec is not None:
                 memory.add_bytes(spec.name, image_bytes(spec, p))
-
-

@@ -9,8 +9,8 @@ from ttforge.compiler.errors import CompileError
 from ttforge.compiler.hazards import Hazards
 from ttforge.compiler.images import Image
 from ttforge.compiler.memory import Buffer, LocalMemory, Region, largest_divisor
-from ttforge.compiler.row_images import RowImage
 from ttforge.compiler.nests import fitted, pe1_nest, pe2_nest, pe3_nest
+from ttforge.compiler.row_images import RowImage
 from ttforge.fixed.scale import TensorClass
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import (

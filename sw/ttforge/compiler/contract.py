@@ -42,10 +42,7 @@ def outer_nest(
             for a in outer
         ),
         Level(tiles, g=1, z=p.pe2_rows * z.stride(rows)),
-        *(
-            Level(x.size(name), x=x.stride(name), g=g.stride(name) * groups)
-            for name in summed
-        ),
+        *(Level(x.size(name), x=x.stride(name), g=g.stride(name) * groups) for name in summed),
     ]
     return Compute(
         operation=Operation.PE3,

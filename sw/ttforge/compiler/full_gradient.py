@@ -61,7 +61,9 @@ class FullGradient:
         count = self.batch * layer.input_size
         tensor = w.written(name, TensorClass.GRADIENT, widths.gradient, count)
         rows_a_u = split.p * split.q * split.v // lanes
-        some = max(n for n in range(1, split.u + 1) if split.u % n == 0 and self._fits(n * rows_a_u))
+        some = max(
+            n for n in range(1, split.u + 1) if split.u % n == 0 and self._fits(n * rows_a_u)
+        )
         strips = [
             w.block(weights.name, bank=3, p=split.p, u=some, q=split.q, v_=split.v // lanes)
             for _ in range(min(2, split.u // some))

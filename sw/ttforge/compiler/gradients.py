@@ -15,7 +15,6 @@ from ttforge.fixed.scale import TensorClass
 from ttforge.program.descriptors import TransferLevel
 from ttforge.program.fields import TRANSFER_LEVELS
 
-
 Digits = list[tuple[str, int]]
 """Names and sizes of the indices that make up one index, outermost first."""
 

@@ -64,5 +64,3 @@ def image_bytes(spec: Image, p: AcceleratorParameters) -> int:
     width = p.lanes if spec.step_entries > 1 else p.pe2_rows
     size = spec.entries * width * p.factor_storage_width // 8
     return -(-size // p.beat_bytes) * p.beat_bytes
-
-

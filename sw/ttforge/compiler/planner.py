@@ -187,7 +187,9 @@ class _Search:
                 found += _best(_backward_bidirectionals(split, self.batch, self.p))
         return found
 
-    def measure(self, plans: Sequence[LayerPlan], number: int, *, forward: bool) -> Alternative | None:
+    def measure(
+        self, plans: Sequence[LayerPlan], number: int, *, forward: bool
+    ) -> Alternative | None:
         """One direction's program; ``None`` where it does not fit."""
         try:
             memory = lay_out_blocks(self.network, self.batch, self.p, plans)
@@ -219,6 +221,7 @@ class _Search:
 
     def improve(self, plans: list[LayerPlan], number: int) -> None:
         """Choose for one layer, the others as they are."""
+
         def at(plan: LayerPlan) -> list[LayerPlan]:
             return [*plans[:number], plan, *plans[number + 1 :]]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from ttforge.compiler.backward import emit_backward
 from ttforge.compiler.block_backward import emit_block_backward
@@ -14,6 +14,7 @@ from ttforge.compiler.forward import emit_forward
 from ttforge.compiler.images import Image
 from ttforge.compiler.layout import lay_out
 from ttforge.compiler.memory import Buffer, MemoryMap
+from ttforge.compiler.planner import plan_layers
 from ttforge.compiler.plans import LayerPlan
 from ttforge.compiler.row_images import RowImage
 from ttforge.fixed.requantise import MAX_SHIFT
@@ -21,8 +22,10 @@ from ttforge.network import Network
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, Descriptor, Program
 from ttforge.program.fields import Operation
+from ttforge.timing import predict
 
-PLANS = ("paper",)
+PLANS = ("auto", "paper")
+"""Names of plans: what the planner chooses, or the schedule of the paper."""
 MAX_ALIGNMENT = 15
 """Most bits by which a BIAS descriptor can shift an operand to the left."""
 
@@ -105,6 +108,12 @@ class CompiledStep:
     backward: CompiledProgram
 
     @cached_property
+    def predicted_cycles(self) -> int:
+        """Cycles of a step by the cycle model, with the memory of the simulation's default."""
+        programs = (self.forward, self.backward)
+        return sum(predict(one.descriptors, self.parameters).cycles for one in programs)
+
+    @cached_property
     def macs(self) -> int:
         """Multiply-accumulates of a step, padding not counted."""
         return self.forward.macs + self.backward.macs
@@ -148,36 +157,72 @@ def compile_step(
     batch: int,
     parameters: AcceleratorParameters,
     *,
-    plan: str | Sequence[LayerPlan] = "paper",
+    plan: str | Sequence[LayerPlan] = "auto",
 ) -> CompiledStep:
     """Compile a training step of ``batch`` samples.
 
-    ``plan`` "paper" is the schedule of the paper's Table 3, with the outer product summed over
-    the batch in the accumulators; else what was chosen for each layer. Raises ``CompileError``
-    where the network does not fit.
+    ``plan`` "paper" is the schedule of the paper's Table 3, with the outer product summed over the
+    batch in the accumulators; "auto" what the planner chooses, or the paper's where that takes
+    fewer cycles or nothing else fits; else it says how each layer is computed. Raises
+    ``CompileError`` where the network does not fit.
     """
     _check(network, batch, parameters, plan)
-    layers = () if isinstance(plan, str) else tuple(plan)
-    if layers:
-        memory = lay_out_blocks(network, batch, parameters, layers)
-    else:
-        memory = lay_out(network, batch, parameters)
-    if memory.top >= 1 << parameters.address_width:
+    if plan == "paper":
+        return _paper(network, batch, parameters)
+    if isinstance(plan, str):
+        return _chosen(network, batch, parameters)
+    return _planned(network, batch, parameters, tuple(plan))
+
+
+@cache
+def _chosen(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
+    """The planner's choice or the paper's schedule, whichever is predicted to take fewer cycles."""
+    try:
+        planned = _planned(network, batch, p, plan_layers(network, batch, p).layers)
+    except CompileError:
+        return replace(_paper(network, batch, p), plan="auto")
+    try:
+        paper = _paper(network, batch, p)
+    except CompileError:
+        return planned
+    best = min(planned, paper, key=lambda step: step.predicted_cycles)
+    return replace(best, plan="auto")
+
+
+def _paper(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
+    memory = lay_out(network, batch, p)
+    forward, backward = Builder(p), Builder(p)
+    emit_forward(forward, network, batch, memory)
+    emit_backward(backward, network, batch, memory)
+    return _step(network, batch, p, memory, forward, backward, "paper", ())
+
+
+def _planned(
+    network: Network, batch: int, p: AcceleratorParameters, layers: tuple[LayerPlan, ...]
+) -> CompiledStep:
+    memory = lay_out_blocks(network, batch, p, layers)
+    forward = emit_block_forward(p, network, batch, memory, [one.forward for one in layers])
+    backward = emit_block_backward(p, network, batch, memory, [one.backward for one in layers])
+    return _step(network, batch, p, memory, forward, backward, "auto", layers)
+
+
+def _step(
+    network: Network,
+    batch: int,
+    p: AcceleratorParameters,
+    memory: MemoryMap,
+    forward: Builder,
+    backward: Builder,
+    plan: str,
+    layers: tuple[LayerPlan, ...],
+) -> CompiledStep:
+    if memory.top >= 1 << p.address_width:
         raise CompileError(f"{memory.top} bytes of external memory do not fit the address space")
-    if layers:
-        ways = [one.forward for one in layers]
-        forward = emit_block_forward(parameters, network, batch, memory, ways)
-        ways = [one.backward for one in layers]
-        backward = emit_block_backward(parameters, network, batch, memory, ways)
-    else:
-        forward, backward = Builder(parameters), Builder(parameters)
-        emit_forward(forward, network, batch, memory)
-        emit_backward(backward, network, batch, memory)
     return CompiledStep(
         network=network,
         batch=batch,
-        parameters=parameters,
-        plan=plan if isinstance(plan, str) else "chosen",
+        parameters=p,
+        plan=plan,
         layers=layers,
         inputs=(SAMPLES_INSIDE, SAMPLES_OUTSIDE) if layers else ("x",),
         buffers=memory.buffers,

@@ -187,7 +187,11 @@ class _Machine:
                 latency = self.timing.read_latency + 8
         else:
             gap = self.done.get(work.engine, 0.0) - FINISH[work.engine]
-            latency = max(min(latency, 12), latency - (self.now - gap)) if gap >= self.now - 2 else latency
+            latency = (
+                max(min(latency, 12), latency - (self.now - gap))
+                if gap >= self.now - 2
+                else latency
+            )
         self.running.append(_Running(number, work, self.now, work.cycles, self.now + latency))
 
 
@@ -227,9 +231,7 @@ def _run(
             end = _matching(program, index)
             machine.until_idle(Engine.ALL)
             begun = machine.now
-            after = _run(
-                program, index + 1, end, begun, times * d.iterations, p, timing, timeline
-            )
+            after = _run(program, index + 1, end, begun, times * d.iterations, p, timing, timeline)
             machine.advance(begun + (after - begun) * d.iterations)
             index = end
         elif isinstance(d, Halt):
@@ -245,8 +247,7 @@ def _run(
         index += 1
     machine.until_idle(Engine.ALL)
     timeline.spans += [
-        Span(r.number, r.work.engine, r.start, end, r.work.macs, times)
-        for r, end in machine.spans
+        Span(r.number, r.work.engine, r.start, end, r.work.macs, times) for r, end in machine.spans
     ]
     return machine.now
 

@@ -13,7 +13,7 @@ from ttforge.train.interfaces import StepCase, Verification, Verifier
 from ttforge.train.state import copy_scales
 
 
-def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "paper") -> Verifier:
+def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -> Verifier:
     """A verifier of the steps that ``accelerator`` runs.
 
     A step is run once more on it and once on the golden model, both traced, from memories of

@@ -25,7 +25,7 @@ class RunOptions:
     dataset: str
     data: str | None = None
     backend: str = "golden"
-    plan: str = "paper"
+    plan: str = "auto"
     accelerator: list[str] = field(default_factory=list)
     memory: dict[str, float] = field(default_factory=dict)
     engine: str | None = None

@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_rounding(parser.add_argument_group("rounding the trained model"))
     _add_output(parser.add_argument_group("output"))
     machine = parser.add_argument_group("the accelerator")
-    machine.add_argument("--plan", help="schedule of the contractions (default: paper)")
+    machine.add_argument(
+        "--plan", help="schedule: auto, see `ttforge plan`, or paper (default: auto)"
+    )
     add_accelerator_options(machine)
     add_simulation_options(parser)
 
