@@ -70,9 +70,10 @@ def _emitter(
 
 def spare_rows(split: Split, plan: ForwardPlan, lanes: int) -> int:
     """Rows behind Left that are read when it is turned."""
+    entry = -(-split.k // lanes)
     if isinstance(plan, ForwardBidirectional):
-        return -split.p % lanes * split.u
-    return -plan.strip_p * split.u % lanes
+        return -split.p % lanes * split.u * entry
+    return -plan.strip_p * split.u % lanes * entry
 
 
 class _Inputs:

@@ -16,6 +16,7 @@ from ttforge.compiler.gradients import (
     right_level,
     right_slice,
 )
+from ttforge.compiler.memory import largest_divisor
 from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.plans import BackwardFull
 from ttforge.compiler.workspace import Operand, Workspace
@@ -61,9 +62,7 @@ class FullGradient:
         count = self.batch * layer.input_size
         tensor = w.written(name, TensorClass.GRADIENT, widths.gradient, count)
         rows_a_u = split.p * split.q * split.v // lanes
-        some = max(
-            n for n in range(1, split.u + 1) if split.u % n == 0 and self._fits(n * rows_a_u)
-        )
+        some = largest_divisor(split.u, max(1, w.b.pad.largest_gap // 4 // rows_a_u))
         strips = [
             w.block(weights.name, bank=3, p=split.p, u=some, q=split.q, v_=split.v // lanes)
             for _ in range(min(2, split.u // some))
@@ -93,9 +92,6 @@ class FullGradient:
             )
         w.free(*strips, self.right_k.block)
         return Operand(z, name, tensor.width)
-
-    def _fits(self, rows: int) -> bool:
-        return rows <= self.w.b.pad.largest_gap // 4
 
     def emit(self, dy: Operand, a: Operand, b: Operand | None) -> tuple[RunningSum, Block]:
         """Emit all slices; ``a`` is X(u, v, s/), ``b`` X(s, u, v/), each for its values of u.
