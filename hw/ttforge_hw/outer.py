@@ -11,7 +11,7 @@ from ttforge_hw.arithmetic import FixedArithmetic
 from ttforge_hw.drain import select
 from ttforge_hw.ports import row_layout
 
-OUTER_CYCLES = 4
+OUTER_CYCLES = 3
 """Cycles from a step at the input to its tile in the drain buffer."""
 
 
@@ -48,9 +48,9 @@ class OuterProductArray(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         arithmetic = self._arithmetic
-        valid = [self.valid, *(Signal(name=f"valid_{stage}") for stage in (1, 2, 3))]
+        valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
         first = [self.first, Signal(name="first_1"), Signal(name="first_2")]
-        last = [self.last, *(Signal(name=f"last_{stage}") for stage in (1, 2, 3))]
+        last = [self.last, Signal(name="last_1"), Signal(name="last_2")]
         for flag in (valid, first, last):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(flag)]
 
@@ -77,13 +77,14 @@ class OuterProductArray(wiring.Component):
                 # Cycle 1: product.
                 with m.If(valid[1]):
                     m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))
-                # Cycle 2: sum.
-                so_far = arithmetic.start(accumulator, first=first[2])
+                # Cycle 2: sum; a complete one goes to the drain buffer.
+                total = arithmetic.accumulate(
+                    arithmetic.start(accumulator, first=first[2]), product
+                )
                 with m.If(valid[2]):
-                    m.d.sync += accumulator.eq(arithmetic.accumulate(so_far, product))
-                # Cycle 3: a complete sum goes to the drain buffer, as a new one may start.
-                with m.If(valid[3] & last[3]):
-                    m.d.sync += drain.eq(accumulator)
+                    m.d.sync += accumulator.eq(total)
+                    with m.If(last[2]):
+                        m.d.sync += drain.eq(total)
                 drained.append(drain)
             m.d.comb += self.value[lane].eq(select(drained, self.row))
         return m

@@ -11,7 +11,7 @@ from ttforge.program.fields import Operation
 from ttforge_hw.in_flight import by_turn
 from ttforge_hw.ports import COMPUTE_LAYOUT, row_layout
 
-VECTOR_CYCLES = 4
+VECTOR_CYCLES = 3
 """Cycles from two rows at the input to the values at the output."""
 
 
@@ -54,8 +54,8 @@ class VectorUnit(wiring.Component):
             name: by_turn(m, self.configure, self.configure_turn, value, name)
             for name, value in fields.items()
         }
-        valid = [self.valid, *(Signal(name=f"valid_{stage}") for stage in (1, 2, 3))]
-        turn = [self.turn, *(Signal(name=f"turn_{stage}") for stage in (1, 2, 3))]
+        valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
+        turn = [self.turn, Signal(name="turn_1"), Signal(name="turn_2")]
         for stages in (valid, turn):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
         mask, rectify = Signal(), Signal()
@@ -64,7 +64,7 @@ class VectorUnit(wiring.Component):
             mask.eq(settings["mask"](turn[1])),
             x_shift.eq(settings["x_shift"](turn[1])),
             g_shift.eq(settings["g_shift"](turn[1])),
-            rectify.eq(settings["rectify"](turn[3])),
+            rectify.eq(settings["rectify"](turn[2])),
         ]
         for lane in range(self._lanes):
             word = signed(self._word_width)
@@ -75,7 +75,7 @@ class VectorUnit(wiring.Component):
             )
             x_wide = Signal(wide, name=f"x_wide_{lane}", reset_less=True)
             g_wide = Signal(wide, name=f"g_wide_{lane}", reset_less=True)
-            total = Signal(signed(2 * self._word_width), name=f"total_{lane}", reset_less=True)
+            total = Signal(signed(2 * self._word_width), name=f"total_{lane}")
             with m.If(valid[0]):
                 m.d.sync += [x.eq(self.x_row[lane]), g.eq(self.g_row[lane])]
             with m.If(valid[1]):
@@ -83,8 +83,7 @@ class VectorUnit(wiring.Component):
                     m.d.sync += [x_wide.eq(Mux(g > 0, x, 0)), g_wide.eq(0)]
                 with m.Else():
                     m.d.sync += [x_wide.eq(x << x_shift), g_wide.eq(g << g_shift)]
+            m.d.comb += total.eq(x_wide + g_wide)
             with m.If(valid[2]):
-                m.d.sync += total.eq(x_wide + g_wide)
-            with m.If(valid[3]):
                 m.d.sync += self.value[lane].eq(Mux(rectify & (total < 0), 0, total))
         return m
