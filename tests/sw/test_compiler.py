@@ -1,6 +1,7 @@
 """The compiler: what it refuses, how much work it schedules, and the waits it sets."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import prod
 
@@ -8,7 +9,8 @@ import pytest
 from cases import random_case
 from hazards import HazardError, check_step_waits, check_waits
 
-from ttforge.compiler import CompileError, compile_step
+from ttforge.compiler import CompileError
+from ttforge.compiler import compile_step as compile_plan
 from ttforge.network import Layer, Network, Widths, load_network
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, End, Halt, Loop, Program, Transfer
@@ -16,6 +18,8 @@ from ttforge.program.encoding import encode
 from ttforge.program.fields import Engine, Operation
 
 P = AcceleratorParameters()
+compile_step = partial(compile_plan, plan="paper")
+"""The tests of planned schedules are in test_plans.py."""
 
 
 def network_of(*layers: Layer, widths: Widths | None = None) -> Network:
@@ -38,7 +42,7 @@ def test_batch_out_of_range(batch):
 
 
 def test_unknown_plan():
-    with pytest.raises(CompileError, match="unknown plan 'fast'; there are paper"):
+    with pytest.raises(CompileError, match="unknown plan 'fast'; there are auto, paper"):
         compile_step(load_network("digits"), 4, P, plan="fast")
 
 

@@ -43,6 +43,7 @@ class Case:
     ranks: tuple[tuple[int, ...], ...]
     batch: int
     seed: int
+    plan: str = "paper"
 
     @property
     def path(self) -> Path:
@@ -55,6 +56,9 @@ CASES = (
     Case("digits-cut", "digits", ((13,), (5,)), 7, 2),
     Case("fashion", "fashion", ((16, 16, 16), (16,)), 64, 3),
     Case("fashion-cut", "fashion", ((12, 5, 13), (16,)), 33, 4),
+    Case("digits-planned", "digits", ((16,), (8,)), 64, 5, "auto"),
+    Case("fashion-planned", "fashion", ((16, 16, 16), (16,)), 64, 6, "auto"),
+    Case("fashion-cut-planned", "fashion", ((12, 5, 13), (16,)), 64, 7, "auto"),
 )
 
 
@@ -153,9 +157,9 @@ def compute(case: Case, exponents: dict[str, int] | None = None) -> dict[str, An
     """The record of a case; without ``exponents`` they are calibrated."""
     network = load_network(case.network).with_ranks(case.ranks)
     parameters = AcceleratorParameters()
-    step = compile_step(network, case.batch, parameters)
+    step = compile_step(network, case.batch, parameters, plan=case.plan)
     given, recorder = operands(network, case.batch, case.seed), _Recorder(step)
-    driver = Driver(recorder, network, case.batch, trace=True)
+    driver = Driver(recorder, network, case.batch, plan=case.plan, trace=True)
     scales = Scales(exponents=dict(exponents or {}))
     if exponents is None:
         driver.calibrate(given.inputs, lambda logits: given.gradient, given.model, scales)
@@ -170,6 +174,7 @@ def compute(case: Case, exponents: dict[str, int] | None = None) -> dict[str, An
             "ranks": str([list(ranks) for ranks in case.ranks]),
             "batch": case.batch,
             "seed": case.seed,
+            "plan": case.plan,
         },
         "exponents": wanted,
         "tensors": {
