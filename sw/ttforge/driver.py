@@ -124,6 +124,12 @@ class Driver:
         """The network the programs were compiled for."""
         return self.step.network
 
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the tensors whose exponents a step needs: ``calibrate`` finds those of new ones."""
+        programs = (self.step.forward, self.step.backward)
+        return frozenset(tensor.name for one in programs for tensor in one.tensors)
+
     def _put(self, name: str, values: torch.Tensor) -> None:
         """Write an integer tensor into its buffer, zero padded."""
         buffer = self.step.buffers[name]

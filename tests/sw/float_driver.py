@@ -36,6 +36,7 @@ class FloatDriver:
         self.rounded = rounded
         self.input_exponent = 1 - network.widths.activation
         self.steps = 0
+        self.tensors = frozenset({"l1.a"})
 
     def _round(self, x, name, kind, scales, statistics):
         """Round to the tensor's exponent; the gradient goes through as it is."""

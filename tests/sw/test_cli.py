@@ -327,7 +327,7 @@ def test_resuming_with_other_options(capsys, fake, tmp_path):
     message = complaint(capsys, *resume, "--seed", "2")
     assert "the checkpoint was made with --seed 1, not 2" in message
     assert "with --prior on, not False" in complaint(capsys, *resume, "--no-prior")
-    assert "with --plan paper, not block" in complaint(capsys, *resume, "--plan", "block")
+    assert "with --plan auto, not paper" in complaint(capsys, *resume, "--plan", "paper")
     assert "is of network 'digits'" in complaint(capsys, *resume, "--network", "fashion")
     path = Path(tmp_path) / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-10])

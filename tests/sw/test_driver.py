@@ -68,7 +68,6 @@ def test_results_are_integers_times_their_exponents():
         assert backward.biases[n].shape == (layer.output_size,)
         scaled = backward.biases[n] * 2.0 ** -backward.statistics[f"l{n + 1}.db"].exponent
         assert torch.equal(scaled, scaled.round())
-    assert not set(forward.statistics) & set(backward.statistics)
     assert forward.counters.bytes_read > 0 and forward.counters.cycles == 0
 
 
@@ -217,11 +216,12 @@ def test_counters_add_up():
 def test_bytes_moved_are_those_of_the_transfers():
     """The whole batch goes in and out once in the forward program, the factors once."""
     case = random_case(2)
-    step = compile_step(case.network, case.batch, case.parameters)
+    step = compile_step(case.network, case.batch, case.parameters, plan="paper")
     driver = Driver(
         GoldenAccelerator(case.parameters, memory_bytes=step.memory_bytes),
         case.network,
         case.batch,
+        plan="paper",
     )
     model, inputs, gradient = operands_of(case.network, case.batch, 2)
     done = driver.forward(inputs, model, calibrated(driver, model, inputs, gradient))

@@ -29,14 +29,16 @@ def tightest(case: Case) -> Case:
     while True:
         try:
             smaller = replace(p, scratchpad_rows=p.scratchpad_rows // 2)
-            compile_step(case.network, case.batch, smaller)
+            compile_step(case.network, case.batch, smaller, plan="paper")
         except ValueError:
             return replace(case, parameters=p)
         p = smaller
 
 
 def open_driver(network: Network, batch: int, p: AcceleratorParameters, **options) -> Driver:
-    size = compile_step(network, batch, p).memory_bytes
+    """A driver, by default of the paper's schedule, which is computed here once more."""
+    plan = options.setdefault("plan", "paper")
+    size = compile_step(network, batch, p, plan=plan).memory_bytes
     return Driver(GoldenAccelerator(p, memory_bytes=size), network, batch, **options)
 
 
@@ -46,15 +48,15 @@ def same_arrays(ours, found, names) -> None:
         assert np.array_equal(a, b), name
 
 
-def assert_same_step(case: Case, seed: int) -> None:
+def assert_same_step(case: Case, seed: int, plan: str = "paper") -> None:
     """One step on the golden model, with and without its C kernel, and on the literal interpreter:
     every bit the same."""
     network, batch, p = case.network, case.batch, case.parameters
-    golden = open_driver(network, batch, p, trace=True)
+    golden = open_driver(network, batch, p, plan=plan, trace=True)
     size = golden.step.memory_bytes
     with native.without():
         kinds = [kind(p, memory_bytes=size) for kind in (GoldenAccelerator, ReferenceAccelerator)]
-    others = [Driver(kind, network, batch, trace=True) for kind in kinds]
+    others = [Driver(kind, network, batch, plan=plan, trace=True) for kind in kinds]
     model = random_model(network, seed)
     inputs, gradient = random_batch(network, batch, seed)
     scales = disturbed(calibrated(golden, model, inputs, gradient), seed)
@@ -87,6 +89,13 @@ def test_step_equals_literal_interpreter(seed):
     assert_same_step(case if seed % 3 == 2 else tightest(case), seed)
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_planned_step_equals_literal_interpreter(seed):
+    case = random_case(seed)
+    parameters = replace(case.parameters, scratchpad_rows=4096, accumulator_width=48)
+    assert_same_step(replace(case, parameters=parameters), seed, "auto")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1400))
 def test_many_steps_equal_literal_interpreter(seed):
@@ -114,7 +123,7 @@ def test_small_scratchpads_force_chunks():
     for rows in (64, 128, 1024):
         try:
             p = replace(case.parameters, scratchpad_rows=rows)
-            step = compile_step(case.network, case.batch, p)
+            step = compile_step(case.network, case.batch, p, plan="paper")
         except CompileError:
             continue
         loops = [

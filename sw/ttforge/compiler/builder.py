@@ -99,9 +99,9 @@ class Builder:
     def loop(self, iterations: int, steps: Sequence[tuple[int, int]] = ()) -> Iterator[None]:
         """Repeat what is emitted inside; ``steps`` are added to registers after each iteration.
 
-        What is done once needs no loop: then the registers stay as they are.
+        What is done once, in no other loop, needs none: then the registers stay as they are.
         """
-        if iterations == 1:
+        if iterations == 1 and not self._depth:
             yield
             return
         self._depth += 1

@@ -21,6 +21,11 @@ class StepDriver(Protocol):
     input_exponent: int
     """Exponent of the network's inputs."""
 
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the tensors whose exponents a step needs."""
+        ...
+
     def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
         """Logits of a batch; see ``Driver.forward``."""
         ...
