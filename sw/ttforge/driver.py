@@ -126,7 +126,7 @@ class Driver:
 
     @property
     def tensors(self) -> frozenset[str]:
-        """Names of the tensors whose exponents a step needs: ``calibrate`` finds those of new ones."""
+        """Names of the tensors whose exponents a step needs; ``calibrate`` finds them."""
         programs = (self.step.forward, self.step.backward)
         return frozenset(tensor.name for one in programs for tensor in one.tensors)
 

@@ -66,9 +66,7 @@ def tensor_at(at: int, engine: str, row: int) -> str:
 
 
 def test_the_golden_model_agrees_with_itself():
-    done = check_step(
-        DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes), plan="paper"
-    )
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes), plan="paper")
     assert done.comparison.differing == 0 and done.comparison.first is None
     assert done.comparison.mismatches == {}
     for name in ("l1.z1", "l2.a", "l2.dx", "l1.dG1", "l1.db in memory", "l1.y statistics"):
@@ -154,9 +152,7 @@ def test_an_error_spreads_and_its_origin_is_named_first():
 
 
 def test_figures_and_summary():
-    done = check_step(
-        DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes), plan="paper"
-    )
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes), plan="paper")
     figures = done.to_dict()
     assert figures["network"] == "digits" and figures["batch"] == 4
     assert figures["mismatches"] == 0 and figures["first_mismatch"] is None
@@ -167,9 +163,7 @@ def test_figures_and_summary():
 
 
 def test_figures_of_a_back_end_that_counts():
-    done = check_step(
-        DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes), plan="paper"
-    )
+    done = check_step(DIGITS, 4, GoldenAccelerator(P, memory_bytes=STEP.memory_bytes), plan="paper")
     counted = replace(done, counters=replace(done.counters, cycles=10_000), seconds=2.0)
     figures = counted.to_dict()
     assert figures["sim_cycles_per_second"] == 5000

@@ -136,7 +136,12 @@ def test_narrow_ranks_go_both_ways(layers, batch):
     last = replace(NARROW, outputs=(1, 1, 16))
     size = NARROW.input_size
     network = Network(
-        "narrow", (replace(NARROW, relu=True), last) if layers > 1 else (NARROW,), 2, (1, size), (1, size), replace(WIDE, factor=2)
+        "narrow",
+        (replace(NARROW, relu=True), last) if layers > 1 else (NARROW,),
+        2,
+        (1, size),
+        (1, size),
+        replace(WIDE, factor=2),
     )
     p = AcceleratorParameters()
     plans = list(every_plan(network, batch, p))

@@ -1,7 +1,7 @@
 """Backward from both sides: U = Left^T Y', and T = Right X as the forward pass stored it.
 
-Slice by slice of the samples and of u: the gradient of Left is the sum over s and q of Y' T, that of
-Right the sum over s and u of U X, that of the input the sum over k and q of Right U. Where no
+Slice by slice of the samples and of u: the gradient of Left is the sum over s and q of Y' T, that
+of Right the sum over s and u of U X, that of the input the sum over k and q of Right U. Where no
 gradient of the input is wanted PE1 makes U(s, u, k, q/) and the gradient of Left, PE2 the gradient
 of Right from X(s, i/); else PE2 makes U(u, k, q, s/) and the gradient of the input, PE1 those of
 Right, from X(i, s/), and of Left.

@@ -1,4 +1,4 @@
-"""The forward program of the planned schedules: the whole batch at once, samples along the lanes."""
+"""The forward program of planned schedules: the whole batch at once, samples along the lanes."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The external memory of the planned schedules: tensors with the samples along the last dimension."""
+"""The external memory of planned schedules: tensors with the samples along the last dimension."""
 
 from collections.abc import Sequence
 

@@ -143,7 +143,7 @@ class FullGradient:
         return left, whole
 
     def _turned(self, dy: Operand) -> Operand:
-        """Y' with samples outside: (s, q, p/), or (s, p, q/) where p is no multiple of the lanes."""
+        """Y' as (s, q, p/), or as (s, p, q/) where p is no multiple of the lanes."""
         w, split = self.w, self.split
         y = dy.seen(dy.block.split("j", (("p", split.p), ("q", split.q))))
         name = f"{dy.name}.s"

@@ -14,6 +14,7 @@ def storage_bytes(width: int) -> int:
 
 
 def lay_out(network: Network, batch: int, p: AcceleratorParameters) -> MemoryMap:
+    """Buffers of all that a step of the paper's schedule moves."""
     memory = MemoryMap(p.lanes)
     memory.add_bytes("program.forward", p.program_depth * DESCRIPTOR_BYTES)
     memory.add_bytes("program.backward", p.program_depth * DESCRIPTOR_BYTES)
@@ -61,6 +62,7 @@ def image_of(
 
 
 def image_bytes(spec: Image, p: AcceleratorParameters) -> int:
+    """Bytes of a factor's image for a store, a whole number of beats."""
     width = p.lanes if spec.step_entries > 1 else p.pe2_rows
     size = spec.entries * width * p.factor_storage_width // 8
     return -(-size // p.beat_bytes) * p.beat_bytes

@@ -1,4 +1,4 @@
-"""A layer split at a bond: W(j, i) = sum over k of Left(p, u, k) Right(k, q, v), j = (p, q), i = (u, v).
+"""A layer split at a bond: W(j, i) = sum of Left(p, u, k) Right(k, q, v), j = (p, q), i = (u, v).
 
 Left is the contraction of the factors up to the bond, Right of those after it; both are made on
 the accelerator once a program, in integers that keep every bit where 16 are enough.

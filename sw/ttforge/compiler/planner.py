@@ -12,7 +12,6 @@ from functools import cache
 from ttforge.compiler.block_backward import emit_block_backward
 from ttforge.compiler.block_forward import emit_block_forward
 from ttforge.compiler.block_layout import lay_out_blocks
-from ttforge.compiler.builder import Builder
 from ttforge.compiler.errors import CompileError
 from ttforge.compiler.merged import Split
 from ttforge.compiler.plans import (
@@ -209,6 +208,14 @@ class _Search:
         self.tried.append(found)
         return found
 
+    def refuse(self, plans: Sequence[LayerPlan]) -> None:
+        """Raise the error that keeps ``plans`` from fitting."""
+        memory = lay_out_blocks(self.network, self.batch, self.p, plans)
+        ways = [plan.forward for plan in plans]
+        emit_block_forward(self.p, self.network, self.batch, memory, ways)
+        back = [plan.backward for plan in plans]
+        emit_block_backward(self.p, self.network, self.batch, memory, back)
+
     def simplest(self, number: int) -> LayerPlan:
         """A plan that needs little room: what the others are compared beside."""
         layer = self.network.layers[number]
@@ -226,21 +233,13 @@ class _Search:
             return [*plans[:number], plan, *plans[number + 1 :]]
 
         now = plans[number]
-        best: dict[ForwardPlan | BackwardPlan, int] = {}
+        ahead: dict[ForwardPlan, int] = {}
         for way in self.forwards(number):
             if found := self.measure(at(replace(now, forward=way)), number, forward=True):
-                best[way] = found.cycles
-        ahead = {way: cycles for way, cycles in best.items()}
+                ahead[way] = found.cycles
         pairs: dict[LayerPlan, int] = {}
         for back in self.backwards(number):
-            if isinstance(back, BackwardFull):
-                fitting = list(ahead) or [now.forward]
-            else:
-                fitting = [
-                    way
-                    for way in ahead
-                    if isinstance(way, ForwardBidirectional) and way.bond == back.bond
-                ]
+            fitting = [way for way in ahead or {now.forward: 0} if _goes_with(way, back)]
             if not fitting:
                 continue
             way = min(fitting, key=lambda way: ahead.get(way, 0))
@@ -251,6 +250,13 @@ class _Search:
             plans[number] = min(pairs, key=lambda plan: pairs[plan])
         elif ahead:
             plans[number] = replace(now, forward=min(ahead, key=lambda way: ahead[way]))
+
+
+def _goes_with(way: ForwardPlan, back: BackwardPlan) -> bool:
+    """Whether the way back finds what it needs of the way ahead."""
+    if isinstance(back, BackwardFull):
+        return True
+    return isinstance(way, ForwardBidirectional) and way.bond == back.bond
 
 
 @cache
@@ -264,16 +270,7 @@ def plan_layers(network: Network, batch: int, p: AcceleratorParameters) -> Plann
     sizes = [layer.output_size * layer.input_size for layer in network.layers]
     for number in sorted(range(len(plans)), key=lambda n: -sizes[n]):
         search.improve(plans, number)
-    ends = [search.measure(plans, 0, forward=way) for way in (True, False)]
-    if None in ends:
-        _ = compile_error(search, plans)
+    for forward in (True, False):  # both ends of what was chosen, for the record
+        if search.measure(plans, 0, forward=forward) is None:
+            search.refuse(plans)
     return Planned(tuple(plans), tuple(search.tried))
-
-
-def compile_error(search: _Search, plans: Sequence[LayerPlan]) -> Builder:
-    """Raise the error that keeps ``plans`` from fitting."""
-    memory = lay_out_blocks(search.network, search.batch, search.p, plans)
-    ways = [plan.forward for plan in plans]
-    emit_block_forward(search.p, search.network, search.batch, memory, ways)
-    back = [plan.backward for plan in plans]
-    return emit_block_backward(search.p, search.network, search.batch, memory, back)

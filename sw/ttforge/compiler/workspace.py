@@ -84,7 +84,7 @@ class Workspace:
         *,
         bank: int | None = None,
         banks: int = 1,
-        top: bool = False,
+        top: bool | int = False,
         at: int | None = None,
         spare: int = 0,
         **sizes: int,
@@ -101,7 +101,7 @@ class Workspace:
             first = bank % self.p.scratchpad_banks * rows
             within = range(first, first + banks * rows)
         rows = prod(sizes.values()) + spare
-        region = self.b.pad.allocate(name, rows, top=top, within=within)
+        region = self.b.pad.allocate(name, rows, top=bool(top), within=within)
         self._regions[region.start] = region
         return Block.dense(region, **sizes)
 
@@ -160,7 +160,7 @@ class Workspace:
         image: RowImage,
         *,
         bank: int | None = None,
-        top: bool = False,
+        top: bool | int = False,
         at: int | None = None,
         spare: int = 0,
         **sizes: int,
@@ -233,7 +233,7 @@ class Workspace:
         rows: str,
         entries: str,
         bank: int | None = None,
-        top: bool = False,
+        top: bool | int = False,
         at: int | None = None,
         spare: int = 0,
         **sizes: int,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import cocotb
 from cocotb.triggers import RisingEdge
@@ -230,7 +231,7 @@ class SequencerBench(TestBench):
         if error is not Error.OPERATION:
             assert self.get("descriptor") == number
 
-    def waits(self) -> dict[str, Engine]:
+    def waits(self) -> dict[str, Any]:
         draw = self.random.randrange
         return {
             name: Engine(self.random.choice((0, 0, 15, draw(16))))

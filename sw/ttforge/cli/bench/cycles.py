@@ -84,8 +84,11 @@ def _row(network: Any, batch: int, plan: str, args: argparse.Namespace) -> dict[
     row |= {"macs": step.macs, "predicted_cycles": predicted}
     cycles = predicted
     if not args.predict:
-        with open_accelerator("rtl", parameters, memory_bytes=step.memory_bytes) as accelerator:
+        accelerator = open_accelerator("rtl", parameters, memory_bytes=step.memory_bytes)
+        try:
             runs = _simulated(step, accelerator)
+        finally:
+            accelerator.close()
         cycles = sum(run.cycles for run in runs)
         row |= {
             "cycles": cycles,
