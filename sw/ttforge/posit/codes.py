@@ -1,0 +1,60 @@
+"""Arithmetic on integer tensors of codes: decode, one correctly rounded operation, encode.
+
+Codes are 0 to 2^n - 1 in integers of any width, results int64; the format comes last. All raise
+``TypeError`` for tensors of no integers and ``PositError`` for codes that the format does not have.
+"""
+
+from torch import Tensor
+
+from ttforge.posit import grid, products
+from ttforge.posit.format import PositFormat
+from ttforge.posit.products import Mode
+from ttforge.posit.rounding import codes_of, decode, encode, values_of
+
+
+def convert(codes: Tensor, source: PositFormat, fmt: PositFormat) -> Tensor:
+    """Codes in ``fmt`` of the values that ``codes`` have in ``source``, rounded once."""
+    return encode(decode(codes, source), fmt)
+
+
+def add(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
+    """a + b; shapes broadcast."""
+    return codes_of(grid.add(values_of(a, fmt), values_of(b, fmt), fmt), fmt)
+
+
+def sub(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
+    """a - b; shapes broadcast."""
+    return codes_of(grid.sub(values_of(a, fmt), values_of(b, fmt), fmt), fmt)
+
+
+def mul(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
+    """a b; shapes broadcast."""
+    return codes_of(grid.mul(values_of(a, fmt), values_of(b, fmt), fmt), fmt)
+
+
+def div(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
+    """a / b, NaR for b = 0; shapes broadcast."""
+    return codes_of(grid.div(values_of(a, fmt), values_of(b, fmt), fmt), fmt)
+
+
+def sqrt(a: Tensor, fmt: PositFormat) -> Tensor:
+    """The square root, NaR below 0."""
+    return codes_of(grid.sqrt(values_of(a, fmt), fmt), fmt)
+
+
+def fma(a: Tensor, b: Tensor, c: Tensor, fmt: PositFormat) -> Tensor:
+    """a b + c, rounded once; shapes broadcast."""
+    return codes_of(grid.fma(*(values_of(t, fmt) for t in (a, b, c)), fmt), fmt)
+
+
+def dot(x: Tensor, y: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
+    """Sum of products along the last dimension; shapes broadcast.
+
+    ``quire`` rounds the exact sum once, ``sequential`` every product and every sum, in order.
+    """
+    return codes_of(products.dot(values_of(x, fmt), values_of(y, fmt), fmt, mode), fmt)
+
+
+def matmul(a: Tensor, b: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
+    """Codes (..., M, K) times (..., K, N) to (..., M, N), each element as ``dot`` has it."""
+    return codes_of(products.matmul(values_of(a, fmt), values_of(b, fmt), fmt, mode), fmt)

@@ -1,0 +1,92 @@
+"""Correctly rounded operations on tensors whose values are on a posit grid.
+
+Tensors are of the format's carrier type, NaN for NaR; shapes broadcast; the result is on the grid
+in the carrier type. One float operation and one rounding where ``exactness`` shows that to be
+right, through rounding to odd elsewhere. x / 0 and the root of a negative number are NaR, and so is
+what NaR goes into. Values off the grid are not looked for: ``round_to`` puts them there.
+"""
+
+import torch
+from torch import Tensor
+
+from ttforge.posit import native, odd
+from ttforge.posit.exactness import (
+    DOUBLE,
+    carrier,
+    products_round_once,
+    roots_round_once,
+    sums_round_once,
+)
+from ttforge.posit.format import PositError, PositFormat
+from ttforge.posit.rounding import round_to
+
+
+def on_grid(fmt: PositFormat, *tensors: Tensor) -> None:
+    """Raises ``PositError`` for a tensor that is not of the format's carrier type."""
+    for tensor in tensors:
+        if tensor.dtype is not carrier(fmt):
+            raise PositError(
+                f"values of {fmt} live in {carrier(fmt)}, not {tensor.dtype}; "
+                "round_to(x, fmt) puts them there"
+            )
+
+
+def _single(fmt: PositFormat) -> bool:
+    return carrier(fmt) is torch.float32
+
+
+def add(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
+    """x + y, rounded once."""
+    on_grid(fmt, x, y)
+    if native.usable(x, y):
+        return native.binary("add", x, y, fmt)
+    if _single(fmt) or sums_round_once(fmt, DOUBLE):
+        return round_to(x + y, fmt)
+    return round_to(odd.sum_to_odd(x, y), fmt)
+
+
+def sub(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
+    """x - y, rounded once."""
+    on_grid(fmt, x, y)
+    if native.usable(x, y):
+        return native.binary("sub", x, y, fmt)
+    return add(x, -y, fmt)
+
+
+def mul(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
+    """x y, rounded once."""
+    on_grid(fmt, x, y)
+    if native.usable(x, y):
+        return native.binary("mul", x, y, fmt)
+    if products_round_once(fmt):
+        return round_to(x * y, fmt)
+    return round_to(odd.product_to_odd(x, y), fmt)
+
+
+def div(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
+    """x / y, rounded once; NaR for y = 0."""
+    on_grid(fmt, x, y)
+    if native.usable(x, y):
+        return native.binary("div", x, y, fmt)
+    if products_round_once(fmt):
+        return round_to(x / y, fmt)
+    return round_to(odd.quotient_to_odd(x, y), fmt)
+
+
+def sqrt(x: Tensor, fmt: PositFormat) -> Tensor:
+    """The square root, rounded once, through float64; NaR below 0."""
+    on_grid(fmt, x)
+    wide = x.to(torch.float64)
+    root = wide.sqrt() if roots_round_once(fmt) else odd.root_to_odd(wide)
+    return round_to(root, fmt)
+
+
+def fma(x: Tensor, y: Tensor, z: Tensor, fmt: PositFormat) -> Tensor:
+    """x y + z, rounded once.
+
+    Always through rounding to odd: a product may be a midpoint, and then a ``z`` too small for
+    float64 to hold beside it decides.
+    """
+    on_grid(fmt, x, y, z)
+    wide = [t.to(torch.float64) for t in (x, y, z)]
+    return round_to(odd.fused_to_odd(*wide), fmt)
