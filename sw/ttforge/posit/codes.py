@@ -44,7 +44,8 @@ def sqrt(a: Tensor, fmt: PositFormat) -> Tensor:
 
 def fma(a: Tensor, b: Tensor, c: Tensor, fmt: PositFormat) -> Tensor:
     """a b + c, rounded once; shapes broadcast."""
-    return codes_of(grid.fma(*(values_of(t, fmt) for t in (a, b, c)), fmt), fmt)
+    x, y, z = (values_of(t, fmt) for t in (a, b, c))
+    return codes_of(grid.fma(x, y, z, fmt), fmt)
 
 
 def dot(x: Tensor, y: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:

@@ -31,46 +31,43 @@ def on_grid(fmt: PositFormat, *tensors: Tensor) -> None:
             )
 
 
-def _single(fmt: PositFormat) -> bool:
-    return carrier(fmt) is torch.float32
-
-
 def add(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """x + y, rounded once."""
     on_grid(fmt, x, y)
-    if native.usable(x, y):
-        return native.binary("add", x, y, fmt)
-    if _single(fmt) or sums_round_once(fmt, DOUBLE):
-        return round_to(x + y, fmt)
-    return round_to(odd.sum_to_odd(x, y), fmt)
+    if carrier(fmt) is torch.float64 and not sums_round_once(fmt, DOUBLE):
+        return round_to(odd.sum_to_odd(x, y), fmt)
+    return _once("add", x, y, fmt)
 
 
 def sub(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """x - y, rounded once."""
     on_grid(fmt, x, y)
-    if native.usable(x, y):
-        return native.binary("sub", x, y, fmt)
-    return add(x, -y, fmt)
+    if carrier(fmt) is torch.float64 and not sums_round_once(fmt, DOUBLE):
+        return round_to(odd.sum_to_odd(x, -y), fmt)
+    return _once("sub", x, y, fmt)
 
 
 def mul(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """x y, rounded once."""
     on_grid(fmt, x, y)
-    if native.usable(x, y):
-        return native.binary("mul", x, y, fmt)
-    if products_round_once(fmt):
-        return round_to(x * y, fmt)
-    return round_to(odd.product_to_odd(x, y), fmt)
+    if not products_round_once(fmt):
+        return round_to(odd.product_to_odd(x, y), fmt)
+    return _once("mul", x, y, fmt)
 
 
 def div(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """x / y, rounded once; NaR for y = 0."""
     on_grid(fmt, x, y)
+    if not products_round_once(fmt):
+        return round_to(odd.quotient_to_odd(x, y), fmt)
+    return _once("div", x, y, fmt)
+
+
+def _once(operation: native.Operation, x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
+    """One operation in the carrier and one rounding."""
     if native.usable(x, y):
-        return native.binary("div", x, y, fmt)
-    if products_round_once(fmt):
-        return round_to(x / y, fmt)
-    return round_to(odd.quotient_to_odd(x, y), fmt)
+        return native.binary(operation, x, y, fmt)
+    return round_to(getattr(torch, operation)(x, y), fmt)
 
 
 def sqrt(x: Tensor, fmt: PositFormat) -> Tensor:

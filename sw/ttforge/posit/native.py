@@ -1,27 +1,105 @@
-"""The C kernels of posits; every caller has a torch path with the same bits."""
+"""The C kernels of posits (``kernels/``), built once for float and once for double.
 
+``usable`` says whether they can take tensors; every caller has a torch path with the same bits.
+"""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
 from torch import Tensor
 
+from ttforge.native import load
 from ttforge.posit.format import PositFormat
+
+_SOURCE = Path(__file__).parent / "kernels" / "posit.c"
+Operation = Literal["add", "sub", "mul", "div"]
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels can take these tensors: not yet."""
-    return False
+    """Whether the kernels can take these tensors: on the CPU, and there is a compiler."""
+    return all(t.device.type == "cpu" for t in tensors) and _library(tensors[0].dtype) is not None
 
 
-def round_to(x: Tensor, fmt: PositFormat, kind: object) -> Tensor:
-    """Round ``x`` to the format."""
-    raise NotImplementedError
+def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
+    return load(_SOURCE, *(["-DDOUBLE"] if dtype is torch.float64 else []))
 
 
-def binary(name: str, x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
-    """One operation of two tensors."""
-    raise NotImplementedError
+@cache
+def _function(name: str, dtype: torch.dtype):
+    library = _library(dtype)
+    assert library is not None, "usable() was not asked"
+    function = library[name]
+    function.restype = None
+    return function
 
 
-def matmul(
-    a: Tensor, b: Tensor, fmt: PositFormat, mode: str, initial: Tensor | None, shape: object
-) -> Tensor:
-    """A matrix product."""
-    raise NotImplementedError
+def _call(name: str, dtype: torch.dtype, *arguments: Tensor | int | None) -> None:
+    """Tensors go as pointers, integers as int64."""
+    passed = [
+        ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor)
+        else ctypes.c_void_p(x) if x is None else ctypes.c_int64(x)
+        for x in arguments
+    ]  # fmt: skip
+    _function(name, dtype)(*passed)
+
+
+def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
+    """``round_bits``, in the type of ``x``."""
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    _call("posit_round", x.dtype, x, out, x.numel(), fmt.n, fmt.es)
+    return out
+
+
+def _operand(x: Tensor, shape: torch.Size) -> tuple[Tensor, int]:
+    """Contiguous elements, and the step between them: 0 where one stands for all."""
+    if x.numel() == 1:
+        return x, 0
+    return x.expand(shape).contiguous(), 1
+
+
+def binary(operation: Operation, x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
+    """x operation y in their type, then rounded; shapes broadcast."""
+    shape = torch.broadcast_shapes(x.shape, y.shape)
+    out = torch.empty(shape, dtype=x.dtype)
+    (x, step_x), (y, step_y) = _operand(x, shape), _operand(y, shape)
+    name = f"posit_{operation}"
+    _call(name, x.dtype, x, step_x, y, step_y, out, out.numel(), fmt.n, fmt.es)
+    return out
+
+
+def _batched(x: Tensor, batch: torch.Size) -> tuple[Tensor, int]:
+    """Contiguous matrices, and the elements between them: 0 where one stands for all."""
+    if x.dim() == 2 or x.shape[:-2].numel() == 1:
+        return x.contiguous(), 0
+    return x.expand(*batch, *x.shape[-2:]).contiguous(), x.shape[-2] * x.shape[-1]
+
+
+def sequential(a: Tensor, b: Tensor, total: Tensor, fmt: PositFormat, *, to_odd: bool) -> None:
+    """Adds a b to ``total`` (..., M, N), contiguous, every operation rounded, in order of k.
+
+    ``to_odd``: in double, through rounding to odd.
+    """
+    batch = total.shape[:-2]
+    (a, step_a), (b, step_b) = _batched(a, batch), _batched(b, batch)
+    sizes = (batch.numel(), a.shape[-2], a.shape[-1], b.shape[-1])
+    _call(
+        "posit_sequential", a.dtype, a, step_a, b, step_b, total, *sizes, int(to_odd), fmt.n, fmt.es
+    )
+
+
+def decide(a: Tensor, b: Tensor, start: Tensor | None, total: Tensor, fmt: PositFormat) -> None:
+    """Rounds ``total``, start + a b in float64, as if it were exact. All float64, in place."""
+    batch = total.shape[:-2]
+    (a, step_a), (b, step_b) = _batched(a, batch), _batched(b, batch)
+    sizes = (batch.numel(), a.shape[-2], a.shape[-1], b.shape[-1])
+    length = torch.empty(sizes[1] + sizes[3], dtype=torch.float64)
+    least = torch.empty(sizes[1] + sizes[3], dtype=torch.int64)
+    start = None if start is None else start.contiguous()
+    _call(
+        "posit_decide", a.dtype, a, step_a, b, step_b, start, total, *sizes, length, least,
+        fmt.n, fmt.es,
+    )  # fmt: skip

@@ -8,6 +8,8 @@ exact because all terms are multiples of one unit and too few to leave 53 bits, 
 error interval round to one posit. The few others are summed exactly (``ttforge.posit.exact``).
 """
 
+import math
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -15,13 +17,15 @@ from torch import Tensor
 
 from ttforge.posit import grid, native
 from ttforge.posit.exact import exact_dot
-from ttforge.posit.exactness import DOUBLE, carrier
+from ttforge.posit.exactness import DOUBLE, carrier, products_round_once, sums_round_once
 from ttforge.posit.format import PositFormat
 from ttforge.posit.rounding import LAYOUTS, round_bits
 
 Mode = Literal["sequential", "quire"]
 _CHUNK = 1 << 20
 """Most terms that are summed exactly at once."""
+_SMALLEST = 16
+"""Elements of a product below which a batch of them is better taken all together."""
 
 
 def check_mode(mode: str) -> None:
@@ -37,6 +41,18 @@ def dot(x: Tensor, y: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
         raise ValueError("a dot product needs tensors of one dimension or more")
     product = matmul(x.unsqueeze(-2), y.unsqueeze(-1), fmt, mode)
     return product.squeeze(-1).squeeze(-1)
+
+
+def total(x: Tensor, dims: Sequence[int], fmt: PositFormat, mode: Mode = "quire") -> Tensor:
+    """Sum of a tensor on the grid over ``dims``, which go away; in row-major order of them.
+
+    A product with ones, which are posits: in ``sequential`` mode every sum is rounded.
+    """
+    order = sorted(d % x.dim() for d in dims)
+    kept = [d for d in range(x.dim()) if d not in order]
+    columns = x.permute(*order, *kept).reshape(-1, math.prod(x.shape[d] for d in kept))
+    ones = columns.new_ones(1, columns.shape[0])
+    return matmul(ones, columns, fmt, mode).reshape([x.shape[d] for d in kept])
 
 
 def matmul(
@@ -59,36 +75,50 @@ def matmul(
         )
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
-    if initial is not None:
-        initial = initial.expand(shape)
-    if native.usable(a, b):
-        return native.matmul(a, b, fmt, mode, initial, shape)
+    start = None if initial is None else initial.expand(shape)
     if mode == "sequential":
-        return _sequential(a, b, fmt, initial, shape)
-    return _quire(a, b, fmt, initial, shape)
+        return _sequential(a, b, fmt, start, shape)
+    return _quire(a, b, fmt, start, shape).to(carrier(fmt))
 
 
 def _sequential(
-    a: Tensor, b: Tensor, fmt: PositFormat, initial: Tensor | None, shape: tuple[int, ...]
+    a: Tensor, b: Tensor, fmt: PositFormat, start: Tensor | None, shape: tuple[int, ...]
 ) -> Tensor:
-    total = a.new_zeros(shape) if initial is None else initial
+    total = a.new_zeros(shape) if start is None else start
+    if native.usable(a, b) and math.prod(shape[-2:]) >= _SMALLEST:
+        return _sequential_native(a, b, fmt, total)
     for k in range(a.shape[-1]):
         product = grid.mul(a[..., :, k : k + 1], b[..., k : k + 1, :], fmt)  # (..., M, N)
         total = grid.add(total, product, fmt)
     return total
 
 
+def _sequential_native(a: Tensor, b: Tensor, fmt: PositFormat, total: Tensor) -> Tensor:
+    """The kernel runs along the columns: of the transposed product, where there are too few."""
+    to_odd = not (products_round_once(fmt) and sums_round_once(fmt, DOUBLE))
+    if total.shape[-1] < min(_SMALLEST, total.shape[-2]):
+        return _sequential_native(b.mT, a.mT, fmt, total.mT).mT
+    total = total.clone(memory_format=torch.contiguous_format)
+    if b.dim() == 2 and total.is_contiguous() and a.shape[:-2] == total.shape[:-2]:
+        native.sequential(a.flatten(0, -2), b, total.flatten(0, -2), fmt, to_odd=to_odd)
+    else:
+        native.sequential(a, b, total, fmt, to_odd=to_odd)
+    return total
+
+
 def _quire(
-    a: Tensor, b: Tensor, fmt: PositFormat, initial: Tensor | None, shape: tuple[int, ...]
+    a: Tensor, b: Tensor, fmt: PositFormat, start: Tensor | None, shape: tuple[int, ...]
 ) -> Tensor:
-    kind = carrier(fmt)
+    """In float64."""
     a, b = a.to(torch.float64), b.to(torch.float64)
-    start = None if initial is None else initial.to(torch.float64)
+    start = None if start is None else start.to(torch.float64)
     total = a @ b if start is None else start + a @ b
+    if native.usable(a, b):
+        native.decide(a, b, start, total, fmt)
+        return total
     slack = _error(a, b, start, fmt)
     low, high = round_bits(total - slack, fmt), round_bits(total + slack, fmt)
-    unsure = low != high
-    unsure &= ~total.isnan()
+    unsure = (low != high) & ~total.isnan()
     where = unsure.nonzero(as_tuple=True)
     if len(where[0]):
         rows = a.expand(*shape[:-2], *a.shape[-2:])
@@ -102,7 +132,7 @@ def _quire(
                 fmt,
                 None if start is None else start[at],
             )
-    return low.to(kind)
+    return low
 
 
 def _error(a: Tensor, b: Tensor, start: Tensor | None, fmt: PositFormat) -> Tensor:
@@ -116,20 +146,20 @@ def _error(a: Tensor, b: Tensor, start: Tensor | None, fmt: PositFormat) -> Tens
     unit = _unit(a, -1, fmt) * _unit(b, -2, fmt)
     if start is not None:
         size = size + start.abs()
-        unit = torch.minimum(unit, _unit(start, (), fmt))
+        unit = torch.minimum(unit, _unit(start, None, fmt))
     terms = a.shape[-1]
     size = size * (1 + (terms + 8) * 2.0**-50)
     slack = size * ((terms + 8) * 2.0**-DOUBLE)
     return torch.where(size < unit * 2.0**DOUBLE, 0.0, slack)
 
 
-def _unit(x: Tensor, dim: int | tuple[()], fmt: PositFormat) -> Tensor:
-    """A power of two, of which all values along ``dim`` are multiples: the last digit's weight.
+def _unit(x: Tensor, dim: int | None, fmt: PositFormat) -> Tensor:
+    """A power of two, of which all values along ``dim`` (``None``: each one) are multiples.
 
-    The smallest value has the smallest; 0 has none (a large number stands for that).
+    The weight of the last digit, least for the smallest value; 0, with none, counts as maxpos.
     """
     size = torch.where(x == 0, fmt.maxpos, x.abs())
-    if dim != ():
+    if isinstance(dim, int):
         size = size.amin(dim, keepdim=True) if x.shape[dim] else size.sum(dim, keepdim=True) + 1
     layout = LAYOUTS[torch.float64]
     scale = (size.view(torch.int64) >> layout.fraction) - layout.bias

@@ -59,7 +59,7 @@ def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
     if kind is torch.float64:
         x = x.to(torch.float64)
     if native.usable(x):
-        return native.round_to(x, fmt, kind)
+        return native.round_to(x, fmt).to(kind)
     return round_bits(x, fmt).to(kind)
 
 
@@ -86,8 +86,8 @@ def round_bits(x: Tensor, fmt: PositFormat) -> Tensor:
     size = ((size >> lost) << lost) - (1 << layout.fraction)
     size *= nonzero
     value = size.view(x.dtype)
-    value = torch.where(real, value, float("nan"))
-    return torch.where(nonzero & (bits < 0), -value, value)
+    value = torch.where(nonzero & (bits < 0), -value, value)
+    return torch.where(real, value, float("nan"))
 
 
 def encode(x: Tensor, fmt: PositFormat) -> Tensor:
