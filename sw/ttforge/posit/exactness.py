@@ -6,7 +6,8 @@ is the midpoint of two posits, a number of at most p + 1 digits, and the exact r
 - Products are exact if 2 p <= P; quotients then miss a midpoint by more than the float's error.
 - Square roots do if 2 p + 2 <= P.
 - Sums do if 2 p + 1 <= P; with fewer digits where the tapered precision leaves room, which
-  ``sums_round_once`` decides by looking at every pair of exponents.
+  ``sums_round_once`` decides by looking at every pair of exponents. In float64 it leaves room in
+  every format (a test looks), so that its sums need no correction.
 
 Results must stay normal floats as well: S <= 63 in float32, always in float64 (S <= 480).
 """
@@ -52,8 +53,6 @@ def sums_round_once(fmt: PositFormat, digits: int) -> bool:
     """
     if 2 * fmt.digits + 1 <= digits:
         return True
-    if digits == DOUBLE:
-        return False  # the pairs of the widest formats are many, and their sums are corrected
     top = fmt.max_scale
     return all(
         _pair_rounds_once(fmt, digits, i, j) for i in range(-top, top + 1) for j in range(-top, i)
@@ -68,7 +67,7 @@ def _lowest(fmt: PositFormat, scale: int) -> int:
 def _pair_rounds_once(fmt: PositFormat, digits: int, i: int, j: int) -> bool:
     for scale in (i - 1, i, i + 1):  # of the sum, where it is not exact by cancellation
         if scale - _lowest(fmt, j) < digits:
-            continue  # exact
+            continue  # it is exact, as it is for i = j
         grid = min(_lowest(fmt, i), scale - fmt.digits_at(scale))
         if 2.0 ** (j + 1 - grid) + 2.0 ** (scale - digits - grid) > 1:
             return False

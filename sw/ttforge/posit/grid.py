@@ -10,13 +10,7 @@ import torch
 from torch import Tensor
 
 from ttforge.posit import native, odd
-from ttforge.posit.exactness import (
-    DOUBLE,
-    carrier,
-    products_round_once,
-    roots_round_once,
-    sums_round_once,
-)
+from ttforge.posit.exactness import carrier, products_round_once, roots_round_once
 from ttforge.posit.format import PositError, PositFormat
 from ttforge.posit.rounding import round_to
 
@@ -34,16 +28,12 @@ def on_grid(fmt: PositFormat, *tensors: Tensor) -> None:
 def add(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """x + y, rounded once."""
     on_grid(fmt, x, y)
-    if carrier(fmt) is torch.float64 and not sums_round_once(fmt, DOUBLE):
-        return round_to(odd.sum_to_odd(x, y), fmt)
     return _once("add", x, y, fmt)
 
 
 def sub(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """x - y, rounded once."""
     on_grid(fmt, x, y)
-    if carrier(fmt) is torch.float64 and not sums_round_once(fmt, DOUBLE):
-        return round_to(odd.sum_to_odd(x, -y), fmt)
     return _once("sub", x, y, fmt)
 
 

@@ -81,7 +81,7 @@ def _batched(x: Tensor, batch: torch.Size) -> tuple[Tensor, int]:
 def sequential(a: Tensor, b: Tensor, total: Tensor, fmt: PositFormat, *, to_odd: bool) -> None:
     """Adds a b to ``total`` (..., M, N), contiguous, every operation rounded, in order of k.
 
-    ``to_odd``: in double, through rounding to odd.
+    ``to_odd``: products in double, through rounding to odd.
     """
     batch = total.shape[:-2]
     (a, step_a), (b, step_b) = _batched(a, batch), _batched(b, batch)

@@ -10,11 +10,6 @@ from torch import Tensor
 from ttforge.errorfree import round_to_odd, two_product, two_sum
 
 
-def sum_to_odd(x: Tensor, y: Tensor) -> Tensor:
-    """x + y rounded to odd."""
-    return round_to_odd(*two_sum(x, y))
-
-
 def product_to_odd(x: Tensor, y: Tensor) -> Tensor:
     """x y rounded to odd."""
     return round_to_odd(*two_product(x, y))

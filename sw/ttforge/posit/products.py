@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ttforge.posit import grid, native
 from ttforge.posit.exact import exact_dot
-from ttforge.posit.exactness import DOUBLE, carrier, products_round_once, sums_round_once
+from ttforge.posit.exactness import DOUBLE, carrier, products_round_once
 from ttforge.posit.format import PositFormat
 from ttforge.posit.rounding import LAYOUTS, round_bits
 
@@ -95,7 +95,7 @@ def _sequential(
 
 def _sequential_native(a: Tensor, b: Tensor, fmt: PositFormat, total: Tensor) -> Tensor:
     """The kernel runs along the columns: of the transposed product, where there are too few."""
-    to_odd = not (products_round_once(fmt) and sums_round_once(fmt, DOUBLE))
+    to_odd = not products_round_once(fmt)
     if total.shape[-1] < min(_SMALLEST, total.shape[-2]):
         return _sequential_native(b.mT, a.mT, fmt, total.mT).mT
     total = total.clone(memory_format=torch.contiguous_format)

@@ -81,8 +81,7 @@ static inline void block(REAL *restrict sums, const REAL *restrict a,
                 kept[j] = quickly(kept[j] + quickly(factor * row[j], q), q);
 #ifdef DOUBLE
             else if (way == TO_ODD)
-                kept[j] = rounded(
-                    sum_to_odd(kept[j], rounded(product_to_odd(factor, row[j]), g)), g);
+                kept[j] = rounded(kept[j] + rounded(product_to_odd(factor, row[j]), g), g);
 #endif
             else
                 kept[j] = rounded(kept[j] + rounded(factor * row[j], g), g);
