@@ -50,7 +50,8 @@ def cancelling(length, fmt, seed, spread):
     half = length // 2
     g = generator(seed)
     exponent = torch.randint(-spread, spread + 1, (half,), generator=g)
-    x = posit.encode(torch.randn(half, generator=g, dtype=torch.float64) * 2.0**exponent, fmt)
+    x = torch.randn(half, generator=g, dtype=torch.float64) * torch.exp2(exponent.double())
+    x = posit.encode(x, fmt)
     y = any_codes((half,), fmt, seed + 1)
     minus = ((1 << fmt.n) - x) % (1 << fmt.n)
     order = torch.randperm(2 * half, generator=g)
