@@ -4,12 +4,15 @@ Codes are 0 to 2^n - 1 in integers of any width, results int64; the format comes
 ``TypeError`` for tensors of no integers and ``PositError`` for codes that the format does not have.
 """
 
+from collections.abc import Callable
+
 from torch import Tensor
 
-from ttforge.posit import grid, products
+from ttforge.posit import grid, native, products
+from ttforge.posit.exactness import carrier, products_round_once
 from ttforge.posit.format import PositFormat
 from ttforge.posit.products import Mode
-from ttforge.posit.rounding import codes_of, decode, encode, values_of
+from ttforge.posit.rounding import as_codes, codes_of, decode, encode, values_of
 
 
 def convert(codes: Tensor, source: PositFormat, fmt: PositFormat) -> Tensor:
@@ -19,22 +22,39 @@ def convert(codes: Tensor, source: PositFormat, fmt: PositFormat) -> Tensor:
 
 def add(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
     """a + b; shapes broadcast."""
-    return codes_of(grid.add(values_of(a, fmt), values_of(b, fmt), fmt), fmt)
+    return _binary("add", grid.add, a, b, fmt)
 
 
 def sub(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
     """a - b; shapes broadcast."""
-    return codes_of(grid.sub(values_of(a, fmt), values_of(b, fmt), fmt), fmt)
+    return _binary("sub", grid.sub, a, b, fmt)
 
 
 def mul(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
     """a b; shapes broadcast."""
-    return codes_of(grid.mul(values_of(a, fmt), values_of(b, fmt), fmt), fmt)
+    return _binary("mul", grid.mul, a, b, fmt)
 
 
 def div(a: Tensor, b: Tensor, fmt: PositFormat) -> Tensor:
     """a / b, NaR for b = 0; shapes broadcast."""
-    return codes_of(grid.div(values_of(a, fmt), values_of(b, fmt), fmt), fmt)
+    return _binary("div", grid.div, a, b, fmt)
+
+
+def _binary(
+    name: native.Operation,
+    operation: Callable[[Tensor, Tensor, PositFormat], Tensor],
+    a: Tensor,
+    b: Tensor,
+    fmt: PositFormat,
+) -> Tensor:
+    """In one pass over the codes where one operation and one rounding are right."""
+    a, b = as_codes(a), as_codes(b)
+    once = products_round_once(fmt) or name in ("add", "sub")
+    if once and native.usable(a, b):
+        found = native.binary_codes(name, a, b, fmt, carrier(fmt))
+        if found is not None:
+            return found
+    return codes_of(operation(values_of(a, fmt), values_of(b, fmt), fmt), fmt)
 
 
 def sqrt(a: Tensor, fmt: PositFormat) -> Tensor:

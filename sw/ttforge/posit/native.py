@@ -32,18 +32,18 @@ def _function(name: str, dtype: torch.dtype):
     library = _library(dtype)
     assert library is not None, "usable() was not asked"
     function = library[name]
-    function.restype = None
+    function.restype = ctypes.c_int64
     return function
 
 
-def _call(name: str, dtype: torch.dtype, *arguments: Tensor | int | None) -> None:
-    """Tensors go as pointers, integers as int64."""
+def _call(name: str, dtype: torch.dtype, *arguments: Tensor | int | None) -> int:
+    """Tensors go as pointers, integers as int64. What comes back has a meaning for few."""
     passed = [
         ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor)
         else ctypes.c_void_p(x) if x is None else ctypes.c_int64(x)
         for x in arguments
     ]  # fmt: skip
-    _function(name, dtype)(*passed)
+    return _function(name, dtype)(*passed)
 
 
 def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
@@ -69,6 +69,34 @@ def binary(operation: Operation, x: Tensor, y: Tensor, fmt: PositFormat) -> Tens
     name = f"posit_{operation}"
     _call(name, x.dtype, x, step_x, y, step_y, out, out.numel(), fmt.n, fmt.es)
     return out
+
+
+def encode(values: Tensor, fmt: PositFormat) -> Tensor:
+    """Codes of values that are on the grid, float32 only if it is the carrier."""
+    values = values.contiguous()
+    out = torch.empty(values.shape, dtype=torch.int64)
+    _call("posit_encode", values.dtype, values, out, out.numel(), fmt.n, fmt.es)
+    return out
+
+
+def decode(codes: Tensor, fmt: PositFormat, dtype: torch.dtype) -> Tensor | None:
+    """Values of int64 codes, in float64 or the carrier; ``None`` if the format lacks one."""
+    codes = codes.contiguous()
+    out = torch.empty(codes.shape, dtype=dtype)
+    bad = _call("posit_decode", dtype, codes, out, out.numel(), fmt.n, fmt.es)
+    return None if bad else out
+
+
+def binary_codes(
+    operation: Operation, a: Tensor, b: Tensor, fmt: PositFormat, dtype: torch.dtype
+) -> Tensor | None:
+    """``binary`` on int64 codes, through ``dtype``; ``None`` if the format lacks one of them."""
+    shape = torch.broadcast_shapes(a.shape, b.shape)
+    out = torch.empty(shape, dtype=torch.int64)
+    (a, step_a), (b, step_b) = _operand(a, shape), _operand(b, shape)
+    name = f"posit_codes_{operation}"
+    bad = _call(name, dtype, a, step_a, b, step_b, out, out.numel(), fmt.n, fmt.es)
+    return None if bad else out
 
 
 def _batched(x: Tensor, batch: torch.Size) -> tuple[Tensor, int]:

@@ -72,18 +72,21 @@ def round_bits(x: Tensor, fmt: PositFormat) -> Tensor:
     real = size < layout.infinity
     nonzero = size != 0
     least, most = (((layout.bias + s) << layout.fraction) for s in (-fmt.max_scale, fmt.max_scale))
-    size = size.clamp_(least, most)
-    size += 1 << layout.fraction  # exponents are multiples of 2^es at a regime's start
+    size = size.clamp_(max=most - 1).clamp_(min=least)  # next below maxpos rounds to it
     regime = layout.fraction + fmt.es
-    k = (size >> regime) - ((layout.bias + 1) >> fmt.es)
-    below = k >> (8 * x.element_size() - 1)  # -1 where k < 0
-    lost = (k ^ below) + (regime + 3 - fmt.n)  # bits that the word has no room for
-    lost = lost.clamp_(max=regime)
-    # The last bit kept; with the exponent cut off it is the regime's: 1 below one, else 0.
-    odd = torch.where(lost == regime, -below, (size >> lost) & 1)
+    # A regime starts at a multiple of 2^es. Where nothing of exponent and fraction is left, the
+    # last bit kept is the regime's: 0 in regime n - 3 and 1 in the lowest, 2 - n. So is the parity
+    # of the number in front, one being added for even n.
+    extra = 1 - fmt.n % 2
+    shift = (1 << layout.fraction) + (extra << regime)
+    size += shift
+    k = (size >> regime) - ((layout.bias + 1) >> fmt.es) - extra
+    regime_bits = k ^ (k >> (8 * x.element_size() - 1))  # k, or -k - 1 below one
+    lost = regime_bits + (regime + (3 - fmt.n if fmt.n > 2 else 0))  # bits that find no room
+    odd = (size >> lost) & 1
     one = torch.ones((), dtype=layout.integer, device=x.device)
     size += (one << (lost - 1)) - 1 + odd
-    size = ((size >> lost) << lost) - (1 << layout.fraction)
+    size = ((size >> lost) << lost) - shift
     size *= nonzero
     value = size.view(x.dtype)
     value = torch.where(nonzero & (bits < 0), -value, value)
@@ -96,7 +99,11 @@ def encode(x: Tensor, fmt: PositFormat) -> Tensor:
 
 
 def codes_of(values: Tensor, fmt: PositFormat) -> Tensor:
-    """Codes of values that are on the grid already: float32 or float64, NaN for NaR."""
+    """Codes of values that are on the grid already: in the carrier or float64, NaN for NaR."""
+    if values.dtype is not carrier(fmt):
+        values = values.to(torch.float64)
+    if native.usable(values):
+        return native.encode(values, fmt)
     layout = LAYOUTS[torch.float64]
     bits = values.to(torch.float64).contiguous().view(torch.int64)
     size = (bits & (2**63 - 1)) + (1 << layout.fraction)
@@ -115,12 +122,16 @@ def codes_of(values: Tensor, fmt: PositFormat) -> Tensor:
     return torch.where(values.isnan(), fmt.nar, word)
 
 
-def checked(codes: Tensor, fmt: PositFormat) -> Tensor:
-    """The codes as int64. Raises ``TypeError`` for no integers, ``PositError`` for others."""
+def as_codes(codes: Tensor) -> Tensor:
+    """The codes as int64. Raises ``TypeError`` for tensors of no integers."""
     kind = codes.dtype
     if kind.is_floating_point or kind.is_complex or kind is torch.bool:
         raise TypeError(f"posit codes are integers, not {kind}; encode(x, fmt) makes them")
-    codes = codes.to(torch.int64)
+    return codes.to(torch.int64)
+
+
+def check_codes(codes: Tensor, fmt: PositFormat) -> None:
+    """Raises ``PositError`` for codes (int64) outside 0 .. 2^n - 1."""
     if codes.numel():
         low, high = (int(v) for v in torch.aminmax(codes))
         if low < 0 or high > fmt.mask:
@@ -128,7 +139,6 @@ def checked(codes: Tensor, fmt: PositFormat) -> Tensor:
                 f"codes of {fmt} are 0 to {fmt.mask}, not {low if low < 0 else high}; were they "
                 "of another format? convert(codes, source, fmt) converts them"
             )
-    return codes
 
 
 def decode(codes: Tensor, fmt: PositFormat) -> Tensor:
@@ -136,15 +146,21 @@ def decode(codes: Tensor, fmt: PositFormat) -> Tensor:
 
     Raises ``TypeError`` or ``PositError`` for codes that the format does not have.
     """
-    codes = checked(codes, fmt)
-    if fmt.n <= 16:
-        return _table(fmt).to(codes.device)[codes]
-    return _decoded(codes, fmt)
+    return _values(codes, fmt, torch.float64)
 
 
 def values_of(codes: Tensor, fmt: PositFormat) -> Tensor:
     """``decode`` in the carrier type."""
-    return decode(codes, fmt).to(carrier(fmt))
+    return _values(codes, fmt, carrier(fmt))
+
+
+def _values(codes: Tensor, fmt: PositFormat, kind: torch.dtype) -> Tensor:
+    codes = as_codes(codes)
+    if native.usable(codes) and (values := native.decode(codes, fmt, kind)) is not None:
+        return values
+    check_codes(codes, fmt)
+    values = _table(fmt).to(codes.device)[codes] if fmt.n <= 16 else _decoded(codes, fmt)
+    return values.to(kind)
 
 
 @cache

@@ -30,11 +30,12 @@ static inline REAL real_of(INT bits) {
     return x;
 }
 
-/* What the rounding needs of a format, in this type. */
+/* What the rounding needs of a format. */
 typedef struct {
-    INT least, most; /* patterns of minpos and maxpos */
+    INT least, most; /* patterns of minpos, and next below maxpos, which rounds to it */
+    INT shift;       /* added to a pattern, so that a regime starts at a multiple of 2^es, */
+    INT zero;        /* with this number in front where the regime is 0; see grid_of */
     INT regime;      /* bits below the regime: fraction and es */
-    INT zero;        /* the exponent field of 1.0, shifted by one, in regimes */
     INT base;        /* bits lost at regime 0 or -1 */
 } grid;
 
@@ -43,27 +44,26 @@ static grid grid_of(int n, int es) {
     const INT top = (INT)(n - 2) << es;
     grid g;
     g.least = (bias - top) << FRACTION;
-    g.most = (bias + top) << FRACTION;
+    g.most = ((bias + top) << FRACTION) - 1;
     g.regime = FRACTION + es;
-    g.zero = (bias + 1) >> es;
-    g.base = FRACTION + es + 3 - n;
+    /* Where nothing of exponent and fraction is left, the last bit kept is that of the regime: 0 in
+       the uppermost regime but one, n - 3, and 1 in the lowest, 2 - n. So is the parity of the
+       number in front, one being added for even n. */
+    g.shift = EXPONENT_ONE + (n % 2 ? 0 : (INT)1 << g.regime);
+    g.zero = ((bias + 1) >> es) + (n % 2 ? 0 : 1);
+    g.base = g.regime + (n > 2 ? 3 - n : 0);
     return g;
 }
 
 /* The nearest value of the format, ties to the even word; NaN for NaN and infinities. */
 static inline REAL rounded(REAL x, grid g) {
-    const INT bits = bits_of(x);
-    const INT size = bits & MAGNITUDE;
-    INT s = size < g.least ? g.least : size;
-    s = (s > g.most ? g.most : s) + EXPONENT_ONE; /* a regime starts at a multiple of 2^es */
+    const INT bits = bits_of(x), size = bits & MAGNITUDE;
+    INT s = size > g.most ? g.most : size;
+    s = (s < g.least ? g.least : s) + g.shift;
     const INT k = (s >> g.regime) - g.zero;
-    const INT below = k >> (BITS - 1);
-    INT lost = (k ^ below) + g.base;
-    lost = lost > g.regime ? g.regime : lost;
-    /* The last bit kept; with the exponent cut off it is the regime's: 1 below one, else 0. */
-    const INT odd = lost == g.regime ? -below : (s >> lost) & 1;
-    const INT unit = (INT)1 << lost;
-    s = ((s + (unit >> 1) - 1 + odd) & -unit) - EXPONENT_ONE;
+    const INT lost = (k ^ (k >> (BITS - 1))) + g.base;
+    const INT unit = (INT)1 << lost, odd = (s >> lost) & 1;
+    s = ((s + (unit >> 1) - 1 + odd) & -unit) - g.shift;
     s |= bits & ~MAGNITUDE; /* the sign */
     s = size == 0 ? 0 : s;
     s = size >= INFINITE ? INFINITE | (EXPONENT_ONE >> 1) : s;

@@ -7,6 +7,7 @@
 
 #include "lanes.h"
 
+#include "codes.h"
 #include "elementwise.h"
 
 #ifdef DOUBLE
