@@ -291,12 +291,39 @@ def test_convolutions_have_torchs_shapes_and_values(geometry, posit_path):
                     assert (got - want).abs().max() < 200 * 100 * 2.0**-22
 
 
+@pytest.mark.parametrize("fmt", [P16, P8, P32, PositFormat(16, 1)], ids=str)
+@pytest.mark.parametrize("mode", ["sequential", "quire"])
+def test_kernels_and_torch_give_the_same_bits_of_convolutions(fmt, mode):
+    kernel, image = (3, 2), (9, 14)
+    for geometry in GEOMETRIES:
+        groups = geometry.groups
+        x, w = normal_codes((2, 4, *image), fmt, 1), any_codes((6, 4 // groups, *kernel), fmt, 2)
+        dy = normal_codes((2, 6, *geometry.size(image, kernel)), fmt, 3, 2.0**-9)
+        a, b, d = (values_of(codes, fmt) for codes in (x, w, dy))
+        bias = values_of(any_codes((6,), fmt, 4), fmt)
+        calls = (
+            lambda a=a, b=b, bias=bias, g=geometry: conv2d(a, b, bias, g, fmt, mode),
+            lambda a=a, b=b, g=geometry: conv2d(a, b, None, g, fmt, mode),
+            lambda b=b, d=d, g=geometry: input_gradient(d, b, image, g, fmt, mode),
+            lambda a=a, d=d, g=geometry: weight_gradient(a, d, kernel, g, fmt, mode),
+        )
+        for call in calls:
+            got = call()
+            with without():
+                assert torch.equal(got, call())
+
+
 def test_errors_of_products():
     x = torch.zeros(2, 3, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"mode must be one of sequential, quire, not 'exact'"):
         posit.dot(x, x, P16, mode="exact")
     with pytest.raises(ValueError, match=r"needs \(..., M, K\) and \(..., K, N\), not \(2, 3\)"):
         posit.matmul(x, x, P16)
+    one = torch.ones(1, 1, 3, 3)
+    with pytest.raises(ValueError, match=r"mode must be one of"):
+        conv2d(one, one, None, Geometry(), P16, mode="float")
+    with pytest.raises(PositError, match=r"posit\(32,2\) live in torch.float64"):
+        conv2d(one, one, None, Geometry(), P32)
     with pytest.raises(ValueError, match="one dimension or more"):
         posit.dot(x[0, 0], x[0, 0], P16)
     with pytest.raises(PositError, match=r"live in torch.float64, not torch.float32"):

@@ -6,7 +6,7 @@
 import ctypes
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ from ttforge.posit.format import PositFormat
 
 _SOURCE = Path(__file__).parent / "kernels" / "posit.c"
 Operation = Literal["add", "sub", "mul", "div"]
+_ACROSS = 32
+"""``ACROSS`` of the kernels: what lines of patches are filled up to."""
 
 
 def usable(*tensors: Tensor) -> bool:
@@ -131,3 +133,55 @@ def decide(a: Tensor, b: Tensor, start: Tensor | None, total: Tensor, fmt: Posit
         "posit_decide", a.dtype, a, step_a, b, step_b, start, total, *sizes, length, least,
         fmt.n, fmt.es,
     )  # fmt: skip
+
+
+class Window(NamedTuple):
+    """What a kernel passes over: pairs (vertical, horizontal).
+
+    ``before``: zeros above and on the left, lines left out if below 0; ``out``: places.
+    """
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    before: tuple[int, int]
+    dilation: tuple[int, int]
+    out: tuple[int, int]
+
+
+def _shape(x: Tensor, window: Window, groups: int) -> Tensor:
+    """The C structure ``window``."""
+    sizes = (x.shape[1] // groups, x.shape[2], x.shape[3])
+    return torch.tensor([*sizes, *(side for pair in window for side in pair)], dtype=torch.int64)
+
+
+def convolve_sequential(
+    x: Tensor, rows: Tensor, total: Tensor, window: Window, fmt: PositFormat, *, to_odd: bool
+) -> None:
+    """Adds rows (G, M, K) times the patches of x (B, C, H, W) to ``total`` (B, G, M, L)."""
+    groups, m, depth = rows.shape
+    scratch = x.new_empty(depth * total.shape[-1])
+    _call(
+        "posit_convolve_sequential", x.dtype, x.contiguous(), rows.contiguous(), total, scratch,
+        _shape(x, window, groups), x.shape[0], groups, m, int(to_odd), fmt.n, fmt.es,
+    )  # fmt: skip
+
+
+def convolve_quire(
+    x: Tensor,
+    rows: Tensor,
+    start: Tensor | None,
+    window: Window,
+    shape: tuple[int, ...],
+    fmt: PositFormat,
+) -> Tensor:
+    """start + rows times the patches of x, of ``shape``, exact and rounded once. All float64."""
+    groups, m, depth = rows.shape
+    out = x.new_zeros(shape) if start is None else start.clone()
+    scratch = x.new_zeros(depth * -(-shape[-1] // _ACROSS) * _ACROSS)
+    length = x.new_empty(m + shape[-1])
+    least = torch.empty(m + shape[-1], dtype=torch.int64)
+    _call(
+        "posit_convolve_quire", x.dtype, x.contiguous(), rows.contiguous(), start, out, scratch,
+        length, least, _shape(x, window, groups), x.shape[0], groups, m, fmt.n, fmt.es,
+    )  # fmt: skip
+    return out

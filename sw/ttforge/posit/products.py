@@ -25,7 +25,7 @@ Mode = Literal["sequential", "quire"]
 _CHUNK = 1 << 20
 """Most terms that are summed exactly at once."""
 _SMALLEST = 16
-"""Elements of a product below which a batch of them is better taken all together."""
+"""Fewer elements than these in each product, and more products: all are better taken together."""
 
 
 def check_mode(mode: str) -> None:
@@ -85,7 +85,8 @@ def _sequential(
     a: Tensor, b: Tensor, fmt: PositFormat, start: Tensor | None, shape: tuple[int, ...]
 ) -> Tensor:
     total = a.new_zeros(shape) if start is None else start
-    if native.usable(a, b) and math.prod(shape[-2:]) >= _SMALLEST:
+    small = math.prod(shape[-2:]) < _SMALLEST <= math.prod(shape[:-2])
+    if native.usable(a, b) and not small:
         return _sequential_native(a, b, fmt, total)
     for k in range(a.shape[-1]):
         product = grid.mul(a[..., :, k : k + 1], b[..., k : k + 1, :], fmt)  # (..., M, N)

@@ -16,3 +16,5 @@
 #endif
 
 #include "sequential.h"
+
+#include "convolution.h"

@@ -96,15 +96,17 @@ static void survey(const double *restrict x, int64_t count, int64_t step, int64_
     for (int64_t i = 0; i < count; i++) length[i] = sqrt(length[i]);
 }
 
-/* Round total (m, n), a float64 start + a b in whatever order, as the exact one. start is NULL for
-   0. length and least have m + n elements. The bound is that of ttforge.posit.products. */
+/* Round total (m, columns), a float64 start + a b in whatever order, as the exact one. Rows of b are
+   pace apart; start is NULL for 0; length and least have m + columns elements. The bound is that of
+   ttforge.posit.products. */
 static void decide(const double *a, const double *b, const double *start, double *total, int64_t m,
-                   int64_t depth, int64_t columns, double *length, int64_t *least, int n, int es) {
+                   int64_t depth, int64_t columns, int64_t pace, double *length, int64_t *least,
+                   int n, int es) {
     const grid g = grid_of(n, es);
     const int largest = (n - 2) << es;
     const double more = 1 + (double)(depth + 8) * 0x1p-50, part = (double)(depth + 8) * 0x1p-53;
     survey(a, m, depth, depth, 1, length, least);
-    survey(b, columns, 1, depth, columns, length + m, least + m);
+    survey(b, columns, 1, depth, pace, length + m, least + m);
     for (int64_t i = 0; i < m + columns; i++) least[i] = last_of(least[i], n, es, largest);
     for (int64_t i = 0; i < m; i++) {
         double *restrict row = total + i * columns;
@@ -123,7 +125,7 @@ static void decide(const double *a, const double *b, const double *start, double
             const double low = rounded(row[j] - slack, g), high = rounded(row[j] + slack, g);
             row[j] = low == high || row[j] != row[j]
                          ? low
-                         : exact(from, a + i * depth, 1, b + j, columns, depth, largest, g);
+                         : exact(from, a + i * depth, 1, b + j, pace, depth, largest, g);
         }
     }
 }
@@ -134,5 +136,5 @@ void posit_decide(const double *a, int64_t step_a, const double *b, int64_t step
                   int64_t columns, double *length, int64_t *least, int64_t n, int64_t es) {
     for (int64_t i = 0; i < batch; i++)
         decide(a + i * step_a, b + i * step_b, start ? start + i * m * columns : 0,
-               total + i * m * columns, m, depth, columns, length, least, (int)n, (int)es);
+               total + i * m * columns, m, depth, columns, columns, length, least, (int)n, (int)es);
 }
