@@ -215,6 +215,43 @@ def test_sequential_sums_that_leave_the_quick_range_within_a_block(posit_path):
         assert torch.equal(posit.matmul(a, b, fmt, "sequential"), total)
 
 
+QUICK = [P16, PositFormat(16, 1), PositFormat(12, 1), PositFormat(13, 0)]
+
+
+def odd_matrices(scale, depth, fmt):
+    """(6, depth) and (depth, 24) of short numbers, products of this scale, halves of words too."""
+    g = generator(1000 + scale)
+    short = torch.tensor([1, 1.25, 1.5, 1.75, 1.375, -1, -1.5, 1.03125], dtype=torch.float64)
+    pick = [short[torch.randint(8, size, generator=g)] for size in ((6, depth), (depth, 24))]
+    x, y = pick[0] * 2.0 ** (scale // 2), pick[1] * 2.0 ** (scale - scale // 2)
+    return round_to(x, fmt), round_to(y, fmt)
+
+
+@pytest.mark.parametrize("fmt", QUICK, ids=str)
+@pytest.mark.parametrize("depth", [1, 3, 66])
+def test_sequential_sums_at_every_scale(fmt, depth):
+    """Where the kernel's quick rounding ends, ties of words would go the wrong way."""
+    top = fmt.max_scale + 8
+    for scale in range(-top, top + 1, 1 if depth < 66 else 3):
+        x, y = odd_matrices(scale, depth, fmt)
+        if depth == 66:
+            x = x.abs()
+            y[:, ::2] = y[:, ::2].abs()  # sums that grow
+        got = products.matmul(x, y, fmt, "sequential")
+        with without():
+            assert torch.equal(got, products.matmul(x, y, fmt, "sequential")), scale
+
+
+@pytest.mark.parametrize("fmt", QUICK, ids=str)
+def test_a_tiny_sum_stays_where_nothing_is_added(fmt, posit_path):
+    x, y = round_to(torch.ones(3, 5), fmt), round_to(torch.ones(5, 16), fmt)
+    y[:, ::2] = 0
+    for scale in range(-fmt.max_scale, 0):
+        tiny = round_to(torch.full((3, 16), 2.0**scale, dtype=torch.float64), fmt)
+        got = products.matmul(x, y, fmt, "sequential", tiny)
+        assert torch.equal(got[:, ::2], tiny[:, ::2])
+
+
 @pytest.mark.parametrize("mode", ["sequential", "quire"])
 def test_batches_and_what_the_sum_starts_from(mode, posit_path):
     a, b = normal_codes((2, 3, 4, 9), P16, 1), normal_codes((3, 9, 20), P16, 2)

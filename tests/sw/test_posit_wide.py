@@ -78,8 +78,9 @@ def test_quotients_beside_ties(fmt, posit_path):
                 ys.append(y)
     assert len(xs) > 20
     x, y = of_format(reals(xs, p - 1), fmt), of_format(reals(ys, p), fmt)  # quotients in [1, 2)
-    want = expected(fmt, lambda x, y: x / y, x, y)
-    assert codes_of(grid.div(x, y, fmt), fmt).tolist() == want
+    for a, b in ((x, y), (x, -y), (-x, y)):
+        want = expected(fmt, lambda x, y: x / y, a, b)
+        assert codes_of(grid.div(a, b, fmt), fmt).tolist() == want
 
 
 def roots_beside_ties(p):
@@ -136,6 +137,41 @@ def test_a_tiny_addend_decides_a_product_on_a_tie(fmt, posit_path):
         up = grid.fma(x.to(kind), y.to(kind), torch.full_like(x, fmt.minpos).to(kind), fmt)
         down = grid.fma(x.to(kind), y.to(kind), torch.full_like(x, -fmt.minpos).to(kind), fmt)
         assert (up > down).all()
+
+
+def left_over_beside_ties(fmt):
+    """a, b of p digits, whose product less its upper half is a tie, one unit more or less."""
+    p = fmt.digits
+    spare = p - fmt.digits_at(-p)  # digits that the lower half has too many
+    found = []
+    for a in odd_numbers(p, 300, p):
+        for b in odd_numbers(p, 40, a):
+            product = a * b
+            if product >> (2 * p - 1) and product >> (p - 1) & 1:
+                off = product % (1 << spare) - (1 << (spare - 1))
+                b -= off * pow(a, -1, 1 << spare) % (1 << spare)
+                b += pow(a, -1, 1 << spare) if len(found) % 2 else -pow(a, -1, 1 << spare)
+                product = a * b
+                if b >> (p - 1) == 1 and product >> (2 * p - 1) and product >> (p - 1) & 1:
+                    assert abs(product % (1 << spare) - (1 << (spare - 1))) == 1
+                    found.append((a, b, product >> p))
+    return found[:100]
+
+
+@pytest.mark.parametrize("es", [1, 2, 3])
+def test_what_cancellation_leaves_is_rounded_by_its_last_bit(es, posit_path):
+    fmt = PositFormat(32, es)
+    p = fmt.digits
+    a, b, c = zip(*left_over_beside_ties(fmt), strict=True)
+    assert len(a) > 20
+    x, y, z = reals(a, p - 1), reals(b, p), -reals(c, p - 1)  # x y in [1, 2)
+    for t in (x, y, z):
+        of_format(t, fmt)
+    want = expected(fmt, lambda x, y, z: x * y + z, x, y, z)
+    assert codes_of(grid.fma(x, y, z, fmt), fmt).tolist() == want
+    one = torch.ones_like(z)
+    dots = posit.dot(*(codes_of(torch.stack(t, 1), fmt) for t in ((x, z), (y, one))), fmt)
+    assert dots.tolist() == want
 
 
 def test_float64_sums_need_no_correction_in_any_format():

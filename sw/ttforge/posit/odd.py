@@ -33,12 +33,12 @@ def root_to_odd(x: Tensor) -> Tensor:
 def fused_to_odd(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     """x y + z rounded to odd.
 
-    x y = p + e. After three error-free sums the total is v + w + rest, |rest| at most half a unit
-    of w; v + w = s + t. t, if not 0, is a multiple of w's unit and decides; else rest does.
+    x y = p + e, e of at most 7 digits. After three error-free sums the total is v + w + rest, rest
+    at most half a unit of w, and v + w = s + t. If t is not 0 it is a multiple of w's unit, and has
+    the sign of t + rest. It is 0 only if rest is: w would have to reach from the last place of v
+    down past 53 digits, which what is left of e and z, of 30 digits, does not.
     """
     p, e = two_product(x, y)
     high, low = two_sum(z, e)
     v, lost = two_sum(p, high)
-    w, rest = two_sum(lost, low)
-    s, t = two_sum(v, w)
-    return round_to_odd(s, torch.where(t == 0, rest, t))
+    return round_to_odd(*two_sum(v, lost + low))
