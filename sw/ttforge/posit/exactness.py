@@ -4,7 +4,7 @@ p = ``fmt.digits``, P = 24 or 53 digits of the float. Rounding twice goes wrong 
 is the midpoint of two posits, a number of at most p + 1 digits, and the exact result lies beside.
 
 - Products are exact if 2 p <= P; quotients then miss a midpoint by more than the float's error.
-- Square roots do if 2 p + 2 <= P.
+- Square roots do if 2 p + 2 <= P; they always go through rounding to odd here.
 - Sums do if 2 p + 1 <= P; with fewer digits where the tapered precision leaves room, which
   ``sums_round_once`` decides by looking at every pair of exponents. In float64 it leaves room in
   every format (a test looks), so that its sums need no correction.
@@ -36,11 +36,6 @@ def carrier(fmt: PositFormat) -> torch.dtype:
 def products_round_once(fmt: PositFormat) -> bool:
     """Whether float64 products and quotients need no correction before they are rounded."""
     return 2 * fmt.digits <= DOUBLE
-
-
-def roots_round_once(fmt: PositFormat) -> bool:
-    """Whether float64 square roots need no correction before they are rounded."""
-    return 2 * fmt.digits + 2 <= DOUBLE
 
 
 @cache

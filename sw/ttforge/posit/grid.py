@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ttforge.posit import native, odd
-from ttforge.posit.exactness import carrier, products_round_once, roots_round_once
+from ttforge.posit.exactness import carrier, products_round_once
 from ttforge.posit.format import PositError, PositFormat
 from ttforge.posit.rounding import round_to
 
@@ -40,17 +40,13 @@ def sub(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
 def mul(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """x y, rounded once."""
     on_grid(fmt, x, y)
-    if not products_round_once(fmt):
-        return round_to(odd.product_to_odd(x, y), fmt)
-    return _once("mul", x, y, fmt)
+    return _once("mul", x, y, fmt) if products_round_once(fmt) else _to_odd("mul", fmt, x, y)
 
 
 def div(x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """x / y, rounded once; NaR for y = 0."""
     on_grid(fmt, x, y)
-    if not products_round_once(fmt):
-        return round_to(odd.quotient_to_odd(x, y), fmt)
-    return _once("div", x, y, fmt)
+    return _once("div", x, y, fmt) if products_round_once(fmt) else _to_odd("div", fmt, x, y)
 
 
 def _once(operation: native.Operation, x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
@@ -60,12 +56,26 @@ def _once(operation: native.Operation, x: Tensor, y: Tensor, fmt: PositFormat) -
     return round_to(getattr(torch, operation)(x, y), fmt)
 
 
+_ODD = {
+    "mul": odd.product_to_odd,
+    "div": odd.quotient_to_odd,
+    "sqrt": odd.root_to_odd,
+    "fma": odd.fused_to_odd,
+}
+
+
+def _to_odd(operation: str, fmt: PositFormat, *operands: Tensor) -> Tensor:
+    """One operation in float64, rounded to odd, and one rounding."""
+    wide = [x.to(torch.float64) for x in operands]
+    if native.usable(*wide):
+        return native.to_odd(operation, fmt, *wide).to(carrier(fmt))
+    return round_to(_ODD[operation](*wide), fmt)
+
+
 def sqrt(x: Tensor, fmt: PositFormat) -> Tensor:
-    """The square root, rounded once, through float64; NaR below 0."""
+    """The square root, rounded once; NaR below 0."""
     on_grid(fmt, x)
-    wide = x.to(torch.float64)
-    root = wide.sqrt() if roots_round_once(fmt) else odd.root_to_odd(wide)
-    return round_to(root, fmt)
+    return _to_odd("sqrt", fmt, x)
 
 
 def fma(x: Tensor, y: Tensor, z: Tensor, fmt: PositFormat) -> Tensor:
@@ -75,5 +85,4 @@ def fma(x: Tensor, y: Tensor, z: Tensor, fmt: PositFormat) -> Tensor:
     float64 to hold beside it decides.
     """
     on_grid(fmt, x, y, z)
-    wide = [t.to(torch.float64) for t in (x, y, z)]
-    return round_to(odd.fused_to_odd(*wide), fmt)
+    return _to_odd("fma", fmt, x, y, z)

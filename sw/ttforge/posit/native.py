@@ -73,6 +73,18 @@ def binary(operation: Operation, x: Tensor, y: Tensor, fmt: PositFormat) -> Tens
     return out
 
 
+def to_odd(operation: str, fmt: PositFormat, *operands: Tensor) -> Tensor:
+    """``mul``, ``div``, ``sqrt`` or ``fma`` in double, rounded to odd and then to the format."""
+    shape = torch.broadcast_shapes(*(x.shape for x in operands))
+    out = torch.empty(shape, dtype=torch.float64)
+    if operation == "sqrt":
+        passed = [operands[0].contiguous()]
+    else:
+        passed = [part for x in operands for part in _operand(x, shape)]
+    _call(f"posit_odd_{operation}", torch.float64, *passed, out, out.numel(), fmt.n, fmt.es)
+    return out
+
+
 def encode(values: Tensor, fmt: PositFormat) -> Tensor:
     """Codes of values that are on the grid, float32 only if it is the carrier."""
     values = values.contiguous()
