@@ -168,6 +168,8 @@ def test_tensors_of_the_wrong_kind():
         posit.add(torch.ones(1), codes(1), P16)
     with pytest.raises(TypeError, match=r"made from real numbers, not torch.complex64"):
         posit.encode(torch.ones(1, dtype=torch.complex64), P16)
+    with pytest.raises(TypeError, match=r"not torch.uint64"):
+        posit.encode(torch.ones(1, dtype=torch.uint64), P16)
     with pytest.raises(TypeError, match=r"not torch.bool"):
         round_to(torch.ones(1, dtype=torch.bool), P16)
     with pytest.raises(TypeError, match=r"over 2\^53 are not exact"):
@@ -228,3 +230,18 @@ def test_every_value_is_a_multiple_of_minpos():
     for fmt in (P8, PositFormat(10, 4), PositFormat(5, 1)):
         x = posit.decode(torch.arange(1, fmt.nar), fmt) / fmt.minpos
         assert all(math.floor(v) == v for v in x.tolist())
+
+
+@pytest.mark.parametrize("fmt", [P16, P32], ids=str)
+def test_shapes_broadcast_and_strides_do_not_matter(fmt, posit_path):
+    wide = posit.encode(torch.randn(6, 8, generator=torch.Generator().manual_seed(1)), fmt)
+    shapes = ((wide, wide[:1]), (wide.T, wide[:, 2]), (wide[::2, 1::3], wide[1, 1]))
+    shapes = (*shapes, (wide[:, :1], wide[3]), (wide[0, 0], wide[1, 1]), (wide[:0], wide[:1]))
+    for a, b in shapes:
+        x, y = torch.broadcast_tensors(a, b)
+        for operation in (posit.add, posit.sub, posit.mul, posit.div):
+            flat = [operation(p, q, fmt) for p, q in zip(x.flatten(), y.flatten(), strict=True)]
+            want = torch.stack(flat).reshape(x.shape) if flat else x
+            assert torch.equal(operation(a, b, fmt), want)
+        got = posit.fma(a, b, wide[0, 0], fmt)
+        assert torch.equal(got, posit.fma(x.clone(), y.clone(), wide[:1, :1], fmt))

@@ -50,8 +50,9 @@ def _binary(
     """In one pass over the codes where one operation and one rounding are right."""
     a, b = as_codes(a), as_codes(b)
     once = products_round_once(fmt) or name in ("add", "sub")
-    if once and native.usable(a, b):
-        found = native.binary_codes(name, a, b, fmt, carrier(fmt))
+    kind = carrier(fmt)
+    if once and native.usable(a, b, dtype=kind):
+        found = native.binary_codes(name, a, b, fmt, kind)
         if found is not None:
             return found
     return codes_of(operation(values_of(a, fmt), values_of(b, fmt), fmt), fmt)

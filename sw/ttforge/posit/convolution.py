@@ -62,7 +62,7 @@ def _correlate(
     groups, m, depth = rows.shape
     shape = (x.shape[0], groups, m, math.prod(window.out))
     start = None if initial is None else initial.expand(shape)
-    if native.usable(x, rows):
+    if native.usable(x, rows, dtype=torch.float64 if mode == "quire" else x.dtype):
         out = _native(x, rows, start, window, shape, fmt, mode)
     else:
         patches = _windows(x, *window)

@@ -20,9 +20,13 @@ _ACROSS = 32
 """``ACROSS`` of the kernels: what lines of patches are filled up to."""
 
 
-def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels can take these tensors: on the CPU, and there is a compiler."""
-    return all(t.device.type == "cpu" for t in tensors) and _library(tensors[0].dtype) is not None
+def usable(*tensors: Tensor, dtype: torch.dtype | None = None) -> bool:
+    """Whether the kernels for ``dtype``, or that of the first, can take these tensors.
+
+    They can on the CPU, where there is a compiler.
+    """
+    on_cpu = all(t.device.type == "cpu" for t in tensors)
+    return on_cpu and _library(dtype or tensors[0].dtype) is not None
 
 
 def _library(dtype: torch.dtype) -> ctypes.CDLL | None:

@@ -41,9 +41,10 @@ def as_float(x: Tensor) -> Tensor:
         return x
     if x.dtype in (torch.float16, torch.bfloat16):
         return x.to(torch.float32)
-    if x.dtype.is_complex or x.dtype is torch.bool or x.dtype.is_floating_point:
+    others = (torch.bool, torch.uint64)
+    if x.dtype.is_complex or x.dtype.is_floating_point or x.dtype in others:
         raise TypeError(f"posits are made from real numbers, not {x.dtype}; convert them first")
-    if x.dtype in (torch.int64, torch.uint64) and bool((x.abs() > 1 << 53).any()):
+    if x.dtype is torch.int64 and bool((x.abs() > 1 << 53).any()):
         raise TypeError("integers over 2^53 are not exact in float64; round them to it first")
     return x.to(torch.float64)
 
@@ -53,7 +54,7 @@ def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
 
     Rounds once, whatever the carrier: ``x`` is any real tensor, float64 not going through float32.
     Ties go to the even word; beyond maxpos gives maxpos, below minpos minpos, never 0; NaN and
-    infinities give NaN, which is NaR; -0 gives 0.
+    infinities give NaN, which is NaR; -0 gives 0. Not differentiable: the result has no history.
     """
     x, kind = as_float(x), carrier(fmt)
     if kind is torch.float64:
@@ -156,8 +157,10 @@ def values_of(codes: Tensor, fmt: PositFormat) -> Tensor:
 
 def _values(codes: Tensor, fmt: PositFormat, kind: torch.dtype) -> Tensor:
     codes = as_codes(codes)
-    if native.usable(codes) and (values := native.decode(codes, fmt, kind)) is not None:
-        return values
+    if native.usable(codes, dtype=kind):
+        values = native.decode(codes, fmt, kind)
+        if values is not None:
+            return values
     check_codes(codes, fmt)
     values = _table(fmt).to(codes.device)[codes] if fmt.n <= 16 else _decoded(codes, fmt)
     return values.to(kind)
