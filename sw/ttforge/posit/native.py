@@ -34,22 +34,19 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
 
 
 @cache
-def _function(name: str, dtype: torch.dtype):
+def _function(name: str, dtype: torch.dtype, pointers: tuple[bool, ...]):
     library = _library(dtype)
     assert library is not None, "usable() was not asked"
     function = library[name]
+    function.argtypes = [ctypes.c_void_p if pointer else ctypes.c_int64 for pointer in pointers]
     function.restype = ctypes.c_int64
     return function
 
 
 def _call(name: str, dtype: torch.dtype, *arguments: Tensor | int | None) -> int:
     """Tensors go as pointers, integers as int64. What comes back has a meaning for few."""
-    passed = [
-        ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor)
-        else ctypes.c_void_p(x) if x is None else ctypes.c_int64(x)
-        for x in arguments
-    ]  # fmt: skip
-    return _function(name, dtype)(*passed)
+    function = _function(name, dtype, tuple(not isinstance(x, int) for x in arguments))
+    return function(*[x.data_ptr() if isinstance(x, Tensor) else x for x in arguments])
 
 
 def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
@@ -60,16 +57,24 @@ def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
     return out
 
 
+def _common(*operands: Tensor) -> torch.Size:
+    """The shape that they broadcast to; asking torch costs more than small operations."""
+    shape = operands[0].shape
+    if all(x.shape == shape for x in operands):
+        return shape
+    return torch.broadcast_shapes(*(x.shape for x in operands))
+
+
 def _operand(x: Tensor, shape: torch.Size) -> tuple[Tensor, int]:
     """Contiguous elements, and the step between them: 0 where one stands for all."""
-    if x.numel() == 1:
-        return x, 0
-    return x.expand(shape).contiguous(), 1
+    if x.shape == shape:
+        return x.contiguous(), 1
+    return (x, 0) if x.numel() == 1 else (x.expand(shape).contiguous(), 1)
 
 
 def binary(operation: Operation, x: Tensor, y: Tensor, fmt: PositFormat) -> Tensor:
     """x operation y in their type, then rounded; shapes broadcast."""
-    shape = torch.broadcast_shapes(x.shape, y.shape)
+    shape = _common(x, y)
     out = torch.empty(shape, dtype=x.dtype)
     (x, step_x), (y, step_y) = _operand(x, shape), _operand(y, shape)
     name = f"posit_{operation}"
@@ -79,7 +84,7 @@ def binary(operation: Operation, x: Tensor, y: Tensor, fmt: PositFormat) -> Tens
 
 def to_odd(operation: str, fmt: PositFormat, *operands: Tensor) -> Tensor:
     """``mul``, ``div``, ``sqrt`` or ``fma`` in double, rounded to odd and then to the format."""
-    shape = torch.broadcast_shapes(*(x.shape for x in operands))
+    shape = _common(*operands)
     out = torch.empty(shape, dtype=torch.float64)
     if operation == "sqrt":
         passed = [operands[0].contiguous()]
@@ -109,7 +114,7 @@ def binary_codes(
     operation: Operation, a: Tensor, b: Tensor, fmt: PositFormat, dtype: torch.dtype
 ) -> Tensor | None:
     """``binary`` on int64 codes, through ``dtype``; ``None`` if the format lacks one of them."""
-    shape = torch.broadcast_shapes(a.shape, b.shape)
+    shape = _common(a, b)
     out = torch.empty(shape, dtype=torch.int64)
     (a, step_a), (b, step_b) = _operand(a, shape), _operand(b, shape)
     name = f"posit_codes_{operation}"

@@ -73,7 +73,9 @@ def matmul(
         raise ValueError(
             f"matmul needs (..., M, K) and (..., K, N), not {tuple(a.shape)} and {tuple(b.shape)}"
         )
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = a.shape[:-2]
+    if b.shape[:-2] != batch:
+        batch = torch.broadcast_shapes(batch, b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
     start = None if initial is None else initial.expand(shape)
     if mode == "sequential":
