@@ -141,7 +141,7 @@ def test_posit_specials():
     assert isnan(got[5]) and isnan(got[6])
 
 
-@pytest.mark.parametrize("name", ["posit33", "posit(8,5)", "fp12", "posit2", ""])
+@pytest.mark.parametrize("name", ["posit33", "posit(8,5)", "fp12", "posit1", ""])
 def test_unknown_formats_are_named(name):
     with pytest.raises(PrecisionError, match=r"posit|unknown"):
         get_format(name)

@@ -11,7 +11,8 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from ttforge.ape.rounding import Rounding, power_of_two, round_to_odd, to_float32, two_sum
+from ttforge.ape.rounding import Rounding, power_of_two, to_float32
+from ttforge.errorfree import round_to_odd, two_sum
 
 
 @dataclass(frozen=True, kw_only=True)

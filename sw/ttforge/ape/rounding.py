@@ -1,8 +1,7 @@
 """Exact sums in float64 and one correct rounding to float32.
 
-A float64 sum rounded again to float32 is rounded twice, which is wrong at ties. Here the rounding
-error of the float64 sum is known exactly (two-sum), the sum is rounded to odd with it, and a
-number rounded to odd in 53 bits rounds correctly to 24 (Boldo and Melquiond 2008).
+A float64 sum rounded again to float32 is rounded twice, which is wrong at ties. So it is rounded to
+odd first (``ttforge.errorfree``), and a number rounded to odd in 53 bits rounds correctly to 24.
 """
 
 from typing import Literal
@@ -21,34 +20,6 @@ def round_tf32(x: Tensor) -> Tensor:
     bits = x.view(torch.int32)
     rounded = (bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF
     return torch.where(torch.isfinite(x), rounded.view(torch.float32), x)
-
-
-def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """(s, e) with s = fl(a + b) and s + e = a + b exactly (Knuth); e is NaN where s is infinite."""
-    s = a + b
-    c = s - a
-    return s, (a - (s - c)) + (b - c)
-
-
-def round_to_odd(s: Tensor, rest: Tensor) -> Tensor:
-    """``s`` + ``rest`` in float64: where inexact, the neighbour of the two that is odd.
-
-    ``s`` must be one of the two float64 neighbours of the sum; only the sign of ``rest`` counts.
-    """
-    inexact = rest.nonzero(as_tuple=True)
-    if s.ndim and 8 * len(inexact[0]) < s.numel():  # few: touch only those
-        if len(inexact[0]):
-            s = s.clone()
-            s[inexact] = _odd(s[inexact], rest[inexact])
-        return s
-    return _odd(s, rest)
-
-
-def _odd(s: Tensor, rest: Tensor) -> Tensor:
-    bits = s.view(torch.int64)
-    move = (rest != 0) & ((bits & 1) == 0) & torch.isfinite(s)
-    away = (s > 0) == (rest > 0)
-    return torch.where(move, torch.where(away, bits + 1, bits - 1), bits).view(torch.float64)
 
 
 _LOW_29 = (1 << 29) - 1

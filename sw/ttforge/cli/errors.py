@@ -14,6 +14,7 @@ _EXPECTED = (
     ("ttforge.compiler.errors", "CompileError"),
     ("ttforge.data.dataset", "DataError"),
     ("ttforge.train.checkpoint", "CheckpointError"),
+    ("ttforge.posit.format", "PositError"),
     ("ttforge.precision.formats", "PrecisionError"),
     ("ttforge.qr.result", "QRError"),
     ("ttforge.tt.trains", "TrainError"),

@@ -2,11 +2,14 @@
 
 import argparse
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ttforge.cli.errors import OptionError
 from ttforge.network import Network
 from ttforge.parameters import PRESETS, AcceleratorParameters, parse_overrides
+
+if TYPE_CHECKING:
+    from ttforge.posit.format import PositFormat
 
 
 def positive(text: str) -> int:
@@ -30,6 +33,16 @@ def _integer(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be an integer, not {text!r}") from None
+
+
+def posit_format(text: str) -> "PositFormat":
+    """A posit format such as ``16,2``."""
+    from ttforge.posit.format import PositError, PositFormat
+
+    try:
+        return PositFormat.parse(text)
+    except PositError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def number(text: str) -> float:

@@ -7,7 +7,8 @@ from functools import cache
 
 import torch
 
-from ttforge.precision.posits import posit_limits, round_posit
+from ttforge.posit.format import PositError, PositFormat
+from ttforge.posit.rounding import round_to
 from ttforge.precision.rounding import round_float32_to_tf32, round_float64
 
 
@@ -29,8 +30,7 @@ class Format:
     """torch's type of the same numbers, where it has one."""
     overflow: float = float("inf")
     """What becomes of larger numbers: inf, or NaN where the format has no infinity."""
-    posit: tuple[int, int] | None = None
-    """(width, es) of a posit."""
+    posit: PositFormat | None = None
 
     @property
     def unit(self) -> float:
@@ -71,7 +71,7 @@ class Format:
         if x.dtype not in (torch.float32, torch.float64):
             x = x.to(torch.float32)
         if self.posit is not None:
-            return round_posit(x.to(torch.float64), *self.posit).to(x.dtype)
+            return round_to(x, self.posit).to(x.dtype)
         if self.dtype is not None and self.dtype in (x.dtype, torch.float64):
             return x
         if x.dtype is torch.float32:
@@ -128,11 +128,11 @@ def _posit(name: str) -> Format:
     if found is None:
         raise PrecisionError(f"unknown number format {name!r}; there are {', '.join(NAMES)}")
     width, es = (int(found[2]), int(found[3])) if found[2] else (int(found[1]), 2)
-    if not (3 <= width <= 32 and es <= 4):
-        raise PrecisionError(f"posits have 3 to 32 bits and es from 0 to 4, not {name!r}")
-    _, greatest = posit_limits(width, es)
-    digits = max(1, width - 2 - es)
-    return Format(f"posit({width},{es})", digits, -((width - 2) << es), greatest, posit=(width, es))
+    try:
+        posit = PositFormat(width, es)
+    except PositError as error:
+        raise PrecisionError(f"unknown number format {name!r}: {error}") from None
+    return Format(str(posit), posit.digits, -posit.max_scale, posit.maxpos, posit=posit)
 
 
 @cache

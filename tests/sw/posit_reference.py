@@ -1,0 +1,169 @@
+"""Posits once more, by exact integers and rationals and from the standard's text alone.
+
+Nothing here is shared with ``ttforge.posit``. A word's value is the standard's formula on the word
+as it stands, negative words included: with the sign s, the regime's number r, the exponent e and
+the fraction f, ((1 - 3 s) + f) 2^((1 - 2 s) (2^es r + e + s)). The value half-way between two
+neighbours, for rounding, is that of the word of n + 1 bits between them.
+"""
+
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+
+
+@cache
+def parts(code: int, n: int, es: int) -> tuple[int, int] | None:
+    """(significand, exponent): value = significand 2^exponent; ``None`` for NaR."""
+    if code == 0:
+        return 0, 0
+    if code == 1 << (n - 1):
+        return None
+    bits = [(code >> i) & 1 for i in range(n - 1, -1, -1)]
+    sign, rest = bits[0], bits[1:]
+    run = next((i for i, bit in enumerate(rest) if bit != rest[0]), n - 1)
+    r = run - 1 if rest[0] else -run
+    rest = rest[run + 1 :] + [0] * es
+    e = sum(bit << (es - 1 - i) for i, bit in enumerate(rest[:es]))
+    fraction = rest[es : max(es, len(rest) - es)]
+    f = sum(bit << (len(fraction) - 1 - i) for i, bit in enumerate(fraction))
+    scale = (1 - 2 * sign) * ((r << es) + e + sign)
+    return ((1 - 3 * sign) << len(fraction)) + f, scale - len(fraction)
+
+
+def value(code: int, n: int, es: int) -> Fraction:
+    """The exact value of a code other than NaR."""
+    found = parts(code, n, es)
+    assert found is not None
+    return found[0] * Fraction(2) ** found[1]
+
+
+def nearest(x: Fraction | None, n: int, es: int) -> int:
+    """The code nearest to ``x``; ``None`` is NaR."""
+    if x is None:
+        return 1 << (n - 1)
+    if x == 0:
+        return 0
+    size = abs(x)
+    low, high = 1, 1 << (n - 1)  # codes of value <= size (or 1), and above (or past the last)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if value(middle, n, es) <= size else (low, middle)
+    if high < 1 << (n - 1) and size > value(low, n, es):
+        half = value(2 * low + 1, n + 1, es)
+        low += size > half or (size == half and low % 2 == 1)
+    return low if x > 0 else (1 << n) - low
+
+
+class Table:
+    """Every value of a format of at most 16 bits, and of those half-way, as two integer arrays."""
+
+    def __init__(self, n: int, es: int):
+        self.n, self.es = n, es
+        self.values = self._arrays(n)  # (significand, exponent) by code
+        self.halves = self._arrays(n + 1)
+        self.unit = -2 * ((n - 1) << es)  # all that is summed here is a multiple of 2^unit
+
+    def _arrays(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = [parts(code, n, self.es) or (0, 0) for code in range(1 << n)]
+        significand, exponent = np.array(rows, dtype=np.int64).T
+        return significand, exponent
+
+    def sign(self, *terms: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """The sign of the sum of (significand, exponent) terms, |significands| below 2^31."""
+        count = 4 * (self.n << self.es) // 30 + 5
+        limbs = np.zeros((count, len(terms[0][0])), dtype=np.int64)  # of 30 bits, signed
+        lanes = np.arange(limbs.shape[1])
+        for significand, exponent in terms:
+            place, shift = np.divmod(exponent - self.unit, 30)
+            size = np.abs(significand) << shift
+            limbs[place, lanes] += np.sign(significand) * (size & (2**30 - 1))
+            limbs[place + 1, lanes] += np.sign(significand) * ((size >> 30) & (2**30 - 1))
+            limbs[place + 2, lanes] += np.sign(significand) * (size >> 60)
+        for i in range(count - 1):
+            limbs[i + 1] += limbs[i] >> 30
+            limbs[i] &= 2**30 - 1
+        top = limbs[-1]
+        return np.where(top < 0, -1, (limbs != 0).any(0).astype(np.int64))
+
+    def floats(self, which: str = "values") -> np.ndarray:
+        """The values, or those half-way, in float64, which is exact."""
+        significand, exponent = getattr(self, which)
+        return np.ldexp(significand.astype(np.float64), exponent.astype(np.int32))
+
+    def nearest(self, x: np.ndarray) -> np.ndarray:
+        """Codes nearest to finite float64 values, by search among those half-way."""
+        nar = 1 << (self.n - 1)
+        halves = self.floats("halves")[3 : 2 * nar - 1 : 2]  # above codes 1, 2, ..., nar - 2
+        index = np.searchsorted(halves, np.abs(x))
+        tie = index < len(halves)
+        tie[tie] = halves[index[tie]] == np.abs(x)[tie]
+        code = 1 + index + (tie & (index % 2 == 0))
+        return np.where(x == 0, 0, np.where(x < 0, 2 * nar - code, code))
+
+    def wrong(self, operation: str, got: np.ndarray, *codes: np.ndarray) -> np.ndarray:
+        """Where ``got`` is not the correctly rounded result of an operation on codes.
+
+        The exact result must lie between the values half-way to the neighbours of ``got``, or on
+        one of them if ``got`` is even; past 0, NaR and the extremes as the standard says. Signs of
+        exact sums decide: of x + y - h, x y - h, x - h y, x - h^2, x y + z - h.
+        """
+        nar = 1 << (self.n - 1)
+        operands = [(self.values[0][c], self.values[1][c]) for c in codes]
+        undefined = np.zeros(got.shape, dtype=bool)
+        for c in codes:
+            undefined |= c == nar
+        if operation == "div":
+            undefined |= codes[1] == 0
+        if operation == "sqrt":
+            undefined |= operands[0][0] < 0
+        zero = np.zeros_like(got)
+        exact = _against(operation, operands, (zero, zero), self.sign)
+        extreme = [c & (2 * nar - 1) for c in (got + 1, got - 1)]
+        above = _against(operation, operands, self._half(2 * got + 1), self.sign)
+        below = _against(operation, operands, self._half(2 * got - 1), self.sign)
+        even = got % 2 == 0
+        fits = (above < 0) | (extreme[0] == nar) | (even & (above == 0))
+        fits &= (below > 0) | (extreme[1] == nar) | (even & (below == 0))
+        small = (got == 1) | (got == 2 * nar - 1)  # down to 0, not included
+        fits |= (got == 1) & (exact > 0) & (above < 0)
+        fits |= (got == 2 * nar - 1) & (exact < 0) & (below > 0)
+        fits &= ~small | np.where(got == 1, exact > 0, exact < 0)
+        right = np.where(got == 0, exact == 0, fits & (got != nar))
+        return np.where(undefined, got != nar, ~right)
+
+    def _half(self, code: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        code = code & (4 * (1 << (self.n - 1)) - 1)
+        return self.halves[0][code], self.halves[1][code]
+
+
+@cache
+def table(n: int, es: int) -> Table:
+    """``Table``, made once."""
+    return Table(n, es)
+
+
+def _product(x, y):
+    return x[0] * y[0], x[1] + y[1]
+
+
+def _minus(x):
+    return -x[0], x[1]
+
+
+def _against(operation, operands, h, sign):
+    """The sign of (exact result - h)."""
+    x, y = operands[0], operands[min(1, len(operands) - 1)]
+    if operation == "add":
+        return sign(x, y, _minus(h))
+    if operation == "sub":
+        return sign(x, _minus(y), _minus(h))
+    if operation == "mul":
+        return sign(_product(x, y), _minus(h))
+    if operation == "div":
+        return sign(x, _minus(_product(h, y))) * np.sign(y[0])
+    if operation == "fma":
+        return sign(_product(x, y), operands[2], _minus(h))
+    assert operation == "sqrt"
+    squared = sign(x, _minus(_product(h, h)))
+    return np.where(h[0] < 0, 1, squared)

@@ -1,0 +1,284 @@
+"""Dot and matrix products, quire and sequential."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+from posit_cases import any_codes, generator, normal_codes
+from posit_reference import nearest, parts, value
+
+from ttforge import posit
+from ttforge.native import without
+from ttforge.posit import PositError, PositFormat, products, round_to
+from ttforge.posit.exact import exact_dot
+from ttforge.posit.quire import Quire
+from ttforge.posit.rounding import codes_of, values_of
+
+P16, P8, P32 = PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2)
+SOME = [P16, P8, P32, *(PositFormat(n, es) for n, es in ((8, 0), (16, 1), (32, 4), (5, 1), (2, 0)))]
+FORMATS = pytest.mark.parametrize("fmt", SOME, ids=str)
+
+
+def exact_sum(x, y, fmt, start=0):
+    """start + sum of products of codes."""
+    unit = 2 * fmt.max_scale + 4  # negative words are held with a bit or two below minpos
+    total = 0
+    for a, b in zip(x, y, strict=True):
+        (s, e), (t, f) = parts(a, fmt.n, fmt.es), parts(b, fmt.n, fmt.es)
+        total += s * t << (e + f + unit)
+    return Fraction(total, 1 << unit) + value(start, fmt.n, fmt.es)
+
+
+def cancelling(length, fmt, seed, spread):
+    """Codes whose products cancel in pairs, in a random order, but for one (two, if odd)."""
+    half = length // 2
+    g = generator(seed)
+    exponent = torch.randint(-spread, spread + 1, (half,), generator=g)
+    x = torch.randn(half, generator=g, dtype=torch.float64) * torch.exp2(exponent.double())
+    x = posit.encode(x, fmt)
+    y = any_codes((half,), fmt, seed + 1)
+    minus = ((1 << fmt.n) - x) % (1 << fmt.n)
+    order = torch.randperm(2 * half, generator=g)
+    x, y = torch.cat([x, minus])[order], torch.cat([y, y])[order]
+    if length > 2:
+        x[0], y[0] = any_codes((2,), fmt, seed + 2)
+    if length % 2:
+        last = any_codes((2, 1), fmt, seed + 3)
+        x, y = torch.cat([x, last[0]]), torch.cat([y, last[1]])
+    return x, y
+
+
+@FORMATS
+@pytest.mark.parametrize("length", [1, 2, 7, 64, 1000, 4096])
+def test_quire_dots_with_cancellation(fmt, length, posit_path):
+    for seed in range(3):
+        x, y = cancelling(length, fmt, 10 * length + seed, min(fmt.max_scale, 40))
+        want = nearest(exact_sum(x.tolist(), y.tolist(), fmt), fmt.n, fmt.es)
+        assert posit.dot(x, y, fmt, mode="quire") == want, seed
+        z = any_codes((length,), fmt, seed)
+        want = nearest(exact_sum(x.tolist(), z.tolist(), fmt), fmt.n, fmt.es)
+        assert posit.dot(x, z, fmt) == want, seed
+
+
+@pytest.mark.slow
+@FORMATS
+def test_many_quire_dots_with_cancellation(fmt, posit_path):
+    for seed in range(300):
+        length = int(torch.randint(1, 4097, (), generator=generator(seed)))
+        x, y = cancelling(length, fmt, seed, min(fmt.max_scale, seed))
+        want = nearest(exact_sum(x.tolist(), y.tolist(), fmt), fmt.n, fmt.es)
+        assert posit.dot(x, y, fmt, mode="quire") == want, seed
+
+
+@FORMATS
+def test_a_sum_that_cancels_entirely_is_zero_and_a_minpos_squared_is_left_over(fmt, posit_path):
+    x = any_codes((500,), fmt, 3)
+    minus = ((1 << fmt.n) - x) % (1 << fmt.n)
+    y = any_codes((500,), fmt, 4)
+    pair, twice = torch.cat([x, minus]), torch.cat([y, y])
+    assert posit.dot(pair, twice, fmt) == 0
+    one = torch.tensor([1])
+    assert posit.dot(torch.cat([pair, one]), torch.cat([twice, one]), fmt) == 1
+    last = torch.cat([pair, one]), torch.cat([twice, torch.tensor([fmt.mask])])
+    assert posit.dot(*last, fmt) == fmt.mask
+
+
+@FORMATS
+def test_a_quire_of_integers_is_the_same(fmt):
+    x, y = cancelling(60, fmt, 5, min(fmt.max_scale, 30))
+    quire = Quire(fmt)
+    for a, b in zip(x.tolist(), y.tolist(), strict=True):
+        quire.add_product(a, b)
+    assert quire.code() == posit.dot(x, y, fmt)
+    assert 0 <= quire.word < 1 << fmt.quire_width
+    quire.add_product(int(x[0]), int(y[0]), negate=True)
+    quire.add(int(x[1]))
+    want = exact_sum(x[1:].tolist(), y[1:].tolist(), fmt, int(x[1]))
+    assert quire.code() == nearest(want, fmt.n, fmt.es)
+    quire.add(fmt.nar)
+    quire.add(0)
+    assert quire.code() == fmt.nar and quire.word == 1 << (fmt.quire_width - 1)
+    quire.clear()
+    assert quire.code() == quire.word == 0
+
+
+def test_a_quire_holds_as_many_products_as_the_standard_says():
+    quire, most = Quire(P8), P8.nar - 1
+    quire.add_product(most, most)
+    quire.sum *= 2**31 - 1
+    quire.add(0)
+    assert not quire.nar
+    quire.add_product(most, most)
+    quire.add(most)
+    assert quire.nar
+
+
+def neighbours(fmt):
+    """Codes whose distance to the next is of the format, with the tie in the middle."""
+    for code in any_codes((200,), fmt, 8).tolist():
+        if fmt.nar in (code, code + 1) or code + 1 > fmt.mask:
+            continue
+        low, high = (value(c, fmt.n, fmt.es) for c in (code, code + 1))
+        step = nearest(high - low, fmt.n, fmt.es)
+        middle = value(2 * code + 1, fmt.n + 1, fmt.es) == (low + high) / 2
+        if middle and value(step, fmt.n, fmt.es) == high - low:
+            yield code, step
+
+
+@pytest.mark.parametrize("fmt", [f for f in SOME if f.n > 2], ids=str)
+def test_sums_on_a_tie_and_beside_it(fmt, posit_path):
+    """code * 1 + step * 1/2, and a minpos^2 more or less."""
+    one, half = posit.encode(torch.tensor([1.0, 0.5]), fmt).tolist()
+    cases = list(neighbours(fmt))
+    assert len(cases) > 20
+    for code, step in cases:
+        x = torch.tensor([[code, step, a] for a in (0, 1, fmt.mask)])
+        got = posit.dot(x, torch.tensor([one, half, 1]), fmt)
+        assert got.tolist() == [code + code % 2, code + 1, code]
+
+
+@FORMATS
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 17, 5), (20, 70, 33), (5, 130, 97)], ids=str)
+def test_matrix_products_against_rationals(fmt, shape, posit_path):
+    m, depth, n = shape
+    for make in (any_codes, normal_codes):
+        a, b = make((m, depth), fmt, m), make((depth, n), fmt, n)
+        quire = posit.matmul(a, b, fmt)
+        for i, j in {(0, 0), (m - 1, n - 1), (m // 2, n // 3)}:
+            want = exact_sum(a[i].tolist(), b[:, j].tolist(), fmt)
+            assert quire[i, j] == nearest(want, fmt.n, fmt.es)
+
+
+@FORMATS
+def test_sequential_products_round_every_operation_in_order(fmt, posit_path):
+    for seed, make in enumerate((any_codes, normal_codes)):
+        a, b = make((4, 19), fmt, seed), make((19, 6), fmt, seed + 9)
+        total = torch.zeros(4, 6, dtype=torch.int64)
+        for k in range(19):
+            total = posit.add(total, posit.mul(a[:, k, None], b[k], fmt), fmt)
+        assert torch.equal(posit.matmul(a, b, fmt, mode="sequential"), total)
+        dots = posit.dot(a[:, None], b.T[None], fmt, "sequential")
+        assert torch.equal(dots, total)
+
+
+SHAPES = [(64, 64, 64), (1, 140, 65), (65, 130, 16), (90, 65, 1), (7, 3, 33), (40, 150, 10)]
+
+
+@pytest.mark.parametrize("fmt", [*SOME, PositFormat(12, 0), PositFormat(24, 3)], ids=str)
+@pytest.mark.parametrize("mode", ["sequential", "quire"])
+def test_kernels_and_torch_give_the_same_bits(fmt, mode):
+    for seed, (m, depth, n) in enumerate(SHAPES):
+        for scale in (1.0, 2.0**-12, 2.0**9, None):  # None: the whole format
+            if scale is None:
+                a, b = any_codes((m, depth), fmt, seed), any_codes((depth, n), fmt, seed + 50)
+            else:
+                a = normal_codes((m, depth), fmt, seed, scale)
+                b = normal_codes((depth, n), fmt, seed + 50, scale)
+            if seed == 2:
+                a[3, 7] = fmt.nar
+            start = normal_codes((m, 1), fmt, seed + 70)
+            x, y, z = (values_of(c, fmt) for c in (a, b, start))
+            for initial in (None, z):
+                got = products.matmul(x, y, fmt, mode, initial)
+                with without():
+                    want = products.matmul(x, y, fmt, mode, initial)
+                torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+def test_sequential_sums_that_leave_the_quick_range_within_a_block(posit_path):
+    """Sums grow, cancel, and pass through every regime of the format in one row."""
+    for fmt in (P16, PositFormat(16, 1), PositFormat(12, 1)):
+        scales = torch.arange(-fmt.max_scale, fmt.max_scale + 1, dtype=torch.float64)
+        x = round_to(1.37 * 2.0**scales, fmt)
+        x = torch.cat([x, -x.flip(0), x.flip(0), -x])
+        a = codes_of(x, fmt)[None].repeat(3, 1)
+        b = posit.encode(torch.tensor([1.0, -1.25, 2.0**-9] * 12), fmt).repeat(a.shape[1], 1)
+        total = torch.zeros(3, 36, dtype=torch.int64)
+        for k in range(a.shape[1]):
+            total = posit.add(total, posit.mul(a[:, k, None], b[k], fmt), fmt)
+        assert torch.equal(posit.matmul(a, b, fmt, "sequential"), total)
+
+
+QUICK = [P16, PositFormat(16, 1), PositFormat(12, 1), PositFormat(13, 0)]
+
+
+def odd_matrices(scale, depth, fmt):
+    """(6, depth) and (depth, 24) of short numbers, products of this scale, halves of words too."""
+    g = generator(1000 + scale)
+    short = torch.tensor([1, 1.25, 1.5, 1.75, 1.375, -1, -1.5, 1.03125], dtype=torch.float64)
+    pick = [short[torch.randint(8, size, generator=g)] for size in ((6, depth), (depth, 24))]
+    x, y = pick[0] * 2.0 ** (scale // 2), pick[1] * 2.0 ** (scale - scale // 2)
+    return round_to(x, fmt), round_to(y, fmt)
+
+
+@pytest.mark.parametrize("fmt", QUICK, ids=str)
+@pytest.mark.parametrize("depth", [1, 3, 66])
+def test_sequential_sums_at_every_scale(fmt, depth):
+    """Where the kernel's quick rounding ends, ties of words would go the wrong way."""
+    top = fmt.max_scale + 8
+    for scale in range(-top, top + 1, 1 if depth < 66 else 3):
+        x, y = odd_matrices(scale, depth, fmt)
+        if depth == 66:
+            x = x.abs()
+            y[:, ::2] = y[:, ::2].abs()  # sums that grow
+        got = products.matmul(x, y, fmt, "sequential")
+        with without():
+            assert torch.equal(got, products.matmul(x, y, fmt, "sequential")), scale
+
+
+@pytest.mark.parametrize("fmt", QUICK, ids=str)
+def test_a_tiny_sum_stays_where_nothing_is_added(fmt, posit_path):
+    x, y = round_to(torch.ones(3, 5), fmt), round_to(torch.ones(5, 16), fmt)
+    y[:, ::2] = 0
+    for scale in range(-fmt.max_scale, 0):
+        tiny = round_to(torch.full((3, 16), 2.0**scale, dtype=torch.float64), fmt)
+        got = products.matmul(x, y, fmt, "sequential", tiny)
+        assert torch.equal(got[:, ::2], tiny[:, ::2])
+
+
+@pytest.mark.parametrize("mode", ["sequential", "quire"])
+def test_batches_and_what_the_sum_starts_from(mode, posit_path):
+    a, b = normal_codes((2, 3, 4, 9), P16, 1), normal_codes((3, 9, 20), P16, 2)
+    bias = normal_codes((20,), P16, 3)
+    x, y, z = (values_of(c, P16) for c in (a, b, bias))
+    got = codes_of(products.matmul(x, y, P16, mode, z), P16)
+    ones = torch.ones(4, 1)
+    for i in range(2):
+        for j in range(3):
+            rows, columns = torch.cat([ones, x[i, j]], 1), torch.cat([z[None], y[j]])
+            assert torch.equal(got[i, j], codes_of(products.matmul(rows, columns, P16, mode), P16))
+    assert torch.equal(
+        products.total(x, (0, 2), P16, mode),
+        products.dot(x.permute(1, 3, 0, 2).flatten(2), torch.ones(8), P16, mode),
+    )
+
+
+@pytest.mark.parametrize("mode", ["sequential", "quire"])
+def test_empty_sums_are_zero(mode, posit_path):
+    empty = torch.zeros(3, 0, dtype=torch.int64)
+    assert torch.equal(
+        posit.matmul(empty, empty.T, P16, mode), torch.zeros(3, 3, dtype=torch.int64)
+    )
+    assert posit.matmul(empty.T, torch.zeros(3, 2, dtype=torch.int64), P16, mode).shape == (0, 2)
+
+
+def test_exact_sums_in_limbs(posit_path):
+    for fmt in SOME:
+        x, y = any_codes((4, 50), fmt, 1), any_codes((4, 50), fmt, 2)
+        start = any_codes((4,), fmt, 3)
+        wide = [posit.decode(c, fmt) for c in (x, y, start)]
+        got = codes_of(exact_dot(*wide[:2], fmt, wide[2]), fmt).tolist()
+        rows = zip(x.tolist(), y.tolist(), start.tolist(), strict=True)
+        assert got == [nearest(exact_sum(*row[:2], fmt, row[2]), fmt.n, fmt.es) for row in rows]
+
+
+def test_errors_of_products():
+    x = torch.zeros(2, 3, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"mode must be one of sequential, quire, not 'exact'"):
+        posit.dot(x, x, P16, mode="exact")
+    with pytest.raises(ValueError, match=r"needs \(..., M, K\) and \(..., K, N\), not \(2, 3\)"):
+        posit.matmul(x, x, P16)
+    with pytest.raises(ValueError, match="one dimension or more"):
+        posit.dot(x[0, 0], x[0, 0], P16)
+    with pytest.raises(PositError, match=r"live in torch.float64, not torch.float32"):
+        products.matmul(torch.ones(2, 2), torch.ones(2, 2), P32)
