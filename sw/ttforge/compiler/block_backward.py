@@ -19,6 +19,7 @@ from ttforge.compiler.workspace import (
     HIGH,
     LOW,
     MIDDLE,
+    TIGHT,
     Operand,
     Place,
     Workspace,
@@ -38,7 +39,7 @@ def emit_block_backward(
 ) -> Builder:
     """Emit the backward program."""
     full = all(isinstance(plan, BackwardFull) for plan in plans)
-    tried = (LOW, HIGH, BOTTOM) if full else (MIDDLE, LOW, BOTTOM)
+    tried = (LOW, HIGH, BOTTOM, TIGHT) if full else (MIDDLE, LOW, BOTTOM, TIGHT)
     return first_fitting(lambda place: _emit(p, network, batch, memory, plans, place), tried)
 
 

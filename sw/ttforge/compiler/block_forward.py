@@ -11,7 +11,16 @@ from ttforge.compiler.merged import Merged, Split
 from ttforge.compiler.names import activation_name
 from ttforge.compiler.plans import ForwardBidirectional, ForwardPlan, ForwardRebuild
 from ttforge.compiler.rebuild import RebuildForward
-from ttforge.compiler.workspace import BOTTOM, HIGH, LOW, Operand, Place, Workspace, first_fitting
+from ttforge.compiler.workspace import (
+    BOTTOM,
+    HIGH,
+    LOW,
+    TIGHT,
+    Operand,
+    Place,
+    Workspace,
+    first_fitting,
+)
 from ttforge.fixed.scale import TensorClass
 from ttforge.network import Network
 from ttforge.parameters import AcceleratorParameters
@@ -31,7 +40,7 @@ def emit_block_forward(
 ) -> Builder:
     """Emit the forward program."""
     split = any(isinstance(plan, ForwardBidirectional) for plan in plans)
-    tried = (HIGH, BOTTOM) if split else (LOW, HIGH, BOTTOM)
+    tried = (HIGH, BOTTOM, TIGHT) if split else (LOW, HIGH, BOTTOM, TIGHT)
     return first_fitting(lambda place: _emit(p, network, batch, memory, plans, place), tried)
 
 

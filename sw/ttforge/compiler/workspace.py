@@ -37,10 +37,13 @@ class Place:
 
     bank: int
     top: bool
+    banked: bool = True
+    """Blocks lie in the banks asked for if they can; else wherever they leave most room."""
 
 
 LOW, MIDDLE, HIGH = Place(1, True), Place(2, True), Place(3, True)
 BOTTOM = Place(0, False)
+TIGHT = Place(0, False, banked=False)
 
 
 def first_fitting(emit: Callable[[Place], Builder], places: Sequence[Place]) -> Builder:
@@ -63,6 +66,7 @@ class Workspace:
         self.b = b
         self.p = b.p
         self.memory = memory
+        self._banked = place.banked
         self._regions: dict[int, Region] = {}
         self._later: list[tuple[str, Region, bool]] = []
         identity, ones, zeros = (
@@ -95,7 +99,9 @@ class Workspace:
         with ``top`` as high as it fits. ``spare`` rows behind it may be read, and hold nothing.
         """
         rows, within = self.p.bank_rows, None
-        if at is not None:
+        if not self._banked:
+            pass
+        elif at is not None:
             within = range(at, at + prod(sizes.values()) + spare)
         elif bank is not None:
             first = bank % self.p.scratchpad_banks * rows

@@ -7,9 +7,9 @@ from ttforge.program.descriptors import Compute, Transfer
 from ttforge.program.fields import ENGINE_OF, Engine, Operation, Target
 from ttforge.program.footprint import footprint
 
-START = {Engine.PE1: 22, Engine.PE2: 9}
+START = {Engine.PE1: 20, Engine.PE2: 6}
 """Cycles from a command to its first step."""
-FINISH = {Engine.PE1: 11, Engine.PE2: 11}
+FINISH = {Engine.PE1: 20, Engine.PE2: 17}
 """Cycles from its last step to its last row."""
 
 

@@ -13,9 +13,9 @@ from ttforge.program.descriptors import Compute, Descriptor, End, Halt, Loop, Tr
 from ttforge.program.fields import DESCRIPTOR_BYTES, ENGINE_OF, Engine
 from ttforge.timing.commands import FINISH, START, Work, work_of
 
-ISSUE = 9
+ISSUE = 4
 """Cycles of the sequencer for a descriptor."""
-FETCH = 60
+FETCH = 36
 """Cycles before the first descriptor of a program, beyond its beats."""
 STOP = 12
 """Cycles from the last result to the end of a run."""
@@ -184,7 +184,7 @@ class _Machine:
             queued = self.done.get(work.engine, 0.0) > self.now - 40
             latency = 8
             if work.engine is Engine.LOAD and not queued:
-                latency = self.timing.read_latency + 8
+                latency = self.timing.read_latency - 10
         else:
             gap = self.done.get(work.engine, 0.0) - FINISH[work.engine]
             latency = (
