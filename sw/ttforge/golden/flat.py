@@ -10,12 +10,14 @@ from ttforge.program.descriptors import Compute, Descriptor, End, Loop, Set, Tra
 from ttforge.program.fields import ENGINE_OF, Operation, Target
 
 MOST_LEVELS = 16
-_HEAD = 22
+_HEAD = 24
 WORDS = _HEAD + 4 * MOST_LEVELS
 """Integers of a descriptor."""
 _SHIFTS = (13, 17, 18)
 """Where ``shift``, ``x_shift`` and ``g_shift`` lie: what changes from step to step."""
-OVERLAPS, REPEATS = 19, 20
+OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(19, 23)
+_FOUND = (0, 0, 0, 0)
+"""The last four, before validation."""
 TRACED = ("load", "pe1", "pe2")
 """Engines that write to the scratchpad."""
 
@@ -24,7 +26,7 @@ def _compute(d: Compute) -> list[int]:
     words = [
         d.operation, d.x, d.x_register, d.g, d.g_register, d.z, d.z_register,
         d.reduce_levels, d.tile_level, d.last_rows, d.x_row_stride, d.z_row_stride, d.g_row_stride,
-        d.shift, d.out_width, d.slot, d.relu, d.x_shift, d.g_shift, 0, 0, len(d.levels),
+        d.shift, d.out_width, d.slot, d.relu, d.x_shift, d.g_shift, *_FOUND, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.x, level.g, level.z)
@@ -34,7 +36,7 @@ def _compute(d: Compute) -> list[int]:
 def _transfer(d: Transfer) -> list[int]:
     words = [
         d.operation, d.address, d.address_register, d.beats, 0, d.local, d.local_register,
-        0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, 0, 0, len(d.levels),
+        0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, *_FOUND, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.address, 0, level.local)
@@ -96,7 +98,7 @@ class Flat:
                 continue
             words, row = np.array(flattened(new)), self.words[index]
             differ = np.flatnonzero(words != row[: len(words)])
-            where = set(differ.tolist()) - {*_SHIFTS, OVERLAPS, REPEATS}
+            where = set(differ.tolist()) - {*_SHIFTS, OVERLAPS, REPEATS, X_WIDTH, G_WIDTH}
             if where or row[len(words) :].any():
                 return False
             if isinstance(new, Compute):

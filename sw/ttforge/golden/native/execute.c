@@ -55,7 +55,7 @@ int ttforge_execute(Machine *m, Descriptor *program, int64_t count)
     return 0;
 }
 
-/* 0 where a program can be executed; then ``overlaps`` and ``repeats`` are set, and ``rows``
+/* 0 where a program can be executed; then ``overlaps``, ``repeats`` and the widths are set, and ``rows``
  * (TRACES) holds how many rows each engine writes. 1 where it cannot, -1 where memory is short.
  * ``scratch``: 9 * pad_rows bytes, zero. */
 int ttforge_validate(Machine *m, Descriptor *program, int64_t count, uint8_t *scratch, int64_t *rows)
@@ -64,7 +64,7 @@ int ttforge_validate(Machine *m, Descriptor *program, int64_t count, uint8_t *sc
     Check k = {.m = m, .rows = rows};
     k.reads = (int32_t *)scratch;
     k.writes = k.reads + m->pad_rows;
-    k.known = (uint8_t *)(k.writes + m->pad_rows);
+    k.width = (uint8_t *)(k.writes + m->pad_rows);
     int wrong = 0, right = 1;
     for (Descriptor *d; right && (d = next(&c, &wrong));) {
         int moves = d->operation == LOAD || d->operation == STORE;

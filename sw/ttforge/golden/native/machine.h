@@ -23,6 +23,7 @@ typedef struct {
     int64_t shift, out_width, slot, relu, x_shift, g_shift;
     int64_t overlaps; /* writes rows that it reads in another tile: found by validate() */
     int64_t repeats;  /* writes a row twice: likewise */
+    int64_t x_width, g_width; /* bits that its operands have at most: likewise */
     int64_t levels;
     Level level[LEVELS];
 } Descriptor;

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "vector.h"
+
 typedef struct {
     int shift, width;
     int64_t total, saturations; /* sum of |q|, and saturated values, of what was written */
@@ -51,5 +53,64 @@ static inline void requantise_wide(Requantiser *rq, const int64_t *sums, int lan
     rq->total += total;
     rq->saturations += saturations;
 }
+
+/* Rows of 16 sums, none larger than narrow_limit(): row i goes to ``to`` + i * step. */
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+
+static __attribute__((noinline, cold)) void count_saturated(Requantiser *rq, const Sums *sums,
+                                                            int rows)
+{
+    int16_t unused[16];
+    int32_t row[16];
+    int64_t total = rq->total;
+    for (int i = 0; i < rows; i++) {
+        sums_store(row, sums[i]);
+        requantise_narrow(rq, row, 16, unused);
+    }
+    rq->total = total;
+}
+
+static inline __attribute__((always_inline)) void requantise_sums(Requantiser *rq, const Sums *sums,
+                                                                  int rows, int16_t *to, int64_t step)
+{
+    const int half = 1 << (rq->width - 1);
+    const __m128i shift = _mm_cvtsi32_si128(rq->shift);
+    const __m512i odd = _mm512_set1_epi32(rq->shift != 0);
+    const __m512i below = _mm512_set1_epi32(rq->shift ? (1 << (rq->shift - 1)) - 1 : 0);
+    const __m512i least = _mm512_set1_epi32(-half), inside = _mm512_set1_epi32(2 * half - 1);
+    const __m256i most = _mm256_set1_epi16((int16_t)(half - 1)), lowest = _mm256_set1_epi16((int16_t)-half);
+    __m512i outside = _mm512_setzero_si512();
+    __m256i total = _mm256_setzero_si256();
+    for (int i = 0; i < rows; i++) {
+        __m512i v = sums[i], floor_odd = _mm512_and_si512(_mm512_sra_epi32(v, shift), odd);
+        v = _mm512_sra_epi32(_mm512_add_epi32(_mm512_add_epi32(v, below), floor_odd), shift);
+        /* outside | (v - least & ~inside): bits that no value of the width has */
+        outside = _mm512_ternarylogic_epi32(outside, _mm512_sub_epi32(v, least), inside, 0xf4);
+        __m256i q = _mm512_cvtsepi32_epi16(v);
+        q = _mm256_max_epi16(_mm256_min_epi16(q, most), lowest);
+        _mm256_storeu_si256((__m256i *)(to + i * step), q);
+        __m256i sign = _mm256_or_si256(_mm256_srai_epi16(q, 15), _mm256_set1_epi16(1));
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(q, sign));
+    }
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    rq->total += _mm_cvtsi128_si32(four) + _mm_extract_epi32(four, 1);
+    if (__builtin_expect(_mm512_test_epi32_mask(outside, outside) != 0, 0))
+        count_saturated(rq, sums, rows);
+}
+
+#else
+
+static inline void requantise_sums(Requantiser *rq, const Sums *sums, int rows, int16_t *to,
+                                   int64_t step)
+{
+    int32_t row[16];
+    for (int i = 0; i < rows; i++) {
+        sums_store(row, sums[i]);
+        requantise_narrow(rq, row, 16, to + i * step);
+    }
+}
+
+#endif
 
 #endif

@@ -11,17 +11,19 @@
 
 typedef struct {
     Machine *m;
-    uint8_t *known;           /* (pad_rows): written */
+    uint8_t *width;           /* (pad_rows): bits that the words have at most; 0: not written */
     int32_t *reads, *writes;  /* (pad_rows): the last execution that did */
     int32_t execution;        /* from 1 on */
     int32_t mark;             /* what reads are noted as: the execution, or 0 */
+    int64_t widest;           /* of the rows read since it was set */
     int64_t *rows;            /* (TRACES): rows written by each engine */
 } Check;
 
 static inline int reads_row(Check *k, int64_t row)
 {
-    if (row < 0 || row >= k->m->pad_rows || !k->known[row])
+    if (row < 0 || row >= k->m->pad_rows || !k->width[row])
         return 0;
+    k->widest = k->width[row] > k->widest ? k->width[row] : k->widest;
     k->reads[row] = k->mark;
     return 1;
 }
@@ -58,9 +60,10 @@ static int checked_transfer(Check *k, const Descriptor *d, const int64_t *regist
         if (address < 0 || address + size > m->memory_bytes || local < 0 || local + count > depth)
             return 0;
         for (int64_t row = local; pad && row < local + count; row++) {
-            if (d->operation == STORE && !reads_row(k, row))
+            if (d->operation == LOAD)
+                k->width[row] = (uint8_t)(8 * d->shift);
+            else if (!reads_row(k, row))
                 return 0;
-            k->known[row] = 1;
         }
         if (pad && d->operation == LOAD)
             k->rows[TRACE_LOAD] += count;
@@ -141,11 +144,15 @@ static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
     int crossing = 0, repeats = 0;
     k->execution++;
     k->mark = x_stays ? 0 : k->execution;
+    k->widest = d->x_width;
     if (!checked_first(k, d, x))
         return 0;
+    d->x_width = k->widest;
     k->mark = g_stays ? 0 : k->execution;
+    k->widest = d->operation == PE1 || d->operation == PE2 ? m->factor_width : d->g_width;
     if (!checked_second(k, d, g))
         return 0;
+    d->g_width = k->widest;
     Places p;
     if (!expand(m, PLACES_A, d, outer_levels(d), &p))
         return 0;
@@ -158,7 +165,7 @@ static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
             crossing |= k->reads[row] == k->execution;
             repeats |= k->writes[row] == k->execution;
             k->writes[row] = k->execution;
-            k->known[row] = 1;
+            k->width[row] = (uint8_t)d->out_width;
         }
         k->rows[by_entries(d) ? TRACE_PE1 : TRACE_PE2] += rows;
     }
