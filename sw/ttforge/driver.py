@@ -1,7 +1,7 @@
 """The driver: training steps on any accelerator, from integers in to gradients out."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,8 +141,10 @@ class Driver:
         if data.ndim != len(buffer.shape):
             data = data.reshape(buffer.shape)
         stored = (*buffer.shape[:-1], buffer.padded)
-        pads = [(0, whole - part) for whole, part in zip(stored, data.shape, strict=True)]
-        data = np.pad(data, pads)
+        if stored != data.shape:
+            whole = np.zeros(stored, data.dtype)
+            whole[tuple(slice(size) for size in data.shape)] = data
+            data = whole
         self.accelerator.write(buffer.address, np.ascontiguousarray(data).view(np.uint8).ravel())
 
     def _get(self, name: str) -> torch.Tensor:
@@ -155,8 +157,13 @@ class Driver:
         inverse = sorted(range(len(buffer.order)), key=buffer.order.__getitem__)
         return found.permute(inverse) if inverse else found
 
-    def _put_images(self, program: CompiledProgram, model: QuantisedModel) -> None:
+    def _put_images(
+        self, program: CompiledProgram, model: QuantisedModel, *, there: Container[str] = ()
+    ) -> None:
+        """Write the images of a program, but those that are ``there`` already."""
         for image, buffer in program.images:
+            if image.name in there:
+                continue
             factor = model.factors[image.layer][image.index] if image.use else torch.zeros(())
             self.accelerator.write(buffer.address, image.packed(factor, self.step.parameters))
 
@@ -238,7 +245,8 @@ class Driver:
         shape = (self.step.batch, self.network.layers[-1].output_size)
         if tuple(gradient.shape) != shape:
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
-        self._put_images(self.step.backward, model)
+        there = {image.name for image, _ in self.step.forward.images}
+        self._put_images(self.step.backward, model, there=there)
         width = self.network.widths.gradient
         name = gradient_name(len(self.network.layers))
         exponent = fitting_exponent(gradient, width, zero=1 - width)

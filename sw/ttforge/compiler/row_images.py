@@ -80,16 +80,19 @@ def _arranged(
         rows = 1 if arrangement is Arrangement.ONES else lanes
         return np.full((rows, lanes), arrangement is Arrangement.ONES, np.int64)
     r, j, i, s = g.shape
-    rank, right = padded(r, p) - r, padded(s, p) - s
-    none = (0, 0)
+    left, right = padded(r, p), padded(s, p)
     if arrangement is Arrangement.FIRST:
-        return np.pad(g[0], (none, none, (0, right)))
-    if arrangement is Arrangement.ENTRIES:
-        return np.pad(g.transpose(1, 2, 3, 0), (none, none, (0, right), (0, rank)))
-    if arrangement is Arrangement.SCALARS:
-        return np.pad(g.transpose(3, 1, 2, 0), (none, none, none, (0, rank)))
-    blocks = g.reshape(r, j, i // lanes, lanes).transpose(1, 2, 0, 3)
-    return np.pad(blocks, (none, none, (0, rank), none))
+        values, shape = g[0], (j, i, right)
+    elif arrangement is Arrangement.ENTRIES:
+        values, shape = g.transpose(1, 2, 3, 0), (j, i, right, left)
+    elif arrangement is Arrangement.SCALARS:
+        values, shape = g.transpose(3, 1, 2, 0), (s, j, i, left)
+    else:
+        blocks = g.reshape(r, j, i // lanes, lanes)
+        values, shape = blocks.transpose(1, 2, 0, 3), (j, i // lanes, left, lanes)
+    image = np.zeros(shape, np.int64)
+    image[tuple(slice(size) for size in values.shape)] = values
+    return image
 
 
 def row_image(

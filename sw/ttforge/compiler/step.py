@@ -1,7 +1,7 @@
 """From a network, a batch and an accelerator to the two programs of a training step."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 from ttforge.compiler.backward import emit_backward
@@ -55,6 +55,18 @@ class CompiledProgram:
     address: int
     """Where in external memory the program lies."""
     fingerprint: int
+    _last: dict[int, Descriptor] = field(default_factory=dict, compare=False, repr=False)
+    """What was bound last, by index: most shifts stay as they are from step to step."""
+
+    def _shifted(self, index: int, shifts: tuple[int, int, int]) -> Descriptor:
+        """A descriptor with these shifts (result, x, g): the last one if it has them."""
+        last = self._last.get(index)
+        if isinstance(last, Compute) and (last.shift, last.x_shift, last.g_shift) == shifts:
+            return last
+        d = self.descriptors[index]
+        assert isinstance(d, Compute)
+        self._last[index] = new = replace(d, shift=shifts[0], x_shift=shifts[1], g_shift=shifts[2])
+        return new
 
     def bind(self, wanted: Mapping[str, int], operands: Mapping[str, int]) -> Bound:
         """Set every shift for the ``wanted`` exponents of the tensors written.
@@ -68,14 +80,13 @@ class CompiledProgram:
         descriptors = list(self.descriptors)
         for index, rule in self.rules.items():
             d = descriptors[index]
-            assert isinstance(d, Compute)
-            x = exponents[rule.x]
+            x, aligned = exponents[rule.x], (0, 0)
             if d.operation is Operation.BIAS:
                 assert rule.g is not None
                 g = min(max(exponents[rule.g], x - MAX_ALIGNMENT), x + MAX_ALIGNMENT)
                 exponents[rule.g] = g
                 floor = min(x, g)
-                d = replace(d, x_shift=x - floor, g_shift=g - floor)
+                aligned = x - floor, g - floor
             elif d.operation is Operation.MASK:
                 floor = x
             else:
@@ -84,7 +95,7 @@ class CompiledProgram:
             exponent = floor if exact else max(floor, wanted.get(rule.z.name, floor))
             exponent = min(exponent, floor + MAX_SHIFT)
             exponents[rule.z.name], floors[rule.z.name] = exponent, floor
-            descriptors[index] = replace(d, shift=exponent - floor)
+            descriptors[index] = self._shifted(index, (exponent - floor, *aligned))
         names = tuple(tensor.name for tensor in self.tensors)
         return Bound(Program(tuple(descriptors), self.fingerprint, names), exponents, floors)
 

@@ -2,11 +2,17 @@
 
 import argparse
 
-from ttforge.cli.bench import ape, cycles, posit, qr
+from ttforge.cli.bench import ape, cycles, golden, posit, qr
 from ttforge.cli.command import Command, SimpleCommand
 from ttforge.cli.parts import add_parts, run_part
 
-PARTS: tuple[Command, ...] = (cycles.command, qr.command, ape.command, posit.command)
+PARTS: tuple[Command, ...] = (
+    cycles.command,
+    golden.command,
+    qr.command,
+    ape.command,
+    posit.command,
+)
 """What can be measured; each is a command of its own under ``ttforge bench``."""
 
 
