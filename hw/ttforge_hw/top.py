@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from ttforge.accelerator import ENGINES
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH
 from ttforge_hw.axi import Axi4, Axi4Lite, bus_widths
@@ -15,12 +16,15 @@ from ttforge_hw.pe1 import Pe1
 from ttforge_hw.pe2 import Pe2
 from ttforge_hw.registers import Registers
 from ttforge_hw.scratchpad import Scratchpad
-from ttforge_hw.sequencer import Sequencer
+from ttforge_hw.sequencer import NUMBER_WIDTH, Sequencer
 from ttforge_hw.statistics import Statistics
 from ttforge_hw.store import StoreEngine
 
 TRACED_ENGINES = ("load", "pe1", "pe2")
 """Engines that write to the scratchpad."""
+EVENTS = ("accept", "busy", "older", "stall_operand", "stall_result")
+"""Bits of ``trace_events`` for each engine: a command is taken; one is not done; nor is another one
+before the last; the engine waits for operands or memory; for room or the write port."""
 
 
 def accelerator_signature(
@@ -37,6 +41,8 @@ def accelerator_signature(
             members[f"trace_{engine}_valid"] = Out(1)
             members[f"trace_{engine}_address"] = Out(LOCAL_WIDTH)
             members[f"trace_{engine}_row"] = Out(parameters.lanes * parameters.word_width)
+        members["trace_events"] = Out(len(EVENTS) * len(ENGINES))
+        members["trace_number"] = Out(NUMBER_WIDTH)
     return wiring.Signature(members)
 
 
@@ -45,7 +51,9 @@ class Accelerator(wiring.Component):
 
     Members: ``m_axi``, the memory port; ``s_axil``, the host's port; ``interrupt``. With ``trace``
     also, for each engine of ``TRACED_ENGINES``, ``trace_{engine}_valid``, ``_address`` and
-    ``_row``: valid in a cycle in which a scratchpad write of that engine is accepted.
+    ``_row``: valid in a cycle in which a scratchpad write of that engine is accepted; and
+    ``trace_events``, for each of ``EVENTS`` a bit an engine of ``ENGINES``, with ``trace_number``,
+    the descriptor that is being issued.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, trace: bool = False):
@@ -78,6 +86,17 @@ class Accelerator(wiring.Component):
             sequencer.write_error.eq(store.error),
         ]
         self._memories(m, sequencer, load, store, pe1, pe2)
+        if self.trace:
+            status = [engine.status for engine in engines.values()]
+            m.d.comb += [
+                self.trace_events.eq(
+                    Cat(
+                        *(one.command.valid & one.command.ready for one in engines.values()),
+                        *(getattr(one, name) for name in EVENTS[1:] for one in status),
+                    )
+                ),
+                self.trace_number.eq(sequencer.descriptor),
+            ]
         self._host(m, sequencer, statistics, engines)
         return m
 

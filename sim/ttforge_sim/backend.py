@@ -140,7 +140,8 @@ class RtlAccelerator:
             self._reset(simulator)
             raise
         traces = simulator.traces(self._parameters) if trace else None
-        return Run(sums, saturations, counters, seconds, traces)
+        commands = simulator.commands() if trace else None
+        return Run(sums, saturations, counters, seconds, traces, commands)
 
     def write_register(self, address: int, value: int) -> None:
         """Write one register of the design as the host does."""

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ttforge.accelerator import AcceleratorError, Trace
+from ttforge.accelerator import AcceleratorError, CommandRecord, Trace
 from ttforge.parameters import AcceleratorParameters
+from ttforge.program.fields import Engine
 from ttforge_sim.memory import CHANNELS, MemoryModel
 
 ABI = 1
 TRACES = ("load", "pe1", "pe2")
+ENGINES = (Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)
 _BEAT_CREDIT = 1 << 16
 _CERTAIN = 1 << 12
 
@@ -53,6 +55,8 @@ _FUNCTIONS = {
     "beats_read": (c_uint64, (c_void_p,)),
     "beats_written": (c_uint64, (c_void_p,)),
     "trace": (None, (c_void_p, c_int)),
+    "commands_length": (c_uint64, (c_void_p,)),
+    "commands_copy": (None, (c_void_p, POINTER(c_uint64))),
     "trace_length": (c_uint64, (c_void_p, c_int)),
     "trace_copy": (None, (c_void_p, c_int, POINTER(c_uint32), POINTER(c_uint8))),
 }
@@ -143,6 +147,19 @@ class Simulator:
     def trace(self, enable: bool) -> None:
         """Forget what was traced; record from now on, or no more."""
         self._call("trace", self._handle, enable)
+
+    def commands(self) -> tuple[CommandRecord, ...]:
+        """The commands that the engines were given while tracing, in order."""
+        records = np.empty((self._call("commands_length", self._handle), 6), np.uint64)
+        self._call("commands_copy", self._handle, records.ctypes.data_as(POINTER(c_uint64)))
+        begun = int(records[0, 2]) if len(records) else 0
+        found = []
+        for engine, number, taken, done, operand, result in records.tolist():
+            # the first is the load of the program itself
+            number = number if found else -1
+            span = (taken - begun, done - begun)
+            found.append(CommandRecord(number, ENGINES[engine], *span, operand, result))
+        return tuple(found)
 
     def traces(self, parameters: AcceleratorParameters) -> dict[str, Trace]:
         """What was traced, by engine."""

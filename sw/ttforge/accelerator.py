@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Program
+from ttforge.program.fields import Engine
 
 ENGINES = ("load", "store", "pe1", "pe2")
 
@@ -62,6 +63,23 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class CommandRecord:
+    """One command of an engine: cycles since the first one was taken, which loads the program."""
+
+    number: int
+    """Of the descriptor; -1 for the load of the program."""
+    engine: Engine
+    start: int
+    end: int
+    """When its last result is out; of LOAD and STORE, when the next command is taken or all are
+    done."""
+    stall_operand: int
+    """Cycles in which it waited for operands, or for the external memory."""
+    stall_result: int
+    """Cycles in which it waited for room, or for the write port."""
+
+
+@dataclass(frozen=True)
 class Run:
     """What one execution of a program left behind, besides the memory."""
 
@@ -75,6 +93,8 @@ class Run:
     """Wall time of the execution."""
     traces: dict[str, Trace] | None = None
     """For ``load``, ``pe1``, ``pe2`` where the run was traced."""
+    commands: tuple[CommandRecord, ...] | None = None
+    """What the engines were given, where the run was traced and takes cycles."""
 
 
 class Accelerator(Protocol):

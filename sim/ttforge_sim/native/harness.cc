@@ -102,7 +102,34 @@ inline void Harness::sample_trace() {
     SAMPLE(1, pe1)
     SAMPLE(2, pe2)
 #undef SAMPLE
+    sample_commands(OUT(trace_events), OUT(trace_number));
 #endif
+}
+
+// `events`: for each of accept, busy, older, stall_operand and stall_result a bit an engine. LOAD
+// and STORE do not tell their commands apart: one is done when the next is taken, or all are.
+inline void Harness::sample_commands(uint32_t events, uint32_t number) {
+    for (unsigned engine = 0; engine < 4; ++engine) {
+        std::vector<size_t> &open = open_[engine];
+        auto bit = [&](unsigned event) { return events >> (4 * event + engine) & 1; };
+        size_t flying = bit(1) + (engine > 1 ? bit(2) : 0);
+        while (open.size() > flying) {
+            commands[open.front()].done = cycles;
+            open.erase(open.begin());
+        }
+        if (!open.empty()) {
+            commands[open.front()].stall_operand += bit(3);
+            commands[open.front()].stall_result += bit(4);
+        }
+        if (bit(0)) {
+            if (engine < 2 && !open.empty()) {
+                commands[open.front()].done = cycles;
+                open.clear();
+            }
+            open.push_back(commands.size());
+            commands.push_back({engine, number, cycles, cycles, 0, 0});
+        }
+    }
 }
 
 inline void Harness::advance() {
@@ -183,6 +210,8 @@ Stop Harness::run(uint64_t limit, uint64_t idle_cycles) {
 
 void Harness::trace(bool enable) {
     for (TraceBuffer &buffer : traces) buffer = TraceBuffer{};
+    commands.clear();
+    for (std::vector<size_t> &open : open_) open.clear();
     tracing_ = enable;
 }
 

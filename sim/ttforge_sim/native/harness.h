@@ -19,6 +19,12 @@ struct TraceBuffer {
     std::vector<uint8_t> rows;  // ROW_BYTES each
 };
 
+// A command of an engine (load, store, pe1, pe2): the descriptor, the cycles in which it was taken
+// and was done, and those in which it waited for operands or memory, and for room.
+struct CommandTrace {
+    uint64_t engine, number, taken, done, stall_operand, stall_result;
+};
+
 enum class Stop { CYCLES = 0, INTERRUPT = 1, IDLE = 2, FAULT = 3 };
 
 class Harness {
@@ -41,6 +47,7 @@ public:
 
     Memory memory;
     std::array<TraceBuffer, 3> traces;  // load, pe1, pe2
+    std::vector<CommandTrace> commands;
     uint64_t cycles = 0;                // since the design was made
     std::string fault;
 
@@ -51,12 +58,14 @@ private:
     void sample_memory_port();
     void drive_memory_port();
     void sample_trace();
+    void sample_commands(uint32_t events, uint32_t number);
     bool fail(const std::string &message);
     bool access_failed(const char *what, uint32_t address, uint32_t response);
 
     std::unique_ptr<Model> model_;
     Requests requests_;
     bool tracing_ = false;
+    std::array<std::vector<size_t>, 4> open_;  // commands of each engine that are not done
     uint64_t beats_seen_ = 0, last_beat_ = 0;
 };
 

@@ -55,6 +55,16 @@ EXPORT uint64_t ttforge_beats_written(const Harness *harness) {
 
 EXPORT void ttforge_trace(Harness *harness, int enable) { harness->trace(enable != 0); }
 
+EXPORT uint64_t ttforge_commands_length(const Harness *harness) {
+    return harness->commands.size();
+}
+
+EXPORT void ttforge_commands_copy(const Harness *harness, uint64_t *records) {
+    static_assert(sizeof(ttforge::CommandTrace) == 6 * sizeof(uint64_t), "copied as integers");
+    std::memcpy(records, harness->commands.data(),
+                harness->commands.size() * sizeof(ttforge::CommandTrace));
+}
+
 EXPORT uint64_t ttforge_trace_length(const Harness *harness, int engine) {
     return harness->traces[engine].addresses.size();
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ttforge import __version__
-from ttforge.cli import bench, check, compress, listing, plan, reproduce, train
+from ttforge.cli import bench, check, compress, listing, plan, profile, reproduce, train
 from ttforge.cli.command import BrokenCommand, Command, registered
 from ttforge.cli.errors import is_expected, one_line
 
@@ -39,6 +39,7 @@ OWN: tuple[Command, ...] = (
     train.command,
     check.command,
     plan.command,
+    profile.command,
     listing.command,
     compress.command,
     reproduce.command,

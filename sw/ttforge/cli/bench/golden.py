@@ -91,7 +91,7 @@ def _peers(network: Any, batch: int) -> dict[str, Callable[[], object]]:
 
 def _measure(steps: dict[str, Callable[[], object]], repeat: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for name, step in steps.items():
+    for step in steps.values():
         for _ in range(3):
             step()
     for _ in range(repeat):

@@ -1,0 +1,95 @@
+"""The cycle model beside the simulation, and what the profiler says of both."""
+
+import json
+
+import pytest
+
+from ttforge.accelerator import backend_names
+from ttforge.cli import main
+from ttforge.compiler import compile_step
+from ttforge.network import load_network
+from ttforge.parameters import AcceleratorParameters
+from ttforge.program.descriptors import Program
+from ttforge.program.fields import Engine
+from ttforge.timing import predict
+from ttforge.timing.random_networks import random_network
+from ttforge_sim.backend import RtlAccelerator
+
+P = AcceleratorParameters()
+LOW_RANKS = ((12, 5, 13), (16,))
+
+
+def simulated(step) -> int:
+    with RtlAccelerator(P, memory_bytes=step.memory_bytes) as rtl:
+        return sum(
+            rtl.run(Program(one.descriptors, one.fingerprint), one.address).counters.cycles
+            for one in (step.forward, step.backward)
+        )
+
+
+@pytest.mark.parametrize("plan", ["auto", "paper"])
+@pytest.mark.parametrize(("name", "ranks"), [("digits", None), ("fashion", LOW_RANKS)])
+def test_the_model_is_within_five_per_cent(name, ranks, plan):
+    network = load_network(name)
+    step = compile_step(network.with_ranks(ranks) if ranks else network, 64, P, plan=plan)
+    assert abs(step.predicted_cycles / simulated(step) - 1) < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", ["auto", "paper"])
+@pytest.mark.parametrize("seed", range(20))
+def test_the_model_is_within_five_per_cent_of_random_networks(seed, plan):
+    network, batch = random_network(seed)
+    step = compile_step(network, batch, P, plan=plan)
+    assert abs(step.predicted_cycles / simulated(step) - 1) < 0.05
+
+
+def test_the_planned_step_of_the_papers_network():
+    """What issue and README say: twenty times fewer cycles than the paper, half at low ranks."""
+    network = load_network("fashion")
+    step = compile_step(network, 64, P)
+    cycles = simulated(step)
+    assert cycles <= 450_000
+    assert step.macs / (P.multipliers * cycles) >= 0.65
+    assert 2 * simulated(compile_step(network.with_ranks(LOW_RANKS), 64, P)) <= cycles
+
+
+def test_commands_of_a_traced_run():
+    step = compile_step(load_network("digits"), 16, P)
+    one = step.forward
+    with RtlAccelerator(P, memory_bytes=step.memory_bytes) as rtl:
+        program = Program(one.descriptors, one.fingerprint)
+        assert rtl.run(program, one.address).commands is None
+        run = rtl.run(program, one.address, trace=True)
+    assert run.commands is not None
+    assert run.commands[0].number == -1 and run.commands[0].engine is Engine.LOAD
+    expected = [n for n, d in enumerate(one.descriptors) if hasattr(d, "tensor")]
+    assert [command.number for command in run.commands[1:]] == expected
+    for command in run.commands:
+        assert 0 <= command.start < command.end <= run.counters.cycles
+        assert command.stall_operand + command.stall_result <= command.end - command.start + 1
+    for engine, busy in ((Engine.PE1, "busy_pe1"), (Engine.PE2, "busy_pe2")):
+        own = [command for command in run.commands if command.engine is engine]
+        covered = {c for command in own for c in range(command.start, command.end)}
+        assert abs(len(covered) - getattr(run.counters, busy)) <= len(own)
+
+
+@pytest.mark.parametrize("backend", ["rtl", "golden"])
+def test_profile_writes_what_people_open(backend, capsys, tmp_path):
+    if backend not in backend_names():
+        pytest.skip("ttforge is not installed: no back ends are registered")
+    words = ["profile", "digits", "--batch", "16", "--backend", backend, "--json"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    profile = json.loads(capsys.readouterr().out)
+    assert profile == json.loads((tmp_path / "profile.json").read_text())
+    assert (tmp_path / "roofline.png").read_bytes().startswith(b"\x89PNG")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["tid"] for event in events} == {1, 2, 4, 8}
+    step = profile["totals"][-1]
+    assert step["part"] == "step" and 0 < step["utilisation"] < 1
+    lines = profile["descriptors"]
+    assert sum(line["macs"] for line in lines) == step["macs"]
+    if backend == "golden":
+        network = compile_step(load_network("digits"), 16, P)
+        assert step["cycles"] == pytest.approx(network.predicted_cycles, rel=0.01)
+        assert predict(network.forward.descriptors, P).cycles > 0

@@ -1,0 +1,47 @@
+"""``ttforge bench cycles``, ``bench golden`` and ``plan``: what they print."""
+
+import json
+
+import pytest
+
+from ttforge.cli import main
+
+
+def test_bench_cycles_predicts_without_simulating(capsys):
+    words = ["bench", "cycles", "--network", "fashion", "--ranks", "12,5,13|16", "--predict"]
+    assert main([*words, "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["plan"] for step in steps] == ["auto", "paper"]
+    assert steps[0]["predicted_cycles"] < steps[1]["predicted_cycles"]
+    assert steps[0]["paper_over_this"] == pytest.approx(9_000_000 / steps[0]["predicted_cycles"])
+    assert main(["bench", "cycles", "--random", "2", "--predict"]) == 0
+    assert "random 1" in capsys.readouterr().out
+
+
+def test_bench_cycles_refuses_what_it_cannot_do(capsys):
+    assert main(["bench", "cycles", "--ranks", "12"]) == 2
+    assert "--ranks needs --network" in capsys.readouterr().err
+    assert main(["bench", "cycles", "--plan", "fast"]) == 2
+    assert "unknown plan 'fast'; there are auto, paper" in capsys.readouterr().err
+
+
+def test_bench_golden(capsys):
+    assert main(["bench", "golden", "digits", "--batch", "8", "--repeat", "2", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["conditions"]["threads"] == 1
+    names = [step["step"] for step in result["steps"]]
+    assert names[:2] == ["golden, plan auto", "golden, plan paper"]
+    assert all(step["least_ms"] > 0 for step in result["steps"])
+
+
+def test_plan_tells_what_was_chosen(capsys):
+    assert main(["plan", "fashion", "--ranks", "12,5,13|16", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    chosen = [row for row in result["alternatives"] if row["chosen"]]
+    assert {(row["layer"], row["pass"]) for row in chosen} == {
+        (layer, way) for layer in (1, 2) for way in ("forward", "backward")
+    }
+    assert any(row["way"].startswith("bidirectional") for row in chosen)
+    assert main(["plan", "digits", "--batch", "3"]) == 0
+    text = capsys.readouterr().out
+    assert "layer 2" in text and "| paper |" in text
