@@ -4,7 +4,7 @@ Compared with ``==``: every row that any engine writes to the scratchpad, in ord
 address; the whole external memory; every statistics slot.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 
 from ttforge.accelerator import Accelerator, Counters, Run, Trace
 from ttforge.compiler import CompiledStep
+from ttforge.compiler.plans import LayerPlan
 from ttforge.driver import BackwardResult, Driver, ForwardResult, QuantisedModel
 from ttforge.fixed.requantise import limits
 from ttforge.fixed.scale import Scales
@@ -178,7 +179,12 @@ class StepCheck:
 
 
 def check_step(
-    network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0, plan: str = "auto"
+    network: Network,
+    batch: int,
+    accelerator: Accelerator,
+    *,
+    seed: int = 0,
+    plan: str | Sequence[LayerPlan] = "auto",
 ) -> StepCheck:
     """One whole training step, random operands, on golden model and ``accelerator``; compared."""
     p = accelerator.parameters

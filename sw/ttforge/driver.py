@@ -287,7 +287,8 @@ class Driver:
         """
         p = self.accelerator.parameters
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
-            twin = Driver(golden, self.network, self.step.batch, plan=self.step.plan)
+            plan = self.step.layers or "paper"
+            twin = Driver(golden, self.network, self.step.batch, plan=plan)
             for repetition in range(1, most + 1):
                 done = twin.forward(inputs, model, scales)
                 moved = scales.jump(done.statistics)
