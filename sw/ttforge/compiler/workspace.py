@@ -98,18 +98,20 @@ class Workspace:
         It lies at row ``at``, or in ``banks`` banks from ``bank``, if there is room, else anywhere;
         with ``top`` as high as it fits. ``spare`` rows behind it may be read, and hold nothing.
         """
-        rows, within = self.p.bank_rows, None
-        if not self._banked:
-            pass
-        elif at is not None:
-            within = range(at, at + prod(sizes.values()) + spare)
-        elif bank is not None:
-            first = bank % self.p.scratchpad_banks * rows
-            within = range(first, first + banks * rows)
         rows = prod(sizes.values()) + spare
+        within = self._wanted(rows, bank, banks, at) if self._banked else None
         region = self.b.pad.allocate(name, rows, top=bool(top), within=within)
         self._regions[region.start] = region
         return Block.dense(region, **sizes)
+
+    def _wanted(self, rows: int, bank: int | None, banks: int, at: int | None) -> range | None:
+        """The rows among which a block of ``rows`` is to lie, if that was said."""
+        if at is not None:
+            return range(at, at + rows)
+        if bank is None:
+            return None
+        first = bank % self.p.scratchpad_banks * self.p.bank_rows
+        return range(first, first + banks * self.p.bank_rows)
 
     def free(self, *blocks: Block) -> None:
         """Give blocks back, as they were made."""

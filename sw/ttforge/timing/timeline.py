@@ -19,6 +19,10 @@ FETCH = 36
 """Cycles before the first descriptor of a program, beyond its beats."""
 STOP = 12
 """Cycles from the last result to the end of a run."""
+TRANSFER = 8
+"""Cycles of a transfer before its first beat, the latency of the memory left out."""
+HIDDEN = 10
+"""Cycles by which a first read begins earlier than its latency says, fitted to the simulation."""
 ARRAYS = (Engine.PE1, Engine.PE2)
 DMA = (Engine.LOAD, Engine.STORE)
 
@@ -179,20 +183,17 @@ class _Machine:
 
     def start(self, number: int, work: Work) -> None:
         """Begin a command."""
-        latency = START.get(work.engine)
-        if latency is None:
-            queued = self.done.get(work.engine, 0.0) > self.now - 40
-            latency = 8
-            if work.engine is Engine.LOAD and not queued:
-                latency = self.timing.read_latency - 10
-        else:
-            gap = self.done.get(work.engine, 0.0) - FINISH[work.engine]
-            latency = (
-                max(min(latency, 12), latency - (self.now - gap))
-                if gap >= self.now - 2
-                else latency
-            )
-        self.running.append(_Running(number, work, self.now, work.cycles, self.now + latency))
+        ready = self.now + self._latency(work.engine)
+        self.running.append(_Running(number, work, self.now, work.cycles, ready))
+
+    def _latency(self, engine: Engine) -> float:
+        """Cycles from a command to its first step, or its first beat."""
+        if engine in ARRAYS:
+            return START[engine]
+        following = self.done.get(engine, 0.0) > self.now - self.timing.read_latency
+        if engine is Engine.STORE or following:  # what comes first hides the latency
+            return TRANSFER
+        return self.timing.read_latency - HIDDEN
 
 
 def predict(
