@@ -14,7 +14,7 @@ def get_accumulation() -> Mode:
 
 
 def set_accumulation(mode: Mode) -> None:
-    """``sequential``: every product and every sum is rounded. ``quire``: sums of products are exact.
+    """``sequential``: every product and every sum is rounded; ``quire``: sums are exact.
 
     For all threads, for autograd may run in one of its own. Raises ``ValueError``.
     """

@@ -175,6 +175,15 @@ def _shape(x: Tensor, window: Window, groups: int) -> Tensor:
     return torch.tensor([*sizes, *(side for pair in window for side in pair)], dtype=torch.int64)
 
 
+def lines(x: Tensor, window: Window, groups: int) -> Tensor:
+    """The patches of x (B, C, H, W), a line each: (G, B L, C / G kh kw)."""
+    depth = x.shape[1] // groups * window.kernel[0] * window.kernel[1]
+    out = x.new_empty(groups, x.shape[0] * window.out[0] * window.out[1], depth)
+    shape = _shape(x, window, groups)
+    _call("posit_lines", x.dtype, x.contiguous(), out, shape, x.shape[0], groups)
+    return out
+
+
 def convolve_sequential(
     x: Tensor, rows: Tensor, total: Tensor, window: Window, fmt: PositFormat, *, to_odd: bool
 ) -> None:

@@ -4,9 +4,9 @@ import argparse
 
 from ttforge.cli.command import Command, SimpleCommand
 from ttforge.cli.parts import add_parts, run_part
-from ttforge.cli.reproduce import ape, qr
+from ttforge.cli.reproduce import ape, posit, qr
 
-PARTS: tuple[Command, ...] = (qr.command, ape.command)
+PARTS: tuple[Command, ...] = (qr.command, ape.command, posit.command)
 """What can be reproduced; each is a command of its own under ``ttforge reproduce``."""
 
 

@@ -107,7 +107,7 @@ class Windows:
         return F.pad(x, (left, left, up, up)) if up or left else x
 
     def places(self) -> list[tuple[slice, slice]]:
-        """For each element of a window, row-major: where it is in all windows, in a padded image."""
+        """For each element of a window, row-major: where it is in the padded image, in all."""
         (rows, columns), (out_rows, out_columns) = self.kernel, self.out
         return [
             (

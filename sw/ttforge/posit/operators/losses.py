@@ -71,9 +71,7 @@ def mse_loss(fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN) -> T
 
 
 @covers("mse_loss_backward")
-def mse_loss_backward(
-    fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int
-) -> Tensor:
+def mse_loss_backward(fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
     """(2 (x - y)) g, by the count for a mean."""
     difference = grid.sub(x, y, fmt)
     found = grid.mul(grid.add(difference, difference, fmt), g, fmt)
@@ -128,5 +126,3 @@ def nll_loss_backward(
     g = grid.div(g, weights, fmt) if reduction == MEAN else g
     g = g.unsqueeze(1) if g.dim() else g.expand(w.shape)
     return torch.zeros_like(x).scatter_(1, place, 0 - grid.mul(w, g, fmt))
-
-
