@@ -17,6 +17,8 @@ from ttforge.posit.rounding import round_to
 below = torch._C._DisableTorchDispatch
 """Within it torch sees the values, not the posits."""
 _COPY = torch.ops.aten.copy_.default
+_WHERE = torch.ops.aten.where.self
+"""Torch makes tensors of the numbers that it is given."""
 _SET = torch.ops.aten.set_.source_Tensor
 
 
@@ -78,6 +80,8 @@ class _Reader:
                 raise _mixed(self.func, self.fmt, x.fmt)
             return x.as_subclass(Tensor)
         if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex()):
+            if self.func is _WHERE and x.dim() == 0:
+                return x.item()
             raise PositError(
                 f"{self.func} mixes posits and {x.dtype}: PositTensor(x, fmt) makes posits of "
                 "the one, decode() floats of the other"
@@ -100,10 +104,10 @@ def _dispatch(
         same_format(args[0], args[1], func)
         return args[0].set_(args[1].as_subclass(Tensor))
     if func in IN_PLACE:
-        return _written(func, _applied(func, IN_PLACE[func], args, kwargs)[0], args[0])
+        return _written(func, *_applied(func, IN_PLACE[func], args, kwargs), args[0])
     if func in OUT:
         inputs = {key: x for key, x in kwargs.items() if key != "out"}
-        return _written(func, _applied(func, OUT[func], args, inputs)[0], kwargs["out"])
+        return _written(func, *_applied(func, OUT[func], args, inputs), kwargs["out"])
     raise UncoveredError(
         f"posit tensors do not cover {func}, and nothing falls back to floats: decode() gives "
         "floats, PositTensor(x, fmt) makes posits of them"
@@ -127,9 +131,11 @@ def _wrapped(cls: type[GridTensor], x: Any, fmt: PositFormat) -> Any:
     return tuple(_wrapped(cls, item, fmt) for item in x) if isinstance(x, list | tuple) else x
 
 
-def _written(func: OpOverload, values: Tensor, target: Tensor) -> Tensor:
+def _written(func: OpOverload, values: Tensor, fmt: PositFormat, target: Tensor) -> Tensor:
     if not isinstance(target, GridTensor):
         raise PositError(f"{func}: posits do not go into {target.dtype}; decode() gives floats")
+    if target.fmt != fmt:
+        raise _mixed(func, target.fmt, fmt)
     if values.shape != target.shape:
         raise RuntimeError(
             f"{func}: the result's shape {tuple(values.shape)} is not {tuple(target.shape)}"

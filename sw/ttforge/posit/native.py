@@ -4,6 +4,7 @@
 """
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -57,12 +58,25 @@ def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
     return out
 
 
+def broadcast(*shapes: Sequence[int]) -> torch.Size:
+    """``torch.broadcast_shapes``, which brings a compiler along. Raises ``RuntimeError``."""
+    found = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for place, side in enumerate(shape, len(found) - len(shape)):
+            if side != 1 and found[place] not in (1, side):
+                raise RuntimeError(
+                    f"shapes do not broadcast: {', '.join(str(tuple(s)) for s in shapes)}"
+                )
+            found[place] = side if found[place] == 1 else found[place]
+    return torch.Size(found)
+
+
 def _common(*operands: Tensor) -> torch.Size:
     """The shape that they broadcast to; asking torch costs more than small operations."""
     shape = operands[0].shape
     if all(x.shape == shape for x in operands):
         return shape
-    return torch.broadcast_shapes(*(x.shape for x in operands))
+    return broadcast(*(x.shape for x in operands))
 
 
 def _operand(x: Tensor, shape: torch.Size) -> tuple[Tensor, int]:

@@ -75,7 +75,7 @@ def matmul(
         )
     batch = a.shape[:-2]
     if b.shape[:-2] != batch:
-        batch = torch.broadcast_shapes(batch, b.shape[:-2])
+        batch = native.broadcast(batch, b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
     start = None if initial is None else initial.expand(shape)
     if mode == "sequential":

@@ -69,13 +69,12 @@ def sqrt(fmt: PositFormat, x: Tensor) -> Tensor:
     return grid.sqrt(x, fmt)
 
 
-@covers("square")
 def square(fmt: PositFormat, x: Tensor) -> Tensor:
     """x x."""
     return grid.mul(x, x, fmt)
 
 
-@covers("pow.Tensor_Scalar")
+@covers("pow.Tensor_Scalar", in_place="pow_.Scalar")
 def power(fmt: PositFormat, x: Tensor, exponent: float) -> Tensor:
     """1, x, x x, the root or the reciprocal; other powers are not covered."""
     if exponent == 0:

@@ -43,15 +43,22 @@ def _variant(name: str) -> OpOverload | None:
     return getattr(found, overload or "default", None)
 
 
-def covers(*names: str, out: str | None = None) -> Callable[[Rule], Rule]:
-    """Makes a function the rule for operators, and for their variants that work in place."""
+def covers(
+    *names: str, in_place: str | None = None, out: str | None = None
+) -> Callable[[Rule], Rule]:
+    """Makes a function the rule for operators, and for their variants that work in place.
+
+    ``in_place``, ``out``: variants whose names do not follow from theirs.
+    """
 
     def register(rule: Rule) -> Rule:
         for name in names:
             RULES[operator(name)] = rule
-            in_place = _variant(name)
-            if in_place is not None:
-                IN_PLACE[in_place] = rule
+            variant = _variant(name)
+            if variant is not None:
+                IN_PLACE[variant] = rule
+        if in_place is not None:
+            IN_PLACE[operator(in_place)] = rule
         if out is not None:
             OUT[operator(out)] = rule
         return rule

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ttforge.posit.format import PositFormat
+from ttforge.posit.format import PositError, PositFormat
 from ttforge.posit.operators.registry import RULES, covers, number, operand, operator
 
 MOVES = """
@@ -13,7 +13,7 @@ MOVES = """
     split_with_sizes squeeze squeeze.dim squeeze.dims stack t take transpose.int tril triu
     unbind.int unfold unsqueeze view select_backward slice_backward diagonal_backward
     amax amin argmax argmin max max.dim min min.dim sort sort.stable topk
-    isnan isfinite isinf nonzero _local_scalar_dense
+    isnan isinf nonzero _local_scalar_dense
 """.split()
 """What they return are values of their arguments, or 0, or no posits at all."""
 
@@ -43,9 +43,12 @@ def masked_fill_tensor(fmt: PositFormat, x: Tensor, mask: Tensor, fill: Tensor) 
     return x.masked_fill(mask, operand(fill, fmt, x))
 
 
-@covers("where.self", "where.ScalarSelf", "where.ScalarOther")
+@covers("where.self")
 def where(fmt: PositFormat, condition: Tensor, x: Tensor | float, y: Tensor | float) -> Tensor:
-    """Numbers are rounded to the format."""
+    """Numbers must be posits: some have been in another type before they come here."""
+    for choice in (x, y):
+        if not isinstance(choice, Tensor) and number(choice, fmt) != choice:
+            raise PositError(f"{choice} is no value of {fmt}: PositTensor({choice}, fmt) rounds it")
     return operand(x, fmt, condition).where(condition, operand(y, fmt, condition))
 
 
