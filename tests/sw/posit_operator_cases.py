@@ -1,7 +1,6 @@
 """For every operator of posit tensors: what it gives, and the same by functions on codes.
 
-A case takes a ``Bench`` and yields pairs: a posit tensor (or what else torch returns), and codes (or
-that).
+A case takes a ``Bench`` and yields pairs: a posit tensor, or what else torch returns, and codes.
 """
 
 import torch
@@ -133,7 +132,7 @@ def roots_and_powers(b):
 
 @case
 def optimisers(b):
-    """What Adam and SGD are made of, as the paper's Listing 9 has it: (value a) b, left to right."""
+    """What Adam and SGD are made of, in the order of the paper's Listing 9: (value a) b."""
     x, y, z = (b.some(3, 4) for _ in range(3))
     p, q, r = b.posits(x, y, z)
     scaled = b.mul(y, b.number(0.3))
@@ -176,13 +175,10 @@ def matrix_products(b):
     yield torch.dot(p[0], q[:, 0]), product[0, 0]
     yield torch.bmm(p.expand(2, 3, 4), q.expand(2, 4, 5)), product.expand(2, 3, 5)
     # The start is in the sum: a product with 1 before the others.
-    one = b.number(1.0).expand(3, 1)
-    whole = torch.stack(
-        [
-            torch.stack([b.dot(torch.cat([z[i, j : j + 1], x[i]]), torch.cat([one[0], y[:, j]])) for j in range(5)])
-            for i in range(3)
-        ]
-    )  # fmt: skip
+    one = b.number(1.0)
+    rows = torch.cat([z.unsqueeze(2), x.unsqueeze(1).expand(3, 5, 4)], 2)
+    columns = torch.cat([one.expand(5, 1), y.t()], 1)
+    whole = b.dot(rows, columns)
     yield torch.addmm(r, p, q), whole
     yield (
         torch.baddbmm(r.expand(2, 3, 5), p.expand(2, 3, 4), q.expand(2, 4, 5)),

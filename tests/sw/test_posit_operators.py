@@ -92,7 +92,7 @@ def floats(found):
 
 
 def test_nothing_falls_back_to_floats():
-    """Called with posits through torch, each operator of it gives posits, no floats, or an error."""
+    """Called with posits through torch, each operator gives posits or an error, no floats."""
     errors = returned = 0
     known = set(torch._C._dispatch_get_all_op_names())
     for func in ATEN:

@@ -34,8 +34,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--arithmetic", action="append", metavar="NAME",
-        help="repeatable: float32, posit(N,ES)-MODE or mixed-MODE, MODE sequential or quire; mixed is "
-        "posit(8,2) with weights in posit(16,2) for convolutions, posit(16,2) for the rest "
+        help="repeatable: float32, posit(N,ES)-MODE or mixed-MODE, MODE sequential or quire; mixed "
+        "is posit(8,2) with weights in posit(16,2) for convolutions, posit(16,2) for the rest "
         "(default: float32, posit(16,2) in both modes, posit(8,2)-quire, mixed-quire)",
     )  # fmt: skip
     parser.add_argument("--epochs", type=positive, default=7, metavar="N", help="default: 7")
