@@ -137,6 +137,10 @@ def _check(
         raise CompileError(f"unknown plan {plan!r}; there are {', '.join(PLANS)}")
     if not 1 <= batch <= 4096:
         raise CompileError(f"the batch must be from 1 to 4096 samples, not {batch!r}")
+    if network.widths.is_float:
+        raise CompileError(
+            f"network {network.name!r} is in float32, the accelerator computes with integers"
+        )
     if network.widths.factor > p.factor_width:
         raise CompileError(
             f"factors of {network.widths.factor} bits, the accelerator takes {p.factor_width}; "

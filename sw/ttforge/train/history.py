@@ -1,4 +1,4 @@
-"""What happened in a run: a record a step, a record an evaluation."""
+"""What happened in a run: a record a step, a record an evaluation, now and then the scales."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -47,6 +47,23 @@ class EvaluationRecord:
     samples: int
 
 
+@dataclass(frozen=True)
+class ScaleRecord:
+    """What the accelerator counted of one tensor in ``step``."""
+
+    step: int
+    tensor: str
+    exponent: int
+    """It was computed with; a value is integer x 2^exponent."""
+    mean: float
+    """Mean of |q| as a fraction of full scale."""
+    saturated: float
+    """Fraction of the values that saturated."""
+
+
+SCALE_RECORDS = 200
+"""Steps of a run, evenly spread, whose scales are kept."""
+
 _STEP_FIELDS = tuple(f.name for f in fields(StepRecord))[:-1]
 _INTEGERS = frozenset(f.name for f in fields(StepRecord) if f.type in (int, "int"))
 
@@ -57,6 +74,7 @@ class History:
 
     steps: list[StepRecord] = field(default_factory=list)
     evaluations: list[EvaluationRecord] = field(default_factory=list)
+    scales: list[ScaleRecord] = field(default_factory=list)
 
     @property
     def cycles(self) -> int:
@@ -83,16 +101,30 @@ class History:
             loss = sum(r.loss for r in records) / len(records)
             yield records[-1].step, loss, sum(r.correct for r in records) / samples
 
+    def best_accuracy(self) -> float:
+        """Greatest accuracy on the test split after any epoch; 0 without an evaluation."""
+        return max((r.accuracy for r in self.evaluations), default=0.0)
+
     def to_tensors(self) -> dict[str, torch.Tensor]:
-        """Both lists as float64 tables, one record a row."""
+        """The lists as float64 tables, one record a row; names of tensors as lines of UTF-8."""
         steps = [
             (*(float(getattr(r, name)) for name in _STEP_FIELDS), *map(float, r.ranks))
             for r in self.steps
         ]
         evaluations = [tuple(map(float, astuple(r))) for r in self.evaluations]
+        names = sorted({r.tensor for r in self.scales})
+        numbers = {name: float(number) for number, name in enumerate(names)}
+        scales = [
+            (float(r.step), numbers[r.tensor], float(r.exponent), r.mean, r.saturated)
+            for r in self.scales
+        ]
         return {
             "history.steps": torch.tensor(steps, dtype=torch.float64),
             "history.evaluations": torch.tensor(evaluations, dtype=torch.float64),
+            "history.scales": torch.tensor(scales, dtype=torch.float64),
+            "history.scales.names": torch.tensor(
+                list("\n".join(names).encode()), dtype=torch.uint8
+            ),
         }
 
     @classmethod
@@ -110,13 +142,19 @@ class History:
             history.evaluations.append(
                 EvaluationRecord(int(step), int(epoch), accuracy, int(samples))
             )
+        names = bytes(tensors["history.scales.names"].tolist()).decode().split("\n")
+        for step, name, exponent, mean, saturated in tensors["history.scales"].tolist():
+            history.scales.append(
+                ScaleRecord(int(step), names[int(name)], int(exponent), mean, saturated)
+            )
         return history
 
     def to_lines(self) -> str:
-        """JSON lines in the order in which things happened; ``kind`` is step or evaluation."""
+        """JSON lines in the order of the steps; ``kind`` is step, scale or evaluation."""
         lines: list[tuple[tuple[int, int], dict[str, Any]]] = []
         lines += [((r.step, 0), {"kind": "step", **vars(r)}) for r in self.steps]
-        lines += [((r.step, 1), {"kind": "evaluation", **vars(r)}) for r in self.evaluations]
+        lines += [((r.step, 1), {"kind": "scale", **vars(r)}) for r in self.scales]
+        lines += [((r.step, 2), {"kind": "evaluation", **vars(r)}) for r in self.evaluations]
         return _json_lines(line for _, line in sorted(lines, key=lambda item: item[0]))
 
 

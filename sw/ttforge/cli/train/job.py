@@ -12,10 +12,13 @@ from ttforge.cli.errors import OptionError
 from ttforge.cli.train.folder import RunFolder
 from ttforge.cli.train.options import check_same_settings, make_settings
 from ttforge.data import DataSet, load_data_set
-from ttforge.network import NetworkError, load_network
+from ttforge.network import Network, NetworkError, load_network
 from ttforge.train.checkpoint import CheckpointError, load_checkpoint
 from ttforge.train.pretrained import Pretrained, load_pretrained, pretrained_model
 from ttforge.train.state import TrainingState, initial_state
+
+FLOAT = "float32"
+"""What a run in float32 calls its back end: there is no accelerator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +72,12 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _check_options(options: RunOptions) -> None:
+def _check_options(options: RunOptions, network: Network) -> None:
+    if network.widths.is_float != (options.backend == FLOAT):
+        raise OptionError(
+            f"back end {options.backend!r} computes with integers: leave --backend or "
+            "--numbers float32 away"
+        )
     check_simulation_options(options.backend, options.memory, options.engine)
     if options.verify and options.backend == "golden":
         raise OptionError("--verify compares with the golden model: add --backend rtl")
@@ -80,11 +88,14 @@ def fresh_job(args: argparse.Namespace) -> Job:
     pretrained = None if args.initial is None else _pretrained(args)
     network = load_network(args.network or "digits") if pretrained is None else pretrained.network
     given = _given(args)
+    if args.numbers == "float32":
+        network = network.in_float32()
+        given["backend"] = given.get("backend", FLOAT)
     dataset = given.pop("dataset", network.dataset)
     if not dataset:
         raise OptionError(f"network {network.name!r} names no data set: give --dataset")
     options = RunOptions(dataset=dataset, **given)
-    _check_options(options)
+    _check_options(options, network)
     settings = make_settings(args, dataset)
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
@@ -111,6 +122,10 @@ def _pretrained(args: argparse.Namespace) -> Pretrained:
     return given
 
 
+def _same(named: Network, stored: Network) -> bool:
+    return (named.in_float32() if stored.widths.is_float else named) == stored
+
+
 def resumed_job(args: argparse.Namespace) -> Job:
     """The run in ``--out`` as its checkpoint has it.
 
@@ -127,7 +142,9 @@ def resumed_job(args: argparse.Namespace) -> Job:
     folder.check_resumable()
     checkpoint = load_checkpoint(folder.checkpoint)
     state = checkpoint.state
-    if args.network is not None and load_network(args.network) != state.network:
+    if args.numbers is not None and (args.numbers == "float32") != state.network.widths.is_float:
+        raise OptionError(f"--resume: the checkpoint was not made with --numbers {args.numbers}")
+    if args.network is not None and not _same(load_network(args.network), state.network):
         raise OptionError(
             f"--resume: {folder.checkpoint} is of network {state.network.name!r} as it was "
             f"described then, not of --network {args.network}"
@@ -146,7 +163,7 @@ def resumed_job(args: argparse.Namespace) -> Job:
                 f"not {given[name]}"
             )
     options = replace(stored, **given)
-    _check_options(options)
+    _check_options(options, state.network)
     data = load_data_set(options.dataset, options.data)
     if data_crc(data) != crc:
         raise OptionError(f"--resume: data set {options.dataset!r} has changed since the run began")

@@ -8,6 +8,7 @@ from ttforge.cli.backend import opened
 from ttforge.cli.train.job import RunOptions
 from ttforge.driver import Driver
 from ttforge.network import Network
+from ttforge.train.float_driver import FloatDriver
 from ttforge.train.interfaces import DriverFactory, Verifier
 from ttforge.train.verify import make_verifier
 
@@ -22,7 +23,13 @@ class Machine:
 
 @contextmanager
 def open_machine(options: RunOptions, network: Network, batch: int) -> Iterator[Machine]:
-    """Open the back end, close it at the end. Raises what ``cli.backend.opened`` raises."""
+    """Open the back end, close it at the end. Raises what ``cli.backend.opened`` raises.
+
+    A network in float32 needs none.
+    """
+    if network.widths.is_float:
+        yield Machine(FloatDriver)
+        return
     with opened(
         options.backend,
         factor_width=network.widths.factor,

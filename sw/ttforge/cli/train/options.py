@@ -8,7 +8,9 @@ from ttforge.cli.errors import OptionError
 from ttforge.cli.options import add_accelerator_options, natural, number, positive
 from ttforge.fixed.scale import PRESETS
 from ttforge.network import BUILT_IN
-from ttforge.train.settings import SCHEDULES, PriorSettings, TrainSettings
+from ttforge.train.ranks import FORMS
+from ttforge.train.settings import FACTOR_SCALES, SCHEDULES, PriorSettings, TrainSettings
+from ttforge.train.storage import MASTERS, MOMENTS
 
 DESCRIPTION = """\
 Train a network: forward and backward passes run on the accelerator, softmax, Adam and the rank
@@ -32,6 +34,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "": {"epochs": 10, "learning_rate": 4e-3},
 }
 """Defaults by data set, "" for any other."""
+
+NUMBERS = ("fixed", "float32")
 
 _DEFAULTS, _PRIOR = TrainSettings(), PriorSettings()
 
@@ -64,6 +68,12 @@ def _add_what(group: Any) -> None:
         "--data", metavar="DIR", help="folder of the data set's files (default: TTFORGE_DATA)"
     )
     group.add_argument(
+        "--numbers",
+        choices=NUMBERS,
+        help="fixed: the integers of the accelerator; float32: without an accelerator, to compare "
+        "with (default: fixed)",
+    )
+    group.add_argument(
         "--backend",
         metavar="NAME",
         help="golden (exact model, default) or rtl (hardware, simulated cycle by cycle)",
@@ -90,6 +100,22 @@ def _add_training(group: Any) -> None:
     group.add_argument(
         "--windows", choices=tuple(PRESETS), help="preset of the automatic scale selection"
     )
+    group.add_argument(
+        "--factor-scales",
+        choices=FACTOR_SCALES,
+        help="exponents of the factors: as at the start, or following their size "
+        f"(default: {_DEFAULTS.factor_scales})",
+    )
+    group.add_argument(
+        "--masters",
+        choices=MASTERS,
+        help=f"what the master copies are kept in between steps (default: {_DEFAULTS.masters})",
+    )
+    group.add_argument(
+        "--moments",
+        choices=MOMENTS,
+        help=f"what Adam's moments are kept in between steps (default: {_DEFAULTS.moments})",
+    )
 
 
 def _add_prior(group: Any) -> None:
@@ -97,6 +123,12 @@ def _add_prior(group: Any) -> None:
         "--prior",
         action=argparse.BooleanOptionalAction,
         help="shrink the ranks while training (default: yes)",
+    )
+    group.add_argument(
+        "--prior-form",
+        choices=FORMS,
+        help="storage: a column weighs what it costs to store; paper: the paper's equations "
+        f"(default: {_PRIOR.form})",
     )
     group.add_argument(
         "--prior-weight",
@@ -114,7 +146,8 @@ def _add_prior(group: Any) -> None:
         "--rank-threshold",
         type=number,
         metavar="PART",
-        help=f"cut columns below this part of the largest lambda (default: {_PRIOR.threshold})",
+        help="cut columns below this part of the strongest of their bond "
+        f"(default: {_PRIOR.threshold})",
     )
     group.add_argument(
         "--rank-interval",
@@ -179,8 +212,12 @@ _SETTING = {
     "schedule": "schedule",
     "steps": "steps",
     "windows": "windows",
+    "factor_scales": "factor_scales",
+    "masters": "masters",
+    "moments": "moments",
 }
 _PRIOR_SETTING = {
+    "prior_form": "form",
     "prior_weight": "weight",
     "prior_warmup": "warmup",
     "rank_threshold": "threshold",
