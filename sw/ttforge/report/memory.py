@@ -9,7 +9,7 @@ from ttforge.network import Network
 from ttforge.train.settings import TrainSettings
 from ttforge.train.storage import master_bits, moment_bits
 
-ACCELERATOR, HOST, CHIP = "external memory", "host", "on chip"
+PLACES = ACCELERATOR, HOST, CHIP = "external memory", "host", "on chip"
 
 
 @dataclass(frozen=True)

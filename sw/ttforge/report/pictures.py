@@ -10,7 +10,7 @@ from ttforge.data import DataSet
 from ttforge.network import Network
 from ttforge.report.figure import COLOURS, dress, new_figure, to_png
 from ttforge.train.evaluate import Evaluation
-from ttforge.train.history import History
+from ttforge.train.history import History, ScaleRecord
 
 _TRAIN, _TEST = COLOURS[:2]
 
@@ -107,6 +107,32 @@ def draw_cycles(history: History) -> bytes:
     return to_png(figure)
 
 
+def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
+    """Exponents of all tensors, and the parts of them that saturate, against the step."""
+    figure = new_figure(7.0, 6.0)
+    above, below = figure.subplots(2, 1, sharex=True)
+    dress(above, title, "", "exponent of 2")
+    dress(below, "", "step", "% of the values saturated")
+    lines: dict[str, list[ScaleRecord]] = {}
+    for record in scales:
+        lines.setdefault(record.tensor, []).append(record)
+    worst = sorted(lines, key=lambda name: -sum(r.saturated for r in lines[name]))
+    for n, name in enumerate(worst):
+        records = lines[name]
+        steps = [r.step for r in records]
+        named = n < 6
+        style = {
+            "color": COLOURS[n] if named else "#bbbbbb",
+            "linewidth": 1.4 if named else 0.6,
+            "zorder": 3 if named else 2,
+        }
+        label = name if named else None
+        above.step(steps, [r.exponent for r in records], where="post", **style)
+        below.plot(steps, [100 * r.saturated for r in records], label=label, **style)
+    below.legend(frameon=False, fontsize=8, ncols=3, title="those that saturate most")
+    return to_png(figure)
+
+
 def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
     """Confusion matrix of the test images, each row in percent of its class."""
     matrix = evaluation.confusion(len(names))
@@ -159,6 +185,8 @@ def draw_all(
         "loss.png": draw_loss(history),
         "ranks.png": draw_ranks(history, network),
     }
+    if history.scales:
+        pictures["scales.png"] = draw_scales(history.scales)
     if history.cycles:
         pictures["cycles.png"] = draw_cycles(history)
     pictures["confusion.png"] = draw_confusion(evaluation, data.class_names)

@@ -60,6 +60,17 @@ class Model:
             for factor, k in zip(layer, exponents, strict=True):
                 factor.value = connect.clip(factor.value, k, width)
 
+    def rescale(self) -> None:
+        """Move a factor's exponent by one where its masters have outgrown, or left, their bits."""
+        width = self.network.widths.factor
+        if self.network.widths.is_float:
+            return
+        for number, (layer, exponents) in enumerate(zip(self.factors, self.exponents, strict=True)):
+            self.exponents[number] = tuple(
+                k + connect.direction(f.value, k, width)
+                for f, k in zip(layer, exponents, strict=True)
+            )
+
     def digest(self) -> str:
         """SHA-256 over the quantised factors, as int16 (float32) in order with their exponents.
 

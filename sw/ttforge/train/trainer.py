@@ -19,6 +19,9 @@ from ttforge.train.ranks import cut_ranks, prior_gradients
 from ttforge.train.state import TrainingState, copy_scales
 from ttforge.train.storage import store_master, store_moments
 
+RESCALE_INTERVAL = 10
+"""Steps between two looks at the exponents of the factors, where they are automatic."""
+
 
 class Stopped(Exception):
     """An evaluation was abandoned because a stop was asked for; the state is sound."""
@@ -225,6 +228,8 @@ class Trainer:
         for bias, gradient in zip(state.model.biases, backward.biases, strict=True):
             if bias is not None and gradient is not None:
                 bias.step(gradient, rate, number)
+        if settings.factor_scales == "automatic" and number % RESCALE_INTERVAL == 0:
+            state.model.rescale()
         state.model.clip()
         self._store(number)
         return rate, weight

@@ -30,14 +30,19 @@ finishes the step, leaves a checkpoint and says how to go on; twice abandons the
 """
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "digits": {"epochs": 20, "learning_rate": 1e-2},
-    "": {"epochs": 10, "learning_rate": 4e-3},
+    "digits": {"epochs": 20, "learning_rate": 1e-2, "prior_weight": 0.25},
+    "fashion-mnist": {"epochs": 30, "learning_rate": 4e-3, "prior_weight": 0.5},
+    "": {"epochs": 10, "learning_rate": 4e-3, "prior_weight": 0.5},
 }
 """Defaults by data set, "" for any other."""
 
 NUMBERS = ("fixed", "float32")
 
 _DEFAULTS, _PRIOR = TrainSettings(), PriorSettings()
+
+
+def _by_data_set(name: str) -> str:
+    return ", ".join(f"{data or 'others'} {values[name]:g}" for data, values in RECIPES.items())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,11 +92,16 @@ def _add_what(group: Any) -> None:
 
 
 def _add_training(group: Any) -> None:
-    group.add_argument("--epochs", type=positive, metavar="N", help="20 for digits, else 10")
+    group.add_argument(
+        "--epochs", type=positive, metavar="N", help="by data set: " + _by_data_set("epochs")
+    )
     group.add_argument("--batch", type=positive, metavar="N", help=f"default: {_DEFAULTS.batch}")
     group.add_argument("--seed", type=natural, metavar="N", help=f"default: {_DEFAULTS.seed}")
     group.add_argument(
-        "--lr", type=number, metavar="RATE", help="of Adam; 0.01 for digits, else 0.004"
+        "--lr",
+        type=number,
+        metavar="RATE",
+        help="of Adam, by data set: " + _by_data_set("learning_rate"),
     )
     group.add_argument("--schedule", choices=SCHEDULES, help=f"default: {_DEFAULTS.schedule}")
     group.add_argument(
@@ -134,7 +144,7 @@ def _add_prior(group: Any) -> None:
         "--prior-weight",
         type=number,
         metavar="W",
-        help=f"in units of 1 / training samples (default: {_PRIOR.weight})",
+        help="in units of 1 / training samples, by data set: " + _by_data_set("prior_weight"),
     )
     group.add_argument(
         "--prior-warmup",
@@ -233,12 +243,14 @@ def option_name(attribute: str) -> str:
 def make_settings(args: argparse.Namespace, dataset: str) -> TrainSettings:
     """The settings asked for, the rest by the data set's recipe. Raises ``OptionError``."""
     values = dict(RECIPES.get(dataset, RECIPES[""]))
+    weight = values.pop("prior_weight")
     values |= {s: v for a, s in _SETTING.items() if (v := getattr(args, a)) is not None}
     prior = {s: v for a, s in _PRIOR_SETTING.items() if (v := getattr(args, a)) is not None}
     if args.prior is False and prior:
         name = next(a for a in _PRIOR_SETTING if getattr(args, a) is not None)
         raise OptionError(f"{option_name(name)} does not go with --no-prior")
     try:
+        prior = {"weight": weight} | prior
         values["prior"] = None if args.prior is False else PriorSettings(**prior)
         return TrainSettings(**values)
     except ValueError as error:
