@@ -11,7 +11,7 @@ from ttforge.cli.backend import check_simulation_options, memory_options
 from ttforge.cli.errors import OptionError
 from ttforge.cli.train.folder import RunFolder
 from ttforge.cli.train.options import check_same_settings, make_settings
-from ttforge.data import DataSet, load_data_set
+from ttforge.data import DataSet, is_npz, load_data_set
 from ttforge.network import Network, NetworkError, load_network
 from ttforge.train.checkpoint import CheckpointError, load_checkpoint
 from ttforge.train.pretrained import Pretrained, load_pretrained, pretrained_model
@@ -91,7 +91,7 @@ def fresh_job(args: argparse.Namespace) -> Job:
     if args.numbers == "float32":
         network = network.in_float32()
         given["backend"] = given.get("backend", FLOAT)
-    dataset = given.pop("dataset", network.dataset)
+    dataset = given.pop("dataset", "npz" if is_npz(args.data) else network.dataset)
     if not dataset:
         raise OptionError(f"network {network.name!r} names no data set: give --dataset")
     options = RunOptions(dataset=dataset, **given)
@@ -99,7 +99,7 @@ def fresh_job(args: argparse.Namespace) -> Job:
     settings = make_settings(args, dataset)
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
-    data = load_data_set(dataset, options.data)
+    data = load_data_set(dataset, options.data, fetch=args.download)
     state = initial_state(network, settings)
     if pretrained is not None:
         state.model = pretrained_model(pretrained)
@@ -164,7 +164,7 @@ def resumed_job(args: argparse.Namespace) -> Job:
             )
     options = replace(stored, **given)
     _check_options(options, state.network)
-    data = load_data_set(options.dataset, options.data)
+    data = load_data_set(options.dataset, options.data, fetch=args.download)
     if data_crc(data) != crc:
         raise OptionError(f"--resume: data set {options.dataset!r} has changed since the run began")
     return Job(state, options, data, folder)

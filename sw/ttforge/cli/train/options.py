@@ -65,7 +65,12 @@ def _add_what(group: Any) -> None:
     )
     group.add_argument("--dataset", metavar="NAME", help="data set (default: the network's own)")
     group.add_argument(
-        "--data", metavar="DIR", help="folder of the data set's files (default: TTFORGE_DATA)"
+        "--data",
+        metavar="DIR",
+        help="folder of the data set's files (default: TTFORGE_DATA), or an .npz of your own",
+    )
+    group.add_argument(
+        "--download", action="store_true", help="fetch the data set's files where they are not"
     )
     group.add_argument(
         "--numbers",
