@@ -56,6 +56,14 @@ def test_the_model_gives_the_accuracy_of_its_run(capsys, trained, tmp_path):
         assert (out / f"{picture}.png").read_bytes() == drawn
 
 
+def test_a_float32_model(capsys, tmp_path):
+    arguments = ["train", "--steps", "10", "--numbers", "float32", "--json"]
+    own = json.loads(run(capsys, *arguments, "--out", tmp_path)[1])
+    found = json.loads(run(capsys, "eval", tmp_path / "model.safetensors", "--json")[1])
+    assert (found["backend"], found["digest"]) == ("float32", own["digest"])
+    assert found["test_accuracy"] == own["test_accuracy"]
+
+
 def test_the_table(capsys, trained):
     status, text, _ = run(capsys, "eval", trained / "model.safetensors", "--test-samples", "100")
     assert status == 0 and text.count("\n| ") + text.startswith("| ") == 11

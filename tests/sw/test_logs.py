@@ -11,7 +11,7 @@ from ttforge.cli import main
 from ttforge.cli.errors import OptionError
 from ttforge.cli.train.logs import EVERY, JsonLines, TensorBoard, check_tensorboard
 from ttforge.network import load_network
-from ttforge.train.history import EvaluationRecord, History, StepRecord
+from ttforge.train.history import EvaluationRecord, History, ScaleRecord, StepRecord
 from ttforge.train.trainer import Trainer
 
 NETWORK = load_network("digits")
@@ -47,6 +47,7 @@ def test_lines_are_there_while_the_run_goes_on(tmp_path):
     log.started(1, 9, NETWORK)
     assert (tmp_path / "h").read_text() == history.to_lines()
     history.steps.append(record(2))
+    history.scales.append(ScaleRecord(2, "l1.y", -5, 0.25, 0.0))
     log.stepped(record(2))
     assert (tmp_path / "h").read_text() == history.to_lines()  # the first is written out at once
     history.evaluations.append(EvaluationRecord(2, 1, 0.5, 10))
@@ -54,7 +55,7 @@ def test_lines_are_there_while_the_run_goes_on(tmp_path):
     log.close()
     assert (tmp_path / "h").read_text() == history.to_lines()
     assert [json.loads(s)["kind"] for s in history.to_lines().splitlines()] == [
-        "step", "step", "evaluation",
+        "step", "step", "scale", "evaluation",
     ]  # fmt: skip
 
 
@@ -78,6 +79,7 @@ def test_points_of_event_files(tmp_path):
     history = History()
     log = TensorBoard(tmp_path / "e", history, NETWORK)
     log.started(0, 99, NETWORK)
+    history.scales.append(ScaleRecord(20, "l1.y", -5, 0.25, 0.125))  # the trainer puts it there
     for step in range(1, 2 * EVERY + 4):
         log.stepped(record(step, (16, 8) if step < 7 else (5, 8)))
     log.evaluated(EvaluationRecord(22, 1, 0.75, 10))
@@ -91,6 +93,7 @@ def test_points_of_event_files(tmp_path):
     bits = NETWORK.with_ranks([[5], [8]]).model_bits
     assert found["model/bits"] == [(1, NETWORK.model_bits), (7, bits)]
     assert found["test/accuracy"] == [(22, 0.75)]
+    assert found["exponent/l1.y"] == [(20, -5)] and found["saturated/l1.y"] == [(20, 0.125)]
     assert found["accelerator/cycles a step"] == [(EVERY, 100), (2 * EVERY, 100)]
 
 
@@ -119,7 +122,9 @@ def test_an_interrupted_run_leaves_every_point_once(tmp_path, monkeypatch, capsy
     out = tmp_path / "parts"
     assert main([*arguments, "--out", str(out)]) == 130
     lines = (out / "history.jsonl").read_text().splitlines()
-    assert len(lines) == 27 + 1 and json.loads(lines[-1])["step"] == 27
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds.count("step") == 27 and kinds.count("evaluation") == 1
+    assert json.loads(lines[-1])["step"] == 27 and "scale" in kinds
     capsys.readouterr()
     assert main(["train", "--resume", "--json", "--out", str(out)]) == 0  # the option is stored
     parts = json.loads(capsys.readouterr().out)

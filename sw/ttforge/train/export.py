@@ -58,8 +58,10 @@ class TrainedModel:
 
 
 def save_model(path: Path, model: Model, scales: Scales, origin: Origin | None = None) -> None:
-    """Write ``factor.L.N`` (int8, or int16 over 8 bits, float32 in a float32 network) and ``bias.L`` (float32) to a safetensors
-    file; network, ranks, exponents and origin are in its header. Raises ``OSError``.
+    """Write a safetensors file; network, ranks, exponents and origin are in its header.
+
+    ``factor.L.N`` is int8, or int16 over 8 bits, or float32 in a float32 network; ``bias.L`` is
+    float32. Raises ``OSError``.
     """
     quantised = model.quantised()
     tensors = {

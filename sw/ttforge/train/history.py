@@ -162,7 +162,7 @@ class History:
         return history
 
     def to_lines(self) -> str:
-        """JSON lines in the order in which things happened; ``kind`` is step, scale or evaluation."""
+        """JSON lines as things happened; ``kind`` is step, scale or evaluation."""
         return "".join(map(to_line, self.in_order()))
 
     def in_order(self) -> Iterator["Record"]:

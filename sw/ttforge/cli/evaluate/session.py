@@ -18,6 +18,8 @@ from ttforge.report.classes import ClassResult, class_results, class_table
 from ttforge.train.batches import InputQuantiser, check_fit, class_names
 from ttforge.train.evaluate import Evaluation, evaluate
 from ttforge.train.export import Origin, TrainedModel
+from ttforge.train.float_driver import FloatDriver
+from ttforge.train.interfaces import StepDriver
 from ttforge.train.stored import load_trained
 
 
@@ -57,6 +59,16 @@ def _classify(
     """Run the forward programs of the model over the test split."""
     network = trained.model.network
     test = data.test if args.test_samples is None else data.test.first(args.test_samples)
+    tell = teller("classifying test images")
+
+    def classify(driver: StepDriver) -> Evaluation:
+        quantiser = InputQuantiser(network, data.full_scale, driver.input_exponent)
+        return evaluate(
+            driver, trained.model, trained.scales, quantiser, test, origin.batch, progress=tell
+        )
+
+    if network.widths.is_float:
+        return classify(FloatDriver(network))
     with opened(
         args.backend,
         factor_width=network.widths.factor,
@@ -64,12 +76,7 @@ def _classify(
         memory=memory_options(args),
         engine=args.engine,
     ) as accelerator:
-        driver = Driver(accelerator, network, origin.batch, plan=origin.plan)
-        quantiser = InputQuantiser(network, data.full_scale, driver.input_exponent)
-        tell = teller("classifying test images")
-        return evaluate(
-            driver, trained.model, trained.scales, quantiser, test, origin.batch, progress=tell
-        )
+        return classify(Driver(accelerator, network, origin.batch, plan=origin.plan))
 
 
 def _names(trained: TrainedModel, origin: Origin, data: DataSet) -> Sequence[str]:
@@ -91,7 +98,7 @@ def _content(
         "model": args.model,
         "network": network.name,
         "dataset": data.name,
-        "backend": args.backend,
+        "backend": "float32" if network.widths.is_float else args.backend,
         "test_accuracy": evaluation.accuracy,
         "test_samples": len(evaluation.labels),
         "classes": list(map(asdict, results)),
