@@ -284,7 +284,7 @@ def test_ctrl_c_finishes_the_step_and_resuming_gives_the_same_bits(capsys, fake,
         "out": str(out),
         "resume": command,
     }
-    assert [p.name for p in out.iterdir()] == ["checkpoint.safetensors"]
+    assert {p.name for p in out.iterdir()} == {"checkpoint.safetensors", "history.jsonl"}
     assert "holds an unfinished run; --resume" in complaint(capsys, *SHORT, "--out", out)
     fake.at = {}
     status, text, _ = run(capsys, "train", "--resume", "--out", out, "--json")

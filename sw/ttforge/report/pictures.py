@@ -9,6 +9,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 from ttforge.data import DataSet
 from ttforge.network import Network
 from ttforge.report.figure import COLOURS, dress, new_figure, to_png
+from ttforge.train.batches import class_names
 from ttforge.train.evaluate import Evaluation
 from ttforge.train.history import History, ScaleRecord
 
@@ -154,7 +155,9 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
     return to_png(figure)
 
 
-def draw_samples(evaluation: Evaluation, data: DataSet, columns: int = 8) -> bytes:
+def draw_samples(
+    evaluation: Evaluation, data: DataSet, names: Sequence[str], columns: int = 8
+) -> bytes:
     """Test images with what they were taken for: the first mistakes, then the first others."""
     wrong = np.flatnonzero(evaluation.predictions != evaluation.labels)[:columns]
     right = np.flatnonzero(evaluation.predictions == evaluation.labels)
@@ -167,8 +170,8 @@ def draw_samples(evaluation: Evaluation, data: DataSet, columns: int = 8) -> byt
     for axes, index in zip(places, shown, strict=False):
         image = data.test.images[index]
         axes.imshow(image, cmap="gray_r", vmin=0, vmax=data.full_scale)
-        label = data.class_names[evaluation.labels[index]]
-        guess = data.class_names[evaluation.predictions[index]]
+        label = names[int(evaluation.labels[index])]
+        guess = names[int(evaluation.predictions[index])]
         if label == guess:
             axes.set_title(label, fontsize=9, color="#228833")
         else:
@@ -189,6 +192,7 @@ def draw_all(
         pictures["scales.png"] = draw_scales(history.scales)
     if history.cycles:
         pictures["cycles.png"] = draw_cycles(history)
-    pictures["confusion.png"] = draw_confusion(evaluation, data.class_names)
-    pictures["samples.png"] = draw_samples(evaluation, data)
+    names = class_names(network, data)
+    pictures["confusion.png"] = draw_confusion(evaluation, names)
+    pictures["samples.png"] = draw_samples(evaluation, data, names)
     return pictures

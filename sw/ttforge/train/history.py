@@ -1,12 +1,14 @@
 """What happened in a run: a record a step, a record an evaluation, now and then the scales."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field, fields
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 import torch
+
+from ttforge.network import Network
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class ScaleRecord:
     """Fraction of the values that saturated."""
 
 
+Record = StepRecord | ScaleRecord | EvaluationRecord
+_KINDS: dict[type[Record], str] = {
+    StepRecord: "step", ScaleRecord: "scale", EvaluationRecord: "evaluation",
+}  # fmt: skip
+"""In the order in which they follow a step."""
+
 SCALE_RECORDS = 200
 """Steps of a run, evenly spread, whose scales are kept."""
 
@@ -100,6 +108,10 @@ class History:
             samples = sum(r.samples for r in records)
             loss = sum(r.loss for r in records) / len(records)
             yield records[-1].step, loss, sum(r.correct for r in records) / samples
+
+    def scales_of(self, step: int) -> list[ScaleRecord]:
+        """The scales that were kept of the last ``step``, if any."""
+        return list(takewhile(lambda r: r.step == step, reversed(self.scales)))[::-1]
 
     def best_accuracy(self) -> float:
         """Greatest accuracy on the test split after any epoch; 0 without an evaluation."""
@@ -150,13 +162,22 @@ class History:
         return history
 
     def to_lines(self) -> str:
-        """JSON lines in the order of the steps; ``kind`` is step, scale or evaluation."""
-        lines: list[tuple[tuple[int, int], dict[str, Any]]] = []
-        lines += [((r.step, 0), {"kind": "step", **vars(r)}) for r in self.steps]
-        lines += [((r.step, 1), {"kind": "scale", **vars(r)}) for r in self.scales]
-        lines += [((r.step, 2), {"kind": "evaluation", **vars(r)}) for r in self.evaluations]
-        return _json_lines(line for _, line in sorted(lines, key=lambda item: item[0]))
+        """JSON lines as things happened; ``kind`` is step, scale or evaluation."""
+        return "".join(map(to_line, self.in_order()))
+
+    def in_order(self) -> Iterator["Record"]:
+        """All records as they happened: what a step left behind follows it."""
+        records: list[Record] = [*self.steps, *self.scales, *self.evaluations]
+        kinds = list(_KINDS)
+        yield from sorted(records, key=lambda r: (r.step, kinds.index(type(r))))
 
 
-def _json_lines(records: Iterable[dict[str, Any]]) -> str:
-    return "".join(json.dumps(record) + "\n" for record in records)
+def to_line(record: Record) -> str:
+    """A record as one line of JSON, with its newline."""
+    return json.dumps({"kind": _KINDS[type(record)], **vars(record)}) + "\n"
+
+
+def with_flat_ranks(network: Network, flat: Sequence[int]) -> Network:
+    """The network with the ranks of a record, which has those of all layers in one row."""
+    rest = list(flat)
+    return network.with_ranks([[rest.pop(0) for _ in layer.ranks] for layer in network.layers])

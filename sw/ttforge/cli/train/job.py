@@ -10,10 +10,13 @@ from typing import Any
 from ttforge.cli.backend import check_simulation_options, memory_options
 from ttforge.cli.errors import OptionError
 from ttforge.cli.train.folder import RunFolder
+from ttforge.cli.train.logs import check_tensorboard
 from ttforge.cli.train.options import check_same_settings, make_settings
-from ttforge.data import DataSet, load_data_set
+from ttforge.data import DataSet, is_npz, load_data_set
 from ttforge.network import Network, NetworkError, load_network
+from ttforge.train.batches import class_names
 from ttforge.train.checkpoint import CheckpointError, load_checkpoint
+from ttforge.train.export import Origin
 from ttforge.train.pretrained import Pretrained, load_pretrained, pretrained_model
 from ttforge.train.state import TrainingState, initial_state
 
@@ -34,6 +37,7 @@ class RunOptions:
     engine: str | None = None
     verify: int = 0
     test_samples: int | None = None
+    tensorboard: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,23 @@ class Job:
     @property
     def run(self) -> dict[str, Any]:
         """What the checkpoint stores of this, as plain data."""
-        return {"options": asdict(self.options), "data_crc": data_crc(self.data)}
+        return {
+            "options": asdict(self.options),
+            "data_crc": data_crc(self.data),
+            "origin": asdict(self.origin),
+        }
+
+    @property
+    def origin(self) -> Origin:
+        """What the stored model says of where it comes from."""
+        return Origin(
+            dataset=self.data.name,
+            class_names=class_names(self.state.network, self.data),
+            full_scale=self.data.full_scale,
+            batch=self.state.settings.batch,
+            plan=self.options.plan,
+            accelerator=tuple(self.options.accelerator),
+        )
 
     @property
     def resume_command(self) -> str:
@@ -65,7 +85,7 @@ def data_crc(data: DataSet) -> int:
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """Fields of ``RunOptions`` that were on the command line."""
     names = ("dataset", "data", "backend", "plan", "accelerator", "engine", "verify")
-    given = {name: getattr(args, name) for name in (*names, "test_samples")}
+    given = {name: getattr(args, name) for name in (*names, "test_samples", "tensorboard")}
     if given["data"] is not None:  # a run may be resumed from another folder
         given["data"] = str(Path(given["data"]).absolute())
     given["memory"] = memory_options(args) or None
@@ -79,6 +99,7 @@ def _check_options(options: RunOptions, network: Network) -> None:
             "--numbers float32 away"
         )
     check_simulation_options(options.backend, options.memory, options.engine)
+    check_tensorboard(options.tensorboard)
     if options.verify and options.backend == "golden":
         raise OptionError("--verify compares with the golden model: add --backend rtl")
 
@@ -91,7 +112,7 @@ def fresh_job(args: argparse.Namespace) -> Job:
     if args.numbers == "float32":
         network = network.in_float32()
         given["backend"] = given.get("backend", FLOAT)
-    dataset = given.pop("dataset", network.dataset)
+    dataset = given.pop("dataset", "npz" if is_npz(args.data) else network.dataset)
     if not dataset:
         raise OptionError(f"network {network.name!r} names no data set: give --dataset")
     options = RunOptions(dataset=dataset, **given)
@@ -99,7 +120,7 @@ def fresh_job(args: argparse.Namespace) -> Job:
     settings = make_settings(args, dataset)
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
-    data = load_data_set(dataset, options.data)
+    data = load_data_set(dataset, options.data, fetch=args.download)
     state = initial_state(network, settings)
     if pretrained is not None:
         state.model = pretrained_model(pretrained)
@@ -164,7 +185,7 @@ def resumed_job(args: argparse.Namespace) -> Job:
             )
     options = replace(stored, **given)
     _check_options(options, state.network)
-    data = load_data_set(options.dataset, options.data)
+    data = load_data_set(options.dataset, options.data, fetch=args.download)
     if data_crc(data) != crc:
         raise OptionError(f"--resume: data set {options.dataset!r} has changed since the run began")
     return Job(state, options, data, folder)

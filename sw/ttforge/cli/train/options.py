@@ -25,8 +25,9 @@ examples:
   ttforge train --resume --out runs/digits             go on with an interrupted run
 
 The output folder gets report.html (curves, ranks, cycles, confusion matrix, samples), pictures/,
-model.safetensors, result.json and history.jsonl; while training, checkpoint.safetensors. Ctrl-C
-finishes the step, leaves a checkpoint and says how to go on; twice abandons the step.
+model.safetensors, result.json and history.jsonl; while training, checkpoint.safetensors and a
+growing history.jsonl. Ctrl-C finishes the step, leaves a checkpoint and says how to go on; twice
+abandons the step.
 """
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -70,7 +71,12 @@ def _add_what(group: Any) -> None:
     )
     group.add_argument("--dataset", metavar="NAME", help="data set (default: the network's own)")
     group.add_argument(
-        "--data", metavar="DIR", help="folder of the data set's files (default: TTFORGE_DATA)"
+        "--data",
+        metavar="DIR",
+        help="folder of the data set's files (default: TTFORGE_DATA), or an .npz of your own",
+    )
+    group.add_argument(
+        "--download", action="store_true", help="fetch the data set's files where they are not"
     )
     group.add_argument(
         "--numbers",
@@ -198,6 +204,12 @@ def _add_output(group: Any) -> None:
     group.add_argument("--force", action="store_true", help="replace the run in --out")
     group.add_argument(
         "--json", action="store_true", help="print one JSON object at the end, and nothing else"
+    )
+    group.add_argument(
+        "--tensorboard",
+        action="store_true",
+        default=None,
+        help="write event files to OUT/tensorboard too (stored for --resume)",
     )
     group.add_argument(
         "--test-samples", type=positive, metavar="N", help="classify only the first N test images"

@@ -55,12 +55,12 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
     folder.write("report.html", page)
     folder.write("history.jsonl", state.history.to_lines())
     with folder.writing("model.safetensors") as path:
-        save_model(path, state.model, state.scales)
+        save_model(path, state.model, state.scales, job.origin)
     result = {
         **summary.to_dict(),
         "settings": state.settings.to_dict(),
         "memory": list(map(asdict, memory)),
-        "confusion": evaluation.confusion(job.data.classes).tolist(),
+        "confusion": evaluation.confusion(state.network.classes).tolist(),
     }
     folder.write(RESULT, json.dumps(result, indent=1) + "\n")
     folder.finish()

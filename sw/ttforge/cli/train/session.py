@@ -13,6 +13,7 @@ from ttforge.cli.errors import OptionError
 from ttforge.cli.train import machine
 from ttforge.cli.train.after import check_tolerance, other_run, round_job
 from ttforge.cli.train.job import Job, fresh_job, resumed_job
+from ttforge.cli.train.logs import logging
 from ttforge.cli.train.outcome import (
     make_summary,
     print_json,
@@ -23,6 +24,7 @@ from ttforge.cli.train.outcome import (
 from ttforge.cli.train.progress import LiveProgress, PlainProgress, Progress
 from ttforge.report.summary import Summary
 from ttforge.train.interrupts import Interrupts
+from ttforge.train.observers import Observers
 from ttforge.train.trainer import Stopped, Trainer
 
 DIFFERENT = 1
@@ -69,13 +71,18 @@ def _train(
 ) -> Summary | None:
     """Train and write everything; None where it was interrupted, with a checkpoint left."""
     state, options = job.state, job.options
-    with machine.open_machine(options, state.network, state.settings.batch) as opened:
+    with (
+        machine.open_machine(options, state.network, state.settings.batch) as opened,
+        logging(
+            job.folder.path, state.history, state.network, tensorboard=options.tensorboard
+        ) as logs,
+    ):
         progress = _progress(job)
         trainer = Trainer(
             state,
             job.data,
             opened.open_driver,
-            observer=progress,
+            observer=Observers(progress, *logs),
             verifier=opened.verifier,
             verify_every=options.verify,
             test_samples=options.test_samples,
