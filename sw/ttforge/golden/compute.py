@@ -14,14 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ttforge.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
 from ttforge.fixed.requantise import requantise_float
-from ttforge.fixed.stochastic import (
-    KEYS_A_ROW,
-    STREAM_STEP,
-    mixed,
-    stochastic_requantise,
-    unit_bytes,
-)
+from ttforge.fixed.stochastic import stochastic_requantise
 from ttforge.golden.state import Addresses, State, Words
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, Level
