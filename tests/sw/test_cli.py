@@ -30,11 +30,11 @@ class Fake:
         self.verification = Verification(1, 3, 100, 0)
 
     @contextmanager
-    def open_machine(self, options, network, batch):
+    def open_machine(self, options, network, batch, *, stochastic=False):
         fake = self
 
         class Driver(FloatDriver):
-            def backward(self, gradient, scales):
+            def backward(self, gradient, scales, *, seed=None):
                 fake.backwards += 1
                 fake.at.get(fake.backwards, lambda: None)()
                 return super().backward(gradient, scales)

@@ -11,17 +11,24 @@ from nests import CONTRACTIONS, MAGNITUDES, filling, program_of, random_nest, ra
 from reference import ReferenceAccelerator, random_byte, stochastically
 
 from ttforge import native
+from ttforge.accelerator import AcceleratorError
+from ttforge.compiler import compile_step
+from ttforge.data import load_data_set
+from ttforge.driver import Driver
 from ttforge.fixed.random_bits import (
     KEYS_A_ROW,
+    ROUNDINGS,
     STREAM_STEP,
     UNITS,
     derived_seed,
     mixed,
+    step_seeds,
     unit_bytes,
 )
 from ttforge.fixed.stochastic import stochastic_requantise, stochastic_shift
 from ttforge.golden.backend import GoldenAccelerator
 from ttforge.golden.executor import SOURCE
+from ttforge.network import load_network
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
 from ttforge.program.encoding import (
@@ -33,6 +40,10 @@ from ttforge.program.encoding import (
     encode_descriptor,
 )
 from ttforge.program.fields import Operation
+from ttforge.train.checkpoint import load_checkpoint, save_checkpoint
+from ttforge.train.settings import TrainSettings
+from ttforge.train.state import initial_state
+from ttforge.train.trainer import Trainer
 
 P = AcceleratorParameters(stochastic_rounding=True)
 PLAIN = AcceleratorParameters()
@@ -313,3 +324,97 @@ def test_a_kept_program_takes_a_new_seed():
     assert flats[0] is flats[1]
     plain = program_of(P, load, Set(values=(), seed=1), bias_of())
     assert golden._executor.flattened(plain) is not flats[0]
+
+
+# Training.
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_data_set("digits", None)
+
+
+def trainer_of(state, data, p=P, **options) -> Trainer:
+    golden = GoldenAccelerator(p, memory_bytes=1 << 22)
+    return Trainer(state, data, lambda network: Driver(golden, network, 64), **options)
+
+
+def trained(data, rounding: str, steps: int = 12):
+    settings = TrainSettings(steps=steps, rounding=rounding, prior=None)
+    state = initial_state(load_network("digits"), settings)
+    trainer_of(state, data).run()
+    return state
+
+
+def test_each_rounding_has_bits_of_its_own_and_they_repeat(digits):
+    digests = {rounding: trained(digits, rounding).model.digest() for rounding in ROUNDINGS}
+    assert len(set(digests.values())) == len(ROUNDINGS)
+    for rounding, digest in digests.items():
+        assert trained(digits, rounding).model.digest() == digest
+
+
+def test_nearest_is_what_it_was(digits):
+    """On an accelerator with the option as on one without."""
+    settings = TrainSettings(steps=6, prior=None)
+    found = []
+    for p in (PLAIN, P):
+        state = initial_state(load_network("digits"), settings)
+        trainer_of(state, digits, p).run()
+        found.append(state.model.digest())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS[1:])
+def test_interrupted_and_resumed_training_ends_with_the_same_bits(digits, tmp_path, rounding):
+    whole = trained(digits, rounding)
+    state = initial_state(load_network("digits"), whole.settings)
+    path = tmp_path / "checkpoint.safetensors"
+    for stop in (5, 7, None):
+        trainer = trainer_of(state, digits, stop=lambda s=state, n=stop: s.step == n)
+        trainer.run()
+        save_checkpoint(path, state)
+        state = load_checkpoint(path).state
+        assert state.settings.rounding == rounding
+    assert state.model.digest() == whole.model.digest()
+    assert state.scales.exponents == whole.scales.exponents
+
+
+def test_evaluation_rounds_to_nearest(digits):
+    state = trained(digits, "stochastic", 3)
+    first, second = (
+        trainer_of(state, digits, p, test_samples=64).evaluate_test() for p in (PLAIN, P)
+    )
+    assert np.array_equal(first.predictions, second.predictions)
+
+
+def test_training_on_an_accelerator_without_it_says_so(digits):
+    settings = TrainSettings(steps=2, rounding="stochastic-gradients")
+    state = initial_state(load_network("digits"), settings)
+    with pytest.raises(AcceleratorError, match="was built without it; set stochastic_rounding=1"):
+        trainer_of(state, digits, PLAIN).run()
+
+
+def test_a_program_that_has_no_room_for_its_seed_is_refused():
+    network = load_network("digits")
+    size = compile_step(network, 8, P, plan="paper")
+    full = len(size.backward.descriptors)
+    step = replace(size, parameters=replace(P, program_depth=32))
+    driver = Driver(GoldenAccelerator(P, memory_bytes=size.memory_bytes), network, 8, plan="paper")
+    driver.step = step
+    assert full >= 32
+    with pytest.raises(AcceleratorError, match=rf"has {full + 1} descriptors, .* holds 32"):
+        driver._check_seed(step.backward, 1)
+    driver._check_seed(step.backward, None)
+
+
+def test_wrong_roundings_are_named():
+    for make in (lambda: TrainSettings(rounding="up"), lambda: step_seeds("up", 0, 0)):
+        with pytest.raises(ValueError, match="one of nearest, stochastic-gradients, stochastic"):
+            make()
+
+
+def test_only_the_programs_that_are_asked_for_get_seeds():
+    assert step_seeds("nearest", 3, 4) == (None, None)
+    forward, backward = step_seeds("stochastic", 3, 4)
+    assert step_seeds("stochastic-gradients", 3, 4) == (None, backward)
+    assert len({forward, backward, *step_seeds("stochastic", 3, 5)}) == 4

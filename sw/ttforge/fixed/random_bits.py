@@ -77,3 +77,19 @@ def derived_seed(seed: int, *parts: int) -> int:
             state = (state ^ state >> down) * multiplier & 0xFFFFFFFF
         state ^= state >> 16
     return state
+
+
+ROUNDINGS = ("nearest", "stochastic-gradients", "stochastic")
+"""What is rounded by random bits: nothing; the results of backward passes; all results."""
+
+
+def step_seeds(rounding: str, seed: int, step: int) -> tuple[int | None, int | None]:
+    """Seeds of the forward and the backward program of a step of a run with ``seed``.
+
+    None where the program rounds to nearest. A pure function: a run that is interrupted goes on
+    with the same bits.
+    """
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, not {rounding!r}")
+    forward = derived_seed(seed, step, 0) if rounding == "stochastic" else None
+    return forward, None if rounding == "nearest" else derived_seed(seed, step, 1)

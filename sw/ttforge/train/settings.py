@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from math import cos, pi
 from typing import Any
 
+from ttforge.fixed.random_bits import ROUNDINGS
 from ttforge.fixed.scale import PRESETS
 
 SCHEDULES = ("cosine", "constant")
@@ -51,6 +52,8 @@ class TrainSettings:
     """Most steps to train; the schedules end there too."""
     windows: str = "default"
     """Preset of the scale selection's windows."""
+    rounding: str = "nearest"
+    """What the accelerator rounds stochastically: ``ttforge.fixed.random_bits.ROUNDINGS``."""
     prior: PriorSettings | None = field(default_factory=PriorSettings)
 
     def __post_init__(self) -> None:
@@ -71,6 +74,11 @@ class TrainSettings:
         _require(
             self.windows in PRESETS,
             f"windows must be one of {', '.join(PRESETS)}, not {self.windows!r}",
+        )
+
+        _require(
+            self.rounding in ROUNDINGS,
+            f"rounding must be one of {', '.join(ROUNDINGS)}, not {self.rounding!r}",
         )
 
     def total_steps(self, samples: int) -> int:

@@ -21,7 +21,9 @@ class Machine:
 
 
 @contextmanager
-def open_machine(options: RunOptions, network: Network, batch: int) -> Iterator[Machine]:
+def open_machine(
+    options: RunOptions, network: Network, batch: int, *, stochastic: bool = False
+) -> Iterator[Machine]:
     """Open the back end, close it at the end. Raises what ``cli.backend.opened`` raises."""
     with opened(
         options.backend,
@@ -29,6 +31,7 @@ def open_machine(options: RunOptions, network: Network, batch: int) -> Iterator[
         accelerator=options.accelerator,
         memory=options.memory,
         engine=options.engine,
+        stochastic=stochastic,
     ) as accelerator:
         yield Machine(
             lambda network: Driver(accelerator, network, batch, plan=options.plan),

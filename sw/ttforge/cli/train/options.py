@@ -6,6 +6,7 @@ from typing import Any
 from ttforge.cli.backend import add_simulation_options
 from ttforge.cli.errors import OptionError
 from ttforge.cli.options import add_accelerator_options, natural, number, positive
+from ttforge.fixed.random_bits import ROUNDINGS
 from ttforge.fixed.scale import PRESETS
 from ttforge.network import BUILT_IN
 from ttforge.train.settings import SCHEDULES, PriorSettings, TrainSettings
@@ -89,6 +90,12 @@ def _add_training(group: Any) -> None:
     )
     group.add_argument(
         "--windows", choices=tuple(PRESETS), help="preset of the automatic scale selection"
+    )
+    group.add_argument(
+        "--rounding",
+        choices=ROUNDINGS,
+        help="of results on the accelerator: random for none (nearest, the default), for gradients "
+        "and all else of backward passes, or for all",
     )
 
 
@@ -179,6 +186,7 @@ _SETTING = {
     "schedule": "schedule",
     "steps": "steps",
     "windows": "windows",
+    "rounding": "rounding",
 }
 _PRIOR_SETTING = {
     "prior_weight": "weight",

@@ -69,7 +69,10 @@ def _train(
 ) -> Summary | None:
     """Train and write everything; None where it was interrupted, with a checkpoint left."""
     state, options = job.state, job.options
-    with machine.open_machine(options, state.network, state.settings.batch) as opened:
+    stochastic = state.settings.rounding != "nearest"
+    with machine.open_machine(
+        options, state.network, state.settings.batch, stochastic=stochastic
+    ) as opened:
         progress = _progress(job)
         trainer = Trainer(
             state,
