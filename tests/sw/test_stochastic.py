@@ -163,6 +163,30 @@ def test_following_descriptors_are_uncorrelated(commands):
     assert_uncorrelated(signs(states(0)), signs(states(0, commands)))
 
 
+DIFFERENCES = [
+    *((0, 1 << bit) for bit in range(21)),
+    *((0, keys) for keys in (48, 80, 240, 272, 112)),
+    *((commands, 0) for commands in (1, 2, 3, 5, 8, 21, 55, 100, 233)),
+    *((1, 16), (1, -16), (2, 256)),
+]
+"""Of streams, in steps, and of keys."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("commands", "keys"), DIFFERENCES)
+def test_any_small_difference_is_uncorrelated(commands, keys):
+    """Random streams and keys: 393,216 samples of a difference, 16,384 pairs of bits."""
+    random = np.random.default_rng(abs(keys) + (commands << 24))
+    total, count, rounds = np.zeros((128, 128)), 1 << 12, 96
+    for _ in range(rounds):
+        stream, start = int(random.integers(1 << 32)), random.integers(1 << 21, size=count)
+        ours = signs(mixed(stream, start))
+        total += ours.T @ signs(mixed(stream + commands * STREAM_STEP, start + keys))
+    samples = count * rounds
+    expected = sqrt(2 * np.log(2 * 128 * 128 * len(DIFFERENCES)) / samples)
+    assert np.abs(total / samples).max() < expected * 1.1
+
+
 def test_following_steps_are_uncorrelated():
     keys = KEYS_A_ROW * np.arange(ROWS)
     ours, found = (
