@@ -65,7 +65,7 @@ class AcceleratorParameters:
     """Most beats of one AXI burst."""
     outstanding_bursts: int = 32
     """Most AXI bursts in flight in each direction."""
-    stochastic_rounding: bool = False
+    stochastic_rounding: bool | int = False
     """Whether the requantisers can round by random bits too."""
 
     def __post_init__(self) -> None:

@@ -2,6 +2,8 @@
 #ifndef TTFORGE_STOCHASTIC_H
 #define TTFORGE_STOCHASTIC_H
 
+#include <string.h>
+
 #include "machine.h"
 #include "requantise.h"
 
@@ -42,12 +44,12 @@ static inline void random_columns(const Requantiser *rq, int64_t z, int64_t r, i
                                   Random *random)
 {
     uint32_t low[MOST_LANES], high[MOST_LANES];
-    for (int l = 0; l < lanes; l++)
+    for (int l = 0; l < MOST_LANES; l++)
         mix(rq->stream, (uint32_t)(z * KEYS_A_ROW + l), &low[l], &high[l]);
     for (int i = 0; i < rows; i++) {
         const int unit = (int)r + i, down = 8 * (unit & 3);
         if (unit == 8)
-            for (int l = 0; l < lanes; l++)
+            for (int l = 0; l < MOST_LANES; l++)
                 twist(&low[l], &high[l]);
         const uint32_t *word = unit & 4 ? high : low;
         for (int l = 0; l < lanes; l++)
@@ -59,16 +61,21 @@ static inline void random_columns(const Requantiser *rq, int64_t z, int64_t r, i
 static inline void random_rows(const Requantiser *rq, int64_t z, int64_t step, int rows, int lanes,
                                Random *random)
 {
-    uint32_t word[4][MOST_ROWS];
-    for (int i = 0; i < rows; i++) {
-        mix(rq->stream, (uint32_t)((z + i * step) * KEYS_A_ROW), &word[0][i], &word[1][i]);
-        word[2][i] = word[0][i];
-        word[3][i] = word[1][i];
-        twist(&word[2][i], &word[3][i]);
+    const uint32_t first = (uint32_t)(z * KEYS_A_ROW), next = (uint32_t)(step * KEYS_A_ROW);
+    uint32_t low[MOST_ROWS], high[MOST_ROWS], other_low[MOST_ROWS], other_high[MOST_ROWS];
+    for (int i = 0; i < MOST_ROWS; i++) { /* all, as they fit a vector */
+        mix(rq->stream, first + (uint32_t)i * next, &low[i], &high[i]);
+        other_low[i] = low[i];
+        other_high[i] = high[i];
+        twist(&other_low[i], &other_high[i]);
     }
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++) {
+        const uint32_t words[4] = {low[i], high[i], other_low[i], other_high[i]};
+        uint8_t bytes[MOST_LANES];
+        memcpy(bytes, words, sizeof bytes); /* the lowest first */
         for (int l = 0; l < lanes; l++)
-            random->at[i][l] = (int32_t)(word[l / 4][i] >> 8 * (l & 3) & 255);
+            random->at[i][l] = bytes[l];
+    }
 }
 
 /* Rows r (0 or 8) to r + rows - 1 of the tile of ``d`` at ``z``. */
