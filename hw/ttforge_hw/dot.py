@@ -26,7 +26,8 @@ class DotProductArray(wiring.Component):
     each row gives one dot product, added to the accumulator of (row, number). ``first`` starts new
     sums; on ``last`` they appear ``DOT_CYCLES`` later as ``result_valid`` and ``value``, one of
     each row, with the ``turn`` that the entry had. An entry a cycle, never stalled; the same number
-    at most every third cycle.
+    at most every third cycle. ``coming_number`` and ``coming_turn`` are those of what may appear in
+    the next cycle.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -51,6 +52,8 @@ class DotProductArray(wiring.Component):
                 "turn": In(1),
                 "result_valid": Out(1),
                 "result_turn": Out(1),
+                "coming_number": Out(range(parameters.lanes)),
+                "coming_turn": Out(1),
                 "value": Out(self._arithmetic.accumulator).array(parameters.pe1_rows),
             }
         )
@@ -72,6 +75,10 @@ class DotProductArray(wiring.Component):
         for stages in (self._valid, self._number, self._first, self._last, self._turn):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
         m.d.sync += self.result_valid.eq(self._valid[-1] & self._last[-1])
+        m.d.comb += [
+            self.coming_number.eq(self._number[-1]),
+            self.coming_turn.eq(self._turn[DOT_CYCLES - 1]),
+        ]
         # Cycle 0: the entry to its registers.
         entry = [
             Signal.like(element, name=f"g_{i}", reset_less=True)

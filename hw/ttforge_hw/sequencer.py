@@ -4,6 +4,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from ttforge.fixed.random_bits import STREAM_STEP
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import (
     DESCRIPTOR_BYTES,
@@ -64,7 +65,8 @@ class Sequencer(wiring.Component):
     idle engines are still on their way to the host; ``read_error`` and ``write_error``;
     ``program``, where the load engine puts the program; ``waiting``, high while a descriptor waits
     for engines; ``watchdog`` and ``progress`` as in ``Watchdog``; ``hung``, the engines that were
-    busy when it expired; ``last``, for each engine the number of the descriptor it was given last.
+    busy when it expired; ``last``, for each engine the number of the descriptor it was given last;
+    where there is stochastic rounding, ``stream``: that of the command offered to PE1 or PE2.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -90,6 +92,7 @@ class Sequencer(wiring.Component):
                 "progress": In(1),
                 "hung": Out(len(COMMANDS)),
                 "last": Out(DESCRIPTOR_WIDTH).array(len(COMMANDS)),
+                **({"stream": Out(32)} if parameters.stochastic_rounding else {}),
             }
         )
 
@@ -115,6 +118,8 @@ class Sequencer(wiring.Component):
         self._watch(m, watchdog, number)
         read, loading = self._commands(m, memory.descriptor, header, registers)
         self._controls(m, memory.descriptor, registers, loops, number)
+        if self.parameters.stochastic_rounding:
+            self._stream(m, registers)
 
         with m.FSM():
             with m.State("IDLE"):
@@ -261,6 +266,16 @@ class Sequencer(wiring.Component):
             loops.iterations.eq(loop.iterations),
             loops.number.eq(number + 1),
         ]
+
+    def _stream(self, m: Module, registers) -> None:
+        """SET's seed, in the place of R0; each command of PE1 and PE2 takes the next value."""
+        taken = [engine.valid & engine.ready for engine in (self.pe1, self.pe2)]
+        with m.If(self.start):
+            m.d.sync += self.stream.eq(0)
+        with m.Elif(registers.set & registers.mask[0]):
+            m.d.sync += self.stream.eq(registers.values[0])
+        with m.Elif(taken[0] | taken[1]):
+            m.d.sync += self.stream.eq(self.stream + STREAM_STEP)
 
     def _issue(self, m: Module, header, registers, loops, number, error, idle) -> None:
         """The state in which a descriptor takes effect."""

@@ -14,7 +14,7 @@ from ttforge.native.cache import Cache
 from ttforge.native.tools import Progress
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Program
-from ttforge.program.encoding import encode_descriptors
+from ttforge.program.encoding import check_rounding, encode_descriptors
 from ttforge.program.fields import Engine
 from ttforge_sim.build import build, tell
 from ttforge_sim.design import kept_rtlil
@@ -120,6 +120,7 @@ class RtlAccelerator:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
         if program.fingerprint != self._parameters.fingerprint:
             raise AcceleratorError("the program was compiled for other accelerator parameters")
+        check_rounding(program, self._parameters)
         if address % self._parameters.beat_bytes:
             raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))

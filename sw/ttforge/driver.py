@@ -190,12 +190,38 @@ class Driver:
             for slot, t in enumerate(program.tensors)
         }
 
-    def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
+    def _check_seed(self, program: CompiledProgram, seed: int | None) -> None:
+        """Whether the accelerator can round stochastically, if it is to."""
+        if seed is None:
+            return
+        p = self.step.parameters
+        if not p.stochastic_rounding:
+            raise AcceleratorError(
+                "stochastic rounding is asked for, and this accelerator was built without it; "
+                "set stochastic_rounding=1"
+            )
+        needed = len(program.descriptors) + 1
+        if needed > p.program_depth:
+            raise AcceleratorError(
+                f"with its seed the program has {needed} descriptors, the program memory holds "
+                f"{p.program_depth}; use fewer layers or factors"
+            )
+
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+    ) -> ForwardResult:
         """Run the forward pass.
 
         ``inputs`` int64 (batch, I) with values of ``activation`` bits and exponent
-        ``input_exponent`` (pixels 0..1 are quantised with it).
+        ``input_exponent`` (pixels 0..1 are quantised with it). With a ``seed`` (32 bits) results
+        are rounded stochastically; ``AcceleratorError`` where the accelerator cannot.
         """
+        self._check_seed(self.step.forward, seed)
         shape = (self.step.batch, self.network.layers[0].input_size)
         _check_integers("inputs", inputs, shape, self.network.widths.activation)
         self._check_model(model)
@@ -208,7 +234,7 @@ class Driver:
             zero = scales.exponents.get(f"l{number}.y", 0)
             exponent = zero if bias is None else fitting_exponent(bias, width, zero=zero)
             operands[f"l{number}.b"] = exponent
-        bound = self.step.forward.bind(scales.exponents, operands)
+        bound = self.step.forward.bind(scales.exponents, operands, seed=seed)
         for number, (bias, layer) in enumerate(
             zip(model.biases, self.network.layers, strict=True), 1
         ):
@@ -229,7 +255,9 @@ class Driver:
             run=run,
         )
 
-    def backward(self, gradient: torch.Tensor, scales: Scales) -> BackwardResult:
+    def backward(
+        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+    ) -> BackwardResult:
         """Run the backward pass of the last ``forward``.
 
         Its inputs and activations are still in the accelerator's memory: nothing else may run in
@@ -237,8 +265,9 @@ class Driver:
 
         ``gradient`` float (batch, outputs of the last layer): derivative of the loss by the
         logits, already divided by whatever the mean needs; the driver quantises it at the finest
-        exponent that saturates nothing.
+        exponent that saturates nothing, to nearest. ``seed`` as in ``forward``.
         """
+        self._check_seed(self.step.backward, seed)
         if self._forward is None:
             raise ValueError("backward needs a forward pass before it")
         model, exponents = self._forward
@@ -251,7 +280,7 @@ class Driver:
         name = gradient_name(len(self.network.layers))
         exponent = fitting_exponent(gradient, width, zero=1 - width)
         operands = exponents | {name: exponent}
-        bound = self.step.backward.bind(scales.exponents, operands)
+        bound = self.step.backward.bind(scales.exponents, operands, seed=seed)
         self._put(name, quantise(gradient, exponent, width))
         run = self.accelerator.run(bound.program, self.step.backward.address, trace=self.trace)
 

@@ -30,11 +30,11 @@ class Fake:
         self.verification = Verification(1, 3, 100, 0)
 
     @contextmanager
-    def open_machine(self, options, network, batch):
+    def open_machine(self, options, network, batch, *, stochastic=False):
         fake = self
 
         class Driver(FloatDriver):
-            def backward(self, gradient, scales):
+            def backward(self, gradient, scales, *, seed=None):
                 fake.backwards += 1
                 fake.at.get(fake.backwards, lambda: None)()
                 return super().backward(gradient, scales)
@@ -206,11 +206,11 @@ def test_a_whole_run(capsys, fake, tmp_path):
     assert "step 22/50: loss" in err and "test" in err
     names = {"report.html", "result.json", "history.jsonl", "model.safetensors", "pictures"}
     assert {path.name for path in out.iterdir()} == names
-    pictures = {"accuracy", "loss", "ranks", "cycles", "confusion", "samples"}
+    pictures = {"accuracy", "loss", "ranks", "scales", "cycles", "confusion", "samples"}
     assert {path.stem for path in (out / "pictures").iterdir()} == pictures
     assert all(p.read_bytes()[:4] == b"\x89PNG" for p in (out / "pictures").iterdir())
     page = (out / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 6 and "http" not in page.lower()
+    assert page.count("data:image/png;base64,") == 7 and "http" not in page.lower()
     result = json.loads((out / "result.json").read_text())
     model = load_model(out / "model.safetensors").model
     assert [list(r) for r in model.network.ranks] == result["ranks"] != result["initial_ranks"]

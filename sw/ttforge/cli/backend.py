@@ -54,16 +54,23 @@ def opened(
     accelerator: Sequence[str] = (),
     memory: Mapping[str, float] | None = None,
     engine: str | None = None,
+    stochastic: bool = False,
 ) -> Iterator[Accelerator]:
     """An accelerator by the name of its back end, closed at the end.
 
+    ``stochastic``: by default with stochastic rounding.
     ``accelerator`` are NAME=N items, ``memory`` settings of the simulated memory. Raises
     ``OptionError`` for an unknown back end or a value that it does not take, ``AcceleratorError``
     where the back end cannot be had.
     """
     if backend not in (names := backend_names()):
         raise OptionError(f"--backend must be one of {', '.join(names)}, not {backend!r}")
-    parameters = accelerator_parameters(accelerator, factor_width)
+    parameters = accelerator_parameters(accelerator, factor_width, stochastic=stochastic)
+    if stochastic and not parameters.stochastic_rounding:
+        raise OptionError(
+            "--rounding asks for stochastic rounding and --accelerator stochastic_rounding=0 has "
+            "none: leave one of them away"
+        )
     options: dict[str, Any] = {"memory": dict(memory)} if memory else {}
     if engine:
         options["engine"] = engine

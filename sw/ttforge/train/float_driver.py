@@ -28,7 +28,14 @@ class FloatDriver:
         self.network = network
         self._tape: list[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor, torch.Tensor]] = []
 
-    def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+    ) -> ForwardResult:
         """Logits of ``inputs`` int64 (batch, I) with the values of the model's factors."""
         x = inputs.to(torch.float32) * 2.0**self.input_exponent
         self._tape = []
@@ -47,7 +54,9 @@ class FloatDriver:
             x = y
         return ForwardResult(x.detach().to(torch.float64), {}, Counters(), 0.0, _NO_RUN)
 
-    def backward(self, gradient: torch.Tensor, scales: Scales) -> BackwardResult:
+    def backward(
+        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+    ) -> BackwardResult:
         """Gradients of the last ``forward``; ``gradient`` float (batch, J)."""
         factors: list[list[torch.Tensor]] = []
         biases: list[torch.Tensor | None] = []

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from math import cos, pi
 from typing import Any
 
+from ttforge.fixed.random_bits import ROUNDINGS
 from ttforge.fixed.scale import PRESETS
 from ttforge.train.ranks import FORMS
 from ttforge.train.storage import MASTERS, MOMENTS
@@ -18,6 +19,7 @@ _CHOICES = {
     "factor_scales": FACTOR_SCALES,
     "masters": MASTERS,
     "moments": MOMENTS,
+    "rounding": ROUNDINGS,
 }
 
 
@@ -34,7 +36,7 @@ class PriorSettings:
     """``paper``: equations 1, 2 and 4; ``storage``: weighs a column by what it costs to store
     (``train.storage_prior``)."""
 
-    weight: float = 1.0
+    weight: float = 0.25
     """Prior weight w in units of 1/|D|, |D| being the samples of the train split."""
     warmup: float = 0.1
     """Part of the run over which the weight rises linearly from 0."""
@@ -77,6 +79,8 @@ class TrainSettings:
     """In what the master copies are kept between steps (``train.storage``)."""
     moments: str = "float32"
     """In what Adam's moments are kept between steps (``train.storage``)."""
+    rounding: str = "nearest"
+    """What the accelerator rounds stochastically: ``ttforge.fixed.random_bits.ROUNDINGS``."""
     prior: PriorSettings | None = field(default_factory=PriorSettings)
 
     def __post_init__(self) -> None:

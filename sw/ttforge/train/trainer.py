@@ -9,6 +9,7 @@ import torch
 
 from ttforge.data import DataSet
 from ttforge.driver import BackwardResult, ForwardResult, QuantisedModel
+from ttforge.fixed.random_bits import step_seeds
 from ttforge.fixed.scale import Scales, TensorStatistics
 from ttforge.train.batches import InputQuantiser, batch_indices, check_data
 from ttforge.train.evaluate import Evaluation, evaluate
@@ -102,12 +103,14 @@ class Trainer:
             if not scales.exponents.keys() >= self._driver.tensors:
                 self._calibrate(inputs, labels, model, scales)
             before = copy_scales(scales)
-            forward = self._driver.forward(inputs, model, scales)
+            seeds = step_seeds(state.settings.rounding, state.settings.seed, state.step)
+            forward = self._driver.forward(inputs, model, scales, seed=seeds[0])
             loss, gradient = cross_entropy(forward.logits, labels, classes)
-            backward = self._driver.backward(gradient, scales)
+            backward = self._driver.backward(gradient, scales, seed=seeds[1])
             case = StepCase(
-                state.step + 1, self._driver, inputs, model, before, gradient, forward, backward
-            )
+                state.step + 1, self._driver, inputs, model, before, gradient, forward, backward,
+                seeds,
+            )  # fmt: skip
             verified = self._verify(case)
         if verified:
             state.verification += verified

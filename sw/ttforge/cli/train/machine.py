@@ -22,7 +22,9 @@ class Machine:
 
 
 @contextmanager
-def open_machine(options: RunOptions, network: Network, batch: int) -> Iterator[Machine]:
+def open_machine(
+    options: RunOptions, network: Network, batch: int, *, stochastic: bool = False
+) -> Iterator[Machine]:
     """Open the back end, close it at the end. Raises what ``cli.backend.opened`` raises.
 
     A network in float32 needs none.
@@ -36,6 +38,7 @@ def open_machine(options: RunOptions, network: Network, batch: int) -> Iterator[
         accelerator=options.accelerator,
         memory=options.memory,
         engine=options.engine,
+        stochastic=stochastic,
     ) as accelerator:
         yield Machine(
             lambda network: Driver(accelerator, network, batch, plan=options.plan),

@@ -6,6 +6,7 @@ from typing import Any
 from ttforge.cli.backend import add_simulation_options
 from ttforge.cli.errors import OptionError
 from ttforge.cli.options import add_accelerator_options, natural, number, positive
+from ttforge.fixed.random_bits import ROUNDINGS
 from ttforge.fixed.scale import PRESETS
 from ttforge.network import BUILT_IN
 from ttforge.train.ranks import FORMS
@@ -132,6 +133,12 @@ def _add_training(group: Any) -> None:
         choices=MOMENTS,
         help=f"what Adam's moments are kept in between steps (default: {_DEFAULTS.moments})",
     )
+    group.add_argument(
+        "--rounding",
+        choices=ROUNDINGS,
+        help="of results on the accelerator: random for none (nearest, the default), for gradients "
+        "and all else of backward passes, or for all",
+    )
 
 
 def _add_prior(group: Any) -> None:
@@ -237,6 +244,7 @@ _SETTING = {
     "factor_scales": "factor_scales",
     "masters": "masters",
     "moments": "moments",
+    "rounding": "rounding",
 }
 _PRIOR_SETTING = {
     "prior_form": "form",

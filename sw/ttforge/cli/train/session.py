@@ -71,8 +71,11 @@ def _train(
 ) -> Summary | None:
     """Train and write everything; None where it was interrupted, with a checkpoint left."""
     state, options = job.state, job.options
+    stochastic = state.settings.rounding != "nearest"
     with (
-        machine.open_machine(options, state.network, state.settings.batch) as opened,
+        machine.open_machine(
+            options, state.network, state.settings.batch, stochastic=stochastic
+        ) as opened,
         logging(
             job.folder.path, state.history, state.network, tensorboard=options.tensorboard
         ) as logs,
