@@ -95,6 +95,12 @@ def _add_what(group: Any) -> None:
 def _add_training(group: Any) -> None:
     group.add_argument("--epochs", type=positive, metavar="N", help="20 for digits, else 10")
     group.add_argument("--batch", type=positive, metavar="N", help=f"default: {_DEFAULTS.batch}")
+    group.add_argument(
+        "--micro-batches",
+        type=positive,
+        metavar="M",
+        help="cut each batch into M parts, which workers under torchrun share (default: 1)",
+    )
     group.add_argument("--seed", type=natural, metavar="N", help=f"default: {_DEFAULTS.seed}")
     group.add_argument(
         "--lr", type=number, metavar="RATE", help="of Adam; 0.01 for digits, else 0.004"
@@ -219,6 +225,7 @@ def _add_output(group: Any) -> None:
 _SETTING = {
     "epochs": "epochs",
     "batch": "batch",
+    "micro_batches": "micro_batches",
     "seed": "seed",
     "lr": "learning_rate",
     "schedule": "schedule",
