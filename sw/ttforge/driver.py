@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -56,6 +57,9 @@ class BackwardResult:
     counters: Counters
     seconds: float
     run: Run
+    factor_exponents: list[list[int]] = field(default_factory=list)
+    """Exponents of ``factors`` and ``biases``: divided by 2^exponent they are integers."""
+    bias_exponents: list[int | None] = field(default_factory=list)
 
 
 def fitting_exponent(values: torch.Tensor, width: int, *, zero: int = 0) -> int:
@@ -256,7 +260,12 @@ class Driver:
         )
 
     def backward(
-        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+        self,
+        gradient: torch.Tensor,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+        exponent: int | None = None,
     ) -> BackwardResult:
         """Run the backward pass of the last ``forward``.
 
@@ -265,7 +274,7 @@ class Driver:
 
         ``gradient`` float (batch, outputs of the last layer): derivative of the loss by the
         logits, already divided by whatever the mean needs; the driver quantises it at the finest
-        exponent that saturates nothing, to nearest. ``seed`` as in ``forward``.
+        exponent that saturates nothing, or at ``exponent``, to nearest. ``seed`` as in ``forward``.
         """
         self._check_seed(self.step.backward, seed)
         if self._forward is None:
@@ -278,7 +287,8 @@ class Driver:
         self._put_images(self.step.backward, model, there=there)
         width = self.network.widths.gradient
         name = gradient_name(len(self.network.layers))
-        exponent = fitting_exponent(gradient, width, zero=1 - width)
+        if exponent is None:
+            exponent = fitting_exponent(gradient, width, zero=1 - width)
         operands = exponents | {name: exponent}
         bound = self.step.backward.bind(scales.exponents, operands, seed=seed)
         self._put(name, quantise(gradient, exponent, width))
@@ -298,6 +308,10 @@ class Driver:
             counters=run.counters,
             seconds=run.seconds,
             run=run,
+            factor_exponents=[
+                [bound.exponents[f"l{k}.dG{n}"] for n in range(1, v.order + 1)] for k, v in layers
+            ],
+            bias_exponents=[bound.exponents[f"l{k}.db"] if v.bias else None for k, v in layers],
         )
 
     def calibrate(
@@ -318,11 +332,36 @@ class Driver:
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
             plan = self.step.layers or "paper"
             twin = Driver(golden, self.network, self.step.batch, plan=plan)
-            for repetition in range(1, most + 1):
-                done = twin.forward(inputs, model, scales)
-                moved = scales.jump(done.statistics)
-                back = twin.backward(gradient_of(done.logits), scales)
-                moved += scales.jump(back.statistics)
-                if not moved:
-                    return repetition
-        return most
+            return settle(twin, inputs, gradient_of, model, scales, most=most)
+
+
+class Steps(Protocol):
+    """What repeats a step: a driver, or several that share a batch."""
+
+    def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
+        """See ``Driver.forward``."""
+        ...
+
+    def backward(self, gradient: torch.Tensor, scales: Scales) -> BackwardResult:
+        """See ``Driver.backward``."""
+        ...
+
+
+def settle(
+    steps: Steps,
+    inputs: torch.Tensor,
+    gradient_of: Callable[[torch.Tensor], torch.Tensor],
+    model: QuantisedModel,
+    scales: Scales,
+    *,
+    most: int = 64,
+) -> int:
+    """Repeat a step until no exponent moves; returns the repetitions. See ``Driver.calibrate``."""
+    for repetition in range(1, most + 1):
+        done = steps.forward(inputs, model, scales)
+        moved = scales.jump(done.statistics)
+        back = steps.backward(gradient_of(done.logits), scales)
+        moved += scales.jump(back.statistics)
+        if not moved:
+            return repetition
+    return most

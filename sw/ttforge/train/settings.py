@@ -66,6 +66,9 @@ class TrainSettings:
     batch: int = 64
     """Samples a step. What is left of an epoch after the last full batch is not used in it; as
     each epoch has its own order, every sample gets its turn."""
+    micro_batches: int = 1
+    """Parts of equal size that a batch is cut into, each a step of an accelerator with the same
+    exponents. Their integers are summed, so that the bits do not depend on who runs which."""
     seed: int = 0
     learning_rate: float = 1e-2
     schedule: str = "cosine"
@@ -86,6 +89,10 @@ class TrainSettings:
     def __post_init__(self) -> None:
         _require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs!r}")
         _require(self.batch >= 1, f"batch must be at least 1, not {self.batch!r}")
+        _require(
+            self.micro_batches >= 1 and self.batch % self.micro_batches == 0,
+            f"micro-batches must divide the batch {self.batch}, not be {self.micro_batches!r}",
+        )
         _require(0 <= self.seed < 1 << 32, f"seed must be from 0 to 2^32 - 1, not {self.seed!r}")
         _require(
             0 < self.learning_rate < 1,
@@ -100,6 +107,11 @@ class TrainSettings:
                 value in known,
                 f"{name.replace('_', ' ')} must be one of {', '.join(known)}, not {value!r}",
             )
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples of a step of one accelerator."""
+        return self.batch // self.micro_batches
 
     def total_steps(self, samples: int) -> int:
         """Steps of the whole run on ``samples`` training samples."""

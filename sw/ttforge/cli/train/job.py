@@ -65,10 +65,21 @@ class Job:
             dataset=self.data.name,
             class_names=class_names(self.state.network, self.data),
             full_scale=self.data.full_scale,
-            batch=self.state.settings.batch,
+            batch=self.state.settings.micro_batch,
             plan=self.options.plan,
             accelerator=tuple(self.options.accelerator),
         )
+
+    @property
+    def fingerprint(self) -> tuple[object, ...]:
+        """What workers that train together must have in common."""
+        state, options = self.state, self.options
+        return (
+            state.network, state.settings, state.model.digest(), state.step,
+            sorted(state.scales.exponents.items()), data_crc(self.data), options.dataset,
+            options.backend, options.plan, options.accelerator, options.test_samples,
+            zlib.crc32(self.data.test.images.tobytes()),
+        )  # fmt: skip
 
     @property
     def resume_command(self) -> str:

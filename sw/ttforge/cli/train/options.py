@@ -103,6 +103,12 @@ def _add_training(group: Any) -> None:
         "--epochs", type=positive, metavar="N", help="by data set: " + _by_data_set("epochs")
     )
     group.add_argument("--batch", type=positive, metavar="N", help=f"default: {_DEFAULTS.batch}")
+    group.add_argument(
+        "--micro-batches",
+        type=positive,
+        metavar="M",
+        help="cut each batch into M parts, which workers under torchrun share (default: 1)",
+    )
     group.add_argument("--seed", type=natural, metavar="N", help=f"default: {_DEFAULTS.seed}")
     group.add_argument(
         "--lr",
@@ -236,6 +242,7 @@ def _add_output(group: Any) -> None:
 _SETTING = {
     "epochs": "epochs",
     "batch": "batch",
+    "micro_batches": "micro_batches",
     "seed": "seed",
     "lr": "learning_rate",
     "schedule": "schedule",

@@ -69,7 +69,7 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
 def _compiled(job: Job) -> CompiledStep:
     network, options = job.state.model.network, job.options
     parameters = accelerator_parameters(options.accelerator, network.widths.factor)
-    return compile_step(network, job.state.settings.batch, parameters, plan=options.plan)
+    return compile_step(network, job.state.settings.micro_batch, parameters, plan=options.plan)
 
 
 def save(job: Job) -> None:
