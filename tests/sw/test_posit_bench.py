@@ -33,7 +33,8 @@ def peer(tmp_path):
     return tmp_path
 
 
-SMALL = ["bench", "posit", "--count", "100", "--size", "4", "--repeat", "1", "--json"]
+SMALL = ["bench", "posit", "--count", "100", "--size", "4", "--repeat", "1", "--batch", "1",
+         "--json"]  # fmt: skip
 
 
 def test_rows_of_every_way_and_of_a_peer(peer, capsys):
@@ -49,6 +50,10 @@ def test_rows_of_every_way_and_of_a_peer(peer, capsys):
             assert row["seconds"] >= 0 and row["speedup"] is not None
             assert (row["differing"] is None) == (way == "float32")
     assert rows[("decode 100", "native")]["speedup"] is None
+    for mode in ("sequential", "quire"):
+        for way in ("native", "torch"):
+            assert rows[f"lenet-5 step {mode}, an image of 1", way]["seconds"] > 0
+    assert rows["lenet-5 step, an image of 1", "float32"]["seconds"] > 0
 
 
 def test_a_peer_whose_results_are_others_is_told_apart(peer, capsys):

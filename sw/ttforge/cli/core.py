@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ttforge import __version__
-from ttforge.cli import bench, check, compress, evaluate, listing, plan, profile, reproduce, train
+from ttforge.cli import (
+    bench,
+    check,
+    compress,
+    evaluate,
+    listing,
+    plan,
+    posit,
+    profile,
+    reproduce,
+    train,
+)
 from ttforge.cli.command import BrokenCommand, Command, registered
 from ttforge.cli.errors import is_expected, one_line
 
@@ -31,6 +42,7 @@ examples:
   ttforge listing digits                           the program that the accelerator executes
   ttforge compress dense.safetensors --rank 16     a trained dense network as tensor trains
   ttforge reproduce qr                             experiments in mixed-precision arithmetic
+  ttforge posit 3.14159 --format 16,2              a number as a posit, field by field
 
 `ttforge COMMAND --help` explains each command. Exit status: 0 done, 1 golden model and hardware
 differ, 2 an error told in one line, 130 interrupted.
@@ -44,6 +56,7 @@ OWN: tuple[Command, ...] = (
     profile.command,
     listing.command,
     compress.command,
+    posit.command,
     reproduce.command,
     bench.command,
 )

@@ -14,7 +14,7 @@ from torch import Tensor
 from ttforge.posit import grid, native
 from ttforge.posit.exactness import carrier, products_round_once
 from ttforge.posit.format import PositFormat
-from ttforge.posit.products import Mode, check_mode, matmul
+from ttforge.posit.products import Mode, check_mode, matmul, quire
 
 Pair = tuple[int, int]
 
@@ -37,6 +37,10 @@ class Geometry:
             for i in (0, 1)
         )
         return height, width
+
+    def whole(self, image: Pair, kernel: Pair) -> bool:
+        """Whether the kernel covers the image and meets it once: a product with all of it."""
+        return image == kernel and self.padding == (0, 0) and self.dilation == (1, 1)
 
 
 def _windows(
@@ -102,11 +106,26 @@ def conv2d(
     check_mode(mode)
     grid.on_grid(fmt, x, weight, *([] if bias is None else [bias]))
     groups, kernel = geometry.groups, (weight.shape[2], weight.shape[3])
-    out = geometry.size((x.shape[2], x.shape[3]), kernel)
+    image = (x.shape[2], x.shape[3])
+    if geometry.whole(image, kernel):
+        start = None if bias is None else bias.reshape(groups, 1, -1)
+        columns = weight.reshape(groups, weight.shape[0] // groups, -1).mT
+        return _grouped(matmul(_by_group(x, groups), columns, fmt, mode, start), (1, 1))
+    out = geometry.size(image, kernel)
     window = native.Window(kernel, geometry.stride, geometry.padding, geometry.dilation, out)
     rows = weight.reshape(groups, weight.shape[0] // groups, -1)
     initial = None if bias is None else bias.reshape(1, groups, -1, 1)
     return _correlate(x, rows, initial, window, fmt, mode)
+
+
+def _by_group(x: Tensor, groups: int) -> Tensor:
+    """(B, G C, H, W) to (G, B, C H W)."""
+    return x.reshape(x.shape[0], groups, -1).transpose(0, 1)
+
+
+def _grouped(x: Tensor, image: Pair) -> Tensor:
+    """(G, B, C H W) to (B, G C, H, W), the size of an image being (H, W)."""
+    return x.transpose(0, 1).reshape(x.shape[1], -1, *image)
 
 
 def input_gradient(
@@ -120,12 +139,16 @@ def input_gradient(
     """Of the loss to x (B, C, *image), from that to the result (B, O, H', W').
 
     The turned kernels pass over the gradient, spread by the stride: one dot product an element,
-    over (output channel, row, column), products with the zeros in between and around included.
+    over (output channel, row, column), products with the zeros in between and around included,
+    unless the kernel covers the image: then over output channels.
     """
     check_mode(mode)
     grid.on_grid(fmt, gradient, weight)
     groups, (outputs, inputs, *sides) = geometry.groups, weight.shape
     stride, kernel = geometry.stride, (sides[0], sides[1])
+    if geometry.whole(image, kernel):
+        rows = weight.reshape(groups, outputs // groups, -1)
+        return _grouped(matmul(_by_group(gradient, groups), rows, fmt, mode), image)
     spread = gradient
     if stride != (1, 1):
         height, width = gradient.shape[2:]
@@ -148,10 +171,22 @@ def weight_gradient(
     mode: Mode = "quire",
 ) -> Tensor:
     """Of the loss to the weight (O, C / groups, *kernel), summed over (image, row, column)."""
-    groups = geometry.groups
-    out = (gradient.shape[2], gradient.shape[3])
-    patches = _windows(x, kernel, geometry.stride, geometry.padding, geometry.dilation, out)
-    columns = patches.unflatten(1, (groups, -1)).permute(1, 0, 3, 2).flatten(1, 2)
+    check_mode(mode)
+    grid.on_grid(fmt, x, gradient)
+    groups, out = geometry.groups, (gradient.shape[2], gradient.shape[3])
+    window = native.Window(kernel, geometry.stride, geometry.padding, geometry.dilation, out)
+    if mode == "quire":
+        x = x.to(torch.float64)
+    if native.usable(x):
+        columns = native.lines(x, window, groups)
+    else:
+        patches = _windows(x, *window).unflatten(1, (groups, -1))
+        columns = patches.permute(1, 0, 3, 2).flatten(1, 2)
     rows = gradient.flatten(2).unflatten(1, (groups, -1)).permute(1, 2, 0, 3).flatten(2)
-    product = matmul(rows, columns, fmt, mode)  # (G, O / G, B L) times (G, B L, C / G kh kw)
+    if mode == "quire":
+        shape = (groups, rows.shape[1], columns.shape[2])
+        product = quire(rows, columns, fmt, None, shape).to(carrier(fmt))
+    else:
+        product = matmul(rows, columns, fmt, mode)
+    # of (G, O / G, B L) times (G, B L, C / G kh kw)
     return product.reshape(-1, x.shape[1] // groups, *kernel)

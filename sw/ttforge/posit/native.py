@@ -4,6 +4,7 @@
 """
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -57,12 +58,25 @@ def round_to(x: Tensor, fmt: PositFormat) -> Tensor:
     return out
 
 
+def broadcast(*shapes: Sequence[int]) -> torch.Size:
+    """``torch.broadcast_shapes``, which brings a compiler along. Raises ``RuntimeError``."""
+    found = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for place, side in enumerate(shape, len(found) - len(shape)):
+            if side != 1 and found[place] not in (1, side):
+                raise RuntimeError(
+                    f"shapes do not broadcast: {', '.join(str(tuple(s)) for s in shapes)}"
+                )
+            found[place] = side if found[place] == 1 else found[place]
+    return torch.Size(found)
+
+
 def _common(*operands: Tensor) -> torch.Size:
     """The shape that they broadcast to; asking torch costs more than small operations."""
     shape = operands[0].shape
     if all(x.shape == shape for x in operands):
         return shape
-    return torch.broadcast_shapes(*(x.shape for x in operands))
+    return broadcast(*(x.shape for x in operands))
 
 
 def _operand(x: Tensor, shape: torch.Size) -> tuple[Tensor, int]:
@@ -173,6 +187,15 @@ def _shape(x: Tensor, window: Window, groups: int) -> Tensor:
     """The C structure ``window``."""
     sizes = (x.shape[1] // groups, x.shape[2], x.shape[3])
     return torch.tensor([*sizes, *(side for pair in window for side in pair)], dtype=torch.int64)
+
+
+def lines(x: Tensor, window: Window, groups: int) -> Tensor:
+    """The patches of x (B, C, H, W), a line each: (G, B L, C / G kh kw)."""
+    depth = x.shape[1] // groups * window.kernel[0] * window.kernel[1]
+    out = x.new_empty(groups, x.shape[0] * window.out[0] * window.out[1], depth)
+    shape = _shape(x, window, groups)
+    _call("posit_lines", x.dtype, x.contiguous(), out, shape, x.shape[0], groups)
+    return out
 
 
 def convolve_sequential(

@@ -75,12 +75,12 @@ def matmul(
         )
     batch = a.shape[:-2]
     if b.shape[:-2] != batch:
-        batch = torch.broadcast_shapes(batch, b.shape[:-2])
+        batch = native.broadcast(batch, b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
     start = None if initial is None else initial.expand(shape)
     if mode == "sequential":
         return _sequential(a, b, fmt, start, shape)
-    return _quire(a, b, fmt, start, shape).to(carrier(fmt))
+    return quire(a, b, fmt, start, shape).to(carrier(fmt))
 
 
 def _sequential(
@@ -109,10 +109,10 @@ def _sequential_native(a: Tensor, b: Tensor, fmt: PositFormat, total: Tensor) ->
     return total
 
 
-def _quire(
+def quire(
     a: Tensor, b: Tensor, fmt: PositFormat, start: Tensor | None, shape: tuple[int, ...]
 ) -> Tensor:
-    """In float64."""
+    """start + a b of ``shape``, exact and rounded once; in float64, as operands may be already."""
     a, b = a.to(torch.float64), b.to(torch.float64)
     start = None if start is None else start.to(torch.float64)
     total = a @ b if start is None else start + a @ b

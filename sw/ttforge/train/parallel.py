@@ -22,6 +22,7 @@ from ttforge.driver import (
     fitting_exponent,
     settle,
 )
+from ttforge.fixed.random_bits import derived_seed
 from ttforge.fixed.scale import Scales, TensorStatistics
 from ttforge.train.interfaces import GradientOf
 from ttforge.train.workers import Workers
@@ -167,7 +168,7 @@ def micro_seed(seed: int | None, number: int) -> int | None:
     """
     if seed is None or not number:
         return seed
-    return zlib.crc32(number.to_bytes(4, "little"), seed)
+    return derived_seed(seed, number)
 
 
 def _zeros_like(part: torch.Tensor, rows: int) -> torch.Tensor:

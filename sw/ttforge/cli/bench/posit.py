@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Additions and products of a million numbers, square matrix products with every operation "
-        "rounded (sequential) and with an exact sum (quire): by the native kernels, by torch "
-        "alone, and in float32. With a peer, how many times faster than it, and how many results "
-        "differ. Processor seconds of one thread, the least of several."
+        "rounded (sequential) and with an exact sum (quire), and a training step of LeNet-5, an "
+        "image: by the native kernels, by torch alone, and in float32. With a peer, how many times "
+        "faster than it, and how many results differ. Processor seconds of one thread, the least "
+        "of several."
     )
     parser.add_argument("--format", type=posit_format, default="16,2", metavar="N,ES",
                         help="default: 16,2")  # fmt: skip
@@ -30,6 +31,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="elements; default: 1000000")  # fmt: skip
     parser.add_argument("--size", type=positive, default=256, metavar="N",
                         help="of the matrices; default: 256")  # fmt: skip
+    parser.add_argument("--batch", type=positive, default=32, metavar="N",
+                        help="images of a training step; default: 32")  # fmt: skip
     parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="default: 5")
     parser.add_argument("--json", action="store_true", help="print JSON and no tables")
     parser.add_argument("--threads", type=positive, default=1, metavar="N", help="default: 1")
@@ -61,6 +64,7 @@ def _run(args: argparse.Namespace) -> int:
         progress=teller("bench posit"),
     )  # fmt: skip
     rows += speed.run_edges(args.format, args.count, args.repeat)
+    rows += speed.run_training(args.format, args.repeat, args.batch)
     if args.json:
         conditions = {"format": str(args.format), "threads": args.threads, "repeat": args.repeat}
         print(to_json({**conditions, "torch": torch.__version__, "rows": list(map(asdict, rows))}))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -10,9 +11,13 @@ from torch import Tensor
 from ttforge.ape.performance import least_seconds
 from ttforge.native import without
 from ttforge.posit import codes, grid, products
+from ttforge.posit.accumulation import accumulation
+from ttforge.posit.experiments.lenet import Arithmetic
 from ttforge.posit.experiments.peer import SoftPosit
+from ttforge.posit.experiments.training import Settings, begin, step
 from ttforge.posit.format import PositFormat
 from ttforge.posit.native import usable
+from ttforge.posit.products import Mode
 from ttforge.posit.rounding import codes_of, decode, round_to
 
 CPU = torch.device("cpu")
@@ -98,6 +103,28 @@ def run(
         rows += task.rows(fmt, repeat)
         progress(number + 1, len(tasks))
     return rows
+
+
+def run_training(fmt: PositFormat, repeat: int = 5, batch: int = 32) -> list[Row]:
+    """A training step of LeNet-5 (forward, backward, Adam) an image, of random images."""
+    g = torch.Generator().manual_seed(0)
+    images, labels = torch.rand(batch, 1, 32, 32, generator=g), torch.arange(batch) % 10
+
+    def seconds(kind: Arithmetic) -> float:
+        training, x = begin(Settings("random", kind.name, batch), kind), kind.entering(images)
+        with accumulation(kind.mode):
+            return least_seconds(lambda: step(training, x, labels), CPU, repeat) / batch
+
+    kinds = [Arithmetic(mode, fmt, mode) for mode in get_args(Mode)]
+    rows: list[Row] = []
+    for kind in kinds:
+        what = f"lenet-5 step {kind.mode}, an image of {batch}"
+        if usable(torch.zeros(1)):
+            rows.append(Row(what, "native", seconds(kind), None, None))
+        with without():
+            rows.append(Row(what, "torch", seconds(kind), None, None))
+    plain = Arithmetic("float32", None, "quire")
+    return [*rows, Row(f"lenet-5 step, an image of {batch}", "float32", seconds(plain), None, None)]
 
 
 def run_edges(fmt: PositFormat, count: int = 1_000_000, repeat: int = 5) -> list[Row]:

@@ -40,6 +40,35 @@ static void unfold(const REAL *x, const window *w, REAL *columns, int64_t pace) 
                 }
 }
 
+/* The same, but rows and columns exchanged: a line of (channel, row, column) for each position. */
+static void unfold_across(const REAL *x, const window *w, REAL *lines) {
+    const int64_t height = w->size[0], width = w->size[1], across = w->kernel[1];
+    for (int64_t y = 0; y < w->out[0]; y++)
+        for (int64_t z = 0; z < w->out[1]; z++) {
+            const int64_t first = z * w->stride[1] - w->before[1];
+            const int whole = w->dilation[1] == 1 && first >= 0 && first + across <= width;
+            for (int64_t c = 0; c < w->channels; c++)
+                for (int64_t p = 0; p < w->kernel[0]; p++, lines += across) {
+                    const int64_t line = y * w->stride[0] - w->before[0] + p * w->dilation[0];
+                    const int inside = line >= 0 && line < height;
+                    const REAL *from = x + (inside ? (c * height + line) * width : 0);
+                    if (inside && whole)
+                        for (int64_t q = 0; q < across; q++) lines[q] = from[first + q];
+                    else
+                        unfold_line(from, inside ? width : 0, first, w->dilation[1], lines, across);
+                }
+        }
+}
+
+/* lines (groups, batch, positions, depth): the patches of x (batch, groups, channels, ...). */
+void posit_lines(const REAL *x, REAL *lines, const window *w, int64_t batch, int64_t groups) {
+    const int64_t image = w->channels * w->size[0] * w->size[1];
+    const int64_t each = w->out[0] * w->out[1] * w->channels * w->kernel[0] * w->kernel[1];
+    for (int64_t i = 0; i < batch; i++)
+        for (int64_t g = 0; g < groups; g++)
+            unfold_across(x + (i * groups + g) * image, w, lines + (g * batch + i) * each);
+}
+
 /* out (batch, groups, m, positions) += rows (groups, m, depth) times the patches of x (batch,
    groups, channels, height, width), every operation rounded. scratch: depth * positions. */
 void posit_convolve_sequential(const REAL *x, const REAL *rows, REAL *out, REAL *scratch,

@@ -1,0 +1,189 @@
+"""Every operator of posit tensors: held against functions on codes; and those there are none of."""
+
+import pytest
+import torch
+from posit_operator_cases import CASES, Bench
+
+from ttforge.posit import PositError, PositFormat, PositTensor, UncoveredError, accumulation
+from ttforge.posit.dispatch import _COPY, _SET
+from ttforge.posit.exactness import carrier
+from ttforge.posit.operators import IN_PLACE, OUT, RULES
+
+FORMATS = [PositFormat(16, 2), PositFormat(8, 2), PositFormat(16, 1), PositFormat(32, 2)]
+P16, P8 = FORMATS[:2]
+ATEN = [
+    getattr(getattr(torch.ops.aten, packet), overload)
+    for packet in dir(torch.ops.aten)
+    if not packet.startswith("__")
+    for overload in getattr(getattr(torch.ops.aten, packet), "overloads", list)()
+]
+"""Every operator of torch."""
+
+
+def check(got, want, fmt):
+    if isinstance(got, PositTensor):
+        assert got.fmt == fmt and got.dtype is carrier(fmt)
+        assert torch.equal(got.codes(), want)
+        assert not (got.decode().signbit() & (got.decode() == 0)).any()  # 0 has one word
+    elif isinstance(got, torch.Tensor):
+        assert not got.is_floating_point() and torch.equal(got, want)
+    else:
+        assert got == want
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_operators_are_those_on_codes(name, fmt, posit_path):
+    for mode in ("sequential", "quire"):
+        with accumulation(mode):
+            for got, want in CASES[name](Bench(fmt, mode)):
+                check(got, want, fmt)
+
+
+def test_the_cases_reach_every_operator(monkeypatch):
+    reached = set()
+    inner = PositTensor.__torch_dispatch__
+
+    def recorded(cls, func, types, args=(), kwargs=None):
+        reached.add(func)
+        return inner(func, types, args, kwargs)
+
+    monkeypatch.setattr(PositTensor, "__torch_dispatch__", classmethod(recorded))
+    with accumulation("quire"):
+        for function in CASES.values():
+            for _ in function(Bench(P16, "quire")):
+                pass
+    covered = {*RULES, *IN_PLACE, *OUT, _COPY, _SET}
+    assert sorted(map(str, covered - reached)) == []
+    assert len(ATEN) > 2000 and len(covered) > 150
+
+
+def test_every_other_operator_is_an_error_that_names_it():
+    x = PositTensor([1.0, 2.0], P16)
+    covered = {*RULES, *IN_PLACE, *OUT, _COPY, _SET}
+    for func in set(ATEN) - covered:
+        with pytest.raises(UncoveredError) as raised:
+            PositTensor.__torch_dispatch__(func, (PositTensor,), (x, x))
+        assert str(func) in str(raised.value)
+
+
+VALUES = {
+    "int": 1, "SymInt": 1, "float": 0.5, "number": 1.5, "bool": False, "str": "none",
+    "Dimname": "N", "int[]": [1], "List[int]": [1], "SymInt[]": [1], "float[]": [0.5],
+    "bool[]": [True],
+}  # fmt: skip
+
+
+def argument(kind, x):
+    if kind == "Tensor":
+        return x
+    if kind.startswith("List[Tensor") or kind.startswith("Optional[List[Tensor"):
+        return [x, x]
+    if kind.startswith("Optional[Tensor"):
+        return x
+    return VALUES.get(kind)
+
+
+def floats(found):
+    if isinstance(found, torch.Tensor):
+        plain = not isinstance(found, PositTensor)
+        return [found] if plain and (found.is_floating_point() or found.is_complex()) else []
+    return [f for item in found for f in floats(item)] if isinstance(found, list | tuple) else []
+
+
+def test_nothing_falls_back_to_floats():
+    """Called with posits through torch, each operator gives posits or an error, no floats."""
+    errors = returned = 0
+    known = set(torch._C._dispatch_get_all_op_names())
+    for func in ATEN:
+        schema = func._schema
+        kinds = [str(a.type) for a in schema.arguments if not a.has_default_value()]
+        named = any(a.kwarg_only and not a.has_default_value() for a in schema.arguments)
+        name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+        key = "CompositeImplicitAutograd"
+        composite = name in known and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+        if not composite or named or not any("Tensor" in kind for kind in kinds):
+            continue  # others go to PositTensor as they are, see above
+        for shape in ((), (2,), (2, 2), (1, 2, 2), (1, 2, 4, 4)):
+            x = PositTensor(torch.ones(shape), P16)
+            try:
+                found = func(*(argument(kind, x) for kind in kinds))
+            except (PositError, RuntimeError, IndexError, TypeError, ValueError):
+                errors += 1
+                continue
+            returned += 1
+            assert floats(found) == [], func
+    assert errors > 500 and returned > 200
+
+
+def test_uses_of_operators_that_are_not_covered():
+    x = PositTensor(torch.ones(1, 2, 4, 4), P16)
+    weight = PositTensor(torch.ones(2, 2, 3, 3), P16)
+    f = torch.nn.functional
+    for call, message in (
+        (lambda: f.conv_transpose2d(x, weight), "transposed convolution"),
+        (lambda: f.conv1d(x[0], weight[0]), "1-d convolution"),
+        (lambda: f.avg_pool2d(x, 2, ceil_mode=True), "ceil_mode=True"),
+        (lambda: f.avg_pool2d(x[0], 2), "pooling of 3 dimensions"),
+        (lambda: x**3, "raised to -1, 0, 1/2, 1 and 2, not to 3"),
+        (lambda: x.norm(1), "norm of order 1"),
+        (lambda: f.nll_loss(x, torch.zeros(1, 4, 4, dtype=torch.int64)), "nll_loss2d"),
+        (lambda: torch.sin(x), "aten.sin.default"),
+    ):
+        with pytest.raises(UncoveredError, match=message):
+            call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y: x + y,
+        lambda x, y: x @ y,
+        lambda x, y: torch.cat([x, y]),
+        lambda x, y: torch.where(x > 0, x, y),
+        lambda x, y: x.copy_(y),
+        lambda x, y: x.set_(y),
+        lambda x, y: torch.nn.functional.mse_loss(x, y),
+        lambda x, y: x.mul_(y),
+        lambda x, y: torch.maximum(y, y, out=x),
+    ],
+)
+def test_formats_do_not_mix(call):
+    x, y = PositTensor(torch.ones(2, 2), P16), PositTensor(torch.ones(2, 2), P8)
+    with pytest.raises(PositError, match=r"mixes posit\(16,2\) and posit\(8,2\): convert one"):
+        call(x, y)
+    with pytest.raises(PositError, match=r"mixes posit\(8,2\) and posit\(16,2\): convert one"):
+        call(y, x)
+
+
+def test_posits_and_other_numbers_do_not_mix():
+    x, y = PositTensor(torch.ones(2, 2), P16), torch.ones(2, 2)
+    for call in (
+        lambda: x + y,
+        lambda: y + x,
+        lambda: x + torch.tensor(2.0),
+        lambda: x @ y,
+        lambda: torch.cat([x, y]),
+        lambda: torch.nn.functional.mse_loss(x, y),
+        lambda: x.add_(y),
+    ):
+        with pytest.raises(PositError, match=r"mixes posits and torch.float32: PositTensor"):
+            call()
+    for call in (lambda: x * torch.ones(2, 2, dtype=torch.int64), lambda: x + (y > 0)):
+        with pytest.raises(PositError, match=r"posit\(16,2\) and torch\.\w+ do not mix"):
+            call()
+    with pytest.raises(PositError, match=r"posits do not go into torch.float32; decode\(\)"):
+        y.copy_(x)
+    with pytest.raises(PositError, match="complex"):
+        x * 1j
+    with pytest.raises(PositError, match=r"0\.3\d* is no value of posit"):
+        torch.where(y > 0, x, 0.3)
+    for call in (lambda: x.to(torch.float64), lambda: x.sum(dtype=torch.float64), x.half):
+        with pytest.raises(PositError, match=r"decode\(\) gives floats"):
+            call()
+
+
+def test_results_in_place_keep_their_shape():
+    x = PositTensor(torch.ones(2), P16)
+    with pytest.raises(RuntimeError, match=r"shape \(3, 2\) is not \(2,\)"):
+        x.add_(PositTensor(torch.ones(3, 2), P16))

@@ -1,0 +1,281 @@
+"""Posit tensors as torch citizens: making, printing, moving, saving, converting."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from posit_cases import any_codes, generator
+
+from ttforge import posit
+from ttforge.posit import Mixed, PositError, PositFormat, PositTensor, round_to
+from ttforge.posit.exactness import carrier
+
+P16, P8, P32 = PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2)
+FORMATS = pytest.mark.parametrize("fmt", [P16, P8, PositFormat(16, 1), P32], ids=str)
+
+
+def some(*shape, fmt=P16, seed=0):
+    return PositTensor(torch.randn(shape, generator=generator(seed), dtype=torch.float64), fmt)
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+
+
+def same(a, b):
+    return a.fmt == b.fmt and torch.equal(a.codes(), b.codes())
+
+
+@FORMATS
+def test_values_are_rounded_once_and_held_in_the_carrier(fmt):
+    x = torch.randn(100, generator=generator(1), dtype=torch.float64)
+    p = PositTensor(x, fmt)
+    assert p.fmt == fmt and p.dtype is carrier(fmt) and p.shape == (100,)
+    assert torch.equal(p.decode(), round_to(x, fmt).to(torch.float64))
+    assert torch.equal(p.codes(), posit.encode(x, fmt))
+    codes = any_codes((50,), fmt, 2)
+    assert torch.equal(PositTensor.from_codes(codes, fmt).codes(), codes)
+    assert torch.equal(PositTensor(x.tolist(), fmt).codes(), p.codes())
+
+
+def test_special_values():
+    p = PositTensor([0.0, -0.0, float("nan"), float("inf"), 1e40, -1e-40], P16)
+    assert p.codes().tolist() == [0, 0, 0x8000, 0x8000, 0x7FFF, 0xFFFF]
+    assert (p / 0).codes().tolist() == [0x8000] * 6
+    assert p.isnan().tolist() == [False, False, True, True, False, False]
+    with pytest.raises(PositError, match="codes of"):
+        PositTensor.from_codes(torch.tensor([70000]), P16)
+    with pytest.raises(TypeError, match=r"not torch\.complex64"):
+        PositTensor(torch.ones(2) * 1j, P16)
+
+
+def test_making_one_copies():
+    x = torch.ones(3)
+    p = PositTensor(x, P16)
+    x[0] = 5
+    assert p.tolist() == [1.0, 1.0, 1.0]
+    q = PositTensor(p, P16)
+    q[0] = 2.0
+    assert p.tolist() == [1.0, 1.0, 1.0] and q.tolist() == [2.0, 1.0, 1.0]
+
+
+def test_printing():
+    p = PositTensor([1.0, -0.5, float("nan")], P16)
+    assert repr(p) == "PositTensor([ 1.0000, -0.5000,     nar], posit(16,2))"
+    p = PositTensor([[1.0, 2.0], [3.0, 4.0]], P8, requires_grad=True)
+    assert repr(p) == (
+        "PositTensor([[1., 2.],\n             [3., 4.]], posit(8,2), requires_grad=True)"
+    )
+    assert "grad_fn=<MulBackward0>" in repr(p * p)
+    assert repr(torch.nn.Parameter(p.detach())).startswith("PositTensor(")
+
+
+def test_ways_out():
+    p = some(2, 3)
+    assert p.numpy().tolist() == p.tolist() == p.decode().tolist()
+    assert p.numpy().dtype == "float64"
+    p.numpy()[:] = 0.3  # a copy: posits stay posits
+    p.decode().fill_(0.3)
+    assert same(p, some(2, 3))
+    assert isinstance(p[0, 0].item(), float)
+    import numpy
+
+    assert numpy.asarray(p).tolist() == p.tolist()
+
+
+def test_to_a_format_and_back():
+    p = some(40).requires_grad_()
+    q = p.to(P8)
+    assert torch.equal(q.codes(), posit.convert(p.codes(), P16, P8)) and q.fmt == P8
+    assert p.to(P16) is p
+    g = some(40, fmt=P8, seed=3)
+    (found,) = torch.autograd.grad(q, p, g)
+    assert found.fmt == P16 and torch.equal(found.decode(), g.decode())
+    wide = p.to(P32)
+    assert wide.dtype is torch.float64
+    (found,) = torch.autograd.grad(wide, p, some(40, fmt=P32, seed=4))
+    assert torch.equal(found.codes(), posit.encode(some(40, fmt=P32, seed=4).decode(), P16))
+
+
+def test_to_a_device_or_its_own_type():
+    p = some(3)
+    assert p.to("cpu") is p and p.to(torch.float32) is p
+    meta = p.to(P8, device="cpu")
+    assert meta.fmt == P8
+    module = posit.convert(network(), P16)
+    before = module[0].weight.codes()
+    assert module.to("cpu") is module and module.float() is module
+    assert same(module[0].weight, PositTensor.from_codes(before, P16))
+    with pytest.raises(PositError, match="decode"):
+        module.double()
+
+
+def test_data_stays_posits():
+    p = torch.nn.Parameter(some(3))
+    p.data = some(3, seed=5)
+    assert same(p, some(3, seed=5)) and same(p.data, p)
+    with pytest.raises(PositError, match=r"data: torch.float32 does not go into posit\(16,2\)"):
+        p.data = torch.ones(3)
+    with pytest.raises(PositError, match="data mixes"):
+        p.data = some(3, fmt=P8)
+
+
+def test_copies_and_pickles():
+    p = torch.nn.Parameter(some(3))
+    p.grad = some(3, seed=1)
+    for q in (copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
+        assert same(p, q) and isinstance(q, torch.nn.Parameter) and q.requires_grad
+        assert q.data_ptr() != p.data_ptr()
+    assert same(copy.deepcopy(p).grad, p.grad)
+    memo = {}
+    assert copy.deepcopy(p, memo) is copy.deepcopy(p, memo)
+    with pytest.raises(RuntimeError, match="without history"):
+        copy.deepcopy(p * p)
+
+
+def test_state_dicts():
+    a, b = posit.convert(network(), P16), posit.convert(network(), P16)
+    with torch.no_grad():
+        a[0].weight.uniform_()
+    state = a.state_dict()
+    assert all(isinstance(x, PositTensor) for x in state.values())
+    b.load_state_dict(state)
+    assert all(same(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+    plain = network().state_dict()
+    b.load_state_dict(plain)  # floats are rounded
+    assert torch.equal(b[2].bias.codes(), posit.encode(plain["2.bias"], P16))
+    with pytest.raises(RuntimeError, match=r"mixes posit\(16,2\) and posit\(8,2\)"):
+        b.load_state_dict(posit.convert(network(), P8).state_dict())
+
+
+@FORMATS
+def test_safetensors_of_words(fmt, tmp_path):
+    safetensors = pytest.importorskip("safetensors")
+    tensors = {"a": some(3, 4, fmt=fmt), "b.c": some(2, 3, fmt=fmt).t(), "steps": torch.tensor([7])}
+    posit.save_file(tensors, tmp_path / "x.safetensors", {"of": "a test"})
+    found = posit.load_file(tmp_path / "x.safetensors")
+    assert same(found["a"], tensors["a"]) and same(found["b.c"], tensors["b.c"])
+    assert found["steps"].tolist() == [7]
+    with safetensors.safe_open(tmp_path / "x.safetensors", framework="pt") as file:
+        assert file.metadata()["of"] == "a test"
+        assert file.get_tensor("a").element_size() == (1 if fmt.n <= 8 else fmt.n // 8)
+
+
+def test_safetensors_of_values(tmp_path):
+    files = pytest.importorskip("safetensors.torch")
+    module = posit.convert(network(), P16)
+    files.save_file(module.state_dict(), tmp_path / "x.safetensors")
+    other = posit.convert(network(), P16)
+    with torch.no_grad():
+        other[0].weight.zero_()
+    other.load_state_dict(files.load_file(tmp_path / "x.safetensors"))
+    assert same(other[0].weight, module[0].weight)
+    with pytest.raises(PositError, match="holds no posits of save_file"):
+        posit.load_file(tmp_path / "x.safetensors")
+
+
+def test_converting_a_module():
+    module = network()
+    module[2].bias = module[0].bias  # tied
+    module.register_buffer("scale", torch.full((2,), 0.3))
+    module.register_buffer("steps", torch.tensor([3]))
+    module[0].weight.requires_grad_(False)
+    plain = module[2].weight.detach().clone()
+    assert posit.convert(module, P16) is module
+    assert torch.equal(module[2].weight.codes(), posit.encode(plain, P16))
+    assert module[2].bias is module[0].bias
+    assert not module[0].weight.requires_grad and module[2].weight.requires_grad
+    assert module.scale.fmt == P16 and module.steps.dtype is torch.int64
+    posit.convert(module, P8)
+    assert {x.fmt for x in module.parameters()} == {P8}
+
+
+def test_formats_layer_by_layer():
+    module = posit.convert(network(), {"0": P8, "2": P16})
+    assert (module[0].weight.fmt, module[2].weight.fmt) == (P8, P16)
+    x = some(4, 3)
+    hidden = torch.tanh(torch.nn.functional.linear(x.to(P8), module[0].weight, module[0].bias))
+    want = torch.nn.functional.linear(hidden.to(P16), module[2].weight, module[2].bias)
+    found = module(x)
+    assert same(found, want)
+    found.sum().backward()
+    assert [p.grad.fmt for p in module.parameters()] == [P8, P8, P16, P16]
+    posit.convert(module, P16)  # what converted the layers' inputs is gone
+    assert {p.fmt for p in module.parameters()} == {P16}
+    with pytest.raises(PositError, match="mixes"):
+        module(some(4, 3, fmt=P8))
+
+
+def test_weights_kept_in_one_format_and_used_in_another():
+    module = posit.convert(network(), {"0": Mixed(P16, P8), "2": P16})
+    kept = module[0].parametrizations.weight.original
+    assert kept.fmt == P16 and module[0].weight.fmt == P8
+    assert same(module[0].weight, kept.to(P8))
+    x = some(4, 3)
+    found = module(x)
+    linear = torch.nn.functional.linear
+    hidden = torch.tanh(linear(x.to(P8), kept.to(P8), module[0].bias))
+    assert found.fmt == P16
+    assert same(found, linear(hidden.to(P16), module[2].weight, module[2].bias))
+    found.sum().backward()
+    assert all(p.grad.fmt == P16 for p in module.parameters())
+    optimiser = torch.optim.Adam(module.parameters())
+    before = kept.codes()
+    optimiser.step()
+    assert not torch.equal(kept.codes(), before)
+    twin = copy.deepcopy(module)
+    twin.load_state_dict(module.state_dict())
+    assert same(twin(x), module(x))
+    posit.convert(module, P8)
+    assert module[0].weight.fmt == P8 and not hasattr(module[0], "parametrizations")
+
+
+@pytest.mark.parametrize(
+    "formats, message",
+    [
+        ({"1": P8, "9": P16}, "no layer is called '9'; there are 0, 1, 2"),
+        ({"0": P8}, "no format for 2.weight: name its layer, or ''"),
+    ],
+)
+def test_plans_that_do_not_fit(formats, message):
+    module = network()
+    with pytest.raises(PositError, match=message):
+        posit.convert(module, formats)
+    assert type(module[0].weight) is torch.nn.Parameter  # nothing was begun
+
+
+def test_convert_tells_what_it_is_given():
+    codes = any_codes((20,), P16, 1)
+    assert torch.equal(posit.convert(codes, P16, P8), posit.encode(posit.decode(codes, P16), P8))
+    p = some(4)
+    assert same(posit.convert(p, P8), p.to(P8))
+    for given in ((codes, P8), (p, P16, P8), (3, P8), (network(), P16, P8)):
+        with pytest.raises(TypeError, match=r"convert takes \(module, fmt\)"):
+            posit.convert(*given)
+    with pytest.raises(TypeError, match="codes are integers"):
+        posit.add(p, p, P16)
+
+
+def test_floats_given_to_a_module_of_posits():
+    module = posit.convert(network(), P16)
+    with pytest.raises(PositError, match=r"mixes posits and torch.float32: PositTensor\(x, fmt\)"):
+        module(torch.ones(1, 3))
+    with pytest.raises(PositError, match=r"mixes posits and torch\.float32"):
+        network()(some(1, 3))
+
+
+def test_the_mode_of_accumulation():
+    assert posit.get_accumulation() == "quire"
+    with posit.accumulation("sequential"):
+        assert posit.get_accumulation() == "sequential"
+        with pytest.raises(ValueError, match="mode must be one of sequential, quire"):
+            posit.set_accumulation("float")
+        posit.set_accumulation("quire")
+    assert posit.get_accumulation() == "quire"
+    a, b = some(8, 200), some(200, 8, seed=1)
+    with posit.accumulation("sequential"):
+        rounded = a @ b
+    assert torch.equal(rounded.codes(), posit.matmul(a.codes(), b.codes(), P16, "sequential"))
+    assert not same(rounded, a @ b)
