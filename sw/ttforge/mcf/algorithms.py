@@ -68,7 +68,7 @@ def simple_renorm(x: Tensor, r_nc: int | None = None) -> Tensor:
     count = len(terms) if r_nc is None else r_nc
     _check_count(count, len(terms))
     merged = stacked(vec_sum(terms))
-    order = (merged == 0).to(torch.int8).argsort(-1, stable=True)
+    order = torch.sort((merged == 0).to(torch.int8), dim=-1, stable=True).indices
     return finished(terms_of(merged.gather(-1, order))[:count], x[..., 0])
 
 

@@ -15,11 +15,14 @@ from ttforge.mcf.expansion import padded, terms_of, vec_sum
 
 
 def _apply(operation: str, x: Tensor, y: Tensor) -> Tensor:
-    """``add``, ``mul`` or ``div`` of components, either of which may have just one."""
+    """``add``, ``mul`` or ``div`` of components, either of which may have just one.
+
+    An operand beside one of a half type may be of float32: the result is of the half type.
+    """
     dtype, nc = x.dtype, max(x.shape[-1], y.shape[-1])
-    if nc > 1 and dtype in carriers.HALF:
+    if y.dtype is not dtype or (nc > 1 and dtype in carriers.HALF):
         wide = _apply(operation, carriers.widened(x), carriers.widened(y))
-        return carriers.narrowed(wide, dtype)
+        return carriers.narrowed(wide, dtype if dtype in carriers.HALF else y.dtype)
     if native.usable(x, nc) and y.device == x.device:
         return native.binary(operation, x, y)
     return getattr(reference, operation)(x, y)
@@ -33,6 +36,18 @@ def add_mcn(x: Tensor, y: Tensor) -> Tensor:
     cancels; two float32 components go through float64, three roundings of 2^-53.
     """
     return _apply("add", x, y)
+
+
+def scaled_add(x: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
+    """x + alpha y, alpha a number as components, of float32 beside half types.
+
+    The product is not rounded to a half type before it is added.
+    """
+    half = x.dtype in carriers.HALF
+    if half:
+        dtype, x, y = x.dtype, carriers.widened(x), carriers.widened(y)
+        return carriers.narrowed(_apply("add", x, _apply("mul", y, alpha)), dtype)
+    return _apply("add", x, _apply("mul", y, alpha))
 
 
 def grow_exp_n(x: Tensor, v: Tensor) -> Tensor:

@@ -9,12 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttforge.mcf import functions
-from ttforge.mcf.arithmetic import _apply, absolute, negated, sqrt
+from ttforge.mcf.arithmetic import _apply, absolute, negated, scaled_add, sqrt
 from ttforge.mcf.expansion import padded
 from ttforge.mcf.gelu import gelu
 from ttforge.mcf.operands import (
     check_broadcast,
     components_of,
+    factor_of,
     leading,
     model,
     result,
@@ -27,9 +28,10 @@ from ttforge.mcf.tensor import MCTensor
 def _computed(operation: str, x: Any, y: Any, negate: bool = False, alpha: Any = 1) -> Tensor:
     check_broadcast(x, y, operation)
     like = model(*(t for t in (x, y) if isinstance(t, MCTensor)))
-    a, b = components_of(x, like), components_of(y, like)
+    a, b = factor_of(x, like), factor_of(y, like)
     if alpha != 1:
-        b = _apply("mul", b, components_of(alpha, like))
+        factor = factor_of(alpha, like)
+        return padded(scaled_add(a, b, -factor if negate else factor), like.nc)
     made = _apply(operation, a, -b if negate else b)
     return padded(made, like.nc)
 
@@ -109,7 +111,7 @@ def _pow(input: Any, exponent: Any) -> MCTensor:
     if made is None:
         made = _apply("mul", base, input._components if size == 3 else base)
     if exponent < 0:
-        made = _apply("div", components_of(1, input), made)
+        made = _apply("div", factor_of(1, input), made)
     return result(made, lambda: torch.pow(input.fc, exponent), input)
 
 
@@ -132,6 +134,7 @@ handles("log")(_unary(torch.log, functions.log))
 handles("tanh")(_unary(torch.tanh, functions.tanh))
 handles("sigmoid")(_unary(torch.sigmoid, functions.sigmoid))
 handles("relu")(_unary(torch.relu, functions.relu))
+handles("logsigmoid")(_unary(F.logsigmoid, functions.log_sigmoid))
 handles("gelu")(_unary(F.gelu, gelu))
 
 
@@ -151,7 +154,7 @@ def _comparison(compare: Callable[[Tensor, Any], Tensor]) -> Callable[..., Tenso
         """The sign of the difference decides, which has one however much cancels."""
         check_broadcast(input, other, "comparison")
         like = model(*(t for t in (input, other) if isinstance(t, MCTensor)))
-        a, b = components_of(input, like), components_of(other, like)
+        a, b = factor_of(input, like), factor_of(other, like)
         leads = a[..., 0], b[..., 0]
         difference = _apply("add", a, -b)[..., 0]
         finite = torch.isfinite(leads[0]) & torch.isfinite(leads[1])

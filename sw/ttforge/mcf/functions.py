@@ -195,6 +195,32 @@ def _sigmoid(x: Tensor) -> Tensor:
     return div_mcn(torch.where(torch.signbit(x[..., :1]), s, one), below)
 
 
+def log_sigmoid(x: Tensor) -> Tensor:
+    """log 1 / (1 + e^-x)."""
+    return _through(x, torch.nn.functional.logsigmoid, _log_sigmoid_double, _log_sigmoid)
+
+
+def _log_sigmoid_double(high: Tensor, low: Tensor) -> Tensor:
+    value = torch.nn.functional.logsigmoid(high)
+    return torch.where(torch.isfinite(low), value + torch.sigmoid(-high) * low, value)
+
+
+def _log_sigmoid(x: Tensor) -> Tensor:
+    """min(x, 0) - 2 artanh(s / (2 + s)), s = e^-|x|: small results keep their digits."""
+    negative = torch.signbit(x[..., :1])
+    s = _exp(torch.where(negative, x, -x))
+    return add_mcn(torch.where(negative, x, torch.zeros_like(x)), -_log1p(s))
+
+
+def _log1p(s: Tensor) -> Tensor:
+    """log(1 + s) for s from 0 to 1: by Newton's steps on e^y - 1 = s."""
+    y = padded(torch.log1p(s[..., :1]), s.shape[-1])
+    for _ in range(s.shape[-1]):
+        less_one = _expm1(y)
+        y = add_mcn(y, div_mcn(add_mcn(s, -less_one), _add_number(less_one, 1)))
+    return y
+
+
 def relu(x: Tensor) -> Tensor:
     """x where it is positive, else 0; NaN stays."""
     lead = torch.relu(x[..., :1])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ttforge.mcf import constants, exact
+from ttforge.mcf.carriers import HALF
 from ttforge.mcf.tensor import MCTensor, shape_of, wrap
 
 Number = int | float | Fraction | Decimal
@@ -72,6 +73,16 @@ def _check_types(first: MCTensor, dtype: torch.dtype, shape: tuple[int, ...]) ->
             f"component types {own} and {dtype} do not mix, shapes {shape_of(first)} and {shape}: "
             "convert one by to(dtype)"
         )
+
+
+def factor_of(x: Any, like: MCTensor) -> Tensor:
+    """The same for an operand of arithmetic: a number beside a half type is of float32, whose range
+    and digits it needs.
+    """
+    own = like._components
+    if isinstance(x, Tensor) or own.dtype not in HALF:
+        return components_of(x, like)
+    return components_of(x, wrap(own.new_zeros(like.nc, dtype=torch.float32)))
 
 
 def components_of(x: Any, like: MCTensor) -> Tensor:

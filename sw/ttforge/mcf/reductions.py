@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttforge.mcf import functions, products
-from ttforge.mcf.arithmetic import _apply, total
+from ttforge.mcf.arithmetic import _apply, scaled_add, total
 from ttforge.mcf.expansion import padded
-from ttforge.mcf.operands import components_of, leading, model, result, written
+from ttforge.mcf.operands import components_of, factor_of, leading, model, result, written
 from ttforge.mcf.protocol import handles
 from ttforge.mcf.tensor import MCTensor, shape_of
 
@@ -55,7 +55,7 @@ def _mean(
 ) -> MCTensor:
     _no_dtype(dtype, "mean")
     made, count = _sum(input, dim, keepdim)
-    made = _apply("div", made, components_of(count, input))
+    made = _apply("div", made, factor_of(count, input))
     return result(made, lambda: torch.mean(input.fc, dim, keepdim=keepdim), input)
 
 
@@ -109,7 +109,7 @@ def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Tensor:
         fits = False
     if not fits:
         raise ValueError(f"shape {tuple(y.shape[:-1])} does not broadcast to the product's {out}")
-    factors = (None if f == 1 else components_of(f, like) for f in (beta, alpha))
+    factors = (None if f == 1 else factor_of(f, like) for f in (beta, alpha))
     return padded(products.addmm(y, a, b, *factors), like.nc)
 
 
@@ -169,9 +169,9 @@ def _fused(name: str, operation: str) -> None:
         like = model(*(t for t in (self, first, second) if isinstance(t, MCTensor)))
         x, a, b = (components_of(t, like) for t in (self, first, second))
         a = padded(a, like.nc)  # so that a plain product or quotient keeps its error
-        if value != 1:
-            a = _apply("mul", a, components_of(value, like))
-        return padded(_apply("add", x, _apply(operation, a, b)), like.nc)
+        if value == 1:
+            return padded(_apply("add", x, _apply(operation, a, b)), like.nc)
+        return padded(scaled_add(x, _apply(operation, a, b), factor_of(value, like)), like.nc)
 
     def new(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> MCTensor:
         made = compute(input, tensor1, tensor2, value)

@@ -13,8 +13,8 @@ OPERATIONS = ("add", "scaling", "multiply", "divide", "dot", "mv", "matmul", "ad
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "The operations of tables 4 and 5 of the MCTensor paper, at its sizes: torch in float32 "
-        "and float64, ours with 1 to 3 float32 components, and the published library with 2. Medians "
-        "in processor seconds of one thread, accuracy in bits."
+        "and float64, ours with 1 to 3 float32 components, and the published library with 2. "
+        "Medians in processor seconds of one thread, accuracy in bits."
     )
     parser.add_argument(
         "--peer", type=Path, metavar="FOLDER",

@@ -24,13 +24,15 @@ class MCModule(nn.Module):
             if isinstance(parameter, MCTensor) and not keep_vars:
                 destination[prefix + name] = parameter.components.contiguous()
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any
+    ) -> None:  # fmt: skip
         taken = dict(state_dict)
         for name, parameter in self._parameters.items():
             key = prefix + name
             if isinstance(parameter, MCTensor) and isinstance(taken.get(key), Tensor):
                 taken[key] = _numbers(taken[key], parameter)
-        super()._load_from_state_dict(taken, prefix, *rest)
+        super()._load_from_state_dict(taken, prefix, *args, **kwargs)
 
 
 def _numbers(found: Tensor, like: MCTensor) -> MCTensor:

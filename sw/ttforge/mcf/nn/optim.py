@@ -21,7 +21,7 @@ def _checked(**values: float) -> None:
             raise ValueError(f"{name} must not be negative, not {value!r}")
 
 
-def _numbers(gradient: Tensor, like: Any) -> MCTensor:
+def _numbers(gradient: Tensor, like: Any) -> Any:
     """A gradient, dense, with as many components as the parameter."""
     if gradient.is_sparse:
         gradient = gradient.coalesce().to_dense()
@@ -32,14 +32,14 @@ def _nc(parameter: Any) -> int:
     return parameter.nc if isinstance(parameter, MCTensor) else 1
 
 
-def _stored(parameter: Any, value: MCTensor) -> None:
+def _stored(parameter: Any, value: Any) -> None:
     if isinstance(parameter, MCTensor):
         parameter.copy_(value)
     else:
         parameter.copy_(value.components[..., 0])
 
 
-def _as_numbers(parameter: Any) -> MCTensor:
+def _as_numbers(parameter: Any) -> Any:
     if isinstance(parameter, MCTensor):
         return parameter.detach()
     return wrap(parameter.detach().unsqueeze(-1))
