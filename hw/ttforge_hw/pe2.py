@@ -82,7 +82,6 @@ class Pe2(wiring.Component):
         m.d.comb += [
             elementwise.eq(fields["elementwise"](fetch.turn)),
             array.valid.eq(issue & ~elementwise),
-            array.first.eq(fetch.first),
             array.last.eq(fetch.last),
             vector.valid.eq(issue & elementwise),
             vector.turn.eq(fetch.turn),

@@ -4,8 +4,6 @@ import ctypes
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
-import numpy as np
-
 from ttforge.accelerator import AcceleratorError
 from ttforge.link.backend import LinkAccelerator
 from ttforge.native.cache import Cache
@@ -70,7 +68,8 @@ class SimulatedLine:
         """What has come, at least a byte unless ``seconds`` of simulated time pass."""
         self._call("run", self._handle, max(1, round(seconds * self._clock_hz)))
         buffer = (c_uint8 * _MOST_BYTES)()
-        return bytes(np.frombuffer(buffer, np.uint8, self._call("take", self._handle, buffer, _MOST_BYTES)))
+        size = self._call("take", self._handle, buffer, _MOST_BYTES)
+        return bytes(buffer)[:size]
 
     def drain(self) -> None:
         """Forget what has come."""
@@ -103,9 +102,7 @@ def open_line(
 
     Raises ``AcceleratorError`` where the simulator cannot be built.
     """
-    rtlil = soc_to_rtlil(
-        parameters, memory_bytes=memory_bytes, divisor=divisor, clock_hz=clock_hz
-    )
+    rtlil = soc_to_rtlil(parameters, memory_bytes=memory_bytes, divisor=divisor, clock_hz=clock_hz)
     kept = Cache(None if cache is None else Path(cache))
     library = build(rtlil, harness=SERIAL, cache=kept, progress=progress)
     return SimulatedLine(library, divisor=divisor, clock_hz=clock_hz)

@@ -31,9 +31,7 @@ RESETS = 3
 """Times that a step is repeated because the accelerator was reset under it."""
 
 
-def _persist(
-    work: Callable[[], _Result], restore: Callable[[], object] = lambda: None
-) -> _Result:
+def _persist(work: Callable[[], _Result], restore: Callable[[], object] = lambda: None) -> _Result:
     """The result of ``work``; where the accelerator is reset, of ``work`` again after ``restore``."""
     for attempt in range(RESETS + 1):
         try:
