@@ -79,7 +79,7 @@ def _figures(job: Build, steps: Steps) -> dict[str, Any]:
 def seeds(job: Build, count: int, progress: Progress) -> dict[str, Any]:
     """Place and route with seeds 1 to ``count``, one at a time; Fmax of each, and their median.
 
-    A seed whose report is in the folder for the same netlist is not repeated. Raises ``BuildError``.
+    A seed whose report is there for the same netlist is not repeated. Raises ``BuildError``.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     steps = Steps(job.folder, progress)

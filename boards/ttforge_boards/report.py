@@ -73,11 +73,9 @@ def _clock(event: str) -> str:
 
 def _plain(name: str) -> str:
     """A name as the design has it: without what the tools put around and behind."""
-    for mark in ("$glbnet$", "$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"):
-        if mark == "$glbnet$":
-            name = name.removeprefix(mark)
-        else:
-            name = name.split(mark)[0]
+    name = name.removeprefix("$glbnet$")
+    for mark in ("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"):
+        name = name.split(mark)[0]
     return name
 
 

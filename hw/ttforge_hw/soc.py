@@ -15,7 +15,8 @@ class Soc(wiring.Component):
     """The accelerator with ``memory_bytes`` of on-chip memory and a serial host link.
 
     Members: ``rx`` (asynchronous) and ``tx``, the serial line of ``divisor`` cycles a bit;
-    ``interrupt`` of the accelerator, for a lamp.
+    ``interrupt`` of the accelerator, for a lamp. ``accelerator`` may be another component with its
+    ports.
     """
 
     def __init__(
@@ -25,7 +26,9 @@ class Soc(wiring.Component):
         memory_bytes: int,
         divisor: int,
         clock_hz: int,
+        accelerator: wiring.Component | None = None,
     ):
+        self._accelerator = accelerator or Accelerator(parameters)
         self._parameters = parameters
         self._memory_bytes = memory_bytes
         self._divisor = divisor
@@ -35,7 +38,7 @@ class Soc(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         size = self._memory_bytes
-        m.submodules.accelerator = accelerator = Accelerator(self._parameters)
+        m.submodules.accelerator = accelerator = self._accelerator
         m.submodules.memory = memory = OnChipMemory(self._parameters, memory_bytes=size)
         m.submodules.link = link = HostLink(
             divisor=self._divisor, memory_bytes=size, clock_hz=self._clock_hz
@@ -52,8 +55,19 @@ class Soc(wiring.Component):
 
 
 def soc_to_rtlil(
-    parameters: AcceleratorParameters, *, memory_bytes: int, divisor: int, clock_hz: int
+    parameters: AcceleratorParameters,
+    *,
+    memory_bytes: int,
+    divisor: int,
+    clock_hz: int,
+    accelerator: wiring.Component | None = None,
 ) -> str:
     """The whole as RTLIL text, with ports ``clk``, ``rst``, ``rx``, ``tx`` and ``interrupt``."""
-    soc = Soc(parameters, memory_bytes=memory_bytes, divisor=divisor, clock_hz=clock_hz)
+    soc = Soc(
+        parameters,
+        memory_bytes=memory_bytes,
+        divisor=divisor,
+        clock_hz=clock_hz,
+        accelerator=accelerator,
+    )
     return component_to_rtlil(soc, registered_reset=True)

@@ -4,6 +4,8 @@ import ctypes
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
+from amaranth.lib import wiring
+
 from ttforge.accelerator import AcceleratorError
 from ttforge.link.backend import LinkAccelerator
 from ttforge.native.cache import Cache
@@ -97,12 +99,21 @@ def open_line(
     clock_hz: int = CLOCK_HZ,
     progress: Progress = tell,
     cache: str | Path | None = None,
+    accelerator: wiring.Component | None = None,
 ) -> SimulatedLine:
     """A simulated board with ``memory_bytes`` (a power of two) of on-chip memory.
 
+    ``accelerator`` may be another component with the accelerator's ports.
+
     Raises ``AcceleratorError`` where the simulator cannot be built.
     """
-    rtlil = soc_to_rtlil(parameters, memory_bytes=memory_bytes, divisor=divisor, clock_hz=clock_hz)
+    rtlil = soc_to_rtlil(
+        parameters,
+        memory_bytes=memory_bytes,
+        divisor=divisor,
+        clock_hz=clock_hz,
+        accelerator=accelerator,
+    )
     kept = Cache(None if cache is None else Path(cache))
     library = build(rtlil, harness=SERIAL, cache=kept, progress=progress)
     return SimulatedLine(library, divisor=divisor, clock_hz=clock_hz)

@@ -24,15 +24,14 @@ from ttforge.fixed.scale import Scales, TensorStatistics
 from ttforge.golden.backend import GoldenAccelerator
 from ttforge.network import Network
 
-
-_Result = TypeVar("_Result")
+Result = TypeVar("Result")
 
 RESETS = 3
 """Times that a step is repeated because the accelerator was reset under it."""
 
 
-def _persist(work: Callable[[], _Result], restore: Callable[[], object] = lambda: None) -> _Result:
-    """The result of ``work``; where the accelerator is reset, of ``work`` again after ``restore``."""
+def _persist(work: Callable[[], Result], restore: Callable[[], object] = lambda: None) -> Result:
+    """The result of ``work``; where the accelerator is reset, again after ``restore``."""
     for attempt in range(RESETS + 1):
         try:
             if attempt:

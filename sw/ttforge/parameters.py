@@ -229,9 +229,9 @@ PRESETS: dict[str, Preset] = {
         },
     ),
 }
-"""By the name of the device, or of the board. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block
-RAM; ECP5 LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. Those of boards leave room for the accelerator's
-memory in block RAM."""
+"""By the name of the device, or of the board. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of
+block RAM; ECP5 LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. Those of boards leave room for the
+accelerator's memory in block RAM."""
 
 
 def preset(name: str) -> AcceleratorParameters:

@@ -95,7 +95,7 @@ class Endpoint(wiring.Component):
                 with m.If(self.good):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
-                self._decide(m, write, reading)
+                self._decide(m, write, reading, to_registers)
             with m.State("FETCH"):  # the word to write is read from the payload
                 m.next = "ACCESS"
             with m.State("ACCESS"):
@@ -178,19 +178,18 @@ class Endpoint(wiring.Component):
         with m.If(self.good):
             m.d.sync += self._length.eq(self.index)
 
-    def _decide(self, m: Module, write, reading) -> None:
+    def _decide(self, m: Module, write, reading, to_registers) -> None:
         """What to do with a request that came whole."""
         session, last = Signal(), Signal(8)
         hello = self._request == Request.HELLO
         known, long_enough, inside = Signal(), Signal(), Signal()
         end = self._address + (self._words << 2)
-        registers = self._request[0]  # READ_ and WRITE_REGISTERS are odd
         m.d.comb += [
             known.eq(write | reading),
             long_enough.eq(self._length == Mux(write, self._words + 3, 3)),
             inside.eq(
                 (self._address[:2] == 0)
-                & (end <= Mux(registers, 1 << len(self.registers.araddr), self._memory_bytes))
+                & (end <= Mux(to_registers, 1 << len(self.registers.araddr), self._memory_bytes))
             ),
         ]
         m.d.sync += self._status.eq(Status.OK)

@@ -22,8 +22,8 @@ RUN_SECONDS = 60.0
 class LinkAccelerator:
     """The accelerator at the other end of ``line`` (``ttforge.accelerator.Accelerator``).
 
-    ``patience`` and ``attempts`` as of ``Link``; a run that takes longer than ``run_seconds`` fails.
-    A run gives counters and statistics, no traces. When the board was reset, whatever was under way
+    ``patience`` and ``attempts`` as of ``Link``; a run of more than ``run_seconds`` fails. A run
+    gives counters and statistics, no traces. When the board was reset, whatever was under way
     raises ``AcceleratorReset``, and the next call finds the accelerator set up anew.
 
     Raises ``AcceleratorError`` where the board does not answer or has other parameters.
