@@ -36,7 +36,8 @@ class Ecp5Top(Elaboratable):
         m = Module()
         m.domains.pll = ClockDomain("pll")
         m.domains.sync = ClockDomain("sync")
-        clock, locked, ports = Signal(name="clock"), Signal(), self.ports
+        clock = Signal(name="clock", attrs={"keep": "true"})
+        locked, ports = Signal(), self.ports
         self._instantiate_pll(m, clock, locked)
         m.d.comb += [ClockSignal("pll").eq(clock), ClockSignal("sync").eq(clock)]
         m.submodules.lock = ResetSynchronizer(~locked, domain="pll")

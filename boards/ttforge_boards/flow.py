@@ -16,11 +16,11 @@ from ttforge_hw.convert import design_to_rtlil
 from ttforge_hw.link.uart import divisor
 from ttforge_hw.multiplier import Target
 from ttforge_hw.soc import Soc
+from ttforge_hw.synthesis import ecp5_passes
 
 TOP = "top"
 RTLIL, NETLIST, PINS, CONFIG, BITSTREAM = "top.il", "top.json", "top.lpf", "top.config", "top.bit"
 TIMING = "timing.json"
-NO_LATCHES = "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,7 @@ def pins(board: Board) -> str:
 
 def synthesise(steps: Steps) -> None:
     """``top.il`` to ``top.json``; fails where a latch was inferred."""
-    script = (
-        f"read_rtlil {RTLIL}; hierarchy -top {TOP}; proc; {NO_LATCHES}; "
-        f"synth_ecp5 -top {TOP} -json {NETLIST}"
-    )
+    script = f"{ecp5_passes(RTLIL, TOP)} -json {NETLIST}"
     steps.run("yosys", ["-q", "-l", "synthesis.log", "-p", script], remedy=_REPORT_IT)
 
 

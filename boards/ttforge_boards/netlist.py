@@ -13,6 +13,7 @@ CLOCK_PORTS = {
     "MULT18X18D": ("CLK0", "CLK1", "CLK2", "CLK3"),
 }
 """Clock inputs of an ECP5's cells."""
+PLL_OUTPUTS = {"EHXPLLL": ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3")}
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,14 @@ class Netlist:
                 found |= {self.name(bit) for bit in cell["connections"].get(port, ())}
         return found - {"0", "1", "x"}
 
+    def constrained(self, clock_inputs: set[str]) -> set[str]:
+        """Names of the clocks whose frequency is known: some inputs, and outputs of PLLs."""
+        bits = [bit for port in clock_inputs for bit in self.ports[port]["bits"]]
+        for cell in self.cells.values():
+            for port in PLL_OUTPUTS.get(cell["type"], ()):
+                bits += cell["connections"].get(port, ())
+        return {self.name(bit) for bit in bits}
+
     def latches(self) -> list[str]:
         """Cells that are latches."""
         return [name for name, cell in self.cells.items() if "LATCH" in cell["type"].upper()]
@@ -96,10 +105,15 @@ class Netlist:
                             yield name, pin, bit
 
 
-def complaints(netlist: Netlist, *, clock_inputs: set[str], clocks: set[str]) -> list[str]:
-    """What does not hold: latches, clocks that are not among ``clocks``, unguarded crossings."""
+def complaints(netlist: Netlist, *, clock_inputs: set[str]) -> list[str]:
+    """What does not hold: latches, clocks of unknown frequency, several clocks, and inputs but
+    ``clock_inputs`` that reach anything without a synchroniser."""
+    clocks = netlist.clocks()
     found = [f"latch {name}" for name in netlist.latches()]
-    found += [f"unconstrained clock {name}" for name in sorted(netlist.clocks() - clocks)]
+    unknown = sorted(clocks - netlist.constrained(clock_inputs))
+    found += [f"unconstrained clock {name}" for name in unknown]
+    if len(clocks) > 1:
+        found.append(f"{len(clocks)} clocks ({', '.join(sorted(clocks))}), and no check of paths")
     found += [
         f"input {c.source} reaches {c.register} without a synchroniser"
         for c in netlist.crossings(clock_inputs)

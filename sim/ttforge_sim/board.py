@@ -18,7 +18,8 @@ from ttforge_sim.engines import SERIAL
 DIVISOR = 4
 """Cycles of a bit: few, as the line is most of what is simulated."""
 CLOCK_HZ = 100_000_000
-MEMORY_BYTES = 1 << 18
+MEMORY_BYTES = 1 << 17
+"""What an LFE5U-85F has to spare."""
 
 _FUNCTIONS = {
     "abi": (c_uint32, ()),

@@ -3,7 +3,8 @@
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -253,10 +254,8 @@ def port(line) -> Iterator[str]:
 
     def serve() -> None:
         while not stop.is_set():
-            try:
+            with suppress(BlockingIOError):
                 line.write(os.read(ours, 4096))
-            except BlockingIOError:
-                pass
             if data := line.read(1e-5):
                 os.write(ours, data)
 
@@ -313,9 +312,9 @@ def test_frames_survive_any_split():
     stream = b"\x11\x22" + b"".join(encode_frame(body) for body in bodies)
     for seed in range(5):
         decoder, found, rest = FrameDecoder(), [], stream
-        cut: Callable[[], int] = lambda r=random.Random(seed): r.randrange(1, 30)  # noqa: E731
+        rng = random.Random(seed)
         while rest:
-            size = cut()
+            size = rng.randrange(1, 30)
             found += decoder.feed(rest[:size])
             rest = rest[size:]
         assert found == bodies

@@ -12,12 +12,13 @@ from ttforge.native.tools import BuildLog, ToolError
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.convert import TOP, to_rtlil
 from ttforge_hw.multiplier import Target
+from ttforge_hw.synthesis import ecp5_passes
 from ttforge_sim import tools
 from ttforge_sim.netlist import cells
 
 FILE = "netlist.il"
 CELLS = "cells.v"
-SYNTHESIS = f"read_rtlil design.il; synth_ecp5 -top {TOP}; "
+SYNTHESIS = ecp5_passes("design.il", TOP) + "; "
 MODELS = "techmap -autoproc -map +/lattice/cells_sim_ecp5.v -map cells.v; "
 FINISH = f"hierarchy -top {TOP}; proc; flatten; opt_clean; write_rtlil {FILE}"
 _REMEDY = "Another version of yosys may do: name it in YOSYS."
