@@ -10,7 +10,7 @@ class Part:
 
     name: str
     family: str
-    """``ecp5`` or ``gowin``."""
+    """``ecp5``: what ``ttforge_hw.multiplier.Target`` knows."""
     luts: int
     multipliers: int
     """Of 18 x 18 bits."""
@@ -61,22 +61,5 @@ ECP5_85F = Part(
     block_rams=208,
     options=("--85k",),
 )
-ECP5_5G_45F = Part(
-    name="LFE5UM5G-45F",
-    family="ecp5",
-    luts=43848,
-    multipliers=72,
-    block_rams=108,
-    options=("--um5g-45k",),
-)
-ECP5_12F = Part(
-    name="LFE5U-12F",
-    family="ecp5",
-    luts=24288,
-    multipliers=28,
-    block_rams=56,
-    options=("--12k",),
-)
-"""The open tools use all of the die, which is that of the LFE5U-25F."""
-
-PARTS = MappingProxyType({part.name: part for part in (ECP5_85F, ECP5_5G_45F, ECP5_12F)})
+PARTS = MappingProxyType({part.name: part for part in (ECP5_85F,)})
+"""By name."""

@@ -11,6 +11,7 @@ from ttforge_boards.ecp5 import CLOCK
 from ttforge_boards.flow import Build, Steps
 from ttforge_boards.netlist import Netlist, complaints
 from ttforge_boards.tools import BuildError
+from ttforge_boards.unpack import check_bitstream
 
 REPORT = "report.json"
 
@@ -30,6 +31,7 @@ def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> d
         checked = check_netlist(job)
         flow.place_and_route(job, steps, options)
         flow.pack(steps)
+        checked["tiles"] = check_bitstream(steps)
         figures = _figures(job, steps) | checked
         (job.folder / REPORT).write_text(json.dumps(figures, indent=1) + "\n")
     except OSError as error:

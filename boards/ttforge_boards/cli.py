@@ -10,9 +10,10 @@ from typing import Any
 from ttforge.cli.command import SimpleCommand
 from ttforge.cli.errors import OptionError
 from ttforge.cli.options import number, positive
-from ttforge.parameters import PRESETS, preset
+from ttforge.parameters import PRESETS, AcceleratorParameters, preset
 from ttforge_boards.board import Board
 from ttforge_boards.catalogue import BOARDS, find_board
+from ttforge_boards.export import EXPORTS
 from ttforge_boards.fits import check_fits, needed_block_rams, obstacles
 from ttforge_boards.tools import BuildError
 
@@ -103,14 +104,18 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
 
 
+def _preset(name: str) -> AcceleratorParameters:
+    if name not in PRESETS:
+        raise OptionError(f"--preset: no preset {name!r}; there are {', '.join(PRESETS)}")
+    return preset(name)
+
+
 def _job(args: argparse.Namespace):
     from ttforge_boards.flow import Build
 
     board = find_board(args.board)
     name = args.preset or board.preset
-    if name not in PRESETS:
-        raise OptionError(f"--preset: no preset {name!r}; there are {', '.join(PRESETS)}")
-    parameters = preset(name)
+    parameters = _preset(name)
     check_fits(parameters, board, name)
     if args.network is not None:
         _check_network(args.network, args.batch, parameters, board)
@@ -197,6 +202,44 @@ def _load(args: argparse.Namespace) -> int:
     return 0
 
 
+# --- export -------------------------------------------------------------------------------------
+
+
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write Verilog, constraints and a script for a board that only its vendor's tools build: "
+        + "; ".join(f"{board.name}, {board.title}" for board in EXPORTS.values())
+    )
+    parser.add_argument("board", metavar="BOARD", help=", ".join(EXPORTS))
+    parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="where to (default: build/BOARD)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _export(args: argparse.Namespace) -> int:
+    from ttforge_boards.export import export
+
+    if args.board not in EXPORTS:
+        raise OptionError(f"no board {args.board!r} to export for; there are {', '.join(EXPORTS)}")
+    board = EXPORTS[args.board]
+    parameters = _preset(args.preset or board.preset)
+    files = export(board, parameters, args.out or FOLDER / board.name)
+    figures = {
+        "board": board.name,
+        "part": board.part,
+        "multipliers": parameters.multipliers,
+        "fingerprint": parameters.fingerprint,
+        "files": [str(file) for file in files],
+    }
+    print(json.dumps(figures) if args.json else "\n".join(figures["files"]))
+    return 0
+
+
+export_command = SimpleCommand(
+    "export", "write files for a vendor's tools", _export_arguments, _export
+)
 boards = SimpleCommand("boards", "list boards, and what fits them", _boards_arguments, _boards)
 build_command = SimpleCommand("build", "build a board's bitstream", _build_arguments, _build)
 load_command = SimpleCommand("load", "load a board's bitstream", _load_arguments, _load)

@@ -6,8 +6,8 @@ from ttforge_boards.tools import BuildError
 
 SHAPES = ((16384, 1), (8192, 2), (4096, 4), (2048, 9), (1024, 18), (512, 36))
 """Depth and width of a DP16KD of an ECP5."""
-LEAST_DEPTH = 64
-"""Memories of fewer words are made of LUTs; so are the queues but one."""
+LEAST_DEPTH = 65
+"""Memories of fewer words are made of LUTs; so are the statistics, and the queues but one."""
 
 
 def block_rams(width: int, depth: int) -> int:
@@ -26,7 +26,6 @@ def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
         *[(p.data_width, p.program_depth)] * beats,
         (p.data_width, queue),
         (p.data_width, memory_bytes // p.beat_bytes),
-        (80, p.statistics_depth),
         (32, 512),  # the link's payload
     ]
     return sum(block_rams(width, depth) for width, depth in memories if depth >= LEAST_DEPTH)

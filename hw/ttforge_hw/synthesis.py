@@ -2,8 +2,8 @@
 
 NO_LATCHES = "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
 NO_COLLISIONS = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i"
-"""What is read in the cycle of its write is unspecified (scratchpad, factor stores) or never is (the
-other memories), so that block RAM needs no logic to give the old word."""
+"""What is read in the cycle of its write is unspecified (scratchpad, factor stores) or never is
+(the other memories), so that block RAM needs no logic to give the old word."""
 
 
 def ecp5_passes(rtlil: str, top: str) -> str:

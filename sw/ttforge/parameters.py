@@ -217,7 +217,7 @@ PRESETS: dict[str, Preset] = {
     "lfe5u-85f": Preset(
         multipliers=156, memory_bits=3_700_000, sizes={"lanes": 8, "pe1_rows": 8, "pe2_rows": 8}
     ),
-    "ulx3s-85f": Preset(
+    "ecp5-85f": Preset(
         multipliers=156,
         memory_bits=3_700_000,
         sizes={
@@ -229,9 +229,9 @@ PRESETS: dict[str, Preset] = {
         },
     ),
 }
-"""By the name of the device, or of the board. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of
-block RAM; ECP5 LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. Those of boards leave room for the
-accelerator's memory in block RAM."""
+"""By the name of the device. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block RAM; ECP5
+LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
+external memory in its block RAM."""
 
 
 def preset(name: str) -> AcceleratorParameters:

@@ -104,7 +104,7 @@ def train(capsys, *arguments: object) -> dict:
 def test_digits_trains_on_the_board_of_an_ulx3s(capsys, tmp_path):
     if "board" not in backend_names():
         pytest.skip("the back end 'board' is not installed: install ttforge again")
-    steps = ("--steps", 12, "--test-samples", 64, "--preset", "ulx3s-85f")
+    steps = ("--steps", 12, "--test-samples", 64, "--preset", "ecp5-85f")
     golden = train(capsys, *steps, "--out", tmp_path / "golden")
     board = train(capsys, *steps, "--out", tmp_path / "board", "--backend", "board", "--verify", 4)
     assert board["digest"] == golden["digest"]

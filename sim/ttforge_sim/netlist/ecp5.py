@@ -19,8 +19,14 @@ from ttforge_sim.netlist import cells
 FILE = "netlist.il"
 CELLS = "cells.v"
 SYNTHESIS = ecp5_passes("design.il", TOP) + "; "
-MODELS = "techmap -autoproc -map +/lattice/cells_sim_ecp5.v -map cells.v; "
-FINISH = f"hierarchy -top {TOP}; proc; flatten; opt_clean; write_rtlil {FILE}"
+MODELS = (  # ours first: yosys has empty ones for the same cells
+    f"techmap -autoproc -map {CELLS}; techmap -autoproc -map +/lattice/cells_sim_ecp5.v; "
+    "select -assert-none t:DP16KD t:MULT18X18D t:LUT4 t:CCU2C t:TRELLIS_*; "
+)
+FINISH = (
+    f"hierarchy -top {TOP}; proc; flatten; opt -fast; opt_clean -purge; "
+    f"attrmap -remove src -remove hdlname; write_rtlil {FILE}"
+)
 _REMEDY = "Another version of yosys may do: name it in YOSYS."
 _INITIAL = re.compile(r"parameter \\INITVAL_\w+ \d+'[0x]*1")
 
