@@ -31,13 +31,11 @@ def resources(timing: Mapping[str, Any], part: Part) -> dict[str, dict[str, int]
     """``used`` and ``available`` of each of ``CELLS``."""
     counted = timing["utilization"]
     available = {"luts": part.luts, "multipliers": part.multipliers, "block_rams": part.block_rams}
-    return {
-        name: {
-            "used": counted[cell]["used"],
-            "available": available.get(name, counted[cell]["available"]),
-        }
-        for name, cell in CELLS.items()
-    }
+    found = {}
+    for name, cell in CELLS.items():
+        there = available[name] if name in available else int(counted[cell]["available"])
+        found[name] = {"used": int(counted[cell]["used"]), "available": there}
+    return found
 
 
 def clocks(timing: Mapping[str, Any]) -> dict[str, dict[str, float]]:

@@ -50,33 +50,45 @@ class Borrowed:
         pass
 
 
-def test_a_step_of_digits_is_exact(line):
-    with LinkAccelerator(SMALL, Borrowed(line), patience=1e-3) as board:
+@pytest.fixture(scope="module")
+def quiet_writes(line) -> int:
+    """Requests of a step without any trouble, which is exact."""
+    quiet = Borrowed(line)
+    with LinkAccelerator(SMALL, quiet, patience=1e-3) as board:
         outcome = check_step(load_network("digits"), BATCH, board)
         assert outcome.comparison.mismatches == {}
         assert outcome.comparison.values > 10_000
         assert outcome.counters.cycles > 0
         assert board.link.counts.repeats == 0
+    assert quiet.writes > WRITES_BEFORE + WRITES_AFTER
+    return quiet.writes
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_reset_under_a_step_changes_nothing(line, share):
+def test_a_step_of_digits_is_exact(quiet_writes):
+    assert quiet_writes > 0
+
+
+WRITES_BEFORE = 140
+"""Requests until the accelerator is opened and its memory cleared: a step begins after them."""
+WRITES_AFTER = 40
+"""In which the memory is compared at the end."""
+
+
+@pytest.mark.parametrize(
+    "share",
+    [pytest.param(0.1, marks=pytest.mark.slow), 0.5, pytest.param(0.9, marks=pytest.mark.slow)],
+)
+def test_a_reset_under_a_step_changes_nothing(line, quiet_writes, share):
     """At different moments of a step: the driver repeats it, and the bits are the same."""
-    quiet = Borrowed(line)
-    with LinkAccelerator(SMALL, quiet, patience=1e-3) as board:
-        outcome = check_step(load_network("digits"), BATCH, board)
-        assert outcome.comparison.mismatches == {}
-    # the accelerator is opened, and its memory cleared, before the step begins
-    first = 140
-    assert quiet.writes > first
-    moment = first + int(share * (quiet.writes - first - 40))
+    moment = WRITES_BEFORE + int(share * (quiet_writes - WRITES_BEFORE - WRITES_AFTER))
     shaken = Borrowed(line, resets=(moment,))
     with LinkAccelerator(SMALL, shaken, patience=1e-3) as board:
         outcome = check_step(load_network("digits"), BATCH, board)
         assert outcome.comparison.mismatches == {}
-    assert shaken.writes > quiet.writes
+    assert shaken.writes > quiet_writes
 
 
+@pytest.mark.slow
 def test_a_board_that_resets_all_the_time_is_an_error(line):
     never = Borrowed(line, resets=tuple(range(150, 100_000, 20)))
     with (
@@ -87,6 +99,7 @@ def test_a_board_that_resets_all_the_time_is_an_error(line):
     assert never.writes < 150 + 20 * (RESETS + 2)
 
 
+@pytest.mark.slow
 def test_a_step_on_a_damaged_line_is_exact(line):
     faulty = FaultyLine(Borrowed(line), seed=3, flip=1e-4, lose=5e-5, noise=5e-5)
     with LinkAccelerator(SMALL, faulty, patience=1e-3, attempts=20) as board:
