@@ -4,7 +4,6 @@ from itertools import pairwise
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Out, connect, flipped
 
 from ttforge.parameters import AcceleratorParameters
@@ -19,6 +18,7 @@ from ttforge_hw.ports import (
     StorePort,
     WritePort,
 )
+from ttforge_hw.queue import RegisteredQueue
 from ttforge_hw.random_bits import LANE_WIDTH, RandomBits
 from ttforge_hw.requantise import Requantiser, Statistics
 from ttforge_hw.step_fetch import StepFetch
@@ -92,7 +92,7 @@ class Pe1(wiring.Component):
             tile_rows=parameters.pe1_rows,
             depth=max(RESULT_DEPTH, 4 * parameters.pe1_rows),
         )
-        m.submodules.tiles = tiles = SyncFIFO(width=_TILE.size, depth=TILES_IN_FLIGHT)
+        m.submodules.tiles = tiles = RegisteredQueue(width=_TILE.size, depth=TILES_IN_FLIGHT)
         for name in ("x", "g"):
             connect(m, getattr(fetch, name), flipped(getattr(self, name)))
         connect(m, results.z, flipped(self.z))
@@ -117,7 +117,7 @@ class Pe1(wiring.Component):
             fetch.load.eq(self._load),
             fetch.command.eq(command),
             fetch.command_turn.eq(in_flight.turn),
-            requantiser.configure.eq(self._load),
+            requantiser.configure.eq(in_flight.room),
             requantiser.configure_turn.eq(in_flight.turn),
             requantiser.shift.eq(command.shift),
             requantiser.out_width.eq(command.out_width),
@@ -203,8 +203,10 @@ class Pe1(wiring.Component):
     ) -> None:
         """Complete sums through requantiser and transposer to the result queue."""
         command, tile = self.command.payload, data.View(_TILE, tiles.r_data)
-        z_row_stride = by_turn(m, self._load, in_flight.turn, command.z_row_stride, "z_row_stride")
-        slot = by_turn(m, self._load, in_flight.turn, command.slot, "slot")
+        z_row_stride = by_turn(
+            m, in_flight.room, in_flight.turn, command.z_row_stride, "z_row_stride"
+        )
+        slot = by_turn(m, in_flight.room, in_flight.turn, command.slot, "slot")
         m.d.comb += [
             requantiser.valid.eq(array.result_valid),
             requantiser.turn.eq(array.result_turn),

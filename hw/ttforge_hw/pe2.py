@@ -85,7 +85,6 @@ class Pe2(wiring.Component):
         m.d.comb += [
             elementwise.eq(fields["elementwise"](fetch.turn)),
             array.valid.eq(issue & ~elementwise),
-            array.first.eq(fetch.first),
             array.last.eq(fetch.last),
             vector.valid.eq(issue & elementwise),
             vector.turn.eq(fetch.turn),
@@ -107,10 +106,10 @@ class Pe2(wiring.Component):
             fetch.load.eq(self._load),
             fetch.command.eq(command),
             fetch.command_turn.eq(turn),
-            vector.configure.eq(self._load),
+            vector.configure.eq(in_flight.room),
             vector.configure_turn.eq(turn),
             vector.command.eq(command),
-            requantiser.configure.eq(self._load),
+            requantiser.configure.eq(in_flight.room),
             requantiser.configure_turn.eq(turn),
             requantiser.shift.eq(command.shift),
             requantiser.out_width.eq(command.out_width),
@@ -120,7 +119,9 @@ class Pe2(wiring.Component):
             "z_row_stride": command.z_row_stride,
             "slot": command.slot,
         }
-        return {name: by_turn(m, self._load, turn, value, name) for name, value in fields.items()}
+        return {
+            name: by_turn(m, in_flight.room, turn, value, name) for name, value in fields.items()
+        }
 
     def _issue(self, m: Module, fetch, results) -> Signal:
         """Take a step, unless it completes a tile that has nowhere to go. Returns the strobe."""

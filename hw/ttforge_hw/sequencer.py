@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from ttforge.fixed.random_bits import STREAM_STEP
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import (
+    DESCRIPTOR_BITS,
     DESCRIPTOR_BYTES,
     ENGINE_OF,
     HEADER,
@@ -105,7 +106,11 @@ class Sequencer(wiring.Component):
         connect(m, flipped(self.program), memory.write)
         number = Signal(NUMBER_WIDTH)
         error = Signal(Error)
-        header = data.View(command_layout(HEADER), memory.descriptor[: _width(HEADER)])
+        # what follows the memory in the cycle of its answer is this register alone
+        descriptor, read = Signal(DESCRIPTOR_BITS), Signal()
+        with m.If(read):
+            m.d.sync += descriptor.eq(memory.descriptor)
+        header = data.View(command_layout(HEADER), descriptor[: _width(HEADER)])
         idle = Signal()
         m.d.comb += [
             self.error.eq(error),
@@ -116,8 +121,8 @@ class Sequencer(wiring.Component):
             loops.clear.eq(self.start),
         ]
         self._watch(m, watchdog, number)
-        read, loading = self._commands(m, memory.descriptor, header, registers)
-        self._controls(m, memory.descriptor, registers, loops, number)
+        loading = self._commands(m, descriptor, header, registers)
+        self._controls(m, descriptor, registers, loops, number)
         if self.parameters.stochastic_rounding:
             self._stream(m, registers)
 
@@ -196,10 +201,10 @@ class Sequencer(wiring.Component):
         with m.If(self.start):
             m.d.sync += [self.hung.eq(0), *(last.eq(0) for last in self.last)]
 
-    def _commands(self, m: Module, descriptor, header, registers) -> tuple[Signal, Signal]:
-        """Resolves addresses in two cycles, the first of which is marked by the signal ``read``;
-        while ``loading``, LOAD's command is that for the program itself. Gives both signals."""
-        read, loading = Signal(), Signal()
+    def _commands(self, m: Module, descriptor, header, registers) -> Signal:
+        """Resolves addresses, a cycle after the descriptor is there. While the signal that this
+        gives is high, LOAD's command is that for the program itself."""
+        loading = Signal()
         compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
         transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
         moves = Signal()
@@ -214,12 +219,9 @@ class Sequencer(wiring.Component):
         resolved = []
         for index, (move_register, move_base, register, base) in enumerate(sources):
             width = REGISTER_WIDTH if index == 0 else LOCAL_WIDTH
-            operand = Signal(width, name=f"operand{index}")
             address = Signal(width, name=f"address{index}")
             m.d.comb += registers.select[index].eq(Mux(moves, move_register, register))
-            with m.If(read):
-                m.d.sync += operand.eq(registers.value[index])
-            m.d.sync += address.eq(Mux(moves, move_base, base) + operand)
+            m.d.sync += address.eq(Mux(moves, move_base, base) + registers.value[index])
             resolved.append(address)
         first, second, third = resolved
         move = with_fields(TRANSFER_LAYOUT, descriptor, address=first, local=second)
@@ -231,7 +233,7 @@ class Sequencer(wiring.Component):
             self.pe1.payload.eq(work),
             self.pe2.payload.eq(work),
         ]
-        return read, loading
+        return loading
 
     def _program_transfer(self) -> Value:
         """The command that loads the program: a run for each descriptor."""

@@ -1,14 +1,20 @@
 """The driver: training steps on any accelerator, from integers in to gradients out."""
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 
-from ttforge.accelerator import Accelerator, AcceleratorError, Counters, Run
+from ttforge.accelerator import (
+    Accelerator,
+    AcceleratorError,
+    AcceleratorReset,
+    Counters,
+    Run,
+)
 from ttforge.compiler import Bound, CompiledProgram, CompiledStep, compile_step
 from ttforge.compiler.memory import Buffer
 from ttforge.compiler.names import activation_name, gradient_name
@@ -17,6 +23,24 @@ from ttforge.fixed.requantise import limits
 from ttforge.fixed.scale import Scales, TensorStatistics
 from ttforge.golden.backend import GoldenAccelerator
 from ttforge.network import Network
+
+Result = TypeVar("Result")
+
+RESETS = 3
+"""Times that a step is repeated because the accelerator was reset under it."""
+
+
+def _persist(work: Callable[[], Result], restore: Callable[[], object] = lambda: None) -> Result:
+    """The result of ``work``; where the accelerator is reset, again after ``restore``."""
+    for attempt in range(RESETS + 1):
+        try:
+            if attempt:
+                restore()
+            return work()
+        except AcceleratorReset:
+            if attempt == RESETS:
+                raise
+    raise AssertionError
 
 
 @dataclass(frozen=True)
@@ -122,6 +146,7 @@ class Driver:
             )
         self.input_exponent = 1 - network.widths.activation
         self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
+        self._repeat_forward: Callable[[], ForwardResult] | None = None
 
     @property
     def network(self) -> Network:
@@ -223,9 +248,22 @@ class Driver:
 
         ``inputs`` int64 (batch, I) with values of ``activation`` bits and exponent
         ``input_exponent`` (pixels 0..1 are quantised with it). With a ``seed`` (32 bits) results
-        are rounded stochastically; ``AcceleratorError`` where the accelerator cannot.
+        are rounded stochastically; ``AcceleratorError`` where the accelerator cannot. The pass is
+        repeated where the accelerator was reset under it, and before ``backward`` where it was
+        reset after it.
         """
         self._check_seed(self.step.forward, seed)
+        exponents = dict(scales.exponents)
+        self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed)
+        return _persist(self._repeat_forward)
+
+    def _forward_once(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        wanted: Mapping[str, int],
+        seed: int | None,
+    ) -> ForwardResult:
         shape = (self.step.batch, self.network.layers[0].input_size)
         _check_integers("inputs", inputs, shape, self.network.widths.activation)
         self._check_model(model)
@@ -235,10 +273,10 @@ class Driver:
         for number, exponents in enumerate(model.factor_exponents, 1):
             operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
         for number, bias in enumerate(model.biases, 1):
-            zero = scales.exponents.get(f"l{number}.y", 0)
+            zero = wanted.get(f"l{number}.y", 0)
             exponent = zero if bias is None else fitting_exponent(bias, width, zero=zero)
             operands[f"l{number}.b"] = exponent
-        bound = self.step.forward.bind(scales.exponents, operands, seed=seed)
+        bound = self.step.forward.bind(wanted, operands, seed=seed)
         for number, (bias, layer) in enumerate(
             zip(model.biases, self.network.layers, strict=True), 1
         ):
@@ -270,15 +308,28 @@ class Driver:
         """Run the backward pass of the last ``forward``.
 
         Its inputs and activations are still in the accelerator's memory: nothing else may run in
-        between.
+        between. Where the accelerator was reset, ``forward`` is repeated first.
 
         ``gradient`` float (batch, outputs of the last layer): derivative of the loss by the
         logits, already divided by whatever the mean needs; the driver quantises it at the finest
         exponent that saturates nothing, or at ``exponent``, to nearest. ``seed`` as in ``forward``.
         """
         self._check_seed(self.step.backward, seed)
-        if self._forward is None:
+        if self._forward is None or self._repeat_forward is None:
             raise ValueError("backward needs a forward pass before it")
+        wanted = dict(scales.exponents)
+        return _persist(
+            lambda: self._backward_once(gradient, wanted, seed, exponent), self._repeat_forward
+        )
+
+    def _backward_once(
+        self,
+        gradient: torch.Tensor,
+        wanted: Mapping[str, int],
+        seed: int | None,
+        exponent: int | None,
+    ) -> BackwardResult:
+        assert self._forward is not None
         model, exponents = self._forward
         shape = (self.step.batch, self.network.layers[-1].output_size)
         if tuple(gradient.shape) != shape:
@@ -290,7 +341,7 @@ class Driver:
         if exponent is None:
             exponent = fitting_exponent(gradient, width, zero=1 - width)
         operands = exponents | {name: exponent}
-        bound = self.step.backward.bind(scales.exponents, operands, seed=seed)
+        bound = self.step.backward.bind(wanted, operands, seed=seed)
         self._put(name, quantise(gradient, exponent, width))
         run = self.accelerator.run(bound.program, self.step.backward.address, trace=self.trace)
 

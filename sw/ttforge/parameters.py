@@ -232,9 +232,21 @@ PRESETS: dict[str, Preset] = {
     "lfe5u-85f": Preset(
         multipliers=156, memory_bits=3_700_000, sizes={"lanes": 8, "pe1_rows": 8, "pe2_rows": 8}
     ),
+    "ecp5-85f": Preset(
+        multipliers=156,
+        memory_bits=3_700_000,
+        sizes={
+            "lanes": 8,
+            "pe1_rows": 8,
+            "pe2_rows": 8,
+            "scratchpad_rows": 8192,
+            "program_depth": 128,
+        },
+    ),
 }
 """By the name of the device. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block RAM; ECP5
-LFE5U-85F: 156 MULT18X18D, 3.7 Mbit."""
+LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
+external memory in its block RAM."""
 
 
 def preset(name: str) -> AcceleratorParameters:

@@ -120,7 +120,7 @@ def test_an_unknown_back_end_and_accelerator(capsys, tmp_path):
     if "golden" not in backend_names():
         pytest.skip("ttforge is not installed: no back ends are registered")
     for item, message in (
-        ("preset=zx81", "--preset: no preset 'zx81'; there are zu3eg, lfe5u-85f"),
+        ("preset=zx81", "--preset: no preset 'zx81'; there are zu3eg, lfe5u-85f, ecp5-85f"),
         ("lanes=5", "--accelerator: lanes must be 4, 8 or 16, not 5"),
         ("lanes", "--accelerator: lanes must be an integer, as in lanes=8, not ''"),
         (
