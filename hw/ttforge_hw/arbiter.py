@@ -1,6 +1,6 @@
 """Who may go: a round-robin arbiter."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -22,12 +22,15 @@ class RoundRobin(wiring.Component):
         m = Module()
         behind = Signal(self.clients)  # clients after the one granted last
         favoured = Signal(self.clients)
-        candidates = Signal(self.clients)
-        m.d.comb += [
-            favoured.eq(self.requests & behind),
-            candidates.eq(Mux(favoured.any(), favoured, self.requests)),
-            self.grant.eq(candidates & (~candidates + 1)),  # the lowest one
-        ]
+        m.d.comb += favoured.eq(self.requests & behind)
+        # both choices at once, without a carry: they are the beginning of long paths
+        chosen = [lowest(value, self.clients) for value in (favoured, self.requests)]
+        m.d.comb += self.grant.eq(Mux(favoured.any(), *chosen))
         with m.If(self.requests.any()):
-            m.d.sync += behind.eq(~((self.grant << 1) - 1))
+            m.d.sync += behind.eq(Cat(self.grant[:n].any() for n in range(self.clients)))
         return m
+
+
+def lowest(value: Value, width: int) -> Value:
+    """The lowest bit that is set, alone."""
+    return Cat(value[n] & ~value[:n].any() for n in range(width))

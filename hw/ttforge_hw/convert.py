@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from shutil import which
@@ -18,6 +18,7 @@ from amaranth.lib.wiring import In
 
 from ttforge.accelerator import AcceleratorError
 from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.multiplier import Target
 from ttforge_hw.top import Accelerator, accelerator_signature
 
 TOP = "ttforge"
@@ -89,9 +90,15 @@ def _uncollected() -> Iterator[None]:
 
 
 def component_to_rtlil(
-    component: wiring.Component, *, name: str = TOP, registered_reset: bool = False
+    component: wiring.Component,
+    *,
+    name: str = TOP,
+    registered_reset: bool = False,
+    target: Target | None = None,
 ) -> str:
     """Any component as RTLIL text; a port's name is its path joined with ``_``.
+
+    For a ``target`` its primitives are instantiated, and the text is for its synthesis alone.
 
     Memories that begin as zeros begin as nothing in particular instead: no block relies on them,
     and megabytes of zeros cost yosys and the simulators minutes.
@@ -104,14 +111,28 @@ def component_to_rtlil(
         design = RegisteredReset(component)
         clocking = {"clk": design.clk, "rst": design.rst}
         ports |= {port: (value, PortDirection.Input) for port, value in clocking.items()}
+    return _converted(design, ports, name, target)
+
+
+def design_to_rtlil(
+    design: Elaboratable, ports: Mapping[str, Signal], *, name: str, target: Target
+) -> str:
+    """A whole design for a device as RTLIL text. Ports without a driver are inputs."""
+    return _converted(design, {port: (value, None) for port, value in ports.items()}, name, target)
+
+
+def _converted(design: Elaboratable, ports: dict, name: str, target: Target | None) -> str:
     with _uncollected():
-        text = rtlil.convert(design, name=name, ports=ports, emit_src=False)
+        text = rtlil.convert(design, name=name, ports=ports, platform=target, emit_src=False)
     return _ZEROS.sub("", text)
 
 
-def to_rtlil(parameters: AcceleratorParameters, *, trace: bool = False) -> str:
+def to_rtlil(
+    parameters: AcceleratorParameters, *, trace: bool = False, target: Target | None = None
+) -> str:
     """The accelerator as RTLIL text, top module ``TOP``, with a ``RegisteredReset``."""
-    return component_to_rtlil(Accelerator(parameters, trace=trace), registered_reset=True)
+    accelerator = Accelerator(parameters, trace=trace)
+    return component_to_rtlil(accelerator, registered_reset=True, target=target)
 
 
 def yosys_command() -> list[str]:

@@ -39,7 +39,7 @@ class Values(wiring.Signature):
 
 
 class Counters(wiring.Component):
-    """Counts the cycles in which each event is high.
+    """Counts the cycles in which each event is high; a count shows two cycles after its event.
 
     Members: ``clear``; ``events``; ``values``.
     """
@@ -56,10 +56,13 @@ class Counters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         for name in COUNTERS:
+            # events end long paths: a register, and the enables of 64 bits behind it
+            event = Signal(name=f"{name}_event")
+            m.d.sync += event.eq(getattr(self.events, name))
             count = Signal(COUNTER_WIDTH, name=name)
             m.d.comb += getattr(self.values, name).eq(count)
             with m.If(self.clear):
                 m.d.sync += count.eq(0)
-            with m.Elif(getattr(self.events, name)):
+            with m.Elif(event):
                 m.d.sync += count.eq(count + 1)
         return m

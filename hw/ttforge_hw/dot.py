@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.arithmetic import FixedArithmetic
+from ttforge_hw.multiplier import has_registered_multipliers, registered_product
 from ttforge_hw.ports import row_layout
 
 DOT_CYCLES = 5
@@ -26,7 +27,8 @@ class DotProductArray(wiring.Component):
     each row gives one dot product, added to the accumulator of (row, number). ``first`` starts new
     sums; on ``last`` they appear ``DOT_CYCLES`` later as ``result_valid`` and ``value``, one of
     each row, with the ``turn`` that the entry had. An entry a cycle, never stalled; the same number
-    at most every third cycle.
+    at most every third cycle. ``coming_number`` and ``coming_turn`` are those of what may appear in
+    the next cycle.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -51,6 +53,8 @@ class DotProductArray(wiring.Component):
                 "turn": In(1),
                 "result_valid": Out(1),
                 "result_turn": Out(1),
+                "coming_number": Out(range(parameters.lanes)),
+                "coming_turn": Out(1),
                 "value": Out(self._arithmetic.accumulator).array(parameters.pe1_rows),
             }
         )
@@ -72,6 +76,10 @@ class DotProductArray(wiring.Component):
         for stages in (self._valid, self._number, self._first, self._last, self._turn):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
         m.d.sync += self.result_valid.eq(self._valid[-1] & self._last[-1])
+        m.d.comb += [
+            self.coming_number.eq(self._number[-1]),
+            self.coming_turn.eq(self._turn[DOT_CYCLES - 1]),
+        ]
         # Cycle 0: the entry to its registers.
         entry = [
             Signal.like(element, name=f"g_{i}", reset_less=True)
@@ -81,35 +89,56 @@ class DotProductArray(wiring.Component):
             m.d.sync += [
                 register.eq(element) for register, element in zip(entry, self.entry, strict=True)
             ]
-        for row, stationary in enumerate(self._stationary(m)):
-            self._row(m, row, stationary, entry)
+        for row, shadow in enumerate(self._shadow(m)):
+            if has_registered_multipliers(platform):
+                products = self._registered_products(m, row, shadow)
+            else:
+                products = self._products(m, row, shadow, entry)
+            self._row(m, row, products)
         return m
 
-    def _stationary(self, m: Module) -> list[list[Signal]]:
-        """Shadow and active rows; returns the active ones."""
+    def _shadow(self, m: Module) -> list[list[Signal]]:
+        """The rows of the next swap."""
         shape = self._arithmetic.left
-        active = []
+        rows = []
         for row in range(self._rows):
-            names = [f"{row}_{lane}" for lane in range(self._lanes)]
-            shadow = [Signal(shape, name=f"shadow_{name}", reset_less=True) for name in names]
-            active.append([Signal(shape, name=f"active_{name}", reset_less=True) for name in names])
+            names = [f"shadow_{row}_{lane}" for lane in range(self._lanes)]
+            rows.append([Signal(shape, name=name, reset_less=True) for name in names])
             with m.If(self.load & (self.load_row == row)):
-                m.d.sync += [shadow[lane].eq(self.row[lane]) for lane in range(self._lanes)]
-            with m.If(self.swap):
-                m.d.sync += [
-                    to.eq(register) for to, register in zip(active[row], shadow, strict=True)
-                ]
-        return active
+                m.d.sync += [rows[row][lane].eq(self.row[lane]) for lane in range(self._lanes)]
+        return rows
 
-    def _row(self, m: Module, row: int, stationary: list[Signal], entry: list[Signal]) -> None:
-        arithmetic, lanes = self._arithmetic, self._lanes
-        # Cycle 1: products.
-        products = []
-        for lane in range(lanes):
-            product = Signal(arithmetic.product, name=f"product_{row}_{lane}", reset_less=True)
+    def _products(
+        self, m: Module, row: int, shadow: list[Signal], entry: list[Signal]
+    ) -> list[Signal]:
+        """Cycle 1: the products of a row, with the active row in registers of its own."""
+        arithmetic, products = self._arithmetic, []
+        for lane in range(self._lanes):
+            name = f"{row}_{lane}"
+            active = Signal(arithmetic.left, name=f"active_{name}", reset_less=True)
+            product = Signal(arithmetic.product, name=f"product_{name}", reset_less=True)
+            with m.If(self.swap):
+                m.d.sync += active.eq(shadow[lane])
             with m.If(self._valid[1]):
-                m.d.sync += product.eq(arithmetic.multiply(stationary[lane], entry[lane]))
+                m.d.sync += product.eq(arithmetic.multiply(active, entry[lane]))
             products.append(product)
+        return products
+
+    def _registered_products(self, m: Module, row: int, shadow: list[Signal]) -> list[Signal]:
+        """The same; active row, entry and product are registers of the multipliers."""
+        return [
+            registered_product(
+                m,
+                f"product_{row}_{lane}",
+                shadow[lane],
+                self.entry[lane],
+                left_enable=self.swap,
+            )
+            for lane in range(self._lanes)
+        ]
+
+    def _row(self, m: Module, row: int, products: list[Signal]) -> None:
+        arithmetic, lanes = self._arithmetic, self._lanes
         # Cycle 2: sums of four.
         partial = []
         for start in range(0, lanes, 4):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH
 from ttforge_hw.ports import WritePort, row_layout
+from ttforge_hw.queue import RegisteredQueue
 
 ROWS_WIDTH = 5
 """Bits of a number of rows, 1 to 16."""
@@ -58,7 +58,7 @@ class ResultQueue(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         request = self.z.request
-        m.submodules.queue = queue = SyncFIFO(
+        m.submodules.queue = queue = RegisteredQueue(
             width=1 + len(request.payload.as_value()), depth=self._depth
         )
         final = Signal()

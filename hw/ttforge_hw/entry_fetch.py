@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ttforge.parameters import AcceleratorParameters
@@ -10,6 +9,7 @@ from ttforge.program.fields import LOCAL_WIDTH
 from ttforge_hw.fetch import RowReader
 from ttforge_hw.in_flight import by_turn
 from ttforge_hw.ports import ReadPort, row_layout
+from ttforge_hw.queue import RegisteredQueue
 
 STEPS_DEPTH = 4
 """Steps whose entries are not all asked for."""
@@ -53,7 +53,7 @@ class EntryFetch(wiring.Component):
         lanes = self._parameters.lanes
         depth = max(2 * lanes, LEAST_DEPTH)
         m.submodules.reader = reader = RowReader(self._parameters, depth=depth)
-        m.submodules.steps = steps = SyncFIFO(width=LOCAL_WIDTH + 1, depth=STEPS_DEPTH)
+        m.submodules.steps = steps = RegisteredQueue(width=LOCAL_WIDTH + 1, depth=STEPS_DEPTH)
         connect(m, reader.port, flipped(self.g))
         stride = by_turn(m, self.configure, self.configure_turn, self.stride, "stride")
 

@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ttforge.parameters import AcceleratorParameters
@@ -10,6 +9,7 @@ from ttforge.program.fields import LOCAL_WIDTH, Operation
 from ttforge_hw.drain import ROWS_WIDTH
 from ttforge_hw.nest import LoopNest
 from ttforge_hw.ports import COMPUTE_LAYOUT, READ_LATENCY, ReadPort, StorePort, row_layout
+from ttforge_hw.queue import RegisteredQueue
 
 FETCH_DEPTH = 16
 """Rows between nest and array; covers the scratchpad's latency and its bank conflicts."""
@@ -42,8 +42,10 @@ class RowReader(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         request = self.port.request
-        m.submodules.addresses = addresses = SyncFIFO(width=LOCAL_WIDTH, depth=self._depth)
-        m.submodules.rows = rows = SyncFIFO(width=len(self.row.as_value()), depth=self._depth)
+        m.submodules.addresses = addresses = RegisteredQueue(width=LOCAL_WIDTH, depth=self._depth)
+        m.submodules.rows = rows = RegisteredQueue(
+            width=len(self.row.as_value()), depth=self._depth
+        )
         m.d.comb += [
             addresses.w_en.eq(self.start),
             addresses.w_data.eq(self.address),
@@ -89,7 +91,7 @@ class EntryReader(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.entries = entries = SyncFIFO(
+        m.submodules.entries = entries = RegisteredQueue(
             width=len(self.entry.as_value()), depth=FETCH_DEPTH
         )
         arriving = Signal(READ_LATENCY)
@@ -169,7 +171,7 @@ class OperandFetch(wiring.Component):
         start, taken = Signal(), Signal()
         rows = Mux(step.tile_last, self._last_rows, self._tile_rows)
         group = step.g & ((1 << self._group_bits) - 1)
-        m.submodules.steps = steps = SyncFIFO(
+        m.submodules.steps = steps = RegisteredQueue(
             width=6 + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits, depth=FETCH_DEPTH
         )
         # of the command whose step is at the output

@@ -14,6 +14,8 @@ def by_turn(m: Module, load: Value, turn: Value, value: Value, name: str) -> Cal
     """A field of the commands in flight, kept for each of the two turns.
 
     Where ``load``, ``value`` becomes that of ``turn``; the result gives the field of a turn.
+    ``load`` may be ``room`` of ``CommandsInFlight``: the turn of the next command is then nobody's,
+    and keeps what is there when that is accepted.
     """
     held = [Signal(Value.cast(value).shape(), name=f"{name}_{n}") for n in range(COMMANDS)]
     for number, register in enumerate(held):

@@ -94,12 +94,16 @@ class LoopNest(wiring.Component):
                         m.d.sync += [delta[name].eq(level.delta[name]) for name in _OPERANDS]
             with m.If(~prime):
                 m.d.sync += [step[name].eq(step[name] + delta[name]) for name in _OPERANDS]
-        with m.If(self.load):
+        with m.If(self.free):
             m.d.sync += [step[name].eq(self.command[f"{name}_base"]) for name in _OPERANDS]
         return m
 
     def _indices(self, m: Module, levels: list[_Level], advance: Signal) -> None:
-        """Counters and flags of every level; ``remaining`` counts down, so 0 is the last index."""
+        """Counters and flags of every level; ``remaining`` counts down, so 0 is the last index.
+
+        They take whatever is offered while the nest is free, and so what it is loaded with: whether
+        a command is loaded is known too late in a cycle for so many registers.
+        """
         inner_end = advance
         for i, level in enumerate(levels):
             number = NEST_LEVELS - 1 - i
@@ -117,7 +121,7 @@ class LoopNest(wiring.Component):
                         level.end.eq(level.remaining == 1),
                         level.start.eq(0),
                     ]
-            with m.If(self.load):
+            with m.If(self.free):
                 m.d.sync += [
                     level.top.eq(count - 1),
                     level.remaining.eq(count - 1),

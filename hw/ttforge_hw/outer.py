@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.arithmetic import FixedArithmetic
 from ttforge_hw.drain import select
+from ttforge_hw.multiplier import has_registered_multipliers, registered_product
 from ttforge_hw.ports import row_layout
 
 OUTER_CYCLES = 3
@@ -19,10 +20,10 @@ class OuterProductArray(wiring.Component):
     """``pe2_rows`` x ``lanes`` multiply-accumulators, with a drain buffer.
 
     In a cycle of ``valid`` a step is taken: ``x_row`` (``lanes`` words) times each of the
-    ``pe2_rows`` first words of ``g_row``, all signed. ``first`` starts new sums. On ``last`` the
-    sums go to the drain buffer, where they can be read from ``OUTER_CYCLES`` cycles later on, until
-    the next ``last`` step's arrive: ``row`` selects, ``value`` follows in the same cycle. A step a
-    cycle, never stalled.
+    ``pe2_rows`` first words of ``g_row``, all signed. On ``last`` the sums go to the drain buffer,
+    where they can be read from ``OUTER_CYCLES`` cycles later on, until the next ``last`` step's
+    arrive: ``row`` selects, ``value`` follows in the same cycle. The next step starts new sums. A
+    step a cycle, never stalled.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -36,7 +37,6 @@ class OuterProductArray(wiring.Component):
         super().__init__(
             {
                 "valid": In(1),
-                "first": In(1),
                 "last": In(1),
                 "x_row": In(row_layout(parameters)),
                 "g_row": In(row_layout(parameters)),
@@ -49,9 +49,8 @@ class OuterProductArray(wiring.Component):
         m = Module()
         arithmetic = self._arithmetic
         valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
-        first = [self.first, Signal(name="first_1"), Signal(name="first_2")]
         last = [self.last, Signal(name="last_1"), Signal(name="last_2")]
-        for flag in (valid, first, last):
+        for flag in (valid, last):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(flag)]
 
         # Cycle 0: operands to their registers.
@@ -69,20 +68,20 @@ class OuterProductArray(wiring.Component):
         for lane in range(self._lanes):
             drained = []
             for row in range(self._rows):
-                product = Signal(arithmetic.product, name=f"product_{row}_{lane}", reset_less=True)
-                accumulator = Signal(
-                    arithmetic.accumulator, name=f"accumulator_{row}_{lane}", reset_less=True
-                )
+                accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}_{lane}")
                 drain = Signal(arithmetic.accumulator, name=f"drain_{row}_{lane}", reset_less=True)
                 # Cycle 1: product.
-                with m.If(valid[1]):
-                    m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))
-                # Cycle 2: sum; a complete one goes to the drain buffer.
-                total = arithmetic.accumulate(
-                    arithmetic.start(accumulator, first=first[2]), product
-                )
+                name = f"product_{row}_{lane}"
+                if has_registered_multipliers(platform):
+                    product = registered_product(m, name, self.x_row[lane], self.g_row[row])
+                else:
+                    product = Signal(arithmetic.product, name=name, reset_less=True)
+                    with m.If(valid[1]):
+                        m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))
+                # Cycle 2: sum; a complete one goes to the drain buffer and leaves zero behind.
+                total = arithmetic.accumulate(accumulator, product)
                 with m.If(valid[2]):
-                    m.d.sync += accumulator.eq(total)
+                    m.d.sync += accumulator.eq(arithmetic.start(total, first=last[2]))
                     with m.If(last[2]):
                         m.d.sync += drain.eq(total)
                 drained.append(drain)

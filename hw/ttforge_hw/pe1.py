@@ -4,12 +4,11 @@ from itertools import pairwise
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Out, connect, flipped
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH
-from ttforge_hw.dot import DotProductArray
+from ttforge_hw.dot import DOT_CYCLES, DotProductArray
 from ttforge_hw.drain import ROWS_WIDTH, ResultQueue
 from ttforge_hw.in_flight import CommandsInFlight, by_turn
 from ttforge_hw.ports import (
@@ -19,6 +18,8 @@ from ttforge_hw.ports import (
     StorePort,
     WritePort,
 )
+from ttforge_hw.queue import RegisteredQueue
+from ttforge_hw.random_bits import LANE_WIDTH, RandomBits
 from ttforge_hw.requantise import Requantiser, Statistics
 from ttforge_hw.step_fetch import StepFetch
 from ttforge_hw.transpose import Transposer
@@ -61,7 +62,7 @@ class Pe1(wiring.Component):
         self._parameters = parameters
         super().__init__(
             {
-                **ComputeEngine().members,
+                **ComputeEngine(parameters).members,
                 "x": Out(ReadPort(parameters)),
                 "g": Out(ReadPort(parameters)),
                 "store": Out(StorePort(parameters, parameters.lanes)),
@@ -80,7 +81,9 @@ class Pe1(wiring.Component):
         m.submodules.fetch = fetch = StepFetch(parameters)
         m.submodules.array = array = DotProductArray(parameters)
         m.submodules.requantiser = requantiser = Requantiser(
-            lanes=parameters.pe1_rows, value_width=parameters.accumulator_width
+            lanes=parameters.pe1_rows,
+            value_width=parameters.accumulator_width,
+            with_random=bool(parameters.stochastic_rounding),
         )
         m.submodules.statistics = statistics = Statistics(lanes=parameters.pe1_rows)
         m.submodules.transposer = transposer = Transposer(parameters)
@@ -89,7 +92,7 @@ class Pe1(wiring.Component):
             tile_rows=parameters.pe1_rows,
             depth=max(RESULT_DEPTH, 4 * parameters.pe1_rows),
         )
-        m.submodules.tiles = tiles = SyncFIFO(width=_TILE.size, depth=TILES_IN_FLIGHT)
+        m.submodules.tiles = tiles = RegisteredQueue(width=_TILE.size, depth=TILES_IN_FLIGHT)
         for name in ("x", "g"):
             connect(m, getattr(fetch, name), flipped(getattr(self, name)))
         connect(m, results.z, flipped(self.z))
@@ -101,6 +104,8 @@ class Pe1(wiring.Component):
         self._stream(m, fetch, array)
         self._write(m, in_flight, array, requantiser, statistics, transposer, tiles, results)
         self._control(m, in_flight, fetch, results)
+        if parameters.stochastic_rounding:
+            self._randomise(m, fetch, array, requantiser)
         return m
 
     def _take_command(self, m, in_flight, fetch, requantiser) -> None:
@@ -112,7 +117,7 @@ class Pe1(wiring.Component):
             fetch.load.eq(self._load),
             fetch.command.eq(command),
             fetch.command_turn.eq(in_flight.turn),
-            requantiser.configure.eq(self._load),
+            requantiser.configure.eq(in_flight.room),
             requantiser.configure_turn.eq(in_flight.turn),
             requantiser.shift.eq(command.shift),
             requantiser.out_width.eq(command.out_width),
@@ -198,8 +203,10 @@ class Pe1(wiring.Component):
     ) -> None:
         """Complete sums through requantiser and transposer to the result queue."""
         command, tile = self.command.payload, data.View(_TILE, tiles.r_data)
-        z_row_stride = by_turn(m, self._load, in_flight.turn, command.z_row_stride, "z_row_stride")
-        slot = by_turn(m, self._load, in_flight.turn, command.slot, "slot")
+        z_row_stride = by_turn(
+            m, in_flight.room, in_flight.turn, command.z_row_stride, "z_row_stride"
+        )
+        slot = by_turn(m, in_flight.room, in_flight.turn, command.slot, "slot")
         m.d.comb += [
             requantiser.valid.eq(array.result_valid),
             requantiser.turn.eq(array.result_turn),
@@ -225,6 +232,27 @@ class Pe1(wiring.Component):
                 statistics.word[row].eq(word),
                 statistics.saturated[row].eq(requantiser.saturated[row]),
             ]
+
+    def _randomise(self, m: Module, fetch, array, requantiser) -> None:
+        """Random bits of the column that goes to the requantiser in the next cycle."""
+        m.submodules.random = random = RandomBits(units=self._parameters.pe1_rows)
+        # where the tile goes, beside the entries on their way through stores and array
+        stages = READ_LATENCY + DOT_CYCLES
+        z = [Signal(LOCAL_WIDTH, name=f"z_{stage}", reset_less=True) for stage in range(stages)]
+        with m.If(self._start):
+            m.d.sync += z[0].eq(fetch.step.z)
+        m.d.sync += [later.eq(earlier) for earlier, later in pairwise(z)]
+        lane = Signal(LANE_WIDTH)
+        m.d.comb += [
+            lane.eq(array.coming_number),
+            random.configure.eq(self._load),
+            random.configure_turn.eq(requantiser.configure_turn),
+            random.stream.eq(self.stream),
+            random.turn.eq(array.coming_turn),
+            random.key.eq(Cat(lane, z[-1])),
+            requantiser.stochastic.eq(self.command.payload.stochastic),
+            Cat(requantiser.random).eq(Cat(random.random)),
+        ]
 
     def _control(self, m: Module, in_flight, fetch, results) -> None:
         """Busy from a command until its rows and its statistics are out."""

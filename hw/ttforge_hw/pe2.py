@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
@@ -14,6 +14,7 @@ from ttforge_hw.fetch import OperandFetch
 from ttforge_hw.in_flight import CommandsInFlight, by_turn
 from ttforge_hw.outer import OUTER_CYCLES, OuterProductArray
 from ttforge_hw.ports import ComputeEngine, ReadPort, StorePort, WritePort
+from ttforge_hw.random_bits import LANE_WIDTH, RandomBits
 from ttforge_hw.requantise import REQUANTISE_CYCLES, Requantiser, Statistics
 from ttforge_hw.vector import VECTOR_CYCLES, VectorUnit
 
@@ -46,7 +47,7 @@ class Pe2(wiring.Component):
         self._parameters = parameters
         super().__init__(
             {
-                **ComputeEngine().members,
+                **ComputeEngine(parameters).members,
                 "x": Out(ReadPort(parameters)),
                 "g": Out(ReadPort(parameters)),
                 "store": Out(StorePort(parameters, parameters.pe2_rows)),
@@ -63,7 +64,9 @@ class Pe2(wiring.Component):
         m.submodules.array = array = OuterProductArray(parameters)
         m.submodules.vector = vector = VectorUnit(parameters)
         m.submodules.requantiser = requantiser = Requantiser(
-            lanes=parameters.lanes, value_width=parameters.vector_width
+            lanes=parameters.lanes,
+            value_width=parameters.vector_width,
+            with_random=bool(parameters.stochastic_rounding),
         )
         m.submodules.statistics = statistics = Statistics(lanes=parameters.lanes)
         m.submodules.results = results = ResultQueue(
@@ -82,7 +85,6 @@ class Pe2(wiring.Component):
         m.d.comb += [
             elementwise.eq(fields["elementwise"](fetch.turn)),
             array.valid.eq(issue & ~elementwise),
-            array.first.eq(fetch.first),
             array.last.eq(fetch.last),
             vector.valid.eq(issue & elementwise),
             vector.turn.eq(fetch.turn),
@@ -104,10 +106,10 @@ class Pe2(wiring.Component):
             fetch.load.eq(self._load),
             fetch.command.eq(command),
             fetch.command_turn.eq(turn),
-            vector.configure.eq(self._load),
+            vector.configure.eq(in_flight.room),
             vector.configure_turn.eq(turn),
             vector.command.eq(command),
-            requantiser.configure.eq(self._load),
+            requantiser.configure.eq(in_flight.room),
             requantiser.configure_turn.eq(turn),
             requantiser.shift.eq(command.shift),
             requantiser.out_width.eq(command.out_width),
@@ -117,7 +119,9 @@ class Pe2(wiring.Component):
             "z_row_stride": command.z_row_stride,
             "slot": command.slot,
         }
-        return {name: by_turn(m, self._load, turn, value, name) for name, value in fields.items()}
+        return {
+            name: by_turn(m, in_flight.room, turn, value, name) for name, value in fields.items()
+        }
 
     def _issue(self, m: Module, fetch, results) -> Signal:
         """Take a step, unless it completes a tile that has nowhere to go. Returns the strobe."""
@@ -187,7 +191,22 @@ class Pe2(wiring.Component):
                 ),
             ]
         m.d.comb += requantiser.turn.eq(tail.turn)
+        if self._parameters.stochastic_rounding:
+            self._randomise(m, address, turn, requantiser)
         return tail
+
+    def _randomise(self, m: Module, address, turn, requantiser) -> None:
+        """Random bits of the row that goes to the requantiser in the next cycle."""
+        m.submodules.random = random = RandomBits(units=self._parameters.lanes)
+        m.d.comb += [
+            random.configure.eq(self._load),
+            random.configure_turn.eq(requantiser.configure_turn),
+            random.stream.eq(self.stream),
+            random.turn.eq(turn),
+            random.key.eq(Cat(C(0, LANE_WIDTH), address)),
+            requantiser.stochastic.eq(self.command.payload.stochastic),
+            Cat(requantiser.random).eq(Cat(random.random)),
+        ]
 
     def _write(self, m: Module, tail, fields, requantiser, statistics, results) -> None:
         """Requantised rows to the result queue and into the statistics."""

@@ -98,14 +98,16 @@ class EngineStatus(wiring.Signature):
 class ComputeEngine(wiring.Signature):
     """The side of PE1 and PE2 that faces the sequencer and the statistics.
 
-    ``command``'s bases are already resolved (registers added).
+    ``command``'s bases are already resolved (registers added). Accelerators with stochastic
+    rounding have ``stream`` too, that of the command.
     """
 
-    def __init__(self):
+    def __init__(self, parameters: AcceleratorParameters):
         super().__init__(
             {
                 "command": In(stream.Signature(COMPUTE_LAYOUT)),
                 "status": Out(EngineStatus()),
                 "statistics": Out(StatisticsPort()),
+                **({"stream": In(32)} if parameters.stochastic_rounding else {}),
             }
         )

@@ -7,6 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from ttforge.fixed.random_bits import RANDOM_WIDTH
 from ttforge_hw.in_flight import COMMANDS, by_turn
 from ttforge_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH, StatisticsPort
 
@@ -31,13 +32,19 @@ class Requantiser(wiring.Component):
     Members: ``configure``, ``configure_turn``, ``shift``, ``out_width``; in ``valid``, ``turn`` and
     ``value`` (an array of ``lanes`` signed values of ``value_width`` bits); out ``result_valid``,
     ``word`` (``lanes`` signed 16-bit words) and ``saturated`` (a bit a lane).
+
+    With ``with_random`` also ``stochastic``, taken as ``shift`` is: the rounding is that of
+    ``ttforge.fixed.stochastic.stochastic_requantise``, ``random`` (a byte a lane) being due in the
+    cycle after that of the values.
     """
 
-    def __init__(self, *, lanes: int, value_width: int):
+    def __init__(self, *, lanes: int, value_width: int, with_random: bool = False):
         if not WORD_WIDTH <= value_width <= 64:
             raise ValueError(f"value_width must be from 16 to 64, not {value_width!r}")
         self._lanes = lanes
         self._value_width = value_width
+        self._with_random = with_random
+        random = {"stochastic": In(1), "random": In(RANDOM_WIDTH).array(lanes)}
         super().__init__(
             {
                 "configure": In(1),
@@ -50,6 +57,7 @@ class Requantiser(wiring.Component):
                 "result_valid": Out(1),
                 "word": Out(signed(WORD_WIDTH)).array(lanes),
                 "saturated": Out(1).array(lanes),
+                **(random if with_random else {}),
             }
         )
 
@@ -62,6 +70,8 @@ class Requantiser(wiring.Component):
             "sticky_mask": Cat(self.shift > bit + 1 for bit in range(self._value_width)),
             "greatest": Cat(self.out_width > bit + 1 for bit in range(WORD_WIDTH - 1)),
         }
+        if self._with_random:
+            masks["stochastic"] = self.stochastic
         settings = {
             name: by_turn(m, self.configure, self.configure_turn, value, name)
             for name, value in masks.items()
@@ -77,24 +87,36 @@ class Requantiser(wiring.Component):
             sticky_mask.eq(settings["sticky_mask"](turn[0])),
             greatest.eq(settings["greatest"](turn[2])),
         ]
+        stochastic = Signal()
+        if self._with_random:
+            m.d.comb += stochastic.eq(settings["stochastic"](turn[1]))
         for lane in range(self._lanes):
-            self._lane(m, lane, valid, shift, sticky_mask, greatest)
+            self._lane(m, lane, valid, shift, sticky_mask, stochastic, greatest)
         return m
 
-    def _lane(self, m: Module, lane: int, valid, shift, sticky_mask, greatest) -> None:
+    def _lane(self, m: Module, lane: int, valid, shift, sticky_mask, stochastic, greatest) -> None:
         value = self.value[lane]
-        shifted = Signal(signed(self._value_width + 1), name=f"shifted_{lane}", reset_less=True)
+        # with random bits as many as they, and one more, stay below the binary point
+        below = RANDOM_WIDTH + 1 if self._with_random else 1
+        shifted = Signal(signed(self._value_width + below), name=f"shifted_{lane}", reset_less=True)
         sticky = Signal(name=f"sticky_{lane}", reset_less=True)
         with m.If(valid[0]):
             m.d.sync += [
-                shifted.eq(Cat(C(0, 1), value).as_signed() >> shift),
+                shifted.eq(Cat(C(0, below), value).as_signed() >> shift),
                 sticky.eq((value & sticky_mask).any()),
             ]
         # no overflow: the floor is small unless shift is 0, and then nothing is added
-        half, odd = shifted[0], shifted[1]
+        half, odd = shifted[below - 1], shifted[below]
+        up = half & (sticky | odd)
         rounded = Signal(signed(self._value_width), name=f"rounded_{lane}", reset_less=True)
+        if self._with_random:
+            # the half once more carries into the floor: it is added only where it is set
+            addend = Mux(stochastic, Cat(C(1, 1), self.random[lane]), Cat(C(0, below - 1), up))
+            total = (shifted + addend) >> below
+        else:
+            total = (shifted >> 1) + up
         with m.If(valid[1]):
-            m.d.sync += rounded.eq((shifted >> 1) + (half & (sticky | odd)))
+            m.d.sync += rounded.eq(total)
         negative = rounded[-1]
         magnitude = rounded[:-1] ^ negative.replicate(self._value_width - 1)
         outside = magnitude > greatest  # greatest is all ones, so this holds for both signs

@@ -4,8 +4,10 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from ttforge.fixed.random_bits import STREAM_STEP
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import (
+    DESCRIPTOR_BITS,
     DESCRIPTOR_BYTES,
     ENGINE_OF,
     HEADER,
@@ -64,7 +66,8 @@ class Sequencer(wiring.Component):
     idle engines are still on their way to the host; ``read_error`` and ``write_error``;
     ``program``, where the load engine puts the program; ``waiting``, high while a descriptor waits
     for engines; ``watchdog`` and ``progress`` as in ``Watchdog``; ``hung``, the engines that were
-    busy when it expired; ``last``, for each engine the number of the descriptor it was given last.
+    busy when it expired; ``last``, for each engine the number of the descriptor it was given last;
+    where there is stochastic rounding, ``stream``: that of the command offered to PE1 or PE2.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -90,6 +93,7 @@ class Sequencer(wiring.Component):
                 "progress": In(1),
                 "hung": Out(len(COMMANDS)),
                 "last": Out(DESCRIPTOR_WIDTH).array(len(COMMANDS)),
+                **({"stream": Out(32)} if parameters.stochastic_rounding else {}),
             }
         )
 
@@ -102,7 +106,11 @@ class Sequencer(wiring.Component):
         connect(m, flipped(self.program), memory.write)
         number = Signal(NUMBER_WIDTH)
         error = Signal(Error)
-        header = data.View(command_layout(HEADER), memory.descriptor[: _width(HEADER)])
+        # what follows the memory in the cycle of its answer is this register alone
+        descriptor, read = Signal(DESCRIPTOR_BITS), Signal()
+        with m.If(read):
+            m.d.sync += descriptor.eq(memory.descriptor)
+        header = data.View(command_layout(HEADER), descriptor[: _width(HEADER)])
         idle = Signal()
         m.d.comb += [
             self.error.eq(error),
@@ -113,8 +121,10 @@ class Sequencer(wiring.Component):
             loops.clear.eq(self.start),
         ]
         self._watch(m, watchdog, number)
-        read, loading = self._commands(m, memory.descriptor, header, registers)
-        self._controls(m, memory.descriptor, registers, loops, number)
+        loading = self._commands(m, descriptor, header, registers)
+        self._controls(m, descriptor, registers, loops, number)
+        if self.parameters.stochastic_rounding:
+            self._stream(m, registers)
 
         with m.FSM():
             with m.State("IDLE"):
@@ -191,10 +201,10 @@ class Sequencer(wiring.Component):
         with m.If(self.start):
             m.d.sync += [self.hung.eq(0), *(last.eq(0) for last in self.last)]
 
-    def _commands(self, m: Module, descriptor, header, registers) -> tuple[Signal, Signal]:
-        """Resolves addresses in two cycles, the first of which is marked by the signal ``read``;
-        while ``loading``, LOAD's command is that for the program itself. Gives both signals."""
-        read, loading = Signal(), Signal()
+    def _commands(self, m: Module, descriptor, header, registers) -> Signal:
+        """Resolves addresses, a cycle after the descriptor is there. While the signal that this
+        gives is high, LOAD's command is that for the program itself."""
+        loading = Signal()
         compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
         transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
         moves = Signal()
@@ -209,12 +219,9 @@ class Sequencer(wiring.Component):
         resolved = []
         for index, (move_register, move_base, register, base) in enumerate(sources):
             width = REGISTER_WIDTH if index == 0 else LOCAL_WIDTH
-            operand = Signal(width, name=f"operand{index}")
             address = Signal(width, name=f"address{index}")
             m.d.comb += registers.select[index].eq(Mux(moves, move_register, register))
-            with m.If(read):
-                m.d.sync += operand.eq(registers.value[index])
-            m.d.sync += address.eq(Mux(moves, move_base, base) + operand)
+            m.d.sync += address.eq(Mux(moves, move_base, base) + registers.value[index])
             resolved.append(address)
         first, second, third = resolved
         move = with_fields(TRANSFER_LAYOUT, descriptor, address=first, local=second)
@@ -226,7 +233,7 @@ class Sequencer(wiring.Component):
             self.pe1.payload.eq(work),
             self.pe2.payload.eq(work),
         ]
-        return read, loading
+        return loading
 
     def _program_transfer(self) -> Value:
         """The command that loads the program: a run for each descriptor."""
@@ -261,6 +268,16 @@ class Sequencer(wiring.Component):
             loops.iterations.eq(loop.iterations),
             loops.number.eq(number + 1),
         ]
+
+    def _stream(self, m: Module, registers) -> None:
+        """SET's seed, in the place of R0; each command of PE1 and PE2 takes the next value."""
+        taken = [engine.valid & engine.ready for engine in (self.pe1, self.pe2)]
+        with m.If(self.start):
+            m.d.sync += self.stream.eq(0)
+        with m.Elif(registers.set & registers.mask[0]):
+            m.d.sync += self.stream.eq(registers.values[0])
+        with m.Elif(taken[0] | taken[1]):
+            m.d.sync += self.stream.eq(self.stream + STREAM_STEP)
 
     def _issue(self, m: Module, header, registers, loops, number, error, idle) -> None:
         """The state in which a descriptor takes effect."""

@@ -40,7 +40,9 @@ class Statistics(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         depth = self.parameters.statistics_depth
-        m.submodules.memory = memory = Memory(shape=TOTALS, depth=depth, init=[])
+        # of LUTs: a block RAM answers too late in the cycle for the sum behind it
+        attrs = {"ram_style": "distributed"}
+        m.submodules.memory = memory = Memory(shape=TOTALS, depth=depth, init=[], attrs=attrs)
         m.submodules.arbiter = arbiter = RoundRobin(len(self.ports))
         reader, writer = memory.read_port(), memory.write_port()
         touched = Signal(depth)

@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ttforge.parameters import AcceleratorParameters
@@ -12,6 +11,7 @@ from ttforge_hw.entry_fetch import EntryFetch
 from ttforge_hw.fetch import FETCH_DEPTH, RowReader
 from ttforge_hw.nest import LoopNest
 from ttforge_hw.ports import COMPUTE_LAYOUT, ReadPort, row_layout
+from ttforge_hw.queue import RegisteredQueue
 
 STEPS_DEPTH = 16
 """Steps whose rows may be on their way: more than there are rows in flight."""
@@ -70,7 +70,7 @@ class StepFetch(wiring.Component):
         rows = self._parameters.pe1_rows
         m.submodules.nest = nest = LoopNest(self._parameters)
         m.submodules.reader = reader = RowReader(self._parameters)
-        m.submodules.steps = steps = SyncFIFO(width=STEP_LAYOUT.size, depth=STEPS_DEPTH)
+        m.submodules.steps = steps = RegisteredQueue(width=STEP_LAYOUT.size, depth=STEPS_DEPTH)
         m.submodules.entries = entries = EntryFetch(self._parameters)
         connect(m, reader.port, flipped(self.x))
         connect(m, entries.g, flipped(self.g))

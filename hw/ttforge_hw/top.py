@@ -85,6 +85,8 @@ class Accelerator(wiring.Component):
             sequencer.read_error.eq(load.error),
             sequencer.write_error.eq(store.error),
         ]
+        if self.parameters.stochastic_rounding:
+            m.d.comb += [engine.stream.eq(sequencer.stream) for engine in (pe1, pe2)]
         self._memories(m, sequencer, load, store, pe1, pe2)
         if self.trace:
             status = [engine.status for engine in engines.values()]

@@ -1,6 +1,6 @@
 """The inner side of the LOAD engine: from beats to writes of its targets."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,6 +9,7 @@ from ttforge.program.fields import LOCAL_WIDTH, Target
 from ttforge_hw.factor_store import StoreWritePort
 from ttforge_hw.gearbox import Gearbox, Shape, entry_shape, items_shift
 from ttforge_hw.ports import TRANSFER_LAYOUT, WritePort
+from ttforge_hw.queue import RegisteredQueue
 from ttforge_hw.transfer import LocalRuns
 
 
@@ -39,6 +40,10 @@ def target_ports(parameters: AcceleratorParameters) -> dict:
     }
 
 
+_WRITE = data.StructLayout({"target": Target, "address": LOCAL_WIDTH})
+"""Where an item goes."""
+
+
 class Unpack(wiring.Component):
     """Writes the beats of each command to its target, command after command.
 
@@ -49,6 +54,7 @@ class Unpack(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters):
         self.parameters = parameters
+        self._item_bits = 2 * parameters.data_width
         super().__init__(
             {
                 "command": In(stream.Signature(TRANSFER_LAYOUT)),
@@ -66,10 +72,10 @@ class Unpack(wiring.Component):
         m.submodules.gearbox = gearbox = Gearbox(self.parameters)
         held = Signal(TRANSFER_LAYOUT)
         fresh = Signal()
-        valid, ready = Signal(), Signal()  # of the write in the registers below
-        target = Signal(Target)
-        address = Signal(LOCAL_WIDTH)
-        item = Signal(2 * self.parameters.data_width)
+        # The write at the output, and one behind it: so that what comes before does not hang on
+        # the scratchpad's arbiters in the same cycle.
+        m.submodules.writes = writes = RegisteredQueue(width=_WRITE.size + self._item_bits, depth=2)
+        valid, ready = writes.r_rdy, writes.r_en
         load = Signal()
         m.d.comb += [
             self.command.ready.eq(~fresh & ~locals_.busy),
@@ -78,7 +84,7 @@ class Unpack(wiring.Component):
             gearbox.i.payload.eq(self.beats.payload),
             gearbox.i.valid.eq(self.beats.valid & locals_.address.valid),
             self.beats.ready.eq(gearbox.i.ready & locals_.address.valid),
-            gearbox.o.ready.eq(~valid | ready),
+            gearbox.o.ready.eq(writes.w_rdy),
             load.eq(gearbox.o.valid & gearbox.o.ready),
             locals_.address.ready.eq(load),
             self.busy.eq(fresh | locals_.busy | valid),
@@ -89,15 +95,12 @@ class Unpack(wiring.Component):
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += [held.eq(self.command.payload), fresh.eq(1)]
         self._shape(m, held, gearbox.shape, locals_.items)
-        with m.If(load):
-            m.d.sync += [
-                target.eq(held.target),
-                address.eq(locals_.address.payload),
-                item.eq(gearbox.o.payload),
-            ]
-        with m.If(gearbox.o.ready):
-            m.d.sync += valid.eq(load)
-        self._write(m, valid, ready, target, address, item)
+        head = data.View(_WRITE, writes.r_data[: _WRITE.size])
+        m.d.comb += [
+            writes.w_en.eq(load),
+            writes.w_data.eq(Cat(held.target, locals_.address.payload, gearbox.o.payload)),
+        ]
+        self._write(m, valid, ready, head.target, head.address, writes.r_data[_WRITE.size :])
         return m
 
     def _shape(self, m: Module, held, shape, items) -> None:

@@ -8,14 +8,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ttforge import registers
-from ttforge.accelerator import AcceleratorError, Counters, Run
+from ttforge import control, registers
+from ttforge.accelerator import AcceleratorError, Run
 from ttforge.native.cache import Cache
 from ttforge.native.tools import Progress
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Program
-from ttforge.program.encoding import encode_descriptors
-from ttforge.program.fields import Engine
+from ttforge.program.encoding import check_rounding, encode_descriptors
 from ttforge_sim.build import build, tell
 from ttforge_sim.design import kept_rtlil
 from ttforge_sim.library import Simulator, Stop
@@ -23,15 +22,6 @@ from ttforge_sim.memory import MemoryModel
 
 CYCLES_A_CALL = 1 << 18
 """Cycles between two looks at signals (Ctrl-C) and calls of ``on_cycles``."""
-
-
-def _named(program: Program, number: int) -> str:
-    """A descriptor's number with what it is."""
-    if number >= len(program.descriptors):
-        return f"descriptor {number}"
-    descriptor = program.descriptors[number]
-    name = f"{descriptor.operation.name} {getattr(descriptor, 'tensor', '')}".strip()
-    return f"descriptor {number} ({name})"
 
 
 Design = Callable[..., str]
@@ -120,6 +110,7 @@ class RtlAccelerator:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
         if program.fingerprint != self._parameters.fingerprint:
             raise AcceleratorError("the program was compiled for other accelerator parameters")
+        check_rounding(program, self._parameters)
         if address % self._parameters.beat_bytes:
             raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
@@ -127,14 +118,12 @@ class RtlAccelerator:
         simulator.trace(trace)
         begin = time.perf_counter()
         try:
-            simulator.write_register(registers.PROGRAM_ADDRESS, address)
-            simulator.write_register(registers.PROGRAM_LENGTH, len(program.descriptors))
-            simulator.write_register(registers.CONTROL, registers.CONTROL_START)
+            control.start(simulator, program, address)
             self._wait(simulator)
-            self._check(simulator, program)
+            control.check(simulator, program)
             seconds = time.perf_counter() - begin
-            sums, saturations = self._statistics(simulator)
-            counters = self._counters(simulator)
+            sums, saturations = control.statistics(simulator, self._parameters.statistics_depth)
+            counters = control.counters(simulator)
             simulator.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
         except BaseException:
             self._reset(simulator)
@@ -179,7 +168,8 @@ class RtlAccelerator:
         if trace not in self._simulators:
             simulator = self._open(self._rtlil(trace))
             simulator.configure(self._memory)
-            self._introduce(simulator)
+            control.introduce(simulator, self._parameters)
+            self._set_up(simulator)
             self._simulators[trace] = simulator
         return self._simulators[trace]
 
@@ -204,25 +194,12 @@ class RtlAccelerator:
                 "another C++ compiler in CXX"
             ) from error
 
-    def _introduce(self, simulator: Simulator) -> None:
-        identity = simulator.read_register(registers.IDENTITY)
-        if identity != registers.IDENTITY_VALUE:
-            raise AcceleratorError(f"no accelerator: its IDENTITY reads 0x{identity:08x}")
-        fingerprint = simulator.read_register(registers.FINGERPRINT)
-        if fingerprint != self._parameters.fingerprint:
-            raise AcceleratorError(
-                f"the design has other parameters (fingerprint {fingerprint:08x}, "
-                f"not {self._parameters.fingerprint:08x})"
-            )
-        self._set_up(simulator)
-
     def _reset(self, simulator: Simulator) -> None:
         simulator.reset()
         self._set_up(simulator)
 
     def _set_up(self, simulator: Simulator) -> None:
-        simulator.write_register(registers.INTERRUPT_ENABLE, 1)
-        simulator.write_register(registers.WATCHDOG, self._hang_cycles)
+        control.set_up(simulator, watchdog_cycles=self._hang_cycles)
 
     def _wait(self, simulator: Simulator) -> None:
         begin, stop = simulator.cycles, Stop.CYCLES
@@ -247,41 +224,3 @@ class RtlAccelerator:
                 + (f", {self._watchdog_cycles} without a transfer" if stop is Stop.IDLE else "")
                 + f": STATUS 0x{status:08x}, descriptor {descriptor}"
             )
-
-    def _check(self, simulator: Simulator, program: Program) -> None:
-        status = simulator.read_register(registers.STATUS)
-        if not status & registers.STATUS_ERROR:
-            return
-        code, number = registers.status_error(status)
-        meaning = registers.MEANINGS.get(code, "not a known error")
-        text = f"the accelerator stopped at {_named(program, number)}: error {code}, {meaning}"
-        last = [simulator.read_register(registers.LAST + 4 * n) for n in range(2)]
-        hung = registers.hung_engines(status)
-        for index, engine in enumerate((Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)):
-            if engine & hung:
-                given = last[index // 2] >> 16 * (index % 2) & 0xFFFF
-                text += f"; {engine.name} hangs, at {_named(program, given)} or before"
-        raise AcceleratorError(text)
-
-    def _counters(self, simulator: Simulator) -> Counters:
-        values = {}
-        for number, name in enumerate(registers.COUNTER_NAMES):
-            address = registers.COUNTERS_BASE + 8 * number
-            low, high = (simulator.read_register(address + part) for part in (0, 4))
-            values[name] = low | high << 32
-        return Counters(**values)
-
-    def _statistics(
-        self, simulator: Simulator
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        depth = self._parameters.statistics_depth
-        base = registers.STATISTICS_BASE
-        words = np.array(
-            [
-                [simulator.read_register(base + registers.STATISTICS_BYTES * slot + part)
-                 for part in (0, 4, 8)]
-                for slot in range(depth)
-            ],
-            np.int64,
-        ).reshape(depth, 3)  # fmt: skip
-        return words[:, 0] | words[:, 1] << 32, words[:, 2]

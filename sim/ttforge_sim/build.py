@@ -14,7 +14,7 @@ from ttforge.native import tools as native_tools
 from ttforge.native.cache import Cache
 from ttforge.native.tools import BuildLog, Progress, Tool, ToolError
 from ttforge_sim import engines, tools
-from ttforge_sim.engines import NATIVE, Engine, Sources
+from ttforge_sim.engines import ACCELERATOR, NATIVE, Engine, Harness, Sources
 
 LIBRARY = {"win32": "simulator.dll", "darwin": "simulator.dylib"}.get(sys.platform, "simulator.so")
 COMPILE = (
@@ -41,11 +41,12 @@ def build(
     rtlil: str,
     *,
     engine: str = "verilator",
+    harness: Harness = ACCELERATOR,
     cache: Cache | None = None,
     compiler: str | None = None,
     progress: Progress = tell,
 ) -> Path:
-    """The shared library that simulates a design with the accelerator's ports.
+    """The shared library that simulates a design with the ports that ``harness`` drives.
 
     Compiled at the first call with the same design, engine, tools, compiler and processor; later
     calls find it in the cache. ``compiler`` is a command, see ``ttforge.native.tools.compiler`` for
@@ -57,29 +58,36 @@ def build(
     if engine not in engines.ENGINES:
         raise ValueError(f"engine must be one of {sorted(engines.ENGINES)}, not {engine!r}")
     try:
-        return _built(rtlil, engines.ENGINES[engine], cache or Cache(), compiler, progress)
+        chosen = engines.ENGINES[engine]
+        return _built(rtlil, chosen, harness, cache or Cache(), compiler, progress)
     except ToolError as error:
         raise AcceleratorError(str(error)) from error
 
 
 def _built(
-    rtlil: str, engine: Engine, cache: Cache, compiler: str | None, progress: Progress
+    rtlil: str,
+    engine: Engine,
+    harness: Harness,
+    cache: Cache,
+    compiler: str | None,
+    progress: Progress,
 ) -> Path:
     cxx = native_tools.compiler("C++", compiler)
-    key = _key(engine, cxx, rtlil)
+    key = _key(engine, harness, cxx, rtlil)
     if found := cache.find(key):
         return found / LIBRARY
     with cache.building(key) as folder:
         if folder is not None:
             begin = time.monotonic()
             log = BuildLog(cache.log(key), folder, "the simulator")
-            _build(folder, log, engine, cxx, rtlil, cache, progress)
+            _build(folder, log, engine, harness, cxx, rtlil, cache, progress)
             progress(f"built the simulator in {time.monotonic() - begin:.0f} s")
     return cache.entry(key) / LIBRARY
 
 
-def _key(engine: Engine, cxx: Tool, rtlil: str) -> str:
-    sources = {path.name: path.read_text() for path in sorted(NATIVE.iterdir()) if path.is_file()}
+def _key(engine: Engine, harness: Harness, cxx: Tool, rtlil: str) -> str:
+    files = [path for folder in (NATIVE, harness.folder) for path in sorted(folder.iterdir())]
+    sources = {path.name: path.read_text() for path in files if path.is_file()}
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
     options = (engine.name, engine.options, COMPILE, COMPILE_ONCE, LINK)
     return _hash([rtlil, engines.wrapper(rtlil), sources, used, options, native_tools.processor()])
@@ -93,6 +101,7 @@ def _build(
     folder: Path,
     log: BuildLog,
     engine: Engine,
+    harness: Harness,
     cxx: Tool,
     rtlil: str,
     cache: Cache,
@@ -101,13 +110,13 @@ def _build(
     progress(f"building the simulator, once: {engine.name} (log: {log.path})")
     (folder / "design.il").write_text(rtlil)
     (folder / "wrapper.v").write_text(engines.wrapper(rtlil))
-    (folder / "ports.h").write_text(engines.ports_header(rtlil, engine))
+    (folder / "ports.h").write_text(engines.ports_header(rtlil, engine, harness))
     sources = engine.generate(folder, log)
     progress(f"building the simulator, once: compiling with {cxx.name}")
     runtime = _runtime(sources, cxx, cache, progress) if sources.runtime else ()
-    harness = [path for path in sorted(NATIVE.glob("*.cc"))]
+    driving = sorted(harness.folder.glob("*.cc"))
     flags = [*COMPILE, *_include(folder, NATIVE, *sources.includes)]
-    objects = _compile(log, cxx, flags, [*sources.files, *harness])
+    objects = _compile(log, cxx, flags, [*sources.files, *driving])
     made = [str(path) for path in (*objects, *runtime)]
     log.run(cxx, [*LINK, *made, "-o", LIBRARY], remedy=_REMEDY)
     _tidy(folder)

@@ -87,16 +87,45 @@ def wrapper(rtlil: str) -> str:
     )
 
 
-def ports_header(rtlil: str, engine: Engine) -> str:
-    """``ports.h`` (see ``native/model.h``)."""
-    found = ports(rtlil)
-    for required in ("clk", "rst", "m_axi_wdata", "s_axil_rdata", "interrupt"):
-        if required not in found:
-            raise AcceleratorError(f"the design has no port {required}: it is no accelerator")
-    lines = ["#pragma once", f"#define ENGINE_{engine.name.upper()}"]
-    lines.append(f"#define BEAT_BYTES {found['m_axi_wdata'].width // 8}")
+def _accelerator_header(found: dict[str, Port]) -> list[str]:
+    lines = [f"#define BEAT_BYTES {found['m_axi_wdata'].width // 8}"]
     if row := found.get("trace_load_row"):
         lines += ["#define TRACE", f"#define ROW_BYTES {row.width // 8}"]
+    return lines
+
+
+@dataclass(frozen=True)
+class Harness:
+    """What is compiled with a design, and drives it."""
+
+    folder: Path
+    """Of its sources; ``NATIVE`` has the headers that all share."""
+    needs: tuple[str, ...]
+    """Some ports of the designs that it drives."""
+    what: str
+    """What such a design is."""
+    header: Callable[[dict[str, Port]], list[str]] = lambda found: []
+    """Lines of its own in ``ports.h``."""
+
+
+ACCELERATOR = Harness(
+    folder=NATIVE,
+    needs=("clk", "rst", "m_axi_wdata", "s_axil_rdata", "interrupt"),
+    what="accelerator",
+    header=_accelerator_header,
+)
+SERIAL = Harness(
+    folder=NATIVE / "serial", needs=("clk", "rst", "rx", "tx"), what="board with a serial line"
+)
+
+
+def ports_header(rtlil: str, engine: Engine, harness: Harness = ACCELERATOR) -> str:
+    """``ports.h`` (see ``native/model.h``)."""
+    found = ports(rtlil)
+    for required in harness.needs:
+        if required not in found:
+            raise AcceleratorError(f"the design has no port {required}: it is no {harness.what}")
+    lines = ["#pragma once", f"#define ENGINE_{engine.name.upper()}", *harness.header(found)]
     lines += [f"#define PORT_{name} {engine.member(name)}" for name in found]
     return "\n".join(lines) + "\n"
 

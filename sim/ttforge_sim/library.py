@@ -125,6 +125,10 @@ class Simulator:
             raise AcceleratorError(self.fault)
         return value.value
 
+    def read_registers(self, address: int, count: int) -> npt.NDArray[np.uint32]:
+        """``count`` registers from ``address`` on, one read each."""
+        return np.array([self.read_register(address + 4 * n) for n in range(count)], np.uint32)
+
     def run(self, cycles: int, idle_cycles: int) -> Stop:
         """Run until the interrupt, ``cycles``, a fault, or ``idle_cycles`` without a beat."""
         return Stop(self._call("run", self._handle, cycles, idle_cycles))

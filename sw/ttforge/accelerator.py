@@ -24,6 +24,13 @@ class AcceleratorError(RuntimeError):
     """The accelerator, or what simulates it, stopped with an error or cannot be had."""
 
 
+class AcceleratorReset(AcceleratorError):
+    """The accelerator was reset: its memory and its registers are lost, and it works again.
+
+    The driver repeats the step.
+    """
+
+
 @dataclass(frozen=True)
 class Counters:
     """Hardware counters of one or several runs, in cycles or bytes."""
@@ -137,21 +144,31 @@ def backend_names() -> list[str]:
     return sorted(entry.name for entry in entry_points(group="ttforge.backends"))
 
 
+def is_backend(backend: str) -> bool:
+    """Whether a back end of that name is installed; what follows a colon does not count."""
+    return backend.partition(":")[0] in backend_names()
+
+
 def open_accelerator(
     backend: str, parameters: AcceleratorParameters, *, memory_bytes: int, **options: object
 ) -> Accelerator:
     """An accelerator of a back end by name; ``options`` are the back end's own.
 
+    In a name such as ``serial:/dev/ttyUSB0`` what follows the colon is the back end's ``target``.
+
     Raises ``ValueError`` for an unknown name and ``AcceleratorError`` where the back end cannot
     run on this machine.
     """
+    name, _, target = backend.partition(":")
+    if target:
+        options["target"] = target
     for entry in entry_points(group="ttforge.backends"):
-        if entry.name == backend:
+        if entry.name == name:
             try:
                 factory: BackendFactory = entry.load()
             except ModuleNotFoundError as error:
                 raise AcceleratorError(
-                    f"back end {backend!r} needs the package {error.name!r}: "
+                    f"back end {name!r} needs the package {error.name!r}: "
                     "install ttforge with its extra, pip install 'ttforge[sim]'"
                 ) from error
             return factory(parameters, memory_bytes=memory_bytes, **options)

@@ -15,6 +15,7 @@ from ttforge.accelerator import Accelerator, Counters, Run, Trace
 from ttforge.compiler import CompiledStep
 from ttforge.compiler.plans import LayerPlan
 from ttforge.driver import BackwardResult, Driver, ForwardResult, QuantisedModel
+from ttforge.fixed.random_bits import step_seeds
 from ttforge.fixed.requantise import limits
 from ttforge.fixed.scale import Scales
 from ttforge.golden.backend import GoldenAccelerator
@@ -185,6 +186,7 @@ def check_step(
     *,
     seed: int = 0,
     plan: str | Sequence[LayerPlan] = "auto",
+    rounding: str = "nearest",
 ) -> StepCheck:
     """One whole training step, random operands, on golden model and ``accelerator``; compared."""
     p = accelerator.parameters
@@ -194,8 +196,9 @@ def check_step(
     with GoldenAccelerator(p, memory_bytes=memory_bytes) as golden:
         reference = Driver(golden, network, batch, plan=plan, trace=True)
         operands = random_inputs(network, reference, seed)
-        ours = _run(reference, operands)
-        found = _run(driver, operands)
+        seeds = step_seeds(rounding, seed, 0)
+        ours = _run(reference, operands, seeds)
+        found = _run(driver, operands, seeds)
         comparison = compare_results(driver.step, ours, found)
         comparison.merge(compare_memory(driver.step, golden, accelerator))
     forward, backward = found
@@ -226,9 +229,10 @@ def compare_results(step: CompiledStep, golden: Results, other: Results) -> Comp
     return comparison
 
 
-def _run(driver: Driver, operands: StepInputs) -> Results:
-    forward = driver.forward(operands.inputs, operands.model, operands.scales)
-    return forward, driver.backward(operands.gradient, operands.scales)
+def _run(driver: Driver, operands: StepInputs, seeds: tuple[int | None, int | None]) -> Results:
+    inputs, model, scales = operands.inputs, operands.model, operands.scales
+    forward = driver.forward(inputs, model, scales, seed=seeds[0])
+    return forward, driver.backward(operands.gradient, scales, seed=seeds[1])
 
 
 def _clear(accelerator: Accelerator, size: int) -> None:

@@ -1,13 +1,20 @@
 """The driver: training steps on any accelerator, from integers in to gradients out."""
 
 import math
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 
-from ttforge.accelerator import Accelerator, AcceleratorError, Counters, Run
+from ttforge.accelerator import (
+    Accelerator,
+    AcceleratorError,
+    AcceleratorReset,
+    Counters,
+    Run,
+)
 from ttforge.compiler import Bound, CompiledProgram, CompiledStep, compile_step
 from ttforge.compiler.memory import Buffer
 from ttforge.compiler.names import activation_name, gradient_name
@@ -16,6 +23,24 @@ from ttforge.fixed.requantise import limits
 from ttforge.fixed.scale import Scales, TensorStatistics
 from ttforge.golden.backend import GoldenAccelerator
 from ttforge.network import Network
+
+Result = TypeVar("Result")
+
+RESETS = 3
+"""Times that a step is repeated because the accelerator was reset under it."""
+
+
+def _persist(work: Callable[[], Result], restore: Callable[[], object] = lambda: None) -> Result:
+    """The result of ``work``; where the accelerator is reset, again after ``restore``."""
+    for attempt in range(RESETS + 1):
+        try:
+            if attempt:
+                restore()
+            return work()
+        except AcceleratorReset:
+            if attempt == RESETS:
+                raise
+    raise AssertionError
 
 
 @dataclass(frozen=True)
@@ -56,6 +81,9 @@ class BackwardResult:
     counters: Counters
     seconds: float
     run: Run
+    factor_exponents: list[list[int]] = field(default_factory=list)
+    """Exponents of ``factors`` and ``biases``: divided by 2^exponent they are integers."""
+    bias_exponents: list[int | None] = field(default_factory=list)
 
 
 def fitting_exponent(values: torch.Tensor, width: int, *, zero: int = 0) -> int:
@@ -118,6 +146,7 @@ class Driver:
             )
         self.input_exponent = 1 - network.widths.activation
         self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
+        self._repeat_forward: Callable[[], ForwardResult] | None = None
 
     @property
     def network(self) -> Network:
@@ -190,12 +219,51 @@ class Driver:
             for slot, t in enumerate(program.tensors)
         }
 
-    def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
+    def _check_seed(self, program: CompiledProgram, seed: int | None) -> None:
+        """Whether the accelerator can round stochastically, if it is to."""
+        if seed is None:
+            return
+        p = self.step.parameters
+        if not p.stochastic_rounding:
+            raise AcceleratorError(
+                "stochastic rounding is asked for, and this accelerator was built without it; "
+                "set stochastic_rounding=1"
+            )
+        needed = len(program.descriptors) + 1
+        if needed > p.program_depth:
+            raise AcceleratorError(
+                f"with its seed the program has {needed} descriptors, the program memory holds "
+                f"{p.program_depth}; use fewer layers or factors"
+            )
+
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+    ) -> ForwardResult:
         """Run the forward pass.
 
         ``inputs`` int64 (batch, I) with values of ``activation`` bits and exponent
-        ``input_exponent`` (pixels 0..1 are quantised with it).
+        ``input_exponent`` (pixels 0..1 are quantised with it). With a ``seed`` (32 bits) results
+        are rounded stochastically; ``AcceleratorError`` where the accelerator cannot. The pass is
+        repeated where the accelerator was reset under it, and before ``backward`` where it was
+        reset after it.
         """
+        self._check_seed(self.step.forward, seed)
+        exponents = dict(scales.exponents)
+        self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed)
+        return _persist(self._repeat_forward)
+
+    def _forward_once(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        wanted: Mapping[str, int],
+        seed: int | None,
+    ) -> ForwardResult:
         shape = (self.step.batch, self.network.layers[0].input_size)
         _check_integers("inputs", inputs, shape, self.network.widths.activation)
         self._check_model(model)
@@ -205,10 +273,10 @@ class Driver:
         for number, exponents in enumerate(model.factor_exponents, 1):
             operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
         for number, bias in enumerate(model.biases, 1):
-            zero = scales.exponents.get(f"l{number}.y", 0)
+            zero = wanted.get(f"l{number}.y", 0)
             exponent = zero if bias is None else fitting_exponent(bias, width, zero=zero)
             operands[f"l{number}.b"] = exponent
-        bound = self.step.forward.bind(scales.exponents, operands)
+        bound = self.step.forward.bind(wanted, operands, seed=seed)
         for number, (bias, layer) in enumerate(
             zip(model.biases, self.network.layers, strict=True), 1
         ):
@@ -229,18 +297,39 @@ class Driver:
             run=run,
         )
 
-    def backward(self, gradient: torch.Tensor, scales: Scales) -> BackwardResult:
+    def backward(
+        self,
+        gradient: torch.Tensor,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+        exponent: int | None = None,
+    ) -> BackwardResult:
         """Run the backward pass of the last ``forward``.
 
         Its inputs and activations are still in the accelerator's memory: nothing else may run in
-        between.
+        between. Where the accelerator was reset, ``forward`` is repeated first.
 
         ``gradient`` float (batch, outputs of the last layer): derivative of the loss by the
         logits, already divided by whatever the mean needs; the driver quantises it at the finest
-        exponent that saturates nothing.
+        exponent that saturates nothing, or at ``exponent``, to nearest. ``seed`` as in ``forward``.
         """
-        if self._forward is None:
+        self._check_seed(self.step.backward, seed)
+        if self._forward is None or self._repeat_forward is None:
             raise ValueError("backward needs a forward pass before it")
+        wanted = dict(scales.exponents)
+        return _persist(
+            lambda: self._backward_once(gradient, wanted, seed, exponent), self._repeat_forward
+        )
+
+    def _backward_once(
+        self,
+        gradient: torch.Tensor,
+        wanted: Mapping[str, int],
+        seed: int | None,
+        exponent: int | None,
+    ) -> BackwardResult:
+        assert self._forward is not None
         model, exponents = self._forward
         shape = (self.step.batch, self.network.layers[-1].output_size)
         if tuple(gradient.shape) != shape:
@@ -249,9 +338,10 @@ class Driver:
         self._put_images(self.step.backward, model, there=there)
         width = self.network.widths.gradient
         name = gradient_name(len(self.network.layers))
-        exponent = fitting_exponent(gradient, width, zero=1 - width)
+        if exponent is None:
+            exponent = fitting_exponent(gradient, width, zero=1 - width)
         operands = exponents | {name: exponent}
-        bound = self.step.backward.bind(scales.exponents, operands)
+        bound = self.step.backward.bind(wanted, operands, seed=seed)
         self._put(name, quantise(gradient, exponent, width))
         run = self.accelerator.run(bound.program, self.step.backward.address, trace=self.trace)
 
@@ -269,6 +359,10 @@ class Driver:
             counters=run.counters,
             seconds=run.seconds,
             run=run,
+            factor_exponents=[
+                [bound.exponents[f"l{k}.dG{n}"] for n in range(1, v.order + 1)] for k, v in layers
+            ],
+            bias_exponents=[bound.exponents[f"l{k}.db"] if v.bias else None for k, v in layers],
         )
 
     def calibrate(
@@ -289,11 +383,36 @@ class Driver:
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
             plan = self.step.layers or "paper"
             twin = Driver(golden, self.network, self.step.batch, plan=plan)
-            for repetition in range(1, most + 1):
-                done = twin.forward(inputs, model, scales)
-                moved = scales.jump(done.statistics)
-                back = twin.backward(gradient_of(done.logits), scales)
-                moved += scales.jump(back.statistics)
-                if not moved:
-                    return repetition
-        return most
+            return settle(twin, inputs, gradient_of, model, scales, most=most)
+
+
+class Steps(Protocol):
+    """What repeats a step: a driver, or several that share a batch."""
+
+    def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
+        """See ``Driver.forward``."""
+        ...
+
+    def backward(self, gradient: torch.Tensor, scales: Scales) -> BackwardResult:
+        """See ``Driver.backward``."""
+        ...
+
+
+def settle(
+    steps: Steps,
+    inputs: torch.Tensor,
+    gradient_of: Callable[[torch.Tensor], torch.Tensor],
+    model: QuantisedModel,
+    scales: Scales,
+    *,
+    most: int = 64,
+) -> int:
+    """Repeat a step until no exponent moves; returns the repetitions. See ``Driver.calibrate``."""
+    for repetition in range(1, most + 1):
+        done = steps.forward(inputs, model, scales)
+        moved = scales.jump(done.statistics)
+        back = steps.backward(gradient_of(done.logits), scales)
+        moved += scales.jump(back.statistics)
+        if not moved:
+            return repetition
+    return most

@@ -23,7 +23,11 @@ def _require(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True)
 class Widths:
-    """Bits of each class of quantity. All are signed integers times a power of two."""
+    """Bits of each class of quantity. All are signed integers times a power of two.
+
+    ``FLOAT32``, 32 bits throughout, stands for float32 numbers instead: such a network is trained
+    for comparison and does not run on the accelerator.
+    """
 
     factor: int = 4
     bias: int = 8
@@ -32,6 +36,8 @@ class Widths:
     intermediate: int = 16
 
     def __post_init__(self) -> None:
+        if self.is_float:
+            return
         for name, least in (
             ("factor", 2),
             ("bias", 4),
@@ -44,6 +50,14 @@ class Widths:
                 isinstance(width, int) and least <= width <= 16,
                 f"{name} width must be from {least} to 16 bits, not {width!r}",
             )
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the numbers are float32."""
+        return all(width == 32 for width in vars(self).values())
+
+
+FLOAT32 = Widths(factor=32, bias=32, activation=32, gradient=32, intermediate=32)
 
 
 def rank_bounds(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
@@ -212,6 +226,10 @@ class Network:
                 replace(layer, ranks=tuple(r)) for layer, r in zip(self.layers, ranks, strict=True)
             ),
         )
+
+    def in_float32(self) -> "Network":
+        """The same network in float32 numbers."""
+        return replace(self, widths=FLOAT32)
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dictionary that ``network_from_dict`` reads back."""

@@ -10,6 +10,12 @@ def _require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
+def _flag(value: object) -> bool:
+    """0 or 1, as in NAME=VALUE texts, or a truth value."""
+    _require(value in (0, 1), f"stochastic_rounding must be 0 or 1, not {value!r}")
+    return bool(value)
+
+
 def _is_power_of_two(value: int) -> bool:
     return value > 0 and value & (value - 1) == 0
 
@@ -59,8 +65,11 @@ class AcceleratorParameters:
     """Most beats of one AXI burst."""
     outstanding_bursts: int = 32
     """Most AXI bursts in flight in each direction."""
+    stochastic_rounding: bool | int = False
+    """Whether the requantisers can round by random bits too."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "stochastic_rounding", _flag(self.stochastic_rounding))
         _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
         for name in ("pe1_rows", "pe2_rows"):
             rows = getattr(self, name)
@@ -177,8 +186,14 @@ class AcceleratorParameters:
 
     @property
     def fingerprint(self) -> int:
-        """CRC-32 over all parameters: program files and hardware carry it, and must agree."""
-        text = ",".join(f"{name}={value}" for name, value in sorted(asdict(self).items()))
+        """CRC-32 over all parameters: program files and hardware carry it, and must agree.
+
+        What an accelerator can have besides counts only where it has it.
+        """
+        values = asdict(self)
+        if not values["stochastic_rounding"]:
+            del values["stochastic_rounding"]
+        text = ",".join(f"{name}={value}" for name, value in sorted(values.items()))
         return zlib.crc32(text.encode())
 
 
@@ -217,9 +232,21 @@ PRESETS: dict[str, Preset] = {
     "lfe5u-85f": Preset(
         multipliers=156, memory_bits=3_700_000, sizes={"lanes": 8, "pe1_rows": 8, "pe2_rows": 8}
     ),
+    "ecp5-85f": Preset(
+        multipliers=156,
+        memory_bits=3_700_000,
+        sizes={
+            "lanes": 8,
+            "pe1_rows": 8,
+            "pe2_rows": 8,
+            "scratchpad_rows": 8192,
+            "program_depth": 128,
+        },
+    ),
 }
 """By the name of the device. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block RAM; ECP5
-LFE5U-85F: 156 MULT18X18D, 3.7 Mbit."""
+LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
+external memory in its block RAM."""
 
 
 def preset(name: str) -> AcceleratorParameters:

@@ -5,9 +5,12 @@ from itertools import product
 from random import Random
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from ttforge.fixed.random_bits import mixed, unit_bytes
+from ttforge.fixed.stochastic import stochastic_requantise
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, Level
 from ttforge.program.encoding import descriptor_fields
@@ -77,7 +80,23 @@ def _value(d: Compute, p: AcceleratorParameters, memories: Memories, x, g, r: in
             return row(x)[lane] if row(g)[lane] > 0 else 0
 
 
-def execute(d: Compute, p: AcceleratorParameters, memories: Memories) -> tuple[int, int]:
+def random_byte(d: Compute, stream: int, z: int, r: int, lane: int) -> int:
+    """The random bits of a result of the tile at ``z``."""
+    if d.operation in (Operation.PE1, Operation.PE4):
+        key, unit = 16 * z + lane, r
+    else:
+        key, unit = 16 * (z + r * d.z_row_stride), lane
+    return int(unit_bytes(mixed(stream, [key]), 16)[0, unit])
+
+
+def stochastically(value: int, shift: int, width: int, byte: int) -> tuple[int, bool]:
+    q, saturated = stochastic_requantise(np.array([value]), shift, width, np.array([byte]))
+    return int(q[0]), bool(saturated[0])
+
+
+def execute(
+    d: Compute, p: AcceleratorParameters, memories: Memories, stream: int = 0
+) -> tuple[int, int]:
     """Write the results of ``d``; return the sum of |q| and the saturations."""
     tile_rows = {
         Operation.PE1: p.pe1_rows,
@@ -99,6 +118,9 @@ def execute(d: Compute, p: AcceleratorParameters, memories: Memories) -> tuple[i
                 g = d.g + sum(i * level.g for i, level in index)
                 value += _value(d, p, memories, x, g, r, lane)
             q, saturated = requantise(value, d.shift, d.out_width)
+            if d.stochastic:
+                byte = random_byte(d, stream, z, r, lane)
+                q, saturated = stochastically(value, d.shift, d.out_width, byte)
             written.append((z + r * d.z_row_stride, lane, q))
             total += abs(q)
             saturations += saturated
@@ -173,9 +195,10 @@ class _Bench:
             names = ("slot", "sum", "saturations")
             self.run.items.append(tuple(ctx.get(item.payload[name]) for name in names))
 
-    async def execute(self, ctx, commands: list[Compute]) -> None:
+    async def execute(self, ctx, commands: list[Compute], streams: list[int]) -> None:
         """All commands, each offered as soon as the one before is taken, or somewhat later."""
         engine, waiting, since = self.engine, list(commands), 0
+        streams = list(streams)
         operand, result = 0, 0
         while waiting or ctx.get(engine.status.busy):
             since += 1
@@ -184,9 +207,12 @@ class _Bench:
             ctx.set(engine.command.valid, offered)
             if offered:
                 ctx.set(engine.command.payload, descriptor_fields(waiting[0]))
+                if self.parameters.stochastic_rounding:
+                    ctx.set(engine.stream, streams[0])
             self.drive(ctx)
             if offered and ctx.get(engine.command.ready):
                 waiting.pop(0)
+                streams.pop(0)
                 since = 0
                 taken = True
             else:
@@ -198,15 +224,20 @@ class _Bench:
             await ctx.tick()
             if taken:
                 ctx.set(engine.command.valid, 0)
+                if self.parameters.stochastic_rounding:
+                    ctx.set(engine.stream, self.random.getrandbits(32))
         self.run.stalls = operand, result
 
 
-def simulate(engine, parameters, commands, memories: Memories, *, random: Random, stall=0.0) -> Run:
+def simulate(
+    engine, parameters, commands, memories: Memories, *, random: Random, stall=0.0, streams=()
+) -> Run:
     """Execute ``commands``; ``stall`` is the chance of not being ready."""
+    streams = streams or [0] * len(commands)
     bench = _Bench(engine, parameters, memories.copy(), random, stall)
 
     async def testbench(ctx):
-        await bench.execute(ctx, commands)
+        await bench.execute(ctx, commands, streams)
 
     simulator = Simulator(engine)
     simulator.add_clock(1e-8)
@@ -218,8 +249,11 @@ def simulate(engine, parameters, commands, memories: Memories, *, random: Random
 def check(engine, parameters, commands, memories: Memories, *, random: Random, stall=0.0) -> Run:
     """Simulate, and compare memory and statistics with ``execute``."""
     expected = memories.copy()
-    items = [(d.slot, *execute(d, parameters, expected)) for d in commands]
-    run = simulate(engine, parameters, commands, memories, random=random, stall=stall)
+    streams = [random.getrandbits(32) if d.stochastic else 0 for d in commands]
+    given = zip(commands, streams, strict=True)
+    items = [(d.slot, *execute(d, parameters, expected, stream)) for d, stream in given]
+    options = {"random": random, "stall": stall, "streams": streams}
+    run = simulate(engine, parameters, commands, memories, **options)
     assert run.items == items
     for address, (got, want) in enumerate(
         zip(run.memories.scratchpad, expected.scratchpad, strict=True)
@@ -269,6 +303,7 @@ def random_command(operation: Operation, p: AcceleratorParameters, random: Rando
         relu=random.random() < 0.5,
         x_shift=random.randrange(16),
         g_shift=random.randrange(16),
+        stochastic=p.stochastic_rounding and random.random() < 0.7,
     )
 
 
@@ -281,4 +316,5 @@ def engines() -> SimpleNamespace:
         simulate=simulate,
         random_command=random_command,
         requantise=requantise,
+        stochastically=stochastically,
     )

@@ -13,6 +13,12 @@ PARAMETERS = {
     "8x8-wide": AcceleratorParameters(
         lanes=8, pe1_rows=8, pe2_rows=2, factor_width=16, accumulator_width=48
     ),
+    "4x4-random": AcceleratorParameters(
+        lanes=4, pe1_rows=4, pe2_rows=2, accumulator_width=36, stochastic_rounding=True
+    ),
+    "8x4-random": AcceleratorParameters(
+        lanes=8, pe1_rows=4, pe2_rows=2, accumulator_width=48, stochastic_rounding=True
+    ),
     "8x2-narrow": AcceleratorParameters(
         lanes=8, pe1_rows=2, pe2_rows=2, factor_width=2, accumulator_width=24, nest_levels=5
     ),
@@ -40,8 +46,9 @@ def test_random_commands(engines, name, stall, seed):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("rows", (8, pytest.param(16, marks=pytest.mark.slow)))
-def test_full_size(engines, rows, operation):
-    parameters = AcceleratorParameters(pe1_rows=rows)
+@pytest.mark.parametrize("stochastic", (False, pytest.param(True, marks=pytest.mark.slow)))
+def test_full_size(engines, rows, operation, stochastic):
+    parameters = AcceleratorParameters(pe1_rows=rows, stochastic_rounding=stochastic)
     random = Random(f"pe1 full {rows} {operation}")
     memories = engines.Memories.random(parameters, random, parameters.lanes)
     command = engines.random_command(operation, parameters, random)

@@ -14,6 +14,9 @@ PARAMETERS = {
     "8x4-wide": AcceleratorParameters(
         lanes=8, pe1_rows=8, pe2_rows=4, factor_width=2, accumulator_width=48
     ),
+    "4x4-random": AcceleratorParameters(
+        lanes=4, pe1_rows=4, pe2_rows=4, factor_width=16, stochastic_rounding=True
+    ),
     "4x2-narrow": AcceleratorParameters(**SMALL, accumulator_width=24, nest_levels=5),
 }
 OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
@@ -37,8 +40,9 @@ def test_random_commands(engines, name, stall, seed):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_full_size(engines, operation):
-    parameters = AcceleratorParameters()
+@pytest.mark.parametrize("stochastic", (False, True))
+def test_full_size(engines, operation, stochastic):
+    parameters = AcceleratorParameters(stochastic_rounding=stochastic)
     random = Random(f"pe2 full {operation}")
     memories = engines.Memories.random(parameters, random, parameters.pe2_rows)
     memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]

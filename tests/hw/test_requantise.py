@@ -29,14 +29,23 @@ def simulate(dut, testbench) -> None:
     simulator.run()
 
 
+@pytest.mark.parametrize("with_random", (False, True), ids=("nearest", "stochastic"))
 @pytest.mark.parametrize("width", (24, 32, 48))
-def test_against_definition(engines, width):
+def test_against_definition(engines, width, with_random):
+    """With random bits now one rounding and now the other, command by command."""
     random = Random(f"requantise {width}")
-    dut = Requantiser(lanes=LANES, value_width=width)
+    dut = Requantiser(lanes=LANES, value_width=width, with_random=with_random)
     settings = [(shift, random.choice((4, 8, 16, random.randint(4, 16)))) for shift in range(64)]
+    if with_random:
+        settings += settings
+
+    def wanted(value: int, shift: int, out_width: int, byte: int | None) -> tuple[int, bool]:
+        if byte is None:
+            return engines.requantise(value, shift, out_width)
+        return engines.stochastically(value, shift, out_width, byte)
 
     async def testbench(ctx):
-        expected = [None] * REQUANTISE_CYCLES
+        expected, due = [None] * REQUANTISE_CYCLES, None
         for number, (shift, out_width) in enumerate(settings):
             values = corners(width, shift, random)
             rows = [[random.choice(values) for _ in range(LANES)] for _ in range(len(values) // 2)]
@@ -45,6 +54,9 @@ def test_against_definition(engines, width):
             ctx.set(dut.configure_turn, number % 2)
             ctx.set(dut.shift, shift)
             ctx.set(dut.out_width, out_width)
+            stochastic = with_random and (number + number // 64) % 2 == 0
+            if with_random:
+                ctx.set(dut.stochastic, stochastic)
             rows.append(None)
             while rows:
                 row = rows.pop() if rows[-1] is None or random.random() < 0.8 else None
@@ -52,7 +64,14 @@ def test_against_definition(engines, width):
                 ctx.set(dut.turn, number % 2 if row else random.randrange(2))
                 for lane in range(LANES):
                     ctx.set(dut.value[lane], row[lane] if row else random.randrange(1 << 20))
-                expected.append(row and [engines.requantise(v, shift, out_width) for v in row])
+                if with_random:  # those of the values of the cycle before
+                    for lane in range(LANES):
+                        ctx.set(dut.random[lane], due[lane] if due else random.getrandbits(8))
+                draw = (0, 255, random.getrandbits(8))
+                due = [random.choice(draw) if stochastic else None for _ in range(LANES)]
+                given = row and zip(row, due, strict=True)
+                expected.append(row and [wanted(v, shift, out_width, byte) for v, byte in given])
+                due = due if stochastic else None
                 want = expected.pop(0)
                 assert ctx.get(dut.result_valid) == (want is not None)
                 if want:
@@ -61,6 +80,8 @@ def test_against_definition(engines, width):
                 await ctx.tick()
                 ctx.set(dut.configure, 0)
                 ctx.set(dut.shift, random.randrange(64))
+                if with_random:
+                    ctx.set(dut.stochastic, random.getrandbits(1))
 
     simulate(dut, testbench)
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -185,6 +186,13 @@ def every_operation(p: AcceleratorParameters) -> list:
     ]
 
 
+def stochastic(d):
+    """The descriptor with stochastic rounding, or with a seed for it."""
+    if isinstance(d, Compute):
+        return replace(d, stochastic=True)
+    return replace(d, seed=0xDEADBEEF) if isinstance(d, Set) else d
+
+
 @pytest.mark.parametrize("stall", (0, 0.3), ids=lambda stall: f"stall{stall}")
 @pytest.mark.parametrize(
     "p",
@@ -203,13 +211,16 @@ def every_operation(p: AcceleratorParameters) -> list:
             statistics_depth=4,
             outstanding_bursts=2,
         ),
+        replace(P4, stochastic_rounding=True),
     ),
-    ids=("4", "8"),
+    ids=("4", "8", "stochastic"),
 )
 def test_program_matches_golden(p, stall):
     random = Random(f"top {stall}")
     machine = Machine(p, random.randbytes(MEMORY_BYTES), stall=stall)
     descriptors = every_operation(p)
+    if p.stochastic_rounding:
+        descriptors = [stochastic(d) for d in descriptors]
     length = machine.place(descriptors)
     golden = GoldenAccelerator(p, memory_bytes=MEMORY_BYTES)
     golden.write(0, np.frombuffer(bytes(machine.memory), np.uint8))

@@ -1,6 +1,8 @@
-"""The copier, simulated: a design that builds in seconds."""
+"""The copier, simulated: a design that builds in seconds. Helpers here can be imported by name."""
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Halt, Program, Set
 from ttforge_sim import copier
 from ttforge_sim.backend import RtlAccelerator
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 MEMORY_BYTES = 1 << 18
 

@@ -15,6 +15,7 @@ from ttforge.check import check_step
 from ttforge.cli.core import main
 from ttforge.compiler import PLANS, CompileError, plan_layers
 from ttforge.compiler.plans import LayerPlan
+from ttforge.fixed.random_bits import ROUNDINGS
 from ttforge.network import Layer, Network, Widths, load_network, rank_bounds
 from ttforge.parameters import AcceleratorParameters
 from ttforge_sim.backend import RtlAccelerator
@@ -30,11 +31,20 @@ def rtl() -> Iterator[RtlAccelerator]:
         yield accelerator
 
 
+@pytest.fixture(scope="module")
+def random_rtl() -> Iterator[RtlAccelerator]:
+    """With stochastic rounding."""
+    p = replace(P, stochastic_rounding=True)
+    with RtlAccelerator(p, memory_bytes=1 << 24) as accelerator:
+        yield accelerator
+
+
 def assert_exact(
-    rtl: RtlAccelerator, network: Network, batch: int, seed: int, memory=DEFAULT, plan="auto"
-):
+    rtl: RtlAccelerator, network: Network, batch: int, seed: int, memory=DEFAULT, plan="auto",
+    rounding="nearest",
+):  # fmt: skip
     rtl.memory = memory
-    outcome = check_step(network, batch, rtl, seed=seed, plan=plan)
+    outcome = check_step(network, batch, rtl, seed=seed, plan=plan, rounding=rounding)
     figures = outcome.to_dict()
     assert figures["values"] > 0 and figures["cycles"] > 0
     assert outcome.comparison.mismatches == {}
@@ -147,6 +157,47 @@ def test_random_networks_and_memories(rtl, seed):
     pytest.fail("no random network fits the accelerator")
 
 
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_digits_with_stochastic_rounding(random_rtl, plan, rounding):
+    assert_exact(random_rtl, load_network("digits"), 64, seed=5, plan=plan, rounding=rounding)
+
+
+def test_fashion_with_stochastic_rounding(random_rtl):
+    assert_exact(random_rtl, load_network("fashion"), 64, seed=3, rounding="stochastic")
+
+
+FEW = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 4 else []) for seed in range(40)]
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_random_networks_with_stochastic_rounding(random_rtl, seed):
+    """Whatever the memory does to the timing, the random bits are the same."""
+    rng = random.Random(f"stochastic {seed}")
+    for _ in range(10):
+        network, batch = random_network(rng), rng.randint(1, 33)
+        with suppress(CompileError):
+            for plan in PLANS:
+                memory, rounding = random_memory(rng), rng.choice(ROUNDINGS[1:])
+                assert_exact(random_rtl, network, batch, seed, memory, plan, rounding)
+            return
+    pytest.fail("no random network fits the accelerator")
+
+
+def test_stochastic_rounding_takes_no_more_cycles(rtl, random_rtl):
+    """Four for the descriptor with the seed in each program; where it is not asked for, none."""
+    network = load_network("digits")
+    counts = [
+        assert_exact(machine, network, 64, 1, rounding=rounding)["cycles"]
+        for machine, rounding in [
+            (rtl, "nearest"),
+            (random_rtl, "nearest"),
+            (random_rtl, "stochastic"),
+        ]
+    ]
+    assert counts[0] == counts[1] <= counts[2] <= counts[1] + 64
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "parameters",
@@ -159,9 +210,11 @@ def test_random_networks_and_memories(rtl, seed):
     ],
     ids=["8-lanes", "wide-factors", "4-lanes"],
 )
-def test_other_accelerators(parameters):
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+def test_other_accelerators(parameters, rounding):
+    parameters = replace(parameters, stochastic_rounding=rounding != "nearest")
     with RtlAccelerator(parameters, memory_bytes=1 << 24) as small:
-        assert_exact(small, load_network("digits"), 5, seed=1)
+        assert_exact(small, load_network("digits"), 5, seed=1, rounding=rounding)
 
 
 def train(capsys, *arguments: object) -> dict:
@@ -182,6 +235,17 @@ def test_training_ends_with_the_same_bits_as_on_the_golden_model(installed, caps
     assert rtl["digest"] == golden["digest"]
     assert rtl["test_accuracy"] == golden["test_accuracy"]
     assert rtl["mismatches"] == 0 and rtl["values_compared"] > 0 and rtl["cycles"] > 0
+
+
+def test_stochastic_training_ends_with_the_same_bits_as_on_the_golden_model(
+    installed, capsys, tmp_path
+):
+    steps = ("--steps", 6, "--test-samples", 64, "--rounding", "stochastic")
+    golden = train(capsys, *steps, "--out", tmp_path / "golden")
+    rtl = train(capsys, *steps, "--out", tmp_path / "rtl", "--backend", "rtl", "--verify", 3)
+    assert rtl["digest"] == golden["digest"]
+    assert rtl["test_accuracy"] == golden["test_accuracy"]
+    assert rtl["mismatches"] == 0 and rtl["values_compared"] > 0
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ class FloatDriver:
         )
         return q * 2.0**exponent if self.rounded else x.detach()
 
-    def forward(self, inputs, model: QuantisedModel, scales: Scales) -> ForwardResult:
+    def forward(self, inputs, model: QuantisedModel, scales: Scales, *, seed=None) -> ForwardResult:
         assert inputs.shape == (self.batch, self.network.layers[0].input_size)
         assert model.network == self.network
         statistics: dict[str, TensorStatistics] = {}
@@ -77,7 +77,7 @@ class FloatDriver:
             x = self._round(y, f"layer{n}.output", TensorClass.ACTIVATION, scales, statistics)
         return ForwardResult(x, statistics, Counters(cycles=1000), 0.001, _NO_RUN)
 
-    def backward(self, gradient, scales: Scales) -> BackwardResult:
+    def backward(self, gradient, scales: Scales, *, seed=None) -> BackwardResult:
         statistics: dict[str, TensorStatistics] = {}
         gradients: list[list[torch.Tensor]] = []
         biases: list[torch.Tensor | None] = []

@@ -35,6 +35,31 @@ def requantised(value: int, shift: int, width: int) -> tuple[int, bool]:
     return q, q != rounded
 
 
+def random_byte(stream: int, key: int, unit: int) -> int:
+    """The random bits of one result, literally as ``docs/formats.md`` has them."""
+
+    def left(word: int, bits: int) -> int:
+        return (word << bits | word >> (32 - bits)) & 0xFFFFFFFF
+
+    x = stream ^ key ^ left(key, 11) ^ left(key, 21)
+    y = left(stream, 16) ^ 0x9E3779B9 ^ left(key, 5) ^ left(key, 14) ^ left(key, 26)
+    for _ in range(8):
+        x, y = y ^ (left(x, 1) & left(x, 8)) ^ left(x, 2), x
+    state = [(y << 32 | x) >> 8 * place & 255 for place in range(8)]
+    return state[unit] if unit < 8 else state[unit - 8] ^ state[(unit - 8 + 3) % 8]
+
+
+def stochastically(value: int, shift: int, width: int, byte: int) -> tuple[int, bool]:
+    """``value / 2^shift`` plus a random part of one, rounded down; and whether it saturated."""
+    part = Fraction(2 * byte + 1, 512)
+    if shift < 9:
+        part = Fraction(int(part * 2**shift), 2**shift)  # as many bits as there are below one
+    rounded = int((Fraction(value, 1 << shift) + part) // 1)
+    least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
+    q = min(max(rounded, least), greatest)
+    return q, q != rounded
+
+
 def indices(levels: Sequence[Level]) -> Iterator[tuple[int, ...]]:
     """Every index of a loop nest, the last level fastest."""
     return product(*(range(level.count) for level in levels))
@@ -108,11 +133,15 @@ class ReferenceAccelerator:
         self.saturations = [0] * p.statistics_depth
         self.bytes = {Operation.LOAD: 0, Operation.STORE: 0}
         self.trace = {"load": [], "pe1": [], "pe2": []}
+        self.stream = 0
         for d, registers in unrolled(program.descriptors):
             if isinstance(d, Transfer):
                 self._transfer(d, registers)
             elif isinstance(d, Compute):
                 self._compute(d, registers)
+                self.stream = (self.stream + 0x9E3779B9) % (1 << 32)
+            elif isinstance(d, Set) and d.seed is not None:
+                self.stream = d.seed
         traces = None
         if trace:
             traces = {
@@ -210,13 +239,22 @@ class ReferenceAccelerator:
             tile = self._tile(d, x, g, rows)
             for r, sums in enumerate(tile):
                 words = []
-                for value in sums:
+                for lane, value in enumerate(sums):
                     assert abs(int(value)) < 1 << (p.vector_width - 1)
-                    q, saturated = requantised(int(value), d.shift, d.out_width)
+                    q, saturated = self._requantised(d, int(value), z, r, lane)
                     self.sums[d.slot] += abs(q)
                     self.saturations[d.slot] += saturated
                     words.append(q)
                 self._put(ENGINE_NAMES[d.operation], z + r * d.z_row_stride, words)
+
+    def _requantised(self, d: Compute, value: int, z: int, r: int, lane: int) -> tuple[int, bool]:
+        if not d.stochastic:
+            return requantised(value, d.shift, d.out_width)
+        if d.operation in (Operation.PE1, Operation.PE4):
+            byte = random_byte(self.stream, 16 * z + lane, r)
+        else:
+            byte = random_byte(self.stream, 16 * (z + r * d.z_row_stride), lane)
+        return stochastically(value, d.shift, d.out_width, byte)
 
     def _tile(self, d: Compute, x: int, g: int, rows: int) -> list[np.ndarray]:
         p = self.parameters

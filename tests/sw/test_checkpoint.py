@@ -120,7 +120,7 @@ def test_nothing_in_a_checkpoint_is_code(trained, tmp_path):
     (size,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + size])
     json.loads(header.pop("__metadata__")["ttforge"])
-    assert {entry["dtype"] for entry in header.values()} <= {"F32", "F64"}
+    assert {entry["dtype"] for entry in header.values()} <= {"F32", "F64", "U8"}
 
 
 @pytest.mark.parametrize("part", [0.0, 0.001, 0.3, 0.9, 0.9999])

@@ -30,11 +30,11 @@ class Fake:
         self.verification = Verification(1, 3, 100, 0)
 
     @contextmanager
-    def open_machine(self, options, network, batch):
+    def open_machine(self, options, network, batch, *, stochastic=False):
         fake = self
 
         class Driver(FloatDriver):
-            def backward(self, gradient, scales):
+            def backward(self, gradient, scales, *, seed=None):
                 fake.backwards += 1
                 fake.at.get(fake.backwards, lambda: None)()
                 return super().backward(gradient, scales)
@@ -120,7 +120,7 @@ def test_an_unknown_back_end_and_accelerator(capsys, tmp_path):
     if "golden" not in backend_names():
         pytest.skip("ttforge is not installed: no back ends are registered")
     for item, message in (
-        ("preset=zx81", "--preset: no preset 'zx81'; there are zu3eg, lfe5u-85f"),
+        ("preset=zx81", "--preset: no preset 'zx81'; there are zu3eg, lfe5u-85f, ecp5-85f"),
         ("lanes=5", "--accelerator: lanes must be 4, 8 or 16, not 5"),
         ("lanes", "--accelerator: lanes must be an integer, as in lanes=8, not ''"),
         (
@@ -206,17 +206,19 @@ def test_a_whole_run(capsys, fake, tmp_path):
     assert "step 22/50: loss" in err and "test" in err
     names = {"report.html", "result.json", "history.jsonl", "model.safetensors", "pictures"}
     assert {path.name for path in out.iterdir()} == names
-    pictures = {"accuracy", "loss", "ranks", "cycles", "confusion", "samples"}
+    pictures = {"accuracy", "loss", "ranks", "scales", "cycles", "confusion", "samples"}
     assert {path.stem for path in (out / "pictures").iterdir()} == pictures
     assert all(p.read_bytes()[:4] == b"\x89PNG" for p in (out / "pictures").iterdir())
     page = (out / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 6 and "http" not in page.lower()
+    assert page.count("data:image/png;base64,") == 7 and "http" not in page.lower()
     result = json.loads((out / "result.json").read_text())
     model = load_model(out / "model.safetensors").model
     assert [list(r) for r in model.network.ranks] == result["ranks"] != result["initial_ranks"]
     assert sum(map(sum, result["confusion"])) == result["test_samples"] == 360
     lines = (out / "history.jsonl").read_text().splitlines()
-    assert len(lines) == 50 + 3 and json.loads(lines[-1])["accuracy"] == result["test_accuracy"]
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds.count("step") == 50 and kinds.count("evaluation") == 3
+    assert json.loads(lines[-1])["accuracy"] == result["test_accuracy"]
 
 
 def test_json_is_one_object_and_nothing_else(capsys, fake, tmp_path):
@@ -282,7 +284,7 @@ def test_ctrl_c_finishes_the_step_and_resuming_gives_the_same_bits(capsys, fake,
         "out": str(out),
         "resume": command,
     }
-    assert [p.name for p in out.iterdir()] == ["checkpoint.safetensors"]
+    assert {p.name for p in out.iterdir()} == {"checkpoint.safetensors", "history.jsonl"}
     assert "holds an unfinished run; --resume" in complaint(capsys, *SHORT, "--out", out)
     fake.at = {}
     status, text, _ = run(capsys, "train", "--resume", "--out", out, "--json")

@@ -46,6 +46,7 @@ P = AcceleratorParameters()
         ({"burst_beats": 512}, "burst_beats must be at most 256 .*, not 512"),
         ({"outstanding_bursts": 7}, "outstanding_bursts must be a power of two, not 7"),
         ({"outstanding_bursts": 128}, "outstanding_bursts must be at most 64, not 128"),
+        ({"stochastic_rounding": 2}, "stochastic_rounding must be 0 or 1, not 2"),
     ],
     ids=lambda value: (
         "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else ""
@@ -79,7 +80,7 @@ def test_every_parameter_is_in_the_fingerprint():
         "lanes": 8, "pe1_rows": 4, "pe2_rows": 4, "factor_width": 5, "accumulator_width": 33,
         "scratchpad_banks": 8, "scratchpad_rows": 32768, "pe1_store_depth": 4096,
         "pe2_store_depth": 8192, "program_depth": 256, "statistics_depth": 32, "nest_levels": 9,
-        "loop_depth": 3, "burst_beats": 8, "outstanding_bursts": 4,
+        "loop_depth": 3, "burst_beats": 8, "outstanding_bursts": 4, "stochastic_rounding": True,
     }  # fmt: skip
     fixed = {"word_width", "address_width"}
     assert set(other) | fixed == {field.name for field in fields(AcceleratorParameters)}
@@ -91,6 +92,13 @@ def test_fingerprint_is_stable():
     """Program files carry it: it may change only with the parameters themselves."""
     assert f"{P.fingerprint:08x}" == "38d448db"
     assert AcceleratorParameters().fingerprint == P.fingerprint
+    assert AcceleratorParameters(stochastic_rounding=False).fingerprint == P.fingerprint
+
+
+def test_a_flag_of_a_text_is_the_same_flag():
+    given = AcceleratorParameters(**parse_overrides(["stochastic_rounding=1"]))
+    assert given.stochastic_rounding is True
+    assert given.fingerprint == replace(P, stochastic_rounding=True).fingerprint
 
 
 @pytest.mark.parametrize(("width", "stored"), [(2, 4), (4, 4), (5, 8), (8, 8), (9, 16), (16, 16)])

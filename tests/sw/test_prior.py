@@ -1,4 +1,6 @@
-"""The rank prior (equations 1, 2 and 4), and real cutting of ranks."""
+"""The rank priors, and real cutting of ranks."""
+
+import itertools
 
 import pytest
 import torch
@@ -6,13 +8,9 @@ from float_driver import FloatDriver, ttm_matrix
 
 from ttforge.network import Layer, Network, network_from_dict
 from ttforge.train.model import initial_model
-from ttforge.train.prior import (
-    cut_ranks,
-    kept_columns,
-    prior_gradient,
-    prior_loss,
-    rank_parameters,
-)
+from ttforge.train.prior import prior_gradient, prior_loss, rank_parameters
+from ttforge.train.ranks import FORMS, cut_ranks, kept_columns, prior_gradients, strengths
+from ttforge.train.storage_prior import column_cost, storage_loss
 
 NETWORK = network_from_dict(
     {
@@ -87,13 +85,55 @@ def test_the_prior_alone_shrinks_the_smallest_column_first():
     assert pull[1] > 50 * pull[0]
 
 
-def test_cutting_what_is_zero_changes_nothing_but_the_ranks(model):
+def test_the_storage_prior_counts_what_a_column_takes(model):
+    for layer, factors in zip(model.network.layers, model.factors, strict=True):
+        for n in range(layer.order - 1):
+            if layer.ranks[n] == 1:
+                continue
+            ranks = list(layer.ranks)
+            ranks[n] -= 1
+            smaller = Layer(layer.outputs, layer.inputs, tuple(ranks))
+            cost = column_cost(factors[n].value, factors[n + 1].value)
+            assert layer.factor_parameters - smaller.factor_parameters == cost
+
+
+def test_the_storage_gradient_is_that_of_its_loss(model):
+    for factors in model.factors:
+        leaves = [f.value.double().requires_grad_() for f in factors]
+        loss = torch.zeros((), dtype=torch.float64)
+        for left, right in itertools.pairwise(leaves):
+            squares = left.square().sum((0, 1, 2)) * right.square().sum((1, 2, 3))
+            loss = loss + column_cost(left, right) / 4 * squares.log().sum()
+        found = prior_gradients([f.value for f in factors], 0.125, "storage")
+        for pull, wanted in zip(found, torch.autograd.grad(0.125 * loss, leaves), strict=True):
+            assert pull is not None and torch.allclose(pull, wanted, rtol=1e-12)
+        assert storage_loss([f.value for f in factors]) == pytest.approx(loss.item(), rel=1e-9)
+
+
+def test_the_storage_prior_does_not_see_the_gauge(model):
+    left, right = (f.value.double() for f in model.factors[1])
+    scale = torch.tensor([4.0, 0.5, 8.0], dtype=torch.float64)
+    moved = [left * scale, right / scale[:, None, None, None]]
+    assert storage_loss(moved) == pytest.approx(storage_loss([left, right]), rel=1e-12)
+    assert torch.allclose(strengths(*moved, "storage"), strengths(left, right, "storage"))
+
+
+def test_the_papers_prior_pulls_all_but_the_last_factor(model):
+    factors = [f.value for f in model.factors[0]]
+    pulls = prior_gradients(factors, 0.5, "paper")
+    assert pulls[-1] is None
+    for factor, pull in zip(factors[:-1], pulls[:-1], strict=True):
+        assert pull is not None and torch.equal(pull, prior_gradient(factor, 0.5))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_cutting_what_is_zero_changes_nothing_but_the_ranks(model, form):
     with torch.no_grad():
         model.factors[0][0].value[..., 2] = 0
         model.factors[0][1].value[..., [0, 4]] = 0
     before = [matrix(model, 0), matrix(model, 1)]
     moments = model.factors[0][1].first.clone()
-    network = cut_ranks(model, 0.01)
+    network = cut_ranks(model, 0.01, form)
     assert network is model.network and network.ranks == ((3, 3), (3,))
     for number, w in enumerate(before):
         assert torch.equal(matrix(model, number), w)
@@ -105,26 +145,31 @@ def test_cutting_what_is_zero_changes_nothing_but_the_ranks(model):
                 assert tuple(part.shape) == shape and part.is_contiguous()
 
 
-def test_nothing_to_cut(model):
-    assert cut_ranks(model, 1e-6) is None
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_to_cut(model, form):
+    assert cut_ranks(model, 1e-6, form) is None
     assert model.network is NETWORK
 
 
 def test_the_threshold_is_relative_to_the_largest_of_the_bond():
     g = torch.zeros(1, 2, 2, 4)
     g[:] = torch.tensor([10.0, 2.0, 1.0, 0.5])
-    assert kept_columns(g, 0.05).tolist() == [0]
-    assert kept_columns(g, 0.03).tolist() == [0, 1]
-    assert kept_columns(g / 1000, 0.005).tolist() == [0, 1, 2]
+    right = torch.ones(4, 2, 2, 1)
+    for form, power in (("paper", 1), ("storage", 0.5)):
+        strength = strengths(g, right, form)
+        assert kept_columns(strength, 0.05**power).tolist() == [0]
+        assert kept_columns(strength, 0.03**power).tolist() == [0, 1]
+        assert kept_columns(strength / 1000, 0.005**power).tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("fill", [0.0, 1.0])
-def test_never_below_rank_1(model, fill):
+def test_never_below_rank_1(model, fill, form):
     for factors in model.factors:
         for factor in factors:
             factor.value.fill_(0.0)
             factor.value[..., 0] = fill
-    cut_ranks(model, 0.999)
+    cut_ranks(model, 0.999, form)
     assert all(rank >= 1 for layer in model.network.ranks for rank in layer)
     if fill:
         assert model.network.ranks == ((1, 1), (1,))
@@ -132,7 +177,7 @@ def test_never_below_rank_1(model, fill):
 
 def test_a_cut_network_runs(model):
     model.factors[0][0].value[..., 1] = 0
-    cut_ranks(model, 0.01)
+    cut_ranks(model, 0.01, "storage")
     from ttforge.fixed.scale import Scales
 
     driver = FloatDriver(None, model.network, 2)

@@ -66,7 +66,7 @@ def test_zeros_say_nothing(method):
 
 def test_exponents_start_from_the_ones_that_were_used():
     """What was wanted but could not be had (a floor, an alignment) is forgotten."""
-    scales = Scales(exponents={"t": -50, "other": 7})
+    scales = Scales(PRESETS["paper"], {"t": -50, "other": 7})
     scales.update({"t": statistics(0.2, exponent=-20)})
     assert scales.exponents == {"t": -20, "other": 7}
 
@@ -93,8 +93,9 @@ def test_jump_stops_at_the_floor():
 
 def test_jump_is_bold_where_much_saturates():
     """The mean of a tensor that saturates is larger than counted."""
-    assert moved(Scales(), "jump", statistics(0.9, saturations=251)) == (1, 4)
-    assert moved(Scales(), "jump", statistics(0.9, saturations=250)) == (1, 2)
+    paper = PRESETS["paper"]
+    assert moved(Scales(paper), "jump", statistics(0.9, saturations=251)) == (1, 4)
+    assert moved(Scales(paper), "jump", statistics(0.9, saturations=250)) == (1, 2)
 
 
 def test_presets():

@@ -1,6 +1,7 @@
 """Training: initial values, BinaryConnect, Adam, loss, batches, and the loop itself."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -262,7 +263,7 @@ def test_a_stop_comes_between_steps_and_between_batches_of_an_evaluation(network
 
 def test_an_exception_out_of_the_accelerator_leaves_the_last_step(network, digits):
     class Failing(FloatDriver):
-        def backward(self, gradient, scales):
+        def backward(self, gradient, scales, *, seed=None):
             self.steps += 1
             scales.exponents.clear()  # whatever was begun must not show
             if self.steps == 4:
@@ -285,8 +286,14 @@ def test_history_survives_the_way_through_tensors(network, digits):
     float_trainer(state, digits).run()
     assert History.from_tensors(state.history.to_tensors()) == state.history
     assert History.from_tensors(History().to_tensors()) == History()
-    lines = state.history.to_lines().splitlines()
-    assert len(lines) == 31 and '"kind": "evaluation"' in lines[22]
+    lines = [json.loads(line) for line in state.history.to_lines().splitlines()]
+    kinds = [line["kind"] for line in lines]
+    assert kinds.count("step") == 30 and kinds.count("evaluation") == 1
+    assert kinds.index("evaluation") == len(kinds) - 1 - kinds[::-1].index("evaluation")
+    assert [line["step"] for line in lines] == sorted(line["step"] for line in lines)
+    scales = [line for line in lines if line["kind"] == "scale"]
+    assert {line["step"] for line in scales} == set(range(1, 31))
+    assert all(0 <= line["saturated"] <= 1 and line["mean"] >= 0 for line in scales)
 
 
 def test_digits_on_the_golden_model(network, digits):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from ttforge.accelerator import Accelerator, backend_names, open_accelerator
+from ttforge.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from ttforge.cli.errors import OptionError
 from ttforge.cli.options import accelerator_parameters, number, positive
 
@@ -54,16 +54,24 @@ def opened(
     accelerator: Sequence[str] = (),
     memory: Mapping[str, float] | None = None,
     engine: str | None = None,
+    stochastic: bool = False,
 ) -> Iterator[Accelerator]:
     """An accelerator by the name of its back end, closed at the end.
 
+    ``stochastic``: by default with stochastic rounding.
     ``accelerator`` are NAME=N items, ``memory`` settings of the simulated memory. Raises
     ``OptionError`` for an unknown back end or a value that it does not take, ``AcceleratorError``
     where the back end cannot be had.
     """
-    if backend not in (names := backend_names()):
-        raise OptionError(f"--backend must be one of {', '.join(names)}, not {backend!r}")
-    parameters = accelerator_parameters(accelerator, factor_width)
+    if not is_backend(backend):
+        names = ", ".join(backend_names())
+        raise OptionError(f"--backend must be one of {names}, not {backend!r}")
+    parameters = accelerator_parameters(accelerator, factor_width, stochastic=stochastic)
+    if stochastic and not parameters.stochastic_rounding:
+        raise OptionError(
+            "--rounding asks for stochastic rounding and --accelerator stochastic_rounding=0 has "
+            "none: leave one of them away"
+        )
     options: dict[str, Any] = {"memory": dict(memory)} if memory else {}
     if engine:
         options["engine"] = engine

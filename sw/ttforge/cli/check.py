@@ -18,6 +18,7 @@ from ttforge.cli.options import (
     positive,
     with_ranks,
 )
+from ttforge.fixed.random_bits import ROUNDINGS
 
 DESCRIPTION = """\
 Run one training step, with random operands over the whole range of their formats, on the golden
@@ -34,6 +35,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the operands")
     parser.add_argument("--backend", default="rtl", metavar="NAME", help="default: rtl")
     add_plan_option(parser)
+    parser.add_argument(
+        "--rounding", choices=ROUNDINGS, default=ROUNDINGS[0], help=f"default: {ROUNDINGS[0]}"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     add_accelerator_options(parser)
     add_simulation_options(parser)
@@ -52,8 +56,16 @@ def _run(args: argparse.Namespace) -> int:
         accelerator=args.accelerator or (),
         memory=memory,
         engine=args.engine,
+        stochastic=args.rounding != ROUNDINGS[0],
     ) as accelerator:
-        outcome = check_step(network, args.batch, accelerator, seed=args.seed, plan=args.plan)
+        outcome = check_step(
+            network,
+            args.batch,
+            accelerator,
+            seed=args.seed,
+            plan=args.plan,
+            rounding=args.rounding,
+        )
     figures = outcome.to_dict()
     print(json.dumps(figures) if args.json else summary(figures))
     return 1 if outcome.comparison.differing else 0

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ttforge import __version__
-from ttforge.cli import bench, check, compress, listing, plan, posit, profile, reproduce, train
+from ttforge.cli import (
+    bench,
+    check,
+    compress,
+    evaluate,
+    listing,
+    plan,
+    posit,
+    profile,
+    reproduce,
+    train,
+)
 from ttforge.cli.command import BrokenCommand, Command, registered
 from ttforge.cli.errors import is_expected, one_line
 
@@ -25,6 +36,7 @@ examples:
   ttforge train --network digits                   train handwritten digits on the golden model
   ttforge train --network digits --backend rtl     the same on the simulated hardware
   ttforge train --network fashion --data DIR       the paper's network on Fashion-MNIST
+  ttforge eval runs/digits/model.safetensors       classify with what came out, class by class
   ttforge check --network digits                   one step on both, every tensor compared
   ttforge plan fashion                             how its layers are computed, in how many cycles
   ttforge listing digits                           the program that the accelerator executes
@@ -38,6 +50,7 @@ differ, 2 an error told in one line, 130 interrupted.
 
 OWN: tuple[Command, ...] = (
     train.command,
+    evaluate.command,
     check.command,
     plan.command,
     profile.command,

@@ -123,13 +123,15 @@ def add_accelerator_options(parser: Any) -> None:
 
 
 def accelerator_parameters(
-    given: Iterable[str] | None, factor_width: int | None = None
+    given: Iterable[str] | None, factor_width: int | None = None, *, stochastic: bool = False
 ) -> AcceleratorParameters:
     """The accelerator asked for, by default with factors of ``factor_width`` bits.
 
+    ``stochastic`` is the default of its ``stochastic_rounding``.
     Raises ``OptionError`` for an unknown name or a value out of range.
     """
-    default = {} if factor_width is None else {"factor_width": factor_width}
+    default: dict[str, int] = {} if factor_width is None else {"factor_width": factor_width}
+    default |= {"stochastic_rounding": 1} if stochastic else {}
     try:
         return AcceleratorParameters(**default | parse_overrides(list(given or ())))
     except ValueError as error:

@@ -20,7 +20,7 @@ from ttforge.compiler.row_images import RowImage
 from ttforge.fixed.requantise import MAX_SHIFT
 from ttforge.network import Network
 from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, Descriptor, Program
+from ttforge.program.descriptors import Compute, Descriptor, Program, Set
 from ttforge.program.fields import Operation
 from ttforge.timing import predict
 
@@ -58,23 +58,37 @@ class CompiledProgram:
     _last: dict[int, Descriptor] = field(default_factory=dict, compare=False, repr=False)
     """What was bound last, by index: most shifts stay as they are from step to step."""
 
-    def _shifted(self, index: int, shifts: tuple[int, int, int]) -> Descriptor:
+    def _shifted(self, index: int, shifts: tuple[int, int, int], stochastic: bool) -> Descriptor:
         """A descriptor with these shifts (result, x, g): the last one if it has them."""
         last = self._last.get(index)
-        if isinstance(last, Compute) and (last.shift, last.x_shift, last.g_shift) == shifts:
+        if (
+            isinstance(last, Compute)
+            and (last.shift, last.x_shift, last.g_shift) == shifts
+            and last.stochastic == stochastic
+        ):
             return last
         d = self.descriptors[index]
         assert isinstance(d, Compute)
-        self._last[index] = new = replace(d, shift=shifts[0], x_shift=shifts[1], g_shift=shifts[2])
+        shift, x_shift, g_shift = shifts
+        self._last[index] = new = replace(
+            d, shift=shift, x_shift=x_shift, g_shift=g_shift, stochastic=stochastic
+        )
         return new
 
-    def bind(self, wanted: Mapping[str, int], operands: Mapping[str, int]) -> Bound:
+    def bind(
+        self,
+        wanted: Mapping[str, int],
+        operands: Mapping[str, int],
+        *,
+        seed: int | None = None,
+    ) -> Bound:
         """Set every shift for the ``wanted`` exponents of the tensors written.
 
         ``operands`` are the exponents of what the program reads: inputs, factors, biases, and
         tensors of the program before it. A tensor gets its wanted exponent, or that of its exact
         sum where that is larger: no shift goes to the left. A bias's exponent is moved to within
-        ``MAX_ALIGNMENT`` of the sum it is added to; ``exponents`` has it as used.
+        ``MAX_ALIGNMENT`` of the sum it is added to; ``exponents`` has it as used. With a ``seed``
+        (32 bits) results are rounded stochastically: the program begins with a SET of the seed.
         """
         exponents, floors = dict(operands), {}
         descriptors = list(self.descriptors)
@@ -95,7 +109,10 @@ class CompiledProgram:
             exponent = floor if exact else max(floor, wanted.get(rule.z.name, floor))
             exponent = min(exponent, floor + MAX_SHIFT)
             exponents[rule.z.name], floors[rule.z.name] = exponent, floor
-            descriptors[index] = self._shifted(index, (exponent - floor, *aligned))
+            shifts = (exponent - floor, *aligned)
+            descriptors[index] = self._shifted(index, shifts, seed is not None and not exact)
+        if seed is not None:
+            descriptors.insert(0, Set(values=(), seed=seed))
         names = tuple(tensor.name for tensor in self.tensors)
         return Bound(Program(tuple(descriptors), self.fingerprint, names), exponents, floors)
 
@@ -137,6 +154,10 @@ def _check(
         raise CompileError(f"unknown plan {plan!r}; there are {', '.join(PLANS)}")
     if not 1 <= batch <= 4096:
         raise CompileError(f"the batch must be from 1 to 4096 samples, not {batch!r}")
+    if network.widths.is_float:
+        raise CompileError(
+            f"network {network.name!r} is in float32, the accelerator computes with integers"
+        )
     if network.widths.factor > p.factor_width:
         raise CompileError(
             f"factors of {network.widths.factor} bits, the accelerator takes {p.factor_width}; "

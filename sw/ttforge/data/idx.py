@@ -24,9 +24,11 @@ def _content(path: Path) -> bytes:
         raw = path.read_bytes()
         return gzip.decompress(raw) if path.suffix == ".gz" else raw
     except EOFError:
-        raise DataError(f"{path}: truncated gzip file; download it again") from None
+        raise DataError(f"{path}: truncated gzip file; remove it and add --download") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: not a sound gzip file ({error}); download it again") from None
+        raise DataError(
+            f"{path}: not a sound gzip file ({error}); remove it and add --download"
+        ) from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
 

@@ -11,7 +11,7 @@ from ttforge.golden.executor import Executor
 from ttforge.golden.interpreter import interpret
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Program
-from ttforge.program.encoding import ProgramError
+from ttforge.program.encoding import ProgramError, check_rounding
 
 
 class GoldenAccelerator:
@@ -44,6 +44,7 @@ class GoldenAccelerator:
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         if program.fingerprint != self.parameters.fingerprint:
             raise ProgramError("the program was compiled for other accelerator parameters")
+        check_rounding(program, self.parameters)
         started = time.perf_counter()
         run = None if self._executor is None else self._executor.run(program, trace=trace)
         if run is None:  # there is no compiler, or the program is wrong: this says how

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ttforge.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
 from ttforge.fixed.requantise import requantise_float
+from ttforge.fixed.stochastic import stochastic_requantise
 from ttforge.golden.state import Addresses, State, Words
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, Level
@@ -137,6 +139,21 @@ def _elementwise(d: Compute, x: int, g: int, state: State) -> Values:
     return np.maximum(z, 0.0)[:, None] if d.relu else z[:, None]
 
 
+def _random(
+    d: Compute, stream: int, addresses: Addresses, shape: tuple[int, ...]
+) -> npt.NDArray[np.int64]:
+    """Random bits of every result, (tiles, rows, lanes), from the addresses of all tiles' rows.
+
+    PE1 and PE4: a key for every tile, by the address of its first row, and lane, a unit for every
+    row; else a key for every row, a unit for every lane: as results come out of the engines.
+    """
+    _, rows, lanes = shape
+    if d.operation in (Operation.PE1, Operation.PE4):
+        keys = addresses[:, :1] * KEYS_A_ROW + np.arange(lanes)
+        return unit_bytes(mixed(stream, keys), rows).transpose(0, 2, 1)
+    return unit_bytes(mixed(stream, addresses * KEYS_A_ROW), lanes)
+
+
 def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
     """Execute ``d`` on ``state``, whose registers it takes."""
     x, g, z = (
@@ -154,10 +171,19 @@ def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
     levels = range(len(d.outer))
     written = tile < nest.used_rows(levels)[:, None]
     written = np.broadcast_to(written, values.shape[:2])
-    addresses = (z + nest.group(levels, "z")[:, None] + tile * d.z_row_stride)[written]
-    q, total, saturations = requantise_float(
-        torch.from_numpy(values[written]), d.shift, d.out_width
-    )
-    rows = q.numpy().astype(np.int16)
+    places = z + nest.group(levels, "z")[:, None] + tile * d.z_row_stride
+    addresses = places[written]
+    if d.stochastic:
+        random = _random(d, state.stream, places, values.shape)[written]
+        exact = values[written].astype(np.int64)
+        words, saturated = stochastic_requantise(exact, d.shift, d.out_width, random)
+        rows, total = words.astype(np.int16), int(np.abs(words).sum())
+        saturations = int(saturated.sum())
+    else:
+        q, total, saturations = requantise_float(
+            torch.from_numpy(values[written]), d.shift, d.out_width
+        )
+        rows = q.numpy().astype(np.int16)
     state.write(addresses, rows)
+    state.stream += STREAM_STEP
     return Result(total, saturations, addresses, rows)

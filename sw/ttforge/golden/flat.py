@@ -10,14 +10,16 @@ from ttforge.program.descriptors import Compute, Descriptor, End, Loop, Set, Tra
 from ttforge.program.fields import ENGINE_OF, Operation, Target
 
 MOST_LEVELS = 16
-_HEAD = 24
+_HEAD = 25
 WORDS = _HEAD + 4 * MOST_LEVELS
 """Integers of a descriptor."""
 _SHIFTS = (13, 17, 18)
 """Where ``shift``, ``x_shift`` and ``g_shift`` lie: what changes from step to step."""
-OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(19, 23)
+OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(20, 24)
 _FOUND = (0, 0, 0, 0)
 """The last four, before validation."""
+_SEED = _HEAD + 1
+"""Where the seed of a SET lies: the value of register 0."""
 TRACED = ("load", "pe1", "pe2")
 """Engines that write to the scratchpad."""
 
@@ -26,7 +28,8 @@ def _compute(d: Compute) -> list[int]:
     words = [
         d.operation, d.x, d.x_register, d.g, d.g_register, d.z, d.z_register,
         d.reduce_levels, d.tile_level, d.last_rows, d.x_row_stride, d.z_row_stride, d.g_row_stride,
-        d.shift, d.out_width, d.slot, d.relu, d.x_shift, d.g_shift, *_FOUND, len(d.levels),
+        d.shift, d.out_width, d.slot, d.relu, d.x_shift, d.g_shift, d.stochastic, *_FOUND,
+        len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.x, level.g, level.z)
@@ -36,7 +39,7 @@ def _compute(d: Compute) -> list[int]:
 def _transfer(d: Transfer) -> list[int]:
     words = [
         d.operation, d.address, d.address_register, d.beats, 0, d.local, d.local_register,
-        0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, *_FOUND, len(d.levels),
+        0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, 0, *_FOUND, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.address, 0, level.local)
@@ -49,6 +52,9 @@ def _update(d: End | Set) -> list[int]:
     words[0], words[3] = d.operation, sum(1 << register for register, _ in pairs)
     for register, value in pairs:
         words[_HEAD + 4 * register + 1] = value
+    if isinstance(d, Set) and d.seed is not None:
+        words[3] |= 1
+        words[_SEED] = d.seed
     return words
 
 
@@ -68,7 +74,7 @@ def flattened(d: Descriptor) -> list[int]:
 
 @dataclass
 class Flat:
-    """A program, flattened and validated; its shifts may be set anew."""
+    """A program, flattened and validated; its shifts and its seed may be set anew."""
 
     descriptors: tuple[Descriptor, ...]
     words: npt.NDArray[np.int64]
@@ -87,7 +93,7 @@ class Flat:
         return cls(descriptors, words, np.zeros(len(TRACED), np.int64))
 
     def become(self, descriptors: tuple[Descriptor, ...]) -> bool:
-        """Take other shifts from ``descriptors``; false, and nothing, if more than they differ."""
+        """Take other shifts and seeds from ``descriptors``; false, and nothing, if more differs."""
         if descriptors is self.descriptors:
             return True
         if len(descriptors) != len(self.descriptors):
@@ -99,12 +105,15 @@ class Flat:
             words, row = np.array(flattened(new)), self.words[index]
             differ = np.flatnonzero(words != row[: len(words)])
             where = set(differ.tolist()) - {*_SHIFTS, OVERLAPS, REPEATS, X_WIDTH, G_WIDTH}
+            if isinstance(new, Set) and new.seed is not None:
+                where.discard(_SEED)
+                changed[index] = _SEED, new.seed
             if where or row[len(words) :].any():
                 return False
             if isinstance(new, Compute):
-                changed[index] = (new.shift, new.x_shift, new.g_shift)
-        for index, shifts in changed.items():
-            self.words[index, _SHIFTS] = shifts
+                changed[index] = _SHIFTS, (new.shift, new.x_shift, new.g_shift)
+        for index, (places, values) in changed.items():
+            self.words[index, places] = values
         self.descriptors = descriptors
         return True
 

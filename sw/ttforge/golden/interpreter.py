@@ -54,6 +54,8 @@ def _execute(
         if isinstance(d, Set):
             for register, value in d.values:
                 state.registers[register] = value
+            if d.seed is not None:
+                state.stream = d.seed
         elif isinstance(d, Loop):
             end = matching_end(program, index - 1)
             closing = program[end]

@@ -26,6 +26,8 @@ class State:
     stores: dict[Target, Words]
     """PE1's factor store (depth, lanes) and PE2's (depth, pe2_rows)."""
     registers: list[int] = field(default_factory=lambda: [0] * REGISTERS)
+    stream: int = 0
+    """Of stochastic rounding, for the next compute descriptor."""
     bytes_read: int = 0
     bytes_written: int = 0
 

@@ -37,7 +37,8 @@ class TransferLevel:
 class Compute:
     """A contraction or an element-wise operation over a loop nest (outermost level first).
 
-    With ``rq`` the requantiser (shift, round half to even, saturate to ``out_width`` bits) and
+    With ``rq`` the requantiser (shift, round half to even or, with ``stochastic``, by random bits
+    (``ttforge.fixed.stochastic``), saturate to ``out_width`` bits) and
     every address the base plus the sum of index x stride over the levels, one *tile* is, for each
     index of the outer levels and each row r of the tile,
 
@@ -81,6 +82,8 @@ class Compute:
     relu: bool = False
     x_shift: int = 0
     g_shift: int = 0
+    stochastic: bool = False
+    """Round by random bits: only on accelerators with ``stochastic_rounding``."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
     tensor: str = ""
@@ -169,9 +172,14 @@ class End:
 
 @dataclass(frozen=True, kw_only=True)
 class Set:
-    """Set address registers to ``values`` (register, value). All are 0 when a program starts."""
+    """Set address registers to ``values`` (register, value). All are 0 when a program starts.
+
+    ``seed`` sets the stream of stochastic rounding, 32 bits, which advances by ``STREAM_STEP`` with
+    every compute descriptor that is executed; it is 0 when a program starts.
+    """
 
     values: tuple[tuple[int, int], ...]
+    seed: int | None = None
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
 

@@ -90,6 +90,7 @@ def _compute_fields(d: Compute) -> dict[str, int]:
         "relu": int(d.relu),
         "x_shift": d.x_shift,
         "g_shift": d.g_shift,
+        "stochastic": int(d.stochastic),
     }
     for name in ("x", "g", "z"):
         deltas = _deltas(counts, [getattr(level, name) for level in levels], LOCAL_WIDTH)
@@ -138,6 +139,7 @@ def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Comput
         relu=bool(f["relu"]),
         x_shift=f["x_shift"],
         g_shift=f["g_shift"],
+        stochastic=bool(f["stochastic"]),
     )
 
 
@@ -198,11 +200,19 @@ def _updates(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
     return fields | {"mask": mask}
 
 
+def _set(d: Set) -> dict[str, int]:
+    """The seed goes where R0 would."""
+    fields = _updates(d.values)
+    if d.seed is None:
+        return fields
+    return fields | {"mask": fields["mask"] | 1, "value0": d.seed}
+
+
 def _pairs(f: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
     sign = 1 << (REGISTER_WIDTH - 1)
     return tuple(
         (register, (f[f"value{register}"] ^ sign) - sign)
-        for register in range(REGISTERS)
+        for register in range(1, REGISTERS)
         if f["mask"] >> register & 1
     )
 
@@ -224,7 +234,7 @@ def descriptor_fields(d: Descriptor) -> dict[str, int]:
         case End():
             return fields | _updates(d.steps)
         case Set():
-            return fields | _updates(d.values)
+            return fields | _set(d)
         case Halt():
             return fields
 
@@ -281,11 +291,24 @@ def _from_fields(operation: Operation, wait: Engine, f: Mapping[str, int]) -> De
         case Operation.END:
             return End(steps=_pairs(f), wait=wait)
         case Operation.SET:
-            return Set(values=_pairs(f), wait=wait)
+            seed = f["value0"] if f["mask"] & 1 else None
+            return Set(values=_pairs(f), seed=seed, wait=wait)
         case Operation.HALT:
             return Halt(wait=wait)
         case _:
             return _compute(operation, wait, f)
+
+
+def check_rounding(program: Program, p: AcceleratorParameters) -> None:
+    """Raise ``ProgramError`` where a program asks for a rounding that the accelerator has not."""
+    if p.stochastic_rounding:
+        return
+    for d in program.descriptors:
+        if isinstance(d, Compute) and d.stochastic:
+            raise ProgramError(
+                f"{d.tensor or d.operation.name}: stochastic rounding, which this accelerator was "
+                "built without; set stochastic_rounding=1"
+            )
 
 
 def encode_descriptors(program: Program) -> bytes:

@@ -108,6 +108,7 @@ COMPUTE: tuple[Field, ...] = (
             ("z_delta", LOCAL_WIDTH),
         )
     ),
+    ("stochastic", 1),
 )
 
 TRANSFER: tuple[Field, ...] = (

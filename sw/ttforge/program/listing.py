@@ -55,7 +55,7 @@ def _compute(d: Compute) -> str:
         f"x[{_address(d.x, d.x_register)}] {source}[{_address(d.g, d.g_register)}] -> "
         f"z[{_address(d.z, d.z_register)}]"
     )
-    scale = f">>{d.shift} to {d.out_width} bits"
+    scale = f">>{d.shift}{' stochastic' if d.stochastic else ''} to {d.out_width} bits"
     if d.operation is Operation.BIAS:
         scale = f"x<<{d.x_shift} b<<{d.g_shift} {'relu ' if d.relu else ''}{scale}"
     nest = _levels(d.levels, d.reduce_levels, d.tile_level)
@@ -87,7 +87,8 @@ def _body(d: Descriptor) -> str:
         case End():
             return " ".join(f"R{r}{v:+d}" for r, v in d.steps)
         case Set():
-            return " ".join(f"R{r}={v}" for r, v in d.values)
+            seed = () if d.seed is None else (f"seed={d.seed:#010x}",)
+            return " ".join([*seed, *(f"R{r}={v}" for r, v in d.values)])
         case Halt():
             return ""
 

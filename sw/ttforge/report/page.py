@@ -4,8 +4,8 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from ttforge.network import Network
-from ttforge.report.memory import training_memory
+from ttforge.network import Network, Widths
+from ttforge.report.memory import MemoryItem
 from ttforge.report.summary import Summary, summary_rows
 
 _STYLE = """
@@ -75,6 +75,15 @@ def _layers(now: Network, then: Network) -> str:
     return _table(rows, head, numbers=2)
 
 
+def _numbers(w: Widths) -> str:
+    if w.is_float:
+        return "float32"
+    return (
+        f"{w.factor}-bit factors, {w.activation}-bit activations, {w.bias}-bit biases, "
+        f"{w.gradient}-bit gradients, {w.intermediate}-bit intermediate results"
+    )
+
+
 def render_page(
     summary: Summary,
     *,
@@ -82,6 +91,7 @@ def render_page(
     then: Network,
     batch: int,
     settings: Mapping[str, object],
+    memory: Sequence[MemoryItem],
     pictures: Mapping[str, bytes],
 ) -> str:
     """The page. ``now`` has the ranks after training, ``then`` those before."""
@@ -90,17 +100,14 @@ def render_page(
         f'{base64.b64encode(png).decode()}"></div>'
         for name, png in pictures.items()
     )
-    memory = training_memory(now, batch)
     rows = [(m.name, m.place, f"{m.bits:,}") for m in memory]
     rows.append(("together", "", f"{sum(m.bits for m in memory):,}"))
-    w = now.widths
     return f"""<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>ttforge: {escape(summary.network)}</title>
 <meta name="viewport" content="width=device-width"><style>{_STYLE}</style>
 <h1>{escape(summary.network)}</h1>
 <p class="lead">Trained on {escape(summary.dataset)}, back end {escape(summary.backend)}, seed
-{summary.seed}: {w.factor}-bit factors, {w.activation}-bit activations, {w.bias}-bit biases,
-{w.gradient}-bit gradients, {w.intermediate}-bit intermediate results.</p>
+{summary.seed}: {_numbers(now.widths)}.</p>
 <div class="figures">{_figures(summary)}</div>
 <h2>Result</h2>
 {_table(summary_rows(summary))}
@@ -112,7 +119,7 @@ def render_page(
 {_layers(now, then)}
 <h2>Memory of the training state</h2>
 <p>Model bits are what is usually reported. A training step of {batch} samples keeps all of this,
-intermediate results within a contraction chain not counted:</p>
+as it is stored:</p>
 {_table(rows, ("what", "where", "bits"), numbers=1)}
 <h2>Settings</h2>
 {_table((name, str(value)) for name, value in settings.items())}

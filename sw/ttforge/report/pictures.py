@@ -9,8 +9,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 from ttforge.data import DataSet
 from ttforge.network import Network
 from ttforge.report.figure import COLOURS, dress, new_figure, to_png
+from ttforge.train.batches import class_names
 from ttforge.train.evaluate import Evaluation
-from ttforge.train.history import History
+from ttforge.train.history import History, ScaleRecord
 
 _TRAIN, _TEST = COLOURS[:2]
 
@@ -107,6 +108,32 @@ def draw_cycles(history: History) -> bytes:
     return to_png(figure)
 
 
+def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
+    """Exponents of all tensors, and the parts of them that saturate, against the step."""
+    figure = new_figure(7.0, 6.0)
+    above, below = figure.subplots(2, 1, sharex=True)
+    dress(above, title, "", "exponent of 2")
+    dress(below, "", "step", "% of the values saturated")
+    lines: dict[str, list[ScaleRecord]] = {}
+    for record in scales:
+        lines.setdefault(record.tensor, []).append(record)
+    worst = sorted(lines, key=lambda name: -sum(r.saturated for r in lines[name]))
+    for n, name in enumerate(worst):
+        records = lines[name]
+        steps = [r.step for r in records]
+        named = n < 6
+        style = {
+            "color": COLOURS[n] if named else "#bbbbbb",
+            "linewidth": 1.4 if named else 0.6,
+            "zorder": 3 if named else 2,
+        }
+        label = name if named else None
+        above.step(steps, [r.exponent for r in records], where="post", **style)
+        below.plot(steps, [100 * r.saturated for r in records], label=label, **style)
+    below.legend(frameon=False, fontsize=8, ncols=3, title="those that saturate most")
+    return to_png(figure)
+
+
 def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
     """Confusion matrix of the test images, each row in percent of its class."""
     matrix = evaluation.confusion(len(names))
@@ -128,7 +155,9 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
     return to_png(figure)
 
 
-def draw_samples(evaluation: Evaluation, data: DataSet, columns: int = 8) -> bytes:
+def draw_samples(
+    evaluation: Evaluation, data: DataSet, names: Sequence[str], columns: int = 8
+) -> bytes:
     """Test images with what they were taken for: the first mistakes, then the first others."""
     wrong = np.flatnonzero(evaluation.predictions != evaluation.labels)[:columns]
     right = np.flatnonzero(evaluation.predictions == evaluation.labels)
@@ -141,8 +170,8 @@ def draw_samples(evaluation: Evaluation, data: DataSet, columns: int = 8) -> byt
     for axes, index in zip(places, shown, strict=False):
         image = data.test.images[index]
         axes.imshow(image, cmap="gray_r", vmin=0, vmax=data.full_scale)
-        label = data.class_names[evaluation.labels[index]]
-        guess = data.class_names[evaluation.predictions[index]]
+        label = names[int(evaluation.labels[index])]
+        guess = names[int(evaluation.predictions[index])]
         if label == guess:
             axes.set_title(label, fontsize=9, color="#228833")
         else:
@@ -159,8 +188,11 @@ def draw_all(
         "loss.png": draw_loss(history),
         "ranks.png": draw_ranks(history, network),
     }
+    if history.scales:
+        pictures["scales.png"] = draw_scales(history.scales)
     if history.cycles:
         pictures["cycles.png"] = draw_cycles(history)
-    pictures["confusion.png"] = draw_confusion(evaluation, data.class_names)
-    pictures["samples.png"] = draw_samples(evaluation, data)
+    names = class_names(network, data)
+    pictures["confusion.png"] = draw_confusion(evaluation, names)
+    pictures["samples.png"] = draw_samples(evaluation, data, names)
     return pictures

@@ -22,6 +22,9 @@ class Summary:
     """Forward and backward passes of all steps."""
     test_accuracy: float
     test_samples: int
+    best_test_accuracy: float
+    """Of the best epoch, chosen on the test images themselves; ``test_accuracy`` is the last's."""
+    best_epoch: int
     train_accuracy: float
     """On the batches of the last epoch, each before its update."""
     final_loss: float
@@ -70,6 +73,7 @@ def summarise(
     """The summary of a trained state."""
     history, now, then = state.history, state.model.network, state.network
     _, loss, accuracy = list(history.epochs())[-1]
+    best = max(history.evaluations, key=lambda r: (r.accuracy, -r.step))
     return Summary(
         network=then.name,
         dataset=dataset,
@@ -80,6 +84,8 @@ def summarise(
         accelerator_seconds=round(history.accelerator_seconds, 3),
         test_accuracy=evaluation.accuracy,
         test_samples=len(evaluation.labels),
+        best_test_accuracy=best.accuracy,
+        best_epoch=best.epoch,
         train_accuracy=accuracy,
         final_loss=loss,
         ranks=now.ranks,
@@ -107,6 +113,10 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
     """(name, value) of everything worth reading, in order."""
     rows = [
         ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} images"),
+        (
+            "best epoch",
+            f"{s.best_test_accuracy:.2%} after epoch {s.best_epoch}, by the test images",
+        ),
         ("training accuracy", f"{s.train_accuracy:.2%} in the last epoch"),
         ("steps", f"{s.steps:,} ({s.epochs:g} epochs) in {s.seconds:.1f} s"),
         ("ranks", _ranks(s.ranks)),

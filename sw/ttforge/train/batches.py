@@ -13,6 +13,15 @@ from ttforge.network import Network
 
 def check_data(network: Network, data: DataSet, batch: int) -> None:
     """Raise ``DataError`` unless the network can be trained on the data set in such batches."""
+    check_fit(network, data)
+    if len(data.train) < batch:
+        raise DataError(
+            f"batch {batch} is more than the {len(data.train)} training samples of {data.name!r}"
+        )
+
+
+def check_fit(network: Network, data: DataSet) -> None:
+    """Raise ``DataError`` unless the network can classify the data set."""
     if data.image != network.image:
         raise DataError(
             f"network {network.name!r} is made for images of {network.image[0]} x "
@@ -23,10 +32,11 @@ def check_data(network: Network, data: DataSet, batch: int) -> None:
             f"network {network.name!r} tells {network.classes} classes apart, data set "
             f"{data.name!r} has {data.classes}"
         )
-    if len(data.train) < batch:
-        raise DataError(
-            f"batch {batch} is more than the {len(data.train)} training samples of {data.name!r}"
-        )
+
+
+def class_names(network: Network, data: DataSet) -> tuple[str, ...]:
+    """A name for each class of the network; those the data set lacks are numbered."""
+    return (*data.class_names, *map(str, range(data.classes, network.classes)))
 
 
 @lru_cache(maxsize=2)

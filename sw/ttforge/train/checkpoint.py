@@ -57,17 +57,19 @@ def encode(metadata: dict[str, Any], tensors: dict[str, torch.Tensor]) -> bytes:
     return save(tensors, metadata={"ttforge": text})
 
 
-def decode(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def decode(path: Path, *kinds: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Metadata and tensors of a file that ``encode`` made, its digest checked.
 
     Raises ``CheckpointError`` naming the file where it cannot be read, is damaged, or does not say
-    that its format is ``kind``.
+    that its format is one of ``kinds``.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
             metadata = json.loads((file.metadata() or {})["ttforge"])
+            if not isinstance(metadata, dict):
+                raise ValueError("its header is not an object")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
@@ -75,8 +77,9 @@ def decode(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, torch.Tenso
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from None
     except (SafetensorError, KeyError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged or not of ttforge: {error}") from None
-    if metadata.get("format") != kind:
-        raise CheckpointError(f"{path} has format {metadata.get('format')!r} and not {kind!r}")
+    if metadata.get("format") not in kinds:
+        wanted = " or ".join(map(repr, kinds))
+        raise CheckpointError(f"{path} has format {metadata.get('format')!r} and not {wanted}")
     if metadata.get("sha256") != tensor_digest(tensors):
         raise CheckpointError(f"{path} is damaged: its contents do not have the digest it states")
     return metadata, tensors

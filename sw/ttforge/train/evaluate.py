@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from ttforge.accelerator import Counters
 from ttforge.data import Split
+from ttforge.driver import QuantisedModel
 from ttforge.train.batches import InputQuantiser
 from ttforge.train.interfaces import StepDriver
 from ttforge.train.model import Model
@@ -38,7 +39,7 @@ class Evaluation:
 
 def evaluate(
     driver: StepDriver,
-    model: Model,
+    model: Model | QuantisedModel,
     scales: Scales,
     quantiser: InputQuantiser,
     split: Split,
@@ -50,7 +51,8 @@ def evaluate(
 
     Neither the model nor the scales change.
     """
-    quantised, scales = model.quantised(), copy_scales(scales)
+    quantised = model.quantised() if isinstance(model, Model) else model
+    scales = copy_scales(scales)
     counters, seconds = Counters(), 0.0
     predictions: list[npt.NDArray[np.int64]] = []
     for start in range(0, len(split), batch):

@@ -1,12 +1,14 @@
-"""What happened in a run: a record a step, a record an evaluation."""
+"""What happened in a run: a record a step, a record an evaluation, now and then the scales."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field, fields
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 import torch
+
+from ttforge.network import Network
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,29 @@ class EvaluationRecord:
     samples: int
 
 
+@dataclass(frozen=True)
+class ScaleRecord:
+    """What the accelerator counted of one tensor in ``step``."""
+
+    step: int
+    tensor: str
+    exponent: int
+    """It was computed with; a value is integer x 2^exponent."""
+    mean: float
+    """Mean of |q| as a fraction of full scale."""
+    saturated: float
+    """Fraction of the values that saturated."""
+
+
+Record = StepRecord | ScaleRecord | EvaluationRecord
+_KINDS: dict[type[Record], str] = {
+    StepRecord: "step", ScaleRecord: "scale", EvaluationRecord: "evaluation",
+}  # fmt: skip
+"""In the order in which they follow a step."""
+
+SCALE_RECORDS = 200
+"""Steps of a run, evenly spread, whose scales are kept."""
+
 _STEP_FIELDS = tuple(f.name for f in fields(StepRecord))[:-1]
 _INTEGERS = frozenset(f.name for f in fields(StepRecord) if f.type in (int, "int"))
 
@@ -57,6 +82,7 @@ class History:
 
     steps: list[StepRecord] = field(default_factory=list)
     evaluations: list[EvaluationRecord] = field(default_factory=list)
+    scales: list[ScaleRecord] = field(default_factory=list)
 
     @property
     def cycles(self) -> int:
@@ -83,16 +109,34 @@ class History:
             loss = sum(r.loss for r in records) / len(records)
             yield records[-1].step, loss, sum(r.correct for r in records) / samples
 
+    def scales_of(self, step: int) -> list[ScaleRecord]:
+        """The scales that were kept of the last ``step``, if any."""
+        return list(takewhile(lambda r: r.step == step, reversed(self.scales)))[::-1]
+
+    def best_accuracy(self) -> float:
+        """Greatest accuracy on the test split after any epoch; 0 without an evaluation."""
+        return max((r.accuracy for r in self.evaluations), default=0.0)
+
     def to_tensors(self) -> dict[str, torch.Tensor]:
-        """Both lists as float64 tables, one record a row."""
+        """The lists as float64 tables, one record a row; names of tensors as lines of UTF-8."""
         steps = [
             (*(float(getattr(r, name)) for name in _STEP_FIELDS), *map(float, r.ranks))
             for r in self.steps
         ]
         evaluations = [tuple(map(float, astuple(r))) for r in self.evaluations]
+        names = sorted({r.tensor for r in self.scales})
+        numbers = {name: float(number) for number, name in enumerate(names)}
+        scales = [
+            (float(r.step), numbers[r.tensor], float(r.exponent), r.mean, r.saturated)
+            for r in self.scales
+        ]
         return {
             "history.steps": torch.tensor(steps, dtype=torch.float64),
             "history.evaluations": torch.tensor(evaluations, dtype=torch.float64),
+            "history.scales": torch.tensor(scales, dtype=torch.float64),
+            "history.scales.names": torch.tensor(
+                list("\n".join(names).encode()), dtype=torch.uint8
+            ),
         }
 
     @classmethod
@@ -110,15 +154,30 @@ class History:
             history.evaluations.append(
                 EvaluationRecord(int(step), int(epoch), accuracy, int(samples))
             )
+        names = bytes(tensors["history.scales.names"].tolist()).decode().split("\n")
+        for step, name, exponent, mean, saturated in tensors["history.scales"].tolist():
+            history.scales.append(
+                ScaleRecord(int(step), names[int(name)], int(exponent), mean, saturated)
+            )
         return history
 
     def to_lines(self) -> str:
-        """JSON lines in the order in which things happened; ``kind`` is step or evaluation."""
-        lines: list[tuple[tuple[int, int], dict[str, Any]]] = []
-        lines += [((r.step, 0), {"kind": "step", **vars(r)}) for r in self.steps]
-        lines += [((r.step, 1), {"kind": "evaluation", **vars(r)}) for r in self.evaluations]
-        return _json_lines(line for _, line in sorted(lines, key=lambda item: item[0]))
+        """JSON lines as things happened; ``kind`` is step, scale or evaluation."""
+        return "".join(map(to_line, self.in_order()))
+
+    def in_order(self) -> Iterator["Record"]:
+        """All records as they happened: what a step left behind follows it."""
+        records: list[Record] = [*self.steps, *self.scales, *self.evaluations]
+        kinds = list(_KINDS)
+        yield from sorted(records, key=lambda r: (r.step, kinds.index(type(r))))
 
 
-def _json_lines(records: Iterable[dict[str, Any]]) -> str:
-    return "".join(json.dumps(record) + "\n" for record in records)
+def to_line(record: Record) -> str:
+    """A record as one line of JSON, with its newline."""
+    return json.dumps({"kind": _KINDS[type(record)], **vars(record)}) + "\n"
+
+
+def with_flat_ranks(network: Network, flat: Sequence[int]) -> Network:
+    """The network with the ranks of a record, which has those of all layers in one row."""
+    rest = list(flat)
+    return network.with_ranks([[rest.pop(0) for _ in layer.ranks] for layer in network.layers])

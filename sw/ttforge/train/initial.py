@@ -47,11 +47,17 @@ def initial_factors(
     exponents: list[tuple[int, ...]] = []
     for layer in network.layers:
         sigma = deviation(layer)
-        scales = initial_exponents(layer, network.widths.factor)
         values = [
-            clip(torch.from_numpy(random.standard_normal(shape) * sigma), k, network.widths.factor)
-            for shape, k in zip(layer.factor_shapes, scales, strict=True)
+            torch.from_numpy(random.standard_normal(shape) * sigma) for shape in layer.factor_shapes
         ]
+        if network.widths.is_float:
+            scales = (0,) * layer.order
+        else:
+            scales = initial_exponents(layer, network.widths.factor)
+            values = [
+                clip(value, k, network.widths.factor)
+                for value, k in zip(values, scales, strict=True)
+            ]
         factors.append([Parameter.of(value) for value in values])
         exponents.append(scales)
     return factors, exponents

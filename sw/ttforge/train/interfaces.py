@@ -26,11 +26,20 @@ class StepDriver(Protocol):
         """Names of the tensors whose exponents a step needs."""
         ...
 
-    def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+    ) -> ForwardResult:
         """Logits of a batch; see ``Driver.forward``."""
         ...
 
-    def backward(self, gradient: torch.Tensor, scales: Scales) -> BackwardResult:
+    def backward(
+        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+    ) -> BackwardResult:
         """Gradients of the last ``forward``; see ``Driver.backward``."""
         ...
 
@@ -59,6 +68,8 @@ class StepCase:
     gradient: torch.Tensor
     forward: ForwardResult
     backward: BackwardResult
+    seeds: tuple[int | None, int | None] = (None, None)
+    """Of stochastic rounding, forward and backward."""
 
 
 @dataclass(frozen=True)

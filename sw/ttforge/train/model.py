@@ -8,8 +8,8 @@ import torch
 
 from ttforge.driver import QuantisedModel
 from ttforge.network import Network
+from ttforge.train import connect
 from ttforge.train.adam import Parameter
-from ttforge.train.connect import clip, quantise
 from ttforge.train.initial import initial_factors
 
 
@@ -35,8 +35,12 @@ class Model:
                 yield f"bias.{number}", bias
 
     def quantised(self) -> QuantisedModel:
-        """What the accelerator is given: integer factors, biases that the driver quantises."""
+        """What the driver is given: integer factors, biases that the driver quantises.
+
+        A network in float32 has the factors themselves, with exponents 0.
+        """
         width = self.network.widths.factor
+        quantise = _as_they_are if self.network.widths.is_float else connect.quantise
         return QuantisedModel(
             network=self.network,
             factors=[
@@ -49,13 +53,26 @@ class Model:
 
     def clip(self) -> None:
         """Hold the masters of the factors within the range of their bits."""
+        if self.network.widths.is_float:
+            return
         width = self.network.widths.factor
         for layer, exponents in zip(self.factors, self.exponents, strict=True):
             for factor, k in zip(layer, exponents, strict=True):
-                factor.value = clip(factor.value, k, width)
+                factor.value = connect.clip(factor.value, k, width)
+
+    def rescale(self) -> None:
+        """Move a factor's exponent by one where its masters have outgrown, or left, their bits."""
+        width = self.network.widths.factor
+        if self.network.widths.is_float:
+            return
+        for number, (layer, exponents) in enumerate(zip(self.factors, self.exponents, strict=True)):
+            self.exponents[number] = tuple(
+                k + connect.direction(f.value, k, width)
+                for f, k in zip(layer, exponents, strict=True)
+            )
 
     def digest(self) -> str:
-        """SHA-256 over the quantised factors, as int16 in order with their exponents.
+        """SHA-256 over the quantised factors, as int16 (float32) in order with their exponents.
 
         Equal digests mean equal factors: it is how runs on different back ends are compared.
         """
@@ -64,8 +81,13 @@ class Model:
         for layer, exponents in zip(model.factors, model.factor_exponents, strict=True):
             for factor, k in zip(layer, exponents, strict=True):
                 sha.update(f"{list(factor.shape)} 2^{k}\n".encode())
-                sha.update(factor.to(torch.int16).contiguous().numpy().astype("<i2").tobytes())
+                kind = "<f4" if factor.is_floating_point() else "<i2"
+                sha.update(factor.contiguous().numpy().astype(kind).tobytes())
         return sha.hexdigest()
+
+
+def _as_they_are(value: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
+    return value
 
 
 def initial_model(network: Network, seed: int) -> Model:

@@ -1,4 +1,4 @@
-"""The rank prior (equations 1, 2 and 4), and the cutting of ranks that it leaves without use.
+"""The paper's rank prior (equations 1, 2 and 4).
 
 For bond n and column r of a layer, with c_n = 1 + R_{n-1} I_n J_n and s = ||G_n(:,:,:,r)||_F^2:
 lambda = 2 s / c_n (equation 4), and the prior adds w (s / lambda + c_n / 2 log lambda) to the loss.
@@ -13,11 +13,7 @@ from math import log
 
 import torch
 
-from ttforge.network import Network
-from ttforge.train.model import Model
-
-_LEAST = 1e-30
-"""Floor of lambda: a column of zeros has no direction to shrink in."""
+from ttforge.train.storage_prior import LEAST
 
 
 def rank_parameters(factor: torch.Tensor) -> torch.Tensor:
@@ -35,42 +31,11 @@ def prior_loss(factors: Sequence[torch.Tensor]) -> float:
         half = (1 + left * i * j) / 2
         # s / lambda is half of c_n by equation 4, whatever s is.
         total += half * right
-        total += half * sum(log(max(v, _LEAST)) for v in rank_parameters(factor).tolist())
+        total += half * sum(log(max(v, LEAST)) for v in rank_parameters(factor).tolist())
     return total
 
 
 def prior_gradient(factor: torch.Tensor, weight: float) -> torch.Tensor:
     """Gradient of the weighted prior at one factor that has a bond on its right; float64."""
-    scale = 2 * weight / rank_parameters(factor).clamp_min(_LEAST)
+    scale = 2 * weight / rank_parameters(factor).clamp_min(LEAST)
     return factor.to(torch.float64) * scale
-
-
-def kept_columns(factor: torch.Tensor, threshold: float) -> torch.Tensor:
-    """Indices (int64) of the columns whose lambda is at least ``threshold`` times the largest.
-
-    Never empty: the largest is always among them.
-    """
-    parameters = rank_parameters(factor)
-    return torch.nonzero(parameters >= threshold * parameters.max()).flatten()
-
-
-def cut_ranks(model: Model, threshold: float) -> Network | None:
-    """Remove worn-out columns of G_n with the matching rows of G_{n+1}, moments included.
-
-    The model is changed in place. Returns its new network, or None where nothing was cut.
-    """
-    cut = False
-    ranks: list[list[int]] = []
-    for factors in model.factors:
-        for n in range(len(factors) - 1):
-            kept = kept_columns(factors[n].value, threshold)
-            if len(kept) == factors[n].value.shape[3]:
-                continue
-            factors[n].select(3, kept)
-            factors[n + 1].select(0, kept)
-            cut = True
-        ranks.append([f.value.shape[3] for f in factors[:-1]])
-    if not cut:
-        return None
-    model.network = model.network.with_ranks(ranks)
-    return model.network

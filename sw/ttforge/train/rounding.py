@@ -7,8 +7,8 @@ import torch
 
 from ttforge.data import DataSet
 from ttforge.fixed.scale import PRESETS, Scales
-from ttforge.network import Network
 from ttforge.train.connect import dequantise
+from ttforge.train.history import with_flat_ranks
 from ttforge.train.interfaces import DriverFactory
 from ttforge.train.model import Model
 from ttforge.train.pretrained import Pretrained, pretrained_model
@@ -123,12 +123,7 @@ def prior_points(trained: TrainingState) -> list[PriorPoint]:
         network = (
             trained.model.network
             if record.step == last
-            else _with_flat_ranks(trained.network, ranks[record.step])
+            else with_flat_ranks(trained.network, ranks[record.step])
         )
         points.append(PriorPoint(record.step, network.model_bits, record.accuracy))
     return points
-
-
-def _with_flat_ranks(network: Network, flat: Sequence[int]) -> Network:
-    rest = list(flat)
-    return network.with_ranks([[rest.pop(0) for _ in layer.ranks] for layer in network.layers])

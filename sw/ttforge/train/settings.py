@@ -4,9 +4,23 @@ from dataclasses import asdict, dataclass, field
 from math import cos, pi
 from typing import Any
 
+from ttforge.fixed.random_bits import ROUNDINGS
 from ttforge.fixed.scale import PRESETS
+from ttforge.train.ranks import FORMS
+from ttforge.train.storage import MASTERS, MOMENTS
 
 SCHEDULES = ("cosine", "constant")
+FACTOR_SCALES = ("fixed", "automatic")
+
+
+_CHOICES = {
+    "schedule": SCHEDULES,
+    "windows": tuple(PRESETS),
+    "factor_scales": FACTOR_SCALES,
+    "masters": MASTERS,
+    "moments": MOMENTS,
+    "rounding": ROUNDINGS,
+}
 
 
 def _require(condition: bool, message: str) -> None:
@@ -16,18 +30,26 @@ def _require(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PriorSettings:
-    """The rank prior (equations 1, 2, 4) and when a column counts as gone."""
+    """The rank prior and when a column counts as gone."""
 
-    weight: float = 1.0
+    form: str = "storage"
+    """``paper``: equations 1, 2 and 4; ``storage``: weighs a column by what it costs to store
+    (``train.storage_prior``)."""
+
+    weight: float = 0.25
     """Prior weight w in units of 1/|D|, |D| being the samples of the train split."""
     warmup: float = 0.1
     """Part of the run over which the weight rises linearly from 0."""
     threshold: float = 0.02
-    """A column is cut where its lambda is below this fraction of the largest of its bond."""
+    """A column is cut where its strength (``paper``: lambda) is below this fraction of the largest
+    of its bond."""
     interval: int = 10
     """Steps between two looks at the columns; each cut needs a newly compiled program."""
 
     def __post_init__(self) -> None:
+        _require(
+            self.form in FORMS, f"prior form must be one of {', '.join(FORMS)}, not {self.form!r}"
+        )
         _require(self.weight > 0, f"prior weight must be over 0, not {self.weight!r}")
         _require(0 <= self.warmup < 1, f"prior warm-up must be in [0, 1), not {self.warmup!r}")
         _require(
@@ -44,6 +66,9 @@ class TrainSettings:
     batch: int = 64
     """Samples a step. What is left of an epoch after the last full batch is not used in it; as
     each epoch has its own order, every sample gets its turn."""
+    micro_batches: int = 1
+    """Parts of equal size that a batch is cut into, each a step of an accelerator with the same
+    exponents. Their integers are summed, so that the bits do not depend on who runs which."""
     seed: int = 0
     learning_rate: float = 1e-2
     schedule: str = "cosine"
@@ -51,27 +76,42 @@ class TrainSettings:
     """Most steps to train; the schedules end there too."""
     windows: str = "default"
     """Preset of the scale selection's windows."""
+    factor_scales: str = "fixed"
+    """Whether the factors keep the exponents of the start or follow the masters' size."""
+    masters: str = "float32"
+    """In what the master copies are kept between steps (``train.storage``)."""
+    moments: str = "float32"
+    """In what Adam's moments are kept between steps (``train.storage``)."""
+    rounding: str = "nearest"
+    """What the accelerator rounds stochastically: ``ttforge.fixed.random_bits.ROUNDINGS``."""
     prior: PriorSettings | None = field(default_factory=PriorSettings)
 
     def __post_init__(self) -> None:
         _require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs!r}")
         _require(self.batch >= 1, f"batch must be at least 1, not {self.batch!r}")
+        _require(
+            self.micro_batches >= 1 and self.batch % self.micro_batches == 0,
+            f"micro-batches must divide the batch {self.batch}, not be {self.micro_batches!r}",
+        )
         _require(0 <= self.seed < 1 << 32, f"seed must be from 0 to 2^32 - 1, not {self.seed!r}")
         _require(
             0 < self.learning_rate < 1,
             f"learning rate must be between 0 and 1, not {self.learning_rate!r}",
         )
         _require(
-            self.schedule in SCHEDULES,
-            f"schedule must be one of {', '.join(SCHEDULES)}, not {self.schedule!r}",
-        )
-        _require(
             self.steps is None or self.steps >= 1, f"steps must be at least 1, not {self.steps!r}"
         )
-        _require(
-            self.windows in PRESETS,
-            f"windows must be one of {', '.join(PRESETS)}, not {self.windows!r}",
-        )
+        for name, known in _CHOICES.items():
+            value = getattr(self, name)
+            _require(
+                value in known,
+                f"{name.replace('_', ' ')} must be one of {', '.join(known)}, not {value!r}",
+            )
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples of a step of one accelerator."""
+        return self.batch // self.micro_batches
 
     def total_steps(self, samples: int) -> int:
         """Steps of the whole run on ``samples`` training samples."""

@@ -1,7 +1,7 @@
 """The training loop: forward, loss, backward, update, scales, ranks."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,14 +9,19 @@ import torch
 
 from ttforge.data import DataSet
 from ttforge.driver import BackwardResult, ForwardResult, QuantisedModel
-from ttforge.fixed.scale import Scales
+from ttforge.fixed.random_bits import step_seeds
+from ttforge.fixed.scale import Scales, TensorStatistics
 from ttforge.train.batches import InputQuantiser, batch_indices, check_data
 from ttforge.train.evaluate import Evaluation, evaluate
-from ttforge.train.history import EvaluationRecord, StepRecord
+from ttforge.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
 from ttforge.train.interfaces import DriverFactory, Observer, StepCase, Verification, Verifier
 from ttforge.train.loss import cross_entropy
-from ttforge.train.prior import cut_ranks, prior_gradient
+from ttforge.train.ranks import cut_ranks, prior_gradients
 from ttforge.train.state import TrainingState, copy_scales
+from ttforge.train.storage import store_master, store_moments
+
+RESCALE_INTERVAL = 10
+"""Steps between two looks at the exponents of the factors, where they are automatic."""
 
 
 class Stopped(Exception):
@@ -98,12 +103,14 @@ class Trainer:
             if not scales.exponents.keys() >= self._driver.tensors:
                 self._calibrate(inputs, labels, model, scales)
             before = copy_scales(scales)
-            forward = self._driver.forward(inputs, model, scales)
+            seeds = step_seeds(state.settings.rounding, state.settings.seed, state.step)
+            forward = self._driver.forward(inputs, model, scales, seed=seeds[0])
             loss, gradient = cross_entropy(forward.logits, labels, classes)
-            backward = self._driver.backward(gradient, scales)
+            backward = self._driver.backward(gradient, scales, seed=seeds[1])
             case = StepCase(
-                state.step + 1, self._driver, inputs, model, before, gradient, forward, backward
-            )
+                state.step + 1, self._driver, inputs, model, before, gradient, forward, backward,
+                seeds,
+            )  # fmt: skip
             verified = self._verify(case)
         if verified:
             state.verification += verified
@@ -128,6 +135,8 @@ class Trainer:
         )
         state.step += 1
         state.history.steps.append(record)
+        if state.step % max(1, self.total_steps // SCALE_RECORDS) == 0:
+            state.history.scales += _scale_records(state.step, statistics)
         self._observer.stepped(record)
         self._cut()
         return record
@@ -214,24 +223,43 @@ class Trainer:
         weight = settings.prior_weight_at(state.step, self.total_steps, len(self._data.train))
         number = state.step + 1
         for layer, gradients in zip(state.model.factors, backward.factors, strict=True):
-            for n, (factor, gradient) in enumerate(zip(layer, gradients, strict=True)):
-                if weight and n < len(layer) - 1:
-                    gradient = gradient + prior_gradient(factor.value, weight)
-                factor.step(gradient, rate, number)
+            pulls: Sequence[torch.Tensor | None] = [None] * len(layer)
+            if weight and settings.prior:
+                pulls = prior_gradients([f.value for f in layer], weight, settings.prior.form)
+            for factor, gradient, pull in zip(layer, gradients, pulls, strict=True):
+                factor.step(gradient if pull is None else gradient + pull, rate, number)
         for bias, gradient in zip(state.model.biases, backward.biases, strict=True):
             if bias is not None and gradient is not None:
                 bias.step(gradient, rate, number)
+        if settings.factor_scales == "automatic" and number % RESCALE_INTERVAL == 0:
+            state.model.rescale()
         state.model.clip()
+        self._store(number)
         return rate, weight
+
+    def _store(self, number: int) -> None:
+        """Keep of masters and moments what their storage can hold."""
+        settings = self.state.settings
+        random = np.random.RandomState([settings.seed, 2, number])
+        for _, parameter in self.state.model.parameters():
+            store_master(parameter, settings.masters)
+            store_moments(parameter, settings.moments, random)
 
     def _cut(self) -> None:
         prior = self.state.settings.prior
         if prior is None or self.state.step % prior.interval:
             return
-        network = cut_ranks(self.state.model, prior.threshold)
+        network = cut_ranks(self.state.model, prior.threshold, prior.form)
         if network is not None:
             self._driver = self._open_driver(network)
             self._observer.cut(self.state.step, network)
+
+
+def _scale_records(step: int, statistics: Mapping[str, TensorStatistics]) -> list[ScaleRecord]:
+    return [
+        ScaleRecord(step, name, s.exponent, s.mean_fraction, s.saturations / s.count)
+        for name, s in statistics.items()
+    ]
 
 
 def _cycles(forward: ForwardResult, backward: BackwardResult) -> int:

@@ -45,8 +45,8 @@ def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -
 
 def _run(driver: Driver, case: StepCase) -> Results:
     scales = copy_scales(case.scales)
-    forward = driver.forward(case.inputs, case.model, scales)
-    return forward, driver.backward(case.gradient, scales)
+    forward = driver.forward(case.inputs, case.model, scales, seed=case.seeds[0])
+    return forward, driver.backward(case.gradient, scales, seed=case.seeds[1])
 
 
 def _compare_results(comparison: Comparison, golden: Results, used: Results) -> None:

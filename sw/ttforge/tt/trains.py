@@ -42,12 +42,12 @@ def parameters_of(factors: Factors) -> int:
     return sum(factor.numel() for factor in factors)
 
 
-def to_matrix(factors: Factors) -> torch.Tensor:
-    """W (J, I) in float64, rows j_1 .. j_d and columns i_1 .. i_d in order."""
+def to_matrix(factors: Factors, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """W (J, I) in ``dtype``, rows j_1 .. j_d and columns i_1 .. i_d in order."""
     check_factors(factors)
-    w = factors[0][0].to(torch.float64)  # (J_1, I_1, R_1)
+    w = factors[0][0].to(dtype)  # (J_1, I_1, R_1)
     for factor in factors[1:]:
-        w = torch.einsum("jir,rkls->jkils", w, factor.to(torch.float64))
+        w = torch.einsum("jir,rkls->jkils", w, factor.to(dtype))
         j, k, i, m, r = w.shape
         w = w.reshape(j * k, i * m, r)  # (J, I, R_n)
     return w[..., 0]

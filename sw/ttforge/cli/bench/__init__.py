@@ -2,7 +2,7 @@
 
 import argparse
 
-from ttforge.cli.bench import ape, cycles, golden, posit, qr
+from ttforge.cli.bench import ape, cycles, golden, mcf, posit, qr
 from ttforge.cli.command import Command, SimpleCommand
 from ttforge.cli.parts import add_parts, run_part
 
@@ -12,6 +12,7 @@ PARTS: tuple[Command, ...] = (
     qr.command,
     ape.command,
     posit.command,
+    mcf.command,
 )
 """What can be measured; each is a command of its own under ``ttforge bench``."""
 

@@ -3,7 +3,9 @@
 import argparse
 import platform
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
+from itertools import count
 from statistics import median
 from time import process_time
 from typing import Any
@@ -28,21 +30,28 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON and no table")
 
 
-def _golden(network: Any, batch: int, plan: str, seed: int) -> Callable[[], object]:
-    """A step in the given plan, its exponents calibrated."""
+def _golden(
+    network: Any, batch: int, plan: str, seed: int, rounding: str = "nearest"
+) -> Callable[[], object]:
+    """A step in the given plan, its exponents calibrated, its seeds other ones each time."""
     from ttforge.check import random_inputs
     from ttforge.driver import Driver
+    from ttforge.fixed.random_bits import step_seeds
     from ttforge.golden.backend import GoldenAccelerator
     from ttforge.parameters import AcceleratorParameters
 
-    parameters = AcceleratorParameters(factor_width=network.widths.factor)
+    parameters = AcceleratorParameters(
+        factor_width=network.widths.factor, stochastic_rounding=rounding != "nearest"
+    )
     golden = GoldenAccelerator(parameters, memory_bytes=1 << 24)
     driver = Driver(golden, network, batch, plan=plan)
     given = random_inputs(network, driver, seed)
+    numbers = count()
 
     def step() -> object:
-        driver.forward(given.inputs, given.model, given.scales)
-        return driver.backward(given.gradient, given.scales)
+        forward, backward = step_seeds(rounding, seed, next(numbers))
+        driver.forward(given.inputs, given.model, given.scales, seed=forward)
+        return driver.backward(given.gradient, given.scales, seed=backward)
 
     return step
 
@@ -72,11 +81,11 @@ def _peers(network: Any, batch: int) -> dict[str, Callable[[], object]]:
     steps = {"dense float32, torch.nn.Linear": _float_step(dense, network, batch)}
     if find_spec(PEER) is None:
         return steps
-    from tltorch import FactorizedLinear  # type: ignore[import-not-found]
+    peer: Any = import_module(PEER)  # its annotations are narrower than what it takes
 
     for way in ("reconstructed", "factorized"):
         layers = [
-            FactorizedLinear(
+            peer.FactorizedLinear(
                 in_tensorized_features=one.inputs,
                 out_tensorized_features=one.outputs,
                 factorization="blocktt",
@@ -107,6 +116,7 @@ def _run(args: argparse.Namespace) -> int:
 
     from ttforge import native
     from ttforge.cli.output import to_json
+    from ttforge.fixed.random_bits import ROUNDINGS
     from ttforge.golden.executor import SOURCE
     from ttforge.network import load_network
     from ttforge.report.tables import markdown
@@ -118,6 +128,9 @@ def _run(args: argparse.Namespace) -> int:
         f"golden, plan {plan}": _golden(network, args.batch, plan, args.seed)
         for plan in ("auto", "paper")
     }
+    for rounding in ROUNDINGS[1:]:
+        step = _golden(network, args.batch, "auto", args.seed, rounding)
+        steps[f"golden, plan auto, {rounding}"] = step
     steps |= _peers(network, args.batch)
     times = _measure(steps, args.repeat)
     rows = [{"step": name, "median_ms": median(t), "least_ms": min(t)} for name, t in times.items()]

@@ -1,12 +1,12 @@
-"""``ttforge reproduce``: the experiments of the papers behind the number libraries."""
+"""``ttforge reproduce``: the experiments of the papers."""
 
 import argparse
 
 from ttforge.cli.command import Command, SimpleCommand
 from ttforge.cli.parts import add_parts, run_part
-from ttforge.cli.reproduce import ape, posit, qr
+from ttforge.cli.reproduce import ape, posit, qr, table1
 
-PARTS: tuple[Command, ...] = (qr.command, ape.command, posit.command)
+PARTS: tuple[Command, ...] = (table1.command, qr.command, ape.command, posit.command)
 """What can be reproduced; each is a command of its own under ``ttforge reproduce``."""
 
 

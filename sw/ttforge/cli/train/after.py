@@ -66,7 +66,7 @@ def round_job(
         raise KeyboardInterrupt
     chosen, state = found[tolerances.index(tolerance)]
     with job.folder.writing("rounded.safetensors") as path:
-        save_model(path, state.model, state.scales)
+        save_model(path, state.model, state.scales, job.origin)
     rounded = [item for item, _ in found]
     prior = prior_points(job.state)
     picture = draw_rounding(

@@ -57,6 +57,8 @@ class RunFolder:
             for name in _OURS:
                 with suppress(FileNotFoundError):
                     (self.path / name).unlink()
+            for path in self.path.glob("tensorboard/events.out.tfevents.*"):
+                path.unlink()
         except OSError as error:
             raise OptionError(f"cannot write to --out {self.path}: {error.strerror}") from None
 

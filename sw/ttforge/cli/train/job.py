@@ -10,12 +10,18 @@ from typing import Any
 from ttforge.cli.backend import check_simulation_options, memory_options
 from ttforge.cli.errors import OptionError
 from ttforge.cli.train.folder import RunFolder
+from ttforge.cli.train.logs import check_tensorboard
 from ttforge.cli.train.options import check_same_settings, make_settings
-from ttforge.data import DataSet, load_data_set
-from ttforge.network import NetworkError, load_network
+from ttforge.data import DataSet, is_npz, load_data_set
+from ttforge.network import Network, NetworkError, load_network
+from ttforge.train.batches import class_names
 from ttforge.train.checkpoint import CheckpointError, load_checkpoint
+from ttforge.train.export import Origin
 from ttforge.train.pretrained import Pretrained, load_pretrained, pretrained_model
 from ttforge.train.state import TrainingState, initial_state
+
+FLOAT = "float32"
+"""What a run in float32 calls its back end: there is no accelerator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +37,7 @@ class RunOptions:
     engine: str | None = None
     verify: int = 0
     test_samples: int | None = None
+    tensorboard: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,34 @@ class Job:
     @property
     def run(self) -> dict[str, Any]:
         """What the checkpoint stores of this, as plain data."""
-        return {"options": asdict(self.options), "data_crc": data_crc(self.data)}
+        return {
+            "options": asdict(self.options),
+            "data_crc": data_crc(self.data),
+            "origin": asdict(self.origin),
+        }
+
+    @property
+    def origin(self) -> Origin:
+        """What the stored model says of where it comes from."""
+        return Origin(
+            dataset=self.data.name,
+            class_names=class_names(self.state.network, self.data),
+            full_scale=self.data.full_scale,
+            batch=self.state.settings.micro_batch,
+            plan=self.options.plan,
+            accelerator=tuple(self.options.accelerator),
+        )
+
+    @property
+    def fingerprint(self) -> tuple[object, ...]:
+        """What workers that train together must have in common."""
+        state, options = self.state, self.options
+        return (
+            state.network, state.settings, state.model.digest(), state.step,
+            sorted(state.scales.exponents.items()), data_crc(self.data), options.dataset,
+            options.backend, options.plan, options.accelerator, options.test_samples,
+            zlib.crc32(self.data.test.images.tobytes()),
+        )  # fmt: skip
 
     @property
     def resume_command(self) -> str:
@@ -62,15 +96,21 @@ def data_crc(data: DataSet) -> int:
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """Fields of ``RunOptions`` that were on the command line."""
     names = ("dataset", "data", "backend", "plan", "accelerator", "engine", "verify")
-    given = {name: getattr(args, name) for name in (*names, "test_samples")}
+    given = {name: getattr(args, name) for name in (*names, "test_samples", "tensorboard")}
     if given["data"] is not None:  # a run may be resumed from another folder
         given["data"] = str(Path(given["data"]).absolute())
     given["memory"] = memory_options(args) or None
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _check_options(options: RunOptions) -> None:
+def _check_options(options: RunOptions, network: Network) -> None:
+    if network.widths.is_float != (options.backend == FLOAT):
+        raise OptionError(
+            f"back end {options.backend!r} computes with integers: leave --backend or "
+            "--numbers float32 away"
+        )
     check_simulation_options(options.backend, options.memory, options.engine)
+    check_tensorboard(options.tensorboard)
     if options.verify and options.backend == "golden":
         raise OptionError("--verify compares with the golden model: add --backend rtl")
 
@@ -80,15 +120,18 @@ def fresh_job(args: argparse.Namespace) -> Job:
     pretrained = None if args.initial is None else _pretrained(args)
     network = load_network(args.network or "digits") if pretrained is None else pretrained.network
     given = _given(args)
-    dataset = given.pop("dataset", network.dataset)
+    if args.numbers == "float32":
+        network = network.in_float32()
+        given["backend"] = given.get("backend", FLOAT)
+    dataset = given.pop("dataset", "npz" if is_npz(args.data) else network.dataset)
     if not dataset:
         raise OptionError(f"network {network.name!r} names no data set: give --dataset")
     options = RunOptions(dataset=dataset, **given)
-    _check_options(options)
+    _check_options(options, network)
     settings = make_settings(args, dataset)
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
-    data = load_data_set(dataset, options.data)
+    data = load_data_set(dataset, options.data, fetch=args.download)
     state = initial_state(network, settings)
     if pretrained is not None:
         state.model = pretrained_model(pretrained)
@@ -111,6 +154,10 @@ def _pretrained(args: argparse.Namespace) -> Pretrained:
     return given
 
 
+def _same(named: Network, stored: Network) -> bool:
+    return (named.in_float32() if stored.widths.is_float else named) == stored
+
+
 def resumed_job(args: argparse.Namespace) -> Job:
     """The run in ``--out`` as its checkpoint has it.
 
@@ -127,7 +174,9 @@ def resumed_job(args: argparse.Namespace) -> Job:
     folder.check_resumable()
     checkpoint = load_checkpoint(folder.checkpoint)
     state = checkpoint.state
-    if args.network is not None and load_network(args.network) != state.network:
+    if args.numbers is not None and (args.numbers == "float32") != state.network.widths.is_float:
+        raise OptionError(f"--resume: the checkpoint was not made with --numbers {args.numbers}")
+    if args.network is not None and not _same(load_network(args.network), state.network):
         raise OptionError(
             f"--resume: {folder.checkpoint} is of network {state.network.name!r} as it was "
             f"described then, not of --network {args.network}"
@@ -146,8 +195,8 @@ def resumed_job(args: argparse.Namespace) -> Job:
                 f"not {given[name]}"
             )
     options = replace(stored, **given)
-    _check_options(options)
-    data = load_data_set(options.dataset, options.data)
+    _check_options(options, state.network)
+    data = load_data_set(options.dataset, options.data, fetch=args.download)
     if data_crc(data) != crc:
         raise OptionError(f"--resume: data set {options.dataset!r} has changed since the run began")
     return Job(state, options, data, folder)

@@ -6,9 +6,12 @@ from typing import Any
 from ttforge.cli.backend import add_simulation_options
 from ttforge.cli.errors import OptionError
 from ttforge.cli.options import add_accelerator_options, natural, number, positive
+from ttforge.fixed.random_bits import ROUNDINGS
 from ttforge.fixed.scale import PRESETS
 from ttforge.network import BUILT_IN
-from ttforge.train.settings import SCHEDULES, PriorSettings, TrainSettings
+from ttforge.train.ranks import FORMS
+from ttforge.train.settings import FACTOR_SCALES, SCHEDULES, PriorSettings, TrainSettings
+from ttforge.train.storage import MASTERS, MOMENTS
 
 DESCRIPTION = """\
 Train a network: forward and backward passes run on the accelerator, softmax, Adam and the rank
@@ -23,17 +26,25 @@ examples:
   ttforge train --resume --out runs/digits             go on with an interrupted run
 
 The output folder gets report.html (curves, ranks, cycles, confusion matrix, samples), pictures/,
-model.safetensors, result.json and history.jsonl; while training, checkpoint.safetensors. Ctrl-C
-finishes the step, leaves a checkpoint and says how to go on; twice abandons the step.
+model.safetensors, result.json and history.jsonl; while training, checkpoint.safetensors and a
+growing history.jsonl. Ctrl-C finishes the step, leaves a checkpoint and says how to go on; twice
+abandons the step.
 """
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "digits": {"epochs": 20, "learning_rate": 1e-2},
-    "": {"epochs": 10, "learning_rate": 4e-3},
+    "digits": {"epochs": 20, "learning_rate": 1e-2, "prior_weight": 0.25},
+    "fashion-mnist": {"epochs": 30, "learning_rate": 4e-3, "prior_weight": 0.5},
+    "": {"epochs": 10, "learning_rate": 4e-3, "prior_weight": 0.5},
 }
 """Defaults by data set, "" for any other."""
 
+NUMBERS = ("fixed", "float32")
+
 _DEFAULTS, _PRIOR = TrainSettings(), PriorSettings()
+
+
+def _by_data_set(name: str) -> str:
+    return ", ".join(f"{data or 'others'} {values[name]:g}" for data, values in RECIPES.items())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +72,18 @@ def _add_what(group: Any) -> None:
     )
     group.add_argument("--dataset", metavar="NAME", help="data set (default: the network's own)")
     group.add_argument(
-        "--data", metavar="DIR", help="folder of the data set's files (default: TTFORGE_DATA)"
+        "--data",
+        metavar="DIR",
+        help="folder of the data set's files (default: TTFORGE_DATA), or an .npz of your own",
+    )
+    group.add_argument(
+        "--download", action="store_true", help="fetch the data set's files where they are not"
+    )
+    group.add_argument(
+        "--numbers",
+        choices=NUMBERS,
+        help="fixed: the integers of the accelerator; float32: without an accelerator, to compare "
+        "with (default: fixed)",
     )
     group.add_argument(
         "--backend",
@@ -77,11 +99,22 @@ def _add_what(group: Any) -> None:
 
 
 def _add_training(group: Any) -> None:
-    group.add_argument("--epochs", type=positive, metavar="N", help="20 for digits, else 10")
+    group.add_argument(
+        "--epochs", type=positive, metavar="N", help="by data set: " + _by_data_set("epochs")
+    )
     group.add_argument("--batch", type=positive, metavar="N", help=f"default: {_DEFAULTS.batch}")
+    group.add_argument(
+        "--micro-batches",
+        type=positive,
+        metavar="M",
+        help="cut each batch into M parts, which workers under torchrun share (default: 1)",
+    )
     group.add_argument("--seed", type=natural, metavar="N", help=f"default: {_DEFAULTS.seed}")
     group.add_argument(
-        "--lr", type=number, metavar="RATE", help="of Adam; 0.01 for digits, else 0.004"
+        "--lr",
+        type=number,
+        metavar="RATE",
+        help="of Adam, by data set: " + _by_data_set("learning_rate"),
     )
     group.add_argument("--schedule", choices=SCHEDULES, help=f"default: {_DEFAULTS.schedule}")
     group.add_argument(
@@ -89,6 +122,28 @@ def _add_training(group: Any) -> None:
     )
     group.add_argument(
         "--windows", choices=tuple(PRESETS), help="preset of the automatic scale selection"
+    )
+    group.add_argument(
+        "--factor-scales",
+        choices=FACTOR_SCALES,
+        help="exponents of the factors: as at the start, or following their size "
+        f"(default: {_DEFAULTS.factor_scales})",
+    )
+    group.add_argument(
+        "--masters",
+        choices=MASTERS,
+        help=f"what the master copies are kept in between steps (default: {_DEFAULTS.masters})",
+    )
+    group.add_argument(
+        "--moments",
+        choices=MOMENTS,
+        help=f"what Adam's moments are kept in between steps (default: {_DEFAULTS.moments})",
+    )
+    group.add_argument(
+        "--rounding",
+        choices=ROUNDINGS,
+        help="of results on the accelerator: random for none (nearest, the default), for gradients "
+        "and all else of backward passes, or for all",
     )
 
 
@@ -99,10 +154,16 @@ def _add_prior(group: Any) -> None:
         help="shrink the ranks while training (default: yes)",
     )
     group.add_argument(
+        "--prior-form",
+        choices=FORMS,
+        help="storage: a column weighs what it costs to store; paper: the paper's equations "
+        f"(default: {_PRIOR.form})",
+    )
+    group.add_argument(
         "--prior-weight",
         type=number,
         metavar="W",
-        help=f"in units of 1 / training samples (default: {_PRIOR.weight})",
+        help="in units of 1 / training samples, by data set: " + _by_data_set("prior_weight"),
     )
     group.add_argument(
         "--prior-warmup",
@@ -114,7 +175,8 @@ def _add_prior(group: Any) -> None:
         "--rank-threshold",
         type=number,
         metavar="PART",
-        help=f"cut columns below this part of the largest lambda (default: {_PRIOR.threshold})",
+        help="cut columns below this part of the strongest of their bond "
+        f"(default: {_PRIOR.threshold})",
     )
     group.add_argument(
         "--rank-interval",
@@ -157,6 +219,12 @@ def _add_output(group: Any) -> None:
         "--json", action="store_true", help="print one JSON object at the end, and nothing else"
     )
     group.add_argument(
+        "--tensorboard",
+        action="store_true",
+        default=None,
+        help="write event files to OUT/tensorboard too (stored for --resume)",
+    )
+    group.add_argument(
         "--test-samples", type=positive, metavar="N", help="classify only the first N test images"
     )
     group.add_argument(
@@ -174,13 +242,19 @@ def _add_output(group: Any) -> None:
 _SETTING = {
     "epochs": "epochs",
     "batch": "batch",
+    "micro_batches": "micro_batches",
     "seed": "seed",
     "lr": "learning_rate",
     "schedule": "schedule",
     "steps": "steps",
     "windows": "windows",
+    "factor_scales": "factor_scales",
+    "masters": "masters",
+    "moments": "moments",
+    "rounding": "rounding",
 }
 _PRIOR_SETTING = {
+    "prior_form": "form",
     "prior_weight": "weight",
     "prior_warmup": "warmup",
     "rank_threshold": "threshold",
@@ -196,12 +270,14 @@ def option_name(attribute: str) -> str:
 def make_settings(args: argparse.Namespace, dataset: str) -> TrainSettings:
     """The settings asked for, the rest by the data set's recipe. Raises ``OptionError``."""
     values = dict(RECIPES.get(dataset, RECIPES[""]))
+    weight = values.pop("prior_weight")
     values |= {s: v for a, s in _SETTING.items() if (v := getattr(args, a)) is not None}
     prior = {s: v for a, s in _PRIOR_SETTING.items() if (v := getattr(args, a)) is not None}
     if args.prior is False and prior:
         name = next(a for a in _PRIOR_SETTING if getattr(args, a) is not None)
         raise OptionError(f"{option_name(name)} does not go with --no-prior")
     try:
+        prior = {"weight": weight} | prior
         values["prior"] = None if args.prior is False else PriorSettings(**prior)
         return TrainSettings(**values)
     except ValueError as error:

@@ -2,10 +2,13 @@
 
 import json
 import time
+from dataclasses import asdict
 from typing import Any
 
+from ttforge.cli.options import accelerator_parameters
 from ttforge.cli.train.folder import PICTURES, RESULT
 from ttforge.cli.train.job import Job
+from ttforge.compiler import CompiledStep, compile_step
 from ttforge.report.summary import Summary, summarise, summary_rows
 from ttforge.train.checkpoint import save_checkpoint
 from ttforge.train.evaluate import Evaluation
@@ -29,10 +32,12 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
 
     Raises ``OptionError`` where a file cannot be written.
     """
+    from ttforge.report.memory import training_memory
     from ttforge.report.page import render_page
     from ttforge.report.pictures import draw_all
 
     state, folder = job.state, job.folder
+    memory = training_memory(state.model.network, state.settings, lambda: _compiled(job))
     pictures = draw_all(state.history, evaluation, state.network, job.data)
     if (drawn := folder.read(f"{PICTURES}/rounding.png")) is not None:
         pictures["rounding.png"] = drawn
@@ -44,19 +49,27 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
         then=state.network,
         batch=state.settings.batch,
         settings=_settings(job),
+        memory=memory,
         pictures=pictures,
     )
     folder.write("report.html", page)
     folder.write("history.jsonl", state.history.to_lines())
     with folder.writing("model.safetensors") as path:
-        save_model(path, state.model, state.scales)
+        save_model(path, state.model, state.scales, job.origin)
     result = {
         **summary.to_dict(),
         "settings": state.settings.to_dict(),
-        "confusion": evaluation.confusion(job.data.classes).tolist(),
+        "memory": list(map(asdict, memory)),
+        "confusion": evaluation.confusion(state.network.classes).tolist(),
     }
     folder.write(RESULT, json.dumps(result, indent=1) + "\n")
     folder.finish()
+
+
+def _compiled(job: Job) -> CompiledStep:
+    network, options = job.state.model.network, job.options
+    parameters = accelerator_parameters(options.accelerator, network.widths.factor)
+    return compile_step(network, job.state.settings.micro_batch, parameters, plan=options.plan)
 
 
 def save(job: Job) -> None:

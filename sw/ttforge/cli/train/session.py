@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 import time
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 import torch
@@ -13,6 +14,7 @@ from ttforge.cli.errors import OptionError
 from ttforge.cli.train import machine
 from ttforge.cli.train.after import check_tolerance, other_run, round_job
 from ttforge.cli.train.job import Job, fresh_job, resumed_job
+from ttforge.cli.train.logs import logging
 from ttforge.cli.train.outcome import (
     make_summary,
     print_json,
@@ -23,7 +25,9 @@ from ttforge.cli.train.outcome import (
 from ttforge.cli.train.progress import LiveProgress, PlainProgress, Progress
 from ttforge.report.summary import Summary
 from ttforge.train.interrupts import Interrupts
+from ttforge.train.observers import Observers
 from ttforge.train.trainer import Stopped, Trainer
+from ttforge.train.workers import Workers, joined
 
 DIFFERENT = 1
 """Exit status where a verified step differs from the golden model."""
@@ -41,9 +45,13 @@ def run_training(args: argparse.Namespace) -> int:
     check_tolerance(args.round, args.round_epochs, args.round_beside)
     for folder in args.round_beside or []:
         other_run(folder)  # complains now and not after training
-    job = resumed_job(args) if args.resume else fresh_job(args)
-    with Interrupts() as interrupts:
-        summary = _train(job, args, interrupts, begin)
+    with joined() as workers, Interrupts() as interrupts:
+        workers.requested = interrupts.requested
+        job = workers.together(lambda: _job(args, workers))
+        workers.agree("run, its options or data", repr(job.fingerprint).encode())
+        summary = _train(job, args, interrupts, workers, begin)
+    if workers.rank:
+        return 0 if summary is not None else interrupts.exit_status
     if summary is None:
         if args.json:
             print_json(job, None, job.resume_command)
@@ -57,7 +65,18 @@ def run_training(args: argparse.Namespace) -> int:
     return DIFFERENT if summary.mismatches else 0
 
 
-def _progress(job: Job) -> Progress:
+def _job(args: argparse.Namespace, workers: Workers) -> Job:
+    job = resumed_job(args) if args.resume else fresh_job(args)
+    state = job.state
+    machine.check_parallel(
+        job.options, state.network, state.settings, workers, round_=args.round is not None
+    )
+    return job
+
+
+def _progress(job: Job, workers: Workers) -> Progress:
+    if workers.rank:
+        return Progress()
     terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     if terminal and find_spec("rich") is not None:
         return LiveProgress(f"{job.state.network.name} on {job.options.backend}")
@@ -65,27 +84,37 @@ def _progress(job: Job) -> Progress:
 
 
 def _train(
-    job: Job, args: argparse.Namespace, interrupts: Interrupts, begin: float
+    job: Job, args: argparse.Namespace, interrupts: Interrupts, workers: Workers, begin: float
 ) -> Summary | None:
-    """Train and write everything; None where it was interrupted, with a checkpoint left."""
-    state, options = job.state, job.options
-    with machine.open_machine(options, state.network, state.settings.batch) as opened:
-        progress = _progress(job)
+    """Train and write everything; None where it was interrupted, with a checkpoint left.
+
+    Of several workers only the first writes.
+    """
+    state, options, first = job.state, job.options, workers.rank == 0
+    stop = interrupts.requested if workers.count == 1 else lambda: workers.stopping
+    with (
+        machine.open_parallel(options, state.network, state.settings, workers) as opened,
+        logging(
+            job.folder.path, state.history, state.network, tensorboard=options.tensorboard
+        ) if first else nullcontext([]) as logs,
+    ):  # fmt: skip
+        progress = _progress(job, workers)
         trainer = Trainer(
             state,
             job.data,
             opened.open_driver,
-            observer=progress,
+            observer=Observers(progress, *logs),
             verifier=opened.verifier,
             verify_every=options.verify,
             test_samples=options.test_samples,
-            save=lambda _: save(job),
+            save=(lambda _: save(job)) if first else None,
             save_seconds=args.checkpoint_seconds,
-            stop=interrupts.requested,
+            stop=stop,
         )
         if not args.resume:
-            job.folder.begin()
-        interrupts.abandonable = lambda: trainer.abandonable
+            workers.together(lambda: job.folder.begin() if first else None)
+        # A step that one worker abandons is lost to all: together they finish it.
+        interrupts.abandonable = lambda: trainer.abandonable and workers.count == 1
         interrupts.on_request = progress.stop_requested
         try:
             with progress:
@@ -97,15 +126,17 @@ def _train(
                     args.round,
                     epochs=args.round_epochs,
                     beside=args.round_beside,
-                    stop=interrupts.requested,
+                    stop=stop,
                 )
         except (KeyboardInterrupt, Stopped, AcceleratorError):
-            if not interrupts.requested():
+            if not (interrupts.requested() and workers.count == 1) and not stop():
                 raise
             evaluation = None
     if evaluation is None:
-        save(job)
+        if first:
+            save(job)
         return None
     summary = make_summary(job, evaluation, begin)
-    write_outcome(job, evaluation, summary)
+    if first:
+        write_outcome(job, evaluation, summary)
     return summary

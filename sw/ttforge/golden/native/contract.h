@@ -23,7 +23,9 @@ static INLINE void put_narrow(const Contraction *c, const Tile *t, const int ent
         const int64_t step = c->d->z_row_stride;
         int16_t *to = c->m->pad + (t->z + r * step) * LANES;
         add_terms(c, t, t->vectors, r, 0, c->steps, sums, entries);
-        if (c->m->tracing)
+        if (c->rq->stochastic)
+            put_narrow_random(c, t, r, sums, rows);
+        else if (c->m->tracing)
             trace_narrow(c, t, r, sums, rows);
         else if (rows == TILE)
             requantise_sums(c->rq, sums, TILE, to, step * LANES);

@@ -10,6 +10,7 @@ typedef struct {
     Descriptor *program;
     int64_t count, at;
     int64_t registers[REGISTERS];
+    uint32_t stream; /* of stochastic rounding */
     int depth;
     struct {
         int64_t start, left;
@@ -33,6 +34,8 @@ static Descriptor *next(Control *c, int *wrong)
             return NULL;
         } else if (d->operation == SET) {
             step_registers(c, d, 1);
+            if (d->g & 1)
+                c->stream = (uint32_t)d->level[0].x;
         } else if (d->operation == LOOP) {
             if (c->depth == MOST_LOOPS || d->x < 1)
                 break;

@@ -27,14 +27,15 @@ static int operands(Machine *m, const Descriptor *d, Operands *o)
     return 1;
 }
 
-static int compute(Machine *m, const Descriptor *d, const int64_t *registers)
+static int compute(Machine *m, const Descriptor *d, const Control *control)
 {
+    const int64_t *registers = control->registers;
     Operands o;
     if (!operands(m, d, &o))
         return 0;
     const int64_t base[] = {d->x + registers[d->x_register], d->g + registers[d->g_register],
                             d->z + registers[d->z_register]};
-    Requantiser rq = {(int)d->shift, (int)d->out_width, 0, 0};
+    Requantiser rq = {(int)d->shift, (int)d->out_width, (int)d->stochastic, control->stream, 0, 0};
     if (!(elementwise(d) ? elementwise_operation : contraction)(m, d, &o, base, &rq))
         return 0;
     m->sums[d->slot] += rq.total;
@@ -48,9 +49,14 @@ int ttforge_execute(Machine *m, Descriptor *program, int64_t count)
     Control c = {.program = program, .count = count};
     int wrong = 0;
     for (Descriptor *d; (d = next(&c, &wrong));) {
-        int moves = d->operation == LOAD || d->operation == STORE;
-        if (!(moves ? transfer : compute)(m, d, c.registers))
-            return -1;
+        if (d->operation == LOAD || d->operation == STORE) {
+            if (!transfer(m, d, c.registers))
+                return -1;
+        } else {
+            if (!compute(m, d, &c))
+                return -1;
+            c.stream += STREAM_STEP;
+        }
     }
     return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "machine.h"
 #include "requantise.h"
+#include "stochastic.h"
 
 /* Where a descriptor's operands lie: rows of x, words of g. */
 typedef struct {
@@ -46,10 +47,16 @@ static int plain_contraction(Machine *m, const Descriptor *d, const Operands *o,
     for (int64_t t = 0; t < outer.count; t++) {
         int64_t rows = outer.last[t] ? d->last_rows : tile_rows(m, d);
         plain_tile(m, d, o, base[0] + outer.x[t], base[1] + outer.g[t], &sum, rows, acc);
+        Random random;
+        if (rq->stochastic)
+            random_tile(rq, d, base[2] + outer.z[t], 0, (int)rows, (int)m->lanes, &random);
         for (int64_t r = 0; r < rows; r++) {
             int64_t z = base[2] + outer.z[t] + r * d->z_row_stride;
             int16_t *to = m->pad + z * m->lanes;
-            requantise_wide(rq, acc + r * m->lanes, (int)m->lanes, to);
+            if (rq->stochastic)
+                requantise_wide_random(rq, acc + r * m->lanes, random.at[r], (int)m->lanes, to);
+            else
+                requantise_wide(rq, acc + r * m->lanes, (int)m->lanes, to);
             if (m->tracing)
                 put_trace(m, by_entries(d) ? TRACE_PE1 : TRACE_PE2, z, to);
         }
@@ -90,6 +97,19 @@ static inline void elementwise_row(const Descriptor *d, const int16_t *x, const 
     }
 }
 
+static inline void random_row(const Descriptor *d, const int16_t *x, const int16_t *g, int lanes,
+                              int64_t z, Requantiser *rq, int16_t *to)
+{
+    int64_t v[MOST_LANES];
+    Random random;
+    random_rows(rq, z, 0, 1, lanes, &random);
+    for (int l = 0; l < lanes; l++) {
+        int64_t sum = x[l] * ((int64_t)1 << d->x_shift) + g[l] * ((int64_t)1 << d->g_shift);
+        v[l] = d->operation == MASK ? (g[l] > 0 ? x[l] : 0) : d->relu && sum < 0 ? 0 : sum;
+    }
+    requantise_wide_random(rq, v, random.at[0], lanes, to);
+}
+
 static int elementwise_operation(Machine *m, const Descriptor *d, const Operands *o,
                                  const int64_t *base, Requantiser *rq)
 {
@@ -105,7 +125,9 @@ static int elementwise_operation(Machine *m, const Descriptor *d, const Operands
         const int16_t *g = o->g + (base[1] + p.g[t]) * lanes;
         int64_t z = base[2] + p.z[t];
         int16_t *to = m->pad + z * lanes;
-        if (lanes == 16)
+        if (rq->stochastic)
+            random_row(d, x, g, lanes, z, rq, to);
+        else if (lanes == 16)
             elementwise_row(d, x, g, 16, narrow, rq, to);
         else
             elementwise_row(d, x, g, lanes, narrow, rq, to);

@@ -8,6 +8,8 @@
 
 typedef struct {
     int shift, width;
+    int stochastic;
+    uint32_t stream;
     int64_t total, saturations; /* sum of |q|, and saturated values, of what was written */
 } Requantiser;
 
@@ -16,6 +18,8 @@ static inline int64_t narrow_limit(const Requantiser *rq)
 {
     if (rq->shift > 30)
         return -1;
+    if (rq->stochastic)
+        return INT32_MAX - ((int64_t)1 << rq->shift);
     return INT32_MAX - (rq->shift ? (int64_t)1 << (rq->shift - 1) : 0);
 }
 

@@ -3,6 +3,7 @@
 #define TTFORGE_WIDE_H
 
 #include "pack.h"
+#include "stochastic.h"
 
 enum { LEAST_CHUNK = 64 };
 
@@ -75,6 +76,20 @@ static void trace_narrow(const Contraction *c, const Tile *t, int64_t r, const S
         put_row(c, t, r + i, words + i * LANES);
 }
 
+static void put_narrow_random(const Contraction *c, const Tile *t, int64_t r, const Sums *sums,
+                              int rows)
+{
+    Random random;
+    random_tile(c->rq, c->d, t->z, r, rows, LANES, &random);
+    for (int i = 0; i < rows; i++) {
+        int32_t row[LANES];
+        int16_t words[LANES];
+        sums_store(row, sums[i]);
+        requantise_narrow_random(c->rq, row, random.at[i], LANES, words);
+        put_row(c, t, r + i, words);
+    }
+}
+
 /* Adds sums of 32 bits, each of ``chunk`` steps, x ``scale`` to those of 64 bits. */
 static void add_wide(const Contraction *c, const Tile *t, const int32_t *vectors, int64_t r,
                      int64_t chunk, int64_t scale, int64_t *wide)
@@ -129,9 +144,16 @@ static int put_wide(const Contraction *c, const Tile *t, int64_t vector_most, in
         add_wide(c, t, high, r, chunk, split ? 256 : 1, wide);
         if (split)
             add_wide(c, t, low, r, chunk, 1, wide);
-        for (int64_t i = 0; i < TILE && r + i < t->rows; i++) {
+        const int rows = t->rows - r < TILE ? (int)(t->rows - r) : TILE;
+        Random random;
+        if (c->rq->stochastic)
+            random_tile(c->rq, c->d, t->z, r, rows, LANES, &random);
+        for (int i = 0; i < rows; i++) {
             int16_t row[LANES];
-            requantise_wide(c->rq, wide + i * LANES, LANES, row);
+            if (c->rq->stochastic)
+                requantise_wide_random(c->rq, wide + i * LANES, random.at[i], LANES, row);
+            else
+                requantise_wide(c->rq, wide + i * LANES, LANES, row);
             put_row(c, t, r + i, row);
         }
     }

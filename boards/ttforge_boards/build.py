@@ -1,0 +1,111 @@
+"""A whole build: what ``ttforge build`` does, and its figures."""
+
+import json
+from dataclasses import asdict, replace
+from statistics import median
+from typing import Any
+
+from ttforge.native.tools import Progress
+from ttforge_boards import flow, report
+from ttforge_boards.ecp5 import CLOCK
+from ttforge_boards.flow import Build, Steps
+from ttforge_boards.netlist import Netlist, complaints
+from ttforge_boards.tools import BuildError
+from ttforge_boards.unpack import check_bitstream
+
+REPORT = "report.json"
+
+
+def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Build a bitstream; the figures, which are also in ``report.json`` of the build's folder.
+
+    ``options`` go to place and route. Raises ``BuildError``.
+    """
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / flow.BITSTREAM).unlink(missing_ok=True)
+        steps = Steps(job.folder, progress)
+        progress(f"{job.board.title}: writing the design to {job.folder}")
+        flow.write_design(job)
+        flow.synthesise(steps)
+        checked = check_netlist(job)
+        flow.place_and_route(job, steps, options)
+        flow.pack(steps)
+        checked["tiles"] = check_bitstream(steps)
+        figures = _figures(job, steps) | checked
+        (job.folder / REPORT).write_text(json.dumps(figures, indent=1) + "\n")
+    except OSError as error:
+        raise BuildError(f"cannot write to {job.folder}: {error.strerror}") from error
+    return figures
+
+
+def check_netlist(job: Build) -> dict[str, Any]:
+    """Raise ``BuildError`` for latches, unknown clocks and unguarded crossings; else list these."""
+    netlist = Netlist.read(job.folder / flow.NETLIST, flow.TOP)
+    found = complaints(netlist, clock_inputs={CLOCK})
+    if found:
+        raise BuildError(f"the netlist of {job.folder} breaks a rule: {'; '.join(found)}")
+    crossings = [asdict(crossing) for crossing in netlist.crossings({CLOCK})]
+    return {"clock_nets": sorted(netlist.clocks()), "crossings": crossings}
+
+
+def _figures(job: Build, steps: Steps) -> dict[str, Any]:
+    timing = report.read_timing(job.folder / flow.TIMING)
+    used = report.resources(timing, job.board.part)
+    clocks = report.clocks(timing)
+    slowest = min((c["fmax_mhz"] for c in clocks.values()), default=0.0)
+    return {
+        "board": job.board.name,
+        "part": job.board.part.name,
+        "parameters": asdict(job.parameters),
+        "fingerprint": job.parameters.fingerprint,
+        "multipliers": job.parameters.multipliers,
+        "memory_bytes": job.board.memory_bytes,
+        "baud": job.board.baud,
+        "clock_mhz": job.clock_hz / 1e6,
+        "seed": job.seed,
+        "bitstream": str(job.bitstream),
+        "bitstream_bytes": job.bitstream.stat().st_size,
+        "resources": used,
+        "spare_luts": report.spare_luts(used),
+        "clocks": clocks,
+        "fmax_mhz": slowest,
+        "timing_met": slowest >= job.clock_hz / 1e6,
+        "critical_path": report.critical_path(timing),
+        "seconds": steps.seconds,
+    }
+
+
+def seeds(job: Build, count: int, progress: Progress) -> dict[str, Any]:
+    """Place and route with seeds 1 to ``count``, one at a time; Fmax of each, and their median.
+
+    A seed whose report is there for the same netlist is not repeated. Raises ``BuildError``.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    steps = Steps(job.folder, progress)
+    netlist = job.folder / flow.NETLIST
+    flow.write_design(job)
+    flow.synthesise(steps)
+    check_netlist(job)
+    found = {}
+    for seed in range(1, count + 1):
+        folder = job.folder / f"seed{seed}"
+        folder.mkdir(exist_ok=True)
+        one = replace(job, folder=folder, seed=seed)
+        for name in (flow.NETLIST, flow.PINS):
+            text = (job.folder / name).read_text()
+            if not (folder / name).exists() or (folder / name).read_text() != text:
+                (folder / name).write_text(text)
+                (folder / flow.TIMING).unlink(missing_ok=True)
+        if not (folder / flow.TIMING).exists():
+            flow.place_and_route(one, Steps(folder, progress))
+        timing = report.read_timing(folder / flow.TIMING)
+        found[seed] = min(c["fmax_mhz"] for c in report.clocks(timing).values())
+        progress(f"seed {seed}: {found[seed]:.1f} MHz")
+    return {
+        "board": job.board.name,
+        "multipliers": job.parameters.multipliers,
+        "netlist_bytes": netlist.stat().st_size,
+        "fmax_mhz": found,
+        "median_mhz": median(found.values()),
+    }

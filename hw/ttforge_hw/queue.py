@@ -1,0 +1,71 @@
+"""A shallow queue whose every output is a register."""
+
+from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.lib.memory import Memory
+
+
+class RegisteredQueue(Elaboratable):
+    """First in, first out, cycle by cycle as ``amaranth.lib.fifo.SyncFIFO``, but for its timing.
+
+    That one reads a LUT memory and compares its level at the beginning of whatever follows; here
+    the oldest word, ``r_rdy`` and ``w_rdy`` come from registers, so that the cycle is left to the
+    arbiters behind. A word that finds the queue empty goes to the output register at once.
+
+    ``depth`` (at least 2) words of ``width`` bits; members as of ``SyncFIFO``. What ``r_data``
+    holds while ``r_rdy`` is low is unspecified.
+    """
+
+    def __init__(self, *, width: int, depth: int):
+        if depth < 2:
+            raise ValueError(f"depth must be at least 2, not {depth!r}")
+        self.width = width
+        self.depth = depth
+        self.w_data = Signal(width)
+        self.w_en = Signal()
+        self.w_rdy = Signal(init=1)
+        self.r_data = Signal(width, reset_less=True)
+        self.r_en = Signal()
+        self.r_rdy = Signal()
+        self.level = Signal(range(depth + 1))
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        # all words but the oldest, which is at the output
+        m.submodules.storage = storage = Memory(shape=self.width, depth=self.depth, init=[])
+        writer, reader = storage.write_port(), storage.read_port(domain="comb")
+        produce, consume = Signal(range(self.depth)), Signal(range(self.depth))
+        more = Signal()  # something is in the storage
+        write, read, pass_by, refill = Signal(), Signal(), Signal(), Signal()
+        last = self.depth - 1
+        m.d.comb += [
+            write.eq(self.w_en & self.w_rdy),
+            read.eq(self.r_en & self.r_rdy),
+            pass_by.eq(write & ~more & (read | ~self.r_rdy)),
+            refill.eq(read & more),
+            writer.en.eq(write & ~pass_by),
+            writer.addr.eq(produce),
+            writer.data.eq(self.w_data),
+            reader.addr.eq(consume),
+        ]
+        with m.If(write & ~pass_by):
+            m.d.sync += produce.eq(Mux(produce == last, 0, produce + 1))
+        with m.If(refill):
+            m.d.sync += consume.eq(Mux(consume == last, 0, consume + 1))
+        with m.If(read | ~self.r_rdy):
+            m.d.sync += [
+                self.r_data.eq(Mux(more, reader.data, self.w_data)),
+                self.r_rdy.eq(more | write),
+            ]
+        with m.If(write & ~read):
+            m.d.sync += [
+                self.level.eq(self.level + 1),
+                self.w_rdy.eq(self.level != self.depth - 1),
+                more.eq(self.level != 0),
+            ]
+        with m.If(read & ~write):
+            m.d.sync += [
+                self.level.eq(self.level - 1),
+                self.w_rdy.eq(1),
+                more.eq(self.level > 2),
+            ]
+        return m

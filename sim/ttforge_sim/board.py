@@ -1,0 +1,143 @@
+"""A board in simulation: the whole of ``ttforge_hw.soc`` at the end of a simulated serial line."""
+
+import ctypes
+from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+from amaranth.lib import wiring
+
+from ttforge.accelerator import AcceleratorError
+from ttforge.link.backend import LinkAccelerator
+from ttforge.native.cache import Cache
+from ttforge.native.tools import Progress
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.soc import soc_to_rtlil
+from ttforge_sim.build import build, tell
+from ttforge_sim.engines import SERIAL
+
+DIVISOR = 4
+"""Cycles of a bit: few, as the line is most of what is simulated."""
+CLOCK_HZ = 100_000_000
+MEMORY_BYTES = 1 << 17
+"""What an LFE5U-85F has to spare."""
+
+_FUNCTIONS = {
+    "abi": (c_uint32, ()),
+    "open": (c_void_p, (c_uint32,)),
+    "close": (None, (c_void_p,)),
+    "reset": (None, (c_void_p,)),
+    "send": (None, (c_void_p, ctypes.c_char_p, c_uint64)),
+    "run": (None, (c_void_p, c_uint64)),
+    "take": (c_uint64, (c_void_p, ctypes.POINTER(c_uint8), c_uint64)),
+    "cycles": (c_uint64, (c_void_p,)),
+}
+_MOST_BYTES = 1 << 12
+
+
+class SimulatedLine:
+    """A ``ttforge.link.host.Line`` whose other end is a simulated design, compiled at ``library``.
+
+    Seconds are those of its clock, ``clock_hz``; the design stands still between two calls.
+    """
+
+    def __init__(self, library: Path, *, divisor: int, clock_hz: int):
+        self.name = "the simulated line"
+        self.baud = clock_hz / divisor
+        self._clock_hz = clock_hz
+        self._handle = None
+        self._library = ctypes.CDLL(str(library))
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(self._library, f"ttforge_{name}")
+            function.restype, function.argtypes = result, arguments
+        if self._call("abi") != 1:
+            raise AcceleratorError(f"the simulator {library} is of another version; remove it")
+        self._handle = self._call("open", divisor)
+        if not self._handle:
+            raise MemoryError("no memory for the simulator")
+
+    def _call(self, name: str, *arguments):
+        return getattr(self._library, f"ttforge_{name}")(*arguments)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles simulated so far."""
+        return self._call("cycles", self._handle)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        self._call("send", self._handle, data, len(data))
+
+    def read(self, seconds: float) -> bytes:
+        """What has come, at least a byte unless ``seconds`` of simulated time pass."""
+        self._call("run", self._handle, max(1, round(seconds * self._clock_hz)))
+        buffer = (c_uint8 * _MOST_BYTES)()
+        size = self._call("take", self._handle, buffer, _MOST_BYTES)
+        return bytes(buffer)[:size]
+
+    def drain(self) -> None:
+        """Forget what has come."""
+        self.read(0)
+
+    def reset(self) -> None:
+        """The reset button of the board: what is under way is lost."""
+        self._call("reset", self._handle)
+
+    def close(self) -> None:
+        """Free the design; idempotent."""
+        handle, self._handle = self._handle, None
+        if handle:
+            self._call("close", handle)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def open_line(
+    parameters: AcceleratorParameters,
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    divisor: int = DIVISOR,
+    clock_hz: int = CLOCK_HZ,
+    progress: Progress = tell,
+    cache: str | Path | None = None,
+    accelerator: wiring.Component | None = None,
+) -> SimulatedLine:
+    """A simulated board with ``memory_bytes`` (a power of two) of on-chip memory.
+
+    ``accelerator`` may be another component with the accelerator's ports.
+
+    Raises ``AcceleratorError`` where the simulator cannot be built.
+    """
+    rtlil = soc_to_rtlil(
+        parameters,
+        memory_bytes=memory_bytes,
+        divisor=divisor,
+        clock_hz=clock_hz,
+        accelerator=accelerator,
+    )
+    kept = Cache(None if cache is None else Path(cache))
+    library = build(rtlil, harness=SERIAL, cache=kept, progress=progress)
+    return SimulatedLine(library, divisor=divisor, clock_hz=clock_hz)
+
+
+class SimulatedBoard(LinkAccelerator):
+    """The accelerator on a simulated board (back end ``board``), through its host link.
+
+    ``memory_bytes`` is what is asked for; the memory is as large as it must be to have it, but no
+    larger than ``MEMORY_BYTES``. Raises ``AcceleratorError`` where the simulator cannot be built.
+    """
+
+    def __init__(
+        self,
+        parameters: AcceleratorParameters,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        progress: Progress = tell,
+        cache: str | Path | None = None,
+    ):
+        least = 1 << (max(memory_bytes, 4096) - 1).bit_length()
+        line = open_line(
+            parameters, memory_bytes=min(least, MEMORY_BYTES), progress=progress, cache=cache
+        )
+        # simulated time: an answer that is not there within a few thousand cycles never comes
+        super().__init__(parameters, line, patience=1e-3)

@@ -1,0 +1,61 @@
+"""``ttforge bench mcf``: multi-component floats beside torch and the published library."""
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from ttforge.cli.command import SimpleCommand
+from ttforge.cli.options import positive
+
+OPERATIONS = ("add", "scaling", "multiply", "divide", "dot", "mv", "matmul", "addmm", "bmm")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "The operations of tables 4 and 5 of the MCTensor paper, at its sizes: torch in float32 "
+        "and float64, ours with 1 to 3 float32 components, and the published library with 2. "
+        "Medians in processor seconds of one thread, accuracy in bits."
+    )
+    parser.add_argument(
+        "--peer", type=Path, metavar="FOLDER",
+        help="a checkout of the published library (github.com/ydtydr/MCTensor)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--operation", choices=OPERATIONS, action="append", help="only this one (repeatable)"
+    )
+    parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="default: 5")
+    parser.add_argument("--json", action="store_true", help="print JSON and no tables")
+    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="default: 1")
+
+
+def _run(args: argparse.Namespace) -> int:
+    import torch
+
+    from ttforge.cli.errors import OptionError
+    from ttforge.cli.output import teller, to_json
+    from ttforge.mcf.experiments import memory, speed
+    from ttforge.mcf.experiments.peer import PeerError, Published
+    from ttforge.report.tables import markdown
+
+    torch.set_num_threads(args.threads)
+    try:
+        peer = Published(args.peer) if args.peer else None
+    except PeerError as error:
+        raise OptionError(f"--peer: {error}") from None
+    only = tuple(args.operation or ())
+    rows = speed.run(args.repeat, peer, only, progress=teller("bench mcf"))
+    peaks = memory.run(peer) if not only or "bmm" in only else []
+    if args.json:
+        conditions = {"threads": args.threads, "repeat": args.repeat, "torch": torch.__version__}
+        results = {"rows": list(map(asdict, rows)), "bmm_memory": list(map(asdict, peaks))}
+        print(to_json({**conditions, **results}))
+        return 0
+    head = ("operation", "way", "seconds", "times the peer", "by float32", "bits")
+    print(markdown(head, [tuple(asdict(row).values()) for row in rows]), end="")
+    for peak in peaks:
+        print(f"\nmemory of bmm, {peak.way}: {peak.mebibytes:.0f} MiB at most beyond its operands")
+    return 0
+
+
+command = SimpleCommand("mcf", "multi-component floats beside torch", _add_arguments, _run)
+"""``ttforge bench mcf``."""

@@ -1,0 +1,56 @@
+"""``ttforge eval``: a stored model classifies a test split, on any back end."""
+
+import argparse
+
+from ttforge.cli.backend import add_simulation_options
+from ttforge.cli.command import SimpleCommand
+from ttforge.cli.options import positive
+
+EPILOG = """\
+examples:
+  ttforge eval runs/digits/model.safetensors
+  ttforge eval runs/fashion/model.safetensors --data ~/data --out runs/fashion/test
+  ttforge eval runs/fashion/checkpoint.safetensors --backend rtl --test-samples 640
+  ttforge eval model.safetensors --data mine.npz --json
+
+MODEL is the model.safetensors of a finished run or the checkpoint.safetensors of an open one. It
+says how its programs were compiled, so that every image gets the very bits it got in training.
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("model", metavar="MODEL", help="file that ttforge train wrote")
+    parser.add_argument(
+        "--dataset", metavar="NAME", help="data set (default: the one it was trained on)"
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="folder of the data set's files (default: TTFORGE_DATA), or an .npz of your own",
+    )
+    parser.add_argument(
+        "--download", action="store_true", help="fetch the data set's files where they are not"
+    )
+    parser.add_argument("--backend", default="golden", metavar="NAME", help="golden or rtl")
+    parser.add_argument(
+        "--test-samples", type=positive, metavar="N", help="only the first N test images"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="write eval.json, confusion.png and samples.png, the first mistakes, there",
+    )
+    add_simulation_options(parser)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from ttforge.cli.evaluate.session import run_evaluation  # imports torch
+
+    return run_evaluation(args)
+
+
+command = SimpleCommand(
+    "eval", "classify test images with a stored model, class by class", _add_arguments, _run
+)

@@ -1,0 +1,85 @@
+"""The Gaussian error linear unit of component tensors, exact and in the tanh approximation."""
+
+import math
+from fractions import Fraction
+
+import mpmath
+import torch
+from torch import Tensor
+
+from ttforge.mcf import carriers, constants
+from ttforge.mcf.arithmetic import _apply, add_mcn, mult_mcn
+from ttforge.mcf.errorfree import PRECISION, _dekker
+from ttforge.mcf.expansion import finished, stacked, terms_of
+from ttforge.mcf.functions import _through, sigmoid
+
+_ROOT_HALF = math.sqrt(0.5)
+_ROOT_HALF_LOW = float(Fraction(1, 2) - Fraction(_ROOT_HALF) ** 2) / (2 * _ROOT_HALF)
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x Phi(x), Phi the normal distribution; ``approximate="tanh"``: by the hyperbolic tangent.
+
+    More components than a double holds go through mpmath, one number at a time: slow.
+    """
+    if approximate == "tanh":
+        return _tanh_gelu(x)
+    if approximate != "none":
+        raise ValueError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
+    return _through(x, torch.nn.functional.gelu, _double, _by_number)
+
+
+def _double(high: Tensor, low: Tensor) -> Tensor:
+    """x / 2 erfc(-x / root 2), the argument's rounding error carried to first order."""
+    z = high * _ROOT_HALF
+    error = _dekker(high, torch.full_like(high, _ROOT_HALF), z)
+    error = error + (high * _ROOT_HALF_LOW + low * _ROOT_HALF)
+    slope = 2 / math.sqrt(math.pi) * torch.exp(-z * z)
+    value = torch.special.erfc(-z) + slope * error
+    value = 0.5 * (high * value + low * value)
+    far = high.abs() > 40  # where the product by 0 or the splitting would make a NaN
+    return torch.where(far, torch.nn.functional.relu(high), value)
+
+
+def _by_number(x: Tensor) -> Tensor:
+    nc = x.shape[-1]
+    rows = x.to(torch.float64).reshape(-1, nc).tolist()
+    out = torch.zeros(len(rows), nc, dtype=torch.float64)
+    with mpmath.workprec(PRECISION[x.dtype] * nc + 60):
+        for at, row in enumerate(rows):
+            if not all(map(math.isfinite, row)):
+                out[at, 0] = row[0]
+                continue
+            value = mpmath.fsum(row)
+            value = value * mpmath.erfc(-value / mpmath.sqrt(2)) / 2
+            mantissa, exponent = int(value.man), int(value.exp)
+            exact = Fraction(mantissa) * Fraction(2) ** exponent
+            exact = -abs(exact) if value < 0 else abs(exact)
+            out[at] = torch.tensor(constants.components_of(exact, x.dtype, nc), dtype=torch.float64)
+    shaped = out.to(x.device, x.dtype).reshape(x.shape)
+    return finished(terms_of(shaped), shaped[..., 0])
+
+
+def _tanh_gelu(x: Tensor) -> Tensor:
+    """x / 2 (1 + tanh u) = x sigmoid(2 u), u = root(2 / pi) (x + 0.044715 x^3)."""
+    dtype, nc = x.dtype, x.shape[-1]
+    if nc == 1:
+        lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")
+        return lead.unsqueeze(-1)
+    if dtype in carriers.HALF:
+        return carriers.narrowed(_tanh_gelu(carriers.widened(x)), dtype)
+    digits = PRECISION[dtype] * nc + 8
+    square = constants.pi(2 * digits)
+    scale = 1 << digits
+    root = Fraction(math.isqrt(int(8 / square * scale * scale)), scale)  # 2 root(2 / pi)
+    cubic = _apply("mul", mult_mcn(mult_mcn(x, x), x), _number(Fraction("0.044715"), x))
+    u = _apply("mul", add_mcn(x, cubic), _number(root, x))
+    result = mult_mcn(x, sigmoid(u))
+    lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")
+    usual = torch.isfinite(result[..., 0]).unsqueeze(-1)
+    ends = stacked([lead, *[torch.zeros_like(lead)] * (nc - 1)])
+    return torch.where(usual, result, ends)
+
+
+def _number(value: Fraction, like: Tensor) -> Tensor:
+    return constants.number(value, like, like.shape[-1])

@@ -1,0 +1,61 @@
+/* Error-free transformations of REAL, and of double for the carriers. */
+
+#define IN static inline __attribute__((always_inline))
+
+/* Loops over components, in full, so that the loop over elements becomes vectors. */
+#ifdef __clang__
+#define ALL _Pragma("clang loop unroll(full)") for
+#else
+#define ALL _Pragma("GCC unroll 64") for
+#endif
+
+#define TWO_SUM(a, b, s, e)                  \
+    do {                                     \
+        s = (a) + (b);                       \
+        const __typeof__(s) c_ = s - (a);    \
+        e = ((a) - (s - c_)) + ((b) - c_);   \
+    } while (0)
+
+#define FAST_TWO_SUM(a, b, s, e)  \
+    do {                          \
+        s = (a) + (b);            \
+        e = (b) - (s - (a));      \
+    } while (0)
+
+/* p, and what its rounding lost; 0 where p is not finite, or too small for that in double. */
+IN REAL product(REAL a, REAL b, REAL *lost) {
+    const REAL p = a * b;
+#ifdef DOUBLE
+    const double size = fabs(p);
+    const double e = fma(a, b, -p);
+    *lost = (size >= 0x1p-969) & (size <= DBL_MAX) ? e : 0;
+#else
+    const float e = (float)((double)a * b - p);
+    *lost = fabsf(p) <= FLT_MAX ? e : 0;
+#endif
+    return p;
+}
+
+/* One error-free pass from the last of n terms to the first. */
+IN void vec_sum(REAL *terms, int n) {
+    ALL (int k = n - 2; k >= 0; k--) {
+        const REAL a = terms[k], b = terms[k + 1];
+        TWO_SUM(a, b, terms[k], terms[k + 1]);
+    }
+}
+
+IN void distil(REAL *terms, int n, int passes) {
+    ALL (int pass = 0; pass < passes; pass++) vec_sum(terms, n);
+    ALL (int k = 0; k < n - 1; k++) {
+        const REAL a = terms[k], b = terms[k + 1];
+        FAST_TWO_SUM(a, b, terms[k], terms[k + 1]);
+    }
+}
+
+/* IEEE where floats are special: plain is the operation on the leading components. */
+IN void finish(const REAL *terms, REAL plain, REAL *z) {
+    const REAL lead = terms[0];
+    const int special = !(REAL_ABS(lead) <= REAL_MAX);
+    z[0] = special | ((lead == 0) & (plain == 0)) ? plain : lead;
+    ALL (int k = 1; k < NC; k++) z[k] = special ? 0 : terms[k];
+}

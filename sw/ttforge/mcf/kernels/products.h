@@ -1,0 +1,79 @@
+/* Matrix products: one multiplication and one sum of expansions a term, in the order of k. */
+
+#define PRODUCTS(name, nx, ny)                                                                      \
+    IN void row_##name(const REAL *restrict x, int64_t plane_x, int64_t step_x,                     \
+                       const REAL *restrict y, int64_t plane_y, int64_t step_y,                     \
+                       REAL *restrict out, int64_t plane, int64_t count) {                          \
+        for (int64_t i = 0; i < count; i++) {                                                       \
+            REAL a[NC], b[NC], c[NC], p[NC], z[NC];                                                 \
+            load(x, plane_x, i * step_x, nx, a);                                                    \
+            load(y, plane_y, i * step_y, ny, b);                                                    \
+            load(out, plane, i, NC, c);                                                             \
+            mul(a, nx, b, ny, p);                                                                   \
+            add(c, NC, p, NC, z);                                                                   \
+            store(out, plane, i, z);                                                                \
+        }                                                                                           \
+    }                                                                                               \
+    /* out (m, n) += x (m, k) y (k, n); across: x lies as (k, m) and out as (n, m) */               \
+    void mcf_product_##name(const REAL *x, int64_t plane_x, const REAL *y, int64_t plane_y,         \
+                            REAL *out, int64_t plane, int64_t m, int64_t k, int64_t n,              \
+                            int64_t across) {                                                       \
+        for (int64_t i = 0; i < (across ? n : m); i++)                                              \
+            for (int64_t l = 0; l < k; l++)                                                         \
+                if (across)                                                                         \
+                    row_##name(x + l * m, plane_x, 1, y + l * n + i, plane_y, 0, out + i * m,       \
+                               plane, m);                                                           \
+                else                                                                                \
+                    row_##name(x + i * k + l, plane_x, 0, y + l * n, plane_y, 1, out + i * n,       \
+                               plane, n);                                                           \
+    }
+
+PRODUCTS(both, NC, NC)
+PRODUCTS(first, NC, 1)
+PRODUCTS(second, 1, NC)
+
+#ifdef CARRIED
+
+void mcf_join(const float *restrict x, int64_t plane, double *restrict out, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        float a[NC];
+        load(x, plane, i, NC, a);
+        out[i] = join(a, NC);
+    }
+}
+
+void mcf_part(const double *restrict z, float *restrict out, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        float terms[NC], a[NC];
+        part(z[i], terms);
+        finish(terms, terms[0], a);
+        store(out, count, i, a);
+    }
+}
+
+/* out (rows) = x (rows, columns) v in doubles: LANES sums side by side, then one after another. */
+#define LANES 16
+
+void mcf_mv(const float *restrict x, int64_t plane, const double *restrict v, double *restrict out,
+            int64_t rows, int64_t columns) {
+    for (int64_t row = 0; row < rows; row++, x += columns) {
+        double sums[LANES] = {0}, total;
+        int64_t k = 0;
+        for (; k + LANES <= columns; k += LANES)
+            for (int l = 0; l < LANES; l++) {
+                float a[NC];
+                load(x, plane, k + l, NC, a);
+                sums[l] = sums[l] + join(a, NC) * v[k + l];
+            }
+        for (int l = 0; k + l < columns; l++) {
+            float a[NC];
+            load(x, plane, k + l, NC, a);
+            sums[l] = sums[l] + join(a, NC) * v[k + l];
+        }
+        total = sums[0];
+        for (int l = 1; l < LANES; l++) total = total + sums[l];
+        out[row] = total;
+    }
+}
+
+#endif

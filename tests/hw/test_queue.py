@@ -1,0 +1,60 @@
+"""The registered queue and the arbiter behave as what they stand for, cycle by cycle."""
+
+import random
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.sim import Simulator
+
+from ttforge_hw.arbiter import RoundRobin
+from ttforge_hw.queue import RegisteredQueue
+
+
+@pytest.mark.parametrize("depth", [2, 3, 8, 16])
+@pytest.mark.parametrize("write, read", [(0.5, 0.5), (0.9, 0.3), (0.3, 0.9), (1.0, 1.0)])
+def test_as_sync_fifo(depth, write, read):
+    m = Module()
+    m.submodules.ours = ours = RegisteredQueue(width=8, depth=depth)
+    m.submodules.theirs = theirs = SyncFIFO(width=8, depth=depth)
+    rng = random.Random(depth)
+
+    async def bench(ctx):
+        for _ in range(600):
+            word, w_en, r_en = rng.randrange(256), rng.random() < write, rng.random() < read
+            for queue in (ours, theirs):
+                ctx.set(queue.w_data, word)
+                ctx.set(queue.w_en, w_en)
+                ctx.set(queue.r_en, r_en)
+            for name in ("w_rdy", "r_rdy", "level"):
+                assert ctx.get(getattr(ours, name)) == ctx.get(getattr(theirs, name)), name
+            if ctx.get(ours.r_rdy):
+                assert ctx.get(ours.r_data) == ctx.get(theirs.r_data)
+            await ctx.tick()
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 5])
+def test_the_one_after_the_last_is_granted(clients):
+    arbiter = RoundRobin(clients)
+    rng = random.Random(clients)
+
+    async def bench(ctx):
+        last = clients - 1  # so that client 0 is first
+        for _ in range(400):
+            asking = rng.randrange(1 << clients)
+            ctx.set(arbiter.requests, asking)
+            order = [(last + 1 + n) % clients for n in range(clients)]
+            first = next((client for client in order if asking >> client & 1), None)
+            assert ctx.get(arbiter.grant) == (0 if first is None else 1 << first)
+            last = last if first is None else first
+            await ctx.tick()
+
+    simulator = Simulator(arbiter)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()

@@ -1,0 +1,125 @@
+"""The whole system of a board in simulation: the real driver trains through the serial line."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from serial_lines import FaultyLine
+
+from ttforge.accelerator import AcceleratorError, backend_names
+from ttforge.check import check_step
+from ttforge.cli.core import main
+from ttforge.driver import RESETS
+from ttforge.link.backend import LinkAccelerator
+from ttforge.network import load_network
+from ttforge.parameters import AcceleratorParameters
+from ttforge_sim.board import SimulatedLine, open_line
+
+SMALL = AcceleratorParameters(
+    lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
+)
+BATCH = 4
+
+
+@pytest.fixture(scope="module")
+def line() -> Iterator[SimulatedLine]:
+    line = open_line(SMALL)
+    yield line
+    line.close()
+
+
+class Borrowed:
+    """The line of a fixture, which a test does not close; ``now`` and then it resets the board."""
+
+    def __init__(self, line: SimulatedLine, resets: tuple[int, ...] = ()):
+        self._line, self._resets = line, resets
+        self.writes = 0
+
+    def __getattr__(self, name: str):
+        return getattr(self._line, name)
+
+    def write(self, data: bytes) -> None:
+        self.writes += 1
+        if self.writes in self._resets:
+            self._line.write(data[: len(data) // 2])
+            self._line.reset()
+        else:
+            self._line.write(data)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def quiet_writes(line) -> int:
+    """Requests of a step without any trouble, which is exact."""
+    quiet = Borrowed(line)
+    with LinkAccelerator(SMALL, quiet, patience=1e-3) as board:
+        outcome = check_step(load_network("digits"), BATCH, board)
+        assert outcome.comparison.mismatches == {}
+        assert outcome.comparison.values > 10_000
+        assert outcome.counters.cycles > 0
+        assert board.link.counts.repeats == 0
+    assert quiet.writes > WRITES_BEFORE + WRITES_AFTER
+    return quiet.writes
+
+
+def test_a_step_of_digits_is_exact(quiet_writes):
+    assert quiet_writes > 0
+
+
+WRITES_BEFORE = 140
+"""Requests until the accelerator is opened and its memory cleared: a step begins after them."""
+WRITES_AFTER = 40
+"""In which the memory is compared at the end."""
+
+
+@pytest.mark.parametrize(
+    "share",
+    [pytest.param(0.1, marks=pytest.mark.slow), 0.5, pytest.param(0.9, marks=pytest.mark.slow)],
+)
+def test_a_reset_under_a_step_changes_nothing(line, quiet_writes, share):
+    """At different moments of a step: the driver repeats it, and the bits are the same."""
+    moment = WRITES_BEFORE + int(share * (quiet_writes - WRITES_BEFORE - WRITES_AFTER))
+    shaken = Borrowed(line, resets=(moment,))
+    with LinkAccelerator(SMALL, shaken, patience=1e-3) as board:
+        outcome = check_step(load_network("digits"), BATCH, board)
+        assert outcome.comparison.mismatches == {}
+    assert shaken.writes > quiet_writes
+
+
+@pytest.mark.slow
+def test_a_board_that_resets_all_the_time_is_an_error(line):
+    never = Borrowed(line, resets=tuple(range(150, 100_000, 20)))
+    with (
+        LinkAccelerator(SMALL, never, patience=1e-3) as board,
+        pytest.raises(AcceleratorError, match="was reset"),
+    ):
+        check_step(load_network("digits"), BATCH, board)
+    assert never.writes < 150 + 20 * (RESETS + 2)
+
+
+@pytest.mark.slow
+def test_a_step_on_a_damaged_line_is_exact(line):
+    faulty = FaultyLine(Borrowed(line), seed=3, flip=1e-4, lose=5e-5, noise=5e-5)
+    with LinkAccelerator(SMALL, faulty, patience=1e-3, attempts=20) as board:
+        outcome = check_step(load_network("digits"), BATCH, board)
+        assert outcome.comparison.mismatches == {}
+        assert board.link.counts.repeats > 0
+
+
+def train(capsys, *arguments: object) -> dict:
+    assert main(["train", "--network", "digits", "--json", *map(str, arguments)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_digits_trains_on_the_board_of_an_ulx3s(capsys, tmp_path):
+    if "board" not in backend_names():
+        pytest.skip("the back end 'board' is not installed: install ttforge again")
+    steps = ("--steps", 12, "--test-samples", 64, "--preset", "ecp5-85f")
+    golden = train(capsys, *steps, "--out", tmp_path / "golden")
+    board = train(capsys, *steps, "--out", tmp_path / "board", "--backend", "board", "--verify", 4)
+    assert board["digest"] == golden["digest"]
+    assert board["test_accuracy"] == golden["test_accuracy"]
+    assert board["mismatches"] == 0 and board["values_compared"] > 0 and board["cycles"] > 0

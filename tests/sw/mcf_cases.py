@@ -1,0 +1,126 @@
+"""Operands for multi-component floats and exact references, in integers."""
+
+import math
+import random
+
+import torch
+
+from ttforge.mcf.errorfree import PRECISION
+
+SPAN = {torch.float16: 2, torch.bfloat16: 20, torch.float32: 20, torch.float64: 100}
+UNIT = 1200
+"""Exact numbers are integers of 2^-UNIT, products of two of them of 2^-(2 UNIT)."""
+
+
+def exact(x):
+    """The numbers of components (..., nc), flat, in units of 2^-UNIT."""
+    rows = x.to(torch.float64).reshape(-1, x.shape[-1]).tolist()
+    return [sum(map(_units, row)) for row in rows]
+
+
+def _units(value):
+    top, bottom = value.as_integer_ratio()
+    return top << (UNIT + 1 - bottom.bit_length())
+
+
+def _cut(value, digits):
+    """The nearest integer of so many digits, ties to even."""
+    size = abs(value)
+    drop = size.bit_length() - digits
+    if drop <= 0:
+        return value
+    kept, rest = size >> drop, size & ((1 << drop) - 1)
+    half = 1 << (drop - 1)
+    kept += rest > half or (rest == half and kept & 1)
+    return (kept << drop) * (1 if value > 0 else -1)
+
+
+def _components(value, exponent, dtype, nc):
+    """value 2^exponent as components; nothing becomes subnormal here but in float16."""
+    parts = []
+    for _ in range(nc):
+        part = _cut(value, PRECISION[dtype])
+        if dtype is torch.float16:  # multiples of 2^-24
+            unit = max(0, -24 - exponent)
+            part = _cut(value, min(PRECISION[dtype], max(abs(value).bit_length() - unit, 1)))
+            part = (part >> unit) << unit if part > 0 else -((-part >> unit) << unit)
+        parts.append(math.ldexp(part >> max(0, part.bit_length() - 60), exponent
+                                + max(0, part.bit_length() - 60)))  # fmt: skip
+        value -= part
+    return parts
+
+
+def of_integers(pairs, dtype, nc):
+    """Normalised components of numbers (value, exponent)."""
+    rows = [_components(value, exponent, dtype, nc) for value, exponent in pairs]
+    return torch.tensor(rows, dtype=torch.float64).to(dtype)
+
+
+def _number(rng, width):
+    """An integer of at most ``width`` + 1 bits: all of them random, or a few far apart."""
+    kind = rng.random()
+    if kind < 0.7:
+        return rng.getrandbits(width) | 1 << (width - 1)
+    places = [1 << rng.randrange(width - 1) for _ in range(2)]
+    return (1 << width) + rng.choice((1, -1)) * places[0] + rng.choice((0, 1, -1)) * places[1]
+
+
+def pairs(count, nc, dtype, seed=0):
+    """Two component tensors (count, nc): a third of mixed magnitude, others near or cancelling."""
+    rng = random.Random(seed)
+    width, span = PRECISION[dtype] * nc + 5, SPAN[dtype]
+    first, second = [], []
+    for _ in range(count):
+        a, place = _number(rng, width) * rng.choice((1, -1)), rng.randint(-span, span) - width
+        kind = rng.random()
+        if kind < 0.35:
+            b, other = _number(rng, width), rng.randint(-span, span) - width
+        elif kind < 0.6:
+            b, other = _number(rng, width), place + rng.randint(-3, 3)
+        else:
+            near = (a * (rng.getrandbits(8) + 1)) >> rng.randint(4, width)
+            b, other = -a + rng.choice((1, -1)) * near, place
+        sides = [(a, place), (b or 1, other)]
+        rng.shuffle(sides)
+        first.append(sides[0])
+        second.append(sides[1])
+    return of_integers(first, dtype, nc), of_integers(second, dtype, nc)
+
+
+def errors(name, found, a, b):
+    """(error, exact result) of every sum, product or quotient, in the same integer units."""
+    for got, i, j in zip(found, a, b, strict=True):
+        if name == "add":
+            yield got - (i + j), i + j
+        elif name == "mul":
+            yield (got << UNIT) - i * j, i * j
+        else:
+            yield got * j - (i << UNIT), i << UNIT
+
+
+def worst_bits(rows):
+    """-log2 of the largest relative error of (error, exact result or scale)."""
+    worst = 0.0
+    for error, scale in rows:
+        if error:
+            assert scale, "an error where the exact result is 0"
+            worst = max(worst, abs(error / scale))
+    return -math.log2(worst) if worst else math.inf
+
+
+SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.5]
+
+
+def special(dtype, nc):
+    """Zeros, infinities, NaN, subnormal numbers and the ends of the range, as components."""
+    info = torch.finfo(dtype)
+    ends = [info.max, -info.max, info.max / 2, info.smallest_normal, -info.smallest_normal / 4,
+            info.smallest_normal * info.eps]  # fmt: skip
+    lead = torch.tensor([*SPECIAL, *ends], dtype=torch.float64).to(dtype)
+    return torch.stack([lead, *[torch.zeros_like(lead)] * (nc - 1)], -1)
+
+
+def same(x, y):
+    """The same bits, NaN being like NaN."""
+    signs = (torch.signbit(x) == torch.signbit(y)) | x.isnan()
+    return bool((((x == y) & signs) | (x.isnan() & y.isnan())).all())

@@ -1,0 +1,138 @@
+"""history.jsonl while training, and TensorBoard's event files: every point once, also resumed."""
+
+import json
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from ttforge.accelerator import backend_names
+from ttforge.cli import main
+from ttforge.cli.errors import OptionError
+from ttforge.cli.train.logs import EVERY, JsonLines, TensorBoard, check_tensorboard
+from ttforge.network import load_network
+from ttforge.train.history import EvaluationRecord, History, ScaleRecord, StepRecord
+from ttforge.train.trainer import Trainer
+
+NETWORK = load_network("digits")
+golden = pytest.mark.skipif(
+    "golden" not in backend_names(), reason="ttforge is not installed: no back ends are registered"
+)
+
+
+def record(step, ranks=(16, 8)):
+    return StepRecord(
+        step=step, epoch=1 + step // 22, loss=2 / step, correct=step % 64, samples=64,
+        learning_rate=0.01, prior_weight=0.5, cycles=100, seconds=0.1, moved=1, saturations=step,
+        ranks=ranks,
+    )  # fmt: skip
+
+
+def points(folder):
+    """(step, value) of every scalar by name, as the files hold them: nothing is purged."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+    found = {}
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        for event in LegacyEventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return found
+
+
+def test_lines_are_there_while_the_run_goes_on(tmp_path):
+    history = History([record(1)])
+    log = JsonLines(tmp_path / "h", history)
+    log.started(1, 9, NETWORK)
+    assert (tmp_path / "h").read_text() == history.to_lines()
+    history.steps.append(record(2))
+    history.scales.append(ScaleRecord(2, "l1.y", -5, 0.25, 0.0))
+    log.stepped(record(2))
+    assert (tmp_path / "h").read_text() == history.to_lines()  # the first is written out at once
+    history.evaluations.append(EvaluationRecord(2, 1, 0.5, 10))
+    log.evaluated(history.evaluations[0])
+    log.close()
+    assert (tmp_path / "h").read_text() == history.to_lines()
+    assert [json.loads(s)["kind"] for s in history.to_lines().splitlines()] == [
+        "step", "step", "scale", "evaluation",
+    ]  # fmt: skip
+
+
+def test_half_a_line_of_a_killed_run_is_gone(tmp_path):
+    history = History([record(1)])
+    (tmp_path / "h").write_text(history.to_lines() + '{"kind": "step", "st')
+    log = JsonLines(tmp_path / "h", history)
+    log.started(1, 9, NETWORK)
+    log.close()
+    assert (tmp_path / "h").read_text() == history.to_lines()
+
+
+def test_a_file_that_cannot_be_written_is_told_in_one_line(tmp_path):
+    log = JsonLines(tmp_path / "none" / "h", History())
+    with pytest.raises(OptionError, match=r"cannot write .*none/h: No such file"):
+        log.started(0, 9, NETWORK)
+
+
+def test_points_of_event_files(tmp_path):
+    pytest.importorskip("tensorboard")
+    history = History()
+    log = TensorBoard(tmp_path / "e", history, NETWORK)
+    log.started(0, 99, NETWORK)
+    history.scales.append(ScaleRecord(20, "l1.y", -5, 0.25, 0.125))  # the trainer puts it there
+    for step in range(1, 2 * EVERY + 4):
+        log.stepped(record(step, (16, 8) if step < 7 else (5, 8)))
+    log.evaluated(EvaluationRecord(22, 1, 0.75, 10))
+    log.evaluated(EvaluationRecord(22, 1, 0.75, 10))  # again, after a resumed run
+    log.close()
+    found = points(tmp_path / "e")
+    losses = [sum(2 / s for s in range(a, a + EVERY)) / EVERY for a in (1, 1 + EVERY)]
+    assert [step for step, _ in found["train/loss"]] == [EVERY, 2 * EVERY]
+    assert [value for _, value in found["train/loss"]] == pytest.approx(losses, rel=2**-23)
+    assert found["ranks/layer 1, bond 1"] == [(1, 16), (7, 5)]
+    bits = NETWORK.with_ranks([[5], [8]]).model_bits
+    assert found["model/bits"] == [(1, NETWORK.model_bits), (7, bits)]
+    assert found["test/accuracy"] == [(22, 0.75)]
+    assert found["exponent/l1.y"] == [(20, -5)] and found["saturated/l1.y"] == [(20, 0.125)]
+    assert found["accelerator/cycles a step"] == [(EVERY, 100), (2 * EVERY, 100)]
+
+
+def test_without_the_package_the_option_says_so(monkeypatch):
+    monkeypatch.setattr("ttforge.cli.train.logs.find_spec", lambda name: None)
+    check_tensorboard(False)
+    with pytest.raises(OptionError, match="--tensorboard needs tensorboard: pip install"):
+        check_tensorboard(True)
+
+
+@golden
+def test_an_interrupted_run_leaves_every_point_once(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("tensorboard")
+    arguments = ["train", "--steps", "48", "--tensorboard", "--json"]
+    assert main([*arguments, "--out", str(tmp_path / "whole")]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    stop, stepped = SimpleNamespace(at=27), Trainer.step
+
+    def step(self):
+        done = stepped(self)
+        if done.step == stop.at:
+            signal.raise_signal(signal.SIGINT)
+        return done
+
+    monkeypatch.setattr(Trainer, "step", step)
+    out = tmp_path / "parts"
+    assert main([*arguments, "--out", str(out)]) == 130
+    lines = (out / "history.jsonl").read_text().splitlines()
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds.count("step") == 27 and kinds.count("evaluation") == 1
+    assert json.loads(lines[-1])["step"] == 27 and "scale" in kinds
+    capsys.readouterr()
+    assert main(["train", "--resume", "--json", "--out", str(out)]) == 0  # the option is stored
+    parts = json.loads(capsys.readouterr().out)
+    assert parts["digest"] == whole["digest"]
+    assert points(out / "tensorboard") == points(tmp_path / "whole" / "tensorboard")
+    assert len(list((out / "tensorboard").iterdir())) == 1
+    best = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    best = [line for line in best if line["kind"] == "evaluation"]
+    assert [line["step"] for line in best] == [22, 44, 48]
+    assert parts["best_test_accuracy"] == max(line["accuracy"] for line in best)
+    assert parts["test_accuracy"] == best[-1]["accuracy"] and whole["best_epoch"] in (1, 2, 3)

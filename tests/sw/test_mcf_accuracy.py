@@ -1,0 +1,147 @@
+"""Multi-component arithmetic against exact rational numbers: the worst of 10,000."""
+
+import operator
+
+import mcf_cases as cases
+import pytest
+import torch
+
+from ttforge.mcf import arithmetic, reference
+from ttforge.mcf.errorfree import PRECISION, split, two_prod, two_prod_fma, two_sum
+from ttforge.native import without
+
+F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+OPERATIONS = {"add": operator.add, "mul": operator.mul, "div": operator.truediv}
+CASES = [
+    (F32, 2, 10_000, 48.5),
+    (F32, 3, 10_000, 73.0),
+    (F32, 4, 2000, 96.0),
+    (F64, 2, 3000, 106.0),
+    (F64, 3, 2000, 159.0),
+    (BF16, 2, 2000, 16.0),
+    (BF16, 3, 2000, 24.0),
+]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    made = {}
+
+    def draw(dtype, nc, count):
+        if (dtype, nc) not in made:
+            x, y = cases.pairs(count, nc, dtype, seed=nc)
+            y[y[..., 0] == 0] = 1.0
+            made[dtype, nc] = x, y, cases.exact(x), cases.exact(y)
+        return made[dtype, nc]
+
+    return draw
+
+
+@pytest.mark.parametrize("dtype, nc, count, bits", CASES)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_worst_of_many_is_within_the_last_component(drawn, name, dtype, nc, count, bits):
+    x, y, exact_x, exact_y = drawn(dtype, nc, count)
+    if nc == 4 and name == "mul":  # products of the last ranks are subnormal otherwise
+        keep = (x[..., 0].abs() > 1) & (y[..., 0].abs() > 1)
+        x, y = x[keep], y[keep]
+        exact_x, exact_y = cases.exact(x), cases.exact(y)
+    plain_x, plain_y = cases.exact(x[..., :1]), cases.exact(y[..., :1])
+    for a, b, exact_a, exact_b in (
+        (x, y, exact_x, exact_y),
+        (x, y[..., :1], exact_x, plain_y),
+        (x[..., :1], y, plain_x, exact_y),
+    ):
+        found = cases.exact(arithmetic._apply(name, a, b))
+        assert cases.worst_bits(cases.errors(name, found, exact_a, exact_b)) >= bits
+
+
+def test_float16_keeps_what_it_can_hold():
+    """Its unit is 2^-24 whatever the magnitude: sums are exact to that and to 22 digits."""
+    x, y = cases.pairs(3000, 2, F16)
+    a, b = cases.exact(x), cases.exact(y)
+    for name in ("add", "mul"):
+        found = cases.exact(arithmetic._apply(name, x, y))
+        unit = cases.UNIT * (2 if name == "mul" else 1) - 25
+        for error, want in cases.errors(name, found, a, b):
+            assert abs(error) <= max(abs(want) >> 22, 1 << unit)
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, F32, F64])
+def test_error_free_transformations_are_exact(dtype):
+    x, y = (t[..., 0] for t in cases.pairs(2000, 1, dtype))
+    sums = cases.exact(torch.stack(two_sum(x, y), -1))
+    a, b = (cases.exact(t.unsqueeze(-1)) for t in (x, y))
+    assert not any(error for error, _ in cases.errors("add", sums, a, b))
+    normal = (x * y).abs() > torch.finfo(dtype).smallest_normal * 2.0 ** PRECISION[dtype]
+    for function in (two_prod, two_prod_fma):
+        product = cases.exact(torch.stack(function(x[normal], y[normal]), -1))
+        a, b = (cases.exact(t[normal].unsqueeze(-1)) for t in (x, y))
+        assert not any(error for error, _ in cases.errors("mul", product, a, b))
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, F32, F64])
+def test_split_halves_the_digits_up_to_the_top_of_the_range(dtype):
+    top = torch.finfo(dtype).max
+    x = torch.cat(
+        [torch.linspace(-top, top, 1001, dtype=F64).to(dtype), cases.special(dtype, 1)[:, 0]]
+    )
+    high, low = split(x)
+    finite = x.isfinite()
+    assert torch.equal((high + low)[finite], x[finite])
+    assert not high[~x.isnan()].isnan().any() and not low[~x.isnan()].isnan().any()
+    half = -(-PRECISION[dtype] // 2)
+    inside = finite & (x.abs() < top / 2)
+    for part, digits in ((high, PRECISION[dtype] - half), (low, half)):
+        scaled = torch.frexp(part[inside].to(F64))[0] * 2.0**digits
+        assert torch.equal(scaled, scaled.round())
+
+
+@pytest.mark.parametrize("dtype, nc", [(F32, 2), (F32, 3), (F32, 4), (F64, 2), (F64, 3)])
+def test_kernels_and_torch_have_the_same_bits(dtype, nc):
+    x, y = cases.pairs(1500, nc, dtype, seed=5)
+    ends = cases.special(dtype, nc)
+    x = torch.cat([x, ends.repeat_interleave(len(ends), 0)])
+    y = torch.cat([y, ends.repeat(len(ends), 1)])
+    for name in OPERATIONS:
+        for a, b in ((x, y), (x, y[..., :1]), (x[..., :1], y), (x, y[0]), (x[3, :1], y)):
+            made = arithmetic._apply(name, a, b)
+            with without():
+                assert cases.same(made, arithmetic._apply(name, a, b))
+            a, b = a.expand(made.shape[0], a.shape[-1]), b.expand(made.shape[0], b.shape[-1])
+            assert cases.same(made, getattr(reference, name)(a, b))
+
+
+@pytest.mark.parametrize("dtype, nc", [(F16, 2), (BF16, 3), (F32, 2), (F32, 3), (F64, 2)])
+def test_special_operands_give_what_plain_floats_give(dtype, nc):
+    ends = cases.special(dtype, nc)
+    x, y = ends.repeat_interleave(len(ends), 0), ends.repeat(len(ends), 1)
+    for name, plain in OPERATIONS.items():
+        made = arithmetic._apply(name, x, y)
+        assert cases.same(made[..., 0], plain(x[..., 0], y[..., 0]))
+        assert not made[..., 1:].isnan().any()
+        assert (made[..., 1:][~made[..., 0].isfinite()] == 0).all()
+
+
+def test_small_divisors_and_zeros_make_no_nan():
+    x = torch.tensor([[1.0, 2.0**-30]])
+    small = arithmetic._apply("div", x, torch.tensor([[1e-39]]))
+    assert small[0, 0] == torch.inf and small[0, 1] == 0
+    assert torch.equal(arithmetic._apply("mul", x, torch.zeros(1, 1)), torch.zeros(1, 2))
+    near_top = torch.tensor([[3.4e38, 1e30]])
+    assert arithmetic._apply("mul", near_top, torch.tensor([[0.5]])).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype, nc, bits", [(F32, 2, 48.0), (F32, 3, 72.0), (F64, 2, 104.0)])
+def test_roots_and_sums(dtype, nc, bits):
+    x, _ = cases.pairs(1000, nc, dtype, seed=9)
+    x = arithmetic.absolute(x)
+    root, wanted = cases.exact(arithmetic.sqrt(x)), cases.exact(x)
+    # the root's relative error is half of its square's
+    squares = (
+        (r * r - (w << cases.UNIT), w << cases.UNIT) for r, w in zip(root, wanted, strict=True)
+    )
+    assert cases.worst_bits(squares) >= bits - 1
+    signed, _ = cases.pairs(1000, nc, dtype, seed=10)
+    terms = cases.exact(signed)
+    (found,) = cases.exact(arithmetic.total(signed, 0).unsqueeze(0))
+    assert cases.worst_bits([(found - sum(terms), sum(map(abs, terms)))]) >= bits

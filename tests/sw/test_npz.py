@@ -1,0 +1,193 @@
+"""Data sets of one's own in an .npz: what is read, how it is split, and one-line errors."""
+
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from ttforge.cli import main
+from ttforge.data import DataError, load_data_set
+from ttforge.data.npz import load_npz
+
+RANDOM = np.random.RandomState(3)
+IMAGES = RANDOM.randint(0, 256, (20, 6, 5)).astype(np.uint8)
+LABELS = (np.arange(20) % 3).astype(np.int64)
+GOOD = {
+    "x_train": IMAGES[:12], "y_train": LABELS[:12], "x_test": IMAGES[12:], "y_test": LABELS[12:],
+}  # fmt: skip
+
+
+def save(path, **arrays):
+    np.savez_compressed(path, **arrays)
+    return path
+
+
+def complaint(path):
+    with pytest.raises(DataError) as caught:
+        load_npz(path)
+    text = str(caught.value)
+    assert "\n" not in text and str(path) in text
+    return text
+
+
+MEDMNIST = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+@pytest.mark.parametrize("names", [tuple(GOOD), MEDMNIST], ids=["keras", "medmnist"])
+def test_both_splits_by_name(tmp_path, names):
+    arrays = dict(zip(names, GOOD.values(), strict=True))
+    data = load_data_set("npz", save(tmp_path / "a.npz", **arrays, other=np.zeros(3)))
+    assert (data.train.images == IMAGES[:12]).all() and (data.test.images == IMAGES[12:]).all()
+    assert (data.test.labels == LABELS[12:]).all() and data.test.labels.dtype == np.uint8
+    assert data.image == (6, 5) and data.full_scale == 255 and data.class_names == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("names", [("images", "labels"), ("x", "y")], ids=" ".join)
+def test_one_set_is_split_always_the_same_way(tmp_path, names):
+    path = save(tmp_path / "a.npz", **dict(zip(names, (IMAGES, LABELS), strict=True)))
+    data = load_npz(path)
+    assert (len(data.train), len(data.test)) == (16, 4)
+    order = np.random.RandomState(0).permutation(20)
+    assert (data.train.images == IMAGES[order[:16]]).all()
+    assert (data.test.labels == LABELS[order[16:]]).all()
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", ">f8"])
+def test_floating_point_is_rounded_to_the_same_bytes(tmp_path, kind):
+    arrays = {**GOOD, "x_train": (GOOD["x_train"] / 255).astype(kind)}
+    data = load_npz(save(tmp_path / "a.npz", **arrays))
+    assert (data.train.images == GOOD["x_train"]).all()
+
+
+@pytest.mark.parametrize("axis", [1, 3])
+def test_one_channel_and_a_column_of_labels(tmp_path, axis):
+    arrays = {**GOOD, "x_test": np.expand_dims(GOOD["x_test"], axis)}
+    arrays["y_test"] = GOOD["y_test"][:, None].astype(np.int8)
+    data = load_npz(save(tmp_path / "a.npz", **arrays))
+    assert (data.test.images == GOOD["x_test"]).all()
+    assert (data.test.labels == GOOD["y_test"]).all()
+
+
+def test_class_names_may_be_in_the_file(tmp_path):
+    names = np.array(["cat", "dog", "newt", "none of them"])
+    data = load_npz(save(tmp_path / "a.npz", **GOOD, class_names=names))
+    assert data.class_names == tuple(names)
+
+
+def test_a_data_set_known_by_name_keeps_its_classes(tmp_path):
+    path = save(tmp_path / "f.npz", **GOOD).rename(tmp_path / "f.NPZ")
+    data = load_data_set("fashion-mnist", path)
+    assert data.name == "fashion-mnist" and data.class_names[9] == "ankle boot"
+
+
+NAN = GOOD["x_test"].astype(np.float32) / 255
+NAN[2, 3, 4] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("x_test", NAN, "x_test has nan at (2, 3, 4); pixels are from 0 to 1"),
+        ("x_test", np.full((8, 6, 5), -np.inf), "x_test has -inf at (0, 0, 0)"),
+        ("x_test", np.full((8, 6, 5), 1.5), "x_test has values from 1.5 to 1.5; floating-point"),
+        ("x_train", GOOD["x_train"].astype(np.int64), "x_train is int64, not uint8"),
+        ("x_train", GOOD["x_train"] * 1j, "x_train is complex128, not uint8"),
+        ("x_train", GOOD["x_train"].reshape(12, 30), "x_train has shape (12, 30), not (samples"),
+        ("x_train", np.zeros((12, 6, 5, 3), np.uint8), "x_train has shape (12, 6, 5, 3), not"),
+        ("x_train", np.zeros((0, 6, 5), np.uint8), "x_train has shape (0, 6, 5), not"),
+        ("x_train", IMAGES[:11], "11 x_train but 12 y_train"),
+        ("x_test", np.zeros((8, 5, 6), np.uint8), "train and test images differ in size"),
+        ("y_test", LABELS[12:] / 2, "y_test is float64; labels are integers from 0"),
+        ("y_test", LABELS[12:] - 1, "y_test has labels from -1 to 1, not within 0 to 255"),
+        ("y_test", LABELS[12:] + 255, "y_test has labels from 255 to 257, not within 0 to 255"),
+        ("y_test", np.eye(8, dtype=np.int64), "y_test has shape (8, 8), not (samples,)"),
+        ("y_train", np.array(7), "y_train has shape (), not (samples,)"),
+        ("class_names", np.array(["a", "b"]), "label 2 is out of range, there are 2 classes"),
+        ("class_names", np.arange(3), "class_names is int64 of shape (3,), not strings"),
+        ("y_test", LABELS[12:].astype(object), "y_test holds pickled Python objects, which are n"),
+    ],
+)
+def test_arrays_that_cannot_be(tmp_path, name, value, message):
+    assert message in complaint(save(tmp_path / "a.npz", **{**GOOD, name: value}))
+
+
+def test_arrays_that_are_missing(tmp_path):
+    arrays = {name: value for name, value in GOOD.items() if name != "y_test"}
+    text = complaint(save(tmp_path / "a.npz", **arrays))
+    assert "has x_test, x_train, y_train and lacks y_test" in text
+    text = complaint(save(tmp_path / "b.npz", weights=np.zeros(3)))
+    assert "no arrays of images and labels; wanted are x_train, y_train" in text
+    text = complaint(save(tmp_path / "c.npz", x=IMAGES[:4], y=LABELS[:4]))
+    assert "4 samples are too few to split" in text
+
+
+def test_files_that_are_no_npz(tmp_path):
+    path = tmp_path / "a.npz"
+    assert "there is no file" in complaint(path)
+    path.mkdir()
+    assert "cannot read" in complaint(path)
+    path = tmp_path / "b.npz"
+    path.write_bytes(b"\x80\x04\x95 a pickle")
+    assert "not an .npz file" in complaint(path)
+    with path.open("wb") as file:
+        np.save(file, IMAGES)
+    assert "not an .npz file" in complaint(path)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
+def test_truncated(tmp_path, part):
+    path = save(tmp_path / "a.npz", **GOOD)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(part * len(content))])
+    assert "truncated or damaged" in complaint(path)
+
+
+def test_damaged_inside(tmp_path):
+    path = save(tmp_path / "a.npz", **GOOD)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"x_train.npy") + 200] ^= 0x55
+    path.write_bytes(content)
+    assert "damaged" in complaint(path)
+
+
+def test_members_that_are_no_arrays(tmp_path):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", 4) + b"oops")
+        file.writestr("y.npy", b"text")
+    assert "x is damaged" in complaint(path)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x", b"some text")
+        file.writestr("y", b"some text")
+    assert "x is not an array" in complaint(path)
+
+
+def test_a_size_beyond_the_file(tmp_path):
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1125899906842624, 64, 64), }"
+    header += b" " * (118 - len(header))
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+        file.writestr("y.npy", b"")
+    assert "damaged" in complaint(path)
+
+
+def test_names_and_files_that_do_not_go_together(tmp_path):
+    path = save(tmp_path / "a.npz", **GOOD)
+    with pytest.raises(DataError, match=r"'npz' is a file: give --data FILE\.npz"):
+        load_data_set("npz", tmp_path)
+    with pytest.raises(DataError, match="'digits' has no files: leave --data"):
+        load_data_set("digits", path)
+
+
+def test_training_on_a_file_of_one_s_own(tmp_path, capsys):
+    # The train split of 8 x 8 digits, so that the network `digits` fits it.
+    digits = load_data_set("digits")
+    scaled = digits.train.images / np.float32(16)
+    path = save(tmp_path / "mine.npz", x=scaled, y=digits.train.labels)
+    out = ["--out", str(tmp_path / "r"), "--steps", "2"]
+    assert main(["train", "--data", str(path), *out]) == 0
+    assert "of 287 images" in capsys.readouterr().out
+    assert main(["train", "--network", "fashion", "--data", str(path), "--force", *out]) == 2
+    assert "made for images of 28 x 28, data set 'npz' has 8 x 8" in capsys.readouterr().err
