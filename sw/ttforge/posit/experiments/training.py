@@ -47,7 +47,7 @@ class Epoch:
     seconds: float
     """Of the processor, evaluation not included."""
     digest: str = ""
-    """Of the network after it; in posits the same on every machine."""
+    """Of the network after it."""
 
 
 @dataclass
