@@ -68,6 +68,7 @@ _CHANGES = (
     ("rate-half", "half the learning rate", "--lr 2e-3"),
     ("rate-double", "twice the learning rate", "--lr 8e-3"),
     ("factor-scales", "factor exponents that follow", "--factor-scales automatic"),
+    ("factor-blocks", "block scales along the bonds", "--factor-scales blocks"),
     ("stochastic", "stochastic rounding of gradients", "--rounding stochastic-gradients"),
     ("moments-8bit", "Adam moments of 8 bits", "--moments 8bit"),
     ("moments-factored", "factored second moments", "--moments factored"),
