@@ -11,7 +11,7 @@ from ttforge.network import Network
 from ttforge.train import connect
 from ttforge.train.adam import Parameter
 from ttforge.train.blocks import balance
-from ttforge.train.initial import initial_factors
+from ttforge.train.initial import SPREAD, initial_factors
 
 
 @dataclass
@@ -98,9 +98,9 @@ def _as_they_are(value: torch.Tensor, exponent: int, width: int) -> torch.Tensor
     return value
 
 
-def initial_model(network: Network, seed: int) -> Model:
+def initial_model(network: Network, seed: int, spread: float = SPREAD) -> Model:
     """An untrained model: factors of ``train/initial.py``, biases 0."""
-    factors, exponents = initial_factors(network, seed)
+    factors, exponents = initial_factors(network, seed, spread)
     biases = [
         Parameter.of(torch.zeros(layer.output_size)) if layer.bias else None
         for layer in network.layers

@@ -67,6 +67,8 @@ _CHANGES = (
     ("constant", "constant learning rate", "--schedule constant"),
     ("rate-half", "half the learning rate", "--lr 2e-3"),
     ("rate-double", "twice the learning rate", "--lr 8e-3"),
+    ("spread-half", "initial factors half as many steps wide", "--spread 1.25"),
+    ("spread-double", "initial factors twice as many steps wide", "--spread 5"),
     ("factor-scales", "factor exponents that follow", "--factor-scales automatic"),
     ("factor-blocks", "block scales along the bonds", "--factor-scales blocks"),
     ("stochastic", "stochastic rounding of gradients", "--rounding stochastic-gradients"),
@@ -74,6 +76,7 @@ _CHANGES = (
     ("moments-factored", "factored second moments", "--moments factored"),
     ("masters-float16x2", "masters of two float16", "--masters float16x2"),
     ("masters-float16", "masters of one float16", "--masters float16"),
+    ("least", "both of the smallest", "--masters float16 --moments factored"),
 )
 ABLATIONS = (
     Row("as-is", "the recipe", _RECIPE),
