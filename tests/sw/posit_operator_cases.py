@@ -123,7 +123,10 @@ def roots_and_powers(b):
         (2, square),
         (0.5, root),
         (1, x),
+        (3, b.mul(square, x)),
         (-1, b.div(b.number(1.0), x)),
+        (-2, b.div(b.number(1.0), square)),
+        (-0.5, b.div(b.number(1.0), root)),
         (0, b.number(1.0).expand(x.shape)),
     ):
         yield torch.ops.aten.pow.Tensor_Scalar(p, exponent), want
@@ -481,6 +484,32 @@ def fillings(b):
     yield p.clone().copy_(torch.full((3, 4), 1 / 3, dtype=torch.float64)), third.expand(3, 4)
     yield aten._to_copy.default(p), x
     yield p.clone().set_(p.flip(0)), x.flip(0)
+    yield torch.cat([p, p]) / mask.sum(), b.div(torch.cat([x, x]), b.number(float(mask.sum())))
+
+
+@case
+def places(b):
+    x, y = b.some(3, 4), b.some(3, 4)
+    p, q = b.posits(x, y)
+    index = torch.tensor([[1, 0, 2, 3]])
+    third, changed = b.number(1 / 3), x.clone()
+    rows = torch.tensor([2, 0])
+    changed[rows] = y[rows]
+    yield p.index_put((rows,), q[rows]), changed
+    yield p.clone().index_put_((rows,), q[rows]), changed
+    yield p.scatter(1, index, q), x.scatter(1, index, y)
+    yield p.clone().scatter_(1, index, q), x.scatter(1, index, y)
+    yield p.scatter(1, index, 1 / 3), x.scatter(1, index, int(third))
+    yield p.clone().scatter_(1, index, 1 / 3), x.scatter(1, index, int(third))
+    r, changed = p.clone(), x.clone()
+    r[0], r[1, 1:], r[x < 1000] = 0.5, q[1, 1:], 0.25
+    changed[0], changed[1, 1:], changed[x < 1000] = b.number(0.5), y[1, 1:], b.number(0.25)
+    yield r, changed
+    # Gradients of what selects each element once go back to its place.
+    r = b.posits(x, grad=True)
+    picked = r.max(1)
+    (g,) = torch.autograd.grad(picked.values, r, q[:, 0])
+    yield g, torch.zeros_like(x).scatter(1, picked.indices.unsqueeze(1), y[:, :1])
 
 
 @case

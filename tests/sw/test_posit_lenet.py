@@ -12,7 +12,7 @@ from ttforge.data.dataset import Split
 from ttforge.posit import PositError, PositFormat
 from ttforge.posit.experiments import accuracy
 from ttforge.posit.experiments.lenet import RUNS, LeNet5, arithmetic
-from ttforge.posit.experiments.training import Settings, pixels, resume, train
+from ttforge.posit.experiments.training import Settings, digest, pixels, resume, train
 from ttforge.train.checkpoint import CheckpointError
 
 pytest.importorskip("safetensors")
@@ -89,10 +89,12 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(name, small, tmp_path)
         with pytest.raises(KeyboardInterrupt):
             train(small, settings, kind, 2, path, interval=0.0, progress=stop)
     parts = train(small, settings, kind, 2, path, interval=0.0, progress=stop)
-    assert [(e.loss, e.accuracy) for e in parts] == [(e.loss, e.accuracy) for e in whole]
+    told = [[(e.loss, e.accuracy, e.digest) for e in run] for run in (whole, parts)]
+    assert told[0] == told[1] and told[0][0][2] != told[0][1][2]
     a, b = (resume(tmp_path / f"{n}.safetensors", settings, kind) for n in ("whole", "parts"))
     for x, y in zip(a.network.parameters(), b.network.parameters(), strict=True):
         assert torch.equal(x, y)
+    assert digest(a.network) == whole[-1].digest
 
 
 def test_checkpoints_of_other_runs_are_not_continued(small, tmp_path):

@@ -72,8 +72,12 @@ def test_losses_run_forward_and_backward(name):
         loss.sum().backward()
         on_grid(x.grad, P16)
     if name == "CrossEntropyLoss":
-        loss = nn.CrossEntropyLoss(PositTensor([1.0, 2.0, 0.5], P16), label_smoothing=0.1)
-        on_grid(loss(x, target), P16)
+        for weight in (None, PositTensor([1.0, 2.0, 0.5], P16)):
+            loss = nn.CrossEntropyLoss(weight, label_smoothing=0.1)(x, target)
+            on_grid(loss, P16)
+            x.grad = None
+            loss.backward()
+            on_grid(x.grad, P16)
 
 
 @pytest.mark.parametrize("fmt", [P16, P8, P32], ids=str)

@@ -246,6 +246,22 @@ def test_plans_that_do_not_fit(formats, message):
     assert type(module[0].weight) is torch.nn.Parameter  # nothing was begun
 
 
+@pytest.mark.parametrize("wrong", ["16,2", (16, 2), None, torch.float16])
+def test_what_is_no_format(wrong):
+    x, message = torch.ones(2), r"a format is PositFormat\(n, es\) or PositFormat\.parse"
+    for call in (
+        lambda: posit.encode(x, wrong),
+        lambda: posit.decode(torch.tensor([1]), wrong),
+        lambda: PositTensor(x, wrong),
+        lambda: PositTensor.from_codes(torch.tensor([1]), wrong),
+        lambda: posit.convert(network(), wrong),
+        lambda: posit.convert(network(), {"0": P8, "2": wrong}),
+        lambda: posit.convert(network(), Mixed(P16, wrong)),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
+
+
 def test_convert_tells_what_it_is_given():
     codes = any_codes((20,), P16, 1)
     assert torch.equal(posit.convert(codes, P16, P8), posit.encode(posit.decode(codes, P16), P8))

@@ -12,13 +12,14 @@ from torch._ops import OpOverload
 
 from ttforge.posit.format import PositError, PositFormat
 from ttforge.posit.operators import IN_PLACE, OUT, RULES, UncoveredError
+from ttforge.posit.operators.registry import operator
 from ttforge.posit.rounding import round_to
 
 below = torch._C._DisableTorchDispatch
 """Within it torch sees the values, not the posits."""
 _COPY = torch.ops.aten.copy_.default
-_WHERE = torch.ops.aten.where.self
-"""Torch makes tensors of the numbers that it is given."""
+_NUMBERS = {operator(name) for name in ("where.self", "fill_.Tensor", "index_put", "index_put_")}
+"""Operators for which torch makes tensors of the numbers that it is given."""
 _SET = torch.ops.aten.set_.source_Tensor
 
 
@@ -80,7 +81,7 @@ class _Reader:
                 raise _mixed(self.func, self.fmt, x.fmt)
             return x.as_subclass(Tensor)
         if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex()):
-            if self.func is _WHERE and x.dim() == 0:
+            if x.dim() == 0 and self.func in _NUMBERS:
                 return x.item()
             raise PositError(
                 f"{self.func} mixes posits and {x.dtype}: PositTensor(x, fmt) makes posits of "

@@ -16,7 +16,7 @@ from functools import cache
 
 import torch
 
-from ttforge.posit.format import PositFormat
+from ttforge.posit.format import PositFormat, check_format
 
 SINGLE, DOUBLE = 24, 53
 """Significant bits of float32 and float64."""
@@ -27,8 +27,9 @@ def carrier(fmt: PositFormat) -> torch.dtype:
     """The type in which values on the grid live between operations.
 
     float32 where + - x / in float32 and one rounding are correctly rounded, as for posit(16,2);
-    float64 for all others. Every value is exact in it.
+    float64 for all others. Every value is exact in it. Raises ``TypeError`` for no format.
     """
+    check_format(fmt)
     narrow = fmt.max_scale <= 63 and 2 * fmt.digits <= SINGLE
     return torch.float32 if narrow and sums_round_once(fmt, SINGLE) else torch.float64
 

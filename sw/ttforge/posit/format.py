@@ -91,3 +91,9 @@ class PositFormat:
         k = scale >> self.es
         run = k + 1 if k >= 0 else -k
         return max(1, self.n - 1 - run - self.es)
+
+
+def check_format(fmt: object) -> None:
+    """Raises ``TypeError`` for what is no format."""
+    if not isinstance(fmt, PositFormat):
+        raise TypeError(f"a format is PositFormat(n, es) or PositFormat.parse('n,es'), not {fmt!r}")

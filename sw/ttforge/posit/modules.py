@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ttforge.posit.format import PositError, PositFormat
+from ttforge.posit.format import PositError, PositFormat, check_format
 from ttforge.posit.tensor import PositTensor
 
 
@@ -64,7 +64,7 @@ def convert_module(module: nn.Module, formats: Precision | Mapping[str, Precisio
     ``""`` being the module itself. A layer that is named converts the posits that it is given;
     where one format serves all, nothing is converted and other formats are an error. To be called
     before the optimiser is made, for the parameters are new ones. Raises ``PositError`` for a name
-    that is no layer, and for a parameter under none.
+    that is no layer, and for a parameter under none, ``TypeError`` for what is no format.
     """
     plan = dict(formats) if isinstance(formats, Mapping) else {"": formats}
     _check(module, plan)
@@ -91,7 +91,9 @@ def convert_module(module: nn.Module, formats: Precision | Mapping[str, Precisio
 
 def _check(module: nn.Module, plan: Mapping[str, Precision]) -> None:
     names = [name for name, _ in module.named_modules()]
-    for name in plan:
+    for name, precision in plan.items():
+        check_format(_storage(precision))
+        check_format(_computing(precision))
         if name not in names:
             known = ", ".join(filter(None, names))
             raise PositError(f"no layer is called {name!r}; there are {known}")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ttforge.posit import native
 from ttforge.posit.exactness import carrier
-from ttforge.posit.format import PositError, PositFormat
+from ttforge.posit.format import PositError, PositFormat, check_format
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,7 @@ def decode(codes: Tensor, fmt: PositFormat) -> Tensor:
 
     Raises ``TypeError`` or ``PositError`` for codes that the format does not have.
     """
+    check_format(fmt)
     return _values(codes, fmt, torch.float64)
 
 

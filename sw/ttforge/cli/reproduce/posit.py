@@ -130,14 +130,14 @@ def _table(
     from ttforge.report.tables import markdown
 
     head = ("arithmetic", *(f"epoch {n + 1}" for n in range(epochs)), "less than float32", "best",
-            "loss", "ms an image")  # fmt: skip
+            "loss", "ms an image", "digest")  # fmt: skip
     reference = found["float32"][-1].accuracy if "float32" in found else None
     rows = []
     for kind, run in found.items():
         percent = [100 * epoch.accuracy for epoch in run]
         behind = None if reference is None else round(100 * reference - percent[-1], 2)
         pace = 1e3 * sum(epoch.seconds for epoch in run) / (len(run) * images)
-        rows.append((kind, *percent, behind, max(percent), run[-1].loss, pace))
+        rows.append((kind, *percent, behind, max(percent), run[-1].loss, pace, run[-1].digest))
     title = (
         f"## F{name[1:].replace('-', ' ')}: LeNet-5 on {data}, {images:,} images an epoch, %\n\n"
     )

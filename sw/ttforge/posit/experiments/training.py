@@ -1,5 +1,6 @@
 """Training LeNet-5 in an arithmetic: epochs, checkpoints, accuracy on the test images."""
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -45,6 +46,8 @@ class Epoch:
     """Share of the test images that are classified right."""
     seconds: float
     """Of the processor, evaluation not included."""
+    digest: str = ""
+    """Of the network after it; in posits the same on every machine."""
 
 
 @dataclass
@@ -84,6 +87,15 @@ def step(run: Run, images: Tensor, labels: Tensor) -> float:
     return loss.item()
 
 
+def digest(network: nn.Module) -> str:
+    """16 digits of the SHA-256 of its tensors in order of their names, of posits the words."""
+    tensors, _ = pack(network.state_dict())
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        found.update(tensors[name].numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
 def evaluate(network: LeNet5, kind: Arithmetic, images: Tensor, labels: Tensor) -> float:
     """Share of the images that are classified right, in the arithmetic."""
     right = 0
@@ -116,7 +128,8 @@ def train(
         while len(run.epochs) < epochs:
             _epoch(run, settings, kind, images, labels, epochs, checkpoint, interval, progress)
             accuracy = evaluate(run.network, kind, *test)
-            run.epochs.append(Epoch(run.loss / run.done, accuracy, run.seconds))
+            loss, made = run.loss / run.done, digest(run.network)
+            run.epochs.append(Epoch(loss, accuracy, run.seconds, made))
             run.done, run.loss, run.seconds = 0, 0.0, 0.0
             save(checkpoint, run, settings)
             progress(len(run.epochs) * len(images), epochs * len(images), run)

@@ -69,22 +69,21 @@ def sqrt(fmt: PositFormat, x: Tensor) -> Tensor:
     return grid.sqrt(x, fmt)
 
 
-def square(fmt: PositFormat, x: Tensor) -> Tensor:
-    """x x."""
-    return grid.mul(x, x, fmt)
-
-
 @covers("pow.Tensor_Scalar", in_place="pow_.Scalar")
 def power(fmt: PositFormat, x: Tensor, exponent: float) -> Tensor:
-    """1, x, x x, the root or the reciprocal; other powers are not covered."""
+    """1, x, x x, (x x) x or the root; 1 by one of them. Other powers are not covered."""
+    if exponent < 0:
+        return reciprocal(fmt, power(fmt, x, -exponent))
     if exponent == 0:
         return x.new_ones(x.shape)
-    if exponent == 1:
-        return x.clone()
-    known = {2: square, 0.5: sqrt, -1: reciprocal}
-    if exponent not in known:
-        raise UncoveredError(f"posits are raised to -1, 0, 1/2, 1 and 2, not to {exponent}")
-    return known[exponent](fmt, x)
+    if exponent == 0.5:
+        return sqrt(fmt, x)
+    if exponent not in (1, 2, 3):
+        raise UncoveredError(f"posits are raised to 1/2 and -3 to 3, not to {exponent}")
+    found = x.clone()
+    for _ in range(int(exponent) - 1):
+        found = grid.mul(found, x, fmt)
+    return found
 
 
 @covers("addcmul")

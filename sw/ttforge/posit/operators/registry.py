@@ -88,7 +88,12 @@ def number(x: float, fmt: PositFormat) -> float:
 
 
 def operand(x: Any, fmt: PositFormat, like: Tensor) -> Tensor:
-    """A tensor as it is; a number, rounded to the format, as a tensor without dimensions."""
+    """A tensor as it is; a number, rounded to the format, as a tensor without dimensions.
+
+    Counts, which torch has as tensors of integers without dimensions, are numbers too.
+    """
+    if isinstance(x, Tensor) and x.dim() == 0 and not x.is_floating_point():
+        x = x.item()
     if isinstance(x, Tensor):
         if x.dtype is not carrier(fmt):
             raise PositError(

@@ -5,7 +5,14 @@ from typing import Any
 from torch import Tensor
 
 from ttforge.posit.format import PositError, PositFormat
-from ttforge.posit.operators.registry import RULES, covers, number, operand, operator
+from ttforge.posit.operators.registry import (
+    RULES,
+    UncoveredError,
+    covers,
+    number,
+    operand,
+    operator,
+)
 
 MOVES = """
     _reshape_alias _unsafe_view alias as_strided cat clone detach diagonal expand flip gather
@@ -50,6 +57,24 @@ def where(fmt: PositFormat, condition: Tensor, x: Tensor | float, y: Tensor | fl
         if not isinstance(choice, Tensor) and number(choice, fmt) != choice:
             raise PositError(f"{choice} is no value of {fmt}: PositTensor({choice}, fmt) rounds it")
     return operand(x, fmt, condition).where(condition, operand(y, fmt, condition))
+
+
+@covers("index_put")
+def index_put(
+    fmt: PositFormat, x: Tensor, places: list[Any], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """Values put at places; not added to what is there."""
+    if accumulate:
+        raise UncoveredError("index_put that accumulates is not covered for posits")
+    return x.index_put(places, operand(values, fmt, x))
+
+
+@covers("scatter.src", "scatter.value")
+def scatter(fmt: PositFormat, x: Tensor, dim: int, index: Tensor, source: Tensor | float) -> Tensor:
+    """Values put at places; a number is rounded to the format."""
+    if isinstance(source, Tensor):
+        return x.scatter(dim, index, operand(source, fmt, x))
+    return x.scatter(dim, index, number(source, fmt))
 
 
 @covers("constant_pad_nd")
