@@ -1,9 +1,10 @@
 """Regression, classification and small networks in float16 components beside torch's types.
 
 All types begin with the same weights and see the same data: a float16 number of two components
-holds the float32 data to 22 digits, and activations stay multi-component up to the loss. The loss
-is multiplied by a power of two before the backward pass and the rate divided by it, in every type,
-because gradients of float16 end at 2^-24.
+holds the float32 data to 22 digits, and activations stay multi-component up to the loss. In every
+type the mean loss is multiplied before the backward pass, and the rate divided by the same number:
+gradients of float16 end at 2^-24, and one over the number of samples, rounded to float16, would
+change the rate in the fourth digit.
 """
 
 from collections.abc import Callable
@@ -38,8 +39,8 @@ class Task:
     """Share of the hidden activations that a step leaves out."""
     loss: str = "mse"
     """``mse``; ``binary`` (one logit); ``classes`` (softmax)."""
-    scale: float = 1024.0
-    """What the loss is multiplied by for the backward pass."""
+    unit: float = 1.0
+    """Weight of a sample's loss in the backward pass, a power of two."""
     seed: int = 1234
     """Of the initial weights, the order of the samples and what is left out."""
 
@@ -123,7 +124,8 @@ def train(
     """One type's training from the start."""
     network = Network(task, way)
     make: Any = MCSGD if network.nc else torch.optim.SGD
-    optimiser = make(network.parameters(), lr=task.rate / task.scale, momentum=task.momentum)
+    scale = task.unit * (task.batch or len(data.x))
+    optimiser = make(network.parameters(), lr=task.rate / scale, momentum=task.momentum)
     x, test_x = network.number(data.x), network.number(data.test_x)
     exact_y, test_y = (_targets(task.loss, y) for y in (data.y, data.test_y))
     y = exact_y if task.loss == "classes" else network.number(exact_y)
@@ -140,7 +142,7 @@ def train(
             out = network(x[rows], kept if task.dropout else None)
             exact = _loss(task.loss, _in_float64(out), exact_y[rows])
             total += exact.item() * len(exact_y[rows]) / len(data.x)
-            (_loss(task.loss, out, y[rows]) * task.scale).backward()
+            (_loss(task.loss, out, y[rows]) * scale).backward()
             optimiser.step()
         losses.append(total)
         if len(data.test_x):
