@@ -65,11 +65,17 @@ def test_initial_factors_give_a_well_scaled_matrix_and_use_their_bits(name):
 
 
 def test_the_exponent_puts_the_deviation_within_a_factor_of_the_spread():
-    for rank, width in itertools.product(range(1, 17), (2, 3, 4, 8)):
+    for rank, width, spread in itertools.product(range(1, 17), (2, 3, 4, 8), (SPREAD, 1.0, 5.0)):
         layer = Layer((8, 16), (4, 16), (rank,), relu=True)
-        for k in initial_exponents(layer, width):
+        for k in initial_exponents(layer, width, spread):
             steps = deviation(layer) / 2.0**k
-            assert 0.7 < steps / (SPREAD * 2.0 ** (width - 4)) < 1.42
+            assert 0.7 < steps / (spread * 2.0 ** (width - 4)) < 1.42
+
+
+def test_the_spread_is_a_setting(network):
+    fine, coarse = (initial_state(network, TrainSettings(spread=s)).model for s in (5.0, 1.25))
+    for few, many in zip(coarse.exponents, fine.exponents, strict=True):
+        assert [a - b for a, b in zip(few, many, strict=True)] == [2] * len(few)
 
 
 def test_initial_factors_depend_on_the_seed_alone(network):
@@ -165,6 +171,7 @@ def test_data_that_does_not_fit_the_network(network, digits):
         ({"windows": "narrow"}, "windows must be one of default, paper"),
         ({"seed": 1 << 32}, "seed must be from 0"),
         ({"steps": 0}, "steps must be"),
+        ({"spread": float("nan")}, "spread must be from 0.25 to 8 steps, not nan"),
     ],
 )
 def test_settings_are_checked(values, message):

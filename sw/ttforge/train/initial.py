@@ -29,14 +29,14 @@ def deviation(layer: Layer) -> float:
     return (wanted / prod(layer.ranks)) ** (0.5 / layer.order)
 
 
-def initial_exponents(layer: Layer, width: int) -> tuple[int, ...]:
-    """Exponent of each factor, fixed from here on."""
-    spread = SPREAD * 2.0 ** (width - 4)
-    return (round(log2(deviation(layer) / spread)),) * layer.order
+def initial_exponents(layer: Layer, width: int, spread: float = SPREAD) -> tuple[int, ...]:
+    """Exponent of each factor; ``spread`` is the deviation aimed at, in steps at 4 bits."""
+    steps = spread * 2.0 ** (width - 4)
+    return (round(log2(deviation(layer) / steps)),) * layer.order
 
 
 def initial_factors(
-    network: Network, seed: int
+    network: Network, seed: int, spread: float = SPREAD
 ) -> tuple[list[list[Parameter]], list[tuple[int, ...]]]:
     """Normal factors of every layer, and their exponents.
 
@@ -53,7 +53,7 @@ def initial_factors(
         if network.widths.is_float:
             scales = (0,) * layer.order
         else:
-            scales = initial_exponents(layer, network.widths.factor)
+            scales = initial_exponents(layer, network.widths.factor, spread)
             values = [
                 clip(value, k, network.widths.factor)
                 for value, k in zip(values, scales, strict=True)

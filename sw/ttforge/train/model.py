@@ -10,7 +10,8 @@ from ttforge.driver import QuantisedModel
 from ttforge.network import Network
 from ttforge.train import connect
 from ttforge.train.adam import Parameter
-from ttforge.train.initial import initial_factors
+from ttforge.train.blocks import balance
+from ttforge.train.initial import SPREAD, initial_factors
 
 
 @dataclass
@@ -71,6 +72,13 @@ class Model:
                 for f, k in zip(layer, exponents, strict=True)
             )
 
+    def balance(self) -> None:
+        """Move the block scales along the bonds (``train.blocks``)."""
+        if self.network.widths.is_float:
+            return
+        for layer, exponents in zip(self.factors, self.exponents, strict=True):
+            balance(layer, exponents)
+
     def digest(self) -> str:
         """SHA-256 over the quantised factors, as int16 (float32) in order with their exponents.
 
@@ -90,9 +98,9 @@ def _as_they_are(value: torch.Tensor, exponent: int, width: int) -> torch.Tensor
     return value
 
 
-def initial_model(network: Network, seed: int) -> Model:
+def initial_model(network: Network, seed: int, spread: float = SPREAD) -> Model:
     """An untrained model: factors of ``train/initial.py``, biases 0."""
-    factors, exponents = initial_factors(network, seed)
+    factors, exponents = initial_factors(network, seed, spread)
     biases = [
         Parameter.of(torch.zeros(layer.output_size)) if layer.bias else None
         for layer in network.layers

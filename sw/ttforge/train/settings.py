@@ -6,11 +6,12 @@ from typing import Any
 
 from ttforge.fixed.random_bits import ROUNDINGS
 from ttforge.fixed.scale import PRESETS
+from ttforge.train.initial import SPREAD
 from ttforge.train.ranks import FORMS
 from ttforge.train.storage import MASTERS, MOMENTS
 
 SCHEDULES = ("cosine", "constant")
-FACTOR_SCALES = ("fixed", "automatic")
+FACTOR_SCALES = ("fixed", "automatic", "blocks")
 
 
 _CHOICES = {
@@ -76,8 +77,12 @@ class TrainSettings:
     """Most steps to train; the schedules end there too."""
     windows: str = "default"
     """Preset of the scale selection's windows."""
+    spread: float = SPREAD
+    """Standard deviation of the initial factors in quantisation steps, at 4 bits
+    (``train.initial``)."""
     factor_scales: str = "fixed"
-    """Whether the factors keep the exponents of the start or follow the masters' size."""
+    """``fixed``: the exponents of the start; ``automatic``: a factor's follows the masters' size;
+    ``blocks``: those of the start, and a scale for each column of a bond (``train.blocks``)."""
     masters: str = "float32"
     """In what the master copies are kept between steps (``train.storage``)."""
     moments: str = "float32"
@@ -100,6 +105,9 @@ class TrainSettings:
         )
         _require(
             self.steps is None or self.steps >= 1, f"steps must be at least 1, not {self.steps!r}"
+        )
+        _require(
+            0.25 <= self.spread <= 8, f"spread must be from 0.25 to 8 steps, not {self.spread!r}"
         )
         for name, known in _CHOICES.items():
             value = getattr(self, name)

@@ -33,7 +33,7 @@ def initial_state(network: Network, settings: TrainSettings) -> TrainingState:
     return TrainingState(
         network=network,
         settings=settings,
-        model=initial_model(network, settings.seed),
+        model=initial_model(network, settings.seed, settings.spread),
         scales=Scales(PRESETS[settings.windows]),
     )
 

@@ -4,9 +4,15 @@ import argparse
 
 from ttforge.cli.command import Command, SimpleCommand
 from ttforge.cli.parts import add_parts, run_part
-from ttforge.cli.reproduce import ape, posit, qr, table1
+from ttforge.cli.reproduce import ape, mctensor, posit, qr, table1
 
-PARTS: tuple[Command, ...] = (table1.command, qr.command, ape.command, posit.command)
+PARTS: tuple[Command, ...] = (
+    table1.command,
+    qr.command,
+    ape.command,
+    posit.command,
+    mctensor.command,
+)
 """What can be reproduced; each is a command of its own under ``ttforge reproduce``."""
 
 

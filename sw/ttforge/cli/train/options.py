@@ -124,9 +124,17 @@ def _add_training(group: Any) -> None:
         "--windows", choices=tuple(PRESETS), help="preset of the automatic scale selection"
     )
     group.add_argument(
+        "--spread",
+        type=number,
+        metavar="STEPS",
+        help="standard deviation of the initial factors in quantisation steps, at 4 bits "
+        f"(default: {_DEFAULTS.spread})",
+    )
+    group.add_argument(
         "--factor-scales",
         choices=FACTOR_SCALES,
-        help="exponents of the factors: as at the start, or following their size "
+        help="exponents of the factors: as at the start, following their size, or a scale for "
+        "each column of a bond "
         f"(default: {_DEFAULTS.factor_scales})",
     )
     group.add_argument(
@@ -248,6 +256,7 @@ _SETTING = {
     "schedule": "schedule",
     "steps": "steps",
     "windows": "windows",
+    "spread": "spread",
     "factor_scales": "factor_scales",
     "masters": "masters",
     "moments": "moments",

@@ -1,0 +1,216 @@
+"""``ttforge reproduce mctensor``: tables 2, 3, 6, 7, 8 and 11, figures 1, 8 and 9 of the paper."""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ttforge.cli.command import SimpleCommand
+from ttforge.cli.errors import OptionError
+from ttforge.cli.options import natural, positive
+
+if TYPE_CHECKING:
+    from ttforge.mcf.experiments.embedding import Outcome as Embedded
+    from ttforge.mcf.experiments.learning import Outcome
+    from ttforge.mcf.experiments.tables import Table
+
+_LEARNING = ("table-6", "table-7", "table-8", "table-2", "table-11")
+EXPERIMENTS = ("figures", *_LEARNING, "table-3")
+
+EPILOG = """\
+experiments, with the time that one core takes:
+  figures   figures 1, 8 and 9: relative error of add, scaling and multiply against the magnitude of
+            the operands, 1 to 3 components of float32, against 3,000 bits (seconds)
+  table-6   linear regression (half a minute)
+  table-7   logistic regression on points in the plane (a minute)
+  table-8   logistic regression on breast cancer (a minute)
+  table-2   network with two hidden layers on breast cancer (two minutes)
+  table-11  the same on 10,000 images of MNIST, from --data (a quarter of an hour)
+  table-3   hyperbolic embedding of WordNet's mammals, from --data: mean average precision and mean
+            rank (an hour; ctrl-c and the same command go on from the checkpoints in --out)
+
+All types begin with the same weights, see the same data and take the same steps. A table says
+whether float16 with components has the loss of float32 to the digits that the paper prints.
+The folder gets tables.md, results.json and pictures. Settings and what they reach: docs/mcf.md.
+
+examples:
+  ttforge reproduce mctensor --experiment table-8
+  ttforge reproduce mctensor --experiment table-3 --way float64 --way "mcf float64 nc=2" --seeds 5
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--experiment", choices=EXPERIMENTS, action="append", help="only this one (repeatable)"
+    )
+    parser.add_argument(
+        "--way", action="append", metavar="TYPE",
+        help='only this type (repeatable), such as float32 or "mcf float16 nc=2"; table-3 has '
+        "float64 components, the other tables float16",
+    )  # fmt: skip
+    parser.add_argument("--epochs", type=positive, metavar="N",
+                        help="default: the paper's; 1000 for table-3")  # fmt: skip
+    parser.add_argument("--seeds", type=positive, default=1, metavar="N",
+                        help="of table-3, from --seed on (default: 1; the paper: 5)")  # fmt: skip
+    parser.add_argument("--data", metavar="DIR", help="default: the variable TTFORGE_DATA")
+    parser.add_argument("--seed", type=natural, default=1234, metavar="N",
+                        help="default: 1234, as in the published code")  # fmt: skip
+    parser.add_argument("--quick", action="store_true",
+                        help="few epochs and points, in half a minute; for a look")  # fmt: skip
+    parser.add_argument("--out", default="runs/reproduce-mctensor", metavar="DIR")
+    parser.add_argument("--json", action="store_true", help="print JSON and no tables")
+    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="default: 1")
+
+
+def _run(args: argparse.Namespace) -> int:
+    import torch
+
+    from ttforge.cli.output import to_json, write_results
+
+    _check(args)
+    torch.set_num_threads(args.threads)
+    results: dict[str, Any] = {}
+    pictures: dict[str, bytes] = {}
+    tables: list[str] = []
+    for name in args.experiment or EXPERIMENTS:
+        part = {"figures": _figures, "table-3": _embedding}.get(name)
+        results[name], text, drawn = part(args) if part else _learning(name, args)
+        tables.append(text)
+        pictures |= drawn
+        content = {"tables.md": "\n".join(tables), "results.json": to_json(results) + "\n"}
+        write_results(Path(args.out), {**pictures, **content})
+    text = "\n".join(tables)
+    print(to_json(results) if args.json else text + f"\npictures and tables: {args.out}")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    from ttforge.mcf.experiments import embedding, learning
+
+    if missing := [name for name in ("matplotlib", "sklearn") if find_spec(name) is None]:
+        raise OptionError(f"this needs {missing[0]}: pip install 'ttforge[train]'")
+    known = dict.fromkeys(learning.WAYS + embedding.WAYS)
+    for way in args.way or ():
+        if way not in known:
+            raise OptionError(f"--way {way!r}: there are {', '.join(known)}")
+
+
+_Outcome = tuple[Any, str, Mapping[str, bytes]]
+
+
+def _figures(args: argparse.Namespace) -> _Outcome:
+    from ttforge.cli.bars import progress_bar
+    from ttforge.mcf.experiments import errors
+    from ttforge.report.mcf_pictures import draw_errors
+    from ttforge.report.tables import markdown
+
+    count, magnitudes = (10, (-12, -2, 2, 12)) if args.quick else (100, errors.MAGNITUDES)
+    with progress_bar("figures 8 and 9") as progress:
+        points = errors.run(count, magnitudes, args.seed, progress=progress)
+    ways = dict.fromkeys(point.way for point in points)
+    lines = []
+    for figure in (8, 9):
+        for operation in errors.OPERATIONS:
+            chosen = [p for p in points if (p.figure, p.operation) == (figure, operation)]
+            worst = (max(p.largest for p in chosen if p.way == way) for way in ways)
+            lines.append((str(figure), operation, *worst))
+    title = "## Figures 1, 8 and 9: largest relative error over all magnitudes\n\n"
+    pictures = {f"figure-{n}.png": draw_errors(points, n) for n in (8, 9)}
+    text = title + markdown(("figure", "operation", *ways), lines)
+    return list(map(asdict, points)), text, pictures
+
+
+def _learning(name: str, args: argparse.Namespace) -> _Outcome:
+    from ttforge.cli.bars import progress_bar
+    from ttforge.mcf.experiments.learning import WAYS, train
+    from ttforge.mcf.experiments.tables import TABLES
+    from ttforge.report.mcf_pictures import draw_learning
+
+    table = TABLES[name]
+    epochs = args.epochs or (min(table.task.epochs, 20) if args.quick else table.task.epochs)
+    task = replace(table.task, epochs=epochs, seed=args.seed)
+    data = table.load(args.data, args.seed)
+    found = []
+    for way in (way for way in WAYS if not args.way or way in args.way):
+        with progress_bar(f"{name}, {way}") as progress:
+            found.append(train(task, data, way, progress))
+    if not found:
+        raise OptionError(f"--way: {name} has {', '.join(WAYS)}")
+    results = {"task": asdict(task), "outcomes": list(map(asdict, found))}
+    picture = {f"{name}.png": draw_learning(table.title, found)}
+    return results, _learning_table(table, epochs, found), picture
+
+
+def _learning_table(table: "Table", epochs: int, found: "list[Outcome]") -> str:
+    from ttforge.report.tables import markdown
+
+    wanted = next((table.spelt(each.loss) for each in found if each.way == "float32"), None)
+    rows = []
+    for each in found:
+        loss, accuracy = table.printed[each.way]
+        own = table.spelt(each.loss)
+        same = None if wanted is None else "yes" if own == wanted else "no"
+        percents = (None if p is None else f"{p:.2f}" for p in (each.accuracy, accuracy))
+        rows.append((each.way, own, same, table.spelt(loss), *percents))
+    head = ("type", "loss", "as float32", "paper's loss", "% right", "paper's %")
+    return f"## {table.title}, {epochs:,} epochs\n\n" + markdown(head, rows)
+
+
+def _embedding(args: argparse.Namespace) -> _Outcome:
+    from ttforge.cli.bars import progress_bar
+    from ttforge.mcf.experiments import embedding, hierarchy
+    from ttforge.report.mcf_pictures import draw_embedding
+
+    mammals = hierarchy.read(args.data)
+    epochs = args.epochs or (2 if args.quick else 1000)
+    folder = Path(args.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for seed in range(args.seed, args.seed + args.seeds):
+        for way in (way for way in embedding.WAYS if not args.way or way in args.way):
+            settings = embedding.Settings(way, seed)
+            name = f"halfspace-{way.replace(' ', '-').replace('=', '')}-{seed}-{epochs}.safetensors"
+            with progress_bar(f"table-3, {way}, seed {seed}") as progress:
+                found.append(
+                    embedding.train(mammals, settings, epochs, folder / name, progress=progress)
+                )
+    if not found:
+        raise OptionError(f"--way: table-3 has {', '.join(embedding.WAYS)}")
+    picture = {"table-3.png": draw_embedding(found)}
+    return list(map(asdict, found)), _embedding_table(epochs, args.seeds, found), picture
+
+
+def _embedding_table(epochs: int, seeds: int, found: "list[Embedded]") -> str:
+    from ttforge.mcf.experiments.embedding import PRINTED
+    from ttforge.report.tables import markdown
+
+    rows = []
+    for way in dict.fromkeys(each.way for each in found):
+        runs = [each for each in found if each.way == way]
+        paper = PRINTED[way]
+        precision = _spread([each.found.map for each in runs], 2)
+        rank = _spread([each.found.mean_rank for each in runs], 3)
+        lowest = min(each.lowest for each in runs)
+        rows.append((way, precision, f"{paper[0]:.2f}", rank, f"{paper[1]:.3f}", lowest))
+    head = ("type", "MAP, %", "paper's", "mean rank", "paper's", "least height")
+    title = f"## Table 3: WordNet mammals in the half-space, {epochs:,} epochs, {seeds} seeds\n\n"
+    return title + markdown(head, rows)
+
+
+def _spread(values: list[float], places: int) -> str:
+    """Mean, and the standard deviation where there are several."""
+    import statistics
+
+    mean = f"{statistics.mean(values):.{places}f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {statistics.stdev(values):.{places}f}"
+
+
+command = SimpleCommand(
+    "mctensor", "multi-component floats: regression, networks, hyperbolic embedding, errors",
+    _add_arguments, _run,
+)  # fmt: skip

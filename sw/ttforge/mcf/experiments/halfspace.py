@@ -1,0 +1,77 @@
+"""The half-space model of hyperbolic space, on plain tensors and on ``MCTensor`` alike.
+
+Points (..., d) have a last coordinate above 0; the metric is the Euclidean one over its square.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ttforge.mcf.tensor import MCTensor
+
+
+def _plain(x: Any) -> Tensor:
+    return x.fc if isinstance(x, MCTensor) else x
+
+
+def distance(u: Any, v: Any) -> Tensor:
+    """arcosh(1 + t), t = |u - v|^2 / (2 u_d v_d), as log1p(t + root(t (t + 2))): plain (...).
+
+    t is computed in the points' numbers, where differences cancel; from there on its leading
+    component is as good as the result can be. The gradient where u = v is 0.
+    """
+    t = _plain(torch.square(u - v).sum(-1) / (u[..., -1] * v[..., -1] * 2))
+    t = t.clamp_min(torch.finfo(t.dtype).tiny)
+    return torch.log1p(t + torch.sqrt(t * (t + 2)))
+
+
+def moved(points: Any, step: Tensor) -> Any:
+    """The exponential map: from ``points`` along ``step``, both (n, d), s = |step| being the way.
+
+    ``step`` is a tangent vector over the point's last coordinate, a plain tensor. With c = cosh s,
+    h = sinh(s) / s, the last coordinate is divided by c - h step_d, which for step_d > 0 is
+    (1 + h^2 |others|^2) / (c + h step_d): nothing cancels. Heights stay above 0.
+    """
+    up, others = step[..., -1], step[..., :-1]
+    s = torch.linalg.vector_norm(step, dim=-1)
+    c = torch.cosh(s)
+    h = torch.where(s > 0, torch.sinh(s) / s, torch.ones_like(s))
+    rising = (c + h * up) / (1 + (h * h) * torch.square(others).sum(-1))
+    grown = torch.where(up > 0, rising, 1 / (c - h * up))
+    height = points[..., -1]
+    new = (height * grown).clamp(min=torch.finfo(step.dtype).tiny)
+    aside = points[..., :-1] + height.unsqueeze(-1) * ((grown * h).unsqueeze(-1) * others)
+    return torch.cat([aside, new.unsqueeze(-1)], -1)
+
+
+class RiemannianSGD(Optimizer):
+    """Steps along the exponential map against the Riemannian gradient, u_d^2 times the plain one.
+
+    Parameters (n, d), plain or ``MCTensor``. Steps are cut to a length of ``longest``: an
+    exponential of one more would be out of range.
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float, longest: float = 20.0):
+        super().__init__(params, {"lr": lr, "longest": longest})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update of the points that have a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for points in group["params"]:
+                if points.grad is not None:
+                    self._update(points, group["lr"], group["longest"])
+        return loss
+
+    def _update(self, points: Any, lr: float, longest: float) -> None:
+        held = points.detach()
+        step = -lr * points.grad * _plain(held)[..., -1:]
+        size = torch.linalg.vector_norm(step, dim=-1, keepdim=True)
+        points.copy_(moved(held, step * (longest / size.clamp_min(longest))))
