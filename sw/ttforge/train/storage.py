@@ -23,6 +23,7 @@ Moments:
 import numpy as np
 import torch
 
+from ttforge import mcf
 from ttforge.train.adam import Parameter
 
 MASTERS = ("float32", "float16x2", "float16")
@@ -41,10 +42,9 @@ def store_master(parameter: Parameter, kind: str) -> None:
     """Replace the value of ``parameter`` by what ``kind`` keeps of it."""
     if kind == "float32":
         return
-    first = parameter.value.to(torch.float16).to(torch.float32)
-    if kind == "float16x2":
-        first = first + (parameter.value - first).to(torch.float16).to(torch.float32)
-    parameter.value = first
+    components = 2 if kind == "float16x2" else 1
+    kept = mcf.tensor(parameter.value, nc=components, dtype=torch.float16).components
+    parameter.value = kept.to(torch.float32).sum(-1)
 
 
 def moment_bits(kind: str, shape: tuple[int, ...]) -> int:

@@ -1,0 +1,137 @@
+"""``ttforge reproduce table1`` on a data set of a few images: rows, resuming, refusals."""
+
+import json
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from ttforge.cli import main
+from ttforge.cli.reproduce.table1.results import outcome
+from ttforge.cli.reproduce.table1.rows import ABLATIONS, FRONTIER, TABLE, rows_named
+from ttforge.cli.reproduce.table1.runs import Run
+from ttforge.cli.train.options import add_arguments
+from ttforge.data.idx import IMAGES, LABELS, STEMS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Fashion-MNIST of 256 + 64 images, each class a bar at a height of its own."""
+    path = tmp_path_factory.mktemp("data") / "fashion-mnist"
+    path.mkdir()
+    random = np.random.RandomState(0)
+    for split, count in (("train", 256), ("test", 64)):
+        labels = random.randint(0, 10, count).astype(np.uint8)
+        images = random.randint(0, 40, (count, 28, 28)).astype(np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            image[2 * label : 2 * label + 4] += 200
+        for stem, magic, array in zip(
+            STEMS[split], (IMAGES, LABELS), (images, labels), strict=True
+        ):
+            header = struct.pack(f">{1 + array.ndim}I", magic, *array.shape)
+            (path / stem).write_bytes(header + array.tobytes())
+    return path.parent
+
+
+def options(folder, out, *more):
+    rows = ("--rows", "fixed-prior", "float")
+    return ["reproduce", "table1", "--data", str(folder), "--out", str(out), *rows, *more]
+
+
+@pytest.fixture(scope="module")
+def done(folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "table1"
+    assert main(options(folder, out, "--seeds", "1", "--epochs", "2")) == 0
+    return out
+
+
+def test_what_it_leaves_behind(done):
+    results = json.loads((done / "results.json").read_text())
+    assert list(results) == ["float", "fixed-prior"]
+    text = (done / "table.md").read_text()
+    for name, row in results.items():
+        stored = json.loads((done / name / "seed-0" / "result.json").read_text())
+        assert row["test"] == pytest.approx(100 * stored["test_accuracy"])
+        assert row["digests"] == [stored["digest"]] and stored["digest"][:16] in text
+        assert row["reduction"] == pytest.approx(stored["dense_bits"] / stored["model_bits"])
+        assert row["command"] in text
+    assert "dense float32" in text and "the paper's schedule" in text
+    pictures = {path.name for path in done.glob("*.png")}
+    assert pictures == {"accuracy.png", "ranks.png", "frontier.png", "scales-fixed-prior.png"}
+
+
+def test_finished_runs_are_kept(done, folder, capsys):
+    before = (done / "float" / "seed-0" / "result.json").stat().st_mtime_ns
+    capsys.readouterr()
+    assert main(options(folder, done, "--seeds", "1", "--epochs", "2", "--json")) == 0
+    captured = capsys.readouterr()
+    assert list(json.loads(captured.out)) == ["float", "fixed-prior"]
+    assert "2 of 2 runs are finished" in captured.err
+    assert (done / "float" / "seed-0" / "result.json").stat().st_mtime_ns == before
+
+
+def test_another_choice_is_not_mixed_in(done, folder, capsys):
+    assert main(options(folder, done, "--seeds", "1", "--epochs", "3")) == 2
+    error = capsys.readouterr().err
+    assert "--epochs 2" in error and "--epochs 3" in error and "name another --out" in error
+
+
+def test_the_means_of_seeds(done, tmp_path):
+    row = TABLE[0]
+    runs = []
+    for seed, accuracy in enumerate((0.5, 0.75)):
+        run = Run(row, seed, tmp_path / str(seed), 2)
+        shutil.copytree(done / "float" / "seed-0", run.folder)
+        result = run.result() | {"test_accuracy": accuracy, "model_bits": 100 * (seed + 1)}
+        (run.folder / "result.json").write_text(json.dumps(result))
+        runs.append(run)
+    found = outcome(runs)
+    assert (found.test, found.spread, found.seeds) == (62.5, 25.0, (0, 1))
+    assert found.bits == 150 and found.reduction == result["dense_bits"] / 150
+
+
+def test_interrupted_and_given_again(folder, tmp_path, done):
+    command = [sys.executable, "-m", "ttforge.cli", *options(folder, tmp_path / "t")]
+    command += ["--seeds", "1", "--epochs", "2"]
+    stopped = tmp_path / "t" / "float" / "seed-0" / "history.jsonl"
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while process.poll() is None and not stopped.parent.is_dir():
+            time.sleep(0.05)
+        time.sleep(1.0)
+        subprocess.run(["kill", "-INT", f"-{process.pid}"], check=False)
+        error = process.communicate()[1]
+    assert process.returncode in (0, 130, -signal.SIGINT), error
+    assert main(command[3:]) == 0
+    for name in ("float", "fixed-prior"):
+        digests = [
+            json.loads((out / name / "seed-0" / "result.json").read_text())["digest"]
+            for out in (tmp_path / "t", done)
+        ]
+        assert digests[0] == digests[1]
+
+
+def test_an_unknown_row_and_missing_data(folder, tmp_path, capsys):
+    assert main(["reproduce", "table1", "--data", str(folder), "--rows", "tabel"]) == 2
+    assert "no row 'tabel'; there are table, frontier, ablations" in capsys.readouterr().err
+    assert main(options(tmp_path, tmp_path / "t")) == 2
+    assert "fashion-mnist" in capsys.readouterr().err
+    assert not (tmp_path / "t").exists()
+
+
+def test_every_row_is_a_command_line_of_train():
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    rows = rows_named(["table", "frontier", "ablations"])
+    assert len(rows) == len({row.name for row in rows}) == len(TABLE + FRONTIER + ABLATIONS)
+    for row in rows:
+        args = parser.parse_args(list(row.options))
+        assert args.network is None and args.out is None
