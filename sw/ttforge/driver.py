@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -253,7 +254,7 @@ class Driver:
         reset after it.
         """
         self._check_seed(self.step.forward, seed)
-        exponents = dict(scales.exponents)
+        exponents = copy(scales.exponents)
         self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed)
         return _persist(self._repeat_forward)
 
@@ -317,7 +318,7 @@ class Driver:
         self._check_seed(self.step.backward, seed)
         if self._forward is None or self._repeat_forward is None:
             raise ValueError("backward needs a forward pass before it")
-        wanted = dict(scales.exponents)
+        wanted = copy(scales.exponents)
         return _persist(
             lambda: self._backward_once(gradient, wanted, seed, exponent), self._repeat_forward
         )

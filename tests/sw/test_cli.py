@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -287,10 +288,13 @@ def test_ctrl_c_finishes_the_step_and_resuming_gives_the_same_bits(capsys, fake,
     assert {p.name for p in out.iterdir()} == {"checkpoint.safetensors", "history.jsonl"}
     assert "holds an unfinished run; --resume" in complaint(capsys, *SHORT, "--out", out)
     fake.at = {}
+    before = load_checkpoint(out / "checkpoint.safetensors").run["seconds"]
+    begin = time.monotonic()
     status, text, _ = run(capsys, "train", "--resume", "--out", out, "--json")
     resumed = json.loads(text)
     assert status == 0 and resumed["digest"] == whole["digest"]
     assert resumed["test_accuracy"] == whole["test_accuracy"]
+    assert before < resumed["seconds"] <= before + time.monotonic() - begin + 0.001
     assert not (out / "checkpoint.safetensors").exists()
 
 

@@ -10,6 +10,7 @@ from ttforge.driver import QuantisedModel
 from ttforge.network import Network
 from ttforge.train import connect
 from ttforge.train.adam import Parameter
+from ttforge.train.blocks import balance
 from ttforge.train.initial import initial_factors
 
 
@@ -70,6 +71,13 @@ class Model:
                 k + connect.direction(f.value, k, width)
                 for f, k in zip(layer, exponents, strict=True)
             )
+
+    def balance(self) -> None:
+        """Move the block scales along the bonds (``train.blocks``)."""
+        if self.network.widths.is_float:
+            return
+        for layer, exponents in zip(self.factors, self.exponents, strict=True):
+            balance(layer, exponents)
 
     def digest(self) -> str:
         """SHA-256 over the quantised factors, as int16 (float32) in order with their exponents.

@@ -10,7 +10,7 @@ from ttforge.train.ranks import FORMS
 from ttforge.train.storage import MASTERS, MOMENTS
 
 SCHEDULES = ("cosine", "constant")
-FACTOR_SCALES = ("fixed", "automatic")
+FACTOR_SCALES = ("fixed", "automatic", "blocks")
 
 
 _CHOICES = {
@@ -77,7 +77,8 @@ class TrainSettings:
     windows: str = "default"
     """Preset of the scale selection's windows."""
     factor_scales: str = "fixed"
-    """Whether the factors keep the exponents of the start or follow the masters' size."""
+    """``fixed``: the exponents of the start; ``automatic``: a factor's follows the masters' size;
+    ``blocks``: those of the start, and a scale for each column of a bond (``train.blocks``)."""
     masters: str = "float32"
     """In what the master copies are kept between steps (``train.storage``)."""
     moments: str = "float32"

@@ -21,7 +21,7 @@ from ttforge.train.state import TrainingState, copy_scales
 from ttforge.train.storage import store_master, store_moments
 
 RESCALE_INTERVAL = 10
-"""Steps between two looks at the exponents of the factors, where they are automatic."""
+"""Steps between two looks at the scales of the factors, where they follow."""
 
 
 class Stopped(Exception):
@@ -231,8 +231,11 @@ class Trainer:
         for bias, gradient in zip(state.model.biases, backward.biases, strict=True):
             if bias is not None and gradient is not None:
                 bias.step(gradient, rate, number)
-        if settings.factor_scales == "automatic" and number % RESCALE_INTERVAL == 0:
-            state.model.rescale()
+        if number % RESCALE_INTERVAL == 0:
+            if settings.factor_scales == "automatic":
+                state.model.rescale()
+            elif settings.factor_scales == "blocks":
+                state.model.balance()
         state.model.clip()
         self._store(number)
         return rate, weight

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import time
 import zlib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -48,6 +49,13 @@ class Job:
     options: RunOptions
     data: DataSet
     folder: RunFolder
+    begin: float = field(default_factory=time.monotonic)
+    """``time.monotonic`` of the start, earlier by what interrupted sessions took."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time of the run so far, interruptions not counted."""
+        return time.monotonic() - self.begin
 
     @property
     def run(self) -> dict[str, Any]:
@@ -56,6 +64,7 @@ class Job:
             "options": asdict(self.options),
             "data_crc": data_crc(self.data),
             "origin": asdict(self.origin),
+            "seconds": self.seconds,
         }
 
     @property
@@ -185,6 +194,7 @@ def resumed_job(args: argparse.Namespace) -> Job:
     try:
         stored = RunOptions(**checkpoint.run["options"])
         crc = checkpoint.run["data_crc"]
+        begin = time.monotonic() - checkpoint.run["seconds"]
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{folder.checkpoint}: not of ttforge train: {error}") from None
     given = _given(args)
@@ -199,4 +209,4 @@ def resumed_job(args: argparse.Namespace) -> Job:
     data = load_data_set(options.dataset, options.data, fetch=args.download)
     if data_crc(data) != crc:
         raise OptionError(f"--resume: data set {options.dataset!r} has changed since the run began")
-    return Job(state, options, data, folder)
+    return Job(state, options, data, folder, begin)

@@ -126,7 +126,8 @@ def _add_training(group: Any) -> None:
     group.add_argument(
         "--factor-scales",
         choices=FACTOR_SCALES,
-        help="exponents of the factors: as at the start, or following their size "
+        help="exponents of the factors: as at the start, following their size, or a scale for "
+        "each column of a bond "
         f"(default: {_DEFAULTS.factor_scales})",
     )
     group.add_argument(

@@ -1,7 +1,6 @@
 """What a finished run leaves behind: files in its folder, lines on the screen."""
 
 import json
-import time
 from dataclasses import asdict
 from typing import Any
 
@@ -15,15 +14,15 @@ from ttforge.train.evaluate import Evaluation
 from ttforge.train.export import save_model
 
 
-def make_summary(job: Job, evaluation: Evaluation, begin: float) -> Summary:
-    """The numbers; ``begin`` is the ``time.monotonic`` of the session's start."""
+def make_summary(job: Job, evaluation: Evaluation) -> Summary:
+    """The numbers."""
     return summarise(
         job.state,
         evaluation,
         dataset=job.options.dataset,
         backend=job.options.backend,
         steps_an_epoch=len(job.data.train) // job.state.settings.batch,
-        seconds=time.monotonic() - begin,
+        seconds=job.seconds,
     )
 
 

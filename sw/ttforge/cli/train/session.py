@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-import time
 from contextlib import nullcontext
 from importlib.util import find_spec
 
@@ -35,7 +34,6 @@ DIFFERENT = 1
 
 def run_training(args: argparse.Namespace) -> int:
     """Run ``ttforge train``; the exit status. Raises the errors that ``cli.errors`` expects."""
-    begin = time.monotonic()
     for package in ("safetensors", "matplotlib"):
         if find_spec(package) is None:
             raise OptionError(f"training needs {package}: pip install 'ttforge[train]'")
@@ -49,7 +47,7 @@ def run_training(args: argparse.Namespace) -> int:
         workers.requested = interrupts.requested
         job = workers.together(lambda: _job(args, workers))
         workers.agree("run, its options or data", repr(job.fingerprint).encode())
-        summary = _train(job, args, interrupts, workers, begin)
+        summary = _train(job, args, interrupts, workers)
     if workers.rank:
         return 0 if summary is not None else interrupts.exit_status
     if summary is None:
@@ -84,7 +82,7 @@ def _progress(job: Job, workers: Workers) -> Progress:
 
 
 def _train(
-    job: Job, args: argparse.Namespace, interrupts: Interrupts, workers: Workers, begin: float
+    job: Job, args: argparse.Namespace, interrupts: Interrupts, workers: Workers
 ) -> Summary | None:
     """Train and write everything; None where it was interrupted, with a checkpoint left.
 
@@ -136,7 +134,7 @@ def _train(
         if first:
             save(job)
         return None
-    summary = make_summary(job, evaluation, begin)
+    summary = make_summary(job, evaluation)
     if first:
         write_outcome(job, evaluation, summary)
     return summary

@@ -48,12 +48,12 @@ TABLE = (
         ("--prior-weight", "0.5"),
         Printed(85.45, 84.86, 292),
     ),
-    Row("fixed-strong", "TT fixed, prior, strong", ("--prior-weight", "3.3")),
+    Row("fixed-strong", "TT fixed, prior, strong", ("--prior-weight", "4")),
 )
 
 FRONTIER = tuple(
     Row(f"weight-{weight}", f"prior weight {weight}", ("--prior-weight", weight))
-    for weight in ("0.25", "1", "1.5", "2.5", "5")
+    for weight in ("0.25", "1", "1.5", "2.5", "3.3", "5")
 )
 """Further prior weights, for the picture of accuracy against memory reduction."""
 
@@ -68,6 +68,7 @@ _CHANGES = (
     ("rate-half", "half the learning rate", "--lr 2e-3"),
     ("rate-double", "twice the learning rate", "--lr 8e-3"),
     ("factor-scales", "factor exponents that follow", "--factor-scales automatic"),
+    ("factor-blocks", "block scales along the bonds", "--factor-scales blocks"),
     ("stochastic", "stochastic rounding of gradients", "--rounding stochastic-gradients"),
     ("moments-8bit", "Adam moments of 8 bits", "--moments 8bit"),
     ("moments-factored", "factored second moments", "--moments factored"),
