@@ -125,6 +125,10 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="default: build/BOARD (build/BOARD-PRESET)"
     )
+    parser.add_argument(
+        "--append", type=Path, metavar="FILE", help="add a line of the figures to it, as JSON"
+    )
+    parser.add_argument("--label", default="", metavar="TEXT", help="of that line, say a commit")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
 
 
@@ -163,7 +167,7 @@ def _check_network(name: str, batch: int, parameters, board: Board) -> None:
 
 
 def _build(args: argparse.Namespace) -> int:
-    from ttforge_boards.build import build, seeds
+    from ttforge_boards.build import append_line, build, seeds
 
     job = _job(args)
     if args.seeds is not None:
@@ -175,6 +179,8 @@ def _build(args: argparse.Namespace) -> int:
     else:
         figures = build(job, tell)
         text = summary(figures)
+        if args.append is not None:
+            append_line(args.append, figures, args.label)
     print(json.dumps(figures) if args.json else text)
     return 0
 
