@@ -1,7 +1,9 @@
 """A whole build: what ``ttforge build`` does, and its figures."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -24,12 +26,14 @@ def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> d
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / flow.BITSTREAM).unlink(missing_ok=True)
+        timing = job.folder / flow.TIMING
         steps = Steps(job.folder, progress)
         progress(f"{job.board.title}: writing the design to {job.folder}")
         flow.write_design(job)
         flow.synthesise(steps)
         checked = check_netlist(job)
         flow.place_and_route(job, steps, options)
+        report.spare_luts(report.resources(report.read_timing(timing), job.board.part))
         flow.pack(steps)
         checked["tiles"] = check_bitstream(steps)
         figures = _figures(job, steps) | checked
@@ -47,6 +51,20 @@ def check_netlist(job: Build) -> dict[str, Any]:
         raise BuildError(f"the netlist of {job.folder} breaks a rule: {'; '.join(found)}")
     crossings = [asdict(crossing) for crossing in netlist.crossings({CLOCK})]
     return {"clock_nets": sorted(netlist.clocks()), "crossings": crossings}
+
+
+def append_line(path: Path, figures: Mapping[str, Any], label: str) -> None:
+    """Add what is followed over time to a file of one JSON object a line. Raises ``BuildError``."""
+    line: dict[str, Any] = {"label": label}
+    line |= {name: figures[name] for name in ("board", "fingerprint", "clock_mhz", "seed")}
+    line |= {name: one["used"] for name, one in figures["resources"].items()}
+    line |= {"fmax_mhz": round(figures["fmax_mhz"], 2)}
+    line |= {"seconds": round(sum(figures["seconds"].values()))}
+    try:
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    except OSError as error:
+        raise BuildError(f"cannot write to {path}: {error.strerror}") from error
 
 
 def _figures(job: Build, steps: Steps) -> dict[str, Any]:

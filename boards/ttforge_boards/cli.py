@@ -30,7 +30,29 @@ def tell(message: str) -> None:
 
 def _boards_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "List the boards that bitstreams are built for, and the presets that fit."
+    parser.add_argument(
+        "--table2",
+        action="store_true",
+        help="the paper's table 2 beside every finished build and estimate in --builds, and the "
+        "time of a training step at the clock reached",
+    )
+    parser.add_argument(
+        "--builds", type=Path, default=FOLDER, metavar="FOLDER", help="default: build"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _table2(folder: Path, as_json: bool) -> int:
+    from ttforge_boards import table2
+
+    rows = [table2.PAPER, *map(table2.row, table2.finished(folder))]
+    if len(rows) == 1:
+        tell(
+            f"nothing is built in {folder}: `ttforge build ulx3s-85f` and "
+            "`ttforge export ultra96-v2 --estimate` make more rows"
+        )
+    print(json.dumps(table2.as_json(rows)) if as_json else table2.table(rows), end="")
+    return 0
 
 
 def board_figures(board: Board) -> dict[str, Any]:
@@ -58,6 +80,8 @@ def board_figures(board: Board) -> dict[str, Any]:
 
 
 def _boards(args: argparse.Namespace) -> int:
+    if args.table2:
+        return _table2(args.builds, args.json)
     figures = {name: board_figures(board) for name, board in BOARDS.items()}
     if args.json:
         print(json.dumps(figures))
@@ -101,6 +125,10 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="default: build/BOARD (build/BOARD-PRESET)"
     )
+    parser.add_argument(
+        "--append", type=Path, metavar="FILE", help="add a line of the figures to it, as JSON"
+    )
+    parser.add_argument("--label", default="", metavar="TEXT", help="of that line, say a commit")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
 
 
@@ -139,7 +167,7 @@ def _check_network(name: str, batch: int, parameters, board: Board) -> None:
 
 
 def _build(args: argparse.Namespace) -> int:
-    from ttforge_boards.build import build, seeds
+    from ttforge_boards.build import append_line, build, seeds
 
     job = _job(args)
     if args.seeds is not None:
@@ -151,17 +179,25 @@ def _build(args: argparse.Namespace) -> int:
     else:
         figures = build(job, tell)
         text = summary(figures)
+        if args.append is not None:
+            append_line(args.append, figures, args.label)
     print(json.dumps(figures) if args.json else text)
     return 0
+
+
+def resource_lines(resources: dict[str, Any]) -> list[str]:
+    """What is used of each kind, for people."""
+    return [
+        f"  {name.replace('_', ' ')}: {one['used']:,g} of {one['available']:,} "
+        f"({one['used'] / one['available']:.0%})"
+        for name, one in resources.items()
+    ]
 
 
 def summary(figures: dict[str, Any]) -> str:
     """The figures of a build for people."""
     lines = [f"{figures['bitstream']}: {figures['bitstream_bytes']:,} bytes"]
-    for name, count in figures["resources"].items():
-        share = count["used"] / count["available"]
-        label = name.replace("_", " ")
-        lines.append(f"  {label}: {count['used']:,} of {count['available']:,} ({share:.0%})")
+    lines += resource_lines(figures["resources"])
     for name, clock in figures["clocks"].items():
         lines.append(f"  clock {name}: {clock['fmax_mhz']:.1f} MHz reached")
     if not figures["timing_met"]:
@@ -215,6 +251,11 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="where to (default: build/BOARD)"
     )
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="also tell what the accelerator takes of the part, by yosys (minutes)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -225,7 +266,8 @@ def _export(args: argparse.Namespace) -> int:
         raise OptionError(f"no board {args.board!r} to export for; there are {', '.join(EXPORTS)}")
     board = EXPORTS[args.board]
     parameters = _preset(args.preset or board.preset)
-    files = export(board, parameters, args.out or FOLDER / board.name)
+    folder = args.out or FOLDER / board.name
+    files = export(board, parameters, folder)
     figures = {
         "board": board.name,
         "part": board.part,
@@ -233,7 +275,13 @@ def _export(args: argparse.Namespace) -> int:
         "fingerprint": parameters.fingerprint,
         "files": [str(file) for file in files],
     }
-    print(json.dumps(figures) if args.json else "\n".join(figures["files"]))
+    lines = list(figures["files"])
+    if args.estimate:
+        from ttforge_boards.estimate import estimate
+
+        figures["resources"] = estimate(board, parameters, folder, tell)["resources"]
+        lines += resource_lines(figures["resources"])
+    print(json.dumps(figures) if args.json else "\n".join(lines))
     return 0
 
 

@@ -24,6 +24,8 @@ class ZynqBoard:
     clock_mhz: float
     registers_base: int
     """Where the processor finds the accelerator's registers."""
+    available: Mapping[str, int]
+    """``luts``, ``flip_flops``, ``multipliers`` and ``block_rams`` (of 36 Kbit) of the part."""
 
 
 ULTRA96_V2 = ZynqBoard(
@@ -34,6 +36,7 @@ ULTRA96_V2 = ZynqBoard(
     preset="zu3eg",
     clock_mhz=100.0,
     registers_base=0xA0000000,
+    available={"luts": 70560, "flip_flops": 141120, "multipliers": 360, "block_rams": 216},
 )
 EXPORTS: Mapping[str, ZynqBoard] = {ULTRA96_V2.name: ULTRA96_V2}
 

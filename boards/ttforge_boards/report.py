@@ -78,6 +78,12 @@ def _plain(name: str) -> str:
 
 
 def spare_luts(found: Mapping[str, Mapping[str, int]]) -> float:
-    """Share of the LUTs that is free."""
+    """Share of the LUTs that is free. Raises ``BuildError`` for less than ``LEAST_SPARE``."""
     luts = found["luts"]
-    return 1 - luts["used"] / luts["available"]
+    spare = 1 - luts["used"] / luts["available"]
+    if spare < LEAST_SPARE:
+        raise BuildError(
+            f"{luts['used']} of {luts['available']} LUTs are used, which leaves less than "
+            f"{LEAST_SPARE:.0%} to spare: choose a smaller --preset"
+        )
+    return spare

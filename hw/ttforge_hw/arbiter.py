@@ -1,6 +1,8 @@
 """Who may go: a round-robin arbiter."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from itertools import combinations
+
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -20,17 +22,17 @@ class RoundRobin(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        behind = Signal(self.clients)  # clients after the one granted last
-        favoured = Signal(self.clients)
-        m.d.comb += favoured.eq(self.requests & behind)
-        # both choices at once, without a carry: they are the beginning of long paths
-        chosen = [lowest(value, self.clients) for value in (favoured, self.requests)]
-        m.d.comb += self.grant.eq(Mux(favoured.any(), *chosen))
+        # Who goes before whom is known before the requests: they begin long paths. A client goes
+        # before a later one unless it, or one between them, was granted last.
+        first = {
+            (a, b): Signal(name=f"first_{a}_{b}", init=1)
+            for a, b in combinations(range(self.clients), 2)
+        }
+        for client in range(self.clients):
+            others = [self.requests[a] & first[a, client] for a in range(client)] + [
+                self.requests[b] & ~first[client, b] for b in range(client + 1, self.clients)
+            ]
+            m.d.comb += self.grant[client].eq(self.requests[client] & ~Cat(others).any())
         with m.If(self.requests.any()):
-            m.d.sync += behind.eq(Cat(self.grant[:n].any() for n in range(self.clients)))
+            m.d.sync += [before.eq(~self.grant[a:b].any()) for (a, b), before in first.items()]
         return m
-
-
-def lowest(value: Value, width: int) -> Value:
-    """The lowest bit that is set, alone."""
-    return Cat(value[n] & ~value[:n].any() for n in range(width))

@@ -52,10 +52,11 @@ class Bursts(wiring.Component):
         beat = Signal(self.parameters.address_width - beat_shift)  # address in beats
         left = Signal(COUNT_WIDTH)
         room = Signal(burst_width(self.parameters))  # beats up to the next boundary
-        final = Signal()
+        final = Signal()  # left <= room
+        run_beat = self.run.payload.address[beat_shift:]
+        run_room = Signal.like(room)
         m.d.comb += [
-            room.eq(most - beat[: exact_log2(most)] if most > 1 else 1),
-            final.eq(left <= room),
+            run_room.eq(most - run_beat[: exact_log2(most)] if most > 1 else 1),
             self.burst.valid.eq(active),
             self.burst.payload.address.eq(Cat(Const(0, beat_shift), beat)),
             self.burst.payload.beats.eq(Mux(final, left, room)),
@@ -65,9 +66,17 @@ class Bursts(wiring.Component):
         with m.If(self.run.valid & self.run.ready):
             m.d.sync += [
                 active.eq(1),
-                beat.eq(self.run.payload.address[beat_shift:]),
+                beat.eq(run_beat),
                 left.eq(self.run.payload.beats),
+                room.eq(run_room),
+                final.eq(self.run.payload.beats <= run_room),
             ]
         with m.Elif(active & self.burst.ready):
-            m.d.sync += [active.eq(~final), beat.eq(beat + room), left.eq(left - room)]
+            m.d.sync += [
+                active.eq(~final),
+                beat.eq(beat + room),
+                left.eq(left - room),
+                room.eq(most),
+                final.eq(left <= room + most),
+            ]
         return m

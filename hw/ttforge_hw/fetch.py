@@ -30,7 +30,7 @@ class RowReader(wiring.Component):
             {
                 "start": In(1),
                 "address": In(LOCAL_WIDTH),
-                "room": Out(1),
+                "room": Out(1, init=1),
                 "port": Out(ReadPort(parameters)),
                 "valid": Out(1),
                 "ready": In(1),
@@ -62,11 +62,10 @@ class RowReader(wiring.Component):
         # A response cannot be held back: a place in `rows` is taken when the address is queued.
         in_flight = Signal(range(self._depth + 1))
         taken = self.valid & self.ready
-        m.d.comb += self.room.eq(in_flight != self._depth)
         with m.If(self.start & ~taken):
-            m.d.sync += in_flight.eq(in_flight + 1)
+            m.d.sync += [in_flight.eq(in_flight + 1), self.room.eq(in_flight != self._depth - 1)]
         with m.If(~self.start & taken):
-            m.d.sync += in_flight.eq(in_flight - 1)
+            m.d.sync += [in_flight.eq(in_flight - 1), self.room.eq(1)]
         return m
 
 
@@ -217,7 +216,7 @@ class OperandFetch(wiring.Component):
     def _take_command(self, m: Module) -> None:
         operation = self.command.operation
         is_contraction = (operation == Operation.PE2) | (operation == Operation.PE3)
-        with m.If(self.load):
+        with m.If(self.free):  # and so when a command is loaded, which is known late in a cycle
             m.d.sync += [
                 self._turn.eq(self.command_turn),
                 self._from_store.eq(operation == Operation.PE2),

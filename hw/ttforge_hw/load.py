@@ -64,6 +64,9 @@ class LoadEngine(wiring.Component):
         m.d.sync += fresh.eq(0)
         with m.If(unpack.command.ready):
             m.d.sync += handing.eq(0)
+        # what is there without being valid may be held too: nobody looks at it
+        with m.If(self.command.ready):
+            m.d.sync += held.eq(self.command.payload)
         with m.If(self.command.valid & self.command.ready):
-            m.d.sync += [held.eq(self.command.payload), fresh.eq(1), handing.eq(1)]
+            m.d.sync += [fresh.eq(1), handing.eq(1)]
         return m

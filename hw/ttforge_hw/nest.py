@@ -104,8 +104,8 @@ class LoopNest(wiring.Component):
         They take whatever is offered while the nest is free, and so what it is loaded with: whether
         a command is loaded is known too late in a cycle for so many registers.
         """
-        inner_end = advance
         for i, level in enumerate(levels):
+            inner_end = Cat(advance, *(inner.end for inner in levels[:i])).all()
             number = NEST_LEVELS - 1 - i
             count = self.command[f"count{number}"]
             with m.If(inner_end):
@@ -134,4 +134,3 @@ class LoopNest(wiring.Component):
                         for name in _OPERANDS
                     ),
                 ]
-            inner_end = inner_end & level.end

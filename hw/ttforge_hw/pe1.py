@@ -133,7 +133,9 @@ class Pe1(wiring.Component):
             array.load_row.eq(rows - missing),  # modulo rows: 0 in the cycle of a swap
             array.row.eq(fetch.row),
             # the rows that are missing now will be there when the array swaps
-            self._shadow_ready.eq((missing <= SWAP_CYCLES) & (fetch.level >= missing)),
+            self._shadow_ready.eq(
+                Cat((missing == n) & (fetch.level >= n) for n in range(SWAP_CYCLES + 1)).any()
+            ),
         ]
         with m.If(array.swap):
             m.d.sync += missing.eq(rows - array.load)
@@ -209,7 +211,7 @@ class Pe1(wiring.Component):
         slot = by_turn(m, in_flight.room, in_flight.turn, command.slot, "slot")
         m.d.comb += [
             requantiser.valid.eq(array.result_valid),
-            requantiser.turn.eq(array.result_turn),
+            requantiser.turn.eq(array.coming_turn),
             statistics.valid.eq(requantiser.result_valid),
             statistics.enable.eq(Cat(tile.rows > row for row in range(self._parameters.pe1_rows))),
             statistics.final.eq(transposer.complete & tile.final),

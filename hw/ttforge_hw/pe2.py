@@ -190,7 +190,7 @@ class Pe2(wiring.Component):
                     for lane, value in enumerate(requantiser.value)
                 ),
             ]
-        m.d.comb += requantiser.turn.eq(tail.turn)
+        m.d.comb += requantiser.turn.eq(turn)  # of the row in the next cycle
         if self._parameters.stochastic_rounding:
             self._randomise(m, address, turn, requantiser)
         return tail

@@ -42,7 +42,8 @@ class RegisteredQueue(Elaboratable):
             read.eq(self.r_en & self.r_rdy),
             pass_by.eq(write & ~more & (read | ~self.r_rdy)),
             refill.eq(read & more),
-            writer.en.eq(write & ~pass_by),
+            # a word that passes by is overwritten by the next one: its place is not counted
+            writer.en.eq(write),
             writer.addr.eq(produce),
             writer.data.eq(self.w_data),
             reader.addr.eq(consume),

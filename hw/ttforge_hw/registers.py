@@ -102,20 +102,24 @@ class Registers(wiring.Component):
                 m.d.sync += self.watchdog.eq(masked(self.watchdog))
 
     def _read(self, m: Module, status, enable) -> None:
-        """Registers answer at once, a statistics slot when it was looked up."""
+        """Registers answer in the next cycle, a statistics slot when it was looked up."""
         bus = self.bus
         slot_shift = exact_log2(STATISTICS_BYTES // 4)
         slot_width = exact_log2(self.parameters.statistics_depth)
         base = STATISTICS_BASE >> 2
         in_statistics = Signal()
+        word, total = Signal(LITE_DATA_WIDTH), Signal(LITE_DATA_WIDTH)
         m.d.comb += [
             in_statistics.eq(
                 bus.read_address[slot_shift + slot_width :] == base >> (slot_shift + slot_width)
             ),
             self.slot.eq(bus.read_address[slot_shift : slot_shift + slot_width]),
-            self.read.eq(bus.read & in_statistics),
-            bus.read_done.eq(Mux(in_statistics, self.read_done, 1)),
+            self.read.eq(bus.read & in_statistics & ~bus.read_done),
+            bus.read_data.eq(Mux(in_statistics, total, word)),
         ]
+        m.d.sync += bus.read_done.eq(
+            bus.read & ~bus.read_done & Mux(in_statistics, self.read_done, 1)
+        )
         plain = {
             IDENTITY: C(IDENTITY_VALUE, LITE_DATA_WIDTH),
             FINGERPRINT: C(self.parameters.fingerprint, LITE_DATA_WIDTH),
@@ -127,18 +131,19 @@ class Registers(wiring.Component):
             LAST: Cat(self.last[0], C(0, 4), self.last[1]),
             LAST + 4: Cat(self.last[2], C(0, 4), self.last[3]),
         }
-        with m.If(in_statistics):
-            with m.Switch(bus.read_address[:slot_shift]):
-                with m.Case(0):
-                    m.d.comb += bus.read_data.eq(self.totals.sum[:LITE_DATA_WIDTH])
-                with m.Case(1):
-                    m.d.comb += bus.read_data.eq(self.totals.sum[LITE_DATA_WIDTH:])
-                with m.Case(2):
-                    m.d.comb += bus.read_data.eq(self.totals.saturations)
-        with m.Else(), m.Switch(bus.read_address):
+        # the two halves meet a cycle later
+        m.d.sync += [total.eq(0), word.eq(0)]
+        with m.Switch(bus.read_address[:slot_shift]):
+            with m.Case(0):
+                m.d.sync += total.eq(self.totals.sum[:LITE_DATA_WIDTH])
+            with m.Case(1):
+                m.d.sync += total.eq(self.totals.sum[LITE_DATA_WIDTH:])
+            with m.Case(2):
+                m.d.sync += total.eq(self.totals.saturations)
+        with m.Switch(bus.read_address):
             for offset, value in (plain | self._counter_words()).items():
                 with m.Case(offset >> 2):
-                    m.d.comb += bus.read_data.eq(value)
+                    m.d.sync += word.eq(value)
 
     def _counter_words(self) -> dict:
         """Both words of each counter by offset; beats are shown as bytes."""

@@ -25,7 +25,8 @@ class Requantiser(wiring.Component):
 
     ``q = saturate(round_half_even(value / 2^shift), out_width)``, sign-extended to 16 bits.
     ``shift`` (0 to 63) and ``out_width`` (4 to 16) are taken in a cycle of ``configure``, not later
-    than the cycle before the first value, for the values of one of two turns (``in_flight``).
+    than two cycles before the first value, for the values of one of two turns (``in_flight``).
+    ``turn`` is that of the values of the next cycle.
     Latency ``REQUANTISE_CYCLES``, one set of values a cycle, no back-pressure: who feeds it has
     made room for the results.
 
@@ -77,19 +78,20 @@ class Requantiser(wiring.Component):
             for name, value in masks.items()
         }
         valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2"), self.result_valid]
-        turn = [self.turn, Signal(name="turn_1"), Signal(name="turn_2")]
+        turn = [self.turn, *(Signal(name=f"turn_{n}") for n in range(3))]
         for stages in (valid, turn):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
         shift, sticky_mask = Signal(SHIFT_WIDTH), Signal(self._value_width)
         greatest = Signal(WORD_WIDTH - 1)
-        m.d.comb += [
+        # registers, so that their many loads and the shifters behind have the cycle to themselves
+        m.d.sync += [
             shift.eq(settings["shift"](turn[0])),
             sticky_mask.eq(settings["sticky_mask"](turn[0])),
             greatest.eq(settings["greatest"](turn[2])),
         ]
         stochastic = Signal()
         if self._with_random:
-            m.d.comb += stochastic.eq(settings["stochastic"](turn[1]))
+            m.d.sync += stochastic.eq(settings["stochastic"](turn[1]))
         for lane in range(self._lanes):
             self._lane(m, lane, valid, shift, sticky_mask, stochastic, greatest)
         return m

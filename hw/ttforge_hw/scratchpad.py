@@ -73,21 +73,20 @@ class Scratchpad(wiring.Component):
         grants = self._arbitrate(m, "write", requests, [r.payload.address for r in requests])
         for memory, grant in zip(memories, grants, strict=True):
             port = memory.write_port()
-            m.d.comb += port.en.eq(grant.any())
-            for client, request in enumerate(requests):
-                with m.If(grant[client]):
-                    m.d.comb += port.addr.eq(self._split(request.payload.address)[1])
-                    m.d.comb += port.data.eq(request.payload.row)
+            rows = [self._split(request.payload.address)[1] for request in requests]
+            m.d.comb += [
+                port.en.eq(grant.any()),
+                port.addr.eq(granted(grant, rows)),
+                port.data.eq(granted(grant, [r.payload.row.as_value() for r in requests])),
+            ]
 
     def _read_side(self, m: Module, memories: list[Memory]) -> None:
         requests = [port.request for port in self.read]
         grants = self._arbitrate(m, "read", requests, [r.payload for r in requests])
         ports = [memory.read_port() for memory in memories]
+        rows = [self._split(request.payload)[1] for request in requests]
         for port, grant in zip(ports, grants, strict=True):
-            m.d.comb += port.en.eq(grant.any())
-            for client, request in enumerate(requests):
-                with m.If(grant[client]):
-                    m.d.comb += port.addr.eq(self._split(request.payload)[1])
+            m.d.comb += [port.en.eq(grant.any()), port.addr.eq(granted(grant, rows))]
         for client, reader in enumerate(self.read):
             bank, _ = self._split(reader.request.payload)
             reading = Signal(name=f"reading{client}")  # the bank's output holds this client's row
@@ -99,3 +98,14 @@ class Scratchpad(wiring.Component):
                 for number, port in enumerate(ports):
                     with m.Case(number):
                         m.d.sync += reader.row.eq(port.data)
+
+
+def granted(grant: Value, values: list[Value]) -> Value:
+    """That of ``values`` whose bit of ``grant`` is set, 0 if none is; at most one may be."""
+    chosen = [value & bit.replicate(len(value)) for value, bit in zip(values, grant, strict=True)]
+    while len(chosen) > 1:
+        chosen = [
+            *(a | b for a, b in zip(chosen[::2], chosen[1::2], strict=False)),
+            *(chosen[-1:] if len(chosen) % 2 else []),
+        ]
+    return chosen[0]

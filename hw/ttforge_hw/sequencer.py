@@ -37,6 +37,8 @@ COMMANDS = {
     Engine.PE2: ("pe2", COMPUTE_LAYOUT),
 }
 """Name and layout of each engine's commands."""
+OWN = (Operation.HALT, Operation.LOOP, Operation.END, Operation.SET)
+"""The sequencer's own operations."""
 
 
 def with_fields(layout: data.StructLayout, bits: Value, **fields) -> Value:
@@ -111,12 +113,16 @@ class Sequencer(wiring.Component):
         with m.If(read):
             m.d.sync += descriptor.eq(memory.descriptor)
         header = data.View(command_layout(HEADER), descriptor[: _width(HEADER)])
-        idle = Signal()
+        # Whether to wait is decided in the cycle before: that costs one only where there is a wait.
+        idle, clear = Signal(), Signal()
+        m.d.sync += [
+            idle.eq((self.busy == 0) & ~self.settling),
+            clear.eq(((header.wait & self.busy) | (header.wait_older & self.older)) == 0),
+        ]
         m.d.comb += [
             self.error.eq(error),
             self.descriptor.eq(number),
             memory.number.eq(number),
-            idle.eq((self.busy == 0) & ~self.settling),
             registers.clear.eq(self.start),
             loops.clear.eq(self.start),
         ]
@@ -125,6 +131,7 @@ class Sequencer(wiring.Component):
         self._controls(m, descriptor, registers, loops, number)
         if self.parameters.stochastic_rounding:
             self._stream(m, registers)
+        kinds = self._kinds(m, header)
 
         with m.FSM():
             with m.State("IDLE"):
@@ -139,6 +146,7 @@ class Sequencer(wiring.Component):
                         m.next = "DRAIN"
             with m.State("LOAD-PROGRAM"):
                 m.d.comb += [loading.eq(1), self.load.valid.eq(1)]
+                m.d.sync += idle.eq(0)
                 with m.If(self.load.ready):
                     m.next = "AWAIT-PROGRAM"
             with m.State("AWAIT-PROGRAM"):
@@ -161,7 +169,7 @@ class Sequencer(wiring.Component):
             with m.State("ADD"):
                 m.next = "ISSUE"
             with m.State("ISSUE"):
-                self._issue(m, header, registers, loops, number, error, idle)
+                self._issue(m, kinds, registers, loops, number, error, idle, clear)
                 m.d.comb += watchdog.waiting.eq(self.waiting)
                 with m.If(watchdog.expired & self.waiting):
                     m.next = "HANG"
@@ -279,13 +287,37 @@ class Sequencer(wiring.Component):
         with m.Elif(taken[0] | taken[1]):
             m.d.sync += self.stream.eq(self.stream + STREAM_STEP)
 
-    def _issue(self, m: Module, header, registers, loops, number, error, idle) -> None:
+    def _kinds(self, m: Module, header) -> dict[str, Signal]:
+        """What the descriptor is, a cycle after it is there: for an engine, or of an operation."""
+        operations = {
+            name: [one for one, its in ENGINE_OF.items() if its == engine]
+            for engine, (name, _) in COMMANDS.items()
+        }
+        operations |= {one.name.lower(): [one] for one in OWN}
+        kinds = {kind: Signal(name=f"is_{kind}") for kind in operations}
+        for kind, signal in kinds.items():
+            m.d.sync += signal.eq(Cat(header.operation == one for one in operations[kind]).any())
+        return kinds
+
+    def _issue(self, m: Module, kinds, registers, loops, number, error, idle, clear) -> None:
         """The state in which a descriptor takes effect."""
-        clear = Signal()  # the engines to wait for are idle
+        commands = {name: getattr(self, name) for name, _ in COMMANDS.values()}
         done = Signal()
         m.d.comb += [
-            clear.eq(((header.wait & self.busy) | (header.wait_older & self.older)) == 0),
+            *(command.valid.eq(clear & kinds[name]) for name, command in commands.items()),
+            done.eq(
+                (kinds["halt"] & idle)
+                | clear
+                & Cat(
+                    *(kinds[name] & command.ready for name, command in commands.items()),
+                    *(kinds[name] for name in ("loop", "end", "set")),
+                ).any()
+            ),
             self.waiting.eq(~done),
+            loops.push.eq(clear & kinds["loop"] & ~loops.full),
+            loops.end.eq(clear & kinds["end"] & ~loops.empty),
+            registers.add.eq(clear & kinds["end"] & ~loops.empty),
+            registers.set.eq(clear & kinds["set"]),
         ]
 
         def fail(code: Error) -> None:
@@ -297,34 +329,16 @@ class Sequencer(wiring.Component):
         with m.If(done):
             m.d.sync += number.eq(number + 1)
             m.next = "FETCH"
-        with m.Switch(header.operation):
-            for operation, engine in ENGINE_OF.items():
-                with m.Case(operation):
-                    command = getattr(self, COMMANDS[engine][0])
-                    m.d.comb += [command.valid.eq(clear), done.eq(clear & command.ready)]
-            with m.Case(Operation.HALT):
-                with m.If(idle):
-                    m.d.comb += done.eq(1)
-                    m.d.sync += number.eq(number)
-                    m.next = "FINISH"
-            with m.Case(Operation.LOOP):
-                m.d.comb += [done.eq(clear), loops.push.eq(clear & ~loops.full)]
-                with m.If(clear & loops.full):
-                    fail(Error.NESTING)
-            with m.Case(Operation.END):
-                m.d.comb += [
-                    done.eq(clear),
-                    registers.add.eq(clear & ~loops.empty),
-                    loops.end.eq(clear & ~loops.empty),
-                ]
-                with m.If(clear & loops.again):
-                    m.d.sync += number.eq(loops.body)
-                with m.If(clear & loops.empty):
-                    fail(Error.NESTING)
-            with m.Case(Operation.SET):
-                m.d.comb += [done.eq(clear), registers.set.eq(clear)]
-            with m.Default():
-                fail(Error.OPERATION)
+        with m.If(kinds["halt"] & idle):
+            m.d.sync += number.eq(number)
+            m.next = "FINISH"
+        with m.If(clear & kinds["end"] & loops.again):
+            m.d.sync += number.eq(loops.body)
+        full, empty = kinds["loop"] & loops.full, kinds["end"] & loops.empty
+        with m.If(clear & (full | empty)):
+            fail(Error.NESTING)
+        with m.If(~Cat(kinds.values()).any()):
+            fail(Error.OPERATION)
 
 
 def _width(fields) -> int:

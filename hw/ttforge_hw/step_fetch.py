@@ -77,7 +77,7 @@ class StepFetch(wiring.Component):
 
         last_rows, stride = Signal(ROWS_WIDTH), Signal(LOCAL_WIDTH)
         from_pad, turn = Signal(), Signal()
-        with m.If(self.load):
+        with m.If(self.free):  # and so when a command is loaded, which is known late in a cycle
             m.d.sync += [
                 last_rows.eq(self.command.last_rows),
                 stride.eq(self.command.x_row_stride),

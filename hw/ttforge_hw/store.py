@@ -6,8 +6,10 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import Out, connect, flipped
 
 from ttforge.parameters import AcceleratorParameters
+from ttforge.program.fields import LOCAL_WIDTH
 from ttforge_hw.axi import Axi4Write, bus_widths
 from ttforge_hw.ports import TRANSFER_LAYOUT, ReadPort
+from ttforge_hw.queue import RegisteredQueue
 from ttforge_hw.transfer import BurstSource, LocalRuns, TransferEngine
 from ttforge_hw.writer import AxiWriter
 
@@ -50,11 +52,9 @@ class StoreEngine(wiring.Component):
         m.d.comb += [
             front.eq(fresh | source.busy | locals_.busy),
             self.command.ready.eq(~front),
-            narrow.eq(held.element_bytes == 1),
             source.command.eq(held),
             source.start.eq(fresh),
             locals_.command.eq(held),
-            locals_.items.eq(Mux(narrow, held.beats, held.beats >> 1)),
             locals_.start.eq(fresh),
             writer.burst.valid.eq(source.burst.valid),
             writer.burst.payload.address.eq(source.burst.payload.address),
@@ -67,9 +67,17 @@ class StoreEngine(wiring.Component):
             self.status.stall_operand.eq(writer.flag_valid & ~rows_valid),
             self.status.stall_result.eq(writer.blocked | (writer.flying & ~writer.flag_valid)),
         ]
+        # a cycle after the command is held: as soon as they are looked at
+        m.d.sync += [
+            narrow.eq(held.element_bytes == 1),
+            locals_.items.eq(Mux(held.element_bytes == 1, held.beats, held.beats >> 1)),
+        ]
         m.d.sync += fresh.eq(0)
+        # what is there without being valid may be held too: nobody looks at it
+        with m.If(~front):
+            m.d.sync += held.eq(self.command.payload)
         with m.If(self.command.valid & self.command.ready):
-            m.d.sync += [held.eq(self.command.payload), fresh.eq(1)]
+            m.d.sync += fresh.eq(1)
         return m
 
     def _rows(self, m: Module, locals_: LocalRuns, writer: AxiWriter):
@@ -78,14 +86,19 @@ class StoreEngine(wiring.Component):
         m.submodules.rows = fifo = SyncFIFOBuffered(width=2 * data_width, depth=FIFO_ROWS + 1)
         room = Signal(range(FIFO_ROWS + 1), init=FIFO_ROWS)  # rows not yet asked for
         upper = Signal()  # the row's second beat is due
+        # The arbiters' answer ends in this queue, not in the loops of the addresses.
+        m.submodules.addresses = addresses = RegisteredQueue(width=LOCAL_WIDTH, depth=2)
         request = self.scratchpad.request
         asked, taken = Signal(), Signal()
         row = fifo.r_data
         low_bytes = Cat(row.word_select(n, 16)[:8] for n in range(self.parameters.lanes))
         m.d.comb += [
-            request.valid.eq(locals_.address.valid & (room != 0)),
-            request.payload.eq(locals_.address.payload),
-            asked.eq(request.valid & request.ready),
+            request.valid.eq(addresses.r_rdy),
+            request.payload.eq(addresses.r_data),
+            addresses.r_en.eq(request.ready),
+            addresses.w_data.eq(locals_.address.payload),
+            addresses.w_en.eq(asked),
+            asked.eq(locals_.address.valid & addresses.w_rdy & (room != 0)),
             locals_.address.ready.eq(asked),
             fifo.w_en.eq(self.scratchpad.valid),
             fifo.w_data.eq(self.scratchpad.row),

@@ -78,7 +78,8 @@ class LocalRuns(wiring.Component):
     """The local addresses of one transfer, one a cycle at most, run after run.
 
     Members: ``start`` begins with ``command``, of which every run has ``items`` rows or entries;
-    both must stay as they are while ``busy``. ``address`` is a stream of row or entry addresses.
+    both must stay as they are while ``busy`` (``items`` from its first cycle on). ``address`` is a
+    stream of row or entry addresses.
     ``busy`` rises in the cycle after ``start`` and falls after the last address was taken.
     """
 
@@ -97,11 +98,10 @@ class LocalRuns(wiring.Component):
         m = Module()
         m.submodules.runs = runs = Runs(LOCAL_WIDTH)
         left = Signal(LOCAL_WIDTH)  # items of this run, the present one included
-        final = Signal()
+        final = Signal()  # left == 1
         m.d.comb += [
             *start_runs(runs, self.command, "local"),
             runs.start.eq(self.start),
-            final.eq(left == 1),
             runs.next.eq(runs.valid & (~self.address.valid | (self.address.ready & final))),
             self.busy.eq(runs.valid | self.address.valid),
         ]
@@ -110,11 +110,13 @@ class LocalRuns(wiring.Component):
                 self.address.valid.eq(1),
                 self.address.payload.eq(runs.value),
                 left.eq(self.items),
+                final.eq(self.items == 1),
             ]
         with m.Elif(self.address.valid & self.address.ready):
             m.d.sync += [
                 self.address.valid.eq(~final),
                 self.address.payload.eq(self.address.payload + 1),
                 left.eq(left - 1),
+                final.eq(left == 2),
             ]
         return m

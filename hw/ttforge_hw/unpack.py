@@ -92,8 +92,10 @@ class Unpack(wiring.Component):
             self.blocked.eq(valid & ~ready),
         ]
         m.d.sync += fresh.eq(0)
+        with m.If(self.command.ready):
+            m.d.sync += held.eq(self.command.payload)
         with m.If(self.command.valid & self.command.ready):
-            m.d.sync += [held.eq(self.command.payload), fresh.eq(1)]
+            m.d.sync += fresh.eq(1)
         self._shape(m, held, gearbox.shape, locals_.items)
         head = data.View(_WRITE, writes.r_data[: _WRITE.size])
         m.d.comb += [
@@ -104,7 +106,10 @@ class Unpack(wiring.Component):
         return m
 
     def _shape(self, m: Module, held, shape, items) -> None:
-        """How the present command's beats become items, and how many a run has."""
+        """How the present command's beats become items, and how many a run has.
+
+        Both a cycle after the command is held: as soon as they are looked at.
+        """
 
         def choose(value: Shape):
             shift = items_shift(self.parameters, value)
@@ -114,14 +119,14 @@ class Unpack(wiring.Component):
         with m.Switch(held.target):
             with m.Case(Target.SCRATCHPAD):
                 with m.If(held.element_bytes == 1):
-                    m.d.comb += choose(Shape.BYTES)
+                    m.d.sync += choose(Shape.BYTES)
                 with m.Else():
-                    m.d.comb += choose(Shape.PAIR)
+                    m.d.sync += choose(Shape.PAIR)
             for target in (Target.PE1_STORE, Target.PE2_STORE):
                 with m.Case(target):
-                    m.d.comb += choose(entry_shape(self.parameters, target))
+                    m.d.sync += choose(entry_shape(self.parameters, target))
             with m.Case(Target.PROGRAM):
-                m.d.comb += choose(Shape.BEAT)
+                m.d.sync += choose(Shape.BEAT)
 
     def _write(self, m: Module, valid, ready, target, address, item) -> None:
         """The write in the registers goes to its target."""

@@ -209,6 +209,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
         + p.outstanding_bursts * (p.burst_beats.bit_length() + 1)
         + 16 * row
         + 2 * (22 + 2 * p.data_width)
+        + 2 * 20
     )
     pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21 + max(32, 4 * p.pe1_rows) * result + 8 * 27
     pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits) + 32 * result

@@ -1,8 +1,11 @@
 """Reports of a build, and the rules that a netlist must keep."""
 
+import json
+
 import pytest
 
 from ttforge_boards.board import ECP5_85F
+from ttforge_boards.build import append_line
 from ttforge_boards.netlist import Netlist, complaints
 from ttforge_boards.report import clocks, critical_path, resources, spare_luts
 from ttforge_boards.tools import BuildError
@@ -113,12 +116,34 @@ def test_a_report_speaks_of_our_names():
     assert used["luts"] == {"used": 41820, "available": 83640}
     assert used["multipliers"] == {"used": 128, "available": 156}
     assert spare_luts(used) == 0.5
+    with pytest.raises(BuildError, match=r"80000 of 83640 LUTs .* less than 10% to spare"):
+        spare_luts({"luts": {"used": 80000, "available": 83640}})
     assert clocks(TIMING) == {"clock": {"fmax_mhz": 91.5, "asked_mhz": 100.0}}
     path = critical_path(TIMING)
     assert [step["ns"] for step in path] == [0.5, 5.0]
     assert path[1]["from"] == "soc.pe2.x"
     assert path[1]["to"] == "soc.pe2.sum"
     assert path[1]["net"] == "soc.pe2.x"
+
+
+def test_a_line_is_added_to_what_is_followed(tmp_path):
+    figures = {
+        "board": "b",
+        "fingerprint": 7,
+        "clock_mhz": 48.0,
+        "seed": 1,
+        "resources": resources(TIMING, ECP5_85F),
+        "fmax_mhz": 51.234,
+        "seconds": {"yosys": 100.4, "nextpnr-ecp5": 200.4},
+    }
+    for label in ("one", "two"):
+        append_line(tmp_path / "lines", figures, label)
+    first, second = map(json.loads, (tmp_path / "lines").read_text().splitlines())
+    assert (first["label"], second["label"]) == ("one", "two")
+    assert first["luts"] == 41820 and first["block_rams"] == 171
+    assert first["fmax_mhz"] == 51.23 and first["seconds"] == 301
+    with pytest.raises(BuildError, match="cannot write to"):
+        append_line(tmp_path, figures, "a folder")
 
 
 def test_a_report_that_is_not_there(tmp_path):

@@ -57,11 +57,11 @@ def test_against_definition(engines, width, with_random):
             stochastic = with_random and (number + number // 64) % 2 == 0
             if with_random:
                 ctx.set(dut.stochastic, stochastic)
-            rows.append(None)
+            rows += [None, None]
             while rows:
                 row = rows.pop() if rows[-1] is None or random.random() < 0.8 else None
                 ctx.set(dut.valid, row is not None)
-                ctx.set(dut.turn, number % 2 if row else random.randrange(2))
+                ctx.set(dut.turn, number % 2 if rows else random.randrange(2))
                 for lane in range(LANES):
                     ctx.set(dut.value[lane], row[lane] if row else random.randrange(1 << 20))
                 if with_random:  # those of the values of the cycle before

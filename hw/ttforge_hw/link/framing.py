@@ -40,14 +40,21 @@ class Deframer(wiring.Component):
         m.submodules.crc = crc = CRC32_ISO_HDLC().create()
         hunting, escaped, anything = Signal(init=1), Signal(), Signal()
         place = Signal(range(WORD_BYTES))
-        flag, data_byte = Signal(), Signal(8)
+        # the byte a cycle later, with what it is
+        valid, byte = Signal(), Signal(8)
+        flag, escape, data_byte = Signal(), Signal(), Signal(8)
+        m.d.sync += [
+            valid.eq(self.valid & self.enable & (self.byte != FLAG)),
+            flag.eq(self.valid & self.enable & (self.byte == FLAG)),
+            escape.eq(self.byte == ESCAPE),
+            byte.eq(self.byte),
+        ]
         take, end = Signal(), Signal()
         complete = Signal()  # a word is, in this cycle
         m.d.comb += [
-            flag.eq(self.valid & (self.byte == FLAG)),
             end.eq(flag & ~hunting & anything & self.enable),
-            take.eq(self.valid & ~flag & ~hunting & ((self.byte != ESCAPE) | escaped)),
-            data_byte.eq(Mux(escaped, self.byte ^ ESCAPE_XOR, self.byte)),
+            take.eq(valid & ~hunting & (~escape | escaped)),
+            data_byte.eq(Mux(escaped, byte ^ ESCAPE_XOR, byte)),
             crc.valid.eq(take),
             crc.data.eq(data_byte),
             crc.start.eq(flag),
@@ -68,7 +75,7 @@ class Deframer(wiring.Component):
                 anything.eq(1),
                 escaped.eq(0),
             ]
-        with m.Elif(self.valid & ~flag):  # an escape
+        with m.Elif(valid):  # an escape
             m.d.sync += [escaped.eq(1), anything.eq(1)]
         with m.If(flag):
             m.d.sync += [hunting.eq(0), place.eq(0), anything.eq(0), escaped.eq(0)]

@@ -1,0 +1,93 @@
+"""The paper's Table 2 beside our own figures, from the reports of finished builds."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from ttforge.cli.core import Parser
+from ttforge.compiler import compile_step
+from ttforge.network import load_network
+from ttforge.parameters import AcceleratorParameters, preset
+from ttforge_boards import cli, table2
+from ttforge_boards.estimate import CELLS, count
+from ttforge_boards.tools import BuildError
+
+COUNTS = {
+    "luts": {"used": 40000, "available": 83640},
+    "flip_flops": {"used": 20000, "available": 83640},
+    "multipliers": {"used": 128, "available": 156},
+    "block_rams": {"used": 172, "available": 208},
+}
+
+
+def built(folder, parameters: AcceleratorParameters, name: str, **more) -> None:
+    folder.mkdir(parents=True)
+    report = {
+        "part": "LFE5U-85F",
+        "parameters": asdict(parameters),
+        "multipliers": parameters.multipliers,
+        "resources": COUNTS,
+    }
+    (folder / name).write_text(json.dumps(report | more))
+
+
+@pytest.fixture
+def builds(tmp_path):
+    parameters = preset("ecp5-85f")
+    built(tmp_path / "b", parameters, "report.json", fmax_mhz=50.0, memory_bytes=1 << 17)
+    built(tmp_path / "a", parameters, "estimate.json")
+    (tmp_path / "unfinished").mkdir()
+    return tmp_path
+
+
+def test_the_printed_row_is_consistent():
+    shares = [table2.PAPER.used[n] / table2.PAPER.available[n] for n in table2.RESOURCES]
+    assert [f"{share:.2%}" for share in shares] == ["79.55%", "21.37%", "77.22%", "17.82%"]
+    assert table2.PAPER.milliseconds == {"digits": None, "fashion": 90.0}
+
+
+def test_cycles_are_those_of_the_compiled_step_and_times_those_at_the_clock(builds):
+    assert table2.finished(builds) == [builds / "a", builds / "b"]
+    estimate, build = map(table2.row, table2.finished(builds))
+    cycles = compile_step(load_network("digits"), 64, preset("ecp5-85f")).predicted_cycles
+    assert build.cycles == {"digits": cycles, "fashion": None}  # 128 KiB hold no step of fashion
+    assert build.milliseconds == {"digits": cycles / 50e3, "fashion": None}
+    assert estimate.cycles["digits"] == cycles
+    assert estimate.milliseconds == {"digits": None, "fashion": None}
+    assert table2.row(builds / "a", mhz=100.0).milliseconds["digits"] == cycles / 100e3
+
+
+def test_a_folder_without_a_report(builds):
+    with pytest.raises(BuildError, match=r"no report of a finished build in .*unfinished"):
+        table2.row(builds / "unfinished")
+    assert table2.finished(builds / "nothing") == []
+
+
+def test_the_command_prints_all_rows(builds, capsys):
+    parser = Parser()
+    cli.boards.add_arguments(parser)
+    cli.boards.run(parser.parse_args(["--table2", "--builds", str(builds)]))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["paper", "a", "b"]
+    assert "128 / 156" in lines[4]
+    cli.boards.run(parser.parse_args(["--table2", "--builds", str(builds), "--json"]))
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["clock_mhz"] for row in rows] == [100.0, None, 50.0]
+
+
+def test_nothing_is_built(tmp_path, capsys):
+    parser = Parser()
+    cli.boards.add_arguments(parser)
+    cli.boards.run(parser.parse_args(["--table2", "--builds", str(tmp_path)]))
+    captured = capsys.readouterr()
+    assert "nothing is built" in captured.err and "56,131" in captured.out
+
+
+def test_cells_of_an_estimate_are_counted_once():
+    cells = {"LUT6": 10, "LUT2": 5, "RAM32M16": 3, "FDRE": 7, "RAMB18E2": 3, "RAMB36E2": 2}
+    cells |= {"DSP48E2": 4, "CARRY8": 9, "MUXF7": 2}
+    assert count(cells) == {"luts": 39, "flip_flops": 7, "multipliers": 4, "block_rams": 3.5}
+    assert set(count({})) == set(CELLS)
+    with pytest.raises(BuildError, match="what 2 cells RAM999 take"):
+        count({"RAM999": 2})
