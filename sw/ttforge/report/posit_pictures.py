@@ -42,7 +42,7 @@ def draw_training(data: str, epochs: Mapping[str, Sequence[float]]) -> bytes:
                    label=f"the paper's {name}, part of the data")  # fmt: skip
     shown = epochs.get("float32") or [value for values in epochs.values() for value in values]
     highest = max(value for values in epochs.values() for value in values)
-    near.set_ylim(min(shown) - 2, highest + 0.5)
+    near.set_ylim(min(shown) - 0.5, highest + 0.2)
     figure.legend(*whole.get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
                   loc="outside lower center")  # fmt: skip
     return to_png(figure)
