@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 
 from ttforge.cli.reproduce.table1.results import Outcome
-from ttforge.cli.reproduce.table1.rows import TABLE, Row
+from ttforge.cli.reproduce.table1.rows import FRONTIER, TABLE, Row
 from ttforge.cli.reproduce.table1.runs import Run
 from ttforge.report.figure import COLOURS, dress, new_figure, to_png
 from ttforge.report.pictures import draw_scales
@@ -67,13 +67,14 @@ def _ranks(runs: _Runs) -> bytes:
 
 
 def _frontier(runs: _Runs, outcomes: Mapping[Row, Outcome]) -> bytes:
-    """Every run, the means of the rows, and the paper's rows."""
+    """Every run, the means of the rows, the paper's rows; further prior weights along a line."""
     figure = new_figure()
     axes = dress(
         figure.subplots(), "Accuracy against memory", "times smaller than dense float32",
         "% of the test images right",
     )  # fmt: skip
-    for n, (row, o) in enumerate(outcomes.items()):
+    named = {row: o for row, o in outcomes.items() if row not in FRONTIER}
+    for n, (row, o) in enumerate(named.items()):
         colour = COLOURS[n % len(COLOURS)]
         results = [run.result() for run in runs[row]]
         axes.plot(
@@ -82,6 +83,13 @@ def _frontier(runs: _Runs, outcomes: Mapping[Row, Outcome]) -> bytes:
             ".", color=colour, alpha=0.5,
         )  # fmt: skip
         axes.plot(o.reduction, o.test, "o", color=colour, label=row.title)
+    further = sorted((o.reduction, o.test, row.options[-1]) for row, o in outcomes.items()
+                     if row in FRONTIER)  # fmt: skip
+    if further:
+        x, y, weights = zip(*further, strict=True)
+        axes.plot(x, y, ".-", color="#888888", linewidth=0.8, label="TT fixed, by prior weight")
+        for point in zip(weights, zip(x, y, strict=True), strict=True):
+            axes.annotate(*point, xytext=(3, 4), textcoords="offset points", fontsize=7)
     printed = [row.printed for row in TABLE if row.printed]
     axes.plot(
         [p.reduction for p in printed], [p.test for p in printed], "x", color="#222222",
@@ -90,5 +98,5 @@ def _frontier(runs: _Runs, outcomes: Mapping[Row, Outcome]) -> bytes:
     axes.set_xscale("log")
     axes.set_xticks(ticks := [30, 50, 100, 200, 300, 500, 1000], [f"{t}" for t in ticks])
     axes.minorticks_off()
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="lower left")
     return to_png(figure)
