@@ -41,7 +41,6 @@ def registered_product(
     # Multipliers of a block share their enables: CE0 is that of `left`, CE3 is always high.
     ports = {f"i_A{n}": a[n] for n in range(ECP5_WIDTH)}
     ports |= {f"i_B{n}": b[n] for n in range(ECP5_WIDTH)}
-    ports |= {f"i_C{n}": C(0) for n in range(ECP5_WIDTH)}
     ports |= {f"o_P{n}": whole[n] for n in range(2 * ECP5_WIDTH)}
     ports |= {"i_SIGNEDA": C(1), "i_SIGNEDB": C(1), "i_SOURCEA": C(0), "i_SOURCEB": C(0)}
     ports |= {"i_CLK0": ClockSignal(), "i_CE3": C(1)}

@@ -241,6 +241,7 @@ PRESETS: dict[str, Preset] = {
             "lanes": 8,
             "pe1_rows": 8,
             "pe2_rows": 8,
+            "accumulator_width": 36,
             "scratchpad_rows": 8192,
             "program_depth": 128,
         },
@@ -248,7 +249,7 @@ PRESETS: dict[str, Preset] = {
 }
 """By the name of the device. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block RAM; ECP5
 LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
-external memory in its block RAM."""
+external memory in its block RAM; its accumulators are as wide as batches of 64 need."""
 
 
 def preset(name: str) -> AcceleratorParameters:
