@@ -41,7 +41,10 @@ def _through(
     if nc == 1:
         return lead.unsqueeze(-1)
     if carriers.in_double(dtype, nc):
-        return carriers.parted(double(*carriers.join_pair(x)), dtype, nc)
+        high, low = carriers.join_pair(x)
+        finite = torch.isfinite(x[..., 0])  # infinities have no error-free sums
+        high = torch.where(finite, high, x[..., 0].to(high.dtype))
+        return carriers.parted(double(high, torch.where(finite, low, 0.0)), dtype, nc)
     if dtype in carriers.HALF:
         return carriers.narrowed(_through(carriers.widened(x), plain, double, wide), dtype)
     result = wide(padded(x, nc + 1))[..., :nc]

@@ -14,6 +14,8 @@ from ttforge.mcf.expansion import finished, stacked, terms_of
 from ttforge.mcf.functions import _through, sigmoid
 
 _ROOT_HALF = math.sqrt(0.5)
+_FAR = 40
+"""From here on Phi is 0 or 1 in every type: 2^-1154 is left."""
 _ROOT_HALF_LOW = float(Fraction(1, 2) - Fraction(_ROOT_HALF) ** 2) / (2 * _ROOT_HALF)
 
 
@@ -26,7 +28,16 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
         return _tanh_gelu(x)
     if approximate != "none":
         raise ValueError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
-    return _through(x, torch.nn.functional.gelu, _double, _by_number)
+    return _through(x, _plain, _double, _by_number)
+
+
+def _plain(x: Tensor) -> Tensor:
+    """torch's, which has NaN for infinities and overflows before the end of the range."""
+    return torch.where(x.abs() > _FAR, _far(x), torch.nn.functional.gelu(x))
+
+
+def _far(x: Tensor) -> Tensor:
+    return torch.where(x > 0, x, -0.0)
 
 
 def _double(high: Tensor, low: Tensor) -> Tensor:
@@ -37,8 +48,8 @@ def _double(high: Tensor, low: Tensor) -> Tensor:
     slope = 2 / math.sqrt(math.pi) * torch.exp(-z * z)
     value = torch.special.erfc(-z) + slope * error
     value = 0.5 * (high * value + low * value)
-    far = high.abs() > 40  # where the product by 0 or the splitting would make a NaN
-    return torch.where(far, torch.nn.functional.relu(high), value)
+    far = high.abs() > _FAR  # where the product by 0 or the splitting would make a NaN
+    return torch.where(far, _far(high), value)
 
 
 def _by_number(x: Tensor) -> Tensor:
@@ -47,8 +58,9 @@ def _by_number(x: Tensor) -> Tensor:
     out = torch.zeros(len(rows), nc, dtype=torch.float64)
     with mpmath.workprec(PRECISION[x.dtype] * nc + 60):
         for at, row in enumerate(rows):
-            if not all(map(math.isfinite, row)):
-                out[at, 0] = row[0]
+            if not abs(row[0]) <= _FAR:  # NaN too
+                ends = [-0.0] + [0.0] * (nc - 1) if row[0] < 0 else row
+                out[at] = torch.tensor(ends, dtype=torch.float64)
                 continue
             value = mpmath.fsum(row)
             value = value * mpmath.erfc(-value / mpmath.sqrt(2)) / 2

@@ -16,7 +16,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {}
 """From torch's function to ours."""
 
 _OF_LEAD = {
-    "__get__", "__hash__", "__len__", "backward", "dim", "element_size", "get_device",
+    "__get__", "__hash__", "__len__", "backward", "dim", "element_size", "get_device", "grad",
     "grad_fn", "has_names", "is_complex", "is_contiguous", "is_conj", "is_floating_point",
     "is_inference", "is_leaf", "is_neg", "is_nonzero", "is_same_size", "is_shared", "is_signed",
     "ndimension", "nelement", "numel", "register_hook", "register_post_accumulate_grad_hook",
