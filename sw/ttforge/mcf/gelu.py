@@ -7,11 +7,12 @@ import mpmath
 import torch
 from torch import Tensor
 
+from ttforge.errorfree import two_product
 from ttforge.mcf import carriers, constants
-from ttforge.mcf.arithmetic import _apply, add_mcn, mult_mcn
-from ttforge.mcf.errorfree import PRECISION, _dekker
+from ttforge.mcf.arithmetic import add_mcn, binary, mult_mcn
+from ttforge.mcf.errorfree import PRECISION
 from ttforge.mcf.expansion import finished, stacked, terms_of
-from ttforge.mcf.functions import _through, sigmoid
+from ttforge.mcf.functions import number_like, sigmoid, through
 
 _ROOT_HALF = math.sqrt(0.5)
 _FAR = 40
@@ -28,7 +29,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
         return _tanh_gelu(x)
     if approximate != "none":
         raise ValueError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
-    return _through(x, _plain, _double, _by_number)
+    return through(x, _plain, _double, _by_number)
 
 
 def _plain(x: Tensor) -> Tensor:
@@ -42,8 +43,7 @@ def _far(x: Tensor) -> Tensor:
 
 def _double(high: Tensor, low: Tensor) -> Tensor:
     """x / 2 erfc(-x / root 2), the argument's rounding error carried to first order."""
-    z = high * _ROOT_HALF
-    error = _dekker(high, torch.full_like(high, _ROOT_HALF), z)
+    z, error = two_product(high, torch.full_like(high, _ROOT_HALF))
     error = error + (high * _ROOT_HALF_LOW + low * _ROOT_HALF)
     slope = 2 / math.sqrt(math.pi) * torch.exp(-z * z)
     value = torch.special.erfc(-z) + slope * error
@@ -84,14 +84,10 @@ def _tanh_gelu(x: Tensor) -> Tensor:
     square = constants.pi(2 * digits)
     scale = 1 << digits
     root = Fraction(math.isqrt(int(8 / square * scale * scale)), scale)  # 2 root(2 / pi)
-    cubic = _apply("mul", mult_mcn(mult_mcn(x, x), x), _number(Fraction("0.044715"), x))
-    u = _apply("mul", add_mcn(x, cubic), _number(root, x))
+    cubic = binary("mul", mult_mcn(mult_mcn(x, x), x), number_like(Fraction("0.044715"), x))
+    u = binary("mul", add_mcn(x, cubic), number_like(root, x))
     result = mult_mcn(x, sigmoid(u))
     lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")
     usual = torch.isfinite(result[..., 0]).unsqueeze(-1)
     ends = stacked([lead, *[torch.zeros_like(lead)] * (nc - 1)])
     return torch.where(usual, result, ends)
-
-
-def _number(value: Fraction, like: Tensor) -> Tensor:
-    return constants.number(value, like, like.shape[-1])
