@@ -14,14 +14,14 @@ from ttforge.mcf import carriers, native, reference
 from ttforge.mcf.expansion import padded, terms_of, vec_sum
 
 
-def _apply(operation: str, x: Tensor, y: Tensor) -> Tensor:
+def binary(operation: str, x: Tensor, y: Tensor) -> Tensor:
     """``add``, ``mul`` or ``div`` of components, either of which may have just one.
 
     An operand beside one of a half type may be of float32: the result is of the half type.
     """
     dtype, nc = x.dtype, max(x.shape[-1], y.shape[-1])
     if y.dtype is not dtype or (nc > 1 and dtype in carriers.HALF):
-        wide = _apply(operation, carriers.widened(x), carriers.widened(y))
+        wide = binary(operation, carriers.widened(x), carriers.widened(y))
         return carriers.narrowed(wide, dtype if dtype in carriers.HALF else y.dtype)
     if native.usable(x, nc) and y.device == x.device:
         return native.binary(operation, x, y)
@@ -35,7 +35,7 @@ def add_mcn(x: Tensor, y: Tensor) -> Tensor:
     no error is dropped before the expansion is in order. Relative error 2^-(p nc) or less, whatever
     cancels; two float32 components go through float64, three roundings of 2^-53.
     """
-    return _apply("add", x, y)
+    return binary("add", x, y)
 
 
 def scaled_add(x: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
@@ -46,20 +46,20 @@ def scaled_add(x: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
     half = x.dtype in carriers.HALF
     if half:
         dtype, x, y = x.dtype, carriers.widened(x), carriers.widened(y)
-        return carriers.narrowed(_apply("add", x, _apply("mul", y, alpha)), dtype)
-    return _apply("add", x, _apply("mul", y, alpha))
+        return carriers.narrowed(binary("add", x, binary("mul", y, alpha)), dtype)
+    return binary("add", x, binary("mul", y, alpha))
 
 
 def grow_exp_n(x: Tensor, v: Tensor) -> Tensor:
     """x + v, v plain (algorithm 1)."""
-    return _apply("add", x, v.unsqueeze(-1))
+    return binary("add", x, v.unsqueeze(-1))
 
 
 def scaling_n(x: Tensor, v: Tensor, expand: bool = False) -> Tensor:
     """x v, v plain (algorithm 8). ``expand``: nc + 1 components."""
     if expand:
-        return _apply("mul", padded(x, x.shape[-1] + 1), v.unsqueeze(-1))
-    return _apply("mul", x, v.unsqueeze(-1))
+        return binary("mul", padded(x, x.shape[-1] + 1), v.unsqueeze(-1))
+    return binary("mul", x, v.unsqueeze(-1))
 
 
 def mult_mcn(x: Tensor, y: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def mult_mcn(x: Tensor, y: Tensor) -> Tensor:
     Partial products with their errors down to rank nc (i + j = nc), then ``vec_sum``: no division.
     Two float32 components multiply in float64, three in a pair of doubles.
     """
-    return _apply("mul", x, y)
+    return binary("mul", x, y)
 
 
 def div_mcn(x: Tensor, y: Tensor) -> Tensor:
@@ -77,22 +77,22 @@ def div_mcn(x: Tensor, y: Tensor) -> Tensor:
     nc + 1 quotients of leading components, the remainder normalised after each. Two float32
     components divide in float64, three in a pair of doubles. x / 0 and x / infinity are IEEE's.
     """
-    return _apply("div", x, y)
+    return binary("div", x, y)
 
 
 def div_n(v: Tensor, y: Tensor) -> Tensor:
     """v / y, v plain (algorithm 13)."""
-    return _apply("div", v.unsqueeze(-1), y)
+    return binary("div", v.unsqueeze(-1), y)
 
 
 def div_plain(x: Tensor, v: Tensor) -> Tensor:
     """x / v, v plain."""
-    return _apply("div", x, v.unsqueeze(-1))
+    return binary("div", x, v.unsqueeze(-1))
 
 
 def square_mcn(x: Tensor) -> Tensor:
     """x^2, the product of x with itself (algorithm 15)."""
-    return _apply("mul", x, x)
+    return binary("mul", x, x)
 
 
 def negated(x: Tensor) -> Tensor:

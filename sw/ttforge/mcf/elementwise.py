@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttforge.mcf import functions
-from ttforge.mcf.arithmetic import _apply, absolute, negated, scaled_add, sqrt
+from ttforge.mcf.arithmetic import absolute, binary, negated, scaled_add, sqrt
 from ttforge.mcf.expansion import padded
 from ttforge.mcf.gelu import gelu
 from ttforge.mcf.operands import (
@@ -32,7 +32,7 @@ def _computed(operation: str, x: Any, y: Any, negate: bool = False, alpha: Any =
     if alpha != 1:
         factor = factor_of(alpha, like)
         return padded(scaled_add(a, b, -factor if negate else factor), like.nc)
-    made = _apply(operation, a, -b if negate else b)
+    made = binary(operation, a, -b if negate else b)
     return padded(made, like.nc)
 
 
@@ -95,7 +95,7 @@ def _reciprocal(input: MCTensor) -> MCTensor:
 @handles("square")
 def square(input: MCTensor) -> MCTensor:
     """x^2."""
-    made = _apply("mul", input._components, input._components)
+    made = binary("mul", input._components, input._components)
     return result(made, lambda: torch.square(input.fc), input)
 
 
@@ -105,13 +105,13 @@ def _pow(input: Any, exponent: Any) -> MCTensor:
         raise TypeError(f"powers of MCTensor are 0.5, 1, 2, 3, 4, -1 and -2, not {exponent!r}")
     if exponent == 0.5:
         return _sqrt(input)
-    base = _apply("mul", input._components, input._components)
+    base = binary("mul", input._components, input._components)
     size = abs(exponent)
     made = {1: input._components, 2: base}.get(size)
     if made is None:
-        made = _apply("mul", base, input._components if size == 3 else base)
+        made = binary("mul", base, input._components if size == 3 else base)
     if exponent < 0:
-        made = _apply("div", factor_of(1, input), made)
+        made = binary("div", factor_of(1, input), made)
     return result(made, lambda: torch.pow(input.fc, exponent), input)
 
 
@@ -156,7 +156,7 @@ def _comparison(compare: Callable[[Tensor, Any], Tensor]) -> Callable[..., Tenso
         like = model(*(t for t in (input, other) if isinstance(t, MCTensor)))
         a, b = factor_of(input, like), factor_of(other, like)
         leads = a[..., 0], b[..., 0]
-        difference = _apply("add", a, -b)[..., 0]
+        difference = binary("add", a, -b)[..., 0]
         finite = torch.isfinite(leads[0]) & torch.isfinite(leads[1])
         return torch.where(finite, compare(difference, 0), compare(*leads))
 

@@ -7,7 +7,7 @@ float64, element-wise with broadcasting, and give the same bits on every device.
 import torch
 from torch import Tensor
 
-from ttforge.errorfree import two_sum
+from ttforge.errorfree import two_product, two_sum
 
 __all__ = ["fast_two_sum", "split", "two_prod", "two_prod_fma", "two_sum"]
 
@@ -76,20 +76,12 @@ def _error_64(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
     limit = 2.0**995
     plain = inside & (a.abs() < limit) & (b.abs() < limit) & (size < 2.0**1021)
     zero = torch.zeros_like(p)
-    e = torch.where(plain, _dekker(a, b, p), zero)
+    e = torch.where(plain, two_product(a, b)[1], zero)
     rest = inside & ~plain
     if bool(rest.any()):
         (x, i), (y, j) = torch.frexp(a), torch.frexp(b)
-        lost = _dekker(x, y, x * y)
+        lost = two_product(x, y)[1]
         half = (i + j) // 2
         lost = torch.ldexp(torch.ldexp(lost, half), i + j - half)
         e = torch.where(rest, lost, e)
     return e
-
-
-def _dekker(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
-    c = 134217729.0  # 2^27 + 1
-    t, u = c * a, c * b
-    a_high, b_high = t - (t - a), u - (u - b)
-    a_low, b_low = a - a_high, b - b_high
-    return ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ttforge.mcf import carriers, constants
 from ttforge.mcf.arithmetic import (
-    _apply,
     add_mcn,
+    binary,
     div_mcn,
     grow_exp_n,
     mult_mcn,
@@ -29,7 +29,7 @@ _HALVINGS = 6
 """Reduced arguments of exp are divided by 2^6 before the series."""
 
 
-def _through(
+def through(
     x: Tensor, plain: Callable[[Tensor], Tensor], double: Callable[..., Tensor], wide: Callable
 ) -> Tensor:
     """The function ``plain`` of components: in float64, or by ``wide`` with a component more.
@@ -41,9 +41,12 @@ def _through(
     if nc == 1:
         return lead.unsqueeze(-1)
     if carriers.in_double(dtype, nc):
-        return carriers.parted(double(*carriers.join_pair(x)), dtype, nc)
+        high, low = carriers.join_pair(x)
+        finite = torch.isfinite(x[..., 0])  # infinities have no error-free sums
+        high = torch.where(finite, high, x[..., 0].to(high.dtype))
+        return carriers.parted(double(high, torch.where(finite, low, 0.0)), dtype, nc)
     if dtype in carriers.HALF:
-        return carriers.narrowed(_through(carriers.widened(x), plain, double, wide), dtype)
+        return carriers.narrowed(through(carriers.widened(x), plain, double, wide), dtype)
     result = wide(padded(x, nc + 1))[..., :nc]
     usual = torch.isfinite(lead) & torch.isfinite(x[..., 0])
     ends = padded(lead.unsqueeze(-1), nc)
@@ -52,7 +55,7 @@ def _through(
 
 def exp(x: Tensor) -> Tensor:
     """e^x (algorithm 14, where the paper has e^x0 rounded to one component)."""
-    return _through(x, torch.exp, _exp_double, _exp)
+    return through(x, torch.exp, _exp_double, _exp)
 
 
 def _exp_double(high: Tensor, low: Tensor) -> Tensor:
@@ -67,7 +70,7 @@ def _exp(x: Tensor) -> Tensor:
 
 def expm1(x: Tensor) -> Tensor:
     """e^x - 1, accurate near 0."""
-    return _through(x, torch.expm1, _expm1_double, _expm1)
+    return through(x, torch.expm1, _expm1_double, _expm1)
 
 
 def _expm1_double(high: Tensor, low: Tensor) -> Tensor:
@@ -90,7 +93,7 @@ def _reduced(x: Tensor) -> tuple[Tensor, Tensor]:
     n = torch.round(x[..., 0].clamp(-limit, limit) / math.log(2))
     n = torch.where(torch.isfinite(n), n, torch.zeros_like(n))
     ln2 = constants.number(constants.ln2(PRECISION[x.dtype] * (nc + 1) + 12), x, nc)
-    return n, add_mcn(x, -_apply("mul", ln2, n.unsqueeze(-1)))
+    return n, add_mcn(x, -binary("mul", ln2, n.unsqueeze(-1)))
 
 
 def _scaled(x: Tensor, n: Tensor) -> Tensor:
@@ -109,16 +112,17 @@ def _expm1_series(r: Tensor) -> Tensor:
     while bound > -digits - 4:
         bound += -(_HALVINGS + 1.5) - math.log2(terms)
         terms += 1
-    s = _number(Fraction(1, math.factorial(terms)), r)
+    s = number_like(Fraction(1, math.factorial(terms)), r)
     for k in range(terms - 1, 0, -1):
-        s = add_mcn(mult_mcn(s, r), _number(Fraction(1, math.factorial(k)), r))
+        s = add_mcn(mult_mcn(s, r), number_like(Fraction(1, math.factorial(k)), r))
     s = mult_mcn(s, r)
     for _ in range(_HALVINGS):
         s = add_mcn(s * 2, square_mcn(s))
     return s
 
 
-def _number(value: Fraction, like: Tensor) -> Tensor:
+def number_like(value: Fraction, like: Tensor) -> Tensor:
+    """A constant with as many components as ``like``."""
     return constants.number(value, like, like.shape[-1])
 
 
@@ -128,7 +132,7 @@ def _add_number(x: Tensor, value: float) -> Tensor:
 
 def log(x: Tensor) -> Tensor:
     """The natural logarithm, accurate near 1: the low components of 1 + 2^-60 are all there is."""
-    return _through(x, torch.log, _log_double, _log)
+    return through(x, torch.log, _log_double, _log)
 
 
 def _log_double(high: Tensor, low: Tensor) -> Tensor:
@@ -153,19 +157,19 @@ def _log(x: Tensor) -> Tensor:
     t = mult_mcn(x, _exp(padded(-y, x.shape[-1])))
     z = div_mcn(_add_number(t, -1), _add_number(t, 1))
     square = square_mcn(z)
-    s = _number(Fraction(0), x)
+    s = number_like(Fraction(0), x)
     count = -(-PRECISION[x.dtype] * x.shape[-1] // (2 * (PRECISION[x.dtype] - 3))) + 1
     for k in range(count, 0, -1):
-        s = mult_mcn(add_mcn(s, _number(Fraction(2, 2 * k + 1), x)), square)
+        s = mult_mcn(add_mcn(s, number_like(Fraction(2, 2 * k + 1), x)), square)
     s = mult_mcn(_add_number(s, 2), z)
     nc = x.shape[-1]
     ln2 = constants.number(constants.ln2(PRECISION[x.dtype] * (nc + 1) + 12), x, nc)
-    return add_mcn(add_mcn(_apply("mul", ln2, shift.unsqueeze(-1)), y), s)
+    return add_mcn(add_mcn(binary("mul", ln2, shift.unsqueeze(-1)), y), s)
 
 
 def tanh(x: Tensor) -> Tensor:
     """The hyperbolic tangent: s / (s + 2) with s = e^2x - 1."""
-    return _through(x, torch.tanh, lambda high, low: torch.tanh(high), _tanh)
+    return through(x, torch.tanh, lambda high, low: torch.tanh(high), _tanh)
 
 
 def _tanh(x: Tensor) -> Tensor:
@@ -179,7 +183,7 @@ def _tanh(x: Tensor) -> Tensor:
 
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + e^-x)."""
-    return _through(x, torch.sigmoid, _sigmoid_double, _sigmoid)
+    return through(x, torch.sigmoid, _sigmoid_double, _sigmoid)
 
 
 def _sigmoid_double(high: Tensor, low: Tensor) -> Tensor:
@@ -197,7 +201,7 @@ def _sigmoid(x: Tensor) -> Tensor:
 
 def log_sigmoid(x: Tensor) -> Tensor:
     """log 1 / (1 + e^-x)."""
-    return _through(x, torch.nn.functional.logsigmoid, _log_sigmoid_double, _log_sigmoid)
+    return through(x, torch.nn.functional.logsigmoid, _log_sigmoid_double, _log_sigmoid)
 
 
 def _log_sigmoid_double(high: Tensor, low: Tensor) -> Tensor:

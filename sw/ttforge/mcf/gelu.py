@@ -7,13 +7,16 @@ import mpmath
 import torch
 from torch import Tensor
 
+from ttforge.errorfree import two_product
 from ttforge.mcf import carriers, constants
-from ttforge.mcf.arithmetic import _apply, add_mcn, mult_mcn
-from ttforge.mcf.errorfree import PRECISION, _dekker
+from ttforge.mcf.arithmetic import add_mcn, binary, mult_mcn
+from ttforge.mcf.errorfree import PRECISION
 from ttforge.mcf.expansion import finished, stacked, terms_of
-from ttforge.mcf.functions import _through, sigmoid
+from ttforge.mcf.functions import number_like, sigmoid, through
 
 _ROOT_HALF = math.sqrt(0.5)
+_FAR = 40
+"""From here on Phi is 0 or 1 in every type: 2^-1154 is left."""
 _ROOT_HALF_LOW = float(Fraction(1, 2) - Fraction(_ROOT_HALF) ** 2) / (2 * _ROOT_HALF)
 
 
@@ -26,19 +29,27 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
         return _tanh_gelu(x)
     if approximate != "none":
         raise ValueError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
-    return _through(x, torch.nn.functional.gelu, _double, _by_number)
+    return through(x, _plain, _double, _by_number)
+
+
+def _plain(x: Tensor) -> Tensor:
+    """torch's, which has NaN for infinities and overflows before the end of the range."""
+    return torch.where(x.abs() > _FAR, _far(x), torch.nn.functional.gelu(x))
+
+
+def _far(x: Tensor) -> Tensor:
+    return torch.where(x > 0, x, -0.0)
 
 
 def _double(high: Tensor, low: Tensor) -> Tensor:
     """x / 2 erfc(-x / root 2), the argument's rounding error carried to first order."""
-    z = high * _ROOT_HALF
-    error = _dekker(high, torch.full_like(high, _ROOT_HALF), z)
+    z, error = two_product(high, torch.full_like(high, _ROOT_HALF))
     error = error + (high * _ROOT_HALF_LOW + low * _ROOT_HALF)
     slope = 2 / math.sqrt(math.pi) * torch.exp(-z * z)
     value = torch.special.erfc(-z) + slope * error
     value = 0.5 * (high * value + low * value)
-    far = high.abs() > 40  # where the product by 0 or the splitting would make a NaN
-    return torch.where(far, torch.nn.functional.relu(high), value)
+    far = high.abs() > _FAR  # where the product by 0 or the splitting would make a NaN
+    return torch.where(far, _far(high), value)
 
 
 def _by_number(x: Tensor) -> Tensor:
@@ -47,8 +58,9 @@ def _by_number(x: Tensor) -> Tensor:
     out = torch.zeros(len(rows), nc, dtype=torch.float64)
     with mpmath.workprec(PRECISION[x.dtype] * nc + 60):
         for at, row in enumerate(rows):
-            if not all(map(math.isfinite, row)):
-                out[at, 0] = row[0]
+            if not abs(row[0]) <= _FAR:  # NaN too
+                ends = [-0.0] + [0.0] * (nc - 1) if row[0] < 0 else row
+                out[at] = torch.tensor(ends, dtype=torch.float64)
                 continue
             value = mpmath.fsum(row)
             value = value * mpmath.erfc(-value / mpmath.sqrt(2)) / 2
@@ -72,14 +84,10 @@ def _tanh_gelu(x: Tensor) -> Tensor:
     square = constants.pi(2 * digits)
     scale = 1 << digits
     root = Fraction(math.isqrt(int(8 / square * scale * scale)), scale)  # 2 root(2 / pi)
-    cubic = _apply("mul", mult_mcn(mult_mcn(x, x), x), _number(Fraction("0.044715"), x))
-    u = _apply("mul", add_mcn(x, cubic), _number(root, x))
+    cubic = binary("mul", mult_mcn(mult_mcn(x, x), x), number_like(Fraction("0.044715"), x))
+    u = binary("mul", add_mcn(x, cubic), number_like(root, x))
     result = mult_mcn(x, sigmoid(u))
     lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")
     usual = torch.isfinite(result[..., 0]).unsqueeze(-1)
     ends = stacked([lead, *[torch.zeros_like(lead)] * (nc - 1)])
     return torch.where(usual, result, ends)
-
-
-def _number(value: Fraction, like: Tensor) -> Tensor:
-    return constants.number(value, like, like.shape[-1])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ttforge.mcf import carriers, native
-from ttforge.mcf.arithmetic import _apply, add_mcn
+from ttforge.mcf.arithmetic import add_mcn, binary
 
 LANES = 16
 """Sums side by side in products with a vector, as in ``kernels/products.h``."""
@@ -57,9 +57,9 @@ def addmm(y: Tensor, a: Tensor, b: Tensor, beta: Tensor | None, alpha: Tensor | 
     """
     product = matmul(a, b)
     if alpha is not None:
-        product = _apply("mul", product, alpha)
+        product = binary("mul", product, alpha)
     if beta is not None:
-        y = _apply("mul", y, beta)
+        y = binary("mul", y, beta)
     return add_mcn(product, y)
 
 
@@ -121,5 +121,5 @@ def sequential(x: Tensor, y: Tensor) -> Tensor:
         return native.product(x, y)
     total = native.empty((x.shape[0], y.shape[1]), nc, x).zero_()
     for k in range(x.shape[1]):
-        total = add_mcn(total, _apply("mul", x[:, k : k + 1], y[k]))
+        total = add_mcn(total, binary("mul", x[:, k : k + 1], y[k]))
     return total

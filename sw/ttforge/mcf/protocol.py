@@ -16,13 +16,13 @@ HANDLERS: dict[Any, Callable[..., Any]] = {}
 """From torch's function to ours."""
 
 _OF_LEAD = {
-    "__get__", "__hash__", "__len__", "backward", "dim", "element_size", "get_device",
+    "__get__", "__hash__", "__len__", "backward", "dim", "element_size", "get_device", "grad",
     "grad_fn", "has_names", "is_complex", "is_contiguous", "is_conj", "is_floating_point",
     "is_inference", "is_leaf", "is_neg", "is_nonzero", "is_same_size", "is_shared", "is_signed",
     "ndimension", "nelement", "numel", "register_hook", "register_post_accumulate_grad_hook",
     "requires_grad_", "retain_grad", "signbit", "size", "storage_offset", "untyped_storage",
     "isfinite", "isinf", "isnan", "sign", "__set__", "data_ptr", "stride", "_is_view",
-    "_has_compatible_shallow_copy_type", "is_grad_enabled", "broadcast_tensors_shape",
+    "_has_compatible_shallow_copy_type",
 }  # fmt: skip
 """Functions, by name, that concern the leading component alone and give plain results."""
 
@@ -42,6 +42,11 @@ def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return function
 
     return register
+
+
+def handles_one(target: Any, function: Callable[..., Any]) -> None:
+    """Registers a function for one of torch's."""
+    HANDLERS[target] = function
 
 
 def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttforge.mcf import functions, products
-from ttforge.mcf.arithmetic import _apply, scaled_add, total
+from ttforge.mcf.arithmetic import binary, scaled_add, total
 from ttforge.mcf.expansion import padded
 from ttforge.mcf.operands import components_of, factor_of, leading, model, result, written
 from ttforge.mcf.protocol import handles
@@ -55,7 +55,7 @@ def _mean(
 ) -> MCTensor:
     _no_dtype(dtype, "mean")
     made, count = _sum(input, dim, keepdim)
-    made = _apply("div", made, factor_of(count, input))
+    made = binary("div", made, factor_of(count, input))
     return result(made, lambda: torch.mean(input.fc, dim, keepdim=keepdim), input)
 
 
@@ -133,7 +133,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> MCTensor:
     x, w = components_of(input, like), components_of(weight, like)
     made = products.matmul(x, w.transpose(-2, -3))
     if bias is not None:
-        made = _apply("add", made, components_of(bias, like))
+        made = binary("add", made, components_of(bias, like))
     plain = [leading(t) for t in (input, weight, bias)]
     return result(padded(made, like.nc), lambda: F.linear(*plain), input, weight, bias)
 
@@ -170,8 +170,8 @@ def _fused(name: str, operation: str) -> None:
         x, a, b = (components_of(t, like) for t in (self, first, second))
         a = padded(a, like.nc)  # so that a plain product or quotient keeps its error
         if value == 1:
-            return padded(_apply("add", x, _apply(operation, a, b)), like.nc)
-        return padded(scaled_add(x, _apply(operation, a, b), factor_of(value, like)), like.nc)
+            return padded(binary("add", x, binary(operation, a, b)), like.nc)
+        return padded(scaled_add(x, binary(operation, a, b), factor_of(value, like)), like.nc)
 
     def new(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> MCTensor:
         made = compute(input, tensor1, tensor2, value)

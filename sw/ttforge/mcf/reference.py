@@ -9,8 +9,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ttforge.errorfree import two_product
 from ttforge.mcf.carriers import join, join_pair, part
-from ttforge.mcf.errorfree import _dekker, fast_two_sum, two_prod, two_sum
+from ttforge.mcf.errorfree import fast_two_sum, two_prod, two_sum
 from ttforge.mcf.expansion import Terms, distilled, finished, terms_of
 
 
@@ -77,8 +78,8 @@ def mul(x: Tensor, y: Tensor) -> Tensor:
         return finished(part(join(x) * join(y), None, torch.float32, 2), plain)
     if way == "pair":
         (h, g), (c, d) = join_pair(x), join_pair(y)
-        p = h * c
-        e = _dekker(h, c, p) + (h * d + g * c)
+        p, lost = two_product(h, c)
+        e = lost + (h * d + g * c)
         return finished(part(p, e, torch.float32, 3), plain)
     return finished(distilled(_partial_products(terms_of(x), terms_of(y)), nc, nc), plain)
 
@@ -116,8 +117,8 @@ def div(x: Tensor, y: Tensor) -> Tensor:
     if way == "pair":
         (h, g), (c, d) = join_pair(x), join_pair(y)
         q = h / c
-        p = q * c
-        rest = (((h - p) - _dekker(q, c, p)) + g) - q * d
+        p, lost = two_product(q, c)
+        rest = (((h - p) - lost) + g) - q * d
         return finished(part(*fast_two_sum(q, rest / c), torch.float32, 3), plain)
     nc = max(x.shape[-1], y.shape[-1])
     return finished(_long_division(terms_of(x), terms_of(y), nc), plain)

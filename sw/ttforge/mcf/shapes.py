@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ttforge.mcf.expansion import padded
 from ttforge.mcf.operands import components_of, leading, model, result, written
-from ttforge.mcf.protocol import handles
+from ttforge.mcf.protocol import handles, handles_one
 from ttforge.mcf.tensor import MCTensor, shape_of, wrap
 
 
@@ -86,13 +86,6 @@ def _moving(name: str) -> None:
             return _each(plain, x, *args, **kwargs)
 
         handles_one(plain, run)
-
-
-def handles_one(target: Any, function: Callable[..., Any]) -> None:
-    """Registers a function for one of torch's."""
-    from ttforge.mcf.protocol import HANDLERS
-
-    HANDLERS[target] = function
 
 
 for _name in _MOVING:

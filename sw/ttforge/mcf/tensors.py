@@ -11,8 +11,7 @@ from torch import Tensor
 from ttforge.mcf import exact
 from ttforge.mcf.expansion import padded
 from ttforge.mcf.operands import components_of, result, written
-from ttforge.mcf.protocol import handles
-from ttforge.mcf.shapes import handles_one
+from ttforge.mcf.protocol import handles, handles_one
 from ttforge.mcf.tensor import MCTensor, shape_of, wrap
 
 

@@ -1,0 +1,150 @@
+"""``MCTensor`` as a tensor: making, viewing, printing, converting, storing."""
+
+import copy
+import pickle
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from ttforge import mcf
+
+F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, F32, F64])
+@pytest.mark.parametrize("nc", [1, 2, 3, 5])
+def test_numbers_go_in_and_out_exactly(dtype, nc):
+    exact = [Fraction(3, 4), Fraction(-7), Fraction(1) + Fraction(1, 128)]
+    x = mcf.tensor(exact, nc=nc, dtype=dtype)
+    assert x.nc == nc and x.dtype is dtype and x.components.shape == (3, nc)
+    assert x.fractions() == exact
+    if nc > 1 and dtype is not F16:
+        tenth = mcf.tensor("0.1", nc=nc, dtype=dtype).exact_item()
+        digits = {BF16: 8, F32: 24, F64: 53}[dtype] * nc
+        assert abs(tenth - Fraction(1, 10)) <= Fraction(1, 10) / 2**digits
+
+
+def test_kinds_of_data():
+    assert mcf.tensor([[1, 2], [3, 4]]).shape == (2, 2)
+    assert mcf.tensor(Decimal("1e-20")).decimals(5) == Decimal("1.0000e-20")
+    big = torch.tensor([2**62 + 1])
+    assert mcf.tensor(big, nc=2, dtype=F64).fractions() == [2**62 + 1]
+    again = mcf.tensor(mcf.tensor("0.1", nc=3), nc=2)
+    assert torch.equal(again.components, mcf.tensor("0.1", nc=2).components)
+    for bad, message in (([[1], [2, 3]], "sequence of 1"), (["x"], "decimal text"),
+                         (torch.zeros(2, dtype=torch.complex64), "real numbers")):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            mcf.tensor(bad)
+    with pytest.raises(ValueError, match="nc must be"):
+        mcf.tensor(1, nc=0)
+    with pytest.raises(ValueError, match="components must be float16"):
+        mcf.tensor(1, dtype=torch.int32)
+    with pytest.raises(ValueError, match=r"\(\*shape, nc\)"):
+        mcf.MCTensor.from_components(torch.zeros(3, 0))
+
+
+def test_components_are_brought_into_order():
+    x = mcf.MCTensor.from_components(torch.tensor([[2.0**-30, 1.0]]))
+    assert x.components.tolist() == [[1.0, 2.0**-30]]
+    raw = torch.tensor([[1.0, 0.5]])
+    kept = mcf.MCTensor.from_components(raw, normalise=False)
+    assert kept.components.data_ptr() == raw.data_ptr()
+    assert kept.fc.data_ptr() == raw.data_ptr()
+
+
+def test_printing_tells_numbers_of_the_last_digit_apart():
+    x = mcf.tensor(["0.1", "0.1"], nc=2)
+    y = x + torch.tensor([0.0, 2.0**-51])
+    first, second = repr(y).split("[")[1].split("]")[0].split(", ")
+    assert first != second
+    assert torch.equal(mcf.tensor([first, second], nc=2).components, y.components)
+    assert "nc=2" in repr(y) and "float64" in repr(mcf.tensor(1, dtype=F64))
+    assert "..." in repr(mcf.tensor(torch.zeros(2000)))
+    assert f"{mcf.tensor('0.1', nc=3):.20f}" == "0.10000000000000000000"
+    assert "requires_grad" in repr(x.requires_grad_()) and "grad_fn" in repr(x * 2)
+
+
+MOVES = {
+    "reshape": lambda x: x.reshape(6, 4), "view": lambda x: x.view(4, 6),
+    "transpose": lambda x: x.transpose(0, 2), "permute": lambda x: x.permute(2, 0, 1),
+    "squeeze": lambda x: x[:1].squeeze(0), "unsqueeze": lambda x: x.unsqueeze(1),
+    "expand": lambda x: x[:1].expand(5, 3, 4), "flatten": lambda x: x.flatten(1),
+    "stack": lambda x: torch.stack([x, x], -1), "cat": lambda x: torch.cat([x, x], -1),
+    "chunk": lambda x: x.chunk(2, -1)[1], "split": lambda x: x.split(2, 1)[1],
+    "unbind": lambda x: x.unbind(1)[2], "flip": lambda x: x.flip(-1),
+    "roll": lambda x: x.roll(1, 0),
+    "slice": lambda x: x[:, 1:, ::2], "mask": lambda x: x[torch.tensor([True, False])],
+    "ellipsis": lambda x: x[..., 0], "none": lambda x: x[None, 0], "list": lambda x: x[:, [2, 0]],
+    "tensor index": lambda x: x[torch.tensor([1, 0]), torch.tensor([0, 2])], "mT": lambda x: x.mT,
+    "index_select": lambda x: x.index_select(2, torch.tensor([3, 1])),
+    "repeat": lambda x: x.repeat(2, 1, 1),
+    "gather": lambda x: x.gather(2, torch.zeros(2, 3, 1, dtype=torch.int64)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_numbers_move_as_a_whole(name):
+    parts = torch.arange(48.0).reshape(2, 3, 4, 2) * torch.tensor([1.0, 2.0**-40])
+    x = mcf.MCTensor.from_components(parts, normalise=False)
+    made = MOVES[name](x)
+    for k in range(2):
+        assert torch.equal(made.components[..., k], MOVES[name](parts[..., k]))
+
+
+def test_writing_in_place():
+    x = mcf.tensor(torch.zeros(2, 2))
+    x[0] = mcf.tensor(["0.1", "0.2"])
+    x[1, 1] = 3
+    assert x.fractions()[0] == mcf.tensor(["0.1", "0.2"]).fractions() and x[1, 1].item() == 3
+    x.add_(1).mul_(2)
+    assert x[1, 0].item() == 2
+    with pytest.raises(IndexError, match="too many"):
+        x[0, 0, 0]
+    with pytest.raises(RuntimeError, match="no_grad"):
+        mcf.tensor(1.0, requires_grad=True).add_(1)
+    with pytest.raises(TypeError, match="plain"):
+        torch.zeros(2).copy_(x[0])
+
+
+def test_types_convert():
+    x = mcf.tensor("0.1", nc=3)
+    assert x.to(F64).nc == 3 and x.double().exact_item() == x.exact_item()
+    assert x.to_nc(2).components.tolist() == mcf.tensor("0.1", nc=2).components.tolist()
+    assert x.to_nc(5).exact_item() == x.exact_item()
+    half = x.to(F16)
+    assert half.dtype is F16 and abs(half.item() - 0.1) < 2.0**-25
+    assert x.to("cpu") is x and x.item() == pytest.approx(0.1, abs=0)
+    assert torch.equal(x.to_float64(), torch.tensor(0.1, dtype=F64))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_cuda_has_the_same_bits():
+    draw = torch.Generator().manual_seed(0)
+    x, y = (mcf.tensor(torch.randn(100, generator=draw), nc=2) / 3 for _ in range(2))
+    for function in (torch.add, torch.mul, torch.div):
+        made = function(x.cuda(), y.cuda())
+        assert made.is_cuda and torch.equal(made.cpu().components, function(x, y).components)
+
+
+def test_copies_and_files_keep_every_component(tmp_path):
+    x = mcf.tensor(["0.1", "0.7"], nc=3)
+    p = torch.nn.Parameter(x)
+    assert isinstance(p, mcf.MCTensor) and p.nc == 3
+    for again in (copy.deepcopy(x), x.clone(), pickle.loads(pickle.dumps(x)), copy.deepcopy(p)):
+        assert torch.equal(again.components, x.components)
+    assert copy.deepcopy(p).requires_grad and isinstance(copy.deepcopy(p), torch.nn.Parameter)
+    stored = load(save({"x": x.components.contiguous()}))["x"]
+    assert mcf.MCTensor.from_components(stored).fractions() == x.fractions()
+
+
+def test_gradients_are_plain_and_those_of_the_leading_component():
+    x = mcf.tensor([1.0, 2.0], nc=2, requires_grad=True)
+    y = (x * x).sum()
+    y.backward()
+    assert type(x.grad) is torch.Tensor and x.grad.tolist() == [2.0, 4.0]
+    assert x.fc.requires_grad and x.detach().requires_grad is False
+    (gradient,) = torch.autograd.grad(torch.exp(x).sum(), x)
+    assert torch.allclose(gradient, torch.exp(torch.tensor([1.0, 2.0])))
