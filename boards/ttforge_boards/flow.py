@@ -125,8 +125,6 @@ def place_and_route(build: Build, steps: Steps, options: Sequence[str] = ()) -> 
     board = build.board
     arguments = [*board.part.options, "--package", board.package, "--speed", board.speed]
     arguments += ["--json", NETLIST, "--lpf", PINS, "--textcfg", CONFIG, "--report", TIMING]
-    # router1 takes three times as long on a design of this size
-    arguments += ["--router", "router2"]
     arguments += ["--seed", str(build.seed), "--timing-allow-fail", *options]
     steps.run("nextpnr-ecp5", arguments, remedy="A smaller --preset may fit.")
 

@@ -16,6 +16,6 @@ ULX3S_85F = Board(
     baud=3_000_000,
     preset="ecp5-85f",
     memory_bytes=1 << 17,
-    design_hz=60_000_000,
+    design_hz=45_000_000,
     loader="ulx3s",
 )
