@@ -20,14 +20,14 @@ _LEARNING = ("table-6", "table-7", "table-8", "table-2", "table-11")
 EXPERIMENTS = ("figures", *_LEARNING, "table-3")
 
 EPILOG = """\
-experiments, with the time that one core takes:
+experiments, with about the time that one core takes:
   figures   figures 1, 8 and 9: relative error of add, scaling and multiply against the magnitude of
             the operands, 1 to 3 components of float32, against 3,000 bits (seconds)
   table-6   linear regression (half a minute)
   table-7   logistic regression on points in the plane (a minute)
   table-8   logistic regression on breast cancer (a minute)
-  table-2   network with two hidden layers on breast cancer (two minutes)
-  table-11  the same on 10,000 images of MNIST, from --data (a quarter of an hour)
+  table-2   network with two hidden layers on breast cancer (four minutes)
+  table-11  the same on 10,000 images of MNIST, from --data (six minutes)
   table-3   hyperbolic embedding of WordNet's mammals, from --data: mean average precision and mean
             rank (an hour; ctrl-c and the same command go on from the checkpoints in --out)
 

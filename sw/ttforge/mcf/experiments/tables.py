@@ -1,8 +1,8 @@
 """The paper's tables 2, 6, 7, 8 and 11: settings, and what it printed.
 
-Where the paper leaves a setting open: table 6 has the 2,000 epochs of its published code; all
-layers begin as ``nn.Linear`` does; layers have no bias, as in that code; table 11's network drops
-a fifth of its hidden activations, as in figure 11, and its accuracy is that without dropping.
+Where the paper leaves a setting open (more in ``docs/mcf.md``): table 6 has the 2,000 epochs of its
+published code; all layers begin as ``nn.Linear`` does and have no bias, as in that code; table 11's
+network drops a fifth of its hidden activations, as in figure 11, and is tested without dropping.
 """
 
 from collections.abc import Callable
