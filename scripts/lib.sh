@@ -23,9 +23,12 @@ if sys.version_info >= (3, 11): print("%d.%d" % sys.version_info[:2])' 2>/dev/nu
   die "needs Python 3.11 or newer: apt-get install python3 python3-venv"
 }
 
-# A virtual environment with a working pip, made for this folder (entry scripts hold its path).
+# A virtual environment with a working pip, made for this folder (entry scripts hold its path), and
+# without what an interrupted installation leaves behind: pip stumbles over its lack of a version.
 venv_is_sound() {
-  .venv/bin/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
+  .venv/bin/python -c 'import pip, sys
+from importlib.metadata import distributions
+sys.exit(sys.version_info < (3, 11) or not all(d.version for d in distributions()))' 2>/dev/null &&
     grep -qF "$(pwd -P)/.venv" .venv/pyvenv.cfg 2>/dev/null
 }
 
