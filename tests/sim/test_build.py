@@ -185,12 +185,12 @@ def test_without_wheels_and_compilers_the_error_says_what_to_install(monkeypatch
 
 
 def test_the_key_names_everything_that_goes_in(rtlil, monkeypatch):
-    def key(text: str = rtlil, engine=engines.CXXRTL) -> str:
-        return build_module._key(engine, native_tools.compiler("C++"), text)
+    def key(text: str = rtlil, engine=engines.CXXRTL, harness=engines.ACCELERATOR) -> str:
+        return build_module._key(engine, harness, native_tools.compiler("C++"), text)
 
-    keys = {key(), key(rtlil + " "), key(engine=engines.VERILATOR)}
+    keys = {key(), key(rtlil + " "), key(engine=engines.VERILATOR), key(harness=engines.SERIAL)}
     monkeypatch.setattr(native_tools, "processor", lambda: "another")
     keys.add(key())
     monkeypatch.setattr(build_module, "COMPILE", ())
     keys.add(key())
-    assert len(keys) == 5
+    assert len(keys) == 6

@@ -48,13 +48,14 @@ class RequantiserBench(TestBench):
         await self._cycle(None)
         # what the settings are now must not matter
         other = {"shift": self.random.choice(SHIFTS), "out_width": self.random.choice(WIDTHS)}
-        self.set(configure=0, **other)
+        self.set(configure=0, turn=self._turn, **other)  # the turn goes ahead by a cycle
+        await self._cycle(None)
         results = zip(values, words.tolist(), flags.int().tolist(), strict=True)
         for row, word, flag in results:
             while not self._stalls.go():
                 self.set(valid=0)
                 await self._cycle(None)
-            self.set(valid=1, turn=self._turn)
+            self.set(valid=1)
             for handle, value in zip(self._values, row, strict=True):
                 handle.value = value
             await self._cycle(list(zip(word, flag, strict=True)))
