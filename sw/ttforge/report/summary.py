@@ -17,7 +17,7 @@ class Summary:
     steps: int
     epochs: float
     seconds: float
-    """Of this session; after --resume without the sessions before."""
+    """From the start to the end, less the time between an interruption and --resume."""
     accelerator_seconds: float
     """Forward and backward passes of all steps."""
     test_accuracy: float
