@@ -390,12 +390,21 @@ class Driver:
 class Steps(Protocol):
     """What repeats a step: a driver, or several that share a batch."""
 
-    def forward(self, inputs: torch.Tensor, model: QuantisedModel, scales: Scales) -> ForwardResult:
-        """See ``Driver.forward``."""
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+    ) -> ForwardResult:
+        """Logits of a batch; see ``Driver.forward``."""
         ...
 
-    def backward(self, gradient: torch.Tensor, scales: Scales) -> BackwardResult:
-        """See ``Driver.backward``."""
+    def backward(
+        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+    ) -> BackwardResult:
+        """Gradients of the last ``forward``; see ``Driver.backward``."""
         ...
 
 

@@ -56,6 +56,18 @@ def number(text: str) -> float:
     return value
 
 
+def add_data_options(parser: Any) -> None:
+    """``--data`` and ``--download``: where a data set's files are."""
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="folder of the data set's files (default: TTFORGE_DATA), or an .npz of your own",
+    )
+    parser.add_argument(
+        "--download", action="store_true", help="fetch the data set's files where they are not"
+    )
+
+
 def add_network_argument(parser: argparse.ArgumentParser) -> None:
     """The network as a positional argument."""
     parser.add_argument(

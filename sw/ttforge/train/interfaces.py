@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from ttforge.driver import BackwardResult, ForwardResult, QuantisedModel
+from ttforge.driver import BackwardResult, ForwardResult, QuantisedModel, Steps
 from ttforge.fixed.scale import Scales
 from ttforge.network import Network
 from ttforge.train.history import EvaluationRecord, StepRecord
@@ -15,7 +15,7 @@ GradientOf = Callable[[torch.Tensor], torch.Tensor]
 """From logits float64 (batch, outputs) to the derivative of the loss by them."""
 
 
-class StepDriver(Protocol):
+class StepDriver(Steps, Protocol):
     """The part of ``ttforge.driver.Driver`` that training uses."""
 
     input_exponent: int
@@ -24,23 +24,6 @@ class StepDriver(Protocol):
     @property
     def tensors(self) -> frozenset[str]:
         """Names of the tensors whose exponents a step needs."""
-        ...
-
-    def forward(
-        self,
-        inputs: torch.Tensor,
-        model: QuantisedModel,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-    ) -> ForwardResult:
-        """Logits of a batch; see ``Driver.forward``."""
-        ...
-
-    def backward(
-        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
-    ) -> BackwardResult:
-        """Gradients of the last ``forward``; see ``Driver.backward``."""
         ...
 
     def calibrate(

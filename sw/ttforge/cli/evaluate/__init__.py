@@ -4,7 +4,7 @@ import argparse
 
 from ttforge.cli.backend import add_simulation_options
 from ttforge.cli.command import SimpleCommand
-from ttforge.cli.options import positive
+from ttforge.cli.options import add_data_options, positive
 
 EPILOG = """\
 examples:
@@ -24,14 +24,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dataset", metavar="NAME", help="data set (default: the one it was trained on)"
     )
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        help="folder of the data set's files (default: TTFORGE_DATA), or an .npz of your own",
-    )
-    parser.add_argument(
-        "--download", action="store_true", help="fetch the data set's files where they are not"
-    )
+    add_data_options(parser)
     parser.add_argument("--backend", default="golden", metavar="NAME", help="golden or rtl")
     parser.add_argument(
         "--test-samples", type=positive, metavar="N", help="only the first N test images"

@@ -5,7 +5,13 @@ from typing import Any
 
 from ttforge.cli.backend import add_simulation_options
 from ttforge.cli.errors import OptionError
-from ttforge.cli.options import add_accelerator_options, natural, number, positive
+from ttforge.cli.options import (
+    add_accelerator_options,
+    add_data_options,
+    natural,
+    number,
+    positive,
+)
 from ttforge.fixed.random_bits import ROUNDINGS
 from ttforge.fixed.scale import PRESETS
 from ttforge.network import BUILT_IN
@@ -71,14 +77,7 @@ def _add_what(group: Any) -> None:
         "--initial", metavar="FILE", help="start from factors that ttforge compress made"
     )
     group.add_argument("--dataset", metavar="NAME", help="data set (default: the network's own)")
-    group.add_argument(
-        "--data",
-        metavar="DIR",
-        help="folder of the data set's files (default: TTFORGE_DATA), or an .npz of your own",
-    )
-    group.add_argument(
-        "--download", action="store_true", help="fetch the data set's files where they are not"
-    )
+    add_data_options(group)
     group.add_argument(
         "--numbers",
         choices=NUMBERS,

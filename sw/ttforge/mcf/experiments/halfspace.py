@@ -3,13 +3,13 @@
 Points (..., d) have a last coordinate above 0; the metric is the Euclidean one over its square.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
+from ttforge.mcf.nn.optim import ClosureOptimizer
 from ttforge.mcf.tensor import MCTensor
 
 
@@ -47,7 +47,7 @@ def moved(points: Any, step: Tensor) -> Any:
     return torch.cat([aside, new.unsqueeze(-1)], -1)
 
 
-class RiemannianSGD(Optimizer):
+class RiemannianSGD(ClosureOptimizer):
     """Steps along the exponential map against the Riemannian gradient, u_d^2 times the plain one.
 
     Parameters (n, d), plain or ``MCTensor``. Steps are cut to a length of ``longest``: an
@@ -57,20 +57,9 @@ class RiemannianSGD(Optimizer):
     def __init__(self, params: Iterable[Any], lr: float, longest: float = 20.0):
         super().__init__(params, {"lr": lr, "longest": longest})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update of the points that have a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for points in group["params"]:
-                if points.grad is not None:
-                    self._update(points, group["lr"], group["longest"])
-        return loss
-
-    def _update(self, points: Any, lr: float, longest: float) -> None:
+    def update(self, parameter: Any, group: dict[str, Any]) -> None:
+        """See ``ClosureOptimizer``."""
+        points, lr, longest = parameter, group["lr"], group["longest"]
         held = points.detach()
         step = -lr * points.grad * _plain(held)[..., -1:]
         size = torch.linalg.vector_norm(step, dim=-1, keepdim=True)

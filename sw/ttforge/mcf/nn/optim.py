@@ -45,7 +45,9 @@ def _as_numbers(parameter: Any) -> Any:
     return wrap(parameter.detach().unsqueeze(-1))
 
 
-class _MCOptimizer(Optimizer):
+class ClosureOptimizer(Optimizer):
+    """An optimiser whose step is one ``update`` of each parameter that has a gradient."""
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of every parameter that has a gradient."""
@@ -56,14 +58,15 @@ class _MCOptimizer(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, _numbers(parameter.grad, parameter), group)
+                    self.update(parameter, group)
         return loss
 
-    def _update(self, parameter: Any, gradient: Any, group: dict[str, Any]) -> None:
+    def update(self, parameter: Any, group: dict[str, Any]) -> None:
+        """Change ``parameter``, which has a gradient, in place by the options of its group."""
         raise NotImplementedError
 
 
-class MCSGD(_MCOptimizer):
+class MCSGD(ClosureOptimizer):
     """``torch.optim.SGD``: momentum, dampening, weight decay, Nesterov, maximize."""
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0,
@@ -80,8 +83,9 @@ class MCSGD(_MCOptimizer):
         }  # fmt: skip
         super().__init__(params, options)
 
-    def _update(self, parameter: Any, gradient: Any, group: dict[str, Any]) -> None:
-        held = _as_numbers(parameter)
+    def update(self, parameter: Any, group: dict[str, Any]) -> None:
+        """See ``ClosureOptimizer``."""
+        held, gradient = _as_numbers(parameter), _numbers(parameter.grad, parameter)
         step = -gradient if group["maximize"] else gradient
         if group["weight_decay"]:
             step = torch.add(step, held, alpha=group["weight_decay"])
@@ -97,7 +101,7 @@ class MCSGD(_MCOptimizer):
         _stored(parameter, torch.add(held, step, alpha=-group["lr"]))
 
 
-class MCAdam(_MCOptimizer):
+class MCAdam(ClosureOptimizer):
     """``torch.optim.Adam``: betas, eps, weight decay, AMSGrad, maximize."""
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3,
@@ -112,8 +116,9 @@ class MCAdam(_MCOptimizer):
                    "amsgrad": amsgrad, "maximize": maximize}  # fmt: skip
         super().__init__(params, options)
 
-    def _update(self, parameter: Any, gradient: Any, group: dict[str, Any]) -> None:
-        held = _as_numbers(parameter)
+    def update(self, parameter: Any, group: dict[str, Any]) -> None:
+        """See ``ClosureOptimizer``."""
+        held, gradient = _as_numbers(parameter), _numbers(parameter.grad, parameter)
         gradient = -gradient if group["maximize"] else gradient
         if group["weight_decay"]:
             gradient = torch.add(gradient, held, alpha=group["weight_decay"])
