@@ -1,19 +1,18 @@
 """A progress bar for long runs on a terminal, and lines now and then elsewhere."""
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ttforge.cli.output import teller
+from ttforge.cli.output import on_terminal, teller
 
-Progress = Callable[[int, int], None]
+Progress = Callable[..., None]
+"""Told (done, total), and a note to show beside them if there is one."""
 
 
 @contextmanager
 def progress_bar(title: str, interval: float = 30.0) -> Iterator[Progress]:
-    """A callback of (done, total), on stderr; ``interval`` seconds lie between lines."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    """A callback, shown on stderr; ``interval`` seconds lie between lines."""
+    if not on_terminal():
         yield teller(title, interval)
         return
     from rich.console import Console
@@ -21,7 +20,11 @@ def progress_bar(title: str, interval: float = 30.0) -> Iterator[Progress]:
     from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TimeRemainingColumn())  # fmt: skip
+               TimeRemainingColumn(), TextColumn("{task.fields[note]}"))  # fmt: skip
     with Bars(*columns, console=Console(stderr=True)) as bars:
-        task = bars.add_task(title, total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+        task = bars.add_task(title, total=None, note="")
+
+        def progress(done: int, total: int, note: str = "") -> None:
+            bars.update(task, completed=done, total=total, note=note)
+
+        yield progress

@@ -38,17 +38,23 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def teller(what: str, interval: float = 5.0) -> Callable[[int, int], None]:
-    """A progress callback that tells how far ``what`` is, on stderr, every few seconds."""
-    told = time.monotonic()
-    live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+def on_terminal() -> bool:
+    """Whether stderr is a terminal that redraws a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
-    def tell(done: int, total: int) -> None:
+
+def teller(what: str, interval: float = 5.0) -> Callable[..., None]:
+    """A callback of (done, total, note) that tells how far ``what`` is, on stderr, now and then."""
+    told = time.monotonic()
+    live = on_terminal()
+
+    def tell(done: int, total: int, note: str = "") -> None:
         nonlocal told
         if done < total and time.monotonic() - told < (0.5 if live else interval):
             return
         told = time.monotonic()
         end = "\n" if done >= total or not live else "\r"
-        print(f"{what}: {done:,} of {total:,}", end=end, file=sys.stderr, flush=True)
+        text = ", ".join(filter(None, (f"{what}: {done:,} of {total:,}", note)))
+        print(text, end=end, file=sys.stderr, flush=True)
 
     return tell

@@ -11,7 +11,7 @@ from ttforge.cli.options import natural, positive
 
 if TYPE_CHECKING:
     from ttforge.posit.experiments.lenet import Arithmetic
-    from ttforge.posit.experiments.training import Epoch
+    from ttforge.posit.experiments.training import Epoch, Run
 
 EXPERIMENTS = ("figure-2", "figure-8", "figure-9")
 _DATA = {"figure-8": "mnist", "figure-9": "fashion-mnist"}
@@ -100,7 +100,7 @@ def _decades(x: list[float]) -> float:
 
 
 def _training(name: str, kinds: "list[Arithmetic]", args: argparse.Namespace) -> _Outcome:
-    from ttforge.cli.posit_progress import training_progress
+    from ttforge.cli.bars import progress_bar
     from ttforge.data import load_data_set
     from ttforge.posit.experiments.training import Settings, train
     from ttforge.report.posit_pictures import draw_training
@@ -113,15 +113,23 @@ def _training(name: str, kinds: "list[Arithmetic]", args: argparse.Namespace) ->
     for kind in kinds:
         settings = Settings(data.name, kind.name, images, seed=args.seed)
         checkpoint = folder / f"{data.name}-{kind.name}-{images}-{args.seed}.safetensors"
-        with training_progress(f"{data.name}, {kind.name}") as progress:
+        with progress_bar(f"{data.name}, {kind.name}") as tell:
             found[kind.name] = train(
-                data, settings, kind, args.epochs, checkpoint, progress=progress
-            )
+                data, settings, kind, args.epochs, checkpoint,
+                progress=lambda done, total, run, tell=tell: tell(done, total, _note(run)),
+            )  # fmt: skip
     percent = {kind: [100 * epoch.accuracy for epoch in run] for kind, run in found.items()}
     picture = {f"{name}.png": draw_training(data.name, percent)}
     results = {kind: list(map(asdict, run)) for kind, run in found.items()}
     table = _table(name, data.name, images, args.epochs, found)
     return {"data": data.name, "images": images, "runs": results}, table, picture
+
+
+def _note(run: "Run") -> str:
+    """Where a training is, beside how many images it has seen."""
+    loss = f"loss {run.loss / run.done:.4f}" if run.done else ""
+    test = f"test {run.epochs[-1].accuracy:.2%}" if run.epochs else ""
+    return ", ".join(filter(None, (f"epoch {len(run.epochs) + bool(run.done)}", loss, test)))
 
 
 def _table(

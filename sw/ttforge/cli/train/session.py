@@ -10,6 +10,7 @@ import torch
 
 from ttforge.accelerator import AcceleratorError
 from ttforge.cli.errors import OptionError
+from ttforge.cli.output import on_terminal
 from ttforge.cli.train import machine
 from ttforge.cli.train.after import check_tolerance, other_run, round_job
 from ttforge.cli.train.job import Job, fresh_job, resumed_job
@@ -75,8 +76,7 @@ def _job(args: argparse.Namespace, workers: Workers) -> Job:
 def _progress(job: Job, workers: Workers) -> Progress:
     if workers.rank:
         return Progress()
-    terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    if terminal and find_spec("rich") is not None:
+    if on_terminal() and find_spec("rich") is not None:
         return LiveProgress(f"{job.state.network.name} on {job.options.backend}")
     return PlainProgress()
 

@@ -1,11 +1,11 @@
 """Progress of many runs: a bar each on a terminal, a line each elsewhere; on stderr."""
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+from ttforge.cli.output import on_terminal
 from ttforge.cli.reproduce.table1.runs import Progress, Run
 
 
@@ -19,8 +19,7 @@ def shown(runs: Sequence[Run]) -> Iterator[Progress]:
     left = [run for run in runs if not run.finished]
     if len(left) < len(runs):
         print(f"{len(runs) - len(left)} of {len(runs)} runs are finished", file=sys.stderr)
-    terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    if terminal and find_spec("rich") is not None:
+    if on_terminal() and find_spec("rich") is not None:
         yield from _bars(left)
     else:
         yield _lines(left)
