@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from posit_operator_cases import Bench
+from posit_operator_bench import Bench
 from torch import nn
 
 from ttforge import posit

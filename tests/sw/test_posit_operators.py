@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from posit_operator_cases import CASES, Bench
+from posit_operator_bench import Bench
+from posit_operator_cases import CASES
 
 from ttforge.posit import PositError, PositFormat, PositTensor, UncoveredError, accumulation
 from ttforge.posit.dispatch import _COPY, _SET
