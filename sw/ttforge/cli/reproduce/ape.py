@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ttforge.cli.command import SimpleCommand
-from ttforge.cli.options import natural, positive
+from ttforge.cli.options import positive
+from ttforge.cli.reproduce.options import add_experiment_option, add_run_options
 
 EXPERIMENTS = ("figure-14", "figure-15", "figure-8", "applications")
 
@@ -24,18 +25,12 @@ The folder gets tables.md, results.json and a picture of each figure.
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "--experiment", choices=EXPERIMENTS, action="append", help="only this one (repeatable)"
-    )
+    add_experiment_option(parser, EXPERIMENTS)
     parser.add_argument("--size", type=positive, default=512, metavar="N",
                         help="of figure 8's matrices (default: 512)")  # fmt: skip
     parser.add_argument("--largest", type=positive, default=8192, metavar="K",
                         help="longest sum of figure 15 (default: 8192)")  # fmt: skip
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="default: 0")
-    parser.add_argument("--quick", action="store_true", help="everything small, in half a minute")
-    parser.add_argument("--out", default="runs/reproduce-ape", metavar="DIR")
-    parser.add_argument("--json", action="store_true", help="print JSON and no tables")
-    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="default: 1")
+    add_run_options(parser, "ape")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ttforge.cli.command import SimpleCommand
 from ttforge.cli.errors import OptionError
-from ttforge.cli.options import natural, positive
+from ttforge.cli.options import positive
+from ttforge.cli.reproduce.options import add_experiment_option, add_run_options
 
 if TYPE_CHECKING:
     from ttforge.mcf.experiments.embedding import Outcome as Embedded
@@ -43,9 +44,7 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "--experiment", choices=EXPERIMENTS, action="append", help="only this one (repeatable)"
-    )
+    add_experiment_option(parser, EXPERIMENTS)
     parser.add_argument(
         "--way", action="append", metavar="TYPE",
         help='only this type (repeatable), such as float32 or "mcf float16 nc=2"; table-3 has '
@@ -56,13 +55,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=positive, default=1, metavar="N",
                         help="of table-3, from --seed on (default: 1; the paper: 5)")  # fmt: skip
     parser.add_argument("--data", metavar="DIR", help="default: the variable TTFORGE_DATA")
-    parser.add_argument("--seed", type=natural, default=1234, metavar="N",
-                        help="default: 1234, as in the published code")  # fmt: skip
-    parser.add_argument("--quick", action="store_true",
-                        help="few epochs and points, in half a minute; for a look")  # fmt: skip
-    parser.add_argument("--out", default="runs/reproduce-mctensor", metavar="DIR")
-    parser.add_argument("--json", action="store_true", help="print JSON and no tables")
-    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="default: 1")
+    add_run_options(
+        parser, "mctensor", seed=1234, quick="few epochs and points, in half a minute; for a look"
+    )
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttforge.cli.command import SimpleCommand
-from ttforge.cli.options import natural, positive
+from ttforge.cli.options import positive
+from ttforge.cli.reproduce.options import add_experiment_option, add_run_options
 
 if TYPE_CHECKING:
     from ttforge.posit.experiments.lenet import Arithmetic
@@ -29,9 +30,7 @@ from which a command that was interrupted, or is asked for more epochs, goes on.
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "--experiment", choices=EXPERIMENTS, action="append", help="only this one (repeatable)"
-    )
+    add_experiment_option(parser, EXPERIMENTS)
     parser.add_argument(
         "--arithmetic", action="append", metavar="NAME",
         help="repeatable: float32, posit(N,ES)-MODE or mixed-MODE, MODE sequential or quire; mixed "
@@ -42,12 +41,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=positive, default=60_000, metavar="N",
                         help="of the training set; default: 60000, all")  # fmt: skip
     parser.add_argument("--data", metavar="DIR", help="default: the variable TTFORGE_DATA")
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="default: 0")
-    parser.add_argument("--quick", action="store_true",
-                        help="1 epoch of 640 images; for a look")  # fmt: skip
-    parser.add_argument("--out", default="runs/reproduce-posit", metavar="DIR")
-    parser.add_argument("--json", action="store_true", help="print JSON and no tables")
-    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="default: 1")
+    add_run_options(parser, "posit", quick="1 epoch of 640 images; for a look")
 
 
 def _run(args: argparse.Namespace) -> int:

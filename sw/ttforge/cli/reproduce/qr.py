@@ -9,7 +9,8 @@ from typing import Any
 
 from ttforge.cli.command import SimpleCommand
 from ttforge.cli.errors import OptionError
-from ttforge.cli.options import natural, positive
+from ttforge.cli.options import positive
+from ttforge.cli.reproduce.options import add_experiment_option, add_run_options
 
 EXPERIMENTS = ("dots", "conditions", "clustering")
 
@@ -25,19 +26,13 @@ The folder gets tables.md, results.json and a picture of each experiment.
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument(
-        "--experiment", choices=EXPERIMENTS, action="append", help="only this one (repeatable)"
-    )
+    add_experiment_option(parser, EXPERIMENTS)
     parser.add_argument(
         "--vectors", type=positive, default=2_000_000, metavar="N", help="default: 2000000"
     )
     parser.add_argument("--rows", type=positive, default=4000, metavar="M", help="default: 4000")
     parser.add_argument("--columns", type=positive, default=100, metavar="N", help="default: 100")
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="default: 0")
-    parser.add_argument("--quick", action="store_true", help="everything small, in half a minute")
-    parser.add_argument("--out", default="runs/reproduce-qr", metavar="DIR")
-    parser.add_argument("--json", action="store_true", help="print JSON and no tables")
-    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="default: 1")
+    add_run_options(parser, "qr")
 
 
 def _run(args: argparse.Namespace) -> int:
