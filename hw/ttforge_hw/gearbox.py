@@ -11,8 +11,11 @@ from ttforge.program.fields import Target
 BYTE_BITS = 8
 
 
-class Shape(enum.Enum, shape=3):
-    """What leaves the gearbox: one item for one beat, for two, or several for one."""
+class Shape(enum.Enum, shape=4):
+    """What leaves the gearbox: one item for one beat, for two, or several for one.
+
+    A bit each: what looks at it begins long paths.
+    """
 
     BEAT = 0
     """The beat as it is."""
@@ -20,9 +23,9 @@ class Shape(enum.Enum, shape=3):
     """A beat of bytes, each sign-extended to a word."""
     PAIR = 2
     """Two beats, the first in the low half."""
-    PE1_ENTRIES = 3
+    PE1_ENTRIES = 4
     """The entries of PE1's store in a beat, one after the other, in the low bits."""
-    PE2_ENTRIES = 4
+    PE2_ENTRIES = 8
     """The entries of PE2's store in a beat, likewise."""
 
 
@@ -76,28 +79,34 @@ class Gearbox(wiring.Component):
             self.o.payload.eq(beat),
             self.i.ready.eq(self.o.ready & final),
         ]
-        with m.Switch(self.shape):
-            with m.Case(Shape.BYTES):
+        with m.Switch(self.shape.as_value()):
+            with m.Case(_bit(Shape.BYTES)):
                 words = [beat.word_select(n, BYTE_BITS) for n in range(self.parameters.lanes)]
                 width = self.parameters.word_width
                 m.d.comb += self.o.payload.eq(Cat(_extended(word, width) for word in words))
-            with m.Case(Shape.PAIR):
+            with m.Case(_bit(Shape.PAIR)):
                 m.d.comb += self.o.payload.eq(Cat(first, beat))
-                with m.If(phase == 0):
+                with m.If(~phase[0]):
                     m.d.comb += [self.o.valid.eq(0), self.i.ready.eq(1)]
                     with m.If(self.i.valid):
                         m.d.sync += [first.eq(beat), phase.eq(1)]
             for shape in (Shape.PE1_ENTRIES, Shape.PE2_ENTRIES):
                 if shift := items_shift(self.parameters, shape):
-                    with m.Case(shape):
+                    with m.Case(_bit(shape)):
                         bits = self.parameters.data_width >> shift
-                        m.d.comb += final.eq(phase == (1 << shift) - 1)
+                        m.d.comb += final.eq(phase[:shift].all())
                         m.d.comb += self.o.payload.eq(beat.word_select(phase[:shift], bits))
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += phase.eq(phase + 1)
             with m.If(final):
                 m.d.sync += phase.eq(0)
         return m
+
+
+def _bit(shape: Shape) -> str:
+    """The pattern of a shape's own bit."""
+    width = Shape.as_shape().width
+    return f"{shape.value:0{width}b}".replace("0", "-")
 
 
 def _extended(word, width: int):

@@ -2,11 +2,12 @@
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import COUNT_WIDTH, LOCAL_WIDTH, NEST_LEVELS
 from ttforge_hw.ports import COMPUTE_LAYOUT
+from ttforge_hw.skid import Skid
 
 STEP_LAYOUT = data.StructLayout(
     {
@@ -48,7 +49,8 @@ class LoopNest(wiring.Component):
     the others must be 1, and a ``tile_level`` among them is always at its last index.
 
     Two stages, so that the choice of a delta and the addition of it are a cycle each: the indices
-    run one step ahead of the addresses.
+    run one step ahead of the addresses. A skid buffer behind them, so that they do not hang on
+    whether the step is taken.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -68,12 +70,18 @@ class LoopNest(wiring.Component):
         levels = [_Level(NEST_LEVELS - 1 - i) for i in range(self._parameters.nest_levels)]
         prime = Signal()  # the first step moves from the indices to the output
         advance = Signal()
-        step = self.step.payload
-        m.d.comb += advance.eq(prime | (self.step.valid & self.step.ready))
+        m.submodules.skid = skid = Skid(STEP_LAYOUT)
+        connect(m, flipped(self.step), skid.o)
+        valid, step = Signal(), Signal(STEP_LAYOUT)
+        m.d.comb += [
+            skid.i.valid.eq(valid),
+            skid.i.payload.eq(step),
+            advance.eq(prime | (valid & skid.i.ready)),
+        ]
         m.d.sync += prime.eq(self.load)
         with m.If(self.load):
             m.d.sync += self.free.eq(0)
-        with m.Elif(self.step.valid & self.step.ready & step.final):
+        with m.Elif(self.step.valid & self.step.ready & self.step.payload.final):
             m.d.sync += self.free.eq(1)
         self._indices(m, levels, advance)
 
@@ -81,7 +89,7 @@ class LoopNest(wiring.Component):
         final = Cat(level.end for level in levels).all()
         with m.If(advance):
             m.d.sync += [
-                self.step.valid.eq(prime | ~step.final),
+                valid.eq(prime | ~step.final),
                 step.first.eq(Cat(lv.start | ~lv.is_reduction for lv in levels).all()),
                 step.last.eq(Cat(lv.end | ~lv.is_reduction for lv in levels).all()),
                 step.tile_last.eq(Cat(lv.end | ~lv.is_tile for lv in levels).all()),

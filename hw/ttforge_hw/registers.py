@@ -1,6 +1,6 @@
 """The registers of ``ttforge.registers``."""
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -102,7 +102,7 @@ class Registers(wiring.Component):
                 m.d.sync += self.watchdog.eq(masked(self.watchdog))
 
     def _read(self, m: Module, status, enable) -> None:
-        """Registers answer in the next cycle, a statistics slot when it was looked up."""
+        """Registers answer two cycles later, a statistics slot when it was looked up."""
         bus = self.bus
         slot_shift = exact_log2(STATISTICS_BYTES // 4)
         slot_width = exact_log2(self.parameters.statistics_depth)
@@ -117,8 +117,10 @@ class Registers(wiring.Component):
             self.read.eq(bus.read & in_statistics & ~bus.read_done),
             bus.read_data.eq(Mux(in_statistics, total, word)),
         ]
+        looked = Signal()  # the groups' words are there
+        m.d.sync += looked.eq(bus.read & ~bus.read_done)
         m.d.sync += bus.read_done.eq(
-            bus.read & ~bus.read_done & Mux(in_statistics, self.read_done, 1)
+            bus.read & ~bus.read_done & Mux(in_statistics, self.read_done, looked)
         )
         plain = {
             IDENTITY: C(IDENTITY_VALUE, LITE_DATA_WIDTH),
@@ -140,10 +142,19 @@ class Registers(wiring.Component):
                 m.d.sync += total.eq(self.totals.sum[LITE_DATA_WIDTH:])
             with m.Case(2):
                 m.d.sync += total.eq(self.totals.saturations)
-        with m.Switch(bus.read_address):
-            for offset, value in (plain | self._counter_words()).items():
-                with m.Case(offset >> 2):
-                    m.d.sync += word.eq(value)
+        # one of each group of eight in the first cycle, one of those in the second
+        groups: dict[int, dict[int, Value]] = {}
+        for offset, value in (plain | self._counter_words()).items():
+            groups.setdefault(offset >> 5, {})[offset >> 2 & 7] = value
+        for number, members in groups.items():
+            chosen = Signal(LITE_DATA_WIDTH, name=f"group_{number}")
+            m.d.sync += chosen.eq(0)
+            with m.Switch(bus.read_address[:3]):
+                for index, value in members.items():
+                    with m.Case(index):
+                        m.d.sync += chosen.eq(value)
+            with m.If(bus.read_address[3:] == number):
+                m.d.sync += word.eq(chosen)
 
     def _counter_words(self) -> dict:
         """Both words of each counter by offset; beats are shown as bytes."""

@@ -9,6 +9,7 @@ from ttforge.program.fields import LOCAL_WIDTH, TRANSFER_LEVELS
 from ttforge_hw.bursts import Bursts, burst_layout
 from ttforge_hw.ports import TRANSFER_LAYOUT, EngineStatus
 from ttforge_hw.runs import Runs
+from ttforge_hw.skid import Skid
 
 
 class TransferEngine(wiring.Signature):
@@ -61,7 +62,9 @@ class BurstSource(wiring.Component):
         m = Module()
         m.submodules.runs = runs = Runs(self.parameters.address_width)
         m.submodules.bursts = bursts = Bursts(self.parameters)
-        connect(m, bursts.burst, flipped(self.burst))
+        m.submodules.skid = skid = Skid(burst_layout(self.parameters))
+        connect(m, bursts.burst, skid.i)
+        connect(m, skid.o, flipped(self.burst))
         m.d.comb += [
             *start_runs(runs, self.command, "address"),
             runs.start.eq(self.start),
@@ -69,7 +72,7 @@ class BurstSource(wiring.Component):
             bursts.run.payload.address.eq(runs.value),
             bursts.run.payload.beats.eq(self.command.beats),
             runs.next.eq(bursts.run.ready & runs.valid),
-            self.busy.eq(runs.valid | bursts.busy),
+            self.busy.eq(runs.valid | bursts.busy | skid.holding),
         ]
         return m
 
@@ -97,25 +100,31 @@ class LocalRuns(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.runs = runs = Runs(LOCAL_WIDTH)
+        m.submodules.skid = skid = Skid(LOCAL_WIDTH)
+        connect(m, skid.o, flipped(self.address))
+        address = skid.i
+        valid, value = Signal(), Signal(LOCAL_WIDTH)
         left = Signal(LOCAL_WIDTH)  # items of this run, the present one included
         final = Signal()  # left == 1
         m.d.comb += [
             *start_runs(runs, self.command, "local"),
             runs.start.eq(self.start),
-            runs.next.eq(runs.valid & (~self.address.valid | (self.address.ready & final))),
+            address.valid.eq(valid),
+            address.payload.eq(value),
+            runs.next.eq(runs.valid & (~valid | (address.ready & final))),
             self.busy.eq(runs.valid | self.address.valid),
         ]
         with m.If(runs.next):
             m.d.sync += [
-                self.address.valid.eq(1),
-                self.address.payload.eq(runs.value),
+                valid.eq(1),
+                value.eq(runs.value),
                 left.eq(self.items),
                 final.eq(self.items == 1),
             ]
-        with m.Elif(self.address.valid & self.address.ready):
+        with m.Elif(valid & address.ready):
             m.d.sync += [
-                self.address.valid.eq(~final),
-                self.address.payload.eq(self.address.payload + 1),
+                valid.eq(~final),
+                value.eq(value + 1),
                 left.eq(left - 1),
                 final.eq(left == 2),
             ]
