@@ -16,7 +16,7 @@ from ttforge_hw.convert import design_to_rtlil
 from ttforge_hw.link.uart import divisor
 from ttforge_hw.multiplier import Target
 from ttforge_hw.soc import Soc
-from ttforge_hw.synthesis import ecp5_passes
+from ttforge_hw.synthesis import ecp5_passes, write_adders
 
 TOP = "top"
 RTLIL, NETLIST, PINS, CONFIG, BITSTREAM = "top.il", "top.json", "top.lpf", "top.config", "top.bit"
@@ -101,6 +101,7 @@ def write_design(build: Build) -> None:
     text = design_to_rtlil(top, top.ports, name=TOP, target=Target(board.part.family))
     (build.folder / RTLIL).write_text(text)
     (build.folder / PINS).write_text(pins(board))
+    write_adders(build.folder)
 
 
 def pins(board: Board) -> str:

@@ -10,7 +10,6 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH
 from ttforge_hw.ports import WritePort, row_layout
 from ttforge_hw.queue import RegisteredQueue
-from ttforge_hw.skid import Skid
 
 ROWS_WIDTH = 5
 """Bits of a number of rows, 1 to 16."""
@@ -62,18 +61,13 @@ class ResultQueue(wiring.Component):
         m.submodules.queue = queue = RegisteredQueue(
             width=1 + len(request.payload.as_value()), depth=self._depth
         )
-        # the arbiters' answer ends in the skid buffer, not in the queue
-        m.submodules.skid = skid = Skid(queue.width)
         final = Signal()
         m.d.comb += [
             queue.w_en.eq(self.push),
             queue.w_data.eq(Cat(self.address, self.row.as_value(), self.final)),
-            skid.i.valid.eq(queue.r_rdy),
-            skid.i.payload.eq(queue.r_data),
-            queue.r_en.eq(skid.i.ready),
-            request.valid.eq(skid.o.valid),
-            Cat(request.payload.as_value(), final).eq(skid.o.payload),
-            skid.o.ready.eq(request.ready),
+            request.valid.eq(queue.r_rdy),
+            Cat(request.payload.as_value(), final).eq(queue.r_data),
+            queue.r_en.eq(request.ready),
         ]
         free = Signal(range(self._depth + 1), init=self._depth)
         accepted = Signal()

@@ -10,7 +10,6 @@ from ttforge_hw.drain import ROWS_WIDTH
 from ttforge_hw.nest import LoopNest
 from ttforge_hw.ports import COMPUTE_LAYOUT, READ_LATENCY, ReadPort, StorePort, row_layout
 from ttforge_hw.queue import RegisteredQueue
-from ttforge_hw.skid import Skid
 
 FETCH_DEPTH = 16
 """Rows between nest and array; covers the scratchpad's latency and its bank conflicts."""
@@ -42,9 +41,7 @@ class RowReader(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        # the arbiters' answer ends in the skid buffer, not in the queue
-        m.submodules.request = request = Skid(LOCAL_WIDTH)
-        connect(m, request.o, flipped(self.port.request))
+        request = self.port.request
         m.submodules.addresses = addresses = RegisteredQueue(width=LOCAL_WIDTH, depth=self._depth)
         m.submodules.rows = rows = RegisteredQueue(
             width=len(self.row.as_value()), depth=self._depth
@@ -52,9 +49,9 @@ class RowReader(wiring.Component):
         m.d.comb += [
             addresses.w_en.eq(self.start),
             addresses.w_data.eq(self.address),
-            request.i.valid.eq(addresses.r_rdy),
-            request.i.payload.eq(addresses.r_data),
-            addresses.r_en.eq(request.i.ready),
+            request.valid.eq(addresses.r_rdy),
+            request.payload.eq(addresses.r_data),
+            addresses.r_en.eq(request.ready),
             rows.w_en.eq(self.port.valid),
             rows.w_data.eq(self.port.row.as_value()),
             self.valid.eq(rows.r_rdy),

@@ -65,6 +65,8 @@ class OuterProductArray(wiring.Component):
             m.d.sync += [left[lane].eq(self.x_row[lane]) for lane in range(self._lanes)]
             m.d.sync += [right[row].eq(self.g_row[row]) for row in range(self._rows)]
 
+        complete = Signal()
+        m.d.comb += complete.eq(valid[2] & last[2])
         for lane in range(self._lanes):
             drained = []
             for row in range(self._rows):
@@ -80,10 +82,10 @@ class OuterProductArray(wiring.Component):
                         m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))
                 # Cycle 2: sum; a complete one goes to the drain buffer and leaves zero behind.
                 total = arithmetic.accumulate(accumulator, product)
-                with m.If(valid[2]):
-                    m.d.sync += accumulator.eq(arithmetic.start(total, first=last[2]))
-                    with m.If(last[2]):
-                        m.d.sync += drain.eq(total)
+                with m.If(complete):
+                    m.d.sync += [drain.eq(total), accumulator.eq(0)]
+                with m.Elif(valid[2]):
+                    m.d.sync += accumulator.eq(total)
                 drained.append(drain)
             m.d.comb += self.value[lane].eq(select(drained, self.row))
         return m

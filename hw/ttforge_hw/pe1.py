@@ -146,19 +146,20 @@ class Pe1(wiring.Component):
         """Start a step when its rows are there, and room for its tile if it completes one."""
         step = fetch.step
         blocked, completes = Signal(), Signal()
-        tile = data.View(_TILE, tiles.w_data)
+        tile = Signal(_TILE, reset_less=True)
         m.d.comb += [
             blocked.eq(step.last & ~results.room),
             self._start.eq(self._idle & self._shadow_ready & fetch.step_valid & ~blocked),
-            completes.eq(self._start & step.last),
             fetch.step_ready.eq(self._start),
             results.reserve.eq(completes),
-            results.reserve_rows.eq(step.rows),
+            results.reserve_rows.eq(tile.rows),
             tiles.w_en.eq(completes),
-            tile.z.eq(step.z),
-            tile.rows.eq(step.rows),
-            tile.final.eq(step.final),
-            tile.turn.eq(step.turn),
+            tiles.w_data.eq(tile),
+        ]
+        # a cycle later, long before the next step can start and the tile is complete
+        m.d.sync += [
+            completes.eq(self._start & step.last),
+            *(tile[name].eq(step[name]) for name in ("z", "rows", "final", "turn")),
         ]
 
     def _stream(self, m: Module, fetch, array) -> None:

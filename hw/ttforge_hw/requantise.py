@@ -2,7 +2,7 @@
 
 import itertools
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -15,6 +15,8 @@ REQUANTISE_CYCLES = 3
 """Cycles from a value at the requantiser's input to its word at the output."""
 
 WORD_WIDTH = 16
+FLOOR_WIDTH = WORD_WIDTH + 1
+"""Bits of value / 2^shift that are kept: enough to tell a rounded one that has to be saturated."""
 SHIFT_WIDTH = 6
 OUT_WIDTH_WIDTH = 5
 SLOT_WIDTH = 8
@@ -65,10 +67,14 @@ class Requantiser(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         # One bit below the binary point stays in the shifted value: the half. The bits under it
-        # only matter as "any of them set", found with a mask that a command sets once.
+        # only matter as "any of them set", found with a mask that a command sets once; those above
+        # the floor that is kept as "any of them not the sign".
         masks = {
             "shift": self.shift,
             "sticky_mask": Cat(self.shift > bit + 1 for bit in range(self._value_width)),
+            "beyond_mask": Cat(
+                self.shift + FLOOR_WIDTH - 1 <= bit for bit in range(self._value_width)
+            ),
             "greatest": Cat(self.out_width > bit + 1 for bit in range(WORD_WIDTH - 1)),
         }
         if self._with_random:
@@ -81,36 +87,52 @@ class Requantiser(wiring.Component):
         turn = [self.turn, *(Signal(name=f"turn_{n}") for n in range(3))]
         for stages in (valid, turn):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
-        shift, sticky_mask = Signal(SHIFT_WIDTH), Signal(self._value_width)
-        greatest = Signal(WORD_WIDTH - 1)
+        shift, greatest = Signal(SHIFT_WIDTH), Signal(WORD_WIDTH - 1)
+        sticky_mask, beyond_mask = Signal(self._value_width), Signal(self._value_width)
         # registers, so that their many loads and the shifters behind have the cycle to themselves
         m.d.sync += [
             shift.eq(settings["shift"](turn[0])),
             sticky_mask.eq(settings["sticky_mask"](turn[0])),
+            beyond_mask.eq(settings["beyond_mask"](turn[0])),
             greatest.eq(settings["greatest"](turn[2])),
         ]
         stochastic = Signal()
         if self._with_random:
             m.d.sync += stochastic.eq(settings["stochastic"](turn[1]))
         for lane in range(self._lanes):
-            self._lane(m, lane, valid, shift, sticky_mask, stochastic, greatest)
+            masks = (sticky_mask, beyond_mask)
+            self._lane(m, lane, valid, shift, masks, stochastic, greatest)
         return m
 
-    def _lane(self, m: Module, lane: int, valid, shift, sticky_mask, stochastic, greatest) -> None:
-        value = self.value[lane]
+    def _shifted(self, shift, below: int, value) -> Value:
+        """Bits ``-below`` to ``FLOOR_WIDTH`` - 1 of value / 2^shift; a stage cuts what no later
+        one can bring there."""
+        width = FLOOR_WIDTH + below
+        shifted = Cat(C(0, below), value).as_signed()
+        for stage in reversed(range(SHIFT_WIDTH)):
+            far = shifted >> (1 << stage)
+            shifted = Mux(shift[stage], far, shifted)[: width + (1 << stage) - 1].as_signed()
+        return shifted[:width]
+
+    def _lane(self, m: Module, lane: int, valid, shift, masks, stochastic, greatest) -> None:
+        value, (sticky_mask, beyond_mask) = self.value[lane], masks
         # with random bits as many as they, and one more, stay below the binary point
         below = RANDOM_WIDTH + 1 if self._with_random else 1
-        shifted = Signal(signed(self._value_width + below), name=f"shifted_{lane}", reset_less=True)
+        shifted = Signal(signed(FLOOR_WIDTH + below), name=f"shifted_{lane}", reset_less=True)
         sticky = Signal(name=f"sticky_{lane}", reset_less=True)
+        # of the value, and then of what is rounded: whether it is far outside, and its sign then
+        beyond = [Signal(name=f"beyond_{lane}_{n}", reset_less=True) for n in (1, 2)]
+        sign = [Signal(name=f"sign_{lane}_{n}", reset_less=True) for n in (1, 2)]
         with m.If(valid[0]):
             m.d.sync += [
-                shifted.eq(Cat(C(0, below), value).as_signed() >> shift),
+                shifted.eq(self._shifted(shift, below, value)),
                 sticky.eq((value & sticky_mask).any()),
+                beyond[0].eq(((value ^ value[-1].replicate(len(value))) & beyond_mask).any()),
+                sign[0].eq(value[-1]),
             ]
-        # no overflow: the floor is small unless shift is 0, and then nothing is added
         half, odd = shifted[below - 1], shifted[below]
         up = half & (sticky | odd)
-        rounded = Signal(signed(self._value_width), name=f"rounded_{lane}", reset_less=True)
+        rounded = Signal(signed(FLOOR_WIDTH + 1), name=f"rounded_{lane}", reset_less=True)
         if self._with_random:
             # the half once more carries into the floor: it is added only where it is set
             addend = Mux(stochastic, Cat(C(1, 1), self.random[lane]), Cat(C(0, below - 1), up))
@@ -118,10 +140,11 @@ class Requantiser(wiring.Component):
         else:
             total = (shifted >> 1) + up
         with m.If(valid[1]):
-            m.d.sync += rounded.eq(total)
-        negative = rounded[-1]
-        magnitude = rounded[:-1] ^ negative.replicate(self._value_width - 1)
-        outside = magnitude > greatest  # greatest is all ones, so this holds for both signs
+            m.d.sync += [rounded.eq(total), beyond[1].eq(beyond[0]), sign[1].eq(sign[0])]
+        magnitude = rounded[:-1] ^ rounded[-1].replicate(FLOOR_WIDTH)
+        # greatest is all ones, so this holds for both signs
+        outside = beyond[1] | (magnitude > greatest)
+        negative = Mux(beyond[1], sign[1], rounded[-1])
         limit = Cat(greatest ^ negative.replicate(WORD_WIDTH - 1), negative)
         with m.If(valid[2]):
             m.d.sync += [

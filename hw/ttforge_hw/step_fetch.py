@@ -12,7 +12,6 @@ from ttforge_hw.fetch import FETCH_DEPTH, RowReader
 from ttforge_hw.nest import LoopNest
 from ttforge_hw.ports import COMPUTE_LAYOUT, ReadPort, row_layout
 from ttforge_hw.queue import RegisteredQueue
-from ttforge_hw.skid import Skid
 
 STEPS_DEPTH = 16
 """Steps whose rows may be on their way: more than there are rows in flight."""
@@ -72,8 +71,6 @@ class StepFetch(wiring.Component):
         m.submodules.nest = nest = LoopNest(self._parameters)
         m.submodules.reader = reader = RowReader(self._parameters)
         m.submodules.steps = steps = RegisteredQueue(width=STEP_LAYOUT.size, depth=STEPS_DEPTH)
-        # whether a step starts is known late in a cycle: it ends in the skid buffer
-        m.submodules.skid = skid = Skid(STEP_LAYOUT.size)
         m.submodules.entries = entries = EntryFetch(self._parameters)
         connect(m, reader.port, flipped(self.x))
         connect(m, entries.g, flipped(self.g))
@@ -116,12 +113,9 @@ class StepFetch(wiring.Component):
             reader.ready.eq(self.row_ready),
             self.row.eq(reader.row),
             self.level.eq(reader.level),
-            skid.i.valid.eq(steps.r_rdy),
-            skid.i.payload.eq(steps.r_data),
-            steps.r_en.eq(skid.i.ready),
-            self.step.as_value().eq(skid.o.payload),
-            self.step_valid.eq(skid.o.valid & (entries.whole | ~self.step.from_pad)),
-            skid.o.ready.eq(self.step_ready),
+            self.step_valid.eq(steps.r_rdy & (entries.whole | ~self.step.from_pad)),
+            steps.r_en.eq(self.step_ready),
+            self.step.as_value().eq(steps.r_data),
             entries.configure.eq(self.load),
             entries.configure_turn.eq(self.command_turn),
             entries.stride.eq(self.command.g_row_stride),

@@ -1,14 +1,43 @@
 """How yosys synthesises a design for an ECP5: the same passes for boards and for simulation."""
 
+from pathlib import Path
+
 NO_LATCHES = "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
 NO_COLLISIONS = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i"
 """What is read in the cycle of its write is unspecified (scratchpad, factor stores) or never is
 (the other memories), so that block RAM needs no logic to give the old word."""
+ADDERS = "adders.v"
+ADDERS_TEXT = r"""(* techmap_celltype = "$add" *)
+module _ttforge_adder (A, B, Y);
+  parameter A_SIGNED = 0;
+  parameter B_SIGNED = 0;
+  parameter A_WIDTH = 1;
+  parameter B_WIDTH = 1;
+  parameter Y_WIDTH = 1;
+  input [A_WIDTH-1:0] A;
+  input [B_WIDTH-1:0] B;
+  output [Y_WIDTH-1:0] Y;
+  wire [Y_WIDTH-1:0] X, CO;
+  \$alu #(
+    .A_SIGNED(A_SIGNED), .B_SIGNED(B_SIGNED),
+    .A_WIDTH(A_WIDTH), .B_WIDTH(B_WIDTH), .Y_WIDTH(Y_WIDTH)
+  ) _TECHMAP_REPLACE_ (.A(A), .B(B), .CI(1'b0), .BI(1'b0), .X(X), .Y(Y), .CO(CO));
+endmodule
+"""
+"""Every sum is a carry chain. Left alone, yosys makes one of several sums and builds it of
+compressors, two LUTs a bit and a chain at the end: PE1's array of 8 x 8 multipliers has 2,538 LUT4
+and 560 CCU2C then, and 10 and 1,104 this way."""
+
+
+def write_adders(folder: Path) -> None:
+    """``ADDERS``, which the passes read in the folder that yosys runs in."""
+    (folder / ADDERS).write_text(ADDERS_TEXT)
 
 
 def ecp5_passes(rtlil: str, top: str) -> str:
     """Script up to the netlist of cells; fails where a latch was inferred."""
     return (
         f"read_rtlil {rtlil}; hierarchy -top {top}; {NO_COLLISIONS}; proc; {NO_LATCHES}; "
-        f"synth_ecp5 -top {top}"
+        "flatten; opt_expr; opt_clean; opt -nodffe -nosdff; wreduce; peepopt; opt_clean; "
+        f"techmap -map {ADDERS}; opt_clean; synth_ecp5 -nowidelut -top {top}"
     )

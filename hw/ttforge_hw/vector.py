@@ -2,13 +2,14 @@
 
 import itertools
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import C, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import Operation
 from ttforge_hw.in_flight import by_turn
+from ttforge_hw.multiplier import has_registered_multipliers, registered_product
 from ttforge_hw.ports import COMPUTE_LAYOUT, row_layout
 
 VECTOR_CYCLES = 3
@@ -43,12 +44,14 @@ class VectorUnit(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        width = self._word_width
         is_mask = self.command.operation == Operation.MASK
+        # a shift is a product with a power of two; the mask's operand counts for its sign alone
         fields = {
             "mask": is_mask,
             "rectify": self.command.relu & ~is_mask,
-            "x_shift": self.command.x_shift,
-            "g_shift": self.command.g_shift,
+            "x_factor": C(1) << Mux(is_mask, 0, self.command.x_shift),
+            "g_factor": Mux(is_mask, 0, C(1) << self.command.g_shift),
         }
         settings = {
             name: by_turn(m, self.configure, self.configure_turn, value, name)
@@ -59,31 +62,38 @@ class VectorUnit(wiring.Component):
         for stages in (valid, turn):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
         mask, rectify = Signal(), Signal()
-        x_shift, g_shift = Signal(4), Signal(4)
-        m.d.comb += [
-            mask.eq(settings["mask"](turn[1])),
-            x_shift.eq(settings["x_shift"](turn[1])),
-            g_shift.eq(settings["g_shift"](turn[1])),
-            rectify.eq(settings["rectify"](turn[2])),
-        ]
+        m.d.comb += [mask.eq(settings["mask"](turn[2])), rectify.eq(settings["rectify"](turn[2]))]
+        factors = {name: Signal(signed(width + 1), name=f"{name}_factor") for name in ("x", "g")}
+        for name, factor in factors.items():
+            m.d.comb += factor.eq(settings[f"{name}_factor"](turn[0]))
         for lane in range(self._lanes):
-            word = signed(self._word_width)
-            wide = signed(2 * self._word_width - 1)
-            x, g = (
-                Signal(word, name=f"x_{lane}", reset_less=True),
-                Signal(word, name=f"g_{lane}", reset_less=True),
-            )
-            x_wide = Signal(wide, name=f"x_wide_{lane}", reset_less=True)
-            g_wide = Signal(wide, name=f"g_wide_{lane}", reset_less=True)
-            total = Signal(signed(2 * self._word_width), name=f"total_{lane}")
+            words = {"x": self.x_row[lane].as_signed(), "g": self.g_row[lane].as_signed()}
+            wide = {
+                name: self._shifted(m, platform, f"{name}_{lane}", factors[name], word, valid)
+                for name, word in words.items()
+            }
+            positive = [Signal(name=f"positive_{lane}_{n}", reset_less=True) for n in (1, 2)]
             with m.If(valid[0]):
-                m.d.sync += [x.eq(self.x_row[lane]), g.eq(self.g_row[lane])]
-            with m.If(valid[1]):
-                with m.If(mask):
-                    m.d.sync += [x_wide.eq(Mux(g > 0, x, 0)), g_wide.eq(0)]
-                with m.Else():
-                    m.d.sync += [x_wide.eq(x << x_shift), g_wide.eq(g << g_shift)]
-            m.d.comb += total.eq(x_wide + g_wide)
+                m.d.sync += positive[0].eq(words["g"] > 0)
+            total = Signal(signed(2 * width), name=f"total_{lane}")
+            m.d.sync += positive[1].eq(positive[0])
+            m.d.comb += total.eq(wide["x"] + wide["g"])
             with m.If(valid[2]):
-                m.d.sync += self.value[lane].eq(Mux(rectify & (total < 0), 0, total))
+                zero = (rectify & total[-1]) | (mask & ~positive[1])
+                m.d.sync += self.value[lane].eq(Mux(zero, 0, total))
         return m
+
+    def _shifted(self, m: Module, platform, name: str, factor, word, valid) -> Value:
+        """The product two cycles after its operands."""
+        if has_registered_multipliers(platform):
+            return registered_product(m, f"{name}_wide", factor, word)
+        operands = [
+            Signal.like(value, name=f"{name}_{part}", reset_less=True)
+            for part, value in (("factor", factor), ("word", word))
+        ]
+        product = Signal(signed(2 * self._word_width), name=f"{name}_wide", reset_less=True)
+        with m.If(valid[0]):
+            m.d.sync += [to.eq(value) for to, value in zip(operands, (factor, word), strict=True)]
+        with m.If(valid[1]):
+            m.d.sync += product.eq(operands[0] * operands[1])
+        return product

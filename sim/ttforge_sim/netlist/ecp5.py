@@ -12,7 +12,7 @@ from ttforge.native.tools import BuildLog, ToolError
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.convert import TOP, to_rtlil
 from ttforge_hw.multiplier import Target
-from ttforge_hw.synthesis import ecp5_passes
+from ttforge_hw.synthesis import ADDERS_TEXT, ecp5_passes, write_adders
 from ttforge_sim import tools
 from ttforge_sim.netlist import cells
 
@@ -39,7 +39,7 @@ def netlist_rtlil(parameters: AcceleratorParameters, *, trace: bool = False) -> 
     rtlil = to_rtlil(parameters, trace=trace, target=Target("ecp5"))
     text = cells.verilog()
     script = SYNTHESIS + "write_rtlil synthesised.il; " + MODELS + FINISH
-    material = [rtlil, text, script, tools.yosys().version, asdict(parameters)]
+    material = [rtlil, text, ADDERS_TEXT, script, tools.yosys().version, asdict(parameters)]
     key = "netlist-" + hashlib.sha256(json.dumps(material).encode()).hexdigest()[:32]
     cache = Cache()
     if cache.find(key) is None:
@@ -52,6 +52,7 @@ def netlist_rtlil(parameters: AcceleratorParameters, *, trace: bool = False) -> 
 def _synthesise(folder: Path, log: Path, rtlil: str, text: str, script: str) -> None:
     (folder / "design.il").write_text(rtlil)
     (folder / CELLS).write_text(text)
+    write_adders(folder)
     try:
         BuildLog(log, folder, "the netlist").run(
             tools.yosys(), ["-q", "-p", script], remedy=_REMEDY
