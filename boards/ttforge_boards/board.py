@@ -18,6 +18,8 @@ class Part:
     """Of 16 Kbit, the parity bits of wide words not counted."""
     options: tuple[str, ...]
     """What tells the place-and-route tool which device it is."""
+    multiplier_rows: tuple[tuple[str, ...], ...] = ()
+    """Its multipliers by that tool's names, a row after the other, each from left to right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,14 @@ class Board:
     note: str = ""
 
 
+def _ecp5_multipliers(columns: tuple[int, ...], rows: tuple[int, ...]):
+    """Four of 18 x 18 bits in each block of nine tiles; blocks begin at ``columns``."""
+    return tuple(
+        tuple(f"X{column + n}/Y{row}/MULT18_{n}" for column in columns for n in (0, 1, 4, 5))
+        for row in rows
+    )
+
+
 ECP5_85F = Part(
     name="LFE5U-85F",
     family="ecp5",
@@ -60,6 +70,7 @@ ECP5_85F = Part(
     multipliers=156,
     block_rams=208,
     options=("--85k",),
+    multiplier_rows=_ecp5_multipliers((*range(4, 59, 9), *range(69, 115, 9)), (10, 34, 58)),
 )
 PARTS = MappingProxyType({part.name: part for part in (ECP5_85F,)})
 """By name."""

@@ -32,6 +32,7 @@ def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> d
         flow.write_design(job)
         flow.synthesise(steps)
         checked = check_netlist(job)
+        flow.floorplan(job)
         flow.place_and_route(job, steps, options)
         report.spare_luts(report.resources(report.read_timing(timing), job.board.part))
         flow.pack(steps)
@@ -105,6 +106,7 @@ def seeds(job: Build, count: int, progress: Progress) -> dict[str, Any]:
     flow.write_design(job)
     flow.synthesise(steps)
     check_netlist(job)
+    flow.floorplan(job)
     found = {}
     for seed in range(1, count + 1):
         folder = job.folder / f"seed{seed}"

@@ -10,6 +10,7 @@ from ttforge.native.tools import Progress
 from ttforge.parameters import AcceleratorParameters
 from ttforge_boards.board import Board
 from ttforge_boards.ecp5 import CLOCK, LAMP, RX, TX, Ecp5Top
+from ttforge_boards.floorplan import multiplier_places, tie
 from ttforge_boards.pll import pll_settings
 from ttforge_boards.tools import BuildError, tool
 from ttforge_hw.convert import design_to_rtlil
@@ -119,6 +120,12 @@ def synthesise(steps: Steps) -> None:
     """``top.il`` to ``top.json``; fails where a latch was inferred."""
     script = f"{ecp5_passes(RTLIL, TOP)} -json {NETLIST}"
     steps.run("yosys", ["-q", "-l", "synthesis.log", "-p", script], remedy=REPORT_IT)
+
+
+def floorplan(build: Build) -> None:
+    """Ties the multipliers of ``top.json`` to their places."""
+    places = multiplier_places(build.parameters, build.board.part)
+    tie(build.folder / NETLIST, TOP, places)
 
 
 def place_and_route(build: Build, steps: Steps, options: Sequence[str] = ()) -> None:

@@ -39,5 +39,5 @@ def ecp5_passes(rtlil: str, top: str) -> str:
     return (
         f"read_rtlil {rtlil}; hierarchy -top {top}; {NO_COLLISIONS}; proc; {NO_LATCHES}; "
         "flatten; opt_expr; opt_clean; opt -nodffe -nosdff; wreduce; peepopt; opt_clean; "
-        f"techmap -map {ADDERS}; opt_clean; synth_ecp5 -nowidelut -top {top}"
+        f"techmap -map {ADDERS}; opt_clean; synth_ecp5 -top {top}"
     )
