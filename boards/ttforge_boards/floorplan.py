@@ -5,7 +5,7 @@ order, and a product then has 30 tiles to go to its adder, of 128 in all (docs/b
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,29 +44,19 @@ def pe2_groups(p: AcceleratorParameters) -> list[list[str]]:
 def multiplier_places(p: AcceleratorParameters, part: Part) -> dict[str, str]:
     """The place of every multiplier, by the cell's name.
 
-    PE2's lanes are dealt out evenly to the part's rows of multipliers, PE1's rows go before them
-    where there is room. A group for which a row has no room is left to place and route.
+    PE1's rows fill the part's rows of multipliers from the first, PE2's lanes from the last: each
+    array has a part of the device. A group for which no row has room is left to place and route.
     """
+    free = [list(sites) for sites in part.multiplier_rows]
     places: dict[str, str] = {}
-    lanes, rows = pe2_groups(p), pe1_groups(p)
-    for number, sites in enumerate(part.multiplier_rows):
-        last = number == len(part.multiplier_rows) - 1
-        share = len(lanes) if last else -(-len(lanes) // (len(part.multiplier_rows) - number))
-        behind = list(_fitting(lanes[:share], len(sites)))
-        del lanes[: len(behind)]
-        before = list(_fitting(rows, len(sites) - sum(map(len, behind))))
-        del rows[: len(before)]
-        cells = [cell for group in (*before, *behind) for cell in group]
-        places.update(zip(cells, sites, strict=False))
+    for groups, rows, end in ((pe2_groups(p), free[::-1], -1), (pe1_groups(p), free, 0)):
+        for group in groups:
+            row = next((row for row in rows if len(row) >= len(group)), None)
+            if row is not None:
+                taken = row[-len(group) :] if end else row[: len(group)]
+                places.update(zip(group, taken, strict=True))
+                row[:] = row[: -len(group)] if end else row[len(group) :]
     return places
-
-
-def _fitting(groups: Sequence[list[str]], room: int) -> Iterator[list[str]]:
-    for group in groups:
-        room -= len(group)
-        if room < 0:
-            return
-        yield group
 
 
 def tie(netlist: Path, top: str, places: Mapping[str, str]) -> None:

@@ -6,6 +6,9 @@ NO_LATCHES = "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
 NO_COLLISIONS = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i"
 """What is read in the cycle of its write is unspecified (scratchpad, factor stores) or never is
 (the other memories), so that block RAM needs no logic to give the old word."""
+WIRE_PS = 1000
+"""The delay of a net as the mapping to LUTs sees it. With yosys's own 300 ps long chains of LUTs
+look harmless beside carry chains."""
 ADDERS = "adders.v"
 ADDERS_TEXT = r"""(* techmap_celltype = "$add" *)
 module _ttforge_adder (A, B, Y);
@@ -39,5 +42,7 @@ def ecp5_passes(rtlil: str, top: str) -> str:
     return (
         f"read_rtlil {rtlil}; hierarchy -top {top}; {NO_COLLISIONS}; proc; {NO_LATCHES}; "
         "flatten; opt_expr; opt_clean; opt -nodffe -nosdff; wreduce; peepopt; opt_clean; "
-        f"techmap -map {ADDERS}; opt_clean; synth_ecp5 -top {top}"
+        f"techmap -map {ADDERS}; opt_clean; synth_ecp5 -top {top} -run :map_luts; "
+        "check -latchonly -assert; techmap -map +/lattice/latches_map.v; "
+        f"abc9 -W {WIRE_PS}; clean; synth_ecp5 -top {top} -run map_cells:"
     )
