@@ -244,7 +244,7 @@ PRESETS: dict[str, Preset] = {
             "accumulator_width": 36,
             "scratchpad_rows": 8192,
             "program_depth": 128,
-            "nest_levels": 7,
+            "nest_levels": 5,
         },
     ),
 }
