@@ -14,6 +14,7 @@ from ttforge_boards.pll import pll_settings
 from ttforge_boards.tools import BuildError, tool
 from ttforge_hw.convert import design_to_rtlil
 from ttforge_hw.link.uart import divisor
+from ttforge_hw.memory import OnChipMemory
 from ttforge_hw.multiplier import Target
 from ttforge_hw.soc import Soc
 from ttforge_hw.synthesis import ecp5_passes
@@ -84,7 +85,7 @@ def soc_of(build: Build) -> Soc:
         raise BuildError(f"{error}; choose another --clock") from error
     return Soc(
         build.parameters,
-        memory_bytes=build.board.memory_bytes,
+        memory=OnChipMemory(build.parameters, memory_bytes=build.board.memory_bytes),
         divisor=cycles,
         clock_hz=build.clock_hz,
     )

@@ -31,10 +31,6 @@ class SdramEngine(wiring.Component):
     def __init__(self, timing: SdramTiming, cycles: SdramCycles, *, beat_width: int):
         self._timing, self._cycles = timing, cycles
         self._words = beat_width // timing.data_width
-        if self._words not in (2, 4, 8):
-            raise ValueError(
-                f"a beat must be 2, 4 or 8 words of {timing.data_width} bits, not {beat_width} bits"
-            )
         super().__init__(
             {
                 "request": In(stream.Signature(request_layout(timing, beat_width))),

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge_hw.sdram import SdramMemory
+from ttforge_hw.sdram_request import request_layout
 from ttforge_hw.sdram_timing import SdramTiming
 from ttforge_sim.sdram import PINS, SdramChip
 
@@ -156,5 +155,4 @@ def test_a_clock_that_is_too_fast_is_named():
     with pytest.raises(ValueError, match="at most 133 MHz, not 150 MHz"):
         SdramTiming().cycles(150e6)
     with pytest.raises(ValueError, match="a beat must be 2, 4 or 8 words of 32 bits, not 32 bits"):
-        parameters = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2)
-        SdramMemory(parameters, timing=replace(SdramTiming(), data_width=32), clock_hz=45e6)
+        request_layout(replace(SdramTiming(), data_width=32), 32)
