@@ -8,22 +8,23 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.sdram_bus import SdramBus
 from ttforge_hw.sdram_engine import SdramEngine
 from ttforge_hw.sdram_pads import SdramPads, SdramPins
-from ttforge_hw.sdram_timing import SdramTiming
+from ttforge_hw.sdram_timing import SdramCycles, SdramTiming
 
 
 class SdramMemory(wiring.Component):
-    """A controller for one chip, in the clock of the accelerator.
+    """A controller for one chip, in the clock of the accelerator, which ``cycles`` are counted in.
 
     Bursts as of ``SdramBus``, rows and times as of ``SdramEngine``. Every access waits until the
-    chip is powered up. Raises ``ValueError`` for a clock that the chip does not take.
+    chip is powered up.
 
     Members: ``axi``; ``host``, a ``HostPort``; ``pins``, the chip's (``SdramPads``).
     """
 
-    def __init__(self, parameters: AcceleratorParameters, *, timing: SdramTiming, clock_hz: float):
+    def __init__(
+        self, parameters: AcceleratorParameters, *, timing: SdramTiming, cycles: SdramCycles
+    ):
         self.memory_bytes = timing.memory_bytes
         self.timing = timing
-        cycles = timing.cycles(clock_hz)
         self._bus = SdramBus(parameters, timing)
         self._engine = SdramEngine(timing, cycles, beat_width=parameters.data_width)
         self._pads = SdramPads(timing, late_capture=cycles.late_capture)

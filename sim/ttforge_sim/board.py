@@ -126,7 +126,7 @@ def open_line(
     memory = (
         OnChipMemory(parameters, memory_bytes=memory_bytes)
         if timing is None
-        else SdramMemory(parameters, timing=timing, clock_hz=clock_hz)
+        else SdramMemory(parameters, timing=timing, cycles=timing.cycles(clock_hz))
     )
     rtlil = soc_to_rtlil(
         parameters,

@@ -25,7 +25,7 @@ class Bench:
     def __init__(self, lanes=8, clock_hz=45e6, *, timing=SHORT, stall=0.0, seed=0):
         self.parameters = P[lanes]
         self.beat = self.parameters.beat_bytes
-        self.dut = SdramMemory(self.parameters, timing=timing, clock_hz=clock_hz)
+        self.dut = SdramMemory(self.parameters, timing=timing, cycles=timing.cycles(clock_hz))
         self.chip = SdramChip(clock_hz, power_up_ns=timing.power_up_ns)
         self.random, self.stall = Random(seed), stall
         self.cycles = 0

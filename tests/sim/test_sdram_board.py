@@ -115,7 +115,7 @@ def test_a_step_of_fashion_on_the_board_of_an_ulx3s_is_exact(batch):
     assert ideal.comparison.mismatches == {}
     print(
         f"batch {batch}: {counters.cycles} cycles with the SDRAM at {CLOCK_HZ / 1e6:g} MHz, "
-        f"{ideal.counters.cycles} with an ideal memory; {counters.beats_read} beats read, "
-        f"{counters.beats_written} written"
+        f"{ideal.counters.cycles} with an ideal memory; {counters.bytes_read} bytes read, "
+        f"{counters.bytes_written} written"
     )
     assert ideal.counters.cycles < counters.cycles < 2 * ideal.counters.cycles
