@@ -1,7 +1,14 @@
 """What a board is: data."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from ttforge_hw.sdram_timing import SdramTiming
+
+BLOCK, SDRAM = "block", "sdram"
+"""What can be the accelerator's external memory: block RAM of the part; a chip beside it."""
+MEMORIES = (BLOCK, SDRAM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +27,17 @@ class Part:
     """What tells the place-and-route tool which device it is."""
     multiplier_rows: tuple[tuple[str, ...], ...] = ()
     """Its multipliers by that tool's names, a row after the other, each from left to right."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sdram:
+    """An SDRAM chip on a board."""
+
+    pins: Mapping[str, tuple[str, ...]]
+    """Sites of its pins by their names, bit 0 first; the names are those of
+    ``ttforge_hw.sdram_pads.SdramPins``, and ``dq``."""
+    timing: SdramTiming = field(default_factory=SdramTiming)
+    pin_options: str = "PULLMODE=NONE IO_TYPE=LVCMOS33 DRIVE=4 SLEWRATE=FAST"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +65,20 @@ class Board:
     """Of ``ttforge.parameters.PRESETS``, the default here."""
     memory_bytes: int
     """On-chip memory as the accelerator's memory, with that preset."""
+    sdram: Sdram | None = None
+    """Another memory for the accelerator."""
     design_hz: int
     """Clock of the design by default."""
     loader: str
     """What openFPGALoader calls the board."""
     pin_options: str = "IO_TYPE=LVCMOS33"
     note: str = ""
+
+    @property
+    def memories(self) -> dict[str, int]:
+        """Bytes of each of ``MEMORIES`` that it has, the one taken by default first."""
+        found = {BLOCK: self.memory_bytes}
+        return found if self.sdram is None else found | {SDRAM: self.sdram.timing.memory_bytes}
 
 
 def _ecp5_multipliers(columns: tuple[int, ...], rows: tuple[int, ...]):

@@ -11,10 +11,15 @@ from ttforge.cli.command import SimpleCommand
 from ttforge.cli.errors import OptionError
 from ttforge.cli.options import number, positive
 from ttforge.parameters import PRESETS, AcceleratorParameters, preset
-from ttforge_boards.board import Board
+from ttforge_boards.board import MEMORIES, SDRAM, Board
 from ttforge_boards.catalogue import BOARDS, find_board
 from ttforge_boards.export import EXPORTS
-from ttforge_boards.fits import check_fits, needed_block_rams, obstacles
+from ttforge_boards.fits import (
+    check_fits,
+    choose_memory,
+    needed_block_rams,
+    obstacles,
+)
 from ttforge_boards.tools import BuildError
 
 FOLDER = Path("build")
@@ -57,13 +62,15 @@ def _table2(folder: Path, as_json: bool) -> int:
 
 def board_figures(board: Board) -> dict[str, Any]:
     """What ``ttforge boards --json`` prints of a board."""
-    fitting, others = [], {}
+    fitting, others, beside = [], {}, []
     for name in PRESETS:
         found = obstacles(preset(name), board.part, board.memory_bytes)
         if found:
             others[name] = found
         else:
             fitting.append(name)
+        if board.sdram is not None and not obstacles(preset(name), board.part, 0):
+            beside.append(name)
     chosen = preset(board.preset)
     return {
         "title": board.title,
@@ -72,9 +79,11 @@ def board_figures(board: Board) -> dict[str, Any]:
         "preset": board.preset,
         "multipliers": chosen.multipliers,
         "memory_bytes": board.memory_bytes,
+        "memories": board.memories,
         "block_rams": needed_block_rams(chosen, board.memory_bytes),
         "fits": fitting,
         "does_not_fit": others,
+        "fits_with_sdram": beside,
         "note": board.note,
     }
 
@@ -88,11 +97,14 @@ def _boards(args: argparse.Namespace) -> int:
         return 0
     for name, board in figures.items():
         print(f"{name}: {board['title']}, speed grade {board['speed_grade']}")
+        memories = (f"{name}, {size // 1024:,} KiB" for name, size in board["memories"].items())
+        print(f"  memory: {'; '.join(memories)}")
         for fitting in board["fits"]:
             default = ", the default" if fitting == board["preset"] else ""
             print(f"  {fitting}: fits{default}")
         for other, reasons in board["does_not_fit"].items():
-            print(f"  {other}: does not fit: needs {' and '.join(reasons)}")
+            but = "; fits with --memory sdram" if other in board["fits_with_sdram"] else ""
+            print(f"  {other}: does not fit: needs {' and '.join(reasons)}{but}")
         if board["note"]:
             print(f"  {board['note']}")
     return 0
@@ -103,7 +115,7 @@ def _boards(args: argparse.Namespace) -> int:
 
 def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Build the bitstream of a board: accelerator, on-chip memory, clock and host link. "
+        "Build the bitstream of a board: accelerator, its memory, clock and host link. "
         "The build folder keeps every step's files and logs, and report.json."
     )
     parser.add_argument("board", metavar="BOARD", help="see `ttforge boards`")
@@ -114,6 +126,12 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch", type=positive, default=64, metavar="N", help="of that network (default: 64)"
     )
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
+    parser.add_argument(
+        "--memory",
+        choices=MEMORIES,
+        help="the accelerator's external memory: block RAM of the FPGA, or the board's SDRAM "
+        "(default: block, and sdram for a --network that needs more)",
+    )
     parser.add_argument("--clock", type=number, metavar="MHZ", help="default: the board's own")
     parser.add_argument("--seed", type=positive, default=1, metavar="N", help="of the placement")
     parser.add_argument(
@@ -123,7 +141,10 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         help="no bitstream: place and route with seeds 1 to N, and tell the median Fmax",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="default: build/BOARD (build/BOARD-PRESET)"
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="default: build/BOARD, with -PRESET and -sdram behind it where these are chosen",
     )
     parser.add_argument(
         "--append", type=Path, metavar="FILE", help="add a line of the figures to it, as JSON"
@@ -144,26 +165,30 @@ def _job(args: argparse.Namespace):
     board = find_board(args.board)
     name = args.preset or board.preset
     parameters = _preset(name)
-    check_fits(parameters, board, name)
-    if args.network is not None:
-        _check_network(args.network, args.batch, parameters, board)
-    folder = args.out or FOLDER / (board.name if args.preset is None else f"{board.name}-{name}")
+    memory = _memory(args, parameters, board)
+    check_fits(parameters, board, name, memory)
+    folder = args.out or _folder(board, args.preset, memory)
     clock_hz = board.design_hz if args.clock is None else round(args.clock * 1e6)
     if clock_hz <= 0:
         raise OptionError(f"--clock must be above 0, not {args.clock}")
-    return Build(board, parameters, clock_hz, folder, args.seed)
+    return Build(board, parameters, clock_hz, folder, args.seed, memory)
 
 
-def _check_network(name: str, batch: int, parameters, board: Board) -> None:
+def _folder(board: Board, preset: str | None, memory: str) -> Path:
+    parts = [board.name, *([] if preset is None else [preset]), *([SDRAM] * (memory == SDRAM))]
+    return FOLDER / "-".join(parts)
+
+
+def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: Board) -> str:
+    """The memory that is wanted, or that the network needs."""
+    if args.network is None:
+        return choose_memory(board, args.memory, 0, "nothing")
     from ttforge.compiler import compile_step
     from ttforge.network import load_network
 
-    step = compile_step(load_network(name), batch, parameters)
-    if step.memory_bytes > board.memory_bytes:
-        raise BuildError(
-            f"a step of {name} with batch {batch} needs {step.memory_bytes} bytes of memory, "
-            f"{board.name} has {board.memory_bytes}: choose a smaller --batch or another board"
-        )
+    step = compile_step(load_network(args.network), args.batch, parameters)
+    what = f"a step of {args.network} with batch {args.batch}"
+    return choose_memory(board, args.memory, step.memory_bytes, what)
 
 
 def _build(args: argparse.Namespace) -> int:
@@ -222,6 +247,9 @@ def _load_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bitstream", type=Path, metavar="FILE", help="default: that of `ttforge build BOARD`"
     )
+    parser.add_argument(
+        "--memory", choices=MEMORIES, default=MEMORIES[0], help="of that build (default: block)"
+    )
 
 
 def _load(args: argparse.Namespace) -> int:
@@ -229,9 +257,10 @@ def _load(args: argparse.Namespace) -> int:
     from ttforge_boards.tools import loader
 
     board = find_board(args.board)
-    bitstream = args.bitstream or FOLDER / board.name / BITSTREAM
+    bitstream = args.bitstream or _folder(board, None, args.memory) / BITSTREAM
     if not bitstream.is_file():
-        raise BuildError(f"there is no {bitstream}: `ttforge build {board.name}` makes it")
+        memory = f" --memory {SDRAM}" if args.memory == SDRAM else ""
+        raise BuildError(f"there is no {bitstream}: `ttforge build {board.name}{memory}` makes it")
     command = [*loader().command, "-b", board.loader, str(bitstream)]
     if subprocess.run(command).returncode:
         raise BuildError(f"openFPGALoader could not load {board.name}: is it plugged in?")

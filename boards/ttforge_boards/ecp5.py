@@ -6,6 +6,7 @@ from amaranth.hdl import (
     ClockSignal,
     Elaboratable,
     Instance,
+    IOPort,
     Module,
     ResetSignal,
     Signal,
@@ -17,12 +18,14 @@ from ttforge_hw.soc import Soc
 
 CLOCK = "clk_in"
 RX, TX, LAMP = "rx", "tx", "lamp"
+SDRAM_OUTPUTS = ("clk", "cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm")
 RESET_CYCLES = 16
 """In which everything stays in reset after the PLL has locked."""
 
 
 class Ecp5Top(Elaboratable):
-    """The system behind a PLL. Ports: ``clk_in``, ``rx``, ``tx``, ``lamp``.
+    """The system behind a PLL. Ports: ``clk_in``, ``rx``, ``tx``, ``lamp``; with an SDRAM
+    ``sdram_dq``, which is bidirectional, and ``sdram_clk`` and so on (``SdramPins``).
 
     The reset is released by the PLL's lock, through a synchroniser, and leaves from a register.
     """
@@ -30,7 +33,12 @@ class Ecp5Top(Elaboratable):
     def __init__(self, soc: Soc, pll: PllSettings):
         self._soc = soc
         self._pll = pll
-        self.ports = {name: Signal(name=name) for name in (CLOCK, RX, TX, LAMP)}
+        self.ports: dict[str, Signal | IOPort] = {
+            name: Signal(name=name) for name in (CLOCK, RX, TX, LAMP)
+        }
+        self._sdram = getattr(soc, "sdram", None)
+        if self._sdram is not None:
+            self._add_sdram_ports(self._sdram)
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -53,7 +61,24 @@ class Ecp5Top(Elaboratable):
             ports[TX].eq(soc.tx),
             ports[LAMP].eq(soc.interrupt),
         ]
+        if self._sdram is not None:
+            self._connect_sdram(m, self._sdram)
         return m
+
+    def _add_sdram_ports(self, pins) -> None:
+        for name in SDRAM_OUTPUTS:
+            port = f"sdram_{name}"
+            self.ports[port] = Signal(len(getattr(pins, name)), name=port)
+        self.ports["sdram_dq"] = IOPort(len(pins.dq_o), name="sdram_dq")
+
+    def _connect_sdram(self, m: Module, pins) -> None:
+        for name in SDRAM_OUTPUTS:
+            m.d.comb += self.ports[f"sdram_{name}"].eq(getattr(pins, name))
+        port = self.ports["sdram_dq"]
+        for n in range(len(pins.dq_o)):
+            m.submodules[f"dq{n}"] = Instance(
+                "BB", i_I=pins.dq_o[n], i_T=~pins.dq_oe, o_O=pins.dq_i[n], io_B=port[n]
+            )
 
     def _instantiate_pll(self, m: Module, clock: Signal, locked: Signal) -> None:
         settings = self._pll

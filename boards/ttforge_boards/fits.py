@@ -1,7 +1,7 @@
 """Whether an accelerator fits a part, before anything is built."""
 
 from ttforge.parameters import AcceleratorParameters
-from ttforge_boards.board import Board, Part
+from ttforge_boards.board import BLOCK, SDRAM, Board, Part
 from ttforge_boards.tools import BuildError
 
 SHAPES = ((16384, 1), (8192, 2), (4096, 4), (2048, 9), (1024, 18), (512, 36))
@@ -16,7 +16,7 @@ def block_rams(width: int, depth: int) -> int:
 
 
 def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
-    """DP16KD of the accelerator, its external memory and the link."""
+    """DP16KD of the accelerator, ``memory_bytes`` of external memory in them, and the link."""
     beats = 1024 // p.data_width
     queue = max(128, 2 * p.burst_beats) + 1
     memories = [
@@ -46,11 +46,40 @@ def obstacles(p: AcceleratorParameters, part: Part, memory_bytes: int) -> list[s
     return found
 
 
-def check_fits(p: AcceleratorParameters, board: Board, preset: str) -> None:
-    """Raise ``BuildError`` where an accelerator does not fit a board."""
-    found = obstacles(p, board.part, board.memory_bytes)
+def on_chip_bytes(board: Board, memory: str) -> int:
+    """Bytes of the external memory that are block RAM."""
+    return board.memories[memory] if memory == BLOCK else 0
+
+
+def check_fits(p: AcceleratorParameters, board: Board, preset: str, memory: str = BLOCK) -> None:
+    """Raise ``BuildError`` where an accelerator with its memory does not fit a board."""
+    found = obstacles(p, board.part, on_chip_bytes(board, memory))
     if found:
+        other = ""
+        if board.sdram is not None and not obstacles(p, board.part, on_chip_bytes(board, SDRAM)):
+            other = ", or this preset with --memory sdram"
         raise BuildError(
             f"preset {preset!r} does not fit the {board.part.name} of {board.name}: it needs "
-            f"{' and '.join(found)}; --preset {board.preset} fits"
+            f"{' and '.join(found)}; --preset {board.preset} fits{other}"
         )
+
+
+def choose_memory(board: Board, wanted: str | None, needed: int, what: str) -> str:
+    """Of the board's memories the one that is wanted, else the first that has ``needed`` bytes.
+
+    Raises ``BuildError`` where it has no such memory, or ``what`` does not fit it.
+    """
+    if wanted is not None and wanted not in board.memories:
+        raise BuildError(f"{board.name} has no {wanted}; --memory {' or '.join(board.memories)}")
+    enough = [name for name, size in board.memories.items() if size >= needed]
+    if wanted is None and enough:
+        return enough[0]
+    if wanted in enough:
+        return wanted
+    there = {wanted: board.memories[wanted]} if wanted is not None else board.memories
+    has = " and ".join(f"{size} of {name}" for name, size in there.items())
+    remedy = [f"--memory {name}" for name in enough] + ["a smaller --batch", "another board"]
+    raise BuildError(
+        f"{what} needs {needed} bytes of memory, {board.name} has {has}: "
+        f"choose {' or '.join(remedy)}"
+    )

@@ -8,14 +8,16 @@ from pathlib import Path
 
 from ttforge.native.tools import Progress
 from ttforge.parameters import AcceleratorParameters
-from ttforge_boards.board import Board
+from ttforge_boards.board import BLOCK, SDRAM, Board
 from ttforge_boards.ecp5 import CLOCK, LAMP, RX, TX, Ecp5Top
 from ttforge_boards.floorplan import multiplier_places, tie
 from ttforge_boards.pll import pll_settings
 from ttforge_boards.tools import BuildError, tool
 from ttforge_hw.convert import design_to_rtlil
 from ttforge_hw.link.uart import divisor
+from ttforge_hw.memory import OnChipMemory
 from ttforge_hw.multiplier import Target
+from ttforge_hw.sdram import SdramMemory
 from ttforge_hw.soc import Soc
 from ttforge_hw.synthesis import ecp5_passes, write_adders
 
@@ -34,6 +36,13 @@ class Build:
     clock_hz: int
     folder: Path
     seed: int = 1
+    memory: str = BLOCK
+    """Of ``Board.memories``."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the accelerator's external memory."""
+        return self.board.memories[self.memory]
 
     @property
     def bitstream(self) -> Path:
@@ -78,17 +87,29 @@ def _complaint(log: Path) -> str:
 
 
 def soc_of(build: Build) -> Soc:
-    """The system of a build. Raises ``BuildError`` for a clock that gives no serial rate."""
+    """The system of a build.
+
+    Raises ``BuildError`` for a clock that gives no serial rate or that the SDRAM does not take.
+    """
     try:
         cycles = divisor(build.clock_hz, build.board.baud)
+        memory = _memory(build)
     except ValueError as error:
         raise BuildError(f"{error}; choose another --clock") from error
     return Soc(
         build.parameters,
-        memory_bytes=build.board.memory_bytes,
+        memory=memory,
         divisor=cycles,
         clock_hz=build.clock_hz,
     )
+
+
+def _memory(build: Build) -> OnChipMemory | SdramMemory:
+    sdram = build.board.sdram
+    if build.memory == SDRAM and sdram is not None:
+        cycles = sdram.timing.cycles(build.clock_hz)
+        return SdramMemory(build.parameters, timing=sdram.timing, cycles=cycles)
+    return OnChipMemory(build.parameters, memory_bytes=build.memory_bytes)
 
 
 def write_design(build: Build) -> None:
@@ -101,17 +122,23 @@ def write_design(build: Build) -> None:
     top = Ecp5Top(soc_of(build), pll)
     text = design_to_rtlil(top, top.ports, name=TOP, target=Target(board.part.family))
     (build.folder / RTLIL).write_text(text)
-    (build.folder / PINS).write_text(pins(board))
+    (build.folder / PINS).write_text(pins(board, build.memory))
     write_adders(build.folder)
 
 
-def pins(board: Board) -> str:
+def pins(board: Board, memory: str = BLOCK) -> str:
     """The constraints: every pin's place, and the frequency of the only clock that comes in."""
     places = {CLOCK: board.clock_pin, RX: board.rx_pin, TX: board.tx_pin, LAMP: board.lamp_pin}
+    used = [(port, site, board.pin_options) for port, site in places.items()]
+    if memory == SDRAM and board.sdram is not None:
+        for name, sites in board.sdram.pins.items():
+            for bit, site in enumerate(sites):
+                port = f"sdram_{name}[{bit}]" if len(sites) > 1 else f"sdram_{name}"
+                used.append((port, site, board.sdram.pin_options))
     lines = []
-    for port, site in places.items():
+    for port, site, options in used:
         lines.append(f'LOCATE COMP "{port}" SITE "{site}";')
-        lines.append(f'IOBUF PORT "{port}" {board.pin_options};')
+        lines.append(f'IOBUF PORT "{port}" {options};')
     lines.append(f'FREQUENCY PORT "{CLOCK}" {board.clock_hz / 1e6:g} MHZ;')
     return "\n".join(lines) + "\n"
 

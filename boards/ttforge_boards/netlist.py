@@ -11,6 +11,8 @@ CLOCK_PORTS = {
     "TRELLIS_DPR16X4": ("WCK",),
     "DP16KD": ("CLKA", "CLKB"),
     "MULT18X18D": ("CLK0", "CLK1", "CLK2", "CLK3"),
+    "IDDRX1F": ("SCLK",),
+    "ODDRX1F": ("SCLK",),
 }
 """Clock inputs of an ECP5's cells."""
 PLL_OUTPUTS = {"EHXPLLL": ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3")}
@@ -23,7 +25,9 @@ class Crossing:
     source: str
     register: str
     guarded: bool
-    """Its register feeds one other register and nothing else: a synchroniser."""
+    """Its register feeds one other register and nothing else: a synchroniser. Or it is the register
+    in the pad of a bidirectional pin: what comes there is in time with a clock that the design
+    sends, and the edge at which it is taken was chosen for that (``SdramTiming``)."""
 
 
 class Netlist:
@@ -73,12 +77,25 @@ class Netlist:
         readers = self._readers()
         found = []
         for port, data in self.ports.items():
-            if data["direction"] != "input" or port in clock_inputs:
+            if data["direction"] == "output" or port in clock_inputs:
                 continue
+            both = data["direction"] == "inout"
             for bit in data["bits"]:
-                for cell, pin in readers.get(bit, ()):
-                    found.append(Crossing(port, cell, self._guards(cell, pin, readers)))
+                for cell, pin in readers.get(self._buffered(bit) if both else bit, ()):
+                    guarded = (
+                        self.cells[cell]["type"] == "IDDRX1F" and pin == "D"
+                        if both
+                        else self._guards(cell, pin, readers)
+                    )
+                    found.append(Crossing(port, cell, guarded))
         return found
+
+    def _buffered(self, bit: int) -> int | None:
+        """What the buffer of a bidirectional pin gives."""
+        for cell in self.cells.values():
+            if cell["type"] == "TRELLIS_IO" and cell["connections"]["B"] == [bit]:
+                return next(iter(cell["connections"].get("O", ())), None)
+        return None
 
     def _guards(self, cell: str, pin: str, readers: Mapping[Any, list]) -> bool:
         if self.cells[cell]["type"] != "TRELLIS_FF" or pin not in ("DI", "M"):

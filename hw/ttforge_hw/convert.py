@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from shutil import which
 
 from amaranth.back import rtlil
-from amaranth.hdl import ClockDomain, Elaboratable, Module, Signal, Value
+from amaranth.hdl import ClockDomain, Elaboratable, IOPort, Module, Signal, Value
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
@@ -115,9 +115,10 @@ def component_to_rtlil(
 
 
 def design_to_rtlil(
-    design: Elaboratable, ports: Mapping[str, Signal], *, name: str, target: Target
+    design: Elaboratable, ports: Mapping[str, Signal | IOPort], *, name: str, target: Target
 ) -> str:
-    """A whole design for a device as RTLIL text. Ports without a driver are inputs."""
+    """A whole design for a device as RTLIL text. Ports without a driver are inputs,
+    an ``IOPort`` is what its instances make of it."""
     return _converted(design, {port: (value, None) for port, value in ports.items()}, name, target)
 
 

@@ -25,6 +25,7 @@ class OnChipMemory(wiring.Component):
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, memory_bytes: int):
+        self.memory_bytes = memory_bytes
         self._beat_bits = exact_log2(parameters.beat_bytes)
         self._address_width = exact_log2(memory_bytes)
         self._data_width = parameters.data_width

@@ -4,6 +4,7 @@ import ctypes
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
+import numpy as np
 from amaranth.lib import wiring
 
 from ttforge.accelerator import AcceleratorError
@@ -11,7 +12,11 @@ from ttforge.link.backend import LinkAccelerator
 from ttforge.native.cache import Cache
 from ttforge.native.tools import Progress
 from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.memory import OnChipMemory
+from ttforge_hw.sdram import SdramMemory
+from ttforge_hw.sdram_timing import SdramTiming
 from ttforge_hw.soc import soc_to_rtlil
+from ttforge_sim import sdram
 from ttforge_sim.build import build, tell
 from ttforge_sim.engines import SERIAL
 
@@ -23,13 +28,15 @@ MEMORY_BYTES = 1 << 17
 
 _FUNCTIONS = {
     "abi": (c_uint32, ()),
-    "open": (c_void_p, (c_uint32,)),
+    "open": (c_void_p, (c_uint32, c_uint64)),
     "close": (None, (c_void_p,)),
     "reset": (None, (c_void_p,)),
     "send": (None, (c_void_p, ctypes.c_char_p, c_uint64)),
     "run": (None, (c_void_p, c_uint64)),
     "take": (c_uint64, (c_void_p, ctypes.POINTER(c_uint8), c_uint64)),
     "cycles": (c_uint64, (c_void_p,)),
+    "fault": (ctypes.c_char_p, (c_void_p,)),
+    "memory": (ctypes.POINTER(c_uint8), (c_void_p,)),
 }
 _MOST_BYTES = 1 << 12
 
@@ -38,6 +45,8 @@ class SimulatedLine:
     """A ``ttforge.link.host.Line`` whose other end is a simulated design, compiled at ``library``.
 
     Seconds are those of its clock, ``clock_hz``; the design stands still between two calls.
+    ``memory`` is what its SDRAM holds, in place (``ttforge_sim.sdram.MEMORY_BYTES``,) uint8; None
+    without one. What the chip complains of is an ``AcceleratorError``.
     """
 
     def __init__(self, library: Path, *, divisor: int, clock_hz: int):
@@ -49,11 +58,13 @@ class SimulatedLine:
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(self._library, f"ttforge_{name}")
             function.restype, function.argtypes = result, arguments
-        if self._call("abi") != 1:
+        if self._call("abi") != 2:
             raise AcceleratorError(f"the simulator {library} is of another version; remove it")
-        self._handle = self._call("open", divisor)
+        self._handle = self._call("open", divisor, round(1e12 / clock_hz))
         if not self._handle:
             raise MemoryError("no memory for the simulator")
+        chip = self._call("memory", self._handle)
+        self.memory = np.ctypeslib.as_array(chip, (sdram.MEMORY_BYTES,)) if chip else None
 
     def _call(self, name: str, *arguments):
         return getattr(self._library, f"ttforge_{name}")(*arguments)
@@ -70,6 +81,8 @@ class SimulatedLine:
     def read(self, seconds: float) -> bytes:
         """What has come, at least a byte unless ``seconds`` of simulated time pass."""
         self._call("run", self._handle, max(1, round(seconds * self._clock_hz)))
+        if fault := self._call("fault", self._handle):
+            raise AcceleratorError(f"the SDRAM was misused: {fault.decode()}")
         buffer = (c_uint8 * _MOST_BYTES)()
         size = self._call("take", self._handle, buffer, _MOST_BYTES)
         return bytes(buffer)[:size]
@@ -101,16 +114,23 @@ def open_line(
     progress: Progress = tell,
     cache: str | Path | None = None,
     accelerator: wiring.Component | None = None,
+    timing: SdramTiming | None = None,
 ) -> SimulatedLine:
-    """A simulated board with ``memory_bytes`` (a power of two) of on-chip memory.
+    """A simulated board with ``memory_bytes`` (a power of two) of on-chip memory, or with the
+    SDRAM that ``timing`` describes and a chip that checks what is done to it.
 
     ``accelerator`` may be another component with the accelerator's ports.
 
     Raises ``AcceleratorError`` where the simulator cannot be built.
     """
+    memory = (
+        OnChipMemory(parameters, memory_bytes=memory_bytes)
+        if timing is None
+        else SdramMemory(parameters, timing=timing, cycles=timing.cycles(clock_hz))
+    )
     rtlil = soc_to_rtlil(
         parameters,
-        memory_bytes=memory_bytes,
+        memory=memory,
         divisor=divisor,
         clock_hz=clock_hz,
         accelerator=accelerator,

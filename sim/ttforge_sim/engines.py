@@ -115,7 +115,10 @@ ACCELERATOR = Harness(
     header=_accelerator_header,
 )
 SERIAL = Harness(
-    folder=NATIVE / "serial", needs=("clk", "rst", "rx", "tx"), what="board with a serial line"
+    folder=NATIVE / "serial",
+    needs=("clk", "rst", "rx", "tx"),
+    what="board with a serial line",
+    header=lambda found: ["#define SDRAM"] if "sdram_dq_oe" in found else [],
 )
 
 

@@ -13,11 +13,18 @@ from ttforge.parameters import PRESETS, AcceleratorParameters, preset
 from ttforge_boards import cli, tools
 from ttforge_boards.board import PARTS
 from ttforge_boards.catalogue import BOARDS, find_board
-from ttforge_boards.fits import block_rams, needed_block_rams, obstacles
+from ttforge_boards.ecp5 import Ecp5Top
+from ttforge_boards.fits import block_rams, choose_memory, needed_block_rams, obstacles
 from ttforge_boards.flow import pins
 from ttforge_boards.pll import DETECTOR_HZ, OSCILLATOR_HZ, pll_settings
 from ttforge_boards.tools import BuildError
+from ttforge_hw.convert import design_to_rtlil
 from ttforge_hw.link.uart import MOST_ERROR, divisor
+from ttforge_hw.multiplier import Target
+from ttforge_hw.sdram import SdramMemory
+from ttforge_hw.sdram_pads import SdramPins
+from ttforge_hw.soc import Soc
+from ttforge_sim.copier import Copier
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
@@ -42,6 +49,84 @@ def test_every_pin_and_the_clock_is_constrained(board):
         assert text.count(f'LOCATE COMP "{port}"') == 1
         assert text.count(f'IOBUF PORT "{port}"') == 1
     assert f'FREQUENCY PORT "clk_in" {board.clock_hz / 1e6:g} MHZ;' in text
+
+
+SDRAM_BOARDS = {name: board for name, board in BOARDS.items() if board.sdram is not None}
+
+
+@pytest.mark.parametrize("board", SDRAM_BOARDS.values(), ids=SDRAM_BOARDS)
+def test_an_sdram_is_wired_whole(board):
+    """Every pin has a site of its own, and a line in the constraints under its port's name."""
+    sdram = board.sdram
+    members = SdramPins(sdram.timing).members
+    widths = {name: member.shape for name, member in members.items()}
+    width = widths.pop("dq_i")
+    assert widths.pop("dq_o") == width and widths.pop("dq_oe") == 1
+    assert {name: len(sites) for name, sites in sdram.pins.items()} == widths | {"dq": width}
+    sites = [site for pins in sdram.pins.values() for site in pins]
+    sites += [board.clock_pin, board.rx_pin, board.tx_pin, board.lamp_pin]
+    assert len(set(sites)) == len(sites)
+    text = pins(board, "sdram")
+    for name, sites in sdram.pins.items():
+        for bit, site in enumerate(sites):
+            port = f"sdram_{name}" + f"[{bit}]" * (len(sites) > 1)
+            assert f'LOCATE COMP "{port}" SITE "{site}";' in text
+            assert text.count(f'IOBUF PORT "{port}" {sdram.pin_options};') == 1
+    assert "sdram" not in pins(board)
+    assert sdram.timing.cycles(board.design_hz).cas_latency == 2
+
+
+@pytest.mark.parametrize(
+    "wanted, needed, chosen",
+    [
+        (None, 0, "block"),
+        (None, 1 << 17, "block"),
+        (None, (1 << 17) + 1, "sdram"),
+        (None, 1 << 25, "sdram"),
+        ("sdram", 0, "sdram"),
+        ("block", 1 << 17, "block"),
+    ],
+)
+def test_the_first_memory_that_is_large_enough_is_taken(wanted, needed, chosen):
+    assert choose_memory(BOARDS["ulx3s-85f"], wanted, needed, "it") == chosen
+
+
+def test_no_memory_is_large_enough():
+    with pytest.raises(
+        BuildError, match=r"it needs 33554433 .* of block and 33554432 of sdram: ch"
+    ):
+        choose_memory(BOARDS["ulx3s-85f"], None, (1 << 25) + 1, "it")
+
+
+def test_a_network_chooses_memory_and_folder():
+    parser = Parser()
+    cli.build_command.add_arguments(parser)
+    for network, memory, folder in (("digits", "block", ""), ("fashion", "sdram", "-sdram")):
+        job = cli._job(parser.parse_args(["ulx3s-85f", "--network", network]))
+        assert job.memory == memory and job.folder.name == f"ulx3s-85f{folder}"
+        assert job.memory_bytes == job.board.memories[memory]
+
+
+@pytest.mark.parametrize("clock_hz, output", [(45_000_000, "Q1"), (100_000_000, "Q0")])
+def test_pads_of_an_sdram_are_registers(clock_hz, output, tmp_path):
+    """The chip's clock is inverted; data are taken at the edge that the clock asks for."""
+    board, parameters = BOARDS["ulx3s-85f"], AcceleratorParameters(lanes=8)
+    timing = board.sdram.timing
+    memory = SdramMemory(parameters, timing=timing, cycles=timing.cycles(clock_hz))
+    soc = Soc(
+        parameters, memory=memory, divisor=15, clock_hz=clock_hz, accelerator=Copier(parameters)
+    )
+    top = Ecp5Top(soc, pll_settings(board.clock_hz, clock_hz))
+    text = design_to_rtlil(top, top.ports, name="top", target=Target("ecp5"))
+    cells = {
+        cell: text.count(f"cell \\{cell} ") for cell in ("BB", "IDDRX1F", "OFS1P3BX", "ODDRX1F")
+    }
+    assert cells == {"BB": 16, "IDDRX1F": 16, "OFS1P3BX": 5 + 2 + 13 + 2 + 16, "ODDRX1F": 1}
+    inputs = text.split("cell \\IDDRX1F ")[1:]
+    assert all(f"connect \\{output} " in part.split("\n  end")[0] for part in inputs)
+    clock = text.split("cell \\ODDRX1F ")[1].split("\n  end")[0]
+    assert "connect \\D0 1'0" in clock and "connect \\D1 1'1" in clock
+    assert re.search(r"wire width 16 inout \d+ .*sdram_dq$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
@@ -130,7 +215,14 @@ def test_boards_are_listed(capsys):
         (["ulx3s-85f", "--clock", "10"], "no 3000000 baud .*choose another --clock"),
         (["ulx3s-85f", "--clock", "48"], "no PLL setting gives 48 MHz"),
         (["ulx3s-85f", "--clock", "-5"], "--clock must be above 0"),
-        (["ulx3s-85f", "--network", "fashion"], "needs [0-9]+ bytes of memory"),
+        (
+            ["ulx3s-85f", "--network", "fashion", "--memory", "block"],
+            "fashion with batch 64 needs [0-9]+ bytes .*has 131072 of block: choose --memory sdram",
+        ),
+        (["orangecrab-85f", "--network", "fashion"], "choose a smaller --batch or another board"),
+        (["orangecrab-85f", "--memory", "sdram"], "orangecrab-85f has no sdram; --memory block"),
+        (["ulx3s-85f", "--preset", "lfe5u-85f"], "or this preset with --memory sdram"),
+        (["ulx3s-85f", "--memory", "sdram", "--clock", "150"], "at most 133 MHz.*another --clock"),
     ],
 )
 def test_what_cannot_be_built_is_one_error(arguments, message, tmp_path):

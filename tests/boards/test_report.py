@@ -29,6 +29,7 @@ def netlist(cells: dict) -> Netlist:
         "clk_in": {"direction": "input", "bits": [2]},
         "rx": {"direction": "input", "bits": [3]},
         "tx": {"direction": "output", "bits": [9]},
+        "dq": {"direction": "inout", "bits": [7]},
     }
     names = {f"n{bit}": {"bits": [bit]} for bit in range(2, 10)}
     module = {"cells": cells, "ports": ports, "netnames": names | {"soc.deep.clock": {"bits": [4]}}}
@@ -46,6 +47,31 @@ SOUND = {
 
 def rules(cells: dict) -> list[str]:
     return complaints(netlist(cells), clock_inputs={"clk_in"})
+
+
+def bidirectional(reader: dict) -> dict:
+    directions = {"B": "inout", "I": "input", "O": "output", "T": "input"}
+    pins = {"B": [7], "I": [6], "O": [8], "T": [6]}
+    buffer = {"type": "TRELLIS_IO", "connections": pins, "port_directions": directions}
+    return SOUND | {"dq": buffer, "reader": reader}
+
+
+def pad_register(clock: int) -> dict:
+    pins = {"D": [8], "SCLK": [clock], "Q1": [9]}
+    directions = {"D": "input", "SCLK": "input", "Q1": "output"}
+    return {"type": "IDDRX1F", "connections": pins, "port_directions": directions}
+
+
+def test_a_bidirectional_pin_is_taken_by_the_register_in_its_pad():
+    cells = bidirectional(pad_register(4))
+    assert rules(cells) == []
+    found = netlist(cells).crossings({"clk_in"})
+    assert [(c.source, c.register, c.guarded) for c in found if c.source == "dq"] == [
+        ("dq", "reader", True)
+    ]
+    assert "2 clocks" in rules(bidirectional(pad_register(2)))[0]
+    for reader in (lut(8, 6, 9), flip_flop(4, 8, 9)):
+        assert rules(bidirectional(reader)) == ["input dq reaches reader without a synchroniser"]
 
 
 def test_a_synchroniser_is_no_complaint():

@@ -1,6 +1,25 @@
-"""Radiona ULX3S: an ECP5 with an FT231X as the serial bridge."""
+"""Radiona ULX3S: an ECP5 with an FT231X as the serial bridge, and an SDRAM of 32 MiB."""
 
-from ttforge_boards.board import ECP5_85F, Board
+from types import MappingProxyType
+
+from ttforge_boards.board import ECP5_85F, Board, Sdram
+
+ULX3S_SDRAM = Sdram(
+    pins=MappingProxyType(
+        {
+            "clk": ("F19",),
+            "cke": ("F20",),
+            "cs_n": ("P20",),
+            "ras_n": ("R20",),
+            "cas_n": ("T19",),
+            "we_n": ("T20",),
+            "ba": ("P19", "N20"),
+            "a": tuple("M20 M19 L20 L19 K20 K19 K18 J20 J19 H20 N19 G20 G19".split()),
+            "dqm": ("U19", "E20"),
+            "dq": tuple("J16 L18 M18 N18 P18 T18 T17 U20 E19 D20 D19 C20 E18 F18 J18 J17".split()),
+        }
+    )
+)
 
 ULX3S_85F = Board(
     name="ulx3s-85f",
@@ -16,6 +35,7 @@ ULX3S_85F = Board(
     baud=3_000_000,
     preset="ecp5-85f",
     memory_bytes=1 << 17,
+    sdram=ULX3S_SDRAM,
     design_hz=45_000_000,
     loader="ulx3s",
 )

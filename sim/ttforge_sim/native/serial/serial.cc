@@ -3,9 +3,13 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <new>
 #include <vector>
 
 #include "model.h"
+#ifdef SDRAM
+#include "sdram_chip.h"
+#endif
 
 #if defined(_WIN32)
 #define EXPORT extern "C" __declspec(dllexport)
@@ -23,8 +27,24 @@ constexpr int FRAME_BITS = 10;  // start, eight of data, stop
 
 class Board {
 public:
-    explicit Board(uint32_t divisor) : divisor_(divisor) { reset(); }
+    Board(uint32_t divisor, uint64_t period) : divisor_(divisor) {
+#ifdef SDRAM
+        chip_ = sdram_new(period, SDRAM_POWER_UP);
+        if (chip_ == nullptr) throw std::bad_alloc();
+#endif
+        reset();
+    }
 
+#ifdef SDRAM
+    ~Board() { sdram_free(chip_); }
+    const char *fault() const { return chip_->fault; }
+    uint8_t *memory() { return reinterpret_cast<uint8_t *>(chip_->cells); }
+#else
+    const char *fault() const { return ""; }
+    uint8_t *memory() { return nullptr; }
+#endif
+
+    // With an SDRAM its power is switched off and on as well.
     void reset() {
         // The line rests meanwhile; what was on its way is lost.
         to_send_.clear();
@@ -33,6 +53,9 @@ public:
         set(model_.ports().PORT_rst, 1);
         for (int n = 0; n < RESET_CYCLES; ++n) clock();
         set(model_.ports().PORT_rst, 0);
+#ifdef SDRAM
+        sdram_reset(chip_);
+#endif
         for (int n = 0; n < RESET_CYCLES; ++n) clock();
     }
 
@@ -63,6 +86,15 @@ private:
     void clock() {
         model_.clock();
         ++cycles_;
+#ifdef SDRAM
+        auto &ports = model_.ports();
+        const sdram_pins pins = {
+            get(ports.PORT_sdram_cke),   get(ports.PORT_sdram_cs_n),  get(ports.PORT_sdram_ras_n),
+            get(ports.PORT_sdram_cas_n), get(ports.PORT_sdram_we_n),  get(ports.PORT_sdram_ba),
+            get(ports.PORT_sdram_a),     get(ports.PORT_sdram_dqm),   get(ports.PORT_sdram_dq_o),
+            get(ports.PORT_sdram_dq_oe)};
+        set(ports.PORT_sdram_dq_i, sdram_step(chip_, &pins) & 0xFFFF);
+#endif
     }
 
     void drive() {
@@ -99,6 +131,10 @@ private:
     }
 
     ttforge::Model model_;
+#ifdef SDRAM
+    static constexpr uint64_t SDRAM_POWER_UP = 200000000;  // picoseconds
+    sdram_chip *chip_ = nullptr;
+#endif
     uint32_t divisor_;
     uint64_t cycles_ = 0;
     std::deque<uint8_t> to_send_;
@@ -109,11 +145,11 @@ private:
 
 }  // namespace
 
-EXPORT uint32_t ttforge_abi() { return 1; }
+EXPORT uint32_t ttforge_abi() { return 2; }
 
-EXPORT Board *ttforge_open(uint32_t divisor) {
+EXPORT Board *ttforge_open(uint32_t divisor, uint64_t period) {
     try {
-        return new Board(divisor);
+        return new Board(divisor, period);
     } catch (const std::exception &) {
         return nullptr;
     }
@@ -134,3 +170,7 @@ EXPORT uint64_t ttforge_take(Board *board, uint8_t *bytes, uint64_t most) {
 }
 
 EXPORT uint64_t ttforge_cycles(const Board *board) { return board->cycles(); }
+
+EXPORT const char *ttforge_fault(const Board *board) { return board->fault(); }
+
+EXPORT uint8_t *ttforge_memory(Board *board) { return board->memory(); }

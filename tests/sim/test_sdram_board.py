@@ -1,0 +1,121 @@
+"""A board with an SDRAM in simulation: driver, serial line, accelerator, controller, chip."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ttforge.accelerator import AcceleratorError
+from ttforge.check import check_step
+from ttforge.link.backend import LinkAccelerator
+from ttforge.link.host import Link
+from ttforge.link.protocol import Request
+from ttforge.network import load_network
+from ttforge.parameters import AcceleratorParameters, preset
+from ttforge_hw.sdram_timing import SdramTiming
+from ttforge_sim.backend import RtlAccelerator
+from ttforge_sim.board import SimulatedLine, open_line
+from ttforge_sim.copier import Copier
+from ttforge_sim.memory import MemoryModel
+
+CLOCK_HZ = 45_000_000
+SMALL = AcceleratorParameters(
+    lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
+)
+
+
+class BackDoor(LinkAccelerator):
+    """Memory is written and read in the chip itself, which a serial line takes minutes for;
+    registers, programs' starts and ends go over the line."""
+
+    def __init__(self, parameters: AcceleratorParameters, line: SimulatedLine):
+        assert line.memory is not None
+        self._chip = line.memory
+        super().__init__(parameters, line, patience=1e-2)
+
+    def write(self, address: int, data: NDArray[np.uint8]) -> None:
+        self._check_place(address, data.size)
+        self._chip[address : address + data.size] = data.reshape(-1)
+
+    def read(self, address: int, size: int) -> NDArray[np.uint8]:
+        self._check_place(address, size)
+        return self._chip[address : address + size].copy()
+
+
+@pytest.fixture(scope="module")
+def line() -> Iterator[SimulatedLine]:
+    line = open_line(SMALL, timing=SdramTiming(), clock_hz=CLOCK_HZ)
+    yield line
+    line.close()
+
+
+def test_the_host_reaches_all_of_the_memory(line):
+    """Over the line, and the chip holds it where it belongs."""
+    line.reset()
+    line.drain()
+    link = Link(line, patience=1e-2)
+    link.hello()
+    assert link.memory_bytes == SdramTiming().memory_bytes == line.memory.size
+    random = np.random.default_rng(1)
+    for address in (0, 1020, 2044, 4092, 1 << 20, (1 << 25) - 64):
+        words = random.integers(0, 1 << 32, 16, dtype=np.uint32)
+        link.write(Request.WRITE_MEMORY, address, words)
+        assert np.array_equal(link.read(Request.READ_MEMORY, address, 16), words)
+        assert np.array_equal(line.memory[address : address + 64].view("<u4"), words)
+
+
+def test_a_step_of_digits_is_exact(line):
+    line.reset()
+    with BackDoor(SMALL, Kept(line)) as board:
+        outcome = check_step(load_network("digits"), 4, board)
+    assert outcome.comparison.mismatches == {}
+    assert outcome.comparison.values > 10_000
+    assert outcome.counters.cycles > 0
+
+
+class Kept:
+    """A line that a test does not close."""
+
+    def __init__(self, line: SimulatedLine):
+        self._line = line
+
+    def __getattr__(self, name: str):
+        return getattr(self._line, name)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_controller_that_is_too_hasty_is_caught():
+    """A chip is asked before it is powered up: the model of the chip tells, the line fails."""
+    hasty = SdramTiming(power_up_ns=1000)
+    line = open_line(SMALL, timing=hasty, clock_hz=CLOCK_HZ, accelerator=Copier(SMALL))
+    link = Link(line, patience=1e-2)
+    with pytest.raises(AcceleratorError, match="misused: PRECHARGE: before the end of power-up"):
+        link.hello()
+    line.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [32, 64])
+def test_a_step_of_fashion_on_the_board_of_an_ulx3s_is_exact(batch):
+    """Cycles are more than with an on-chip memory of the same width, and less than twice."""
+    parameters, network = preset("ecp5-85f"), load_network("fashion")
+    line = open_line(parameters, timing=SdramTiming(), clock_hz=CLOCK_HZ)
+    with BackDoor(parameters, line) as board:
+        outcome = check_step(network, batch, board)
+    assert outcome.comparison.mismatches == {}
+    assert outcome.comparison.values > 100_000
+    counters = outcome.counters
+    with RtlAccelerator(
+        parameters, memory_bytes=outcome.step.memory_bytes, memory=MemoryModel.ideal()
+    ) as rtl:
+        ideal = check_step(network, batch, rtl)
+    assert ideal.comparison.mismatches == {}
+    print(
+        f"batch {batch}: {counters.cycles} cycles with the SDRAM at {CLOCK_HZ / 1e6:g} MHz, "
+        f"{ideal.counters.cycles} with an ideal memory; {counters.bytes_read} bytes read, "
+        f"{counters.bytes_written} written"
+    )
+    assert ideal.counters.cycles < counters.cycles < 2 * ideal.counters.cycles
