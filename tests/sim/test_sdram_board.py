@@ -32,7 +32,7 @@ class BackDoor(LinkAccelerator):
     def __init__(self, parameters: AcceleratorParameters, line: SimulatedLine):
         assert line.memory is not None
         self._chip = line.memory
-        super().__init__(parameters, line, patience=1e-2)
+        super().__init__(parameters, line, patience=1e-2, run_seconds=3600)
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
         self._check_place(address, data.size)
