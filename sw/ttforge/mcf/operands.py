@@ -115,6 +115,8 @@ def components_of(x: Any, like: MCTensor) -> Tensor:
 def check_broadcast(x: Any, y: Any, name: str) -> None:
     """Raises ``ValueError`` naming both shapes where they do not broadcast."""
     a, b = (shape_of(t) if isinstance(t, Tensor) else () for t in (x, y))
+    if a == b or not a or not b:
+        return
     try:
         torch.broadcast_shapes(a, b)
     except RuntimeError:

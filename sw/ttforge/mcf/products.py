@@ -7,6 +7,8 @@ kernels or in torch with the same bits. Products with a vector have an order of 
 everywhere; that of float64 matrices is the BLAS's.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -40,6 +42,8 @@ def check_matmul(a: torch.Size, b: torch.Size) -> None:
         raise ValueError(f"matmul needs at least one dimension, not shapes {_of(a)} and {_of(b)}")
     if a[-1] != b[-2 if len(b) > 1 else 0]:
         raise ValueError(f"shapes {_of(a)} and {_of(b)} do not fit in matmul")
+    if len(a) < 3 or len(b) < 3:
+        return
     try:
         torch.broadcast_shapes(a[:-2], b[:-2])
     except RuntimeError:
@@ -77,7 +81,7 @@ def carried_mv(x: Tensor, v: Tensor) -> Tensor:
     ``LANES`` sums, of every LANES-th product each, are added one after the other.
     """
     *batch, columns, nc = x.shape
-    rows = x.reshape(-1, columns, nc)
+    rows = x.reshape(math.prod(batch), columns, nc)
     if x.dtype is torch.float32 and nc in (2, 3) and native.usable(x, nc):
         return native.mv(rows, v).reshape(batch)
     products = carriers.join(rows) * v
