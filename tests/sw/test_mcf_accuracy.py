@@ -115,10 +115,11 @@ def test_kernels_and_torch_have_the_same_bits(dtype, nc):
 @pytest.mark.parametrize("nc", [2, 3])
 def test_products_with_a_vector_have_the_same_bits(rows, columns, nc):
     x, v = cases.pairs(max(rows * columns, 1), nc, F32, seed=6)
-    x, v = x[: rows * columns].reshape(rows, columns, nc), v[:columns, 0].double()
-    made = products.carried_mv(x, v)
-    with without():
-        assert torch.equal(made, products.carried_mv(x, v))
+    x, v = x[: rows * columns].reshape(rows, columns, nc), v[:columns]
+    for factor in (v[:, :1], v):
+        made = products.carried_mv(x, factor)
+        with without():
+            assert torch.equal(made, products.carried_mv(x, factor))
 
 
 def test_scaled_numbers_are_normalised():

@@ -42,16 +42,18 @@ void mcf_join(const float *restrict x, int64_t plane, double *restrict out, int6
     }
 }
 
-void mcf_part(const double *restrict z, float *restrict out, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        float terms[NC], a[NC];
-        part(z[i], terms);
-        finish(terms, terms[0], a);
-        store(out, count, i, a);
-    }
+IN void store_parts(double z, float *out, int64_t plane, int64_t at) {
+    float terms[NC], a[NC];
+    part(z, terms);
+    finish(terms, terms[0], a);
+    store(out, plane, at, a);
 }
 
-/* out (rows) = x (rows, columns) v in doubles: LANES sums side by side, then one after another,
+void mcf_part(const double *restrict z, float *restrict out, int64_t count) {
+    for (int64_t i = 0; i < count; i++) store_parts(z[i], out, count, i);
+}
+
+/* out (rows) = x (rows, columns) v through doubles: LANES sums side by side, then one after another,
    those of BLOCK rows at a time. Rows are read one by one: memory is faster in a single stream. */
 #define LANES 16
 #define BLOCK 8
@@ -82,7 +84,7 @@ IN void sum_lanes(const float *x, int64_t plane, const double *v, int64_t column
     }
 }
 
-void mcf_mv(const float *restrict x, int64_t plane, const double *restrict v, double *restrict out,
+void mcf_mv(const float *restrict x, int64_t plane, const double *restrict v, float *restrict out,
             int64_t rows, int64_t columns) {
     double sums[BLOCK][LANES] = {0}, totals[BLOCK];
     for (int64_t row = 0; row < rows; row += BLOCK) {
@@ -91,7 +93,7 @@ void mcf_mv(const float *restrict x, int64_t plane, const double *restrict v, do
         for (int r = 0; r < BLOCK; r++) totals[r] = sums[r][0];
         for (int l = 1; l < LANES; l++)
             for (int r = 0; r < BLOCK; r++) totals[r] = totals[r] + sums[r][l];
-        for (int r = 0; r < some; r++) out[row + r] = totals[r];
+        for (int r = 0; r < some; r++) store_parts(totals[r], out, rows, row + r);
     }
 }
 
