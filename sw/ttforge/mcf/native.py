@@ -54,7 +54,7 @@ def _call(name: str, dtype: torch.dtype, nc: int, *arguments: Tensor | int) -> N
     function = _function(name, dtype, nc)
     if function.argtypes is None:
         function.argtypes = [ctypes.c_int64] * len(arguments)
-    function(*[x if type(x) is int else x.data_ptr() for x in arguments])
+    function(*[x.data_ptr() if isinstance(x, Tensor) else x for x in arguments])
 
 
 def empty(shape: tuple[int, ...], nc: int, like: Tensor) -> Tensor:
