@@ -63,6 +63,18 @@ def test_losses_match_to_the_digits_that_the_paper_prints(name):
     assert len({table.spelt(outcome.loss) for outcome in found}) == 1
 
 
+def test_regression_is_compared_while_float32_has_digits():
+    """Table 6: after the last hundred of epochs at which float32's loss is still float64's."""
+    table = TABLES["table-6"]
+    loaded, at = table.load(None, 1234), table.compared
+    task = replace(table.task, epochs=at + 100)
+    found = [train(task, loaded, way).losses for way in ("float32", "float64", "mcf float16 nc=2")]
+    assert len({table.spelt(losses[at - 1]) for losses in found}) == 1
+    assert all(losses[-1] < losses[at - 1] / 100 for losses in found)
+    later = [train(table.task, loaded, way).losses[at + 99 :: 100] for way in ("float32", "float64")]
+    assert all(table.spelt(a) != table.spelt(b) for a, b in zip(*later, strict=True))
+
+
 def test_dropped_activations_are_the_same_in_every_type():
     table = TABLES["table-11"]
     draw = np.random.default_rng(0)
