@@ -14,7 +14,7 @@ from ttforge.cli import main
 from ttforge.data import DataError
 from ttforge.mcf.experiments import data, embedding, errors, hierarchy
 from ttforge.mcf.experiments.halfspace import RiemannianSGD, distance, moved
-from ttforge.mcf.experiments.learning import train
+from ttforge.mcf.experiments.learning import WIDE, train
 from ttforge.mcf.experiments.tables import TABLES
 from ttforge.train.checkpoint import CheckpointError
 
@@ -46,10 +46,12 @@ def test_two_components_of_float16_learn_as_float32_does(name, epochs):
     table = TABLES[name]
     loaded = table.load(None, 1234)
     task = replace(table.task, epochs=epochs)
-    found = {way: train(task, loaded, way) for way in ("float16", "float32", "mcf float16 nc=2")}
+    ways = ("float16", "float32", "mcf float16 nc=2", "mcf float16 nc=2" + WIDE)
+    found = {way: train(task, loaded, way) for way in ways}
     ends = {way: outcome.loss for way, outcome in found.items()}
     # a gradient is of float16: every step's length is right to 2^-11 or better
     assert ends["mcf float16 nc=2"] == pytest.approx(ends["float32"], rel=2.0**-11)
+    assert ends["mcf float16 nc=2" + WIDE] == pytest.approx(ends["float32"], rel=2.0**-18)
     assert all(len(outcome.losses) == epochs for outcome in found.values())
     assert all(outcome.losses[-1] < outcome.losses[0] for outcome in found.values())
 
@@ -71,7 +73,8 @@ def test_regression_is_compared_while_float32_has_digits():
     found = [train(task, loaded, way).losses for way in ("float32", "float64", "mcf float16 nc=2")]
     assert len({table.spelt(losses[at - 1]) for losses in found}) == 1
     assert all(losses[-1] < losses[at - 1] / 100 for losses in found)
-    later = [train(table.task, loaded, way).losses[at + 99 :: 100] for way in ("float32", "float64")]
+    found = [train(table.task, loaded, way).losses for way in ("float32", "float64")]
+    later = (losses[at + 99 :: 100] for losses in found)
     assert all(table.spelt(a) != table.spelt(b) for a, b in zip(*later, strict=True))
 
 

@@ -32,9 +32,10 @@ experiments, with about the time that one core takes:
   table-3   hyperbolic embedding of WordNet's mammals, from --data: mean average precision and mean
             rank (an hour; ctrl-c and the same command go on from the checkpoints in --out)
 
-All types begin with the same weights, see the same data and take the same steps. A table says
-whether float16 with components has the loss of float32 to the digits that the paper prints; table-6
-compares after 300 of its 2,000 epochs, while float32 still has the digits of float64.
+All types begin with the same weights, see the same data and take the same steps. Gradients of
+float16 components are one float16, as in the paper, or ("float32 gradients") of float32. A table
+says whether float16 with components has the loss of float32 to the digits that the paper prints;
+table-6 compares after 300 of 2,000 epochs, while float32 still has the digits of float64.
 The folder gets tables.md, results.json and pictures. Settings and what they reach: docs/mcf.md.
 
 examples:
@@ -150,12 +151,12 @@ def _learning_table(table: "Table", epochs: int, found: "list[Outcome]") -> str:
     head += [] if at == epochs else [f"after {epochs:,}"]
     rows = []
     for each in found:
-        loss, accuracy = table.printed[each.way]
+        loss, accuracy = table.printed.get(each.way, (None, None))
         own = losses[each.way]
         last = [] if at == epochs else [table.spelt(each.loss)]
         same = None if wanted is None else "yes" if own == wanted else "no"
         percents = (None if p is None else f"{p:.2f}" for p in (each.accuracy, accuracy))
-        rows.append((each.way, own, same, *last, table.spelt(loss), *percents))
+        rows.append((each.way, own, same, *last, loss and table.spelt(loss), *percents))
     head += ["paper's loss", "% right", "paper's %"]
     return f"## {table.title}, {epochs:,} epochs\n\n" + markdown(head, rows)
 

@@ -1,9 +1,10 @@
 """The paper's tables 2, 6, 7, 8 and 11: settings, and what it printed.
 
-Where the paper leaves a setting open (more in ``docs/mcf.md``): table 6 runs for the 2,000 epochs of
-its published code, and losses are compared after 300, the last multiple of 100 at which float32 and
-float64 print the same digits (later ones are of float32's rounding alone); all layers begin as ``nn.Linear`` does and have no bias, as in that code; table 11's
-network drops a fifth of its hidden activations, as in figure 11, and is tested without dropping.
+Where the paper leaves a setting open (more in ``docs/mcf.md``): table 6 runs for the 2,000 epochs
+of its published code, and losses are compared after 300, the last multiple of 100 at which float32
+and float64 print the same digits (later ones are of float32's rounding alone); all layers begin as
+``nn.Linear`` does and have no bias, as in that code; table 11's network drops a fifth of its hidden
+activations, as in figure 11, and is tested without dropping.
 """
 
 from collections.abc import Callable
