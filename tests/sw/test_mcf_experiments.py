@@ -124,6 +124,15 @@ def test_hyperbolic_distance_is_that_of_the_model():
     assert distance(u, up).item() == pytest.approx(math.log(16), rel=1e-14)
 
 
+def test_distances_between_very_low_points_are_finite():
+    """In float32 the square of t is out of range from heights of 1e-9 on."""
+    ends = torch.tensor([[0.7, 1.4e-10], [-2.3, 5.7e-10], [1.1, 1e-15]], requires_grad=True)
+    found = distance(ends[:1], ends[1:])
+    found.sum().backward()
+    want = distance(ends[:1].double(), ends[1:].double())
+    assert torch.allclose(found.double(), want, rtol=1e-6) and ends.grad.isfinite().all()
+
+
 def test_components_keep_distances_that_float64_loses():
     """Points 2^-60 apart at 1, high above the boundary by 2^-60: the distance is arcosh 1.5."""
     near = [[Fraction(1), 2.0**-60], [1 + Fraction(1, 2**60), 2.0**-60]]

@@ -21,11 +21,14 @@ def distance(u: Any, v: Any) -> Tensor:
     """arcosh(1 + t), t = |u - v|^2 / (2 u_d v_d), as log1p(t + root(t (t + 2))): plain (...).
 
     t is computed in the points' numbers, where differences cancel; from there on its leading
-    component is as good as the result can be. The gradient where u = v is 0.
+    component is as good as the result can be. The gradient where u = v is 0. Where the square of t
+    would be out of range, the root is t.
     """
     t = _plain(torch.square(u - v).sum(-1) / (u[..., -1] * v[..., -1] * 2))
     t = t.clamp_min(torch.finfo(t.dtype).tiny)
-    return torch.log1p(t + torch.sqrt(t * (t + 2)))
+    large = t > torch.finfo(t.dtype).max ** 0.5 / 2
+    usual = torch.where(large, torch.ones_like(t), t)
+    return torch.log1p(t + torch.where(large, t, torch.sqrt(usual * (usual + 2))))
 
 
 def moved(points: Any, step: Tensor) -> Any:
