@@ -21,8 +21,8 @@ def distance(u: Any, v: Any) -> Tensor:
     """arcosh(1 + t), t = |u - v|^2 / (2 u_d v_d), as log1p(t + root(t (t + 2))): plain (...).
 
     t is computed in the points' numbers, where differences cancel; from there on its leading
-    component is as good as the result can be. The gradient where u = v is 0. A large t,
-    whose square and gradient could be out of range, is never formed: there it is log(2 t), in parts.
+    component is as good as the result can be. The gradient where u = v is 0. Where the square and
+    the gradient of a large t could be out of range, log(2 t) is computed in parts.
     """
     squares, heights = torch.square(u - v).sum(-1), u[..., -1] * v[..., -1] * 2
     apart, low = _plain(squares), _plain(heights)
