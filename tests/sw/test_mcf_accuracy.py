@@ -6,7 +6,7 @@ import mcf_cases as cases
 import pytest
 import torch
 
-from ttforge.mcf import arithmetic, reference
+from ttforge.mcf import arithmetic, products, reference
 from ttforge.mcf.errorfree import PRECISION, split, two_prod, two_prod_fma, two_sum
 from ttforge.native import without
 
@@ -109,6 +109,24 @@ def test_kernels_and_torch_have_the_same_bits(dtype, nc):
                 assert cases.same(made, arithmetic.binary(name, a, b))
             a, b = a.expand(made.shape[0], a.shape[-1]), b.expand(made.shape[0], b.shape[-1])
             assert cases.same(made, getattr(reference, name)(a, b))
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (7, 15), (8, 16), (9, 17), (21, 50), (3, 0)])
+@pytest.mark.parametrize("nc", [2, 3])
+def test_products_with_a_vector_have_the_same_bits(rows, columns, nc):
+    x, v = cases.pairs(max(rows * columns, 1), nc, F32, seed=6)
+    x, v = x[: rows * columns].reshape(rows, columns, nc), v[:columns]
+    for factor in (v[:, :1], v):
+        made = products.carried_mv(x, factor)
+        with without():
+            assert torch.equal(made, products.carried_mv(x, factor))
+
+
+def test_scaled_numbers_are_normalised():
+    """Also where both products round to the far side."""
+    x, y = cases.pairs(3000, 2, F32, seed=7)
+    made = arithmetic.binary("mul", x, y[..., :1])
+    assert torch.equal(made[..., 0] + made[..., 1], made[..., 0])
 
 
 @pytest.mark.parametrize("dtype, nc", [(F16, 2), (BF16, 3), (F32, 2), (F32, 3), (F64, 2)])

@@ -14,7 +14,7 @@ from ttforge.cli import main
 from ttforge.data import DataError
 from ttforge.mcf.experiments import data, embedding, errors, hierarchy
 from ttforge.mcf.experiments.halfspace import RiemannianSGD, distance, moved
-from ttforge.mcf.experiments.learning import train
+from ttforge.mcf.experiments.learning import WIDE, train
 from ttforge.mcf.experiments.tables import TABLES
 from ttforge.train.checkpoint import CheckpointError
 
@@ -46,10 +46,12 @@ def test_two_components_of_float16_learn_as_float32_does(name, epochs):
     table = TABLES[name]
     loaded = table.load(None, 1234)
     task = replace(table.task, epochs=epochs)
-    found = {way: train(task, loaded, way) for way in ("float16", "float32", "mcf float16 nc=2")}
+    ways = ("float16", "float32", "mcf float16 nc=2", "mcf float16 nc=2" + WIDE)
+    found = {way: train(task, loaded, way) for way in ways}
     ends = {way: outcome.loss for way, outcome in found.items()}
     # a gradient is of float16: every step's length is right to 2^-11 or better
     assert ends["mcf float16 nc=2"] == pytest.approx(ends["float32"], rel=2.0**-11)
+    assert ends["mcf float16 nc=2" + WIDE] == pytest.approx(ends["float32"], rel=2.0**-18)
     assert all(len(outcome.losses) == epochs for outcome in found.values())
     assert all(outcome.losses[-1] < outcome.losses[0] for outcome in found.values())
 
@@ -61,6 +63,19 @@ def test_losses_match_to_the_digits_that_the_paper_prints(name):
     loaded = table.load(None, 1234)
     found = [train(table.task, loaded, way) for way in ("float32", "mcf float16 nc=2")]
     assert len({table.spelt(outcome.loss) for outcome in found}) == 1
+
+
+def test_regression_is_compared_while_float32_has_digits():
+    """Table 6: after the last hundred of epochs at which float32's loss is still float64's."""
+    table = TABLES["table-6"]
+    loaded, at = table.load(None, 1234), table.compared
+    task = replace(table.task, epochs=at + 100)
+    found = [train(task, loaded, way).losses for way in ("float32", "float64", "mcf float16 nc=2")]
+    assert len({table.spelt(losses[at - 1]) for losses in found}) == 1
+    assert all(losses[-1] < losses[at - 1] / 100 for losses in found)
+    found = [train(table.task, loaded, way).losses for way in ("float32", "float64")]
+    later = (losses[at + 99 :: 100] for losses in found)
+    assert all(table.spelt(a) != table.spelt(b) for a, b in zip(*later, strict=True))
 
 
 def test_dropped_activations_are_the_same_in_every_type():
@@ -107,6 +122,15 @@ def test_hyperbolic_distance_is_that_of_the_model():
     assert distance(u, v).item() == pytest.approx(want, rel=1e-14)
     up = torch.tensor([[0.3, 8.0]], dtype=torch.float64)
     assert distance(u, up).item() == pytest.approx(math.log(16), rel=1e-14)
+
+
+def test_distances_between_very_low_points_are_finite():
+    """In float32 the square of t is out of range from heights of 1e-9 on."""
+    ends = torch.tensor([[0.7, 1.4e-10], [-2.3, 5.7e-10], [1.1, 1e-15]], requires_grad=True)
+    found = distance(ends[:1], ends[1:])
+    found.sum().backward()
+    want = distance(ends[:1].double(), ends[1:].double())
+    assert torch.allclose(found.double(), want, rtol=1e-6) and ends.grad.isfinite().all()
 
 
 def test_components_keep_distances_that_float64_loses():

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from ttforge import mcf
 from ttforge.mcf.expansion import stacked
-from ttforge.mcf.experiments import accuracy
+from ttforge.mcf.experiments import accuracy, memory
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 CLOSEST = {"exp": 46, "log": 46, "tanh": 46, "sqrt": 46, "sigmoid": 46, "gelu": 46}
@@ -79,6 +79,11 @@ def test_products_of_every_shape_and_mix(name, shapes, dtype, nc):
 def test_dot_keeps_its_lower_components():
     x = mcf.MCTensor.from_components(torch.tensor([[1.0, 2.0**-30], [-1.0, 0.0]]))
     assert torch.dot(x, torch.ones(2)).exact_item() == 2.0**-30
+
+
+def test_batched_products_take_little_memory():
+    (peak,) = memory.run()
+    assert peak.mebibytes * 2**20 < 200e6
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3,), (1, 3), ()])

@@ -12,15 +12,8 @@ from ttforge.mcf import functions
 from ttforge.mcf.arithmetic import absolute, binary, negated, scaled_add, sqrt
 from ttforge.mcf.expansion import padded
 from ttforge.mcf.gelu import gelu
-from ttforge.mcf.operands import (
-    check_broadcast,
-    components_of,
-    factor_of,
-    leading,
-    model,
-    result,
-    written,
-)
+from ttforge.mcf.graph import leading, result
+from ttforge.mcf.operands import check_broadcast, components_of, factor_of, model, written
 from ttforge.mcf.protocol import handles
 from ttforge.mcf.tensor import MCTensor
 
@@ -45,7 +38,7 @@ def _binary(name: str, operation: str, negate: bool = False) -> Callable[..., MC
         made = _computed(operation, input, other, negate, alpha)
         extra = {} if alpha == 1 else {"alpha": alpha}
         return result(
-            made, lambda: plain(leading(input), leading(other), **extra), input, other
+            made, lambda lead: plain(lead(input), lead(other), **extra), input, other
         )  # fmt: skip
 
     return run
@@ -78,13 +71,13 @@ def _rsub(input: Any, other: Any, *, alpha: Any = 1) -> MCTensor:
     if alpha != 1:
         input = mul(input, alpha)
     made = _computed("add", other, input, negate=True)
-    return result(made, lambda: leading(other) - leading(input), input, other)
+    return result(made, lambda lead: lead(other) - lead(input), input, other)
 
 
 @handles("__rtruediv__", "__rdiv__")
 def _rdiv(self: MCTensor, other: Any) -> MCTensor:
     made = _computed("div", other, self)
-    return result(made, lambda: leading(other) / leading(self), self, other)
+    return result(made, lambda lead: lead(other) / lead(self), self, other)
 
 
 @handles("reciprocal")
@@ -96,7 +89,7 @@ def _reciprocal(input: MCTensor) -> MCTensor:
 def square(input: MCTensor) -> MCTensor:
     """x^2."""
     made = binary("mul", input._components, input._components)
-    return result(made, lambda: torch.square(input.fc), input)
+    return result(made, lambda lead: torch.square(lead(input)), input)
 
 
 @handles("pow", "__pow__")
@@ -112,7 +105,7 @@ def _pow(input: Any, exponent: Any) -> MCTensor:
         made = binary("mul", base, input._components if size == 3 else base)
     if exponent < 0:
         made = binary("div", factor_of(1, input), made)
-    return result(made, lambda: torch.pow(input.fc, exponent), input)
+    return result(made, lambda lead: torch.pow(lead(input), exponent), input)
 
 
 def _unary(plain: Callable[..., Tensor], compute: Callable[..., Tensor]) -> Callable[..., MCTensor]:
@@ -120,7 +113,7 @@ def _unary(plain: Callable[..., Tensor], compute: Callable[..., Tensor]) -> Call
         made = compute(input._components, **options)
         if inplace:
             return written(input, made, plain.__name__)
-        return result(made, lambda: plain(input.fc, **options), input)
+        return result(made, lambda lead: plain(lead(input), **options), input)
 
     return run
 
@@ -175,7 +168,7 @@ def where(condition: Tensor, input: Any, other: Any) -> MCTensor:
     made = torch.where(condition.unsqueeze(-1), a, b)
     return result(
         made,
-        lambda: torch.where(condition, *(_tensor(leading(t), like) for t in (input, other))),
+        lambda lead: torch.where(condition, *(_tensor(lead(t), like) for t in (input, other))),
         input, other,
     )  # fmt: skip
 

@@ -6,6 +6,7 @@
 import ctypes
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,24 +29,31 @@ def usable_for(x: Tensor, dtype: torch.dtype, nc: int) -> bool:
 
 
 def _library(dtype: torch.dtype, nc: int) -> ctypes.CDLL | None:
-    if dtype not in (torch.float32, torch.float64):
-        return None
-    return load(_SOURCE, f"-DNC={nc}", *(["-DDOUBLE"] if dtype is torch.float64 else []))
+    options = _options(dtype, nc)
+    return None if options is None else load(_SOURCE, *options)
 
 
 @cache
-def _function(name: str, dtype: torch.dtype, nc: int, pointers: tuple[bool, ...]):
+def _options(dtype: torch.dtype, nc: int) -> tuple[str, ...] | None:
+    """Of the compiler; ``None`` for types without kernels."""
+    known = {torch.float32: (f"-DNC={nc}",), torch.float64: (f"-DNC={nc}", "-DDOUBLE")}
+    return known.get(dtype)
+
+
+@cache
+def _function(name: str, dtype: torch.dtype, nc: int) -> Any:
     library = _library(dtype, nc)
     assert library is not None, "usable() was not asked"
     function = library[name]
-    function.argtypes = [ctypes.c_void_p if pointer else ctypes.c_int64 for pointer in pointers]
     function.restype = None
     return function
 
 
 def _call(name: str, dtype: torch.dtype, nc: int, *arguments: Tensor | int) -> None:
-    """Tensors go as pointers, integers as int64."""
-    function = _function(name, dtype, nc, tuple(not isinstance(x, int) for x in arguments))
+    """Tensors go as pointers, integers as int64: both are ``c_int64``, of 64 bits."""
+    function = _function(name, dtype, nc)
+    if function.argtypes is None:
+        function.argtypes = [ctypes.c_int64] * len(arguments)
     function(*[x.data_ptr() if isinstance(x, Tensor) else x for x in arguments])
 
 
@@ -104,10 +112,10 @@ def parted(z: Tensor, nc: int) -> Tensor:
 
 
 def mv(x: Tensor, v: Tensor) -> Tensor:
-    """``carried_mv``: float32 components (rows, columns, nc) times float64 (columns)."""
+    """``products.carried_mv``: float32 components (rows, columns, nc) by float64 (columns)."""
     rows, columns, nc = x.shape
     x, plane, _ = _planes(x, x.shape[:-1])
-    out = torch.empty(rows, dtype=torch.float64)
+    out = empty((rows,), nc, x)
     _call("mcf_mv", x.dtype, nc, x, plane, v.contiguous(), out, rows, columns)
     return out
 

@@ -1,7 +1,6 @@
-"""Operands of mixed kinds as component tensors, and results with their place in the graph."""
+"""Operands of mixed kinds as component tensors; errors that name what does not fit."""
 
 import math
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -11,45 +10,10 @@ from torch import Tensor
 
 from ttforge.mcf import constants, exact
 from ttforge.mcf.carriers import HALF
+from ttforge.mcf.graph import wants_grad
 from ttforge.mcf.tensor import MCTensor, shape_of, wrap
 
 Number = int | float | Fraction | Decimal
-
-
-class _Exchange(torch.autograd.Function):
-    """Another leading component in the place of the plain result: its derivative is the same."""
-
-    @staticmethod
-    def forward(ctx: Any, plain: Tensor, held: list[Tensor]) -> Tensor:
-        return held[0][..., 0]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return grads[0], None
-
-
-def leading(x: Any) -> Any:
-    """The plain tensor that stands for an operand in the graph; numbers as floats."""
-    if isinstance(x, MCTensor):
-        return x.fc
-    return float(x) if isinstance(x, Fraction | Decimal) else x
-
-
-def wants_grad(*operands: Any) -> bool:
-    """Whether the result has a place in the graph."""
-    if not torch.is_grad_enabled():
-        return False
-    with torch._C.DisableTorchFunctionSubclass():
-        return any(isinstance(x, Tensor) and x.requires_grad for x in operands)
-
-
-def result(components: Tensor, plain: Callable[[], Tensor], *operands: Any) -> MCTensor:
-    """An ``MCTensor``; where an operand wants a gradient, ``plain`` repeats the operation on the
-    leading components, and the derivative is that of torch.
-    """
-    if not wants_grad(*operands):
-        return wrap(components)
-    return wrap(components, _Exchange.apply(plain(), [components]))
 
 
 def model(*operands: Any) -> MCTensor:
@@ -115,6 +79,8 @@ def components_of(x: Any, like: MCTensor) -> Tensor:
 def check_broadcast(x: Any, y: Any, name: str) -> None:
     """Raises ``ValueError`` naming both shapes where they do not broadcast."""
     a, b = (shape_of(t) if isinstance(t, Tensor) else () for t in (x, y))
+    if a == b or not a or not b:
+        return
     try:
         torch.broadcast_shapes(a, b)
     except RuntimeError:

@@ -7,6 +7,8 @@ kernels or in torch with the same bits. Products with a vector have an order of 
 everywhere; that of float64 matrices is the BLAS's.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -27,7 +29,7 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     if nc == 1:
         return torch.matmul(x[..., 0], y[..., 0]).unsqueeze(-1)
     if carriers.in_double(dtype, nc):
-        return carriers.parted(_in_double(x, y), dtype, nc)
+        return _in_double(x, y)
     if dtype in carriers.HALF:
         wide = matmul(carriers.widened(x), carriers.widened(y))
         return carriers.narrowed(wide, dtype)
@@ -40,6 +42,8 @@ def check_matmul(a: torch.Size, b: torch.Size) -> None:
         raise ValueError(f"matmul needs at least one dimension, not shapes {_of(a)} and {_of(b)}")
     if a[-1] != b[-2 if len(b) > 1 else 0]:
         raise ValueError(f"shapes {_of(a)} and {_of(b)} do not fit in matmul")
+    if len(a) < 3 or len(b) < 3:
+        return
     try:
         torch.broadcast_shapes(a[:-2], b[:-2])
     except RuntimeError:
@@ -65,22 +69,25 @@ def addmm(y: Tensor, a: Tensor, b: Tensor, beta: Tensor | None, alpha: Tensor | 
 
 def _in_double(x: Tensor, y: Tensor) -> Tensor:
     if y.dim() == 2:  # a vector
-        return carried_mv(x, carriers.join(y))
+        return carried_mv(x, y)
     if x.dim() == 2:
-        return carried_mv(y.transpose(-2, -3), carriers.join(x))
-    return torch.matmul(carriers.join(x), carriers.join(y))
+        return carried_mv(y.transpose(-2, -3), x)
+    product = torch.matmul(carriers.join(x), carriers.join(y))
+    return carriers.parted(product, x.dtype, max(x.shape[-1], y.shape[-1]))
 
 
 def carried_mv(x: Tensor, v: Tensor) -> Tensor:
-    """Components (..., columns, nc) times float64 (columns), in float64.
+    """Components (..., columns, n) times a vector (columns, n') through float64: (..., nc).
 
     ``LANES`` sums, of every LANES-th product each, are added one after the other.
     """
-    *batch, columns, nc = x.shape
-    rows = x.reshape(-1, columns, nc)
-    if x.dtype is torch.float32 and nc in (2, 3) and native.usable(x, nc):
-        return native.mv(rows, v).reshape(batch)
-    products = carriers.join(rows) * v
+    *batch, columns, n = x.shape
+    nc, factor = max(n, v.shape[-1]), carriers.join(v)
+    rows = x.reshape(math.prod(batch), columns, n)
+    if x.dtype is torch.float32 and n == nc and nc in (2, 3) and native.usable(x, nc):
+        made = native.mv(rows, factor)
+        return made if len(batch) == 1 else made.reshape(*batch, nc)
+    products = carriers.join(rows) * factor
     sums = products.new_zeros(len(rows), LANES)
     for start in range(0, columns, LANES):
         some = products[:, start : start + LANES]
@@ -88,7 +95,7 @@ def carried_mv(x: Tensor, v: Tensor) -> Tensor:
     total = sums[:, 0]
     for lane in range(1, LANES):
         total = total + sums[:, lane]
-    return total.reshape(batch)
+    return carriers.parted(total.reshape(batch), x.dtype, nc)
 
 
 def _generic(x: Tensor, y: Tensor) -> Tensor:

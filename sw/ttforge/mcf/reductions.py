@@ -10,7 +10,8 @@ from torch import Tensor
 from ttforge.mcf import functions, products
 from ttforge.mcf.arithmetic import binary, scaled_add, total
 from ttforge.mcf.expansion import padded
-from ttforge.mcf.operands import components_of, factor_of, leading, model, result, written
+from ttforge.mcf.graph import result
+from ttforge.mcf.operands import components_of, factor_of, model, written
 from ttforge.mcf.protocol import handles
 from ttforge.mcf.tensor import MCTensor, shape_of
 
@@ -46,7 +47,7 @@ def _total(
 ) -> MCTensor:
     _no_dtype(dtype, "sum")
     made, _ = _sum(input, dim, keepdim)
-    return result(made, lambda: torch.sum(input.fc, dim, keepdim=keepdim), input)
+    return result(made, lambda lead: torch.sum(lead(input), dim, keepdim=keepdim), input)
 
 
 @handles("mean")
@@ -56,7 +57,7 @@ def _mean(
     _no_dtype(dtype, "mean")
     made, count = _sum(input, dim, keepdim)
     made = binary("div", made, factor_of(count, input))
-    return result(made, lambda: torch.mean(input.fc, dim, keepdim=keepdim), input)
+    return result(made, lambda lead: torch.mean(lead(input), dim, keepdim=keepdim), input)
 
 
 def _no_dtype(dtype: Any, name: str) -> None:
@@ -81,7 +82,7 @@ def _product(name: str, dims: tuple[int, int] | None) -> Any:
         like = model(*(t for t in (input, other) if isinstance(t, MCTensor)))
         made = products.matmul(components_of(input, like), components_of(other, like))
         made = padded(made, like.nc)
-        return result(made, lambda: plain(leading(input), leading(other)), input, other)
+        return result(made, lambda lead: plain(lead(input), lead(other)), input, other)
 
     return run
 
@@ -119,7 +120,7 @@ def _addmm_handler(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: An
     made = _addmm(input, mat1, mat2, beta, alpha)
     return result(
         made,
-        lambda: torch.addmm(*map(leading, (input, mat1, mat2)), beta=beta, alpha=alpha),
+        lambda lead: torch.addmm(*map(lead, (input, mat1, mat2)), beta=beta, alpha=alpha),
         input, mat1, mat2,
     )  # fmt: skip
 
@@ -134,8 +135,8 @@ def linear(input: Any, weight: Any, bias: Any = None) -> MCTensor:
     made = products.matmul(x, w.transpose(-2, -3))
     if bias is not None:
         made = binary("add", made, components_of(bias, like))
-    plain = [leading(t) for t in (input, weight, bias)]
-    return result(padded(made, like.nc), lambda: F.linear(*plain), input, weight, bias)
+    operands = (input, weight, bias)
+    return result(padded(made, like.nc), lambda lead: F.linear(*map(lead, operands)), *operands)
 
 
 def _along(name: str, plain: Any, compute: Any) -> Any:
@@ -143,7 +144,7 @@ def _along(name: str, plain: Any, compute: Any) -> Any:
         _no_dtype(dtype, name)
         (at,) = _dimensions(dim, shape_of(input))
         made = compute(input._components, at)
-        return result(made, lambda: plain(input.fc, dim), input)
+        return result(made, lambda lead: plain(lead(input), dim), input)
 
     return run
 
@@ -176,7 +177,7 @@ def _fused(name: str, operation: str) -> None:
     def new(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> MCTensor:
         made = compute(input, tensor1, tensor2, value)
         operands = (input, tensor1, tensor2)
-        return result(made, lambda: plain(*map(leading, operands), value=value), *operands)
+        return result(made, lambda lead: plain(*map(lead, operands), value=value), *operands)
 
     def in_place(self: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> MCTensor:
         return written(self, compute(self, tensor1, tensor2, value), name + "_")

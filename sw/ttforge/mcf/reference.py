@@ -67,13 +67,15 @@ def _add_double(xs: Terms, ys: Terms) -> Terms:
 
 def mul(x: Tensor, y: Tensor) -> Tensor:
     """Mult-MCN and, where one operand has one component, ScalingN."""
+    if x.shape[-1] < y.shape[-1]:
+        x, y = y, x
     (a, b), way = _leading(x, y), _route(x, y)
     plain = a * b
     if way == "plain":
         return plain.unsqueeze(-1)
-    if x.shape[-1] < y.shape[-1]:
-        x, y = y, x
     nc = x.shape[-1]
+    if way == "double" and y.shape[-1] == 1:
+        return finished(_scale(terms_of(x), b), plain)
     if way == "double":
         return finished(part(join(x) * join(y), None, torch.float32, 2), plain)
     if way == "pair":
@@ -82,6 +84,14 @@ def mul(x: Tensor, y: Tensor) -> Tensor:
         e = lost + (h * d + g * c)
         return finished(part(p, e, torch.float32, 3), plain)
     return finished(distilled(_partial_products(terms_of(x), terms_of(y)), nc, nc), plain)
+
+
+def _scale(x: Terms, v: Tensor) -> Terms:
+    """Two components times one: both products exactly; all that rounds is their last sums."""
+    (p, lost_p), (q, lost_q) = (two_prod(part, v) for part in x)
+    middle, rest = two_sum(lost_p, q)
+    high, low = fast_two_sum(p, middle)
+    return [*fast_two_sum(high, low + (rest + lost_q))]
 
 
 def _partial_products(xs: Terms, ys: Terms) -> Terms:

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttforge.mcf.expansion import padded
-from ttforge.mcf.operands import components_of, leading, model, result, written
+from ttforge.mcf.graph import in_graph, leading, result
+from ttforge.mcf.operands import components_of, model, written
 from ttforge.mcf.protocol import handles, handles_one
 from ttforge.mcf.tensor import MCTensor, shape_of, wrap
 
@@ -25,7 +26,7 @@ def _getitem(self: MCTensor, key: Any) -> MCTensor:
     if isinstance(key, list):
         key = torch.as_tensor(key)
     _check_key(self, key)
-    return result(self._components[_key(key)], lambda: self.fc[key], self)
+    return result(self._components[_key(key)], lambda lead: lead(self)[key], self)
 
 
 def _check_key(x: MCTensor, key: Any) -> None:
@@ -60,10 +61,10 @@ def _each(plain: Callable[..., Any], x: MCTensor, *args: Any, **kwargs: Any) -> 
             run or (lambda part: plain(part, *args, **kwargs)), in_dims=-1, out_dims=-1
         )(x._components)
     if isinstance(mapped, Tensor):
-        return result(mapped, lambda: plain(x.fc, *args, **kwargs), x)
-    leads = plain(x.fc, *args, **kwargs)
+        return result(mapped, lambda lead: plain(lead(x), *args, **kwargs), x)
+    leads = plain(in_graph(x), *args, **kwargs)
     return tuple(
-        result(part, lambda lead=lead: lead, x) for part, lead in zip(mapped, leads, strict=True)
+        result(part, lambda _, own=own: own, x) for part, own in zip(mapped, leads, strict=True)
     )
 
 
@@ -101,7 +102,7 @@ def _hot(name: str, compute: Callable[..., Tensor]) -> None:
 
         def run(x: MCTensor, *args: Any, plain: Any = plain) -> MCTensor:
             made = compute(x._components, len(shape_of(x)), *args)
-            return result(made, lambda: plain(x.fc, *args), x)
+            return result(made, lambda lead: plain(lead(x), *args), x)
 
         handles_one(plain, run)
 
@@ -127,7 +128,7 @@ def _property(name: str, compute: Callable[[Tensor, int], Tensor]) -> None:
 
     def run(x: MCTensor, *_: Any) -> MCTensor:
         made = compute(x._components, len(shape_of(x)))
-        return result(made, lambda: getattr(x.fc, name), x)
+        return result(made, lambda lead: getattr(lead(x), name), x)
 
     handles_one(getter, run)
 
@@ -151,7 +152,7 @@ def _joined(name: str) -> None:
             )
         parts = [padded(components_of(t, like), like.nc).movedim(-1, 0) for t in tensors]
         made = plain(parts, at + 1).movedim(0, -1)
-        return result(made, lambda: plain([leading(t) for t in tensors], dim), *tensors)
+        return result(made, lambda lead: plain([lead(t) for t in tensors], dim), *tensors)
 
     handles(name)(run)
     if name == "cat":
@@ -178,5 +179,5 @@ def embedding(
     options = {"scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
     made = weight._components[input]
     return result(
-        made, lambda: F.embedding(input, weight.fc, padding_idx, **options), weight
+        made, lambda lead: F.embedding(input, lead(weight), padding_idx, **options), weight
     )  # fmt: skip

@@ -23,6 +23,8 @@ class MCTensor(Tensor):
     """
 
     _components: Tensor
+    _twin: Tensor | None = None
+    """The number's place in the graph in a wider type (``ttforge.mcf.graph``)."""
 
     @staticmethod
     def __new__(cls, data: Any, **options: Any) -> "MCTensor":

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ttforge.mcf import exact
 from ttforge.mcf.expansion import padded
-from ttforge.mcf.operands import components_of, result, written
+from ttforge.mcf.graph import result
+from ttforge.mcf.operands import components_of, written
 from ttforge.mcf.protocol import handles, handles_one
 from ttforge.mcf.tensor import MCTensor, shape_of, wrap
 
@@ -59,7 +60,7 @@ def _to(self: MCTensor, *args: Any, **kwargs: Any) -> Any:
         if not copying:
             return self
         made = made.clone()
-    return result(made, lambda: self.fc.to(made.device, made.dtype), self)
+    return result(made, lambda lead: lead(self).to(made.device, made.dtype), self)
 
 
 def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:

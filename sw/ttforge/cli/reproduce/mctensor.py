@@ -32,8 +32,10 @@ experiments, with about the time that one core takes:
   table-3   hyperbolic embedding of WordNet's mammals, from --data: mean average precision and mean
             rank (an hour; ctrl-c and the same command go on from the checkpoints in --out)
 
-All types begin with the same weights, see the same data and take the same steps. A table says
-whether float16 with components has the loss of float32 to the digits that the paper prints.
+All types begin with the same weights, see the same data and take the same steps. Gradients of
+float16 components are one float16, as in the paper, or ("float32 gradients") of float32. A table
+says whether float16 with components has the loss of float32 to the digits that the paper prints;
+table-6 compares after 300 of 2,000 epochs, while float32 still has the digits of float64.
 The folder gets tables.md, results.json and pictures. Settings and what they reach: docs/mcf.md.
 
 examples:
@@ -142,15 +144,20 @@ def _learning(name: str, args: argparse.Namespace) -> _Outcome:
 def _learning_table(table: "Table", epochs: int, found: "list[Outcome]") -> str:
     from ttforge.report.tables import markdown
 
-    wanted = next((table.spelt(each.loss) for each in found if each.way == "float32"), None)
+    at = min(table.compared or epochs, epochs)
+    losses = {each.way: table.spelt(each.losses[at - 1]) for each in found}
+    wanted = losses.get("float32")
+    head = ["type", "loss" if at == epochs else f"loss after {at:,}", "as float32"]
+    head += [] if at == epochs else [f"after {epochs:,}"]
     rows = []
     for each in found:
-        loss, accuracy = table.printed[each.way]
-        own = table.spelt(each.loss)
+        loss, accuracy = table.printed.get(each.way, (None, None))
+        own = losses[each.way]
+        last = [] if at == epochs else [table.spelt(each.loss)]
         same = None if wanted is None else "yes" if own == wanted else "no"
         percents = (None if p is None else f"{p:.2f}" for p in (each.accuracy, accuracy))
-        rows.append((each.way, own, same, table.spelt(loss), *percents))
-    head = ("type", "loss", "as float32", "paper's loss", "% right", "paper's %")
+        rows.append((each.way, own, same, *last, loss and table.spelt(loss), *percents))
+    head += ["paper's loss", "% right", "paper's %"]
     return f"## {table.title}, {epochs:,} epochs\n\n" + markdown(head, rows)
 
 

@@ -21,11 +21,22 @@ def distance(u: Any, v: Any) -> Tensor:
     """arcosh(1 + t), t = |u - v|^2 / (2 u_d v_d), as log1p(t + root(t (t + 2))): plain (...).
 
     t is computed in the points' numbers, where differences cancel; from there on its leading
-    component is as good as the result can be. The gradient where u = v is 0.
+    component is as good as the result can be. The gradient where u = v is 0. Where the square and
+    the gradient of a large t could be out of range, log(2 t) is computed in parts.
     """
-    t = _plain(torch.square(u - v).sum(-1) / (u[..., -1] * v[..., -1] * 2))
-    t = t.clamp_min(torch.finfo(t.dtype).tiny)
-    return torch.log1p(t + torch.sqrt(t * (t + 2)))
+    squares, heights = torch.square(u - v).sum(-1), u[..., -1] * v[..., -1] * 2
+    apart, low = _plain(squares), _plain(heights)
+    far = apart.detach() / low.detach() > torch.finfo(apart.dtype).max ** 0.25
+    some = bool(far.any())
+    if some:
+        heights = torch.where(far, torch.ones_like(low), heights)
+    t = _plain(squares / heights).clamp_min(torch.finfo(apart.dtype).tiny)
+    near = torch.log1p(t + torch.sqrt(t * (t + 2)))
+    if not some:
+        return near
+    apart = torch.where(far, apart, torch.ones_like(apart))
+    logs = torch.log(apart) - torch.log(_plain(u[..., -1])) - torch.log(_plain(v[..., -1]))
+    return torch.where(far, logs, near)
 
 
 def moved(points: Any, step: Tensor) -> Any:

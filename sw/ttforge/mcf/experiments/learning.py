@@ -20,7 +20,12 @@ from ttforge.mcf.experiments.data import Data
 from ttforge.mcf.nn import MCSGD
 from ttforge.mcf.tensor import MCTensor
 
-WAYS = ("float16", "float32", "float64", "mcf float16 nc=1", "mcf float16 nc=2", "mcf float16 nc=3")
+WIDE = ", float32 gradients"
+"""Of a way whose parameters have gradients of float32 and not of float16."""
+WAYS = (
+    "float16", "float32", "float64", "mcf float16 nc=1", "mcf float16 nc=2", "mcf float16 nc=3",
+    "mcf float16 nc=2" + WIDE,
+)  # fmt: skip
 Progress = Callable[[int, int], None]
 
 
@@ -64,8 +69,14 @@ class Network:
 
     def __init__(self, task: Task, way: str):
         torch.manual_seed(task.seed)
-        self.nc = int(way[-1]) if way.startswith("mcf") else 0
-        self.dtype = getattr(torch, way.split()[1] if self.nc else way)
+        self.wide = way.endswith(WIDE)
+        if self.wide and not hasattr(Tensor, "grad_dtype"):
+            raise ValueError(
+                f"{way!r} needs Tensor.grad_dtype, which torch {torch.__version__} lacks"
+            )
+        name = way.removesuffix(WIDE)
+        self.nc = int(name[-1]) if name.startswith("mcf") else 0
+        self.dtype = getattr(torch, name.split()[1] if self.nc else name)
         self._layers: list[list[Any]] = []
         for m, n in zip(task.sizes[:-1], task.sizes[1:], strict=True):
             layer = nn.Linear(m, n, task.bias, dtype=torch.float64)
@@ -78,7 +89,12 @@ class Network:
 
     def _parameter(self, value: Tensor | None) -> Any:
         # From float32, as all models begin with the same weights.
-        return None if value is None else nn.Parameter(self.number(value.float().double()))
+        if value is None:
+            return None
+        made = nn.Parameter(self.number(value.float().double()))
+        if self.wide:
+            made.grad_dtype = torch.float32
+        return made
 
     def parameters(self) -> list[Any]:
         """Weights and biases."""

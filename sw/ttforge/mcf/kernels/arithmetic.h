@@ -81,8 +81,24 @@ IN void add(const REAL *x, int nx, const REAL *y, int ny, REAL *z) {
 
 #if NC == 2 && !defined(DOUBLE)
 
+/* In float, which needs no conversions: six of them would take longer than all of this. */
+IN void scale(const float *x, float v, float *z) {
+    const float p = x[0] * v, q = x[1] * v;
+    const float lost_p = fmaf(x[0], v, -p), lost_q = fmaf(x[1], v, -q);
+    float middle, rest, high, low, terms[2];
+    TWO_SUM(lost_p, q, middle, rest);
+    FAST_TWO_SUM(p, middle, high, low);
+    low = low + (rest + lost_q);
+    FAST_TWO_SUM(high, low, terms[0], terms[1]);
+    finish(terms, p, z);
+}
+
 IN void mul(const float *x, int nx, const float *y, int ny, float *z) {
     float terms[2];
+    if (nx == 1 || ny == 1) {
+        scale(nx == 1 ? y : x, nx == 1 ? x[0] : y[0], z);
+        return;
+    }
     part(join(x, nx) * join(y, ny), terms);
     finish(terms, x[0] * y[0], z);
 }

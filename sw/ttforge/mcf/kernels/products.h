@@ -42,37 +42,58 @@ void mcf_join(const float *restrict x, int64_t plane, double *restrict out, int6
     }
 }
 
+IN void store_parts(double z, float *out, int64_t plane, int64_t at) {
+    float terms[NC], a[NC];
+    part(z, terms);
+    finish(terms, terms[0], a);
+    store(out, plane, at, a);
+}
+
 void mcf_part(const double *restrict z, float *restrict out, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        float terms[NC], a[NC];
-        part(z[i], terms);
-        finish(terms, terms[0], a);
-        store(out, count, i, a);
+    for (int64_t i = 0; i < count; i++) store_parts(z[i], out, count, i);
+}
+
+/* out (rows) = x (rows, columns) v through doubles: LANES sums side by side, then one after another,
+   those of BLOCK rows at a time. Rows are read one by one: memory is faster in a single stream. */
+#define LANES 16
+#define BLOCK 8
+
+typedef float LANES_FLOAT __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef double LANES_DOUBLE __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
+
+IN LANES_DOUBLE join_lanes(const float *x, int64_t plane) {
+    LANES_DOUBLE joined = {0};
+    ALL (int k = NC - 1; k >= 0; k--) {
+        const LANES_FLOAT component = *(const LANES_FLOAT *)(x + k * plane);
+        const LANES_DOUBLE wide = __builtin_convertvector(component, LANES_DOUBLE);
+        joined = k == NC - 1 ? wide : wide + joined;
+    }
+    return joined;
+}
+
+IN void sum_lanes(const float *x, int64_t plane, const double *v, int64_t columns, double *sums) {
+    LANES_DOUBLE total = {0};
+    int64_t k = 0;
+    for (; k + LANES <= columns; k += LANES)
+        total = total + join_lanes(x + k, plane) * *(const LANES_DOUBLE *)(v + k);
+    *(LANES_DOUBLE *)sums = total;
+    for (int l = 0; k + l < columns; l++) {
+        float a[NC];
+        load(x, plane, k + l, NC, a);
+        sums[l] = sums[l] + join(a, NC) * v[k + l];
     }
 }
 
-/* out (rows) = x (rows, columns) v in doubles: LANES sums side by side, then one after another. */
-#define LANES 16
-
-void mcf_mv(const float *restrict x, int64_t plane, const double *restrict v, double *restrict out,
+void mcf_mv(const float *restrict x, int64_t plane, const double *restrict v, float *restrict out,
             int64_t rows, int64_t columns) {
-    for (int64_t row = 0; row < rows; row++, x += columns) {
-        double sums[LANES] = {0}, total;
-        int64_t k = 0;
-        for (; k + LANES <= columns; k += LANES)
-            for (int l = 0; l < LANES; l++) {
-                float a[NC];
-                load(x, plane, k + l, NC, a);
-                sums[l] = sums[l] + join(a, NC) * v[k + l];
-            }
-        for (int l = 0; k + l < columns; l++) {
-            float a[NC];
-            load(x, plane, k + l, NC, a);
-            sums[l] = sums[l] + join(a, NC) * v[k + l];
-        }
-        total = sums[0];
-        for (int l = 1; l < LANES; l++) total = total + sums[l];
-        out[row] = total;
+    double sums[BLOCK][LANES] = {0}, totals[BLOCK];
+    for (int64_t row = 0; row < rows; row += BLOCK) {
+        const int some = rows - row < BLOCK ? (int)(rows - row) : BLOCK;
+        for (int r = 0; r < some; r++, x += columns) sum_lanes(x, plane, v, columns, sums[r]);
+        for (int r = 0; r < BLOCK; r++) totals[r] = sums[r][0];
+        for (int l = 1; l < LANES; l++)
+            for (int r = 0; r < BLOCK; r++) totals[r] = totals[r] + sums[r][l];
+        for (int r = 0; r < some; r++) store_parts(totals[r], out, rows, row + r);
     }
 }
 

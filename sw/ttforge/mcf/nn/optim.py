@@ -1,7 +1,8 @@
 """SGD and Adam that update ``MCTensor`` parameters and keep their state in as many components.
 
-A gradient is a plain tensor; what is computed from it is not rounded to one component before it
-reaches the parameter. Plain parameters in the same group are taken as of one component.
+A gradient is a plain tensor, of the parameter's type or, where its ``grad_dtype`` says so, a wider
+one; what is computed from it is not rounded to one component before it reaches the parameter. Plain
+parameters in the same group are taken as of one component.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ttforge.mcf.expansion import padded
-from ttforge.mcf.tensor import MCTensor, wrap
+from ttforge.mcf.tensor import MCTensor, tensor, wrap
 
 
 def _checked(**values: float) -> None:
@@ -22,10 +23,13 @@ def _checked(**values: float) -> None:
 
 
 def _numbers(gradient: Tensor, like: Any) -> Any:
-    """A gradient, dense, with as many components as the parameter."""
+    """A gradient, dense, in the components of the parameter: a wider type fills several."""
     if gradient.is_sparse:
         gradient = gradient.coalesce().to_dense()
-    return wrap(padded(gradient.detach().unsqueeze(-1), _nc(like)))
+    gradient = gradient.detach()
+    if gradient.dtype is not like.dtype:
+        return tensor(gradient, nc=_nc(like), dtype=like.dtype)
+    return wrap(padded(gradient.unsqueeze(-1), _nc(like)))
 
 
 def _nc(parameter: Any) -> int:
