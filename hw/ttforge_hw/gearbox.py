@@ -9,9 +9,10 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import Target
 
 BYTE_BITS = 8
+SHAPE_BITS = 4
 
 
-class Shape(enum.Enum, shape=4):
+class Shape(enum.Enum, shape=SHAPE_BITS):
     """What leaves the gearbox: one item for one beat, for two, or several for one.
 
     A bit each: what looks at it begins long paths.
@@ -105,8 +106,7 @@ class Gearbox(wiring.Component):
 
 def _bit(shape: Shape) -> str:
     """The pattern of a shape's own bit."""
-    width = Shape.as_shape().width
-    return f"{shape.value:0{width}b}".replace("0", "-")
+    return f"{shape.value:0{SHAPE_BITS}b}".replace("0", "-")
 
 
 def _extended(word, width: int):
