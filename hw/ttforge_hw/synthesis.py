@@ -37,10 +37,16 @@ def write_adders(folder: Path) -> None:
     (folder / ADDERS).write_text(ADDERS_TEXT)
 
 
-def ecp5_passes(rtlil: str, top: str) -> str:
-    """Script up to the netlist of cells; fails where a latch was inferred."""
+def ecp5_passes(rtlil: str, top: str, *, plain: bool = False) -> str:
+    """Script up to the netlist of cells; fails where a latch was inferred.
+
+    ``plain``: with yosys's own passes alone, for a design at which the others fail.
+    """
+    begin = f"read_rtlil {rtlil}; hierarchy -top {top}; {NO_COLLISIONS}; proc; {NO_LATCHES}; "
+    if plain:
+        return f"{begin}synth_ecp5 -top {top}"
     return (
-        f"read_rtlil {rtlil}; hierarchy -top {top}; {NO_COLLISIONS}; proc; {NO_LATCHES}; "
+        f"{begin}"
         "flatten; opt_expr; opt_clean; opt -nodffe -nosdff; wreduce; peepopt; opt_clean; "
         f"techmap -map {ADDERS}; opt_clean; synth_ecp5 -top {top} -run :map_luts; "
         "check -latchonly -assert; techmap -map +/lattice/latches_map.v; "

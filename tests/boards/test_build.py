@@ -83,3 +83,24 @@ def test_a_bitstream_from_beginning_to_end(tmp_path):
     config.write_text("\n".join([*lines[:arc], *lines[arc + 1 :]]) + "\n")
     with pytest.raises(BuildError, match=r"is not that of top\.config"):
         check_bitstream(Steps(tmp_path, print))
+
+
+@pytest.mark.parametrize(
+    "complaint, calls", [("ERROR: Assert `x' failed in rtlil.cc:1.", 2), ("ERROR: no such file", 1)]
+)
+def test_where_yosys_fails_at_itself_its_own_passes_are_tried(
+    complaint, calls, tmp_path, monkeypatch
+):
+    scripts, told = [], []
+
+    def run(_, name, arguments, *, remedy):
+        scripts.append(arguments[-1])
+        raise BuildError(f"{name} failed: {complaint}. {remedy}")
+
+    monkeypatch.setattr(Steps, "run", run)
+    with pytest.raises(BuildError, match="yosys failed"):
+        flow.synthesise(Steps(tmp_path, told.append))
+    assert len(scripts) == calls
+    assert len(told) == calls - 1
+    assert "adders.v" in scripts[0]
+    assert all("adders.v" not in script for script in scripts[1:])
