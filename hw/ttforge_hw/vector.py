@@ -83,8 +83,10 @@ class VectorUnit(wiring.Component):
                 m.d.sync += self.value[lane].eq(Mux(zero, 0, total))
         return m
 
-    def _shifted(self, m: Module, platform, name: str, factor, word, valid) -> Value:
-        """The product two cycles after its operands."""
+    def _shifted(
+        self, m: Module, platform, name: str, factor: Signal, word: Value, valid: list[Signal]
+    ) -> Value:
+        """The product two cycles after its operands; ``valid``: where they are, by the cycle."""
         if has_registered_multipliers(platform):
             return registered_product(m, f"{name}_wide", factor, word)
         operands = [

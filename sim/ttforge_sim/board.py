@@ -19,6 +19,7 @@ from ttforge_hw.soc import soc_to_rtlil
 from ttforge_sim import sdram
 from ttforge_sim.build import build, tell
 from ttforge_sim.engines import SERIAL
+from ttforge_sim.model import NativeModel
 
 DIVISOR = 4
 """Cycles of a bit: few, as the line is most of what is simulated."""
@@ -41,7 +42,7 @@ _FUNCTIONS = {
 _MOST_BYTES = 1 << 12
 
 
-class SimulatedLine:
+class SimulatedLine(NativeModel):
     """A ``ttforge.link.host.Line`` whose other end is a simulated design, compiled at ``library``.
 
     Seconds are those of its clock, ``clock_hz``; the design stands still between two calls.
@@ -53,38 +54,29 @@ class SimulatedLine:
         self.name = "the simulated line"
         self.baud = clock_hz / divisor
         self._clock_hz = clock_hz
-        self._handle = None
-        self._library = ctypes.CDLL(str(library))
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(self._library, f"ttforge_{name}")
-            function.restype, function.argtypes = result, arguments
-        if self._call("abi") != 2:
+        super().__init__(ctypes.CDLL(str(library)), "ttforge_", _FUNCTIONS)
+        if self._functions["abi"]() != 2:
             raise AcceleratorError(f"the simulator {library} is of another version; remove it")
-        self._handle = self._call("open", divisor, round(1e12 / clock_hz))
-        if not self._handle:
-            raise MemoryError("no memory for the simulator")
-        chip = self._call("memory", self._handle)
+        self._open(divisor, round(1e12 / clock_hz))
+        chip = self._call("memory")
         self.memory = np.ctypeslib.as_array(chip, (sdram.MEMORY_BYTES,)) if chip else None
-
-    def _call(self, name: str, *arguments):
-        return getattr(self._library, f"ttforge_{name}")(*arguments)
 
     @property
     def cycles(self) -> int:
         """Cycles simulated so far."""
-        return self._call("cycles", self._handle)
+        return self._call("cycles")
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
-        self._call("send", self._handle, data, len(data))
+        self._call("send", data, len(data))
 
     def read(self, seconds: float) -> bytes:
         """What has come, at least a byte unless ``seconds`` of simulated time pass."""
-        self._call("run", self._handle, max(1, round(seconds * self._clock_hz)))
-        if fault := self._call("fault", self._handle):
+        self._call("run", max(1, round(seconds * self._clock_hz)))
+        if fault := self._call("fault"):
             raise AcceleratorError(f"the SDRAM was misused: {fault.decode()}")
         buffer = (c_uint8 * _MOST_BYTES)()
-        size = self._call("take", self._handle, buffer, _MOST_BYTES)
+        size = self._call("take", buffer, _MOST_BYTES)
         return bytes(buffer)[:size]
 
     def drain(self) -> None:
@@ -93,16 +85,7 @@ class SimulatedLine:
 
     def reset(self) -> None:
         """The reset button of the board: what is under way is lost."""
-        self._call("reset", self._handle)
-
-    def close(self) -> None:
-        """Free the design; idempotent."""
-        handle, self._handle = self._handle, None
-        if handle:
-            self._call("close", handle)
-
-    def __del__(self) -> None:
-        self.close()
+        self._call("reset")
 
 
 def open_line(

@@ -12,6 +12,7 @@ from ttforge.accelerator import AcceleratorError, CommandRecord, Trace
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import Engine
 from ttforge_sim.memory import CHANNELS, MemoryModel
+from ttforge_sim.model import NativeModel
 
 ABI = 1
 TRACES = ("load", "pe1", "pe2")
@@ -62,7 +63,7 @@ _FUNCTIONS = {
 }
 
 
-class Simulator:
+class Simulator(NativeModel):
     """One design in simulation, out of reset, with ``memory`` behind its memory port.
 
     ``memory`` (n,) uint8, contiguous, is used in place and must not be moved. Calls release the
@@ -71,33 +72,15 @@ class Simulator:
     """
 
     def __init__(self, library: Path, memory: npt.NDArray[np.uint8]):
-        self._handle = None
-        self._library = ctypes.CDLL(str(library))
+        super().__init__(ctypes.CDLL(str(library)), "ttforge_", _FUNCTIONS)
         self._memory = memory
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(self._library, f"ttforge_{name}")
-            function.restype, function.argtypes = result, arguments
-        if self._call("abi") != ABI:
+        if self._functions["abi"]() != ABI:
             raise OSError(f"{library} is of another version")
-        self._handle = self._call("open", memory.ctypes.data, memory.size)
-        if not self._handle:
-            raise MemoryError("no memory for the simulator")
-
-    def _call(self, name: str, *arguments):
-        return getattr(self._library, f"ttforge_{name}")(*arguments)
-
-    def close(self) -> None:
-        """Free the design; idempotent."""
-        handle, self._handle = self._handle, None
-        if handle:
-            self._call("close", handle)
-
-    def __del__(self) -> None:
-        self.close()
+        self._open(memory.ctypes.data, memory.size)
 
     def reset(self) -> None:
         """Reset the design, and forget bursts under way and faults."""
-        self._call("reset", self._handle)
+        self._call("reset")
 
     def configure(self, model: MemoryModel) -> None:
         """Set the timing of the memory."""
@@ -111,17 +94,17 @@ class Simulator:
             ),
             seed=model.seed,
         )
-        self._call("configure", self._handle, ctypes.byref(settings))
+        self._call("configure", ctypes.byref(settings))
 
     def write_register(self, address: int, value: int) -> None:
         """One write through AXI4-Lite."""
-        if not self._call("write_register", self._handle, address, value):
+        if not self._call("write_register", address, value):
             raise AcceleratorError(self.fault)
 
     def read_register(self, address: int) -> int:
         """One read through AXI4-Lite."""
         value = c_uint32()
-        if not self._call("read_register", self._handle, address, ctypes.byref(value)):
+        if not self._call("read_register", address, ctypes.byref(value)):
             raise AcceleratorError(self.fault)
         return value.value
 
@@ -131,31 +114,31 @@ class Simulator:
 
     def run(self, cycles: int, idle_cycles: int) -> Stop:
         """Run until the interrupt, ``cycles``, a fault, or ``idle_cycles`` without a beat."""
-        return Stop(self._call("run", self._handle, cycles, idle_cycles))
+        return Stop(self._call("run", cycles, idle_cycles))
 
     @property
     def fault(self) -> str:
         """The first fault of a port, or nothing."""
-        return self._call("fault", self._handle).decode()
+        return self._call("fault").decode()
 
     @property
     def cycles(self) -> int:
         """Cycles simulated so far, resets and register accesses among them."""
-        return self._call("cycles", self._handle)
+        return self._call("cycles")
 
     @property
     def beats(self) -> tuple[int, int]:
         """Beats read and written over the memory port so far."""
-        return self._call("beats_read", self._handle), self._call("beats_written", self._handle)
+        return self._call("beats_read"), self._call("beats_written")
 
     def trace(self, enable: bool) -> None:
         """Forget what was traced; record from now on, or no more."""
-        self._call("trace", self._handle, enable)
+        self._call("trace", enable)
 
     def commands(self) -> tuple[CommandRecord, ...]:
         """The commands that the engines were given while tracing, in order."""
-        records = np.empty((self._call("commands_length", self._handle), 6), np.uint64)
-        self._call("commands_copy", self._handle, records.ctypes.data_as(POINTER(c_uint64)))
+        records = np.empty((self._call("commands_length"), 6), np.uint64)
+        self._call("commands_copy", records.ctypes.data_as(POINTER(c_uint64)))
         begun = int(records[0, 2]) if len(records) else 0
         found = []
         for engine, number, taken, done, operand, result in records.tolist():
@@ -169,12 +152,11 @@ class Simulator:
         """What was traced, by engine."""
         found = {}
         for number, engine in enumerate(TRACES):
-            length = self._call("trace_length", self._handle, number)
+            length = self._call("trace_length", number)
             addresses = np.empty(length, np.uint32)
             rows = np.empty((length, parameters.lanes), np.int16)
             self._call(
                 "trace_copy",
-                self._handle,
                 number,
                 addresses.ctypes.data_as(POINTER(c_uint32)),
                 rows.ctypes.data_as(POINTER(c_uint8)),

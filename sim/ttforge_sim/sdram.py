@@ -3,7 +3,6 @@
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_char_p, c_uint8, c_uint32, c_uint64, c_void_p
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from ttforge.accelerator import AcceleratorError
 from ttforge.native import load
 from ttforge.native.tools import INSTALL
 from ttforge_sim.engines import SERIAL
+from ttforge_sim.model import NativeModel
 
 MEMORY_BYTES = 1 << 25
 PINS = ("cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm", "dq_o", "dq_oe")
@@ -34,7 +34,7 @@ _FUNCTIONS = {
 }
 
 
-class SdramChip:
+class SdramChip(NativeModel):
     """A chip of 32 MiB with a clock of ``clock_hz`` that wants ``power_up_ns`` before commands.
 
     Its commands, their times, refreshes and who drives the data are checked; ``fault`` tells the
@@ -45,50 +45,31 @@ class SdramChip:
         library = load(SERIAL.folder / "sdram_chip.c")
         if library is None:
             raise AcceleratorError(f"the model of an SDRAM needs a C compiler: {INSTALL}")
-        self._functions: dict[str, Any] = {}
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = library[f"ttforge_sdram_{name}"]
-            function.restype, function.argtypes = result, arguments
-            self._functions[name] = function
+        super().__init__(library, "ttforge_sdram_", _FUNCTIONS)
         self._pins = _Pins()
-        self._handle = self._call("open", round(1e12 / clock_hz), round(power_up_ns * 1e3))
-        if not self._handle:
-            raise MemoryError("no memory for the model of an SDRAM")
-
-    def _call(self, name: str, *arguments):
-        return self._functions[name](*arguments)
+        self._open(round(1e12 / clock_hz), round(power_up_ns * 1e3))
 
     def step(self, pins: Sequence[int]) -> int:
         """A cycle with these ``PINS``; what is on the data pins in the next one."""
         for name, value in zip(PINS, pins, strict=True):
             setattr(self._pins, name, value)
-        return self._call("step", self._handle, ctypes.byref(self._pins)) & 0xFFFF
+        return self._call("step", ctypes.byref(self._pins)) & 0xFFFF
 
     @property
     def fault(self) -> str:
         """The first thing that was wrong, or nothing."""
-        return self._call("fault", self._handle).decode()
+        return self._call("fault").decode()
 
     @property
     def memory(self) -> npt.NDArray[np.uint8]:
         """The contents (``MEMORY_BYTES``,), in place: rows of banks in the order of addresses."""
-        return np.ctypeslib.as_array(self._call("bytes", self._handle), (MEMORY_BYTES,))
+        return np.ctypeslib.as_array(self._call("bytes"), (MEMORY_BYTES,))
 
     @property
     def counts(self) -> dict[str, int]:
         """Commands so far, and cycles."""
-        return dict(zip(COUNTS, self._call("counts", self._handle)[: len(COUNTS)], strict=True))
+        return dict(zip(COUNTS, self._call("counts")[: len(COUNTS)], strict=True))
 
     def reset(self) -> None:
         """Power off and on; the contents stay."""
-        self._call("reset", self._handle)
-
-    def close(self) -> None:
-        """Free the chip; idempotent."""
-        handle, self._handle = self._handle, None
-        if handle:
-            self._call("close", handle)
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
+        self._call("reset")

@@ -56,7 +56,8 @@ def _whole(x: MCTensor, dtype: torch.dtype) -> Tensor:
     if x._twin is not None:
         return x._twin.to(dtype)
     value = exact.converted(x._components, dtype, 1)[..., 0]
-    return _Exchange.apply(x, [value]) if wants_grad(x) else value  # type: ignore[return-value]
+    whole: Any = _Exchange.apply(x, [value]) if wants_grad(x) else value
+    return whole
 
 
 def _wider(operands: tuple[Any, ...]) -> torch.dtype | None:
