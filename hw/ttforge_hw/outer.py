@@ -49,7 +49,7 @@ class OuterProductArray(wiring.Component):
         m = Module()
         arithmetic = self._arithmetic
         valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
-        last = [self.last, Signal(name="last_1"), Signal(name="last_2")]
+        last = [self.last, Signal(name="last_1")]
         for flag in (valid, last):
             m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(flag)]
 
@@ -65,13 +65,16 @@ class OuterProductArray(wiring.Component):
             m.d.sync += [left[lane].eq(self.x_row[lane]) for lane in range(self._lanes)]
             m.d.sync += [right[row].eq(self.g_row[row]) for row in range(self._rows)]
 
-        complete = Signal()
-        m.d.comb += complete.eq(valid[2] & last[2])
+        # from reset on, so that all sums start with zero: the accumulators have no other reset
+        complete = Signal(init=1)
+        m.d.sync += complete.eq(valid[1] & last[1])
         for lane in range(self._lanes):
             drained = []
             for row in range(self._rows):
-                accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}_{lane}")
-                drain = Signal(arithmetic.accumulator, name=f"drain_{row}_{lane}", reset_less=True)
+                accumulator, drain = (
+                    Signal(arithmetic.accumulator, name=f"{name}_{row}_{lane}", reset_less=True)
+                    for name in ("accumulator", "drain")
+                )
                 # Cycle 1: product.
                 name = f"product_{row}_{lane}"
                 if has_registered_multipliers(platform):

@@ -35,7 +35,7 @@ ENGINES = 4
 class Registers(wiring.Component):
     """Control, status, counters and statistics as the host sees them.
 
-    Members: ``bus``, the host's accesses; ``start``, high for one cycle when the host starts an
+    Members: ``bus``, the host's accesses; ``start``, high for one cycle after the host starts an
     idle accelerator; ``address`` and ``length`` of its program; ``running``, ``finished`` (high
     for one cycle), ``error`` (its code, 0 for none), ``descriptor``, ``hung`` and ``last`` from the
     sequencer; ``watchdog`` for it;
@@ -87,10 +87,12 @@ class Registers(wiring.Component):
             return (register & ~mask) | (bus.write_data & mask)
 
         written = bus.write_data & bus.write_mask
+        begin = Signal()
+        m.d.sync += self.start.eq(begin)  # it clears a thousand registers, and has a cycle for it
         with m.If(bus.write), m.Switch(bus.write_address):
             with m.Case(CONTROL >> 2):
-                m.d.comb += self.start.eq(written[0] & ~self.running)
-                with m.If(written[1] | self.start):
+                m.d.comb += begin.eq(written[0] & ~self.running & ~self.start)
+                with m.If(written[1] | begin):
                     m.d.sync += [done.eq(0), failed.eq(0), code.eq(0)]
             with m.Case(PROGRAM_ADDRESS >> 2):
                 m.d.sync += self.address.eq(masked(self.address))
