@@ -122,6 +122,20 @@ def test_products_with_a_vector_have_the_same_bits(rows, columns, nc):
             assert torch.equal(made, products.carried_mv(x, factor))
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_special_terms_of_products_with_a_vector_give_what_plain_floats_give(n):
+    ends = cases.special(F32, 2)
+    x = ends.repeat_interleave(len(ends), 0).unsqueeze(1)
+    v = ends.repeat(len(ends), 1)[:, :n]
+    made = torch.cat([products.carried_mv(a[None], b[None]) for a, b in zip(x, v, strict=True)])
+    with without():
+        again = [products.carried_mv(a[None], b[None]) for a, b in zip(x, v, strict=True)]
+    assert cases.same(made, torch.cat(again))
+    total = 0.0 + x[:, 0, 0].double() * v[:, 0].double()  # a sum that starts with 0 is never -0
+    assert cases.same(made[:, 0], total.float())
+    assert not made[:, 1:].isnan().any()
+
+
 def test_scaled_numbers_are_normalised():
     """Also where both products round to the far side."""
     x, y = cases.pairs(3000, 2, F32, seed=7)

@@ -1,7 +1,10 @@
 import ctypes
+from pathlib import Path
+from shutil import which
 
 import pytest
 
+import ttforge
 from ttforge import native
 from ttforge.native import library, tools
 from ttforge.native.cache import Cache
@@ -72,3 +75,24 @@ def test_a_failing_compiler_leaves_nothing(source, tmp_path):
     with pytest.raises(ToolError, match=r"false failed with status 1 while building twice[.]c"):
         library.build(source, tool, kept=cache)
     assert not [path for path in (cache.folder / "builds").iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize(
+    "kernels, options",
+    [
+        ("golden/native/execute.c", ()),
+        ("posit/kernels/posit.c", ()),
+        ("mcf/kernels/mcf.c", ("-DNC=2",)),
+        ("mcf/kernels/mcf.c", ("-DNC=3",)),
+        ("mcf/kernels/mcf.c", ("-DNC=2", "-DDOUBLE")),
+    ],
+)
+def test_the_kernels_are_c_to_the_system_s_compilers_too(compiler, kernels, options, tmp_path):
+    command = which(compiler)
+    if command is None:
+        pytest.skip(f"no {compiler} here")
+    (package,) = ttforge.__path__
+    tool = Tool(compiler, (command,), "any")
+    made = library.build(Path(package) / kernels, tool, options, kept=Cache(tmp_path))
+    ctypes.CDLL(str(made))

@@ -79,23 +79,35 @@ def _in_double(x: Tensor, y: Tensor) -> Tensor:
 def carried_mv(x: Tensor, v: Tensor) -> Tensor:
     """Components (..., columns, n) times a vector (columns, n') through float64: (..., nc).
 
-    ``LANES`` sums, of every LANES-th product each, are added one after the other.
+    ``LANES`` sums, of every LANES-th product each, are added one after the other. A vector of one
+    component has exact products, and a sum of each of x's components; else these are joined first.
     """
     *batch, columns, n = x.shape
-    nc, factor = max(n, v.shape[-1]), carriers.join(v)
+    nc, factor, by_component = max(n, v.shape[-1]), carriers.join(v), v.shape[-1] == 1
     rows = x.reshape(math.prod(batch), columns, n)
     if x.dtype is torch.float32 and n == nc and nc in (2, 3) and native.usable(x, nc):
-        made = native.mv(rows, factor)
+        made = native.mv(rows, factor, by_component=by_component)
         return made if len(batch) == 1 else made.reshape(*batch, nc)
-    products = carriers.join(rows) * factor
-    sums = products.new_zeros(len(rows), LANES)
-    for start in range(0, columns, LANES):
+    if not by_component:
+        return carriers.parted(_sum(carriers.join(rows) * factor).reshape(batch), x.dtype, nc)
+    high, *rest = [_sum(rows[..., k].double() * factor) for k in range(n)]
+    lower = torch.zeros_like(high)
+    for one in reversed(rest):
+        lower = lower + one
+    total = torch.where(high.isfinite(), high + lower, high)
+    return carriers.parted(total.reshape(batch), x.dtype, nc)
+
+
+def _sum(products: Tensor) -> Tensor:
+    """(rows, columns) -> (rows)"""
+    sums = products.new_zeros(len(products), LANES)
+    for start in range(0, products.shape[1], LANES):
         some = products[:, start : start + LANES]
         sums[:, : some.shape[1]] += some
     total = sums[:, 0]
     for lane in range(1, LANES):
         total = total + sums[:, lane]
-    return carriers.parted(total.reshape(batch), x.dtype, nc)
+    return total
 
 
 def _generic(x: Tensor, y: Tensor) -> Tensor:

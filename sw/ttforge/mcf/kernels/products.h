@@ -53,48 +53,78 @@ void mcf_part(const double *restrict z, float *restrict out, int64_t count) {
     for (int64_t i = 0; i < count; i++) store_parts(z[i], out, count, i);
 }
 
-/* out (rows) = x (rows, columns) v through doubles: LANES sums side by side, then one after another,
-   those of BLOCK rows at a time. Rows are read one by one: memory is faster in a single stream. */
+/* Products with a vector through doubles: LANES sums side by side, then one after another, those of
+   BLOCK rows at a time. Rows are read one by one: memory is faster in a single stream. */
 #define LANES 16
 #define BLOCK 8
 
 typedef float LANES_FLOAT __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef double LANES_DOUBLE __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
 
+IN LANES_DOUBLE widen_lanes(const float *x) {
+    return __builtin_convertvector(*(const LANES_FLOAT *)x, LANES_DOUBLE);
+}
+
 IN LANES_DOUBLE join_lanes(const float *x, int64_t plane) {
-    LANES_DOUBLE joined = {0};
-    ALL (int k = NC - 1; k >= 0; k--) {
-        const LANES_FLOAT component = *(const LANES_FLOAT *)(x + k * plane);
-        const LANES_DOUBLE wide = __builtin_convertvector(component, LANES_DOUBLE);
-        joined = k == NC - 1 ? wide : wide + joined;
-    }
+    LANES_DOUBLE joined = widen_lanes(x + (NC - 1) * plane);
+    ALL (int k = NC - 2; k >= 0; k--) joined = widen_lanes(x + k * plane) + joined;
     return joined;
 }
 
-IN void sum_lanes(const float *x, int64_t plane, const double *v, int64_t columns, double *sums) {
+IN void sum_joined(const float *x, int64_t plane, const double *v, int64_t columns,
+                   double (*sums)[LANES]) {
     LANES_DOUBLE total = {0};
     int64_t k = 0;
     for (; k + LANES <= columns; k += LANES)
         total = total + join_lanes(x + k, plane) * *(const LANES_DOUBLE *)(v + k);
-    *(LANES_DOUBLE *)sums = total;
+    *(LANES_DOUBLE *)sums[0] = total;
     for (int l = 0; k + l < columns; l++) {
         float a[NC];
         load(x, plane, k + l, NC, a);
-        sums[l] = sums[l] + join(a, NC) * v[k + l];
+        sums[0][l] = sums[0][l] + join(a, NC) * v[k + l];
     }
 }
 
-void mcf_mv(const float *restrict x, int64_t plane, const double *restrict v, float *restrict out,
-            int64_t rows, int64_t columns) {
-    double sums[BLOCK][LANES] = {0}, totals[BLOCK];
-    for (int64_t row = 0; row < rows; row += BLOCK) {
-        const int some = rows - row < BLOCK ? (int)(rows - row) : BLOCK;
-        for (int r = 0; r < some; r++, x += columns) sum_lanes(x, plane, v, columns, sums[r]);
-        for (int r = 0; r < BLOCK; r++) totals[r] = sums[r][0];
-        for (int l = 1; l < LANES; l++)
-            for (int r = 0; r < BLOCK; r++) totals[r] = totals[r] + sums[r][l];
-        for (int r = 0; r < some; r++) store_parts(totals[r], out, rows, row + r);
+IN void sum_components(const float *x, int64_t plane, const double *v, int64_t columns,
+                       double (*sums)[LANES]) {
+#ifdef __clang__
+#pragma STDC FP_CONTRACT ON  // the products are exact: rounded once or twice, the sums are the same
+#endif
+    LANES_DOUBLE total[NC] = {0};
+    int64_t k = 0;
+    for (; k + LANES <= columns; k += LANES)
+        ALL (int c = 0; c < NC; c++)
+            total[c] = widen_lanes(x + c * plane + k) * *(const LANES_DOUBLE *)(v + k) + total[c];
+    ALL (int c = 0; c < NC; c++) {
+        *(LANES_DOUBLE *)sums[c] = total[c];
+        for (int l = 0; k + l < columns; l++) sums[c][l] += x[c * plane + k + l] * v[k + l];
     }
 }
+
+#define MV(name, parts, sum)                                                                        \
+    void mcf_mv_##name(const float *restrict x, int64_t plane, const double *restrict v,            \
+                       float *restrict out, int64_t rows, int64_t columns) {                        \
+        double sums[BLOCK][parts][LANES] = {0};                                                     \
+        for (int64_t row = 0; row < rows; row += BLOCK) {                                           \
+            const int some = rows - row < BLOCK ? (int)(rows - row) : BLOCK;                        \
+            double totals[parts][BLOCK];                                                            \
+            for (int r = 0; r < some; r++, x += columns) sum(x, plane, v, columns, sums[r]);        \
+            for (int c = 0; c < parts; c++)                                                         \
+                for (int r = 0; r < BLOCK; r++) totals[c][r] = sums[r][c][0];                       \
+            for (int l = 1; l < LANES; l++)                                                         \
+                for (int c = 0; c < parts; c++)                                                     \
+                    for (int r = 0; r < BLOCK; r++) totals[c][r] = totals[c][r] + sums[r][c][l];    \
+            for (int r = 0; r < some; r++) {                                                        \
+                double lower = 0, high = totals[0][r];                                              \
+                for (int c = parts - 1; c > 0; c--) lower = lower + totals[c][r];                   \
+                store_parts(isfinite(high) ? high + lower : high, out, rows, row + r);              \
+            }                                                                                       \
+        }                                                                                           \
+    }
+
+/* out (rows) = x (rows, columns) v: each term x joined in a double, or, where v is of floats so that
+   products are exact, a sum of each component's. */
+MV(joined, 1, sum_joined)
+MV(components, NC, sum_components)
 
 #endif
