@@ -41,7 +41,7 @@ class Values(wiring.Signature):
 class Counters(wiring.Component):
     """Counts the cycles in which each event is high; a count shows two cycles after its event.
 
-    Members: ``clear``; ``events``; ``values``.
+    Members: ``clear``, which is all that makes them 0; ``events``; ``values``.
     """
 
     def __init__(self):
@@ -59,7 +59,7 @@ class Counters(wiring.Component):
             # events end long paths: a register, and the enables of 64 bits behind it
             event = Signal(name=f"{name}_event")
             m.d.sync += event.eq(getattr(self.events, name))
-            count = Signal(COUNTER_WIDTH, name=name)
+            count = Signal(COUNTER_WIDTH, name=name, reset_less=True)
             m.d.comb += getattr(self.values, name).eq(count)
             with m.If(self.clear):
                 m.d.sync += count.eq(0)

@@ -85,10 +85,9 @@ class DotProductArray(wiring.Component):
             Signal.like(element, name=f"g_{i}", reset_less=True)
             for i, element in enumerate(self.entry)
         ]
-        with m.If(self.valid):
-            m.d.sync += [
-                register.eq(element) for register, element in zip(entry, self.entry, strict=True)
-            ]
+        m.d.sync += [
+            register.eq(element) for register, element in zip(entry, self.entry, strict=True)
+        ]
         for row, shadow in enumerate(self._shadow(m)):
             if has_registered_multipliers(platform):
                 products = self._registered_products(m, row, shadow)
@@ -119,8 +118,7 @@ class DotProductArray(wiring.Component):
             product = Signal(arithmetic.product, name=f"product_{name}", reset_less=True)
             with m.If(self.swap):
                 m.d.sync += active.eq(shadow[lane])
-            with m.If(self._valid[1]):
-                m.d.sync += product.eq(arithmetic.multiply(active, entry[lane]))
+            m.d.sync += product.eq(arithmetic.multiply(active, entry[lane]))
             products.append(product)
         return products
 
@@ -145,8 +143,7 @@ class DotProductArray(wiring.Component):
             register = Signal(
                 arithmetic.sum_shape(4), name=f"partial_{row}_{start}", reset_less=True
             )
-            with m.If(self._valid[2]):
-                m.d.sync += register.eq(arithmetic.reduce(products[start : start + 4]))
+            m.d.sync += register.eq(arithmetic.reduce(products[start : start + 4]))
             partial.append(register)
         # Cycle 3: the dot product; its accumulator is read meanwhile.
         memory = Memory(shape=arithmetic.accumulator, depth=lanes, init=[])
@@ -155,11 +152,10 @@ class DotProductArray(wiring.Component):
         dot = Signal(arithmetic.sum_shape(lanes), name=f"dot_{row}", reset_less=True)
         accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}", reset_less=True)
         m.d.comb += read.addr.eq(self._number[3])
-        with m.If(self._valid[3]):
-            m.d.sync += [
-                dot.eq(arithmetic.reduce(partial)),
-                accumulator.eq(arithmetic.start(read.data, first=self._first[3])),
-            ]
+        m.d.sync += [
+            dot.eq(arithmetic.reduce(partial)),
+            accumulator.eq(arithmetic.start(read.data, first=self._first[3])),
+        ]
         # Cycle 4: the sum.
         total = Signal(arithmetic.accumulator, name=f"total_{row}")
         m.d.comb += [

@@ -61,9 +61,8 @@ class OuterProductArray(wiring.Component):
         right = [
             Signal(arithmetic.right, name=f"g_{row}", reset_less=True) for row in range(self._rows)
         ]
-        with m.If(valid[0]):
-            m.d.sync += [left[lane].eq(self.x_row[lane]) for lane in range(self._lanes)]
-            m.d.sync += [right[row].eq(self.g_row[row]) for row in range(self._rows)]
+        m.d.sync += [left[lane].eq(self.x_row[lane]) for lane in range(self._lanes)]
+        m.d.sync += [right[row].eq(self.g_row[row]) for row in range(self._rows)]
 
         # from reset on, so that all sums start with zero: the accumulators have no other reset
         complete = Signal(init=1)
@@ -81,8 +80,7 @@ class OuterProductArray(wiring.Component):
                     product = registered_product(m, name, self.x_row[lane], self.g_row[row])
                 else:
                     product = Signal(arithmetic.product, name=name, reset_less=True)
-                    with m.If(valid[1]):
-                        m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))
+                    m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))
                 # Cycle 2: sum; a complete one goes to the drain buffer and leaves zero behind.
                 total = arithmetic.accumulate(accumulator, product)
                 with m.If(complete):

@@ -86,7 +86,6 @@ class Pe2(wiring.Component):
             elementwise.eq(fields["elementwise"](fetch.turn)),
             array.valid.eq(issue & ~elementwise),
             array.last.eq(fetch.last),
-            vector.valid.eq(issue & elementwise),
             vector.turn.eq(fetch.turn),
         ]
         tail = self._drain(m, issue, fields, fetch, array, vector, requantiser)

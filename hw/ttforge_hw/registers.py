@@ -36,11 +36,10 @@ class Registers(wiring.Component):
     """Control, status, counters and statistics as the host sees them.
 
     Members: ``bus``, the host's accesses; ``start``, high for one cycle after the host starts an
-    idle accelerator; ``address`` and ``length`` of its program; ``running``, ``finished`` (high
-    for one cycle), ``error`` (its code, 0 for none), ``descriptor``, ``hung`` and ``last`` from the
-    sequencer; ``watchdog`` for it;
-    ``values`` of the counters; ``read``, ``slot``, ``read_done`` and ``totals`` of the statistics;
-    ``interrupt``.
+    idle accelerator; ``clear``, then and after a reset; ``address`` and ``length`` of its program;
+    ``running``, ``finished`` (high for one cycle), ``error`` (its code, 0 for none),
+    ``descriptor``, ``hung`` and ``last`` from the sequencer; ``watchdog`` for it; ``values`` of the
+    counters; ``read``, ``slot``, ``read_done`` and ``totals`` of the statistics; ``interrupt``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -49,6 +48,7 @@ class Registers(wiring.Component):
             {
                 "bus": In(RegisterBus()),
                 "start": Out(1),
+                "clear": Out(1, init=1),
                 "address": Out(LITE_DATA_WIDTH),
                 "length": Out(LITE_DATA_WIDTH),
                 "running": In(1),
@@ -88,7 +88,8 @@ class Registers(wiring.Component):
 
         written = bus.write_data & bus.write_mask
         begin = Signal()
-        m.d.sync += self.start.eq(begin)  # it clears a thousand registers, and has a cycle for it
+        # a cycle of its own for what goes to a thousand registers
+        m.d.sync += [self.start.eq(begin), self.clear.eq(begin)]
         with m.If(bus.write), m.Switch(bus.write_address):
             with m.Case(CONTROL >> 2):
                 m.d.comb += begin.eq(written[0] & ~self.running & ~self.start)

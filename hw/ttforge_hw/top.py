@@ -165,7 +165,7 @@ class Accelerator(wiring.Component):
             registers.read_done.eq(statistics.read_done),
             registers.totals.eq(statistics.totals),
             self.interrupt.eq(registers.interrupt),
-            counters.clear.eq(registers.start),
+            counters.clear.eq(registers.clear),
         ]
         bus = self.m_axi
         events = {

@@ -19,11 +19,11 @@ VECTOR_CYCLES = 3
 class VectorUnit(wiring.Component):
     """BIAS and MASK of ``ttforge.program.descriptors.Compute``, up to the requantiser.
 
-    In a cycle of ``valid``: ``act((x << x_shift) + (g << g_shift))`` with ``act`` max(0, .) when
+    ``act((x << x_shift) + (g << g_shift))`` with ``act`` max(0, .) when
     ``relu``, or with ``mask`` ``x if g > 0 else 0``, on signed words. ``value``: ``lanes`` signed
-    values of ``2 * word_width`` bits, ``VECTOR_CYCLES`` later; a pair of rows a cycle, never
-    stalled. A cycle of ``configure`` takes the settings from ``command`` for the rows of one of two
-    turns (``in_flight``); ``turn`` is that of the rows.
+    values of ``2 * word_width`` bits, ``VECTOR_CYCLES`` after their rows and for a cycle; a pair of
+    rows a cycle, never stalled. A cycle of ``configure`` takes the settings from ``command`` for
+    the rows of one of two turns (``in_flight``); ``turn`` is that of the rows.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -31,7 +31,6 @@ class VectorUnit(wiring.Component):
         self._word_width = parameters.word_width
         super().__init__(
             {
-                "valid": In(1),
                 "turn": In(1),
                 "configure": In(1),
                 "configure_turn": In(1),
@@ -57,10 +56,8 @@ class VectorUnit(wiring.Component):
             name: by_turn(m, self.configure, self.configure_turn, value, name)
             for name, value in fields.items()
         }
-        valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
         turn = [self.turn, Signal(name="turn_1"), Signal(name="turn_2")]
-        for stages in (valid, turn):
-            m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
+        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(turn)]
         mask, rectify = Signal(), Signal()
         m.d.comb += [mask.eq(settings["mask"](turn[2])), rectify.eq(settings["rectify"](turn[2]))]
         factors = {name: Signal(signed(width + 1), name=f"{name}_factor") for name in ("x", "g")}
@@ -69,24 +66,19 @@ class VectorUnit(wiring.Component):
         for lane in range(self._lanes):
             words = {"x": self.x_row[lane].as_signed(), "g": self.g_row[lane].as_signed()}
             wide = {
-                name: self._shifted(m, platform, f"{name}_{lane}", factors[name], word, valid)
+                name: self._shifted(m, platform, f"{name}_{lane}", factors[name], word)
                 for name, word in words.items()
             }
             positive = [Signal(name=f"positive_{lane}_{n}", reset_less=True) for n in (1, 2)]
-            with m.If(valid[0]):
-                m.d.sync += positive[0].eq(words["g"] > 0)
+            m.d.sync += [positive[0].eq(words["g"] > 0), positive[1].eq(positive[0])]
             total = Signal(signed(2 * width), name=f"total_{lane}")
-            m.d.sync += positive[1].eq(positive[0])
             m.d.comb += total.eq(wide["x"] + wide["g"])
-            with m.If(valid[2]):
-                zero = (rectify & total[-1]) | (mask & ~positive[1])
-                m.d.sync += self.value[lane].eq(Mux(zero, 0, total))
+            zero = (rectify & total[-1]) | (mask & ~positive[1])
+            m.d.sync += self.value[lane].eq(Mux(zero, 0, total))
         return m
 
-    def _shifted(
-        self, m: Module, platform, name: str, factor: Signal, word: Value, valid: list[Signal]
-    ) -> Value:
-        """The product two cycles after its operands; ``valid``: where they are, by the cycle."""
+    def _shifted(self, m: Module, platform, name: str, factor: Signal, word: Value) -> Value:
+        """The product two cycles after its operands."""
         if has_registered_multipliers(platform):
             return registered_product(m, f"{name}_wide", factor, word)
         operands = [
@@ -94,8 +86,6 @@ class VectorUnit(wiring.Component):
             for part, value in (("factor", factor), ("word", word))
         ]
         product = Signal(signed(2 * self._word_width), name=f"{name}_wide", reset_less=True)
-        with m.If(valid[0]):
-            m.d.sync += [to.eq(value) for to, value in zip(operands, (factor, word), strict=True)]
-        with m.If(valid[1]):
-            m.d.sync += product.eq(operands[0] * operands[1])
+        m.d.sync += [to.eq(value) for to, value in zip(operands, (factor, word), strict=True)]
+        m.d.sync += product.eq(operands[0] * operands[1])
         return product
