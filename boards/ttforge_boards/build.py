@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
@@ -96,8 +97,8 @@ def _figures(job: Build, steps: Steps) -> dict[str, Any]:
     }
 
 
-def seeds(job: Build, count: int, progress: Progress) -> dict[str, Any]:
-    """Place and route with seeds 1 to ``count``, one at a time; Fmax of each, and their median.
+def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> dict[str, Any]:
+    """Place and route with seeds 1 to ``count``, some at once; Fmax of each, and their median.
 
     A seed whose report is there for the same netlist is not repeated. Raises ``BuildError``.
     """
@@ -108,21 +109,9 @@ def seeds(job: Build, count: int, progress: Progress) -> dict[str, Any]:
     flow.synthesise(steps)
     check_netlist(job)
     flow.floorplan(job)
-    found = {}
-    for seed in range(1, count + 1):
-        folder = job.folder / f"seed{seed}"
-        folder.mkdir(exist_ok=True)
-        one = replace(job, folder=folder, seed=seed)
-        for name in (flow.NETLIST, flow.PINS):
-            text = (job.folder / name).read_text()
-            if not (folder / name).exists() or (folder / name).read_text() != text:
-                (folder / name).write_text(text)
-                (folder / flow.TIMING).unlink(missing_ok=True)
-        if not (folder / flow.TIMING).exists():
-            flow.place_and_route(one, Steps(folder, progress))
-        timing = report.read_timing(folder / flow.TIMING)
-        found[seed] = min(c["fmax_mhz"] for c in report.clocks(timing).values())
-        progress(f"seed {seed}: {found[seed]:.1f} MHz")
+    with ThreadPoolExecutor(at_once) as pool:
+        reached = pool.map(lambda seed: _place(job, seed, progress), range(1, count + 1))
+        found = dict(enumerate(reached, 1))
     return {
         "board": job.board.name,
         "multipliers": job.parameters.multipliers,
@@ -130,3 +119,20 @@ def seeds(job: Build, count: int, progress: Progress) -> dict[str, Any]:
         "fmax_mhz": found,
         "median_mhz": median(found.values()),
     }
+
+
+def _place(job: Build, seed: int, progress: Progress) -> float:
+    """Fmax with a seed, in a folder of its own."""
+    folder = job.folder / f"seed{seed}"
+    folder.mkdir(exist_ok=True)
+    for name in (flow.NETLIST, flow.PINS):
+        text = (job.folder / name).read_text()
+        if not (folder / name).exists() or (folder / name).read_text() != text:
+            (folder / name).write_text(text)
+            (folder / flow.TIMING).unlink(missing_ok=True)
+    if not (folder / flow.TIMING).exists():
+        flow.place_and_route(replace(job, folder=folder, seed=seed), Steps(folder, progress))
+    clocks = report.clocks(report.read_timing(folder / flow.TIMING))
+    slowest = min(c["fmax_mhz"] for c in clocks.values())
+    progress(f"seed {seed}: {slowest:.1f} MHz")
+    return slowest

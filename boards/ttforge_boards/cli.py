@@ -141,6 +141,9 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         help="no bitstream: place and route with seeds 1 to N, and tell the median Fmax",
     )
     parser.add_argument(
+        "--jobs", type=positive, default=1, metavar="N", help="of --seeds, how many at once"
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="FOLDER",
@@ -196,7 +199,7 @@ def _build(args: argparse.Namespace) -> int:
 
     job = _job(args)
     if args.seeds is not None:
-        figures = seeds(job, args.seeds, tell)
+        figures = seeds(job, args.seeds, tell, at_once=args.jobs)
         text = "\n".join(
             [f"seed {seed}: {mhz:.1f} MHz" for seed, mhz in figures["fmax_mhz"].items()]
             + [f"median {figures['median_mhz']:.1f} MHz"]

@@ -173,6 +173,7 @@ def place_and_route(build: Build, steps: Steps, options: Sequence[str] = ()) -> 
     board = build.board
     arguments = [*board.part.options, "--package", board.package, "--speed", board.speed]
     arguments += ["--json", NETLIST, "--lpf", PINS, "--textcfg", CONFIG, "--report", TIMING]
+    arguments += ["--router", "router2"]  # the other one does not end where wires are scarce
     arguments += ["--seed", str(build.seed), "--timing-allow-fail", *options]
     steps.run("nextpnr-ecp5", arguments, remedy="A smaller --preset may fit.")
 

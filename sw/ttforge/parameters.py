@@ -229,28 +229,29 @@ class Preset:
     """Parameters other than their defaults."""
 
 
+_ON_CHIP = {
+    "lanes": 8,
+    "accumulator_width": 36,
+    "scratchpad_rows": 8192,
+    "program_depth": 128,
+    "nest_levels": 5,
+}
 PRESETS: dict[str, Preset] = {
     "zu3eg": Preset(multipliers=360, memory_bits=7_600_000),
     "lfe5u-85f": Preset(
         multipliers=156, memory_bits=3_700_000, sizes={"lanes": 8, "pe1_rows": 8, "pe2_rows": 8}
     ),
     "ecp5-85f": Preset(
-        multipliers=156,
-        memory_bits=3_700_000,
-        sizes={
-            "lanes": 8,
-            "pe1_rows": 8,
-            "pe2_rows": 8,
-            "accumulator_width": 36,
-            "scratchpad_rows": 8192,
-            "program_depth": 128,
-            "nest_levels": 5,
-        },
+        multipliers=156, memory_bits=3_700_000, sizes=_ON_CHIP | {"pe1_rows": 8, "pe2_rows": 8}
+    ),
+    "ecp5-85f-64": Preset(
+        multipliers=156, memory_bits=3_700_000, sizes=_ON_CHIP | {"pe1_rows": 4, "pe2_rows": 4}
     ),
 }
 """By the name of the device. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block RAM; ECP5
 LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
-external memory in its block RAM; its accumulators are as wide as batches of 64 need."""
+external memory in its block RAM; its accumulators are as wide as batches of 64 need.
+``ecp5-85f-64`` has half its multipliers."""
 
 
 def preset(name: str) -> AcceleratorParameters:

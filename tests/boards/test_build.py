@@ -7,8 +7,9 @@ from importlib.util import find_spec
 import pytest
 
 from ttforge.parameters import AcceleratorParameters
+from ttforge_boards import build as building
 from ttforge_boards import flow
-from ttforge_boards.build import build
+from ttforge_boards.build import build, seeds
 from ttforge_boards.catalogue import BOARDS
 from ttforge_boards.flow import Build, Steps
 from ttforge_boards.tools import BuildError
@@ -71,7 +72,7 @@ def test_a_bitstream_from_beginning_to_end(tmp_path):
     assert job.bitstream.stat().st_size == figures["bitstream_bytes"] > 100_000
     assert json.loads((tmp_path / "report.json").read_text()) == figures
     assert figures["timing_met"] and figures["fmax_mhz"] >= 50
-    assert figures["resources"]["multipliers"]["used"] == SMALL.multipliers
+    assert figures["resources"]["multipliers"]["used"] == SMALL.multipliers + 2 * SMALL.lanes
     assert figures["spare_luts"] > 0.1
     assert {crossing["source"] for crossing in figures["crossings"]} == {"rx"}
     assert all(crossing["guarded"] for crossing in figures["crossings"])
@@ -104,3 +105,31 @@ def test_where_yosys_fails_at_itself_its_own_passes_are_tried(
     assert len(told) == calls - 1
     assert "adders.v" in scripts[0]
     assert all("adders.v" not in script for script in scripts[1:])
+
+
+def test_seeds_are_placed_once_and_their_median_told(tmp_path, monkeypatch):
+    placed, netlists = [], ["first"]
+
+    def write(job: Build, *_):
+        (job.folder / flow.NETLIST).write_text(netlists[-1])
+        (job.folder / flow.PINS).write_text("")
+
+    def place(job: Build, _):
+        placed.append(job.seed)
+        fmax = {"clk": {"achieved": 40 + 10 * (job.seed % 3), "constraint": 45}}
+        (job.folder / flow.TIMING).write_text(json.dumps({"fmax": fmax}))
+
+    monkeypatch.setattr(flow, "write_design", write)
+    monkeypatch.setattr(flow, "synthesise", lambda _: None)
+    monkeypatch.setattr(flow, "floorplan", lambda _: None)
+    monkeypatch.setattr(flow, "place_and_route", place)
+    monkeypatch.setattr(building, "check_netlist", lambda _: {})
+    job = Build(BOARDS["ulx3s-85f"], SMALL, 45_000_000, tmp_path)
+    figures = seeds(job, 3, lambda _: None, at_once=2)
+    assert figures["fmax_mhz"] == {1: 50, 2: 60, 3: 40} and figures["median_mhz"] == 50
+    assert sorted(placed) == [1, 2, 3]
+    assert seeds(job, 5, lambda _: None)["fmax_mhz"] == {1: 50, 2: 60, 3: 40, 4: 50, 5: 60}
+    assert placed[3:] == [4, 5]
+    netlists.append("second")
+    seeds(job, 1, lambda _: None)
+    assert placed[5:] == [1]

@@ -209,7 +209,7 @@ def test_boards_are_listed(capsys):
         (["zx81"], "no board 'zx81'; there are ulx3s-85f"),
         (
             ["ulx3s-85f", "--preset", "zu3eg"],
-            "does not fit the LFE5U-85F .*--preset ecp5-85f fits",
+            "does not fit the LFE5U-85F .*--preset ecp5-85f-64 fits",
         ),
         (["ulx3s-85f", "--preset", "zx81"], "no preset 'zx81'; there are zu3eg"),
         (["ulx3s-85f", "--clock", "10"], "no 3000000 baud .*choose another --clock"),
