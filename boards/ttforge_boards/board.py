@@ -63,6 +63,8 @@ class Board:
     """The fastest rate that the bridge takes."""
     preset: str
     """Of ``ttforge.parameters.PRESETS``, the default here."""
+    not_routed: tuple[str, ...] = ()
+    """Presets that fit, but for which no routing was found with the tools as they come."""
     memory_bytes: int
     """On-chip memory as the accelerator's memory, with that preset."""
     sdram: Sdram | None = None

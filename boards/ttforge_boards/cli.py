@@ -60,6 +60,9 @@ def _table2(folder: Path, as_json: bool) -> int:
     return 0
 
 
+NOT_ROUTED = "no routing was found for it with nextpnr as it comes, see docs/boards.md"
+
+
 def board_figures(board: Board) -> dict[str, Any]:
     """What ``ttforge boards --json`` prints of a board."""
     fitting, others, beside = [], {}, []
@@ -82,6 +85,7 @@ def board_figures(board: Board) -> dict[str, Any]:
         "memories": board.memories,
         "block_rams": needed_block_rams(chosen, board.memory_bytes),
         "fits": fitting,
+        "not_routed": list(board.not_routed),
         "does_not_fit": others,
         "fits_with_sdram": beside,
         "note": board.note,
@@ -100,8 +104,10 @@ def _boards(args: argparse.Namespace) -> int:
         memories = (f"{name}, {size // 1024:,} KiB" for name, size in board["memories"].items())
         print(f"  memory: {'; '.join(memories)}")
         for fitting in board["fits"]:
-            default = ", the default" if fitting == board["preset"] else ""
-            print(f"  {fitting}: fits{default}")
+            more = ", the default" if fitting == board["preset"] else ""
+            if fitting in board["not_routed"]:
+                more = f"; {NOT_ROUTED}"
+            print(f"  {fitting}: fits{more}")
         for other, reasons in board["does_not_fit"].items():
             but = "; fits with --memory sdram" if other in board["fits_with_sdram"] else ""
             print(f"  {other}: does not fit: needs {' and '.join(reasons)}{but}")
@@ -170,6 +176,8 @@ def _job(args: argparse.Namespace):
     parameters = _preset(name)
     memory = _memory(args, parameters, board)
     check_fits(parameters, board, name, memory)
+    if name in board.not_routed:
+        tell(f"preset {name} fits {board.name}; {NOT_ROUTED}")
     folder = args.out or _folder(board, args.preset, memory)
     clock_hz = board.design_hz if args.clock is None else round(args.clock * 1e6)
     if clock_hz <= 0:

@@ -199,8 +199,11 @@ def test_boards_are_listed(capsys):
     for board in figures.values():
         assert board["preset"] in board["fits"]
         assert set(board["fits"]) | set(board["does_not_fit"]) == set(PRESETS)
+        assert set(board["not_routed"]) <= set(board["fits"]) - {board["preset"]}
     assert run(cli.boards) == 0
-    assert "zu3eg: does not fit: needs 288 multipliers" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "zu3eg: does not fit: needs 288 multipliers" in told
+    assert "ecp5-85f: fits; no routing was found for it" in told
 
 
 @pytest.mark.parametrize(

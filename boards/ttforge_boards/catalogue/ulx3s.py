@@ -34,6 +34,7 @@ ULX3S_85F = Board(
     lamp_pin="B2",
     baud=3_000_000,
     preset="ecp5-85f-64",
+    not_routed=("ecp5-85f",),
     memory_bytes=1 << 17,
     sdram=ULX3S_SDRAM,
     design_hz=45_000_000,
