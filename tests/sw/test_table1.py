@@ -1,6 +1,7 @@
 """``ttforge reproduce table1`` on a data set of a few images: rows, resuming, refusals."""
 
 import json
+import os
 import shutil
 import signal
 import struct
@@ -95,24 +96,26 @@ def test_the_means_of_seeds(done, tmp_path):
     assert found.bits == 150 and found.reduction == result["dense_bits"] / 150
 
 
-def test_interrupted_and_given_again(folder, tmp_path, done):
-    command = [sys.executable, "-m", "ttforge.cli", *options(folder, tmp_path / "t")]
-    command += ["--seeds", "1", "--epochs", "2"]
-    stopped = tmp_path / "t" / "float" / "seed-0" / "history.jsonl"
+def test_interrupted_and_given_again(folder, tmp_path):
+    more = ["--seeds", "1", "--epochs", "40"]
+    assert main(options(folder, tmp_path / "whole", *more)) == 0
+    again = options(folder, tmp_path / "t", *more)
+    first = tmp_path / "t" / "float" / "seed-0"
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        while process.poll() is None and not stopped.parent.is_dir():
-            time.sleep(0.05)
-        time.sleep(1.0)
-        subprocess.run(["kill", "-INT", f"-{process.pid}"], check=False)
+        [sys.executable, "-m", "ttforge.cli", *again],
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        while process.poll() is None and not (first / "history.jsonl").is_file():
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
         error = process.communicate()[1]
-    assert process.returncode in (0, 130, -signal.SIGINT), error
-    assert main(command[3:]) == 0
+    assert process.returncode == 130, error
+    assert (first / "checkpoint.safetensors").is_file() and not (first / "result.json").exists()
+    assert main(again) == 0
     for name in ("float", "fixed-prior"):
         digests = [
             json.loads((out / name / "seed-0" / "result.json").read_text())["digest"]
-            for out in (tmp_path / "t", done)
+            for out in (tmp_path / "t", tmp_path / "whole")
         ]
         assert digests[0] == digests[1]
 
