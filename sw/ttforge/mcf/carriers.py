@@ -27,6 +27,8 @@ def in_double(dtype: torch.dtype, nc: int) -> bool:
 
 def join(x: Tensor) -> Tensor:
     """The number (...) that components (..., nc) make, rounded to float64."""
+    if x.shape[-1] == 1:
+        return x[..., 0].double()
     if _kernels(x, x.shape[-1]):
         return native.join(x)
     tail, *rest = reversed(terms_of(x))

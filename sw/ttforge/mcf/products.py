@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ttforge.mcf import carriers, native
 from ttforge.mcf.arithmetic import add_mcn, binary
+from ttforge.mcf.memory import empty
 
 LANES = 16
 """Sums side by side in products with a vector, as in ``kernels/products.h``."""
@@ -84,7 +85,7 @@ def carried_mv(x: Tensor, v: Tensor) -> Tensor:
     """
     *batch, columns, n = x.shape
     nc, factor, by_component = max(n, v.shape[-1]), carriers.join(v), v.shape[-1] == 1
-    rows = x.reshape(math.prod(batch), columns, n)
+    rows = x if len(batch) == 1 else x.reshape(math.prod(batch), columns, n)
     if x.dtype is torch.float32 and n == nc and nc in (2, 3) and native.usable(x, nc):
         made = native.mv(rows, factor, by_component=by_component)
         return made if len(batch) == 1 else made.reshape(*batch, nc)
@@ -138,7 +139,7 @@ def sequential(x: Tensor, y: Tensor) -> Tensor:
     nc = max(x.shape[-1], y.shape[-1])
     if native.usable(x, nc):
         return native.product(x, y)
-    total = native.empty((x.shape[0], y.shape[1]), nc, x).zero_()
+    total = empty((x.shape[0], y.shape[1]), nc, x).zero_()
     for k in range(x.shape[1]):
         total = add_mcn(total, binary("mul", x[:, k : k + 1], y[k]))
     return total

@@ -55,7 +55,7 @@ def drawn(shape: tuple[int, ...], nc: int, generator: torch.Generator) -> Tensor
     return (torch.randn(nc, *shape, generator=generator) * scale).movedim(0, -1)
 
 
-def median_seconds(call: Callable[[], object], repeat: int, least: float = 0.02) -> float:
+def median_seconds(call: Callable[[], object], repeat: int, least: float = 0.1) -> float:
     """Median processor seconds of a call; short ones are repeated within a measurement."""
     call()
     begin = time.process_time()
