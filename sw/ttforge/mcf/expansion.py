@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ttforge.mcf.errorfree import fast_two_sum, two_sum
-from ttforge.mcf.memory import planes
 
 Terms = list[Tensor]
 """Floats whose sum is meant, all of one shape."""
@@ -24,8 +23,7 @@ def terms_of(x: Tensor) -> Terms:
 
 def stacked(terms: Sequence[Tensor]) -> Tensor:
     """The opposite: (..., nc), with each component contiguous by itself."""
-    parts = torch.broadcast_tensors(*terms)
-    return torch.stack(parts, out=planes(parts[0].shape, len(parts), parts[0])).movedim(0, -1)
+    return torch.stack(torch.broadcast_tensors(*terms)).movedim(0, -1)
 
 
 def vec_sum(terms: Sequence[Tensor]) -> Terms:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ttforge.mcf.memory import empty
 from ttforge.native import load
 
 _SOURCE = Path(__file__).parent / "kernels" / "mcf.c"
@@ -56,6 +55,11 @@ def _call(name: str, dtype: torch.dtype, nc: int, *arguments: Tensor | int) -> N
     if function.argtypes is None:
         function.argtypes = [ctypes.c_int64] * len(arguments)
     function(*[x.data_ptr() if isinstance(x, Tensor) else x for x in arguments])
+
+
+def empty(shape: tuple[int, ...], nc: int, like: Tensor) -> Tensor:
+    """Components (*shape, nc), each of them contiguous by itself."""
+    return torch.empty((nc, *shape), dtype=like.dtype, device=like.device).movedim(0, -1)
 
 
 def _planes(x: Tensor, shape: torch.Size) -> tuple[Tensor, int, int]:

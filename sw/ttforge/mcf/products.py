@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ttforge.mcf import carriers, native
 from ttforge.mcf.arithmetic import add_mcn, binary
-from ttforge.mcf.memory import empty
 
 LANES = 16
 """Sums side by side in products with a vector, as in ``kernels/products.h``."""
@@ -139,7 +138,7 @@ def sequential(x: Tensor, y: Tensor) -> Tensor:
     nc = max(x.shape[-1], y.shape[-1])
     if native.usable(x, nc):
         return native.product(x, y)
-    total = empty((x.shape[0], y.shape[1]), nc, x).zero_()
+    total = native.empty((x.shape[0], y.shape[1]), nc, x).zero_()
     for k in range(x.shape[1]):
         total = add_mcn(total, binary("mul", x[:, k : k + 1], y[k]))
     return total
