@@ -50,6 +50,14 @@ def test_products_are_rounded_before_they_are_added(source):
     assert kernels.residue(x, x, -(x * x)) == 0.0
 
 
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_version_is_read_from_either_stream(stream, tmp_path):
+    program = tmp_path / "tool"
+    program.write_text(f"#!/bin/sh\necho 'tool 1.2' >&{stream}\n")
+    program.chmod(0o755)
+    assert tools.asked_version((str(program),), "--version") == "tool 1.2"
+
+
 def test_without_a_compiler_there_is_none(source, monkeypatch):
     monkeypatch.setenv("CC", "nonesuch")
     assert native.load(source) is None

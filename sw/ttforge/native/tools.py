@@ -103,7 +103,7 @@ def asked_version(command: tuple[str, ...], option: str) -> str:
         done = subprocess.run([*command, option], capture_output=True, text=True)
     except OSError as error:
         raise ToolError(f"cannot start {command[0]}: {error}") from error
-    return done.stdout.strip()
+    return done.stdout.strip() or done.stderr.strip()
 
 
 @cache
