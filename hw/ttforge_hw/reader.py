@@ -2,12 +2,12 @@
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.axi import BURST_INCR, Axi4Read, bus_widths
+from ttforge_hw.block_queue import BlockQueue
 from ttforge_hw.bursts import burst_layout
 
 FIFO_BEATS = 128
@@ -40,7 +40,7 @@ class AxiReader(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         axi, burst, p = self.axi, self.burst.payload, self.parameters
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=p.data_width, depth=self.depth + 1)
+        m.submodules.fifo = fifo = BlockQueue(width=p.data_width, depth=self.depth)
         room = Signal(range(self.depth + 1), init=self.depth)  # beats not yet asked for
         flying = Signal(range(p.outstanding_bursts + 1))
         asked, landed = Signal(), Signal()

@@ -20,6 +20,10 @@ class Scratchpad(wiring.Component):
     order of its requests, exactly ``READ_LATENCY`` cycles after each was taken. A row written in
     the cycle in which its read is taken is read as either the old or the new one: unspecified.
 
+    What a bank is asked for is in registers of its own, for reads and writes alike: the way from
+    the arbiters to its block RAM, which cover much of a device, is a cycle by itself. What comes
+    out of it is not: a client takes rows to registers.
+
     Members: ``read``, an array of ``readers`` ports; ``write``, an array of ``writers`` ports.
     """
 
@@ -71,33 +75,46 @@ class Scratchpad(wiring.Component):
     def _write_side(self, m: Module, memories: list[Memory]) -> None:
         requests = [port.request for port in self.write]
         grants = self._arbitrate(m, "write", requests, [r.payload.address for r in requests])
-        for memory, grant in zip(memories, grants, strict=True):
+        for bank, (memory, grant) in enumerate(zip(memories, grants, strict=True)):
             port = memory.write_port()
             rows = [self._split(request.payload.address)[1] for request in requests]
-            m.d.comb += [
-                port.en.eq(grant.any()),
-                port.addr.eq(granted(grant, rows)),
-                port.data.eq(granted(grant, [r.payload.row.as_value() for r in requests])),
+            enable = Signal(name=f"write_enable{bank}")
+            address = Signal.like(port.addr, name=f"write_address{bank}", reset_less=True)
+            row = Signal.like(port.data, name=f"write_row{bank}", reset_less=True)
+            m.d.sync += [
+                enable.eq(grant.any()),
+                address.eq(granted(grant, rows)),
+                row.eq(granted(grant, [r.payload.row.as_value() for r in requests])),
             ]
+            m.d.comb += [port.en.eq(enable), port.addr.eq(address), port.data.eq(row)]
 
     def _read_side(self, m: Module, memories: list[Memory]) -> None:
         requests = [port.request for port in self.read]
         grants = self._arbitrate(m, "read", requests, [r.payload for r in requests])
         ports = [memory.read_port() for memory in memories]
         rows = [self._split(request.payload)[1] for request in requests]
-        for port, grant in zip(ports, grants, strict=True):
-            m.d.comb += [port.en.eq(grant.any()), port.addr.eq(granted(grant, rows))]
+        for bank, (port, grant) in enumerate(zip(ports, grants, strict=True)):
+            enable = Signal(name=f"read_enable{bank}")
+            address = Signal.like(port.addr, name=f"read_address{bank}", reset_less=True)
+            m.d.sync += [enable.eq(grant.any()), address.eq(granted(grant, rows))]
+            m.d.comb += [port.en.eq(enable), port.addr.eq(address)]
         for client, reader in enumerate(self.read):
             bank, _ = self._split(reader.request.payload)
-            reading = Signal(name=f"reading{client}")  # the bank's output holds this client's row
-            source = Signal(len(bank), name=f"source{client}")
-            m.d.sync += [reading.eq(reader.request.ready), reader.valid.eq(reading)]
-            with m.If(reader.request.ready):
-                m.d.sync += source.eq(bank)
-            with m.If(reading), m.Switch(source):
+            asking = Signal(name=f"asking{client}")  # a bank has this client's request
+            coming, source = (
+                Signal(len(bank), name=f"{name}{client}", reset_less=True)
+                for name in ("coming", "source")
+            )
+            m.d.sync += [
+                asking.eq(reader.request.ready),
+                coming.eq(bank),
+                reader.valid.eq(asking),
+                source.eq(coming),
+            ]
+            with m.Switch(source):
                 for number, port in enumerate(ports):
                     with m.Case(number):
-                        m.d.sync += reader.row.eq(port.data)
+                        m.d.comb += reader.row.eq(port.data)
 
 
 def granted(grant: Value, values: list[Value]) -> Value:

@@ -4,10 +4,11 @@ import random
 
 import pytest
 from amaranth.hdl import ClockDomain, Module
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.sim import Simulator
 
 from ttforge_hw.arbiter import RoundRobin
+from ttforge_hw.block_queue import BlockQueue
 from ttforge_hw.queue import RegisteredQueue
 
 
@@ -31,6 +32,41 @@ def test_as_sync_fifo(depth, write, read):
             if ctx.get(ours.r_rdy):
                 assert ctx.get(ours.r_data) == ctx.get(theirs.r_data)
             await ctx.tick()
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("depth", [2, 13, 32])
+@pytest.mark.parametrize("pause", [0, 3, 40])
+def test_bursts_as_of_a_buffered_fifo(depth, pause):
+    """Words come in bursts, as room was kept for them: the same cycle by cycle."""
+    m = Module()
+    m.submodules.ours = ours = BlockQueue(width=16, depth=depth)
+    m.submodules.theirs = theirs = SyncFIFOBuffered(width=16, depth=depth + 1)
+    rng = random.Random(pause)
+
+    async def bench(ctx):
+        level, words, coming, waiting = 0, 0, 0, 0
+        for _ in range(1500):
+            if not coming and rng.random() < 0.5:
+                coming = rng.randint(0, depth - level)
+            w_en = coming > 0
+            waiting = waiting - 1 if waiting else rng.random() < 0.1 and pause
+            r_en = not waiting
+            for queue in (ours, theirs):
+                ctx.set(queue.w_data, words % 65536)
+                ctx.set(queue.w_en, w_en)
+                ctx.set(queue.r_en, r_en)
+            assert ctx.get(ours.r_rdy) == ctx.get(theirs.r_rdy)
+            if ctx.get(ours.r_rdy):
+                assert ctx.get(ours.r_data) == ctx.get(theirs.r_data)
+            words, coming = words + w_en, coming - w_en
+            level += w_en - (r_en and ctx.get(ours.r_rdy))
+            await ctx.tick()
+        assert words > 100
 
     simulator = Simulator(m)
     simulator.add_clock(1e-8)
