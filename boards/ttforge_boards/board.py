@@ -17,14 +17,15 @@ class Part:
 
     name: str
     family: str
-    """``ecp5``: what ``ttforge_hw.multiplier.Target`` knows."""
+    """``ecp5`` or ``gw5a``: what ``ttforge_hw.multiplier.Target`` knows."""
     luts: int
     multipliers: int
     """Of 18 x 18 bits."""
     block_rams: int
     """Of 16 Kbit, the parity bits of wide words not counted."""
     options: tuple[str, ...]
-    """What tells the place-and-route tool which device it is."""
+    """What tells the place-and-route tool which device it is; of a Gowin part the beginning of its
+    full name, before package and speed grade."""
     multiplier_rows: tuple[tuple[str, ...], ...] = ()
     """Its multipliers by that tool's names, a row after the other, each from left to right."""
 
@@ -100,5 +101,13 @@ ECP5_85F = Part(
     options=("--85k",),
     multiplier_rows=_ecp5_multipliers((*range(4, 59, 9), *range(69, 115, 9)), (10, 34, 58)),
 )
-PARTS = MappingProxyType({part.name: part for part in (ECP5_85F,)})
+GW5AST_138 = Part(
+    name="GW5AST-138C",
+    family="gw5a",
+    luts=138240,
+    multipliers=298,
+    block_rams=340,
+    options=("GW5AST-LV138",),
+)
+PARTS = MappingProxyType({part.name: part for part in (ECP5_85F, GW5AST_138)})
 """By name."""

@@ -10,11 +10,10 @@ from typing import Any
 
 from ttforge.native.tools import Progress
 from ttforge_boards import flow, report
-from ttforge_boards.ecp5 import CLOCK
-from ttforge_boards.flow import Build, Steps
+from ttforge_boards.job import NETLIST, TIMING, TOP, Build, Steps
 from ttforge_boards.netlist import Netlist, complaints
 from ttforge_boards.tools import BuildError
-from ttforge_boards.unpack import check_bitstream
+from ttforge_boards.top import CLOCK
 
 REPORT = "report.json"
 
@@ -26,18 +25,18 @@ def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> d
     """
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
-        (job.folder / flow.BITSTREAM).unlink(missing_ok=True)
-        timing = job.folder / flow.TIMING
+        flow.bitstream(job).unlink(missing_ok=True)
+        timing = job.folder / TIMING
         steps = Steps(job.folder, progress)
         progress(f"{job.board.title}: writing the design to {job.folder}")
         flow.write_design(job)
-        flow.synthesise(steps)
+        flow.synthesise(job, steps)
         checked = check_netlist(job)
         flow.floorplan(job)
         flow.place_and_route(job, steps, options)
         report.spare_luts(report.resources(report.read_timing(timing), job.board.part))
-        flow.pack(steps)
-        checked["tiles"] = check_bitstream(steps)
+        flow.pack(job, steps)
+        checked["tiles"] = flow.check_bitstream(job, steps)
         figures = _figures(job, steps) | checked
         (job.folder / REPORT).write_text(json.dumps(figures, indent=1) + "\n")
     except OSError as error:
@@ -47,7 +46,7 @@ def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> d
 
 def check_netlist(job: Build) -> dict[str, Any]:
     """Raise ``BuildError`` for latches, unknown clocks and unguarded crossings; else list these."""
-    netlist = Netlist.read(job.folder / flow.NETLIST, flow.TOP)
+    netlist = Netlist.read(job.folder / NETLIST, TOP)
     found = complaints(netlist, clock_inputs={CLOCK})
     if found:
         raise BuildError(f"the netlist of {job.folder} breaks a rule: {'; '.join(found)}")
@@ -70,7 +69,7 @@ def append_line(path: Path, figures: Mapping[str, Any], label: str) -> None:
 
 
 def _figures(job: Build, steps: Steps) -> dict[str, Any]:
-    timing = report.read_timing(job.folder / flow.TIMING)
+    timing = report.read_timing(job.folder / TIMING)
     used = report.resources(timing, job.board.part)
     clocks = report.clocks(timing)
     slowest = min((c["fmax_mhz"] for c in clocks.values()), default=0.0)
@@ -85,8 +84,8 @@ def _figures(job: Build, steps: Steps) -> dict[str, Any]:
         "baud": job.board.baud,
         "clock_mhz": job.clock_hz / 1e6,
         "seed": job.seed,
-        "bitstream": str(job.bitstream),
-        "bitstream_bytes": job.bitstream.stat().st_size,
+        "bitstream": str(flow.bitstream(job)),
+        "bitstream_bytes": flow.bitstream(job).stat().st_size,
         "resources": used,
         "spare_luts": report.spare_luts(used),
         "clocks": clocks,
@@ -104,9 +103,9 @@ def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> di
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     steps = Steps(job.folder, progress)
-    netlist = job.folder / flow.NETLIST
+    netlist = job.folder / NETLIST
     flow.write_design(job)
-    flow.synthesise(steps)
+    flow.synthesise(job, steps)
     check_netlist(job)
     flow.floorplan(job)
     with ThreadPoolExecutor(at_once) as pool:
@@ -125,14 +124,14 @@ def _place(job: Build, seed: int, progress: Progress) -> float:
     """Fmax with a seed, in a folder of its own."""
     folder = job.folder / f"seed{seed}"
     folder.mkdir(exist_ok=True)
-    for name in (flow.NETLIST, flow.PINS):
+    for name in (NETLIST, flow.family(job.board).pins):
         text = (job.folder / name).read_text()
         if not (folder / name).exists() or (folder / name).read_text() != text:
             (folder / name).write_text(text)
-            (folder / flow.TIMING).unlink(missing_ok=True)
-    if not (folder / flow.TIMING).exists():
+            (folder / TIMING).unlink(missing_ok=True)
+    if not (folder / TIMING).exists():
         flow.place_and_route(replace(job, folder=folder, seed=seed), Steps(folder, progress))
-    clocks = report.clocks(report.read_timing(folder / flow.TIMING))
+    clocks = report.clocks(report.read_timing(folder / TIMING))
     slowest = min(c["fmax_mhz"] for c in clocks.values())
     progress(f"seed {seed}: {slowest:.1f} MHz")
     return slowest

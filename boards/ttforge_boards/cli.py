@@ -169,7 +169,7 @@ def _preset(name: str) -> AcceleratorParameters:
 
 
 def _job(args: argparse.Namespace):
-    from ttforge_boards.flow import Build
+    from ttforge_boards.job import Build
 
     board = find_board(args.board)
     name = args.preset or board.preset
@@ -264,11 +264,11 @@ def _load_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _load(args: argparse.Namespace) -> int:
-    from ttforge_boards.flow import BITSTREAM
+    from ttforge_boards.flow import family
     from ttforge_boards.tools import loader
 
     board = find_board(args.board)
-    bitstream = args.bitstream or _folder(board, None, args.memory) / BITSTREAM
+    bitstream = args.bitstream or _folder(board, None, args.memory) / family(board).bitstream
     if not bitstream.is_file():
         memory = f" --memory {SDRAM}" if args.memory == SDRAM else ""
         raise BuildError(f"there is no {bitstream}: `ttforge build {board.name}{memory}` makes it")

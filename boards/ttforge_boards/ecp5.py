@@ -1,66 +1,29 @@
-"""The top of a design on an ECP5: PLL, reset, pins."""
+"""The top of a design on an ECP5: PLL, and the pins of an SDRAM."""
 
-from amaranth.hdl import (
-    C,
-    ClockDomain,
-    ClockSignal,
-    Elaboratable,
-    Instance,
-    IOPort,
-    Module,
-    ResetSignal,
-    Signal,
-)
-from amaranth.lib.cdc import ResetSynchronizer
+from amaranth.hdl import C, Instance, IOPort, Module, Signal
 
 from ttforge_boards.pll import PllSettings
+from ttforge_boards.top import CLOCK, BoardTop
 from ttforge_hw.soc import Soc
 
-CLOCK = "clk_in"
-RX, TX, LAMP = "rx", "tx", "lamp"
 SDRAM_OUTPUTS = ("clk", "cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm")
-RESET_CYCLES = 16
-"""In which everything stays in reset after the PLL has locked."""
 
 
-class Ecp5Top(Elaboratable):
-    """The system behind a PLL. Ports: ``clk_in``, ``rx``, ``tx``, ``lamp``; with an SDRAM
-    ``sdram_dq``, which is bidirectional, and ``sdram_clk`` and so on (``SdramPins``).
-
-    The reset is released by the PLL's lock, through a synchroniser, and leaves from a register.
+class Ecp5Top(BoardTop):
+    """The system behind a PLL, whose lock releases the reset through a synchroniser. Ports: those
+    of ``BoardTop``; with an SDRAM ``sdram_dq``, which is bidirectional, and ``sdram_clk`` and so
+    on (``SdramPins``).
     """
 
     def __init__(self, soc: Soc, pll: PllSettings):
-        self._soc = soc
+        super().__init__(soc)
         self._pll = pll
-        self.ports: dict[str, Signal | IOPort] = {
-            name: Signal(name=name) for name in (CLOCK, RX, TX, LAMP)
-        }
         self._sdram = getattr(soc, "sdram", None)
         if self._sdram is not None:
             self._add_sdram_ports(self._sdram)
 
     def elaborate(self, platform) -> Module:
-        m = Module()
-        m.domains.pll = ClockDomain("pll")
-        m.domains.sync = ClockDomain("sync")
-        clock = Signal(name="clock", attrs={"keep": "true"})
-        locked, ports = Signal(), self.ports
-        self._instantiate_pll(m, clock, locked)
-        m.d.comb += [ClockSignal("pll").eq(clock), ClockSignal("sync").eq(clock)]
-        m.submodules.lock = ResetSynchronizer(~locked, domain="pll")
-        left = Signal(range(RESET_CYCLES + 1), init=RESET_CYCLES)
-        reset = Signal(init=1)
-        with m.If(left != 0):
-            m.d.pll += left.eq(left - 1)
-        m.d.pll += reset.eq(left != 0)
-        m.d.comb += ResetSignal("sync").eq(reset)
-        m.submodules.soc = soc = self._soc
-        m.d.comb += [
-            soc.rx.eq(ports[RX]),
-            ports[TX].eq(soc.tx),
-            ports[LAMP].eq(soc.interrupt),
-        ]
+        m = super().elaborate(platform)
         if self._sdram is not None:
             self._connect_sdram(m, self._sdram)
         return m
@@ -80,8 +43,9 @@ class Ecp5Top(Elaboratable):
                 "BB", i_I=pins.dq_o[n], i_T=~pins.dq_oe, o_O=pins.dq_i[n], io_B=port[n]
             )
 
-    def _instantiate_pll(self, m: Module, clock: Signal, locked: Signal) -> None:
-        settings = self._pll
+    def clocking(self, m: Module, clock: Signal) -> Signal:
+        """The PLL's output, and its lock."""
+        settings, locked = self._pll, Signal()
         m.submodules.pll = Instance(
             "EHXPLLL",
             p_CLKI_DIV=settings.input_divider,
@@ -109,3 +73,4 @@ class Ecp5Top(Elaboratable):
             o_CLKOP=clock,
             o_LOCK=locked,
         )
+        return locked

@@ -11,7 +11,7 @@ from ttforge.files import write_whole
 from ttforge.native.tools import Progress
 from ttforge.parameters import AcceleratorParameters
 from ttforge_boards.export import ZynqBoard
-from ttforge_boards.flow import REPORT_IT, Steps
+from ttforge_boards.job import REPORT_IT, Steps
 from ttforge_boards.tools import BuildError
 from ttforge_hw.convert import TOP, to_rtlil
 

@@ -1,20 +1,33 @@
 """What must hold of a synthesised netlist: clocks that are known, crossings that are guarded."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+FLIP_FLOPS = {"TRELLIS_FF": ("DI", "M")} | {
+    f"DFF{edge}{reset}{enable}": ("D",)
+    for edge in ("", "N")
+    for reset in ("", "S", "R", "P", "C")
+    for enable in ("", "E")
+}
+"""Registers, and the inputs that are stored; those of a Gowin part have their enable and reset in
+their names."""
 CLOCK_PORTS = {
-    "TRELLIS_FF": ("CLK",),
+    **dict.fromkeys(FLIP_FLOPS, ("CLK",)),
     "TRELLIS_DPR16X4": ("WCK",),
     "DP16KD": ("CLKA", "CLKB"),
     "MULT18X18D": ("CLK0", "CLK1", "CLK2", "CLK3"),
     "IDDRX1F": ("SCLK",),
     "ODDRX1F": ("SCLK",),
+    **dict.fromkeys(("RAM16SDP1", "RAM16SDP2", "RAM16SDP4", "SP", "SPX9"), ("CLK",)),
+    **dict.fromkeys(("SDPB", "SDPX9B", "DPB", "DPX9B"), ("CLKA", "CLKB")),
+    "MULTALU27X18": ("CLK",),
 }
-"""Clock inputs of an ECP5's cells."""
+"""Clock inputs of the cells of an ECP5 and of a GW5A."""
+LATCH = re.compile(r".*LATCH.*|DLN?[CP]?E?", re.IGNORECASE)
 PLL_OUTPUTS = {"EHXPLLL": ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3")}
 
 
@@ -31,7 +44,7 @@ class Crossing:
 
 
 class Netlist:
-    """A flat netlist of ECP5 cells, as yosys writes it in JSON."""
+    """A flat netlist of cells of an ECP5 or a GW5A, as yosys writes it in JSON."""
 
     def __init__(self, document: Mapping[str, Any], top: str):
         module = document["modules"][top]
@@ -62,7 +75,7 @@ class Netlist:
 
     def constrained(self, clock_inputs: set[str]) -> set[str]:
         """Names of the clocks whose frequency is known: some inputs, and outputs of PLLs."""
-        bits = [bit for port in clock_inputs for bit in self.ports[port]["bits"]]
+        bits = [self._inside(bit) for port in clock_inputs for bit in self.ports[port]["bits"]]
         for cell in self.cells.values():
             for port in PLL_OUTPUTS.get(cell["type"], ()):
                 bits += cell["connections"].get(port, ())
@@ -70,7 +83,7 @@ class Netlist:
 
     def latches(self) -> list[str]:
         """Cells that are latches."""
-        return [name for name, cell in self.cells.items() if "LATCH" in cell["type"].upper()]
+        return [name for name, cell in self.cells.items() if LATCH.fullmatch(cell["type"])]
 
     def crossings(self, clock_inputs: set[str]) -> list[Crossing]:
         """Every input of the top but the clocks, with the registers that take it."""
@@ -81,7 +94,9 @@ class Netlist:
                 continue
             both = data["direction"] == "inout"
             for bit in data["bits"]:
-                for cell, pin in readers.get(self._buffered(bit) if both else bit, ()):
+                for cell, pin in readers.get(
+                    self._buffered(bit) if both else self._inside(bit), ()
+                ):
                     guarded = (
                         self.cells[cell]["type"] == "IDDRX1F" and pin == "D"
                         if both
@@ -97,15 +112,22 @@ class Netlist:
                 return next(iter(cell["connections"].get("O", ())), None)
         return None
 
+    def _inside(self, bit: int) -> int:
+        """What the buffer of an input pin gives, where it has one."""
+        for cell in self.cells.values():
+            if cell["type"] == "IBUF" and cell["connections"]["I"] == [bit]:
+                return cell["connections"]["O"][0]
+        return bit
+
+    def _stores(self, cell: str, pin: str) -> bool:
+        return pin in FLIP_FLOPS.get(self.cells[cell]["type"], ())
+
     def _guards(self, cell: str, pin: str, readers: Mapping[Any, list]) -> bool:
-        if self.cells[cell]["type"] != "TRELLIS_FF" or pin not in ("DI", "M"):
+        if not self._stores(cell, pin):
             return False
         outputs = self.cells[cell]["connections"]["Q"]
         followers = [reader for bit in outputs for reader in readers.get(bit, ())]
-        return len(followers) == 1 and all(
-            self.cells[name]["type"] == "TRELLIS_FF" and pin in ("DI", "M")
-            for name, pin in followers
-        )
+        return len(followers) == 1 and all(self._stores(name, pin) for name, pin in followers)
 
     def _readers(self) -> dict[Any, list[tuple[str, str]]]:
         found: dict[Any, list[tuple[str, str]]] = {}

@@ -9,12 +9,26 @@ from ttforge_boards.board import Part
 from ttforge_boards.tools import BuildError
 
 CELLS = {
-    "luts": "TRELLIS_COMB",
-    "flip_flops": "TRELLIS_FF",
-    "multipliers": "MULT18X18D",
-    "block_rams": "DP16KD",
+    "ecp5": {
+        "luts": {"TRELLIS_COMB": 1},
+        "flip_flops": {"TRELLIS_FF": 1},
+        "multipliers": {"MULT18X18D": 1},
+        "block_rams": {"DP16KD": 1},
+    },
+    "gw5a": {
+        "luts": {"LUT4": 1, "ALU": 1, "RAM16SDP4": 4},
+        "flip_flops": {"DFF": 1},
+        "multipliers": {"MULTALU27X18": 1},
+        "block_rams": {"BSRAM": 1},
+    },
 }
-"""Our names of what nextpnr counts."""
+"""Our names of what nextpnr counts, and how many of ours each is. On a GW5A a sum is in the place of
+a LUT; a distributed RAM has four LUTs, which are counted, and four more that nothing else may use."""
+MARKS = (
+    *("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"),
+    *("_LUT", "_ALU", "_MUX2_", "_DFF", "_RAM16SDP", "_SDP", "_DPB", "_DPX9B", "_IBUF", "_OBUF"),
+)
+"""Where the tools' part of a name begins."""
 LEAST_SPARE = 0.1
 """Of the LUTs, that a build leaves free."""
 
@@ -32,9 +46,12 @@ def resources(timing: Mapping[str, Any], part: Part) -> dict[str, dict[str, int]
     counted = timing["utilization"]
     available = {"luts": part.luts, "multipliers": part.multipliers, "block_rams": part.block_rams}
     found = {}
-    for name, cell in CELLS.items():
-        there = available[name] if name in available else int(counted[cell]["available"])
-        found[name] = {"used": int(counted[cell]["used"]), "available": there}
+    for name, cells in CELLS[part.family].items():
+        used = sum(weight * int(counted[cell]["used"]) for cell, weight in cells.items())
+        there = available.get(name)
+        if there is None:
+            there = sum(int(counted[cell]["available"]) for cell in cells)
+        found[name] = {"used": used, "available": there}
     return found
 
 
@@ -72,7 +89,7 @@ def _clock(event: str) -> str:
 def _plain(name: str) -> str:
     """A name as the design has it: without what the tools put around and behind."""
     name = name.removeprefix("$glbnet$")
-    for mark in ("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"):
+    for mark in MARKS:
         name = name.split(mark)[0]
     return name
 

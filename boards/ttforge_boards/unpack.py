@@ -1,10 +1,11 @@
-"""The way back: a bitstream unpacks to the configuration that it was made from."""
+"""The way back on an ECP5: a bitstream unpacks to the configuration that it was made from."""
 
 from collections.abc import Iterator
 
-from ttforge_boards.flow import BITSTREAM, CONFIG, Steps
+from ttforge_boards.job import Steps
 from ttforge_boards.tools import BuildError
 
+CONFIG, BITSTREAM = "top.config", "top.bit"
 UNPACKED = "unpacked.config"
 REPACKED = "repacked.bit"
 

@@ -90,7 +90,7 @@ class DotProductArray(wiring.Component):
         ]
         for row, shadow in enumerate(self._shadow(m)):
             if has_registered_multipliers(platform):
-                products = self._registered_products(m, row, shadow)
+                products = self._registered_products(m, platform, row, shadow)
             else:
                 products = self._products(m, row, shadow, entry)
             self._row(m, row, products)
@@ -122,11 +122,14 @@ class DotProductArray(wiring.Component):
             products.append(product)
         return products
 
-    def _registered_products(self, m: Module, row: int, shadow: list[Signal]) -> list[Signal]:
+    def _registered_products(
+        self, m: Module, platform, row: int, shadow: list[Signal]
+    ) -> list[Signal]:
         """The same; active row, entry and product are registers of the multipliers."""
         return [
             registered_product(
                 m,
+                platform,
                 f"product_{row}_{lane}",
                 shadow[lane],
                 self.entry[lane],

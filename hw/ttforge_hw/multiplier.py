@@ -1,11 +1,15 @@
 """A multiplier with its registers, as the device at hand has them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from amaranth.hdl import C, Cat, ClockSignal, Instance, Module, Signal, Value, signed
+from amaranth.hdl import Module, Signal, Value
 
-ECP5_WIDTH = 18
-"""Bits of an operand of a MULT18X18D."""
+from ttforge_hw.mult18x18d import mult18x18d
+from ttforge_hw.multalu27x18 import multalu27x18
+
+FAMILIES: dict[str, Callable[..., Signal]] = {"ecp5": mult18x18d, "gw5a": multalu27x18}
+"""What instantiates a registered multiplier, by family of devices."""
 
 
 @dataclass(frozen=True)
@@ -16,46 +20,32 @@ class Target:
     """
 
     family: str
-    """``ecp5``: multipliers are MULT18X18D with the registers in them."""
+    """One of ``FAMILIES``: multipliers are its primitives with the registers in them."""
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise ValueError(f"no family {self.family!r}; there are {', '.join(FAMILIES)}")
 
 
 def has_registered_multipliers(platform: object) -> bool:
     """Whether ``registered_product`` instantiates a primitive on this platform."""
-    return isinstance(platform, Target) and platform.family == "ecp5"
+    return isinstance(platform, Target)
 
 
 def registered_product(
-    m: Module, name: str, left: Value, right: Value, *, left_enable: Value | None = None
+    m: Module,
+    platform: object,
+    name: str,
+    left: Value,
+    right: Value,
+    *,
+    left_enable: Value | None = None,
 ) -> Signal:
-    """The product of two signed values, two cycles later, from a MULT18X18D of an ECP5.
+    """The product of two signed values, two cycles later, from a primitive of the platform.
 
     Its input registers take ``right`` in every cycle and ``left`` in those of ``left_enable``
-    (None: every one); its output register follows a cycle later. At most 18 bits each.
+    (None: every one); the register of the product follows a cycle later. Raises ``ValueError``
+    for operands that are too wide.
     """
-    if max(len(left), len(right)) > ECP5_WIDTH:
-        raise ValueError(f"operands of {len(left)} and {len(right)} bits exceed {ECP5_WIDTH}")
-    # left-aligned, so that the primitive's low bits are constant and the sign is wired once
-    a = Cat(C(0, ECP5_WIDTH - len(left)), left)
-    b = Cat(C(0, ECP5_WIDTH - len(right)), right)
-    whole = Signal(2 * ECP5_WIDTH, name=f"{name}_whole")
-    # Multipliers of a block share their enables: CE0 is that of `left`, CE3 is always high.
-    ports = {f"i_A{n}": a[n] for n in range(ECP5_WIDTH)}
-    ports |= {f"i_B{n}": b[n] for n in range(ECP5_WIDTH)}
-    ports |= {f"o_P{n}": whole[n] for n in range(2 * ECP5_WIDTH)}
-    ports |= {"i_SIGNEDA": C(1), "i_SIGNEDB": C(1), "i_SOURCEA": C(0), "i_SOURCEB": C(0)}
-    ports |= {"i_CLK0": ClockSignal(), "i_CE3": C(1)}
-    if left_enable is not None:
-        ports["i_CE0"] = left_enable
-    registers = {
-        "INPUTA": "CE3" if left_enable is None else "CE0",
-        "INPUTB": "CE3",
-        "OUTPUT": "CE3",
-    }
-    parameters = {}
-    for register, enable in registers.items():
-        parameters[f"p_REG_{register}_CLK"] = "CLK0"
-        parameters[f"p_REG_{register}_CE"] = enable
-    m.submodules[f"{name}_multiplier"] = Instance("MULT18X18D", **parameters, **ports)
-    product = Signal(signed(len(left) + len(right)), name=name)
-    m.d.comb += product.eq(whole[2 * ECP5_WIDTH - len(product) :])
-    return product
+    assert isinstance(platform, Target)
+    return FAMILIES[platform.family](m, name, left, right, left_enable=left_enable)

@@ -77,7 +77,9 @@ class OuterProductArray(wiring.Component):
                 # Cycle 1: product.
                 name = f"product_{row}_{lane}"
                 if has_registered_multipliers(platform):
-                    product = registered_product(m, name, self.x_row[lane], self.g_row[row])
+                    product = registered_product(
+                        m, platform, name, self.x_row[lane], self.g_row[row]
+                    )
                 else:
                     product = Signal(arithmetic.product, name=name, reset_less=True)
                     m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))

@@ -1,4 +1,4 @@
-"""How yosys synthesises a design for an ECP5: the same passes for boards and for simulation."""
+"""How yosys synthesises a design: the same passes for boards and for simulation."""
 
 from pathlib import Path
 
@@ -37,18 +37,45 @@ def write_adders(folder: Path) -> None:
     (folder / ADDERS).write_text(ADDERS_TEXT)
 
 
+def _begin(rtlil: str, top: str) -> str:
+    return f"read_rtlil {rtlil}; hierarchy -top {top}; {NO_COLLISIONS}; proc; {NO_LATCHES}; "
+
+
+def _chains() -> str:
+    return (
+        "flatten; opt_expr; opt_clean; opt -nodffe -nosdff; wreduce; peepopt; opt_clean; "
+        f"techmap -map {ADDERS}; opt_clean; "
+    )
+
+
 def ecp5_passes(rtlil: str, top: str, *, plain: bool = False) -> str:
-    """Script up to the netlist of cells; fails where a latch was inferred.
+    """Script up to the netlist of an ECP5's cells; fails where a latch was inferred.
 
     ``plain``: with yosys's own passes alone, for a design at which the others fail.
     """
-    begin = f"read_rtlil {rtlil}; hierarchy -top {top}; {NO_COLLISIONS}; proc; {NO_LATCHES}; "
+    begin = _begin(rtlil, top)
     if plain:
         return f"{begin}synth_ecp5 -top {top}"
     return (
-        f"{begin}"
-        "flatten; opt_expr; opt_clean; opt -nodffe -nosdff; wreduce; peepopt; opt_clean; "
-        f"techmap -map {ADDERS}; opt_clean; synth_ecp5 -top {top} -run :map_luts; "
+        f"{begin}{_chains()}synth_ecp5 -top {top} -run :map_luts; "
         "check -latchonly -assert; techmap -map +/lattice/latches_map.v; "
         f"abc9 -W {WIRE_PS}; clean; synth_ecp5 -top {top} -run map_cells:"
+    )
+
+
+def gowin_passes(
+    rtlil: str, top: str, family: str, *, pads: bool = True, plain: bool = False
+) -> str:
+    """The same for a Gowin part of a ``family`` as ``synth_gowin`` calls it.
+
+    ``pads``: with the buffers of the pins.
+    """
+    begin = _begin(rtlil, top)
+    synthesis = f"synth_gowin -family {family} -top {top}" + ("" if pads else " -noiopads")
+    if plain:
+        return f"{begin}{synthesis}"
+    return (
+        f"{begin}{_chains()}{synthesis} -run :map_luts; "
+        "read_verilog -icells -lib -specify +/abc9_model.v; "
+        f"abc9 -maxlut 8 -W {WIRE_PS}; clean; {synthesis} -run map_cells:"
     )

@@ -80,7 +80,7 @@ class VectorUnit(wiring.Component):
     def _shifted(self, m: Module, platform, name: str, factor: Signal, word: Value) -> Value:
         """The product two cycles after its operands."""
         if has_registered_multipliers(platform):
-            return registered_product(m, f"{name}_wide", factor, word)
+            return registered_product(m, platform, f"{name}_wide", factor, word)
         operands = [
             Signal.like(value, name=f"{name}_{part}", reset_less=True)
             for part, value in (("factor", factor), ("word", word))

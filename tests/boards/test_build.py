@@ -11,8 +11,9 @@ from ttforge_boards import build as building
 from ttforge_boards import flow
 from ttforge_boards.build import build, seeds
 from ttforge_boards.catalogue import BOARDS
-from ttforge_boards.flow import Build, Steps
+from ttforge_boards.job import NETLIST, TIMING, Build, Steps
 from ttforge_boards.tools import BuildError
+from ttforge_boards.unpack import CONFIG as CONFIGURATION
 from ttforge_boards.unpack import check_bitstream, differences, settings
 
 CONFIG = """\
@@ -69,7 +70,7 @@ def test_a_bitstream_from_beginning_to_end(tmp_path):
     board = replace(BOARDS["ulx3s-85f"], memory_bytes=1 << 15)
     job = Build(board, SMALL, 50_000_000, tmp_path)
     figures = build(job, print)
-    assert job.bitstream.stat().st_size == figures["bitstream_bytes"] > 100_000
+    assert flow.bitstream(job).stat().st_size == figures["bitstream_bytes"] > 100_000
     assert json.loads((tmp_path / "report.json").read_text()) == figures
     assert figures["timing_met"] and figures["fmax_mhz"] >= 50
     assert figures["resources"]["multipliers"]["used"] == SMALL.multipliers + 2 * SMALL.lanes
@@ -78,7 +79,7 @@ def test_a_bitstream_from_beginning_to_end(tmp_path):
     assert all(crossing["guarded"] for crossing in figures["crossings"])
     assert any("soc.accelerator." in step["to"] for step in figures["critical_path"])
     # a configuration that the bitstream was not made from is noticed
-    config = tmp_path / flow.CONFIG
+    config = tmp_path / CONFIGURATION
     lines = config.read_text().splitlines()
     arc = next(n for n, line in enumerate(lines) if line.startswith("arc:"))
     config.write_text("\n".join([*lines[:arc], *lines[arc + 1 :]]) + "\n")
@@ -86,11 +87,12 @@ def test_a_bitstream_from_beginning_to_end(tmp_path):
         check_bitstream(Steps(tmp_path, print))
 
 
+@pytest.mark.parametrize("board", ["ulx3s-85f", "tang-mega-138k"])
 @pytest.mark.parametrize(
     "complaint, calls", [("ERROR: Assert `x' failed in rtlil.cc:1.", 2), ("ERROR: no such file", 1)]
 )
 def test_where_yosys_fails_at_itself_its_own_passes_are_tried(
-    complaint, calls, tmp_path, monkeypatch
+    complaint, calls, board, tmp_path, monkeypatch
 ):
     scripts, told = [], []
 
@@ -100,7 +102,8 @@ def test_where_yosys_fails_at_itself_its_own_passes_are_tried(
 
     monkeypatch.setattr(Steps, "run", run)
     with pytest.raises(BuildError, match="yosys failed"):
-        flow.synthesise(Steps(tmp_path, told.append))
+        job = Build(BOARDS[board], SMALL, 50_000_000, tmp_path)
+        flow.synthesise(job, Steps(tmp_path, told.append))
     assert len(scripts) == calls
     assert len(told) == calls - 1
     assert "adders.v" in scripts[0]
@@ -111,16 +114,16 @@ def test_seeds_are_placed_once_and_their_median_told(tmp_path, monkeypatch):
     placed, netlists = [], ["first"]
 
     def write(job: Build, *_):
-        (job.folder / flow.NETLIST).write_text(netlists[-1])
-        (job.folder / flow.PINS).write_text("")
+        (job.folder / NETLIST).write_text(netlists[-1])
+        (job.folder / flow.family(job.board).pins).write_text("")
 
     def place(job: Build, _):
         placed.append(job.seed)
         fmax = {"clk": {"achieved": 40 + 10 * (job.seed % 3), "constraint": 45}}
-        (job.folder / flow.TIMING).write_text(json.dumps({"fmax": fmax}))
+        (job.folder / TIMING).write_text(json.dumps({"fmax": fmax}))
 
     monkeypatch.setattr(flow, "write_design", write)
-    monkeypatch.setattr(flow, "synthesise", lambda _: None)
+    monkeypatch.setattr(flow, "synthesise", lambda *_: None)
     monkeypatch.setattr(flow, "floorplan", lambda _: None)
     monkeypatch.setattr(flow, "place_and_route", place)
     monkeypatch.setattr(building, "check_netlist", lambda _: {})

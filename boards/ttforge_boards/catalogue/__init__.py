@@ -4,10 +4,13 @@ from types import MappingProxyType
 
 from ttforge_boards.board import Board
 from ttforge_boards.catalogue.orangecrab import ORANGECRAB_85F
+from ttforge_boards.catalogue.tang_mega import TANG_MEGA_138K
 from ttforge_boards.catalogue.ulx3s import ULX3S_85F
 from ttforge_boards.tools import BuildError
 
-BOARDS = MappingProxyType({board.name: board for board in (ULX3S_85F, ORANGECRAB_85F)})
+BOARDS = MappingProxyType(
+    {board.name: board for board in (ULX3S_85F, ORANGECRAB_85F, TANG_MEGA_138K)}
+)
 """By name."""
 
 

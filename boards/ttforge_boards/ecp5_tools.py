@@ -1,0 +1,62 @@
+"""An ECP5: nextpnr-ecp5, ecppack and ecpunpack."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ttforge_boards.board import BLOCK, SDRAM, Board
+from ttforge_boards.ecp5 import Ecp5Top
+from ttforge_boards.family import Family
+from ttforge_boards.job import NETLIST, REPORT_IT, TIMING, Build, Steps
+from ttforge_boards.pll import pll_settings
+from ttforge_boards.top import CLOCK, LAMP, RX, TX
+from ttforge_boards.unpack import BITSTREAM, CONFIG, check_bitstream
+from ttforge_hw.soc import Soc
+from ttforge_hw.synthesis import ecp5_passes
+
+
+class Ecp5(Family):
+    """Project Trellis."""
+
+    pins, placed, bitstream = "top.lpf", CONFIG, BITSTREAM
+
+    def top(self, board: Board, clock_hz: int) -> Callable[[Soc], Ecp5Top]:
+        """Behind a PLL. Raises ``ValueError`` for a clock that it cannot make."""
+        return partial(Ecp5Top, pll=pll_settings(board.clock_hz, clock_hz))
+
+    def constraints(self, board: Board, memory: str = BLOCK) -> str:
+        """Every pin's place, and the frequency of the only clock that comes in."""
+        places = {CLOCK: board.clock_pin, RX: board.rx_pin, TX: board.tx_pin, LAMP: board.lamp_pin}
+        used = [(port, site, board.pin_options) for port, site in places.items()]
+        if memory == SDRAM and board.sdram is not None:
+            for name, sites in board.sdram.pins.items():
+                for bit, site in enumerate(sites):
+                    port = f"sdram_{name}[{bit}]" if len(sites) > 1 else f"sdram_{name}"
+                    used.append((port, site, board.sdram.pin_options))
+        lines = []
+        for port, site, options in used:
+            lines.append(f'LOCATE COMP "{port}" SITE "{site}";')
+            lines.append(f'IOBUF PORT "{port}" {options};')
+        lines.append(f'FREQUENCY PORT "{CLOCK}" {board.clock_hz / 1e6:g} MHZ;')
+        return "\n".join(lines) + "\n"
+
+    def passes(self, rtlil: str, top: str, *, plain: bool) -> str:
+        """As for simulation of the netlist."""
+        return ecp5_passes(rtlil, top, plain=plain)
+
+    def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
+        """``router2``: the other one does not end where wires are scarce."""
+        board = build.board
+        arguments = [*board.part.options, "--package", board.package, "--speed", board.speed]
+        arguments += ["--json", NETLIST, "--lpf", self.pins, "--textcfg", self.placed]
+        arguments += ["--report", TIMING, "--router", "router2"]
+        arguments += ["--seed", str(build.seed), "--timing-allow-fail", *options]
+        steps.run("nextpnr-ecp5", arguments, remedy="A smaller --preset may fit.")
+
+    def pack(self, steps: Steps, board: Board) -> None:
+        """Compressed."""
+        arguments = ["--compress", "--input", self.placed, "--bit", self.bitstream]
+        steps.run("ecppack", arguments, remedy=REPORT_IT)
+
+    def check_bitstream(self, steps: Steps, board: Board) -> int:
+        """See ``ttforge_boards.unpack``."""
+        return check_bitstream(steps)

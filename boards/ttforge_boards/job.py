@@ -1,0 +1,70 @@
+"""What a build is: its sizes, and a folder in which the tools run one after the other."""
+
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ttforge.native.tools import Progress
+from ttforge.parameters import AcceleratorParameters
+from ttforge_boards.board import BLOCK, Board
+from ttforge_boards.tools import BuildError, tool
+
+TOP = "top"
+RTLIL, NETLIST, TIMING = "top.il", "top.json", "timing.json"
+REPORT_IT = "If the tools are those that `pip install 'ttforge[boards]'` brings, report it."
+
+
+@dataclass(frozen=True)
+class Build:
+    """What is to be built, and where."""
+
+    board: Board
+    parameters: AcceleratorParameters
+    clock_hz: int
+    folder: Path
+    seed: int = 1
+    memory: str = BLOCK
+    """Of ``Board.memories``."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the accelerator's external memory."""
+        return self.board.memories[self.memory]
+
+
+class Steps:
+    """Runs the tools in a folder; each has a log of its own, and its seconds are kept."""
+
+    def __init__(self, folder: Path, progress: Progress):
+        self.folder = folder
+        self.seconds: dict[str, float] = {}
+        self.progress = progress
+
+    def run(self, name: str, arguments: Sequence[str], *, remedy: str) -> None:
+        """One tool. Raises ``BuildError`` with its last complaint, its log and the remedy."""
+        program = tool(name)
+        log = self.folder / f"{name}.log"
+        self.progress(f"{name} ({program.version}), log: {log}")
+        begin = time.monotonic()
+        try:
+            with log.open("w") as output:
+                status = subprocess.run(
+                    [*program.command, *arguments],
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                ).returncode
+        except OSError as error:
+            raise BuildError(f"cannot start {name}: {error}") from error
+        self.seconds[name] = time.monotonic() - begin
+        if status:
+            raise BuildError(f"{name} failed: {_complaint(log)} (log: {log}). {remedy}")
+
+
+def _complaint(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    errors = [line for line in lines if "ERROR" in line or "Error" in line]
+    return (errors or lines or ["it said nothing"])[-1].strip()
