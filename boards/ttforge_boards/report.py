@@ -22,8 +22,9 @@ CELLS = {
         "block_rams": {"BSRAM": 1},
     },
 }
-"""Our names of what nextpnr counts, and how many of ours each is. On a GW5A a sum is in the place of
-a LUT; a distributed RAM has four LUTs, which are counted, and four more that nothing else may use."""
+"""Our names of what nextpnr counts, and how many of ours each is. On a GW5A a sum is in the place
+of a LUT; a distributed RAM has four LUTs, which are counted, and four more that nothing else may
+use."""
 MARKS = (
     *("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"),
     *("_LUT", "_ALU", "_MUX2_", "_DFF", "_RAM16SDP", "_SDP", "_DPB", "_DPX9B", "_IBUF", "_OBUF"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ttforge_boards.board import ECP5_85F
+from ttforge_boards.board import ECP5_85F, GW5AST_138
 from ttforge_boards.build import append_line
 from ttforge_boards.netlist import Netlist, complaints
 from ttforge_boards.report import clocks, critical_path, resources, spare_luts
@@ -16,6 +16,21 @@ DIRECTIONS = {"CLK": "input", "DI": "input", "Q": "output", "LSR": "input"}
 def flip_flop(clock, data, out) -> dict:
     pins = {"CLK": [clock], "DI": [data], "Q": [out], "LSR": ["0"]}
     return {"type": "TRELLIS_FF", "connections": pins, "port_directions": DIRECTIONS}
+
+
+def gowin_flip_flop(clock, data, out) -> dict:
+    pins = {"CLK": [clock], "D": [data], "Q": [out], "CE": ["1"], "RESET": ["0"]}
+    directions = dict.fromkeys(("CLK", "D", "CE", "RESET"), "input") | {"Q": "output"}
+    return {"type": "DFFRE", "connections": pins, "port_directions": directions}
+
+
+def pad(pin, inside) -> dict:
+    directions = {"I": "input", "O": "output"}
+    return {
+        "type": "IBUF",
+        "connections": {"I": [pin], "O": [inside]},
+        "port_directions": directions,
+    }
 
 
 def lut(*pins) -> dict:
@@ -104,6 +119,46 @@ def test_other_clocks_are_named():
     ]
 
 
+GOWIN_SOUND = {
+    "clock_pad": pad(2, 4),
+    "rx_pad": pad(3, 8),
+    "first": gowin_flip_flop(4, 8, 5),
+    "second": gowin_flip_flop(4, 5, 6),
+    "logic": lut(6, 6, 9),
+}
+
+
+def test_inputs_of_a_gowin_part_are_followed_through_their_pads():
+    assert rules(GOWIN_SOUND) == []
+    (crossing,) = netlist(GOWIN_SOUND).crossings({"clk_in"})
+    assert (crossing.source, crossing.register, crossing.guarded) == ("rx", "first", True)
+    assert netlist(GOWIN_SOUND).clocks() == {"n4"}
+
+
+@pytest.mark.parametrize(
+    "change, complaint",
+    [
+        ({"first": lut(8, 6, 5)}, "input rx reaches first without a synchroniser"),
+        ({"extra": lut(8, 6, 7)}, "input rx reaches extra without a synchroniser"),
+        ({"second": lut(5, 5, 6)}, "input rx reaches first without a synchroniser"),
+        ({"bad": gowin_flip_flop(4, 6, 7) | {"type": "DLNCE"}}, "latch bad"),
+        ({"bad": gowin_flip_flop(4, 6, 7) | {"type": "DL"}}, "latch bad"),
+    ],
+)
+def test_what_breaks_a_rule_of_a_gowin_part_is_named(change, complaint):
+    assert rules(GOWIN_SOUND | change) == [complaint]
+
+
+def test_other_clocks_of_a_gowin_part_are_named():
+    assert rules(GOWIN_SOUND | {"extra": gowin_flip_flop(7, 6, 3)}) == [
+        "unconstrained clock n7",
+        "2 clocks (n4, n7), and no check of paths",
+    ]
+    for cell, port in (("RAM16SDP4", "CLK"), ("SDPX9B", "CLKB"), ("MULTALU27X18", "CLK")):
+        ram = {"type": cell, "connections": {port: [7]}, "port_directions": {port: "input"}}
+        assert rules(GOWIN_SOUND | {"ram": ram})[0] == "unconstrained clock n7"
+
+
 TIMING = {
     "utilization": {
         "TRELLIS_COMB": {"used": 41820, "available": 83640},
@@ -150,6 +205,18 @@ def test_a_report_speaks_of_our_names():
     assert path[1]["from"] == "soc.pe2.x"
     assert path[1]["to"] == "soc.pe2.sum"
     assert path[1]["net"] == "soc.pe2.x"
+
+
+def test_a_sum_of_a_gowin_part_is_in_the_place_of_a_lut():
+    used = {"LUT4": 1000, "ALU": 200, "RAM16SDP4": 10, "DFF": 700, "MULTALU27X18": 80, "BSRAM": 158}
+    counted = {cell: {"used": n, "available": 10 * n} for cell, n in used.items()}
+    found = resources({"utilization": counted}, GW5AST_138)
+    assert found == {
+        "luts": {"used": 1240, "available": 138240},
+        "flip_flops": {"used": 700, "available": 7000},
+        "multipliers": {"used": 80, "available": 298},
+        "block_rams": {"used": 158, "available": 340},
+    }
 
 
 def test_a_line_is_added_to_what_is_followed(tmp_path):

@@ -1,4 +1,5 @@
-"""The netlist that yosys makes for an ECP5, with models of its cells, computes the same bits."""
+"""Netlists that yosys makes for an ECP5 and a GW5A, with models of their cells, compute the same
+bits."""
 
 import random
 
@@ -10,7 +11,7 @@ from ttforge.network import load_network
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Program
 from ttforge_sim.backend import RtlAccelerator
-from ttforge_sim.netlist.ecp5 import netlist_rtlil
+from ttforge_sim.netlist import ecp5, gowin
 
 SMALL = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
@@ -32,11 +33,16 @@ class Untraced:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [4])
-def test_a_step_of_digits_on_the_netlist_is_exact(batch):
+@pytest.mark.parametrize("family", [ecp5, gowin], ids=["ecp5", "gw5a"])
+def test_a_step_of_digits_on_the_netlist_is_exact(family, batch):
     network = load_network("digits")
     seed = random.Random(batch).randrange(1000)
     with RtlAccelerator(
-        SMALL, memory_bytes=1 << 20, design=netlist_rtlil, trace=False, watchdog_cycles=200_000
+        SMALL,
+        memory_bytes=1 << 20,
+        design=family.netlist_rtlil,
+        trace=False,
+        watchdog_cycles=200_000,
     ) as netlist:
         outcome = check_step(network, batch, Untraced(netlist), seed=seed)
         assert outcome.comparison.mismatches == {}

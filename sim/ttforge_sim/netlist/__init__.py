@@ -1,1 +1,1 @@
-"""The synthesised netlist of an ECP5, simulated with models of its cells."""
+"""Synthesised netlists of an ECP5 and a GW5A, simulated with models of their cells."""
