@@ -52,8 +52,8 @@ class Gowin(Family):
         steps.run("nextpnr-himbaechel-gowin", arguments, remedy="A smaller --preset may fit.")
 
     def pack(self, steps: Steps, board: Board) -> None:
-        """As text of ones and noughts."""
-        arguments = ["-d", board.part.name, "-o", self.bitstream, self.placed]
+        """As text of ones and noughts; pins of the parallel configuration port are the design's."""
+        arguments = ["-d", board.part.name, "--cpu_as_gpio", "-o", self.bitstream, self.placed]
         steps.run("gowin_pack", arguments, remedy=REPORT_IT)
 
     def check_bitstream(self, steps: Steps, board: Board) -> int:

@@ -1,0 +1,81 @@
+"""Multipliers that are primitives of a device."""
+
+import re
+
+import pytest
+from amaranth.hdl import Elaboratable, Module, Signal, signed
+
+from ttforge.parameters import AcceleratorParameters
+from ttforge_hw.convert import design_to_rtlil, to_rtlil
+from ttforge_hw.multiplier import FAMILIES, Target, has_registered_multipliers, registered_product
+
+PRIMITIVES = {"ecp5": ("MULT18X18D", 18, 18), "gw5a": ("MULTALU27X18", 27, 18)}
+REGISTERS = {
+    "ecp5": ("REG_INPUTA_CE", "REG_INPUTB_CE", "REG_OUTPUT_CE"),
+    "gw5a": ("AREG_CE", "BREG_CE", "PREG_CE"),
+}
+"""What enables the operands' registers and that of the product."""
+ENABLES = {"ecp5": ("CE0", "CE3"), "gw5a": ("CE0", "CE1")}
+"""That of the left operand; the one that is always high."""
+
+
+class Product(Elaboratable):
+    """One product."""
+
+    def __init__(self, left: int, right: int, *, held: bool):
+        self.left, self.right = Signal(signed(left)), Signal(signed(right))
+        self.enable, self.product = Signal(), Signal(signed(left + right))
+        self._held = held
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        enable = self.enable if self._held else None
+        product = registered_product(m, platform, "it", self.left, self.right, left_enable=enable)
+        m.d.comb += self.product.eq(product)
+        return m
+
+
+def rtlil(family: str, left: int, right: int, *, held: bool) -> str:
+    design = Product(left, right, held=held)
+    ports = {name: getattr(design, name) for name in ("left", "right", "enable", "product")}
+    return design_to_rtlil(design, ports, name="top", target=Target(family))
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_product_is_one_primitive_with_its_registers(family, held):
+    text = rtlil(family, 17, 16, held=held)
+    primitive, *_ = PRIMITIVES[family]
+    assert len(re.findall(rf"cell \\{primitive} ", text)) == 1
+    assert not re.search(r"cell \$(mul|dff|add)", text)
+    left, always = ENABLES[family]
+    for register, enable in zip(
+        REGISTERS[family], (left if held else always, always, always), strict=True
+    ):
+        assert f'parameter \\{register} "{enable}"' in text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_operands_that_are_too_wide_are_named(family):
+    _, left, right = PRIMITIVES[family]
+    assert rtlil(family, left, right, held=False)
+    for widths in ((left + 1, right), (left, right + 1)):
+        operands = [Signal(signed(width)) for width in widths]
+        with pytest.raises(ValueError, match=rf"operands of {widths[0]} and {widths[1]} bits"):
+            FAMILIES[family](None, "it", *operands)  # before anything is added to a module
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_product_of_an_accelerator_is_a_primitive(family):
+    p = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2)
+    text = to_rtlil(p, target=Target(family))
+    primitive, *_ = PRIMITIVES[family]
+    assert text.count(f"cell \\{primitive} ") == p.multipliers + 2 * p.lanes
+    assert f"cell \\{primitive} " not in to_rtlil(p)
+
+
+def test_a_family_that_there_is_not():
+    with pytest.raises(ValueError, match="no family 'zx81'; there are ecp5, gw5a"):
+        Target("zx81")
+    assert not has_registered_multipliers(None)
+    assert has_registered_multipliers(Target("gw5a"))
