@@ -5,7 +5,7 @@ from ttforge_boards.board import BLOCK, SDRAM, Board, Part
 from ttforge_boards.tools import BuildError
 
 SHAPES = ((16384, 1), (8192, 2), (4096, 4), (2048, 9), (1024, 18), (512, 36))
-"""Depth and width of a DP16KD of an ECP5."""
+"""Depth and width of a DP16KD of an ECP5, and of a BSRAM of a GW5A."""
 LEAST_DEPTH = 65
 """Memories of fewer words are made of LUTs; so are the statistics, and the queues but one."""
 

@@ -27,6 +27,7 @@ CLOCK_PORTS = {
     "MULTALU27X18": ("CLK",),
 }
 """Clock inputs of the cells of an ECP5 and of a GW5A."""
+CONSTANTS = {"GND": ("G",), "VCC": ("V",)}
 LATCH = re.compile(r".*LATCH.*|DLN?[CP]?E?", re.IGNORECASE)
 PLL_OUTPUTS = {"EHXPLLL": ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3")}
 
@@ -71,7 +72,14 @@ class Netlist:
         for cell in self.cells.values():
             for port in CLOCK_PORTS.get(cell["type"], ()):
                 found |= {self.name(bit) for bit in cell["connections"].get(port, ())}
-        return found - {"0", "1", "x"}
+        constants = {self.name(bit) for bit in self._constants()}
+        return found - constants - {"0", "1", "x"}
+
+    def _constants(self) -> Iterator[int | str]:
+        """Nets that cells make of a 0 or a 1, as those of a Gowin part do."""
+        for cell in self.cells.values():
+            for port in CONSTANTS.get(cell["type"], ()):
+                yield from cell["connections"][port]
 
     def constrained(self, clock_inputs: set[str]) -> set[str]:
         """Names of the clocks whose frequency is known: some inputs, and outputs of PLLs."""

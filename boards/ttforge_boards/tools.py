@@ -63,5 +63,5 @@ def loader() -> Tool:
             return Tool(name, (found,), asked_version((found,), "--Version"))
     raise BuildError(
         "loading needs openFPGALoader: install it from your system's packages "
-        "(openfpgaloader), or load the .bit file with another programmer"
+        "(openfpgaloader), or load the bitstream with another programmer"
     )

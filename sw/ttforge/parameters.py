@@ -247,11 +247,17 @@ PRESETS: dict[str, Preset] = {
     "ecp5-85f-64": Preset(
         multipliers=156, memory_bits=3_700_000, sizes=_ON_CHIP | {"pe1_rows": 4, "pe2_rows": 4}
     ),
+    "gw5ast-138c": Preset(
+        multipliers=298,
+        memory_bits=6_260_000,
+        sizes=_ON_CHIP | {"lanes": 4, "pe1_rows": 2, "pe2_rows": 2, "scratchpad_rows": 16384},
+    ),
 }
 """By the name of the device. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block RAM; ECP5
 LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
 external memory in its block RAM; its accumulators are as wide as batches of 64 need.
-``ecp5-85f-64`` has half its multipliers."""
+``ecp5-85f-64`` has half its multipliers. Gowin GW5AST-138C: 298 MULTALU27X18, 6.3 Mbit;
+``gw5ast-138c`` has 16 multipliers."""
 
 
 def preset(name: str) -> AcceleratorParameters:

@@ -157,6 +157,8 @@ def test_other_clocks_of_a_gowin_part_are_named():
     for cell, port in (("RAM16SDP4", "CLK"), ("SDPX9B", "CLKB"), ("MULTALU27X18", "CLK")):
         ram = {"type": cell, "connections": {port: [7]}, "port_directions": {port: "input"}}
         assert rules(GOWIN_SOUND | {"ram": ram})[0] == "unconstrained clock n7"
+        nothing = {"type": "GND", "connections": {"G": [7]}, "port_directions": {"G": "output"}}
+        assert rules(GOWIN_SOUND | {"ram": ram, "nothing": nothing}) == []
 
 
 TIMING = {
