@@ -37,7 +37,8 @@ def multalu27x18(
         )
     a, b = Signal(signed(LEFT_WIDTH)), Signal(signed(RIGHT_WIDTH))
     whole = Signal(RESULT_WIDTH, name=f"{name}_whole")
-    m.d.comb += [a.eq(left), b.eq(right)]  # with their signs
+    # words of memory are raw: their top bits are signs whatever their shape says
+    m.d.comb += [a.eq(left.as_signed()), b.eq(right.as_signed())]
     # CE0 is that of `left`, CE1 is always high.
     enables = dict.fromkeys(REGISTERS, "CE1") | ({} if left_enable is None else {"AREG": "CE0"})
     parameters: dict[str, object] = {

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from amaranth.hdl import Elaboratable, Module, Signal, signed
+from amaranth.hdl import Elaboratable, Module, Signal, signed, unsigned
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.convert import design_to_rtlil, to_rtlil
@@ -22,8 +22,9 @@ ENABLES = {"ecp5": ("CE0", "CE3"), "gw5a": ("CE0", "CE1")}
 class Product(Elaboratable):
     """One product."""
 
-    def __init__(self, left: int, right: int, *, held: bool):
-        self.left, self.right = Signal(signed(left)), Signal(signed(right))
+    def __init__(self, left: int, right: int, *, held: bool, raw: bool = False):
+        shape = unsigned if raw else signed
+        self.left, self.right = Signal(shape(left)), Signal(shape(right))
         self.enable, self.product = Signal(), Signal(signed(left + right))
         self._held = held
 
@@ -35,8 +36,8 @@ class Product(Elaboratable):
         return m
 
 
-def rtlil(family: str, left: int, right: int, *, held: bool) -> str:
-    design = Product(left, right, held=held)
+def rtlil(family: str, left: int, right: int, *, held: bool, raw: bool = False) -> str:
+    design = Product(left, right, held=held, raw=raw)
     ports = {name: getattr(design, name) for name in ("left", "right", "enable", "product")}
     return design_to_rtlil(design, ports, name="top", target=Target(family))
 
@@ -53,6 +54,15 @@ def test_a_product_is_one_primitive_with_its_registers(family, held):
         REGISTERS[family], (left if held else always, always, always), strict=True
     ):
         assert f'parameter \\{register} "{enable}"' in text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_raw_words_are_signed(family):
+    """Rows of the scratchpad carry no sign in their shape."""
+    texts = [rtlil(family, 16, 16, held=False, raw=raw) for raw in (False, True)]
+    assert texts[0] != texts[1]
+    shapeless = [re.sub(r"^( *wire .*) signed ", r"\1 ", text, flags=re.M) for text in texts]
+    assert shapeless[0] == shapeless[1]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
