@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ttforge.parameters import AcceleratorParameters
+from ttforge.timing import MemoryTiming
+from ttforge_boards.board import BLOCK, SDRAM
 from ttforge_boards.build import REPORT
 from ttforge_boards.estimate import ESTIMATE
 from ttforge_boards.tools import BuildError
@@ -15,6 +17,9 @@ RESOURCES = {"luts": "LUT", "flip_flops": "FF", "multipliers": "DSP", "block_ram
 """What is counted, and the paper's heads."""
 NETWORKS = ("digits", "fashion")
 BATCH = 64
+SDRAM_BYTES = 1.96
+"""A cycle, of the 2 that the chip's pins carry: what the controller moves in long bursts of one
+direction, refreshes and rows included (docs/boards.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +35,7 @@ class Row:
     """Of one of the block RAMs as they are counted here."""
     clock_mhz: float | None
     cycles: Mapping[str, int | None]
-    """Predicted for a training step of ``BATCH`` samples, by network."""
+    """Predicted for a training step of ``BATCH`` samples, by network, with the build's memory."""
 
     @property
     def milliseconds(self) -> dict[str, float | None]:
@@ -82,27 +87,37 @@ def row(folder: Path, *, mhz: float | None = None) -> Row:
             available={name: one["available"] for name, one in counted.items()},
             block_ram_kbit=18 if built else 36,
             clock_mhz=mhz or (found["fmax_mhz"] if built else None),
-            cycles=_cycles(AcceleratorParameters(**found["parameters"]), found.get("memory_bytes")),
+            cycles=_cycles(found),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BuildError(f"no report of a finished build in {path}: {error}") from error
 
 
-def _cycles(parameters: AcceleratorParameters, memory_bytes: int | None) -> dict[str, int | None]:
+def memory_timing(memory: str, parameters: AcceleratorParameters) -> MemoryTiming:
+    """A board's memory for the cycle model: block RAM is faster than what the model assumes."""
+    if memory == SDRAM:
+        return MemoryTiming(bandwidth=SDRAM_BYTES / parameters.beat_bytes)
+    return MemoryTiming()
+
+
+def _cycles(figures: Mapping[str, Any]) -> dict[str, int | None]:
     """Predicted cycles of a step of each network; ``None`` where it needs more memory."""
     from ttforge.compiler import CompileError, compile_step
     from ttforge.network import load_network
 
-    found: dict[str, int | None] = {}
+    parameters = AcceleratorParameters(**figures["parameters"])
+    memory_bytes = figures.get("memory_bytes")
+    timing = memory_timing(figures.get("memory", BLOCK), parameters)
+    cycles: dict[str, int | None] = {}
     for name in NETWORKS:
         try:
             step = compile_step(load_network(name), BATCH, parameters)
         except CompileError:
-            found[name] = None
+            cycles[name] = None
             continue
         fits = memory_bytes is None or step.memory_bytes <= memory_bytes
-        found[name] = step.predicted_cycles if fits else None
-    return found
+        cycles[name] = step.cycles_with(timing) if fits else None
+    return cycles
 
 
 def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:

@@ -58,6 +58,14 @@ def test_cycles_are_those_of_the_compiled_step_and_times_those_at_the_clock(buil
     assert table2.row(builds / "a", mhz=100.0).milliseconds["digits"] == cycles / 100e3
 
 
+def test_an_sdram_gives_less_a_cycle_than_block_ram(tmp_path):
+    kept = {"fmax_mhz": 50.0, "memory_bytes": 1 << 25}
+    for memory in ("block", "sdram"):
+        built(tmp_path / memory, preset("ecp5-85f"), "report.json", memory=memory, **kept)
+    block, sdram = (table2.row(tmp_path / name).cycles["fashion"] for name in ("block", "sdram"))
+    assert block < sdram < 2 * block
+
+
 def test_a_folder_without_a_report(builds):
     with pytest.raises(BuildError, match=r"no report of a finished build in .*unfinished"):
         table2.row(builds / "unfinished")

@@ -22,7 +22,7 @@ from ttforge.network import Network
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, Descriptor, Program, Set
 from ttforge.program.fields import Operation
-from ttforge.timing import predict
+from ttforge.timing import MemoryTiming, predict
 
 PLANS = ("auto", "paper")
 """Names of plans: what the planner chooses, or the schedule of the paper."""
@@ -138,8 +138,12 @@ class CompiledStep:
     @cached_property
     def predicted_cycles(self) -> int:
         """Cycles of a step by the cycle model, with the memory of the simulation's default."""
+        return self.cycles_with(MemoryTiming())
+
+    def cycles_with(self, timing: MemoryTiming) -> int:
+        """Cycles of a step by the cycle model, with another memory."""
         programs = (self.forward, self.backward)
-        return sum(predict(one.descriptors, self.parameters).cycles for one in programs)
+        return sum(predict(one.descriptors, self.parameters, timing).cycles for one in programs)
 
     @cached_property
     def macs(self) -> int:
