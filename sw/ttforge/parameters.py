@@ -205,7 +205,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     ahead = max(2 * p.lanes, 16)
     group_bits = (p.lanes // p.pe2_rows).bit_length() - 1
     transfers = (
-        max(128, 2 * p.burst_beats) * p.data_width
+        (max(128, 2 * p.burst_beats) + 8) * p.data_width
         + p.outstanding_bursts * (p.burst_beats.bit_length() + 1)
         + 16 * row
         + 2 * (22 + 2 * p.data_width)
