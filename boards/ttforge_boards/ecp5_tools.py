@@ -5,10 +5,10 @@ from functools import partial
 
 from ttforge_boards.board import BLOCK, SDRAM, Board
 from ttforge_boards.ecp5 import Ecp5Top
-from ttforge_boards.family import Family
+from ttforge_boards.family import Family, places
 from ttforge_boards.job import NETLIST, REPORT_IT, TIMING, Build, Steps
 from ttforge_boards.pll import pll_settings
-from ttforge_boards.top import CLOCK, LAMP, RX, TX
+from ttforge_boards.top import CLOCK
 from ttforge_boards.unpack import BITSTREAM, CONFIG, check_bitstream
 from ttforge_hw.soc import Soc
 from ttforge_hw.synthesis import ecp5_passes
@@ -25,8 +25,7 @@ class Ecp5(Family):
 
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
         """Every pin's place, and the frequency of the only clock that comes in."""
-        places = {CLOCK: board.clock_pin, RX: board.rx_pin, TX: board.tx_pin, LAMP: board.lamp_pin}
-        used = [(port, site, board.pin_options) for port, site in places.items()]
+        used = [(port, site, board.pin_options) for port, site in places(board).items()]
         if memory == SDRAM and board.sdram is not None:
             for name, sites in board.sdram.pins.items():
                 for bit, site in enumerate(sites):

@@ -5,8 +5,13 @@ from collections.abc import Callable, Sequence
 
 from ttforge_boards.board import BLOCK, Board
 from ttforge_boards.job import Build, Steps
-from ttforge_boards.top import BoardTop
+from ttforge_boards.top import CLOCK, LAMP, RX, TX, BoardTop
 from ttforge_hw.soc import Soc
+
+
+def places(board: Board) -> dict[str, str]:
+    """The pin of every port that all boards have."""
+    return {CLOCK: board.clock_pin, RX: board.rx_pin, TX: board.tx_pin, LAMP: board.lamp_pin}
 
 
 class Family(ABC):

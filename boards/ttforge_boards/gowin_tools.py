@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from ttforge_boards.board import BLOCK, Board
-from ttforge_boards.family import Family
+from ttforge_boards.family import Family, places
 from ttforge_boards.gowin import GowinTop
 from ttforge_boards.gowin_unpack import check_bitstream
 from ttforge_boards.job import NETLIST, REPORT_IT, TIMING, Build, Steps
-from ttforge_boards.top import CLOCK, LAMP, RX, TX
 from ttforge_hw.soc import Soc
 from ttforge_hw.synthesis import gowin_passes
 
@@ -29,9 +28,8 @@ class Gowin(Family):
 
     def constraints(self, board: Board, memory: str = BLOCK) -> str:
         """Every pin's place; the clock's frequency is an argument of place and route."""
-        places = {CLOCK: board.clock_pin, RX: board.rx_pin, TX: board.tx_pin, LAMP: board.lamp_pin}
         lines = []
-        for port, site in places.items():
+        for port, site in places(board).items():
             lines.append(f'IO_LOC "{port}" {site};')
             lines.append(f'IO_PORT "{port}" {board.pin_options};')
         return "\n".join(lines) + "\n"

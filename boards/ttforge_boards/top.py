@@ -1,5 +1,7 @@
 """The top of a design on a board: clock, reset, pins around the system."""
 
+from abc import ABC, abstractmethod
+
 from amaranth.hdl import ClockDomain, ClockSignal, Elaboratable, IOPort, Module, ResetSignal, Signal
 from amaranth.lib.cdc import ResetSynchronizer
 
@@ -11,7 +13,7 @@ RESET_CYCLES = 16
 """In which everything stays in reset after the clock has become steady."""
 
 
-class BoardTop(Elaboratable):
+class BoardTop(Elaboratable, ABC):
     """The system behind a clock, the same for all boards but for where the clock comes from.
     Ports: ``clk_in``, ``rx``, ``tx``, ``lamp``.
 
@@ -25,9 +27,9 @@ class BoardTop(Elaboratable):
             name: Signal(name=name) for name in (CLOCK, RX, TX, LAMP)
         }
 
+    @abstractmethod
     def clocking(self, m: Module, clock: Signal) -> Signal | None:
         """Drives ``clock``; the signal that says that it is steady, or None if it always is."""
-        raise NotImplementedError
 
     def elaborate(self, platform) -> Module:
         m = Module()
