@@ -20,7 +20,7 @@ from ttforge.mcf.tensor import MCTensor
 
 def _computed(operation: str, x: Any, y: Any, negate: bool = False, alpha: Any = 1) -> Tensor:
     check_broadcast(x, y, operation)
-    like = model(*(t for t in (x, y) if isinstance(t, MCTensor)))
+    like = model(x, y)
     a, b = factor_of(x, like), factor_of(y, like)
     if alpha != 1:
         factor = factor_of(alpha, like)
@@ -146,7 +146,7 @@ def _comparison(compare: Callable[[Tensor, Any], Tensor]) -> Callable[..., Tenso
     def run(input: Any, other: Any) -> Tensor:
         """The sign of the difference decides, which has one however much cancels."""
         check_broadcast(input, other, "comparison")
-        like = model(*(t for t in (input, other) if isinstance(t, MCTensor)))
+        like = model(input, other)
         a, b = factor_of(input, like), factor_of(other, like)
         leads = a[..., 0], b[..., 0]
         difference = binary("add", a, -b)[..., 0]
@@ -163,7 +163,7 @@ for _name, _compare in _COMPARISONS.items():
 @handles("where")
 def where(condition: Tensor, input: Any, other: Any) -> MCTensor:
     """Elements of ``input`` where the condition holds, else of ``other``."""
-    like = model(*(t for t in (input, other) if isinstance(t, MCTensor)))
+    like = model(input, other)
     a, b = (padded(components_of(t, like), like.nc) for t in (input, other))
     made = torch.where(condition.unsqueeze(-1), a, b)
     return result(

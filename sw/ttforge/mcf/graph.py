@@ -80,10 +80,7 @@ def wants_grad(*operands: Any) -> bool:
     if not torch.is_grad_enabled():
         return False
     with torch._C.DisableTorchFunctionSubclass():
-        for x in operands:
-            if isinstance(x, Tensor) and x.requires_grad:
-                return True
-    return False
+        return any(isinstance(x, Tensor) and x.requires_grad for x in operands)
 
 
 def result(components: Tensor, plain: Callable[[Lead], Tensor], *operands: Any) -> MCTensor:

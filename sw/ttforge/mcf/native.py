@@ -114,8 +114,10 @@ def parted(z: Tensor, nc: int) -> Tensor:
 def mv(x: Tensor, v: Tensor, *, by_component: bool) -> Tensor:
     """``products.carried_mv``: float32 components (rows, columns, nc) by float64 (columns)."""
     rows, columns, nc = x.shape
-    x, plane, _ = _planes(x, x.shape[:-1])
-    out = empty((rows,), nc, x)
+    across, along, plane = x.stride()
+    if (across, along) != (columns, 1):
+        x, plane, _ = _planes(x, x.shape[:-1])
+    out = torch.empty_strided((rows, nc), (1, rows), dtype=x.dtype)
     name = "mcf_mv_components" if by_component else "mcf_mv_joined"
     _call(name, x.dtype, nc, x, plane, v.contiguous(), out, rows, columns)
     return out

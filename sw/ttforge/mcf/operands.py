@@ -18,9 +18,8 @@ Number = int | float | Fraction | Decimal
 
 def model(*operands: Any) -> MCTensor:
     """The first ``MCTensor``; raises ``ValueError`` where others are of another nc or type."""
-    found = [x for x in operands if isinstance(x, MCTensor)]
-    first = found[0]
-    for other in found[1:]:
+    first, *others = [x for x in operands if isinstance(x, MCTensor)]
+    for other in others:
         if other.nc != first.nc:
             raise ValueError(
                 f"operands have {first.nc} and {other.nc} components, shapes {shape_of(first)} and "

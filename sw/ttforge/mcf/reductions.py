@@ -65,23 +65,24 @@ def _no_dtype(dtype: Any, name: str) -> None:
         raise TypeError(f"{name} of MCTensor keeps its type: convert by to({dtype}) first")
 
 
-def _need(name: str, *pairs: tuple[Any, int]) -> None:
+def _need(name: str, *pairs: tuple[Tensor, int]) -> None:
+    """Raises ``ValueError`` unless the components have so many dimensions, and that of nc."""
     for x, dims in pairs:
-        if len(shape_of(x)) != dims:
-            raise ValueError(f"{name} needs {dims} dimensions, not shape {shape_of(x)}")
+        if x.dim() - 1 != dims:
+            raise ValueError(f"{name} needs {dims} dimensions, not shape {tuple(x.shape[:-1])}")
 
 
 def _product(name: str, dims: tuple[int, int] | None) -> Any:
     plain = getattr(torch, name)
 
     def run(input: Any, other: Any) -> MCTensor:
+        like = model(input, other)
+        a, b = components_of(input, like), components_of(other, like)
         if dims is not None:
-            _need(name, (input, dims[0]), (other, dims[1]))
-        if name == "bmm" and shape_of(input)[0] != shape_of(other)[0]:
+            _need(name, (a, dims[0]), (b, dims[1]))
+        if name == "bmm" and len(a) != len(b):
             raise ValueError(f"batches of {shape_of(input)} and {shape_of(other)} differ in bmm")
-        like = model(*(t for t in (input, other) if isinstance(t, MCTensor)))
-        made = products.matmul(components_of(input, like), components_of(other, like))
-        made = padded(made, like.nc)
+        made = padded(products.matmul(a, b), like.nc)
         return result(made, lambda lead: plain(lead(input), lead(other)), input, other)
 
     return run
@@ -100,8 +101,9 @@ def _rmatmul(self: Any, other: Any) -> MCTensor:
 
 
 def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Tensor:
-    like = model(*(t for t in (input, mat1, mat2) if isinstance(t, MCTensor)))
+    like = model(input, mat1, mat2)
     y, a, b = (components_of(t, like) for t in (input, mat1, mat2))
+    _need("addmm", (a, 2), (b, 2))
     products.check_matmul(a.shape[:-1], b.shape[:-1])
     out = (*a.shape[:-2], b.shape[-2])
     try:
@@ -116,7 +118,6 @@ def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Tensor:
 
 @handles("addmm")
 def _addmm_handler(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> MCTensor:
-    _need("addmm", (mat1, 2), (mat2, 2))
     made = _addmm(input, mat1, mat2, beta, alpha)
     return result(
         made,
@@ -130,7 +131,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> MCTensor:
     """input weight^T + bias."""
     if shape_of(input)[-1:] != shape_of(weight)[-1:]:
         raise ValueError(f"input {shape_of(input)} does not fit weight {shape_of(weight)}")
-    like = model(*(t for t in (input, weight, bias) if isinstance(t, MCTensor)))
+    like = model(input, weight, bias)
     x, w = components_of(input, like), components_of(weight, like)
     made = products.matmul(x, w.transpose(-2, -3))
     if bias is not None:
@@ -167,7 +168,7 @@ def _fused(name: str, operation: str) -> None:
     plain = getattr(torch, name)
 
     def compute(self: Any, first: Any, second: Any, value: Any) -> Tensor:
-        like = model(*(t for t in (self, first, second) if isinstance(t, MCTensor)))
+        like = model(self, first, second)
         x, a, b = (components_of(t, like) for t in (self, first, second))
         a = padded(a, like.nc)  # so that a plain product or quotient keeps its error
         if value == 1:

@@ -141,7 +141,7 @@ def _joined(name: str) -> None:
     plain = getattr(torch, name)
 
     def run(tensors: Any, dim: int = 0) -> MCTensor:
-        like = model(*(t for t in tensors if isinstance(t, MCTensor)))
+        like = model(*tensors)
         shapes = [shape_of(t) for t in tensors]
         extra = 1 if name == "stack" else 0
         at = dim % (len(shapes[0]) + extra)
