@@ -29,7 +29,7 @@ class StoreWritePort(wiring.Signature):
 class FactorStore(wiring.Component):
     """``depth`` entries of ``width`` factor elements, one read and one write a cycle.
 
-    ``READ_LATENCY`` cycles from address to entry, which is held until the next read's. Address
+    ``ENTRY_LATENCY`` cycles from address to entry, which is held until the next read's. Address
     bits above the depth are ignored. An entry read in the cycle of its write is unspecified.
 
     Members: ``read``, the engine's port; ``write``, the load engine's.

@@ -8,7 +8,7 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH, Operation
 from ttforge_hw.drain import ROWS_WIDTH
 from ttforge_hw.nest import LoopNest
-from ttforge_hw.ports import COMPUTE_LAYOUT, READ_LATENCY, ReadPort, StorePort, row_layout
+from ttforge_hw.ports import COMPUTE_LAYOUT, ENTRY_LATENCY, ReadPort, StorePort, row_layout
 from ttforge_hw.queue import RegisteredQueue
 
 FETCH_DEPTH = 16
@@ -93,7 +93,7 @@ class EntryReader(wiring.Component):
         m.submodules.entries = entries = RegisteredQueue(
             width=len(self.entry.as_value()), depth=FETCH_DEPTH
         )
-        arriving = Signal(READ_LATENCY)
+        arriving = Signal(ENTRY_LATENCY)
         m.d.sync += arriving.eq(Cat(self.start, arriving))
         m.d.comb += [
             self.port.address.eq(self.address),

@@ -12,7 +12,7 @@ from ttforge_hw.dot import DOT_CYCLES, DotProductArray
 from ttforge_hw.drain import ROWS_WIDTH, ResultQueue
 from ttforge_hw.in_flight import CommandsInFlight, by_turn
 from ttforge_hw.ports import (
-    READ_LATENCY,
+    ENTRY_LATENCY,
     ComputeEngine,
     ReadPort,
     StorePort,
@@ -24,7 +24,7 @@ from ttforge_hw.requantise import Requantiser, Statistics
 from ttforge_hw.step_fetch import StepFetch
 from ttforge_hw.transpose import Transposer
 
-SWAP_CYCLES = READ_LATENCY + 1
+SWAP_CYCLES = ENTRY_LATENCY + 1
 """Cycles from the decision to start a step to its first entry at the array."""
 
 TILES_IN_FLIGHT = 8
@@ -166,12 +166,13 @@ class Pe1(wiring.Component):
         """The entries of a step, one a cycle, to the array."""
         parameters, step = self._parameters, fetch.step
         lanes = parameters.lanes
-        number = [Signal(range(lanes), name=f"number_{stage}") for stage in range(READ_LATENCY + 1)]
-        flags = [Signal(5, name=f"flags_{stage}") for stage in range(READ_LATENCY + 1)]
+        stages = range(ENTRY_LATENCY + 1)
+        number = [Signal(range(lanes), name=f"number_{stage}") for stage in stages]
+        flags = [Signal(5, name=f"flags_{stage}") for stage in stages]
         valid, first, last, turn, from_pad = flags[0]
         from_pad_now = Signal()
-        for stages in (number, flags):
-            m.d.sync += [later.eq(earlier) for earlier, later in pairwise(stages)]
+        for delayed in (number, flags):
+            m.d.sync += [later.eq(earlier) for earlier, later in pairwise(delayed)]
         m.d.comb += [
             self._idle.eq(~valid | (number[0] == lanes - 1)),
             self.store.enable.eq(valid & ~from_pad),
@@ -240,7 +241,7 @@ class Pe1(wiring.Component):
         """Random bits of the column that goes to the requantiser in the next cycle."""
         m.submodules.random = random = RandomBits(units=self._parameters.pe1_rows)
         # where the tile goes, beside the entries on their way through stores and array
-        stages = READ_LATENCY + DOT_CYCLES
+        stages = ENTRY_LATENCY + DOT_CYCLES
         z = [Signal(LOCAL_WIDTH, name=f"z_{stage}", reset_less=True) for stage in range(stages)]
         with m.If(self._start):
             m.d.sync += z[0].eq(fetch.step.z)

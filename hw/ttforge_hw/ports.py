@@ -30,7 +30,7 @@ class ReadPort(wiring.Signature):
     """A client's read port of the scratchpad.
 
     Members: ``request``, a stream of row addresses out of the client; ``valid`` and ``row`` into
-    it: the rows in the order of the requests, one a cycle at most, ``READ_LATENCY`` cycles after
+    it: the rows in the order of the requests, one a cycle at most, ``ROW_LATENCY`` cycles after
     the request was taken, and never held back: the client asks only for what it can take.
     """
 
@@ -44,8 +44,10 @@ class ReadPort(wiring.Signature):
         )
 
 
-READ_LATENCY = 2
-"""Cycles from an accepted scratchpad request, or a store address, to its data."""
+ROW_LATENCY = 3
+"""Cycles from an accepted scratchpad request to its row."""
+ENTRY_LATENCY = 2
+"""Cycles from an address of a factor store to its entry."""
 
 
 class WritePort(wiring.Signature):
@@ -57,7 +59,7 @@ class WritePort(wiring.Signature):
 
 
 class StorePort(wiring.Signature):
-    """An engine's read port of its factor store: always ready, ``READ_LATENCY`` cycles to data.
+    """An engine's read port of its factor store: always ready, ``ENTRY_LATENCY`` cycles to data.
 
     ``entry`` holds ``width`` elements of ``factor_width`` bits, signed when used.
     """

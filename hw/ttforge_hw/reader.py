@@ -44,6 +44,7 @@ class AxiReader(wiring.Component):
         room = Signal(range(self.depth + 1), init=self.depth)  # beats not yet asked for
         flying = Signal(range(p.outstanding_bursts + 1))
         asked, landed = Signal(), Signal()
+        taken = Signal()  # a beat was, a cycle ago: what takes beats ends long paths
         m.d.comb += [
             axi.arsize.eq(exact_log2(p.beat_bytes)),
             axi.arburst.eq(BURST_INCR),
@@ -67,7 +68,7 @@ class AxiReader(wiring.Component):
             m.d.sync += axi.arvalid.eq(asked)
         with m.If(asked ^ landed):
             m.d.sync += flying.eq(flying + asked - landed)
-        taken = self.beats.valid & self.beats.ready
+        m.d.sync += taken.eq(self.beats.valid & self.beats.ready)
         with m.If(asked):
             m.d.sync += room.eq(room + taken - burst.beats)
         with m.Elif(taken):

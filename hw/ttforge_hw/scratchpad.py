@@ -8,7 +8,7 @@ from amaranth.utils import exact_log2
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.arbiter import RoundRobin
-from ttforge_hw.ports import ReadPort, WritePort
+from ttforge_hw.ports import ROW_LATENCY, ReadPort, WritePort
 
 
 class Scratchpad(wiring.Component):
@@ -17,12 +17,12 @@ class Scratchpad(wiring.Component):
     The bank of a row is the top bits of its address; bits above the address range are ignored.
     Each bank serves one reader and one writer a cycle, chosen round robin among those that ask for
     it, so that clients in different banks never wait for each other. A client's rows come in the
-    order of its requests, exactly ``READ_LATENCY`` cycles after each was taken. A row written in
+    order of its requests, exactly ``ROW_LATENCY`` cycles after each was taken. A row written in
     the cycle in which its read is taken is read as either the old or the new one: unspecified.
 
-    What a bank is asked for is in registers of its own, for reads and writes alike: the way from
-    the arbiters to its block RAM, which cover much of a device, is a cycle by itself. What comes
-    out of it is not: a client takes rows to registers.
+    What a bank is asked for is in registers of its own, for reads and writes alike, and so is what
+    it gives: the way from the arbiters to its block RAM, which covers much of a device, is a cycle
+    by itself, so is that of the block RAM, and the way from there to the clients.
 
     Members: ``read``, an array of ``readers`` ports; ``write``, an array of ``writers`` ports.
     """
@@ -92,6 +92,11 @@ class Scratchpad(wiring.Component):
         requests = [port.request for port in self.read]
         grants = self._arbitrate(m, "read", requests, [r.payload for r in requests])
         ports = [memory.read_port() for memory in memories]
+        given = [
+            Signal.like(port.data, name=f"given{bank}", reset_less=True)
+            for bank, port in enumerate(ports)
+        ]
+        m.d.sync += [row.eq(port.data) for row, port in zip(given, ports, strict=True)]
         rows = [self._split(request.payload)[1] for request in requests]
         for bank, (port, grant) in enumerate(zip(ports, grants, strict=True)):
             enable = Signal(name=f"read_enable{bank}")
@@ -100,21 +105,19 @@ class Scratchpad(wiring.Component):
             m.d.comb += [port.en.eq(enable), port.addr.eq(address)]
         for client, reader in enumerate(self.read):
             bank, _ = self._split(reader.request.payload)
-            asking = Signal(name=f"asking{client}")  # a bank has this client's request
-            coming, source = (
-                Signal(len(bank), name=f"{name}{client}", reset_less=True)
-                for name in ("coming", "source")
-            )
-            m.d.sync += [
-                asking.eq(reader.request.ready),
-                coming.eq(bank),
-                reader.valid.eq(asking),
-                source.eq(coming),
-            ]
+            # of the request that a bank's registers hold, its block RAM, and its row's register
+            valid: Value = reader.request.ready
+            source: Value = bank
+            for stage in range(ROW_LATENCY):
+                was_valid, was_source = valid, source
+                valid = Signal(name=f"valid{client}_{stage}")
+                source = Signal(len(bank), name=f"source{client}_{stage}", reset_less=True)
+                m.d.sync += [valid.eq(was_valid), source.eq(was_source)]
+            m.d.comb += reader.valid.eq(valid)
             with m.Switch(source):
-                for number, port in enumerate(ports):
+                for number, row in enumerate(given):
                     with m.Case(number):
-                        m.d.comb += reader.row.eq(port.data)
+                        m.d.comb += reader.row.eq(row)
 
 
 def granted(grant: Value, values: list[Value]) -> Value:

@@ -15,7 +15,7 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, Level
 from ttforge.program.encoding import descriptor_fields
 from ttforge.program.fields import Operation
-from ttforge_hw.ports import READ_LATENCY
+from ttforge_hw.ports import ENTRY_LATENCY, ROW_LATENCY
 
 ROWS = 1024
 """Scratchpad rows of the bench; operands lie in the lower half, results in the upper."""
@@ -155,7 +155,8 @@ class _Bench:
         self.engine, self.parameters, self.random, self.stall = engine, parameters, random, stall
         self.run = Run(memories)
         self.reads = [engine.x, *([engine.g] if hasattr(engine, "g") else [])]
-        self.pending = {id(port): [None] * READ_LATENCY for port in (*self.reads, engine.store)}
+        self.pending = {id(port): [None] * ROW_LATENCY for port in self.reads}
+        self.pending[id(engine.store)] = [None] * ENTRY_LATENCY
 
     def ready(self) -> bool:
         return self.random.random() >= self.stall

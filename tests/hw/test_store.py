@@ -7,7 +7,7 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Transfer, TransferLevel
 from ttforge.program.encoding import descriptor_fields
 from ttforge.program.fields import Operation
-from ttforge_hw.ports import READ_LATENCY
+from ttforge_hw.ports import ROW_LATENCY
 from ttforge_hw.store import StoreEngine
 from ttforge_sim.amaranth_peers import AxiMemory
 
@@ -46,7 +46,7 @@ def simulate(p, commands, rows, memory, *, latency=4, stall=0.0, seed=0):
     cycles = 0
 
     async def scratchpad(ctx):
-        pipeline = [None] * READ_LATENCY
+        pipeline = [None] * ROW_LATENCY
         request = dut.scratchpad.request
         while True:
             ready = random.random() >= stall

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttforge.program.fields import LOCAL_WIDTH
-from ttforge_hw.ports import READ_LATENCY
+from ttforge_hw.ports import ENTRY_LATENCY, ROW_LATENCY
 from ttforge_sim.bench.streams import StreamSink
 from ttforge_sim.bench.testbench import TestBench, pack, unpack
 
@@ -21,7 +21,7 @@ class RowReadPeer:
         self._rows, self._width = rows, tb.parameters.word_width
         self._valid, self._row = tb.handle(f"{name}_valid"), tb.handle(f"{name}_row")
         self._taken: int | None = None
-        self._due: deque[int | None] = deque([None] * (READ_LATENCY - 1))
+        self._due: deque[int | None] = deque([None] * (ROW_LATENCY - 1))
         self._valid.value = 0
         self._row.value = 0
         self.requests = StreamSink(tb, f"{name}_request", stall=stall, take=self._request)
@@ -46,7 +46,7 @@ class EntryReadPeer:
         self._entries, self._width = entries, tb.parameters.factor_width
         self._enable, self._address = tb.handle(f"{name}_enable"), tb.handle(f"{name}_address")
         self._entry = tb.handle(f"{name}_entry")
-        self._due: deque[int | None] = deque([None] * (READ_LATENCY - 1))
+        self._due: deque[int | None] = deque([None] * (ENTRY_LATENCY - 1))
         self._entry.value = 0
         tb.agents.append(self)
 

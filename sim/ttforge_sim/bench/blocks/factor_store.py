@@ -3,7 +3,7 @@
 import cocotb
 
 from ttforge.program.fields import LOCAL_WIDTH
-from ttforge_hw.ports import READ_LATENCY
+from ttforge_hw.ports import ENTRY_LATENCY
 from ttforge_sim.bench.testbench import TestBench
 
 
@@ -22,7 +22,7 @@ async def random_accesses(dut, seed: int):
         tb.set(write_request_valid=1, write_request_payload=entry << LOCAL_WIDTH | row)
         await tb.run()
     tb.set(write_request_valid=0)
-    shown: list[set[int] | None] = [None] * READ_LATENCY  # what the output may be, cycle by cycle
+    shown: list[set[int] | None] = [None] * ENTRY_LATENCY  # what the output may be, cycle by cycle
     for _ in range(1500):
         row, above = tb.random.randrange(depth), tb.random.getrandbits(4) * depth
         write = tb.random.random() < 0.4

@@ -5,7 +5,7 @@ from collections import deque
 import cocotb
 
 from ttforge.program.fields import LOCAL_WIDTH
-from ttforge_hw.ports import READ_LATENCY
+from ttforge_hw.ports import ROW_LATENCY
 from ttforge_sim.bench.streams import StreamSource
 from ttforge_sim.bench.testbench import STALLS, TestBench, pack
 
@@ -24,7 +24,7 @@ class ScratchpadBench(TestBench):
             StreamSource(self, f"write_{n}_request", stall=stall) for n in range(WRITERS)
         ]
         self._due: list[deque[set[int | None] | None]] = [
-            deque([None] * READ_LATENCY) for _ in range(READERS)
+            deque([None] * ROW_LATENCY) for _ in range(READERS)
         ]
         self._waited = {f"{kind}_{n}": 0 for kind in ("read", "write") for n in range(READERS)}
         self.answers = 0
@@ -106,7 +106,7 @@ async def random_requests(dut, seed: int, stall: str):
     for source in tb.reads:
         source.items.extend(tb.address(tb.random.choice(rows)) for _ in range(200))
     await tb.until(lambda: tb.idle)
-    await tb.run(READ_LATENCY + 1)
+    await tb.run(ROW_LATENCY + 1)
     assert tb.answers == READERS * 200
 
 
@@ -123,7 +123,7 @@ async def all_rows(dut):
     for n, row in enumerate(rows):
         tb.reads[n % READERS].items.append(row)
     await tb.until(lambda: tb.idle)
-    await tb.run(READ_LATENCY + 1)
+    await tb.run(ROW_LATENCY + 1)
     assert tb.answers == len(rows) and None not in tb.model
 
 
@@ -138,5 +138,5 @@ async def throughput(dut, one_bank: bool):
         bank = 0 if one_bank else n % tb.parameters.scratchpad_banks
         tb.reads[n].items.extend([bank * tb.parameters.bank_rows + n] * count)
     await tb.until(lambda: tb.idle)
-    await tb.run(READ_LATENCY + 1)
+    await tb.run(ROW_LATENCY + 1)
     assert tb.cycles - before <= count * (READERS if one_bank else 1) + 6
