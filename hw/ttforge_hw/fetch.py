@@ -167,16 +167,17 @@ class OperandFetch(wiring.Component):
         self._take_command(m)
 
         step = nest.step.payload
-        start, taken = Signal(), Signal()
+        start = Signal()
+        there, move, taken = Signal(), Signal(), Signal()  # a step at the queues, to the output
         rows = Mux(step.tile_last, self._last_rows, self._tile_rows)
         group = step.g & ((1 << self._group_bits) - 1)
         m.submodules.steps = steps = RegisteredQueue(
             width=6 + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits, depth=FETCH_DEPTH
         )
-        # of the command whose step is at the output
-        from_store, by_group = Signal(), Signal()
-        kind, taken_kind = Cat(self._turn, self._from_store, self._by_group), Signal(3)
-        m.d.comb += Cat(self.turn, from_store, by_group).eq(taken_kind)
+        from_store, by_group = Signal(), Signal()  # of the step at the queues
+        group_there = Signal(max(1, self._group_bits))
+        outputs = (self.first, self.last, self.final, self.z, self.rows, self.turn)
+        following = [Signal.like(output) for output in outputs]
         m.d.comb += [
             nest.load.eq(self.load),
             nest.command.eq(self.command),
@@ -191,26 +192,30 @@ class OperandFetch(wiring.Component):
             entries.start.eq(start & self._from_store),
             entries.address.eq(step.g),
             steps.w_en.eq(start),
-            steps.w_data.eq(Cat(step.first, step.last, step.final, step.z, rows, kind, group)),
-            self.valid.eq(x_reader.valid & Mux(from_store, entries.valid, g_reader.valid)),
-            taken.eq(self.valid & self.ready),
+            steps.w_data.eq(
+                Cat(
+                    *(step.first, step.last, step.final, step.z, rows, self._turn),
+                    *(self._from_store, self._by_group, group),
+                )
+            ),
+            Cat(*following, from_store, by_group, group_there[: self._group_bits]).eq(steps.r_data),
+            there.eq(x_reader.valid & Mux(from_store, entries.valid, g_reader.valid)),
+            move.eq(~self.valid | self.ready),
+            taken.eq(there & move),
             x_reader.ready.eq(taken),
             g_reader.ready.eq(taken & ~from_store),
             entries.ready.eq(taken & from_store),
             steps.r_en.eq(taken),
-            self.x_row.eq(x_reader.row),
         ]
-        group = Signal(max(1, self._group_bits), name="group")
-        m.d.comb += Cat(
-            self.first,
-            self.last,
-            self.final,
-            self.z,
-            self.rows,
-            taken_kind,
-            group[: self._group_bits],
-        ).eq(steps.r_data)
-        self._select(m, entries.entry, g_reader.row, group, from_store, by_group)
+        second = Signal.like(self.g_row)
+        self._select(m, second, entries.entry, g_reader.row, group_there, from_store, by_group)
+        with m.If(move):
+            m.d.sync += [
+                self.valid.eq(there),
+                self.x_row.eq(x_reader.row),
+                self.g_row.eq(second),
+                *(output.eq(now) for output, now in zip(outputs, following, strict=True)),
+            ]
         return m
 
     def _take_command(self, m: Module) -> None:
@@ -225,15 +230,15 @@ class OperandFetch(wiring.Component):
                 self._tile_rows.eq(Mux(is_contraction, self._parameters.pe2_rows, 1)),
             ]
 
-    def _select(self, m: Module, entry, row, group, from_store, by_group) -> None:
-        """Bring the scalars of PE2 and PE3 to words 0 to pe2_rows - 1."""
+    def _select(self, m: Module, second, entry, row, group, from_store, by_group) -> None:
+        """The second operand: the scalars of PE2 and PE3 in words 0 to pe2_rows - 1."""
         width = self._parameters.word_width * self._parameters.pe2_rows
         with m.If(from_store):
             m.d.comb += [
-                self.g_row[r].eq(entry[r].as_signed()) for r in range(self._parameters.pe2_rows)
+                second[r].eq(entry[r].as_signed()) for r in range(self._parameters.pe2_rows)
             ]
         with m.Else():
-            m.d.comb += self.g_row.eq(row)
+            m.d.comb += second.eq(row)
             with m.If(by_group):
                 scalars = row.as_value().word_select(group, width)
-                m.d.comb += self.g_row.as_value()[:width].eq(scalars)
+                m.d.comb += second.as_value()[:width].eq(scalars)

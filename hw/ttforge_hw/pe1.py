@@ -24,7 +24,7 @@ from ttforge_hw.requantise import Requantiser, Statistics
 from ttforge_hw.step_fetch import StepFetch
 from ttforge_hw.transpose import Transposer
 
-SWAP_CYCLES = ENTRY_LATENCY + 1
+SWAP_CYCLES = ENTRY_LATENCY + 2
 """Cycles from the decision to start a step to its first entry at the array."""
 
 TILES_IN_FLIGHT = 8
@@ -126,21 +126,20 @@ class Pe1(wiring.Component):
     def _load_shadow(self, m: Module, fetch, array) -> None:
         """Rows of the next step to the shadow set, from the cycle of a swap on."""
         rows = self._parameters.pe1_rows
-        missing = Signal(range(rows + 1), init=rows)
+        missed = Signal(range(rows + 1), init=rows)
+        missing = Signal.like(missed)
         m.d.comb += [
-            fetch.row_ready.eq((missing != 0) | array.swap),
+            missing.eq(Mux(array.swap, rows, missed)),
+            fetch.row_ready.eq(missing != 0),
             array.load.eq(fetch.row_valid & fetch.row_ready),
-            array.load_row.eq(rows - missing),  # modulo rows: 0 in the cycle of a swap
+            array.load_row.eq(rows - missing),
             array.row.eq(fetch.row),
             # the rows that are missing now will be there when the array swaps
             self._shadow_ready.eq(
                 Cat((missing == n) & (fetch.level >= n) for n in range(SWAP_CYCLES + 1)).any()
             ),
         ]
-        with m.If(array.swap):
-            m.d.sync += missing.eq(rows - array.load)
-        with m.Elif(array.load):
-            m.d.sync += missing.eq(missing - 1)
+        m.d.sync += missed.eq(missing - array.load)
 
     def _start_step(self, m: Module, fetch, results, tiles) -> None:
         """Start a step when its rows are there, and room for its tile if it completes one."""
@@ -170,24 +169,28 @@ class Pe1(wiring.Component):
         number = [Signal(range(lanes), name=f"number_{stage}") for stage in stages]
         flags = [Signal(5, name=f"flags_{stage}") for stage in stages]
         valid, first, last, turn, from_pad = flags[0]
-        from_pad_now = Signal()
+        valid_now, first_now, last_now, turn_now, from_pad_now = flags[-1]
         for delayed in (number, flags):
             m.d.sync += [later.eq(earlier) for earlier, later in pairwise(delayed)]
         m.d.comb += [
             self._idle.eq(~valid | (number[0] == lanes - 1)),
             self.store.enable.eq(valid & ~from_pad),
-            Cat(array.valid, array.first, array.last, array.turn, from_pad_now).eq(flags[-1]),
+            fetch.entry_ready.eq(valid_now & from_pad_now),
+        ]
+        # from registers to the array's own: an entry goes to all its rows
+        m.d.sync += [
+            array.valid.eq(valid_now),
+            array.first.eq(first_now),
+            array.last.eq(last_now),
+            array.turn.eq(turn_now),
             array.number.eq(number[-1]),
-            array.swap.eq(array.valid & (array.number == 0)),
-            fetch.entry_ready.eq(array.valid & from_pad_now),
+            array.swap.eq(valid_now & (number[-1] == 0)),
         ]
         word = signed(parameters.word_width)
         for to, element, row in zip(array.entry, self.store.entry, fetch.entry, strict=True):
             stored = Signal(word)
-            m.d.comb += [
-                stored.eq(element.as_signed()),
-                to.eq(Mux(from_pad_now, row.as_signed(), stored)),
-            ]
+            m.d.comb += stored.eq(element.as_signed())
+            m.d.sync += to.eq(Mux(from_pad_now, row.as_signed(), stored))
         with m.If(self._start):
             m.d.sync += [
                 Cat(valid, first, last, turn).eq(Cat(1, step.first, step.last, step.turn)),
@@ -241,7 +244,7 @@ class Pe1(wiring.Component):
         """Random bits of the column that goes to the requantiser in the next cycle."""
         m.submodules.random = random = RandomBits(units=self._parameters.pe1_rows)
         # where the tile goes, beside the entries on their way through stores and array
-        stages = ENTRY_LATENCY + DOT_CYCLES
+        stages = ENTRY_LATENCY + 1 + DOT_CYCLES
         z = [Signal(LOCAL_WIDTH, name=f"z_{stage}", reset_less=True) for stage in range(stages)]
         with m.If(self._start):
             m.d.sync += z[0].eq(fetch.step.z)

@@ -126,9 +126,10 @@ class Pe2(wiring.Component):
         """Take a step, unless it completes a tile that has nowhere to go. Returns the strobe."""
         issue, blocked = Signal(), Signal()
         spacing = Signal(ROWS_WIDTH)  # cycles until the drain buffer may be overwritten
+        near = Signal()  # it is not 0
         ends_tile = Signal()
         m.d.comb += [
-            blocked.eq(fetch.last & ((spacing != 0) | ~results.room)),
+            blocked.eq(fetch.last & (near | ~results.room)),
             fetch.ready.eq(~blocked),
             issue.eq(fetch.valid & ~blocked),
             ends_tile.eq(issue & fetch.last),
@@ -136,9 +137,9 @@ class Pe2(wiring.Component):
             results.reserve_rows.eq(fetch.rows),
         ]
         with m.If(ends_tile):
-            m.d.sync += spacing.eq(fetch.rows - 1)
-        with m.Elif(spacing != 0):
-            m.d.sync += spacing.eq(spacing - 1)
+            m.d.sync += [spacing.eq(fetch.rows - 1), near.eq(fetch.rows != 1)]
+        with m.Elif(near):
+            m.d.sync += [spacing.eq(spacing - 1), near.eq(spacing != 1)]
         return issue
 
     def _drain(self, m: Module, issue, fields, fetch, array, vector, requantiser) -> data.View:
