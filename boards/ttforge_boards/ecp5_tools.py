@@ -6,12 +6,17 @@ from functools import partial
 from ttforge_boards.board import BLOCK, SDRAM, Board
 from ttforge_boards.ecp5 import Ecp5Top
 from ttforge_boards.family import Family, places
-from ttforge_boards.job import NETLIST, REPORT_IT, TIMING, Build, Steps
+from ttforge_boards.job import NETLIST, REPORT_IT, TIMING, TOP, Build, Steps
 from ttforge_boards.pll import pll_settings
+from ttforge_boards.spacers import add_spacers, remove_spacers
 from ttforge_boards.top import CLOCK
 from ttforge_boards.unpack import BITSTREAM, CONFIG, check_bitstream
 from ttforge_hw.soc import Soc
 from ttforge_hw.synthesis import ecp5_passes
+
+SPREAD, PLACED = "spread.json", "placed.json"
+"""The netlist among spacers, and the placed design."""
+SMALLER = "A smaller --preset may fit."
 
 
 class Ecp5(Family):
@@ -43,13 +48,23 @@ class Ecp5(Family):
         return ecp5_passes(rtlil, top, plain=plain)
 
     def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
-        """``router2``: the other one does not end where wires are scarce."""
+        """Placed among spacers, and routed without them, by ``router2``: the other one does not end
+        where wires are scarce.
+
+        The second run knows the clock by ``--freq`` alone: what follows from the PLL is found when
+        a design is packed.
+        """
         board = build.board
-        arguments = [*board.part.options, "--package", board.package, "--speed", board.speed]
-        arguments += ["--json", NETLIST, "--lpf", self.pins, "--textcfg", self.placed]
-        arguments += ["--report", TIMING, "--router", "router2"]
-        arguments += ["--seed", str(build.seed), "--timing-allow-fail", *options]
-        steps.run("nextpnr-ecp5", arguments, remedy="A smaller --preset may fit.")
+        common = [*board.part.options, "--package", board.package, "--speed", board.speed]
+        common += ["--lpf", self.pins, "--seed", str(build.seed), "--timing-allow-fail", *options]
+        common += ["--freq", f"{build.clock_hz / 1e6:g}"]
+        add_spacers(build.folder / NETLIST, build.folder / SPREAD, TOP, board.part.luts)
+        place = [*common, "--json", SPREAD, "--placer", "static", "--no-route", "--write", PLACED]
+        steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place")
+        remove_spacers(build.folder / PLACED, TOP)
+        route = [*common, "--json", PLACED, "--no-pack", "--no-place", "--router", "router2"]
+        route += ["--textcfg", self.placed, "--report", TIMING]
+        steps.run("nextpnr-ecp5", route, remedy=SMALLER, step="route")
 
     def pack(self, steps: Steps, board: Board) -> None:
         """Compressed."""

@@ -42,11 +42,17 @@ class Steps:
         self.seconds: dict[str, float] = {}
         self.progress = progress
 
-    def run(self, name: str, arguments: Sequence[str], *, remedy: str) -> None:
-        """One tool. Raises ``BuildError`` with its last complaint, its log and the remedy."""
+    def run(
+        self, name: str, arguments: Sequence[str], *, remedy: str, step: str | None = None
+    ) -> None:
+        """One tool. Raises ``BuildError`` with its last complaint, its log and the remedy.
+
+        ``step``: what it does, where a tool runs more than once.
+        """
         program = tool(name)
-        log = self.folder / f"{name}.log"
-        self.progress(f"{name} ({program.version}), log: {log}")
+        step = f"{name}-{step}" if step else name
+        log = self.folder / f"{step}.log"
+        self.progress(f"{step} ({program.version}), log: {log}")
         begin = time.monotonic()
         try:
             with log.open("w") as output:
@@ -59,9 +65,9 @@ class Steps:
                 ).returncode
         except OSError as error:
             raise BuildError(f"cannot start {name}: {error}") from error
-        self.seconds[name] = time.monotonic() - begin
+        self.seconds[step] = time.monotonic() - begin
         if status:
-            raise BuildError(f"{name} failed: {_complaint(log)} (log: {log}). {remedy}")
+            raise BuildError(f"{step} failed: {_complaint(log)} (log: {log}). {remedy}")
 
 
 def _complaint(log: Path) -> str:

@@ -45,7 +45,7 @@ class ResultQueue(wiring.Component):
             {
                 "reserve": In(1),
                 "reserve_rows": In(ROWS_WIDTH),
-                "room": Out(1),
+                "room": Out(1, init=1),
                 "push": In(1),
                 "final": In(1),
                 "final_written": Out(1),
@@ -70,14 +70,17 @@ class ResultQueue(wiring.Component):
             queue.r_en.eq(request.ready),
         ]
         free = Signal(range(self._depth + 1), init=self._depth)
+        left = Signal.like(free)
         accepted = Signal()
+        returned = Signal()  # a place was, a cycle ago: the arbiters end long paths
         m.d.comb += [
             accepted.eq(request.valid & request.ready),
-            self.room.eq(free >= self._tile_rows),
             self.final_written.eq(accepted & final),
+            left.eq(free - Mux(self.reserve, self.reserve_rows, 0) + returned),
         ]
-        with m.If(self.reserve):
-            m.d.sync += free.eq(free - self.reserve_rows + accepted)
-        with m.Elif(accepted):
-            m.d.sync += free.eq(free + 1)
+        m.d.sync += [
+            returned.eq(accepted),
+            free.eq(left),
+            self.room.eq(left >= self._tile_rows),
+        ]
         return m

@@ -73,6 +73,7 @@ class Pe1(wiring.Component):
         self._start = Signal()  # of a step
         self._shadow_ready = Signal()
         self._idle = Signal()  # the array takes a step in the next cycle
+        self._swap = Signal()  # it swaps in the next cycle
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -126,20 +127,24 @@ class Pe1(wiring.Component):
     def _load_shadow(self, m: Module, fetch, array) -> None:
         """Rows of the next step to the shadow set, from the cycle of a swap on."""
         rows = self._parameters.pe1_rows
-        missed = Signal(range(rows + 1), init=rows)
-        missing = Signal.like(missed)
+        missing = Signal(range(rows + 1), init=rows)
+        following = Signal.like(missing)  # in the next cycle
+        level = Signal.like(fetch.level)  # in the next cycle, at least
         m.d.comb += [
-            missing.eq(Mux(array.swap, rows, missed)),
             fetch.row_ready.eq(missing != 0),
             array.load.eq(fetch.row_valid & fetch.row_ready),
             array.load_row.eq(rows - missing),
             array.row.eq(fetch.row),
-            # the rows that are missing now will be there when the array swaps
+            following.eq(Mux(self._swap, rows, missing - array.load)),
+            level.eq(fetch.level - array.load),
+        ]
+        m.d.sync += [
+            missing.eq(following),
+            # the rows that are missing then will be there when the array swaps
             self._shadow_ready.eq(
-                Cat((missing == n) & (fetch.level >= n) for n in range(SWAP_CYCLES + 1)).any()
+                Cat((following == n) & (level >= n) for n in range(SWAP_CYCLES + 1)).any()
             ),
         ]
-        m.d.sync += missed.eq(missing - array.load)
 
     def _start_step(self, m: Module, fetch, results, tiles) -> None:
         """Start a step when its rows are there, and room for its tile if it completes one."""
@@ -176,6 +181,7 @@ class Pe1(wiring.Component):
             self._idle.eq(~valid | (number[0] == lanes - 1)),
             self.store.enable.eq(valid & ~from_pad),
             fetch.entry_ready.eq(valid_now & from_pad_now),
+            self._swap.eq(valid_now & (number[-1] == 0)),
         ]
         # from registers to the array's own: an entry goes to all its rows
         m.d.sync += [
@@ -184,7 +190,7 @@ class Pe1(wiring.Component):
             array.last.eq(last_now),
             array.turn.eq(turn_now),
             array.number.eq(number[-1]),
-            array.swap.eq(valid_now & (number[-1] == 0)),
+            array.swap.eq(self._swap),
         ]
         word = signed(parameters.word_width)
         for to, element, row in zip(array.entry, self.store.entry, fetch.entry, strict=True):
