@@ -10,6 +10,7 @@ from ttforge_boards.family import Family
 from ttforge_boards.floorplan import multiplier_places, tie
 from ttforge_boards.gowin_tools import Gowin
 from ttforge_boards.job import NETLIST, REPORT_IT, RTLIL, TOP, Build, Steps
+from ttforge_boards.replicas import replicate
 from ttforge_boards.tools import BuildError
 from ttforge_hw.convert import design_to_rtlil
 from ttforge_hw.link.uart import divisor
@@ -93,9 +94,10 @@ def synthesise(build: Build, steps: Steps) -> None:
 
 
 def floorplan(build: Build) -> None:
-    """Ties the multipliers of ``top.json`` to their places."""
+    """Ties the multipliers of ``top.json`` to their places, and copies registers of many users."""
     places = multiplier_places(build.parameters, build.board.part)
     tie(build.folder / NETLIST, TOP, places)
+    replicate(build.folder / NETLIST, TOP)
 
 
 def place_and_route(build: Build, steps: Steps, options: Sequence[str] = ()) -> None:

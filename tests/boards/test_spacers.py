@@ -1,0 +1,94 @@
+"""LUTs that do nothing, among those of a design."""
+
+import json
+
+import pytest
+
+from ttforge_boards.spacers import MOST, PER_LUT, SPACER, USERS, add_spacers, remove_spacers
+
+
+def _cell(kind: str, inputs: dict[str, int], outputs: dict[str, int], **attributes) -> dict:
+    directions = dict.fromkeys(inputs, "input") | dict.fromkeys(outputs, "output")
+    return {
+        "type": kind,
+        "attributes": attributes,
+        "port_directions": directions,
+        "connections": {port: [bit] for port, bit in (inputs | outputs).items()},
+    }
+
+
+def _netlist(count: int) -> dict:
+    """A chain of LUTs; a net of many users; a register of a pad."""
+    cells = {f"lut{n}": _cell("LUT4", {"A": n + 2}, {"Z": n + 3}) for n in range(count)}
+    last = count + 3
+    cells["wide"] = _cell("TRELLIS_FF", {"DI": 2}, {"Q": last})
+    cells |= {f"user{n}": _cell("DP16KD", {"CEA": last}, {}) for n in range(USERS + 1)}
+    cells["pad"] = _cell("TRELLIS_FF", {"DI": 2}, {"Q": last + 1}, syn_useioff="1")
+    cells["out"] = _cell("TRELLIS_IO", {"I": last + 1}, {})
+    nets = {"named": {"bits": [last + 7, "x"]}}
+    return {"modules": {"top": {"cells": cells, "netnames": nets}, "LUT4": {}}}
+
+
+def _write(path, document) -> None:
+    path.write_text(json.dumps(document))
+
+
+def _cells(path) -> dict:
+    return json.loads(path.read_text())["modules"]["top"]["cells"]
+
+
+@pytest.fixture
+def files(tmp_path):
+    return tmp_path / "top.json", tmp_path / "spread.json"
+
+
+def test_spacers_hang_on_nets_of_few_users(files):
+    before = _netlist(40)
+    _write(files[0], before)
+    assert add_spacers(*files, "top", 1000) == round(PER_LUT * 40)
+    assert json.loads(files[0].read_text()) == before
+    cells = _cells(files[1])
+    added = {name: cell for name, cell in cells.items() if name.startswith(SPACER)}
+    assert {n: c for n, c in cells.items() if n not in added} == before["modules"]["top"]["cells"]
+    driven = [cell["connections"]["Z"][0] for n, cell in cells.items() if n.startswith("lut")][:-1]
+    hung = [cell["connections"]["A"][0] for cell in added.values()]
+    assert set(hung) <= set(driven) and len(set(hung)) == len(hung)
+    outputs = {cell["connections"]["Z"][0] for cell in added.values()}
+    assert len(outputs) == len(added) and min(outputs) > 50  # 40 + 3 + 7: the last bit in use
+
+
+def test_as_many_as_the_part_has_room_for(files):
+    _write(files[0], _netlist(40))
+    assert add_spacers(*files, "top", 80) == round(MOST * 80) - 40
+    assert add_spacers(*files, "top", 50) == 0
+    assert not any(name.startswith(SPACER) for name in _cells(files[1]))
+
+
+def test_the_same_netlist_gives_the_same_spacers(files):
+    _write(files[0], _netlist(40))
+    add_spacers(*files, "top", 1000)
+    first = files[1].read_text()
+    add_spacers(*files, "top", 1000)
+    assert files[1].read_text() == first
+
+
+def test_no_net_no_spacer(files):
+    _write(files[0], {"modules": {"top": {"cells": {}, "netnames": {}}}})
+    assert add_spacers(*files, "top", 1000) == 0
+
+
+def test_what_is_left_is_the_design_with_all_its_inputs(files):
+    placed = _netlist(4)
+    top = placed["modules"]["top"]
+    top["cells"]["ram"] = _cell("DP16KD", {}, {}) | {
+        "port_directions": {"CEA": "input", "DIA0": "input"},
+        "connections": {"CEA": [3], "DIA0": []},
+    }
+    top["cells"][f"{SPACER}0"] = _cell("TRELLIS_COMB", {"A": 3}, {"F": 90})
+    top["netnames"][f"{SPACER}0"] = {"bits": [90]}
+    _write(files[0], placed)
+    remove_spacers(files[0], "top")
+    left = json.loads(files[0].read_text())["modules"]["top"]
+    assert set(left["netnames"]) == {"named"}
+    assert set(left["cells"]) == set(_netlist(4)["modules"]["top"]["cells"]) | {"ram"}
+    assert left["cells"]["ram"]["connections"] == {"CEA": [3], "DIA0": ["x"]}
