@@ -51,18 +51,19 @@ class Ecp5(Family):
         """Placed among spacers, and routed without them, by ``router2``: the other one does not end
         where wires are scarce.
 
-        The second run knows the clock by ``--freq`` alone: what follows from the PLL is found when
-        a design is packed.
+        A placed design carries the settings that it was placed with, and the second run heeds
+        these. It knows the clock by ``--freq`` alone: what follows from the PLL is found when a
+        design is packed.
         """
         board = build.board
         common = [*board.part.options, "--package", board.package, "--speed", board.speed]
         common += ["--lpf", self.pins, "--seed", str(build.seed), "--timing-allow-fail", *options]
-        common += ["--freq", f"{build.clock_hz / 1e6:g}"]
+        common += ["--freq", f"{build.clock_hz / 1e6:g}", "--router", "router2"]
         add_spacers(build.folder / NETLIST, build.folder / SPREAD, TOP, board.part.luts)
         place = [*common, "--json", SPREAD, "--placer", "static", "--no-route", "--write", PLACED]
         steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place")
         remove_spacers(build.folder / PLACED, TOP)
-        route = [*common, "--json", PLACED, "--no-pack", "--no-place", "--router", "router2"]
+        route = [*common, "--json", PLACED, "--no-pack", "--no-place"]
         route += ["--textcfg", self.placed, "--report", TIMING]
         steps.run("nextpnr-ecp5", route, remedy=SMALLER, step="route")
 

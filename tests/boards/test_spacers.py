@@ -4,6 +4,10 @@ import json
 
 import pytest
 
+from ttforge.parameters import preset
+from ttforge_boards.catalogue import BOARDS
+from ttforge_boards.flow import place_and_route
+from ttforge_boards.job import NETLIST, Build, Steps
 from ttforge_boards.spacers import MOST, PER_LUT, SPACER, USERS, add_spacers, remove_spacers
 
 
@@ -92,3 +96,27 @@ def test_what_is_left_is_the_design_with_all_its_inputs(files):
     assert set(left["netnames"]) == {"named"}
     assert set(left["cells"]) == set(_netlist(4)["modules"]["top"]["cells"]) | {"ram"}
     assert left["cells"]["ram"]["connections"] == {"CEA": [3], "DIA0": ["x"]}
+
+
+def test_an_ecp5_is_placed_among_them_and_routed_without(tmp_path, monkeypatch):
+    ran = []
+
+    def run(steps, name, arguments, *, remedy, step=None):
+        options = dict(zip(arguments, [*arguments[1:], ""], strict=True))
+        netlist = steps.folder / options["--json"]
+        ran.append((name, step, options, any(SPACER in cell for cell in _cells(netlist))))
+        if "--write" in options:  # nothing but the spacers has a place
+            (steps.folder / options["--write"]).write_text(netlist.read_text())
+
+    monkeypatch.setattr(Steps, "run", run)
+    job = Build(BOARDS["ulx3s-85f"], preset("ecp5-85f"), 45_000_000, tmp_path, seed=7)
+    _write(tmp_path / NETLIST, _netlist(40))
+    place_and_route(job, Steps(tmp_path, print), ("--threads", "1"))
+    (_, _, placing, among), (_, _, routing, still) = ran
+    assert [one[:2] for one in ran] == [("nextpnr-ecp5", "place"), ("nextpnr-ecp5", "route")]
+    assert among and not still
+    assert placing["--placer"] == "static" and {"--no-route", "--write"} <= set(placing)
+    assert {"--no-pack", "--no-place", "--textcfg", "--report"} <= set(routing)
+    for options in (placing, routing):  # the second run heeds what the first was asked
+        assert options["--seed"] == "7" and options["--freq"] == "45"
+        assert options["--router"] == "router2" and options["--threads"] == "1"
