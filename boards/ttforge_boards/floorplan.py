@@ -4,9 +4,7 @@ Left to itself, place and route fills the rows of DSP blocks, which cross the wh
 order, and a product then has 30 tiles to go to its adder, of 128 in all (docs/boards.md).
 """
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ttforge.parameters import AcceleratorParameters
@@ -59,15 +57,12 @@ def multiplier_places(p: AcceleratorParameters, part: Part) -> dict[str, str]:
     return places
 
 
-def tie(netlist: Path, top: str, places: Mapping[str, str]) -> None:
-    """Write the places into a netlist of yosys' ``write_json``.
+def tie(module: Mapping[str, Any], places: Mapping[str, str]) -> None:
+    """Write the places into a module of yosys' ``write_json``.
 
     Raises ``BuildError`` for a cell that it has not.
     """
-    document: dict[str, Any] = json.loads(netlist.read_text())
-    cells = document["modules"][top]["cells"]
     for name, place in places.items():
-        if name not in cells:
-            raise BuildError(f"the netlist {netlist} has no cell {name}, which has a place")
-        cells[name]["attributes"][BEL] = place
-    netlist.write_text(json.dumps(document))
+        if name not in module["cells"]:
+            raise BuildError(f"the netlist has no cell {name}, which has a place")
+        module["cells"][name]["attributes"][BEL] = place

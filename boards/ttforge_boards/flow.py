@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from ttforge_boards.board import SDRAM, Board
 from ttforge_boards.ecp5_tools import Ecp5
+from ttforge_boards.edit import editing
 from ttforge_boards.family import Family
 from ttforge_boards.floorplan import multiplier_places, tie
 from ttforge_boards.gowin_tools import Gowin
@@ -95,9 +96,9 @@ def synthesise(build: Build, steps: Steps) -> None:
 
 def floorplan(build: Build) -> None:
     """Ties the multipliers of ``top.json`` to their places, and copies registers of many users."""
-    places = multiplier_places(build.parameters, build.board.part)
-    tie(build.folder / NETLIST, TOP, places)
-    replicate(build.folder / NETLIST, TOP)
+    with editing(build.folder / NETLIST, TOP) as module:
+        tie(module, multiplier_places(build.parameters, build.board.part))
+        replicate(module)
 
 
 def place_and_route(build: Build, steps: Steps, options: Sequence[str] = ()) -> None:

@@ -4,10 +4,11 @@ The reset, above all: one net of thousands of cells goes all over the device and
 paths; a copy's net stays with its unit.
 """
 
-import json
 from collections import defaultdict
-from pathlib import Path
+from copy import deepcopy
 from typing import Any
+
+from ttforge_boards.edit import add_cell, free_bit
 
 MANY = 1000
 """Users from which on a register is copied."""
@@ -22,47 +23,37 @@ def unit_of(cell: str) -> str:
     return ".".join(parts[: 3 if parts[1:2] == ["accelerator"] else 2])
 
 
-def replicate(netlist: Path, top: str) -> int:
-    """Add copies to a netlist of yosys' ``write_json``; how many.
+def replicate(module: dict[str, Any]) -> int:
+    """Add copies to a module of yosys' ``write_json``; how many.
 
     A copy has all of the register's inputs and parameters, and so its value in every cycle.
     """
-    document: dict[str, Any] = json.loads(netlist.read_text())
-    module = document["modules"][top]
-    cells, nets = module["cells"], module["netnames"]
+    cells = module["cells"]
+    users: dict[int, dict[str, list[tuple[list[Any], int]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     registers = {
-        cell["connections"]["Q"][0]: name
+        bit: name
         for name, cell in cells.items()
-        if cell["type"] == REGISTER and cell["connections"].get("Q")
+        if cell["type"] == REGISTER
+        for bit in cell["connections"].get("Q", ())
     }
-    users: dict[int, list[tuple[str, list[Any], int]]] = defaultdict(list)
-    free = 2
     for name, cell in cells.items():
         for port, bits in cell["connections"].items():
             for place, bit in enumerate(bits):
-                free = max(free, bit + 1) if isinstance(bit, int) else free
                 if cell["port_directions"][port] == "input" and bit in registers:
-                    users[bit].append((unit_of(name), bits, place))
-    named = (bit for net in nets.values() for bit in net["bits"] if isinstance(bit, int))
-    free = max(free, *(bit + 1 for bit in named), 2)
-    count = 0
-    for bit, listeners in users.items():
-        if len(listeners) < MANY:
+                    users[bit][unit_of(name)].append((bits, place))
+    first = bit = free_bit(module)
+    for original, units in users.items():
+        if sum(map(len, units.values())) < MANY or len(units) == 1:
             continue
-        units: dict[str, list[tuple[list[Any], int]]] = defaultdict(list)
-        for unit, bits, place in listeners:
-            units[unit].append((bits, place))
-        original = registers[bit]
         for unit, its in sorted(units.items()):
-            if len(its) < FEW or len(units) == 1:
+            if len(its) < FEW:
                 continue
-            copy = json.loads(json.dumps(cells[original]))
-            copy["connections"]["Q"] = [free + count]
-            name = f"{unit}.{original}"
-            cells[name] = copy
-            nets[name] = {"bits": [free + count], "attributes": {}}
+            copy = deepcopy(cells[registers[original]])
+            copy["connections"]["Q"] = [bit]
+            add_cell(module, f"{unit}.{registers[original]}", copy, "Q")
             for bits, place in its:
-                bits[place] = free + count
-            count += 1
-    netlist.write_text(json.dumps(document))
-    return count
+                bits[place] = bit
+            bit += 1
+    return bit - first

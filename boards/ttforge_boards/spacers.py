@@ -6,11 +6,12 @@ users, and so stays near its driver; where it lies, nothing else does. They are 
 alone: routing begins with the placed design without them (docs/boards.md).
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ttforge_boards.edit import add_cell, editing, free_bit
 
 SPACER = "spacer_"
 """What their names begin with."""
@@ -30,23 +31,21 @@ def add_spacers(netlist: Path, spread: Path, top: str, luts: int) -> int:
 
     ``luts``: of the part. Which nets they hang on depends on the netlist alone.
     """
-    document: dict[str, Any] = json.loads(netlist.read_text())
-    module = document["modules"][top]
-    cells = module["cells"]
-    used = sum(LUTS.get(cell["type"], 0) for cell in cells.values())
-    nets = _nets(cells)
-    count = max(0, min(round(PER_LUT * used), round(MOST * luts) - used, len(nets)))
-    bit = 1 + max((bit for bit in _bits(module) if isinstance(bit, int)), default=1)
-    for n in range(count):
-        cells[f"{SPACER}{n}"] = {
-            "type": "LUT4",
-            "parameters": {"INIT": "0" * 16},
-            "attributes": {},
-            "port_directions": {"A": "input", "Z": "output"},
-            "connections": {"A": [nets[n * len(nets) // count]], "Z": [bit + n]},
-        }
-        module["netnames"][f"{SPACER}{n}"] = {"bits": [bit + n], "attributes": {}}
-    spread.write_text(json.dumps(document))
+    with editing(netlist, top, to=spread) as module:
+        cells = module["cells"]
+        used = sum(LUTS.get(cell["type"], 0) for cell in cells.values())
+        nets = _nets(cells)
+        count = max(0, min(round(PER_LUT * used), round(MOST * luts) - used, len(nets)))
+        bit = free_bit(module)
+        for n in range(count):
+            spacer = {
+                "type": "LUT4",
+                "parameters": {"INIT": "0" * 16},
+                "attributes": {},
+                "port_directions": {"A": "input", "Z": "output"},
+                "connections": {"A": [nets[n * len(nets) // count]], "Z": [bit + n]},
+            }
+            add_cell(module, f"{SPACER}{n}", spacer, "Z")
     return count
 
 
@@ -56,15 +55,13 @@ def remove_spacers(placed: Path, top: str) -> None:
     Inputs without a net are written as if they were not there; the bits that hold those of block
     RAM and multipliers are set only for inputs that are. So they are put back.
     """
-    document: dict[str, Any] = json.loads(placed.read_text())
-    module = document["modules"][top]
-    for kind in ("cells", "netnames"):
-        module[kind] = {n: one for n, one in module[kind].items() if not n.startswith(SPACER)}
-    for cell in module["cells"].values():
-        for bits in cell["connections"].values():
-            if not bits:
-                bits.append("x")
-    placed.write_text(json.dumps(document))
+    with editing(placed, top) as module:
+        for kind in ("cells", "netnames"):
+            module[kind] = {n: one for n, one in module[kind].items() if not n.startswith(SPACER)}
+        for cell in module["cells"].values():
+            for bits in cell["connections"].values():
+                if not bits:
+                    bits.append("x")
 
 
 def _nets(cells: Mapping[str, Any]) -> list[int]:
@@ -83,15 +80,4 @@ def _nets(cells: Mapping[str, Any]) -> list[int]:
         for port in _DRIVERS.get(cell["type"], ())
         for bit in cell["connections"].get(port, ())
         if 1 <= users[bit] <= USERS
-    ]
-
-
-def _bits(module: Mapping[str, Any]) -> list[Any]:
-    """Of all nets."""
-    named = [bit for net in module["netnames"].values() for bit in net["bits"]]
-    return named + [
-        bit
-        for cell in module["cells"].values()
-        for bits in cell["connections"].values()
-        for bit in bits
     ]

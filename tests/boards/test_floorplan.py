@@ -6,6 +6,7 @@ import pytest
 
 from ttforge.parameters import AcceleratorParameters, preset
 from ttforge_boards.board import ECP5_85F
+from ttforge_boards.edit import editing
 from ttforge_boards.floorplan import multiplier_places, pe1_groups, pe2_groups, tie
 from ttforge_boards.tools import BuildError
 
@@ -44,8 +45,14 @@ def test_places_are_written_into_the_netlist(tmp_path):
     netlist = tmp_path / "top.json"
     cells = {"a": {"attributes": {"src": "x"}}, "b": {"attributes": {}}}
     netlist.write_text(json.dumps({"modules": {"top": {"cells": cells}, "LUT4": {}}}))
-    tie(netlist, "top", {"a": "X4/Y10/MULT18_0"})
-    written = json.loads(netlist.read_text())["modules"]["top"]["cells"]
+    with editing(netlist, "top") as module:
+        tie(module, {"a": "X4/Y10/MULT18_0"})
+    text = netlist.read_text()
+    written = json.loads(text)["modules"]["top"]["cells"]
     assert written == {"a": {"attributes": {"src": "x", "BEL": "X4/Y10/MULT18_0"}}, "b": cells["b"]}
-    with pytest.raises(BuildError, match="no cell c, which has a place"):
-        tie(netlist, "top", {"c": "X4/Y10/MULT18_0"})
+    with (
+        pytest.raises(BuildError, match="no cell c, which has a place"),
+        editing(netlist, "top") as module,
+    ):
+        tie(module, {"b": "X4/Y10/MULT18_1", "c": "X4/Y10/MULT18_0"})
+    assert netlist.read_text() == text

@@ -1,7 +1,5 @@
 """Copies of registers that too many cells listen to."""
 
-import json
-
 from ttforge_boards.replicas import FEW, MANY, replicate, unit_of
 
 
@@ -28,10 +26,9 @@ def _netlist(users: dict[str, int]) -> dict:
     return {"modules": {"top": {"cells": cells, "netnames": {"rst": {"bits": [5]}}}}}
 
 
-def _replicated(tmp_path, users: dict[str, int]) -> tuple[int, dict]:
-    path = tmp_path / "top.json"
-    path.write_text(json.dumps(_netlist(users)))
-    return replicate(path, "top"), json.loads(path.read_text())["modules"]["top"]
+def _replicated(users: dict[str, int]) -> tuple[int, dict]:
+    top = _netlist(users)["modules"]["top"]
+    return replicate(top), top
 
 
 def test_a_unit_is_that_of_the_flattened_name():
@@ -40,9 +37,9 @@ def test_a_unit_is_that_of_the_flattened_name():
     assert unit_of("rst_TRELLIS_FF_Q") == "rst_TRELLIS_FF_Q"
 
 
-def test_every_unit_of_many_users_has_a_copy_of_its_own(tmp_path):
+def test_every_unit_of_many_users_has_a_copy_of_its_own():
     users = {"soc.link": MANY, "soc.accelerator.pe1": FEW, "soc.memory": FEW - 1}
-    count, top = _replicated(tmp_path, users)
+    count, top = _replicated(users)
     assert count == 2
     original = top["cells"]["rst"]
     nets = {"soc.memory": 5}
@@ -62,7 +59,7 @@ def test_every_unit_of_many_users_has_a_copy_of_its_own(tmp_path):
             assert cell["connections"]["B"] == [nets[unit_of(name)]]
 
 
-def test_what_few_listen_to_or_one_unit_alone_stays_as_it_is(tmp_path):
+def test_what_few_listen_to_or_one_unit_alone_stays_as_it_is():
     for users in ({"soc.link": MANY - 100, "soc.memory": 99}, {"soc.accelerator.pe2": MANY + 1}):
-        count, top = _replicated(tmp_path, users)
+        count, top = _replicated(users)
         assert count == 0 and top == _netlist(users)["modules"]["top"]
