@@ -1,7 +1,8 @@
 """Where the multipliers of an accelerator go on an ECP5: each sum's terms side by side.
 
 Left to itself, place and route fills the rows of DSP blocks, which cross the whole device, in any
-order, and a product then has 30 tiles to go to its adder, of 128 in all (docs/boards.md).
+order, and a product then has 30 tiles to go to its adder, of 128 in all (docs/boards.md). What the
+units of an array pass from one to the next has to go to a neighbour only.
 """
 
 from collections.abc import Mapping
@@ -43,17 +44,26 @@ def multiplier_places(p: AcceleratorParameters, part: Part) -> dict[str, str]:
     """The place of every multiplier, by the cell's name.
 
     PE1's rows fill the part's rows of multipliers from the first, PE2's lanes from the last: each
-    array has a part of the device. A group for which no row has room is left to place and route.
+    array has a part of the device. Where an array takes several of them it turns round at the end
+    of one. A group for which no row has room is left to place and route.
     """
     free = [list(sites) for sites in part.multiplier_rows]
     places: dict[str, str] = {}
     for groups, rows, end in ((pe2_groups(p), free[::-1], -1), (pe1_groups(p), free, 0)):
+        filled: list[list[tuple[list[str], list[str]]]] = [[] for _ in rows]
         for group in groups:
-            row = next((row for row in rows if len(row) >= len(group)), None)
-            if row is not None:
+            number = next((n for n, row in enumerate(rows) if len(row) >= len(group)), None)
+            if number is not None:
+                row = rows[number]
                 taken = row[-len(group) :] if end else row[: len(group)]
-                places.update(zip(group, taken, strict=True))
                 row[:] = row[: -len(group)] if end else row[len(group) :]
+                filled[number].append((group, taken))
+        last = max((n for n, blocks in enumerate(filled) if blocks), default=0)
+        for number, blocks in enumerate(filled):
+            # the last one begins at the side at which all of them are filled
+            sites = [taken for _, taken in blocks][:: -1 if (last - number) % 2 else 1]
+            for (group, _), taken in zip(blocks, sites, strict=True):
+                places.update(zip(group, taken, strict=True))
     return places
 
 

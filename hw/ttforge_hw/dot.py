@@ -1,8 +1,6 @@
 """The array of PE1: dot products of stationary rows with factor-store entries."""
 
-import itertools
-
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -11,9 +9,10 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.arithmetic import FixedArithmetic
 from ttforge_hw.multiplier import has_registered_multipliers, registered_product
 from ttforge_hw.ports import row_layout
+from ttforge_hw.skew import along
 
 DOT_CYCLES = 5
-"""Cycles from an entry at the input to its complete sums at the output."""
+"""Cycles from an entry at the input to its complete sum of row 0 at the output."""
 
 
 class DotProductArray(wiring.Component):
@@ -29,6 +28,9 @@ class DotProductArray(wiring.Component):
     each row, with the ``turn`` that the entry had. An entry a cycle, never stalled; the same number
     at most every third cycle. ``coming_number`` and ``coming_turn`` are those of what may appear in
     the next cycle.
+
+    Row r does all this r cycles after row 0 (``skew``): ``result_valid`` and what is coming are
+    row 0's, ``value[r]`` is due r cycles after ``value[0]``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -58,85 +60,72 @@ class DotProductArray(wiring.Component):
                 "value": Out(self._arithmetic.accumulator).array(parameters.pe1_rows),
             }
         )
-        self._valid = [self.valid, *(Signal(name=f"valid_{i}") for i in range(1, DOT_CYCLES))]
-        self._number = [
-            self.number,
-            *(Signal.like(self.number, name=f"number_{i}") for i in range(1, DOT_CYCLES)),
-        ]
-        self._first = [self.first, *(Signal(name=f"first_{i}") for i in range(1, DOT_CYCLES - 1))]
-        self._last = [self.last, *(Signal(name=f"last_{i}") for i in range(1, DOT_CYCLES))]
-        self._turn = [
-            self.turn,
-            *(Signal(name=f"turn_{i}") for i in range(1, DOT_CYCLES)),
-            self.result_turn,
-        ]
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        for stages in (self._valid, self._number, self._first, self._last, self._turn):
-            m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
-        m.d.sync += self.result_valid.eq(self._valid[-1] & self._last[-1])
-        m.d.comb += [
-            self.coming_number.eq(self._number[-1]),
-            self.coming_turn.eq(self._turn[DOT_CYCLES - 1]),
-        ]
-        # Cycle 0: the entry to its registers.
-        entry = [
-            Signal.like(element, name=f"g_{i}", reset_less=True)
-            for i, element in enumerate(self.entry)
-        ]
+        # stage n of row r is stage n + r of row 0
+        stages = DOT_CYCLES + self._rows - 1
+        self._valid, self._number, self._first, self._last, turn = (
+            along(m, getattr(self, name), stages, name, reset_less=False)
+            for name in ("valid", "number", "first", "last", "turn")
+        )
+        final = DOT_CYCLES - 1
         m.d.sync += [
-            register.eq(element) for register, element in zip(entry, self.entry, strict=True)
+            self.result_valid.eq(self._valid[final] & self._last[final]),
+            self.result_turn.eq(turn[final]),
         ]
+        m.d.comb += [
+            self.coming_number.eq(self._number[final]),
+            self.coming_turn.eq(turn[final]),
+        ]
+        width = self._arithmetic.right.width
+        swap = along(m, self.swap, self._rows, "swap", reset_less=False)
+        entries = along(m, Cat(*self.entry), self._rows, "entry")
         for row, shadow in enumerate(self._shadow(m)):
-            if has_registered_multipliers(platform):
-                products = self._registered_products(m, platform, row, shadow)
-            else:
-                products = self._products(m, row, shadow, entry)
-            self._row(m, row, products)
+            entry = [entries[row].word_select(n, width).as_signed() for n in range(self._lanes)]
+            self._row(m, row, self._products(m, platform, row, swap[row], shadow, entry))
         return m
 
     def _shadow(self, m: Module) -> list[list[Signal]]:
         """The rows of the next swap."""
         shape = self._arithmetic.left
+        load = along(m, self.load, self._rows, "load", reset_less=False)
+        number = along(m, self.load_row, self._rows, "load_row")
+        passed = along(m, self.row.as_value(), self._rows, "row")
         rows = []
         for row in range(self._rows):
             names = [f"shadow_{row}_{lane}" for lane in range(self._lanes)]
             rows.append([Signal(shape, name=name, reset_less=True) for name in names])
-            with m.If(self.load & (self.load_row == row)):
-                m.d.sync += [rows[row][lane].eq(self.row[lane]) for lane in range(self._lanes)]
+            with m.If(load[row] & (number[row] == row)):
+                m.d.sync += Cat(*rows[row]).eq(passed[row])
         return rows
 
     def _products(
-        self, m: Module, row: int, shadow: list[Signal], entry: list[Signal]
+        self, m: Module, platform, row: int, swap: Value, shadow: list[Signal], entry: list[Value]
     ) -> list[Signal]:
-        """Cycle 1: the products of a row, with the active row in registers of its own."""
+        """Cycles 0 and 1: the products of a row, of registers for the active row and the entry.
+
+        Where a primitive of the platform multiplies, all of these registers are in it.
+        """
         arithmetic, products = self._arithmetic, []
         for lane in range(self._lanes):
             name = f"{row}_{lane}"
-            active = Signal(arithmetic.left, name=f"active_{name}", reset_less=True)
-            product = Signal(arithmetic.product, name=f"product_{name}", reset_less=True)
-            with m.If(self.swap):
-                m.d.sync += active.eq(shadow[lane])
-            m.d.sync += product.eq(arithmetic.multiply(active, entry[lane]))
+            if has_registered_multipliers(platform):
+                product = registered_product(
+                    m, platform, f"product_{name}", shadow[lane], entry[lane], left_enable=swap
+                )
+            else:
+                active = Signal(arithmetic.left, name=f"active_{name}", reset_less=True)
+                element = Signal(arithmetic.right, name=f"g_{name}", reset_less=True)
+                product = Signal(arithmetic.product, name=f"product_{name}", reset_less=True)
+                with m.If(swap):
+                    m.d.sync += active.eq(shadow[lane])
+                m.d.sync += [
+                    element.eq(entry[lane]),
+                    product.eq(arithmetic.multiply(active, element)),
+                ]
             products.append(product)
         return products
-
-    def _registered_products(
-        self, m: Module, platform, row: int, shadow: list[Signal]
-    ) -> list[Signal]:
-        """The same; active row, entry and product are registers of the multipliers."""
-        return [
-            registered_product(
-                m,
-                platform,
-                f"product_{row}_{lane}",
-                shadow[lane],
-                self.entry[lane],
-                left_enable=self.swap,
-            )
-            for lane in range(self._lanes)
-        ]
 
     def _row(self, m: Module, row: int, products: list[Signal]) -> None:
         arithmetic, lanes = self._arithmetic, self._lanes
@@ -154,18 +143,18 @@ class DotProductArray(wiring.Component):
         read, write = memory.read_port(domain="comb"), memory.write_port()
         dot = Signal(arithmetic.sum_shape(lanes), name=f"dot_{row}", reset_less=True)
         accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}", reset_less=True)
-        m.d.comb += read.addr.eq(self._number[3])
+        m.d.comb += read.addr.eq(self._number[3 + row])
         m.d.sync += [
             dot.eq(arithmetic.reduce(partial)),
-            accumulator.eq(arithmetic.start(read.data, first=self._first[3])),
+            accumulator.eq(arithmetic.start(read.data, first=self._first[3 + row])),
         ]
         # Cycle 4: the sum.
         total = Signal(arithmetic.accumulator, name=f"total_{row}")
         m.d.comb += [
             total.eq(arithmetic.accumulate(accumulator, dot)),
-            write.addr.eq(self._number[4]),
+            write.addr.eq(self._number[4 + row]),
             write.data.eq(total),
-            write.en.eq(self._valid[4]),
+            write.en.eq(self._valid[4 + row]),
         ]
-        with m.If(self._valid[4] & self._last[4]):
+        with m.If(self._valid[4 + row] & self._last[4 + row]):
             m.d.sync += self.value[row].eq(total)

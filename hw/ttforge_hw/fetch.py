@@ -1,6 +1,6 @@
 """Operand fetch: rows of the scratchpad by request, and the joined operands of PE2."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -14,14 +14,18 @@ from ttforge_hw.queue import RegisteredQueue
 FETCH_DEPTH = 16
 """Rows between nest and array; covers the scratchpad's latency and its bank conflicts."""
 
+OPERAND_CYCLES = 2
+"""Cycles from a step that is taken to its operands."""
+
 
 class RowReader(wiring.Component):
     """Rows of the scratchpad in the order of their addresses, never more than there is room for.
 
     In a cycle of ``start``, allowed only while ``room``, ``address`` is queued; the row appears
     later at the output, where it is held while ``valid`` and taken in a cycle of ``valid & ready``.
-    ``level`` counts the rows at the output. A row a cycle, five cycles from ``start`` to ``valid``
-    when the scratchpad grants the request at once. ``depth`` rows are asked for ahead.
+    ``level`` counts the rows at the output, ``more`` says that there are two. A row a cycle, five
+    cycles from ``start`` to ``valid`` when the scratchpad grants the request at once. ``depth``
+    rows are asked for ahead.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, depth: int = FETCH_DEPTH):
@@ -35,6 +39,7 @@ class RowReader(wiring.Component):
                 "valid": Out(1),
                 "ready": In(1),
                 "row": Out(row_layout(parameters)),
+                "more": Out(1),
                 "level": Out(range(depth + 1)),
             }
         )
@@ -56,6 +61,7 @@ class RowReader(wiring.Component):
             rows.w_data.eq(self.port.row.as_value()),
             self.valid.eq(rows.r_rdy),
             self.row.as_value().eq(rows.r_data),
+            self.more.eq(rows.more),
             self.level.eq(rows.level),
             rows.r_en.eq(self.ready),
         ]
@@ -84,6 +90,7 @@ class EntryReader(wiring.Component):
                 "port": Out(self._port),
                 "valid": Out(1),
                 "ready": In(1),
+                "more": Out(1),
                 "entry": Out(self._port.members["entry"].shape),
             }
         )
@@ -101,6 +108,7 @@ class EntryReader(wiring.Component):
             entries.w_en.eq(arriving[-1]),
             entries.w_data.eq(self.port.entry.as_value()),
             self.valid.eq(entries.r_rdy),
+            self.more.eq(entries.more),
             self.entry.as_value().eq(entries.r_data),
             entries.r_en.eq(self.ready),
         ]
@@ -114,12 +122,16 @@ class OperandFetch(wiring.Component):
     its way. The step at the output is held while ``valid``, and taken in a cycle of
     ``valid & ready``:
 
-    - ``x_row``: the row of the first operand;
-    - ``g_row``: the second operand. PE2: the store entry, its elements sign-extended in words 0 to
-      ``pe2_rows`` - 1. PE3: the group's words there. BIAS, MASK: the whole row;
     - ``first``, ``last``: of the reduction; ``final``: last step of the command;
     - ``z``, ``rows``: where the tile goes and how many rows of it are written;
     - ``turn``: of its command.
+
+    Its operands are there ``OPERAND_CYCLES`` later, for a cycle: whoever takes a step decides for a
+    few bits, and what these decide for, hundreds of registers, has a cycle of its own.
+
+    - ``x_row``: the row of the first operand;
+    - ``g_row``: the second operand. PE2: the store entry, its elements sign-extended in words 0 to
+      ``pe2_rows`` - 1. PE3: the group's words there. BIAS, MASK: the whole row.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -168,16 +180,19 @@ class OperandFetch(wiring.Component):
 
         step = nest.step.payload
         start = Signal()
-        there, move, taken = Signal(), Signal(), Signal()  # a step at the queues, to the output
+        taken = Signal()
         rows = Mux(step.tile_last, self._last_rows, self._tile_rows)
         group = step.g & ((1 << self._group_bits) - 1)
         m.submodules.steps = steps = RegisteredQueue(
             width=6 + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits, depth=FETCH_DEPTH
         )
-        from_store, by_group = Signal(), Signal()  # of the step at the queues
-        group_there = Signal(max(1, self._group_bits))
+        # of the step at the output, and of the one that was taken
+        from_store, by_group, group_there = Signal(), Signal(), Signal(max(1, self._group_bits))
+        kinds = Cat(from_store, by_group, group_there[: self._group_bits])
+        was_taken, was_from_store, was_by_group = Signal(), Signal(), Signal()
+        was_group = Signal.like(group_there)
         outputs = (self.first, self.last, self.final, self.z, self.rows, self.turn)
-        following = [Signal.like(output) for output in outputs]
+        take_x, take_g, take_entry = Signal(), Signal(), Signal()
         m.d.comb += [
             nest.load.eq(self.load),
             nest.command.eq(self.command),
@@ -198,24 +213,30 @@ class OperandFetch(wiring.Component):
                     *(self._from_store, self._by_group, group),
                 )
             ),
-            Cat(*following, from_store, by_group, group_there[: self._group_bits]).eq(steps.r_data),
-            there.eq(x_reader.valid & Mux(from_store, entries.valid, g_reader.valid)),
-            move.eq(~self.valid | self.ready),
-            taken.eq(there & move),
-            x_reader.ready.eq(taken),
-            g_reader.ready.eq(taken & ~from_store),
-            entries.ready.eq(taken & from_store),
+            Cat(*outputs, kinds).eq(steps.r_data),
+            take_x.eq(was_taken),
+            take_g.eq(was_taken & ~was_from_store),
+            take_entry.eq(was_taken & was_from_store),
+            self.valid.eq(
+                _there(x_reader, take_x)
+                & Mux(from_store, _there(entries, take_entry), _there(g_reader, take_g))
+            ),
+            taken.eq(self.valid & self.ready),
             steps.r_en.eq(taken),
+            x_reader.ready.eq(take_x),
+            g_reader.ready.eq(take_g),
+            entries.ready.eq(take_entry),
         ]
         second = Signal.like(self.g_row)
-        self._select(m, second, entries.entry, g_reader.row, group_there, from_store, by_group)
-        with m.If(move):
-            m.d.sync += [
-                self.valid.eq(there),
-                self.x_row.eq(x_reader.row),
-                self.g_row.eq(second),
-                *(output.eq(now) for output, now in zip(outputs, following, strict=True)),
-            ]
+        self._select(
+            m, second, entries.entry, g_reader.row, was_group, was_from_store, was_by_group
+        )
+        m.d.sync += [
+            was_taken.eq(taken),
+            Cat(was_from_store, was_by_group, was_group).eq(Cat(from_store, by_group, group_there)),
+            self.x_row.eq(x_reader.row),
+            self.g_row.eq(second),
+        ]
         return m
 
     def _take_command(self, m: Module) -> None:
@@ -242,3 +263,8 @@ class OperandFetch(wiring.Component):
             with m.If(by_group):
                 scalars = row.as_value().word_select(group, width)
                 m.d.comb += second.as_value()[:width].eq(scalars)
+
+
+def _there(reader: RowReader | EntryReader, takes: Value) -> Value:
+    """Whether something is left for the cycle after one in which one is taken, or not."""
+    return reader.more | (reader.valid & ~takes)

@@ -1,8 +1,6 @@
 """The array of PE2 and PE3: outer product of a row with a few scalars, summed over steps."""
 
-import itertools
-
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,9 +9,10 @@ from ttforge_hw.arithmetic import FixedArithmetic
 from ttforge_hw.drain import select
 from ttforge_hw.multiplier import has_registered_multipliers, registered_product
 from ttforge_hw.ports import row_layout
+from ttforge_hw.skew import along, skewed
 
 OUTER_CYCLES = 3
-"""Cycles from a step at the input to its tile in the drain buffer."""
+"""Cycles from a step at the input to its tile in the drain buffer of lane 0."""
 
 
 class OuterProductArray(wiring.Component):
@@ -24,6 +23,9 @@ class OuterProductArray(wiring.Component):
     where they can be read from ``OUTER_CYCLES`` cycles later on, until the next ``last`` step's
     arrive: ``row`` selects, ``value`` follows in the same cycle. The next step starts new sums. A
     step a cycle, never stalled.
+
+    Lane n does all this n cycles after lane 0 (``skew``): ``value[n]`` is due n cycles after
+    ``value[0]``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -48,47 +50,46 @@ class OuterProductArray(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         arithmetic = self._arithmetic
-        valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2")]
-        last = [self.last, Signal(name="last_1")]
-        for flag in (valid, last):
-            m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(flag)]
-
-        # Cycle 0: operands to their registers.
-        left = [
-            Signal(arithmetic.left, name=f"x_{lane}", reset_less=True)
-            for lane in range(self._lanes)
-        ]
-        right = [
-            Signal(arithmetic.right, name=f"g_{row}", reset_less=True) for row in range(self._rows)
-        ]
-        m.d.sync += [left[lane].eq(self.x_row[lane]) for lane in range(self._lanes)]
-        m.d.sync += [right[row].eq(self.g_row[row]) for row in range(self._rows)]
-
-        # from reset on, so that all sums start with zero: the accumulators have no other reset
-        complete = Signal(init=1)
-        m.d.sync += complete.eq(valid[1] & last[1])
+        # stage n of lane l is stage n + l of lane 0
+        valid, last = (
+            along(m, flag, OUTER_CYCLES - 1 + self._lanes, name, reset_less=False)
+            for name, flag in (("valid", self.valid), ("last", self.last))
+        )
+        rows = along(m, self.row, self._lanes, "row")
+        x_row = skewed(m, list(self.x_row), "x_row")
+        scalars = along(m, Cat(*list(self.g_row)[: self._rows]), self._lanes, "g_row")
         for lane in range(self._lanes):
+            # from reset on, so that all sums start with zero: the accumulators have no other reset
+            complete = Signal(init=1, name=f"complete_{lane}")
+            m.d.sync += complete.eq(valid[1 + lane] & last[1 + lane])
+            left = x_row[lane].as_signed()
             drained = []
             for row in range(self._rows):
                 accumulator, drain = (
                     Signal(arithmetic.accumulator, name=f"{name}_{row}_{lane}", reset_less=True)
                     for name in ("accumulator", "drain")
                 )
-                # Cycle 1: product.
-                name = f"product_{row}_{lane}"
-                if has_registered_multipliers(platform):
-                    product = registered_product(
-                        m, platform, name, self.x_row[lane], self.g_row[row]
-                    )
-                else:
-                    product = Signal(arithmetic.product, name=name, reset_less=True)
-                    m.d.sync += product.eq(arithmetic.multiply(left[lane], right[row]))
+                right = scalars[lane].word_select(row, arithmetic.right.width).as_signed()
+                # Cycles 0 and 1: operands to their registers, product.
+                product = self._product(m, platform, f"{row}_{lane}", left, right)
                 # Cycle 2: sum; a complete one goes to the drain buffer and leaves zero behind.
                 total = arithmetic.accumulate(accumulator, product)
                 with m.If(complete):
                     m.d.sync += [drain.eq(total), accumulator.eq(0)]
-                with m.Elif(valid[2]):
+                with m.Elif(valid[2 + lane]):
                     m.d.sync += accumulator.eq(total)
                 drained.append(drain)
-            m.d.comb += self.value[lane].eq(select(drained, self.row))
+            m.d.comb += self.value[lane].eq(select(drained, rows[lane]))
         return m
+
+    def _product(self, m: Module, platform, name: str, left: Value, right: Value) -> Signal:
+        arithmetic = self._arithmetic
+        if has_registered_multipliers(platform):
+            return registered_product(m, platform, f"product_{name}", left, right)
+        x, g = (
+            Signal(shape, name=f"{operand}_{name}", reset_less=True)
+            for operand, shape in (("x", arithmetic.left), ("g", arithmetic.right))
+        )
+        product = Signal(arithmetic.product, name=f"product_{name}", reset_less=True)
+        m.d.sync += [x.eq(left), g.eq(right), product.eq(arithmetic.multiply(x, g))]
+        return product

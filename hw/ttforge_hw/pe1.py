@@ -29,10 +29,10 @@ SWAP_CYCLES = ENTRY_LATENCY + 2
 
 TILES_IN_FLIGHT = 8
 """Tiles between the start of their last step and their last column at most: a tile starts every
-``lanes`` cycles and takes ``lanes`` + 11."""
+``lanes`` cycles and takes ``lanes + pe1_rows`` + 10."""
 
 RESULT_DEPTH = 32
-"""Least rows of results on their way that keep the array busy."""
+"""Rows of results on their way, at least."""
 
 _TILE = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 1, "turn": 1})
 
@@ -91,7 +91,8 @@ class Pe1(wiring.Component):
         m.submodules.results = results = ResultQueue(
             parameters,
             tile_rows=parameters.pe1_rows,
-            depth=max(RESULT_DEPTH, 4 * parameters.pe1_rows),
+            # from a tile's last step, until which there must be room, to that of its last row
+            depth=max(RESULT_DEPTH, parameters.lanes + 2 * parameters.pe1_rows + 16),
         )
         m.submodules.tiles = tiles = RegisteredQueue(width=_TILE.size, depth=TILES_IN_FLIGHT)
         for name in ("x", "g"):

@@ -1,6 +1,5 @@
 """PE2: equation 6 and the outer product (PE3), bias, activation and mask."""
 
-import itertools
 from collections.abc import Callable
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal
@@ -10,16 +9,17 @@ from amaranth.lib.wiring import Out, connect, flipped
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH, Operation
 from ttforge_hw.drain import ROWS_WIDTH, ResultQueue
-from ttforge_hw.fetch import OperandFetch
+from ttforge_hw.fetch import OPERAND_CYCLES, OperandFetch
 from ttforge_hw.in_flight import CommandsInFlight, by_turn
 from ttforge_hw.outer import OUTER_CYCLES, OuterProductArray
 from ttforge_hw.ports import ComputeEngine, ReadPort, StorePort, WritePort
 from ttforge_hw.random_bits import LANE_WIDTH, RandomBits
-from ttforge_hw.requantise import REQUANTISE_CYCLES, Requantiser, Statistics
+from ttforge_hw.requantise import Requantiser, Statistics, requantise_cycles
+from ttforge_hw.skew import along
 from ttforge_hw.vector import VECTOR_CYCLES, VectorUnit
 
 RESULT_DEPTH = 32
-"""Rows of results on their way: two tiles of 16, four of 8."""
+"""Rows of results on their way, at least."""
 
 _TILE = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 1, "turn": 1})
 _TAIL = data.StructLayout({"address": LOCAL_WIDTH, "final": 1, "turn": 1})
@@ -70,7 +70,10 @@ class Pe2(wiring.Component):
         )
         m.submodules.statistics = statistics = Statistics(lanes=parameters.lanes)
         m.submodules.results = results = ResultQueue(
-            parameters, tile_rows=parameters.pe2_rows, depth=RESULT_DEPTH
+            parameters,
+            tile_rows=parameters.pe2_rows,
+            # from a tile's last step, until which there must be room, to that of its last row
+            depth=max(RESULT_DEPTH, parameters.lanes + 2 * parameters.pe2_rows + 8),
         )
         for name in ("x", "g", "store"):
             connect(m, getattr(fetch, name), flipped(getattr(self, name)))
@@ -79,15 +82,14 @@ class Pe2(wiring.Component):
 
         fields = self._take_command(m, in_flight, fetch, vector, requantiser)
         issue = self._issue(m, fetch, results)
-        elementwise = Signal()
+        elementwise = fields["elementwise"](fetch.turn)
+        stages = OPERAND_CYCLES + 1
+        flags = along(
+            m, Cat(issue & ~elementwise, fetch.last, fetch.turn), stages, "flags", reset_less=False
+        )
         for unit in (array, vector):
             m.d.comb += [unit.x_row.eq(fetch.x_row), unit.g_row.eq(fetch.g_row)]
-        m.d.comb += [
-            elementwise.eq(fields["elementwise"](fetch.turn)),
-            array.valid.eq(issue & ~elementwise),
-            array.last.eq(fetch.last),
-            vector.turn.eq(fetch.turn),
-        ]
+        m.d.comb += Cat(array.valid, array.last, vector.turn).eq(flags[-1])
         tail = self._drain(m, issue, fields, fetch, array, vector, requantiser)
         self._write(m, tail, fields, requantiser, statistics, results)
         self._control(m, in_flight, issue, fetch, results)
@@ -143,14 +145,19 @@ class Pe2(wiring.Component):
         return issue
 
     def _drain(self, m: Module, issue, fields, fetch, array, vector, requantiser) -> data.View:
-        """Rows of a complete tile to the requantiser, one a cycle; gives where each one goes."""
-        tiles = [Signal(_TILE, name=f"tile_{stage}") for stage in range(OUTER_CYCLES)]
-        lands = [Signal(name=f"lands_{stage}") for stage in range(OUTER_CYCLES)]
+        """Rows of a complete tile to the requantiser, one a cycle; gives where each one goes.
+
+        All of this is of lane 0; array, vector unit and requantiser are skewed.
+        """
+        lanes = self._parameters.lanes
+        stages = OPERAND_CYCLES + OUTER_CYCLES
+        tiles = [Signal(_TILE, name=f"tile_{stage}") for stage in range(stages)]
+        lands = [Signal(name=f"lands_{stage}") for stage in range(stages)]
         m.d.comb += [
             lands[0].eq(issue & fetch.last),
             *(tiles[0][name].eq(getattr(fetch, name)) for name in ("rows", "z", "final", "turn")),
         ]
-        for stage in range(1, OUTER_CYCLES):
+        for stage in range(1, stages):
             m.d.sync += lands[stage].eq(lands[stage - 1])
             with m.If(lands[stage - 1]):
                 m.d.sync += tiles[stage].eq(tiles[stage - 1])
@@ -177,19 +184,17 @@ class Pe2(wiring.Component):
             ]
         m.d.comb += array.row.eq(row)
         # a register between the selection of a row and the shifters of the requantiser
-        elementwise, tail = Signal(), Signal(_TAIL)
-        m.d.comb += elementwise.eq(fields["elementwise"](turn))
+        tail = Signal(_TAIL)
         m.d.sync += requantiser.valid.eq(draining)
         with m.If(draining):
             m.d.sync += [
                 tail.address.eq(address),
                 tail.final.eq(final & (remaining == 0)),
                 tail.turn.eq(turn),
-                *(
-                    value.eq(Mux(elementwise, vector.value[lane], array.value[lane]))
-                    for lane, value in enumerate(requantiser.value)
-                ),
             ]
+        elementwise = along(m, fields["elementwise"](turn), lanes, "elementwise_at")
+        for lane, value in enumerate(requantiser.value):
+            m.d.sync += value.eq(Mux(elementwise[lane], vector.value[lane], array.value[lane]))
         m.d.comb += requantiser.turn.eq(turn)  # of the row in the next cycle
         if self._parameters.stochastic_rounding:
             self._randomise(m, address, turn, requantiser)
@@ -210,15 +215,15 @@ class Pe2(wiring.Component):
 
     def _write(self, m: Module, tail, fields, requantiser, statistics, results) -> None:
         """Requantised rows to the result queue and into the statistics."""
-        tails = [tail, *(Signal(_TAIL, name=f"tail_{n + 1}") for n in range(REQUANTISE_CYCLES))]
-        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(tails)]
+        stages = requantise_cycles(self._parameters.lanes) + 1
+        written = data.View(_TAIL, along(m, tail.as_value(), stages, "tail")[-1])
         m.d.comb += [
             results.push.eq(requantiser.result_valid),
-            results.address.eq(tails[-1].address),
-            results.final.eq(tails[-1].final),
+            results.address.eq(written.address),
+            results.final.eq(written.final),
             statistics.valid.eq(requantiser.result_valid),
-            statistics.final.eq(tails[-1].final),
-            statistics.slot.eq(fields["slot"](tails[-1].turn)),
+            statistics.final.eq(written.final),
+            statistics.slot.eq(fields["slot"](written.turn)),
             statistics.enable.eq(~0),
         ]
         for lane, word in enumerate(requantiser.word):

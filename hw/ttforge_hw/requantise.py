@@ -10,9 +10,10 @@ from amaranth.lib.wiring import In, Out
 from ttforge.fixed.random_bits import RANDOM_WIDTH
 from ttforge_hw.in_flight import COMMANDS, by_turn
 from ttforge_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH, StatisticsPort
+from ttforge_hw.skew import aligned, along, skewed
 
-REQUANTISE_CYCLES = 3
-"""Cycles from a value at the requantiser's input to its word at the output."""
+LANE_CYCLES = 3
+"""Cycles of a lane from its value to its word."""
 
 WORD_WIDTH = 16
 FLOOR_WIDTH = WORD_WIDTH + 1
@@ -22,14 +23,21 @@ OUT_WIDTH_WIDTH = 5
 SLOT_WIDTH = 8
 
 
+def requantise_cycles(lanes: int) -> int:
+    """Cycles from the value of lane 0 at the requantiser's input to the words at the output."""
+    return LANE_CYCLES + lanes - 1
+
+
 class Requantiser(wiring.Component):
     """``lanes`` values a cycle: shift, round half to even, saturate.
+
+    Value n is due n cycles after value 0 (``skew``); the words come all together.
 
     ``q = saturate(round_half_even(value / 2^shift), out_width)``, sign-extended to 16 bits.
     ``shift`` (0 to 63) and ``out_width`` (4 to 16) are taken in a cycle of ``configure``, not later
     than two cycles before the first value, for the values of one of two turns (``in_flight``).
-    ``turn`` is that of the values of the next cycle.
-    Latency ``REQUANTISE_CYCLES``, one set of values a cycle, no back-pressure: who feeds it has
+    ``valid`` is that of value 0, ``turn`` the one that it has in the next cycle.
+    Latency ``requantise_cycles``, one set of values a cycle, no back-pressure: who feeds it has
     made room for the results.
 
     Members: ``configure``, ``configure_turn``, ``shift``, ``out_width``; in ``valid``, ``turn`` and
@@ -38,7 +46,7 @@ class Requantiser(wiring.Component):
 
     With ``with_random`` also ``stochastic``, taken as ``shift`` is: the rounding is that of
     ``ttforge.fixed.stochastic.stochastic_requantise``, ``random`` (a byte a lane) being due in the
-    cycle after that of the values.
+    cycle after value 0.
     """
 
     def __init__(self, *, lanes: int, value_width: int, with_random: bool = False):
@@ -83,25 +91,29 @@ class Requantiser(wiring.Component):
             name: by_turn(m, self.configure, self.configure_turn, value, name)
             for name, value in masks.items()
         }
-        valid = [self.valid, Signal(name="valid_1"), Signal(name="valid_2"), self.result_valid]
-        turn = [self.turn, *(Signal(name=f"turn_{n}") for n in range(3))]
-        for stages in (valid, turn):
-            m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(stages)]
-        shift, greatest = Signal(SHIFT_WIDTH), Signal(WORD_WIDTH - 1)
-        sticky_mask, beyond_mask = Signal(self._value_width), Signal(self._value_width)
-        # registers, so that their many loads and the shifters behind have the cycle to themselves
-        m.d.sync += [
-            shift.eq(settings["shift"](turn[0])),
-            sticky_mask.eq(settings["sticky_mask"](turn[0])),
-            beyond_mask.eq(settings["beyond_mask"](turn[0])),
-            greatest.eq(settings["greatest"](turn[2])),
-        ]
-        stochastic = Signal()
-        if self._with_random:
-            m.d.sync += stochastic.eq(settings["stochastic"](turn[1]))
+        stages = requantise_cycles(self._lanes) + 1
+        # stage n of lane l is stage n + l of lane 0
+        valid = along(m, self.valid, stages, "valid", reset_less=False)
+        turn = along(m, self.turn, LANE_CYCLES, "turn", reset_less=False)
+        m.d.comb += self.result_valid.eq(valid[-1])
+        # registers, so that their loads and the shifters behind have the cycle to themselves
+        when = {"shift": 0, "sticky_mask": 0, "beyond_mask": 0, "stochastic": 1, "greatest": 2}
+        passed = {}
+        for name, setting in settings.items():
+            register = Signal(len(masks[name]), name=name, reset_less=True)
+            m.d.sync += register.eq(setting(turn[when[name]]))
+            passed[name] = along(m, register, self._lanes, name)
+        random = skewed(m, list(self.random), "random") if self._with_random else None
+        words, flags = [], []
         for lane in range(self._lanes):
-            masks = (sticky_mask, beyond_mask)
-            self._lane(m, lane, valid, shift, masks, stochastic, greatest)
+            of_lane = {name: values[lane] for name, values in passed.items()}
+            draw = random[lane] if random else None
+            word, saturated = self._lane(m, lane, valid[lane:], draw, **of_lane)
+            words.append(word)
+            flags.append(saturated)
+        for name, to, late in (("word", self.word, words), ("saturated", self.saturated, flags)):
+            together = aligned(m, late, name)
+            m.d.comb += [port.eq(value) for port, value in zip(to, together, strict=True)]
         return m
 
     def _shifted(self, shift, below: int, value) -> Value:
@@ -114,8 +126,21 @@ class Requantiser(wiring.Component):
             shifted = Mux(shift[stage], far, shifted)[: width + (1 << stage) - 1].as_signed()
         return shifted[:width]
 
-    def _lane(self, m: Module, lane: int, valid, shift, masks, stochastic, greatest) -> None:
-        value, (sticky_mask, beyond_mask) = self.value[lane], masks
+    def _lane(
+        self,
+        m: Module,
+        lane: int,
+        valid,
+        random,
+        *,
+        shift,
+        sticky_mask,
+        beyond_mask,
+        greatest,
+        stochastic=None,
+    ) -> tuple[Signal, Signal]:
+        """Its word, and whether that is saturated."""
+        value = self.value[lane]
         # with random bits as many as they, and one more, stay below the binary point
         below = RANDOM_WIDTH + 1 if self._with_random else 1
         shifted = Signal(signed(FLOOR_WIDTH + below), name=f"shifted_{lane}", reset_less=True)
@@ -135,7 +160,7 @@ class Requantiser(wiring.Component):
         rounded = Signal(signed(FLOOR_WIDTH + 1), name=f"rounded_{lane}", reset_less=True)
         if self._with_random:
             # the half once more carries into the floor: it is added only where it is set
-            addend = Mux(stochastic, Cat(C(1, 1), self.random[lane]), Cat(C(0, below - 1), up))
+            addend = Mux(stochastic, Cat(C(1, 1), random), Cat(C(0, below - 1), up))
             total = (shifted + addend) >> below
         else:
             total = (shifted >> 1) + up
@@ -146,11 +171,14 @@ class Requantiser(wiring.Component):
         outside = beyond[1] | (magnitude > greatest)
         negative = Mux(beyond[1], sign[1], rounded[-1])
         limit = Cat(greatest ^ negative.replicate(WORD_WIDTH - 1), negative)
+        word = Signal(signed(WORD_WIDTH), name=f"word_of_{lane}", reset_less=True)
+        saturated = Signal(name=f"saturated_of_{lane}", reset_less=True)
         with m.If(valid[2]):
             m.d.sync += [
-                self.word[lane].eq(Mux(outside, limit, rounded[:WORD_WIDTH]).as_signed()),
-                self.saturated[lane].eq(outside),
+                word.eq(Mux(outside, limit, rounded[:WORD_WIDTH]).as_signed()),
+                saturated.eq(outside),
             ]
+        return word, saturated
 
 
 class Statistics(wiring.Component):

@@ -10,6 +10,9 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.arbiter import RoundRobin
 from ttforge_hw.ports import ROW_LATENCY, ReadPort, WritePort
 
+SETTLING = 1
+"""Cycles after that in which a write is taken, in which a read may still get the old row."""
+
 
 class Scratchpad(wiring.Component):
     """Banks of one read and one write port, shared by several clients.
@@ -17,12 +20,14 @@ class Scratchpad(wiring.Component):
     The bank of a row is the top bits of its address; bits above the address range are ignored.
     Each bank serves one reader and one writer a cycle, chosen round robin among those that ask for
     it, so that clients in different banks never wait for each other. A client's rows come in the
-    order of its requests, exactly ``ROW_LATENCY`` cycles after each was taken. A row written in
-    the cycle in which its read is taken is read as either the old or the new one: unspecified.
+    order of its requests, exactly ``ROW_LATENCY`` cycles after each was taken. Of a row whose
+    write was taken in the cycle of its read, or ``SETTLING`` cycles before, it is unspecified
+    whether the old or the new one is read.
 
     What a bank is asked for is in registers of its own, for reads and writes alike, and so is what
     it gives: the way from the arbiters to its block RAM, which covers much of a device, is a cycle
-    by itself, so is that of the block RAM, and the way from there to the clients.
+    by itself, so is that of the block RAM, and the way from there to the clients. What is written
+    waits a cycle in registers of its client, with the grants: each of these chooses a whole row.
 
     Members: ``read``, an array of ``readers`` ports; ``write``, an array of ``writers`` ports.
     """
@@ -75,16 +80,19 @@ class Scratchpad(wiring.Component):
     def _write_side(self, m: Module, memories: list[Memory]) -> None:
         requests = [port.request for port in self.write]
         grants = self._arbitrate(m, "write", requests, [r.payload.address for r in requests])
+        rows = [Signal.like(request.payload, reset_less=True) for request in requests]
+        m.d.sync += [row.eq(request.payload) for row, request in zip(rows, requests, strict=True)]
         for bank, (memory, grant) in enumerate(zip(memories, grants, strict=True)):
             port = memory.write_port()
-            rows = [self._split(request.payload.address)[1] for request in requests]
+            chosen = Signal.like(grant, name=f"write_grant{bank}")
             enable = Signal(name=f"write_enable{bank}")
             address = Signal.like(port.addr, name=f"write_address{bank}", reset_less=True)
             row = Signal.like(port.data, name=f"write_row{bank}", reset_less=True)
             m.d.sync += [
-                enable.eq(grant.any()),
-                address.eq(granted(grant, rows)),
-                row.eq(granted(grant, [r.payload.row.as_value() for r in requests])),
+                chosen.eq(grant),
+                enable.eq(chosen.any()),
+                address.eq(granted(chosen, [self._split(row.address)[1] for row in rows])),
+                row.eq(granted(chosen, [row.row.as_value() for row in rows])),
             ]
             m.d.comb += [port.en.eq(enable), port.addr.eq(address), port.data.eq(row)]
 

@@ -1,7 +1,5 @@
 """Element-wise operations of PE2's engine: bias with activation, and the ReLU mask."""
 
-import itertools
-
 from amaranth.hdl import C, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -11,9 +9,10 @@ from ttforge.program.fields import Operation
 from ttforge_hw.in_flight import by_turn
 from ttforge_hw.multiplier import has_registered_multipliers, registered_product
 from ttforge_hw.ports import COMPUTE_LAYOUT, row_layout
+from ttforge_hw.skew import along, skewed
 
 VECTOR_CYCLES = 3
-"""Cycles from two rows at the input to the values at the output."""
+"""Cycles from two rows at the input to the value of lane 0 at the output."""
 
 
 class VectorUnit(wiring.Component):
@@ -23,7 +22,8 @@ class VectorUnit(wiring.Component):
     ``relu``, or with ``mask`` ``x if g > 0 else 0``, on signed words. ``value``: ``lanes`` signed
     values of ``2 * word_width`` bits, ``VECTOR_CYCLES`` after their rows and for a cycle; a pair of
     rows a cycle, never stalled. A cycle of ``configure`` takes the settings from ``command`` for
-    the rows of one of two turns (``in_flight``); ``turn`` is that of the rows.
+    the rows of one of two turns (``in_flight``); ``turn`` is that of the rows. ``value[n]`` comes
+    n cycles after ``value[0]`` (``skew``).
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -56,28 +56,31 @@ class VectorUnit(wiring.Component):
             name: by_turn(m, self.configure, self.configure_turn, value, name)
             for name, value in fields.items()
         }
-        turn = [self.turn, Signal(name="turn_1"), Signal(name="turn_2")]
-        m.d.sync += [later.eq(earlier) for earlier, later in itertools.pairwise(turn)]
-        mask, rectify = Signal(), Signal()
-        m.d.comb += [mask.eq(settings["mask"](turn[2])), rectify.eq(settings["rectify"](turn[2]))]
-        factors = {name: Signal(signed(width + 1), name=f"{name}_factor") for name in ("x", "g")}
-        for name, factor in factors.items():
+        turn = along(m, self.turn, VECTOR_CYCLES, "turn")
+        mask, rectify = (
+            along(m, settings[name](turn[2]), self._lanes, name) for name in ("mask", "rectify")
+        )
+        factors, rows = {}, {}
+        for name, row in (("x", self.x_row), ("g", self.g_row)):
+            factor = Signal(signed(width + 1), name=f"{name}_factor")
             m.d.comb += factor.eq(settings[f"{name}_factor"](turn[0]))
+            factors[name] = along(m, factor, self._lanes, f"{name}_factor")
+            rows[name] = skewed(m, list(row), f"{name}_row")
         for lane in range(self._lanes):
-            words = {"x": self.x_row[lane].as_signed(), "g": self.g_row[lane].as_signed()}
+            words = {name: row[lane].as_signed() for name, row in rows.items()}
             wide = {
-                name: self._shifted(m, platform, f"{name}_{lane}", factors[name], word)
+                name: self._shifted(m, platform, f"{name}_{lane}", factors[name][lane], word)
                 for name, word in words.items()
             }
             positive = [Signal(name=f"positive_{lane}_{n}", reset_less=True) for n in (1, 2)]
             m.d.sync += [positive[0].eq(words["g"] > 0), positive[1].eq(positive[0])]
             total = Signal(signed(2 * width), name=f"total_{lane}")
             m.d.comb += total.eq(wide["x"] + wide["g"])
-            zero = (rectify & total[-1]) | (mask & ~positive[1])
+            zero = (rectify[lane] & total[-1]) | (mask[lane] & ~positive[1])
             m.d.sync += self.value[lane].eq(Mux(zero, 0, total))
         return m
 
-    def _shifted(self, m: Module, platform, name: str, factor: Signal, word: Value) -> Value:
+    def _shifted(self, m: Module, platform, name: str, factor: Value, word: Value) -> Value:
         """The product two cycles after its operands."""
         if has_registered_multipliers(platform):
             return registered_product(m, platform, f"{name}_wide", factor, word)

@@ -34,6 +34,19 @@ def test_every_group_is_side_by_side_in_one_row(p):
         assert [places[cell] for cell in group] == list(row[begin : begin + len(group)])
 
 
+def test_what_is_passed_on_goes_to_a_neighbour():
+    p = preset("ecp5-85f")
+    places = multiplier_places(p, ECP5_85F)
+    for groups in (pe1_groups(p), pe2_groups(p)):
+        size = len(groups[0])
+        lines = [next(n for n, row in enumerate(ROWS) if places[g[0]] in row) for g in groups]
+        columns = [ROWS[n].index(places[g[0]]) for n, g in zip(lines, groups, strict=True)]
+        assert len(set(lines)) == 2
+        for n in range(len(groups) - 1):
+            same = lines[n] == lines[n + 1]
+            assert abs(columns[n] - columns[n + 1]) == (size if same else 0)
+
+
 def test_what_finds_no_room_is_left_to_the_tool():
     p = AcceleratorParameters()  # 256 multipliers
     places = multiplier_places(p, ECP5_85F)

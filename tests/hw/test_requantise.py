@@ -1,9 +1,10 @@
+from collections import deque
 from random import Random
 
 import pytest
 from amaranth.sim import Simulator
 
-from ttforge_hw.requantise import REQUANTISE_CYCLES, Requantiser, Statistics
+from ttforge_hw.requantise import Requantiser, Statistics, requantise_cycles
 
 LANES = 4
 
@@ -45,7 +46,8 @@ def test_against_definition(engines, width, with_random):
         return engines.stochastically(value, shift, out_width, byte)
 
     async def testbench(ctx):
-        expected, due = [None] * REQUANTISE_CYCLES, None
+        expected, due = [None] * requantise_cycles(LANES), None
+        given_rows = deque([None] * LANES, maxlen=LANES)  # lane n is n cycles after lane 0
         for number, (shift, out_width) in enumerate(settings):
             values = corners(width, shift, random)
             rows = [[random.choice(values) for _ in range(LANES)] for _ in range(len(values) // 2)]
@@ -62,8 +64,9 @@ def test_against_definition(engines, width, with_random):
                 row = rows.pop() if rows[-1] is None or random.random() < 0.8 else None
                 ctx.set(dut.valid, row is not None)
                 ctx.set(dut.turn, number % 2 if rows else random.randrange(2))
-                for lane in range(LANES):
-                    ctx.set(dut.value[lane], row[lane] if row else random.randrange(1 << 20))
+                given_rows.appendleft(row)
+                for lane, its in enumerate(given_rows):
+                    ctx.set(dut.value[lane], its[lane] if its else random.randrange(1 << 20))
                 if with_random:  # those of the values of the cycle before
                     for lane in range(LANES):
                         ctx.set(dut.random[lane], due[lane] if due else random.getrandbits(8))

@@ -1,9 +1,12 @@
 """OperandFetch: both operands of each step, in order, whatever the memories and the array do."""
 
+from collections import deque
+
 import cocotb
 
 from ttforge.program.descriptors import Compute
 from ttforge.program.fields import Operation
+from ttforge_hw.fetch import OPERAND_CYCLES
 from ttforge_sim.bench.blocks.nest import walk
 from ttforge_sim.bench.commands import SPACE, Operands, command_bits, random_compute
 from ttforge_sim.bench.memories import EntryReadPeer, RowReadPeer
@@ -27,32 +30,38 @@ class FetchBench(TestBench):
         ]
         self._stalls = self.stalls(stall)
         self._expected: list[dict] = []
+        # of the steps that were taken: the operands of each are due some cycles later
+        self._operands: deque[dict | None] = deque([None] * OPERAND_CYCLES)
         self._held: list[int] | None = None
         self._operation = Operation.PE2
         self._ready = False
         self.agents.append(self)
 
-    _OUTPUTS = ("x_row", "g_row", "first", "last", "final", "z", "rows", "turn")
+    _OUTPUTS = ("first", "last", "final", "z", "rows", "turn")
 
     def cycle(self) -> None:
-        seen = None
+        seen = taken = None
         if self.get("o_valid"):
             seen = [self.get(f"o_{name}") for name in self._OUTPUTS]
             assert self._held in (None, seen), "a step was changed before it was taken"
             if self._ready:
-                self._compare(dict(zip(self._OUTPUTS, seen, strict=True)))
+                taken = self._expected.pop(0)
+                assert seen == [taken[name] for name in self._OUTPUTS]
                 seen = None
         else:
             assert self._held is None, "a step was withdrawn"
+        self._operands.append(taken)
+        if (due := self._operands.popleft()) is not None:
+            self._compare(due)
         self._held = seen
         self._ready = self._stalls.go(wanted=seen is not None)
         self.set(o_ready=int(self._ready))
 
-    def _compare(self, got: dict) -> None:
-        p, want = self.parameters, self._expected.pop(0)
-        got["x_row"] = unpack(got["x_row"], p.word_width, p.lanes)
-        got["g_row"] = unpack(got["g_row"], p.word_width, p.lanes)[: len(want["g_row"])]
-        assert got == want
+    def _compare(self, want: dict) -> None:
+        p = self.parameters
+        for name in ("x_row", "g_row"):
+            got = unpack(self.get(f"o_{name}"), p.word_width, p.lanes)
+            assert got[: len(want[name])] == want[name]
 
     def _steps(self, d: Compute, turn: int) -> list[dict]:
         p, steps = self.parameters, []
@@ -83,7 +92,7 @@ class FetchBench(TestBench):
             await self.run()
             self.set(o_load=0, o_command_turn=self.random.randrange(2))
             await self.run()
-        await self.until(lambda: not self._expected)
+        await self.until(lambda: not self._expected and not any(self._operands))
 
 
 @cocotb.test()

@@ -1,12 +1,13 @@
 """Requantiser against ``ttforge.fixed.requantise``: every shift and width, ties, extremes."""
 
 from collections import deque
+from collections.abc import Sequence
 
 import cocotb
 import torch
 
 from ttforge.fixed.requantise import requantise
-from ttforge_hw.requantise import REQUANTISE_CYCLES
+from ttforge_hw.requantise import requantise_cycles
 from ttforge_sim.bench.testbench import TestBench
 
 WIDTHS = range(4, 17)
@@ -14,7 +15,8 @@ SHIFTS = range(64)
 
 
 class RequantiserBench(TestBench):
-    """Feeds values with gaps and compares words and flags ``REQUANTISE_CYCLES`` later."""
+    """Feeds values with gaps, each lane a cycle after the one before, and compares words and flags
+    ``requantise_cycles`` later."""
 
     def __init__(self, dut, seed: object, stall: str):
         super().__init__(dut, seed)
@@ -23,15 +25,21 @@ class RequantiserBench(TestBench):
         self._words = [self.handle(f"word_{lane}") for lane in range(self.lanes)]
         self._saturated = [self.handle(f"saturated_{lane}") for lane in range(self.lanes)]
         self._stalls = self.stalls(stall)
-        self._expected: deque[list[tuple[int, int]] | None] = deque([None] * REQUANTISE_CYCLES)
+        self._expected: deque[list[tuple[int, int]] | None] = deque(
+            [None] * requantise_cycles(self.lanes)
+        )
         self.set(valid=0, turn=0, configure=0, configure_turn=0, shift=0, out_width=16)
         self._turn = 0
-        for handle in self._values:
-            handle.value = 0
+        self._rows = deque([[0] * self.lanes] * self.lanes, maxlen=self.lanes)
 
-    async def _cycle(self, expected: list[tuple[int, int]] | None) -> None:
-        """One cycle in which the inputs are as they are; checks what is due."""
+    async def _cycle(
+        self, expected: list[tuple[int, int]] | None, row: Sequence[int] | None = None
+    ) -> None:
+        """One cycle, ``row`` beginning with the value of lane 0; checks what is due."""
         self._expected.append(expected)
+        self._rows.appendleft(row or [self.random.getrandbits(16) for _ in range(self.lanes)])
+        for lane, handle in enumerate(self._values):
+            handle.value = self._rows[lane][lane]
         await self.run()
         due = self._expected.popleft()
         assert self.get("result_valid") == (due is not None)
@@ -56,9 +64,7 @@ class RequantiserBench(TestBench):
                 self.set(valid=0)
                 await self._cycle(None)
             self.set(valid=1)
-            for handle, value in zip(self._values, row, strict=True):
-                handle.value = value
-            await self._cycle(list(zip(word, flag, strict=True)))
+            await self._cycle(list(zip(word, flag, strict=True)), row)
         self.set(valid=0)  # the next command comes while the last values are on their way
 
     def corner(self, shift: int, out_width: int) -> int:

@@ -6,6 +6,7 @@ import cocotb
 
 from ttforge.program.fields import LOCAL_WIDTH
 from ttforge_hw.ports import ROW_LATENCY
+from ttforge_hw.scratchpad import SETTLING
 from ttforge_sim.bench.streams import StreamSource
 from ttforge_sim.bench.testbench import STALLS, TestBench, pack
 
@@ -26,6 +27,7 @@ class ScratchpadBench(TestBench):
         self._due: list[deque[set[int | None] | None]] = [
             deque([None] * ROW_LATENCY) for _ in range(READERS)
         ]
+        self._settling: deque[dict[int, int | None]] = deque([{}] * SETTLING, maxlen=SETTLING)
         self._waited = {f"{kind}_{n}": 0 for kind in ("read", "write") for n in range(READERS)}
         self.answers = 0
         self.agents.append(self)
@@ -48,7 +50,9 @@ class ScratchpadBench(TestBench):
             if n in taken:
                 row = taken[n] % p.scratchpad_rows
                 due = {self.model[row], written.get(row, self.model[row])}
+                due |= {earlier[row] for earlier in self._settling if row in earlier}
             self._due[n].append(due)
+        self._settling.append({row: self.model[row] for row in written})
         for row, bits in written.items():
             self.model[row] = bits
 
@@ -120,6 +124,7 @@ async def all_rows(dut):
     for n, row in enumerate(rows):
         tb.writes[n % WRITERS].items.append(tb.write_request(row))
     await tb.until(lambda: tb.idle)
+    await tb.run(SETTLING)
     for n, row in enumerate(rows):
         tb.reads[n % READERS].items.append(row)
     await tb.until(lambda: tb.idle)
