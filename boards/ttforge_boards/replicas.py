@@ -20,7 +20,7 @@ REGISTER = "TRELLIS_FF"
 def unit_of(cell: str) -> str:
     """The unit of a flattened design that a cell is in, by its name."""
     parts = cell.split(".")
-    return ".".join(parts[: 3 if parts[1:2] == ["accelerator"] else 2])
+    return ".".join(parts[: 4 if parts[1:2] == ["accelerator"] else 2])
 
 
 def replicate(module: dict[str, Any]) -> int:

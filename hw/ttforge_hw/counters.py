@@ -39,7 +39,7 @@ class Values(wiring.Signature):
 
 
 class Counters(wiring.Component):
-    """Counts the cycles in which each event is high; a count shows two cycles after its event.
+    """Counts the cycles in which each event is high; a count shows three cycles after its event.
 
     Members: ``clear``, which is all that makes them 0; ``events``; ``values``.
     """
@@ -56,9 +56,9 @@ class Counters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         for name in COUNTERS:
-            # events end long paths: a register, and the enables of 64 bits behind it
-            event = Signal(name=f"{name}_event")
-            m.d.sync += event.eq(getattr(self.events, name))
+            # events end long paths, and 64 bits of a count have a way to go: two registers
+            seen, event = Signal(name=f"{name}_seen"), Signal(name=f"{name}_event")
+            m.d.sync += [seen.eq(getattr(self.events, name)), event.eq(seen)]
             count = Signal(COUNTER_WIDTH, name=name, reset_less=True)
             m.d.comb += getattr(self.values, name).eq(count)
             with m.If(self.clear):

@@ -29,7 +29,7 @@ class ResultQueue(wiring.Component):
     An engine reserves room for a tile (``reserve``, ``reserve_rows``) before it starts what cannot
     be held back, and only while ``room`` (``tile_rows`` places are free); it pushes exactly the
     rows it reserved. So nothing between the operands and this queue ever waits. ``final`` marks the
-    last row of a command; ``final_written`` is high in the cycle in which the port accepts it.
+    last row of a command; ``final_written`` is high in the cycle in which the port takes it.
 
     Members: ``reserve``, ``reserve_rows``, ``room``; ``push`` with ``address``, ``row`` and
     ``final``; ``final_written``; ``z``, the write port. One row a cycle; a row is offered the cycle
@@ -58,21 +58,26 @@ class ResultQueue(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         request = self.z.request
-        m.submodules.queue = queue = RegisteredQueue(
-            width=1 + len(request.payload.as_value()), depth=self._depth
+        m.submodules.places = places = RegisteredQueue(width=LOCAL_WIDTH + 1, depth=self._depth)
+        m.submodules.rows = rows = RegisteredQueue(
+            width=len(self.row.as_value()), depth=self._depth
         )
-        final = Signal()
-        m.d.comb += [
-            queue.w_en.eq(self.push),
-            queue.w_data.eq(Cat(self.address, self.row.as_value(), self.final)),
-            request.valid.eq(queue.r_rdy),
-            Cat(request.payload.as_value(), final).eq(queue.r_data),
-            queue.r_en.eq(request.ready),
-        ]
         free = Signal(range(self._depth + 1), init=self._depth)
         left = Signal.like(free)
-        accepted = Signal()
-        returned = Signal()  # a place was, a cycle ago: the arbiters end long paths
+        accepted, final = Signal(), Signal()
+        # a place was, a cycle ago: the arbiters end long paths, and a row has many bits
+        returned = Signal()
+        m.d.comb += [
+            places.w_en.eq(self.push),
+            places.w_data.eq(Cat(self.address, self.final)),
+            rows.w_en.eq(self.push),
+            rows.w_data.eq(self.row),
+            request.valid.eq(places.r_rdy),
+            Cat(request.payload, final).eq(places.r_data),
+            places.r_en.eq(request.ready),
+            self.z.row.eq(rows.r_data),
+            rows.r_en.eq(returned),
+        ]
         m.d.comb += [
             accepted.eq(request.valid & request.ready),
             self.final_written.eq(accepted & final),

@@ -23,9 +23,9 @@ class RowReader(wiring.Component):
 
     In a cycle of ``start``, allowed only while ``room``, ``address`` is queued; the row appears
     later at the output, where it is held while ``valid`` and taken in a cycle of ``valid & ready``.
-    ``level`` counts the rows at the output, ``more`` says that there are two. A row a cycle, five
-    cycles from ``start`` to ``valid`` when the scratchpad grants the request at once. ``depth``
-    rows are asked for ahead.
+    ``level`` counts the rows at the output; in a cycle of ``arrives`` another one comes. A row a
+    cycle, six cycles from ``start`` to ``valid`` when the scratchpad grants the request at once.
+    ``depth`` rows are asked for ahead.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, depth: int = FETCH_DEPTH):
@@ -39,7 +39,7 @@ class RowReader(wiring.Component):
                 "valid": Out(1),
                 "ready": In(1),
                 "row": Out(row_layout(parameters)),
-                "more": Out(1),
+                "arrives": Out(1),
                 "level": Out(range(depth + 1)),
             }
         )
@@ -61,7 +61,7 @@ class RowReader(wiring.Component):
             rows.w_data.eq(self.port.row.as_value()),
             self.valid.eq(rows.r_rdy),
             self.row.as_value().eq(rows.r_data),
-            self.more.eq(rows.more),
+            self.arrives.eq(self.port.valid),
             self.level.eq(rows.level),
             rows.r_en.eq(self.ready),
         ]
@@ -90,7 +90,7 @@ class EntryReader(wiring.Component):
                 "port": Out(self._port),
                 "valid": Out(1),
                 "ready": In(1),
-                "more": Out(1),
+                "arrives": Out(1),
                 "entry": Out(self._port.members["entry"].shape),
             }
         )
@@ -108,7 +108,7 @@ class EntryReader(wiring.Component):
             entries.w_en.eq(arriving[-1]),
             entries.w_data.eq(self.port.entry.as_value()),
             self.valid.eq(entries.r_rdy),
-            self.more.eq(entries.more),
+            self.arrives.eq(arriving[-1]),
             self.entry.as_value().eq(entries.r_data),
             entries.r_en.eq(self.ready),
         ]
@@ -192,7 +192,6 @@ class OperandFetch(wiring.Component):
         was_taken, was_from_store, was_by_group = Signal(), Signal(), Signal()
         was_group = Signal.like(group_there)
         outputs = (self.first, self.last, self.final, self.z, self.rows, self.turn)
-        take_x, take_g, take_entry = Signal(), Signal(), Signal()
         m.d.comb += [
             nest.load.eq(self.load),
             nest.command.eq(self.command),
@@ -214,18 +213,19 @@ class OperandFetch(wiring.Component):
                 )
             ),
             Cat(*outputs, kinds).eq(steps.r_data),
-            take_x.eq(was_taken),
-            take_g.eq(was_taken & ~was_from_store),
-            take_entry.eq(was_taken & was_from_store),
             self.valid.eq(
-                _there(x_reader, take_x)
-                & Mux(from_store, _there(entries, take_entry), _there(g_reader, take_g))
+                _supply(m, "rows", x_reader, taken)
+                & Mux(
+                    from_store,
+                    _supply(m, "entries", entries, taken & from_store),
+                    _supply(m, "second_rows", g_reader, taken & ~from_store),
+                )
             ),
             taken.eq(self.valid & self.ready),
             steps.r_en.eq(taken),
-            x_reader.ready.eq(take_x),
-            g_reader.ready.eq(take_g),
-            entries.ready.eq(take_entry),
+            x_reader.ready.eq(was_taken),
+            g_reader.ready.eq(was_taken & ~was_from_store),
+            entries.ready.eq(was_taken & was_from_store),
         ]
         second = Signal.like(self.g_row)
         self._select(
@@ -265,6 +265,12 @@ class OperandFetch(wiring.Component):
                 m.d.comb += second.as_value()[:width].eq(scalars)
 
 
-def _there(reader: RowReader | EntryReader, takes: Value) -> Value:
-    """Whether something is left for the cycle after one in which one is taken, or not."""
-    return reader.more | (reader.valid & ~takes)
+def _supply(m: Module, name: str, reader: RowReader | EntryReader, taken: Value) -> Signal:
+    """Whether there is one that no step was taken for, from a register: the reader's own output
+    lags behind by a cycle."""
+    count, there = Signal(range(FETCH_DEPTH + 1), name=f"{name}_left"), Signal(name=f"{name}_there")
+    with m.If(reader.arrives & ~taken):
+        m.d.sync += [count.eq(count + 1), there.eq(1)]
+    with m.If(~reader.arrives & taken):
+        m.d.sync += [count.eq(count - 1), there.eq(count != 1)]
+    return there

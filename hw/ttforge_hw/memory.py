@@ -10,14 +10,17 @@ from ttforge.link.protocol import WORD_BYTES
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.axi import Axi4, bus_widths
 from ttforge_hw.link.host_port import HostPort
+from ttforge_hw.queue import RegisteredQueue
 
 OKAY, DECERR = 0, 3
+READ_AHEAD = 8
+"""Beats on their way from the memory: more than it takes cycles, so that one a cycle comes out."""
 
 
 class OnChipMemory(wiring.Component):
     """``memory_bytes`` of block RAM behind an AXI4 port: a beat a cycle in each direction.
 
-    One burst of each direction at a time, INCR, whole beats. The first beat of a read comes three
+    One burst of each direction at a time, INCR, whole beats. The first beat of a read comes four
     cycles after its address. A write is in the memory when its response is given. What lies outside
     of the memory is answered with DECERR. The host's accesses fall between bursts.
 
@@ -58,39 +61,60 @@ class OnChipMemory(wiring.Component):
         axi, host = self.axi, self.host
         beat, outside = self._place(axi.araddr)
         address, left, wrong = Signal.like(port.addr), Signal(9), Signal()
-        # a beat being read, and one at the memory's output, each with whether it is the last
-        reading, last, host_reading = Signal(), Signal(), Signal()
-        move = ~axi.rvalid | axi.rready
-        issue = Signal()
+        # beats on their way: at the memory's output, in a register behind it (both come from all
+        # over the device), and in a queue for which their places are counted
+        m.submodules.beats = beats = RegisteredQueue(width=2 + self._data_width, depth=READ_AHEAD)
+        free, room = Signal(range(READ_AHEAD + 1), init=READ_AHEAD), Signal(init=1)
+        issue, taken = Signal(), Signal()
+        reading, arrived = Signal(), Signal()
+        flags, later_flags = Signal(2), Signal(2)  # of these: the last of its burst, and wrong
+        word, host_reading = Signal(self._data_width, reset_less=True), Signal()
         m.d.comb += [
             axi.arready.eq(left == 0),
-            issue.eq((left != 0) & (move | ~reading)),
+            issue.eq((left != 0) & room),
             port.addr.eq(address),
             port.en.eq(issue | host_reading),
+            beats.w_en.eq(arrived),
+            beats.w_data.eq(Cat(later_flags, word)),
+            axi.rvalid.eq(beats.r_rdy),
+            axi.rlast.eq(beats.r_data[0]),
+            axi.rresp.eq(Mux(beats.r_data[1], DECERR, OKAY)),
+            axi.rdata.eq(beats.r_data[2:]),
+            beats.r_en.eq(axi.rready),
+            taken.eq(axi.rvalid & axi.rready),
         ]
         with m.If(axi.arvalid & axi.arready):
             m.d.sync += [address.eq(beat), left.eq(axi.arlen + 1), wrong.eq(outside)]
         with m.If(issue):
             m.d.sync += [address.eq(address + 1), left.eq(left - 1)]
-        with m.If(move | ~reading):
-            m.d.sync += [reading.eq(issue), last.eq(left == 1)]
-        with m.If(move):
-            m.d.sync += [
-                axi.rvalid.eq(reading),
-                axi.rdata.eq(port.data),
-                axi.rlast.eq(last),
-                axi.rresp.eq(Mux(wrong, DECERR, OKAY)),
-            ]
-        # the host: address, memory, its output
-        there, word = Signal(), Signal(8 * WORD_BYTES)
-        free = (left == 0) & ~reading & ~axi.arvalid
-        wanted = host.request & ~host.write & ~host_reading & ~there & ~self.host.done
-        m.d.sync += [host_reading.eq(wanted & free), there.eq(host_reading)]
-        with m.If(wanted & free):
+        with m.If(issue & ~taken):
+            m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
+        with m.If(taken & ~issue):
+            m.d.sync += [free.eq(free + 1), room.eq(1)]
+        m.d.sync += [
+            reading.eq(issue),
+            flags.eq(Cat(left == 1, wrong)),
+            arrived.eq(reading),
+            later_flags.eq(flags),
+            word.eq(port.data),
+        ]
+        # the host: address, memory, its output, the register behind it
+        there, nearly = Signal(), Signal()
+        between = (left == 0) & ~axi.arvalid
+        wanted = host.request & ~host.write & ~host_reading & ~there & ~nearly & ~host.done
+        m.d.sync += [
+            host_reading.eq(wanted & between),
+            there.eq(host_reading),
+            nearly.eq(there),
+        ]
+        with m.If(wanted & between):
             m.d.sync += address.eq(host_beat)
-        done = Signal()
-        m.d.sync += [done.eq(there), word.eq(port.data.word_select(host_word, 8 * WORD_BYTES))]
-        m.d.comb += host.read_data.eq(word)
+        done, host_data = Signal(), Signal(8 * WORD_BYTES)
+        m.d.sync += [
+            done.eq(nearly),
+            host_data.eq(word.word_select(host_word, 8 * WORD_BYTES)),
+        ]
+        m.d.comb += host.read_data.eq(host_data)
         return done
 
     def _write_side(self, m: Module, port: WritePort, host_word: Value, host_beat: Value) -> Signal:

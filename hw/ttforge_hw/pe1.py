@@ -113,7 +113,6 @@ class Pe1(wiring.Component):
     def _take_command(self, m, in_flight, fetch, requantiser) -> None:
         command = self.command.payload
         m.d.comb += [
-            self.command.ready.eq(fetch.free & in_flight.room),
             self._load.eq(self.command.valid & self.command.ready),
             in_flight.accept.eq(self._load),
             fetch.load.eq(self._load),
@@ -124,6 +123,8 @@ class Pe1(wiring.Component):
             requantiser.shift.eq(command.shift),
             requantiser.out_width.eq(command.out_width),
         ]
+        # from a register: the sequencer and what it tells of commands are behind it
+        m.d.sync += self.command.ready.eq(fetch.free & in_flight.room & ~self._load)
 
     def _load_shadow(self, m: Module, fetch, array) -> None:
         """Rows of the next step to the shadow set, from the cycle of a swap on."""
@@ -228,6 +229,7 @@ class Pe1(wiring.Component):
             statistics.enable.eq(Cat(tile.rows > row for row in range(self._parameters.pe1_rows))),
             statistics.final.eq(transposer.complete & tile.final),
             statistics.slot.eq(slot(tile.turn)),
+            transposer.coming.eq(requantiser.coming),
             transposer.valid.eq(requantiser.result_valid),
             transposer.rows.eq(tile.rows),
             transposer.z.eq(tile.z),
@@ -272,6 +274,8 @@ class Pe1(wiring.Component):
         """Busy from a command until its rows and its statistics are out."""
         operands = Signal()
         write, item = results.z.request, self.statistics.item
+        held_back = Signal()  # a row was, a cycle ago
+        m.d.sync += held_back.eq(write.valid & ~write.ready)
         m.d.comb += [
             operands.eq(self._shadow_ready & fetch.step_valid),
             in_flight.final_step.eq(self._start & fetch.step.final),
@@ -284,7 +288,7 @@ class Pe1(wiring.Component):
                 Mux(
                     in_flight.stepping,
                     self._idle & operands & ~self._start,
-                    write.valid & ~write.ready,
+                    held_back,
                 )
             ),
         ]

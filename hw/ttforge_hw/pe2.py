@@ -101,7 +101,6 @@ class Pe2(wiring.Component):
         operation = command.operation
         is_elementwise = (operation == Operation.BIAS) | (operation == Operation.MASK)
         m.d.comb += [
-            self.command.ready.eq(fetch.free & in_flight.room),
             self._load.eq(self.command.valid & self.command.ready),
             in_flight.accept.eq(self._load),
             fetch.load.eq(self._load),
@@ -115,6 +114,8 @@ class Pe2(wiring.Component):
             requantiser.shift.eq(command.shift),
             requantiser.out_width.eq(command.out_width),
         ]
+        # from a register: the sequencer and what it tells of commands are behind it
+        m.d.sync += self.command.ready.eq(fetch.free & in_flight.room & ~self._load)
         fields = {
             "elementwise": is_elementwise,
             "z_row_stride": command.z_row_stride,
@@ -236,6 +237,8 @@ class Pe2(wiring.Component):
     def _control(self, m: Module, in_flight, issue, fetch, results) -> None:
         """Busy from a command until its rows and its statistics are out."""
         write, item = results.z.request, self.statistics.item
+        held_back = Signal()  # a row was, a cycle ago
+        m.d.sync += held_back.eq(write.valid & ~write.ready)
         m.d.comb += [
             in_flight.final_step.eq(issue & fetch.final),
             in_flight.final_row.eq(results.final_written),
@@ -243,7 +246,5 @@ class Pe2(wiring.Component):
             self.status.busy.eq(in_flight.busy),
             self.status.older.eq(in_flight.older),
             self.status.stall_operand.eq(in_flight.stepping & ~fetch.valid),
-            self.status.stall_result.eq(
-                Mux(in_flight.stepping, fetch.valid & ~issue, write.valid & ~write.ready)
-            ),
+            self.status.stall_result.eq(Mux(in_flight.stepping, fetch.valid & ~issue, held_back)),
         ]

@@ -44,18 +44,26 @@ class ReadPort(wiring.Signature):
         )
 
 
-ROW_LATENCY = 3
+ROW_LATENCY = 4
 """Cycles from an accepted scratchpad request to its row."""
 ENTRY_LATENCY = 2
 """Cycles from an address of a factor store to its entry."""
 
 
 class WritePort(wiring.Signature):
-    """A client's write port of the scratchpad: a stream of (address, row) out of the client."""
+    """A client's write port of the scratchpad.
+
+    Members, out of the client: ``request``, a stream of row addresses; ``row``, in the cycle after
+    a request was taken, what is written there. So the client, too, has a cycle to bring it.
+    """
 
     def __init__(self, parameters: AcceleratorParameters):
-        layout = data.StructLayout({"address": LOCAL_WIDTH, "row": row_layout(parameters)})
-        super().__init__({"request": Out(stream.Signature(layout))})
+        super().__init__(
+            {
+                "request": Out(stream.Signature(LOCAL_WIDTH)),
+                "row": Out(row_layout(parameters)),
+            }
+        )
 
 
 class StorePort(wiring.Signature):

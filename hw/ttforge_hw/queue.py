@@ -11,8 +11,8 @@ class RegisteredQueue(Elaboratable):
     the oldest word, ``r_rdy`` and ``w_rdy`` come from registers, so that the cycle is left to the
     arbiters behind. A word that finds the queue empty goes to the output register at once.
 
-    ``depth`` (at least 2) words of ``width`` bits; members as of ``SyncFIFO``, and ``more``: there
-    are two words or more. What ``r_data`` holds while ``r_rdy`` is low is unspecified.
+    ``depth`` (at least 2) words of ``width`` bits; members as of ``SyncFIFO``. What ``r_data``
+    holds while ``r_rdy`` is low is unspecified.
     """
 
     def __init__(self, *, width: int, depth: int):
@@ -26,7 +26,6 @@ class RegisteredQueue(Elaboratable):
         self.r_data = Signal(width, reset_less=True)
         self.r_en = Signal()
         self.r_rdy = Signal()
-        self.more = Signal()
         self.level = Signal(range(depth + 1))
 
     def elaborate(self, platform) -> Module:
@@ -35,7 +34,7 @@ class RegisteredQueue(Elaboratable):
         m.submodules.storage = storage = Memory(shape=self.width, depth=self.depth, init=[])
         writer, reader = storage.write_port(), storage.read_port(domain="comb")
         produce, consume = Signal(range(self.depth)), Signal(range(self.depth))
-        more = self.more  # something is in the storage
+        more = Signal()  # something is in the storage
         write, read, pass_by, refill = Signal(), Signal(), Signal(), Signal()
         last = self.depth - 1
         m.d.comb += [

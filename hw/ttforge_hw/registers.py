@@ -150,7 +150,7 @@ class Registers(wiring.Component):
         for offset, value in (plain | self._counter_words()).items():
             groups.setdefault(offset >> 5, {})[offset >> 2 & 7] = value
         for number, members in groups.items():
-            chosen = Signal(LITE_DATA_WIDTH, name=f"group_{number}")
+            chosen = Signal(LITE_DATA_WIDTH, name=f"group_{number}", reset_less=True)
             m.d.sync += chosen.eq(0)
             with m.Switch(bus.read_address[:3]):
                 for index, value in members.items():

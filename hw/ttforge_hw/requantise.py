@@ -42,6 +42,7 @@ class Requantiser(wiring.Component):
 
     Members: ``configure``, ``configure_turn``, ``shift``, ``out_width``; in ``valid``, ``turn`` and
     ``value`` (an array of ``lanes`` signed values of ``value_width`` bits); out ``result_valid``,
+    ``coming`` (``result_valid`` of the next cycle),
     ``word`` (``lanes`` signed 16-bit words) and ``saturated`` (a bit a lane).
 
     With ``with_random`` also ``stochastic``, taken as ``shift`` is: the rounding is that of
@@ -65,6 +66,7 @@ class Requantiser(wiring.Component):
                 "valid": In(1),
                 "turn": In(1),
                 "value": In(signed(value_width)).array(lanes),
+                "coming": Out(1),
                 "result_valid": Out(1),
                 "word": Out(signed(WORD_WIDTH)).array(lanes),
                 "saturated": Out(1).array(lanes),
@@ -95,7 +97,7 @@ class Requantiser(wiring.Component):
         # stage n of lane l is stage n + l of lane 0
         valid = along(m, self.valid, stages, "valid", reset_less=False)
         turn = along(m, self.turn, LANE_CYCLES, "turn", reset_less=False)
-        m.d.comb += self.result_valid.eq(valid[-1])
+        m.d.comb += [self.coming.eq(valid[-2]), self.result_valid.eq(valid[-1])]
         # registers, so that their loads and the shifters behind have the cycle to themselves
         when = {"shift": 0, "sticky_mask": 0, "beyond_mask": 0, "stochastic": 1, "greatest": 2}
         passed = {}

@@ -25,9 +25,10 @@ class Scratchpad(wiring.Component):
     whether the old or the new one is read.
 
     What a bank is asked for is in registers of its own, for reads and writes alike, and so is what
-    it gives: the way from the arbiters to its block RAM, which covers much of a device, is a cycle
-    by itself, so is that of the block RAM, and the way from there to the clients. What is written
-    waits a cycle in registers of its client, with the grants: each of these chooses a whole row.
+    it gives, and what a client gets: the way from the arbiters to the block RAM, which covers much
+    of a device, is a cycle by itself, so is that of the block RAM, and the way from there to the
+    clients. What is written
+    follows its address by a cycle, with the grants in registers: each of these chooses a whole row.
 
     Members: ``read``, an array of ``readers`` ports; ``write``, an array of ``writers`` ports.
     """
@@ -79,9 +80,14 @@ class Scratchpad(wiring.Component):
 
     def _write_side(self, m: Module, memories: list[Memory]) -> None:
         requests = [port.request for port in self.write]
-        grants = self._arbitrate(m, "write", requests, [r.payload.address for r in requests])
-        rows = [Signal.like(request.payload, reset_less=True) for request in requests]
-        m.d.sync += [row.eq(request.payload) for row, request in zip(rows, requests, strict=True)]
+        grants = self._arbitrate(m, "write", requests, [r.payload for r in requests])
+        rows = [port.row.as_value() for port in self.write]
+        places = []
+        for client, request in enumerate(requests):
+            _, place = self._split(request.payload)
+            register = Signal.like(place, name=f"write_place{client}", reset_less=True)
+            m.d.sync += register.eq(place)
+            places.append(register)
         for bank, (memory, grant) in enumerate(zip(memories, grants, strict=True)):
             port = memory.write_port()
             chosen = Signal.like(grant, name=f"write_grant{bank}")
@@ -91,8 +97,8 @@ class Scratchpad(wiring.Component):
             m.d.sync += [
                 chosen.eq(grant),
                 enable.eq(chosen.any()),
-                address.eq(granted(chosen, [self._split(row.address)[1] for row in rows])),
-                row.eq(granted(chosen, [row.row.as_value() for row in rows])),
+                address.eq(granted(chosen, places)),
+                row.eq(granted(chosen, rows)),
             ]
             m.d.comb += [port.en.eq(enable), port.addr.eq(address), port.data.eq(row)]
 
@@ -113,19 +119,20 @@ class Scratchpad(wiring.Component):
             m.d.comb += [port.en.eq(enable), port.addr.eq(address)]
         for client, reader in enumerate(self.read):
             bank, _ = self._split(reader.request.payload)
-            # of the request that a bank's registers hold, its block RAM, and its row's register
+            # of the request that a bank's registers hold, its block RAM, its row's register, and
+            # that of the client
             valid: Value = reader.request.ready
             source: Value = bank
-            for stage in range(ROW_LATENCY):
+            for stage in range(ROW_LATENCY - 1):
                 was_valid, was_source = valid, source
                 valid = Signal(name=f"valid{client}_{stage}")
                 source = Signal(len(bank), name=f"source{client}_{stage}", reset_less=True)
                 m.d.sync += [valid.eq(was_valid), source.eq(was_source)]
-            m.d.comb += reader.valid.eq(valid)
+            m.d.sync += reader.valid.eq(valid)
             with m.Switch(source):
                 for number, row in enumerate(given):
                     with m.Case(number):
-                        m.d.comb += reader.row.eq(row)
+                        m.d.sync += reader.row.eq(row)
 
 
 def granted(grant: Value, values: list[Value]) -> Value:

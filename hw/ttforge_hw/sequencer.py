@@ -110,6 +110,7 @@ class Sequencer(wiring.Component):
         error = Signal(Error)
         # what follows the memory in the cycle of its answer is this register alone
         descriptor, read = Signal(DESCRIPTOR_BITS), Signal()
+        m.d.sync += read.eq(memory.enable)
         with m.If(read):
             m.d.sync += descriptor.eq(memory.descriptor)
         header = data.View(command_layout(HEADER), descriptor[: _width(HEADER)])
@@ -164,7 +165,6 @@ class Sequencer(wiring.Component):
                 with m.If(error != Error.NONE):
                     m.next = "DRAIN"
             with m.State("READ"):
-                m.d.comb += read.eq(1)
                 m.next = "ADD"
             with m.State("ADD"):
                 m.next = "ISSUE"
@@ -202,10 +202,14 @@ class Sequencer(wiring.Component):
             watchdog.limit.eq(self.watchdog),
             watchdog.progress.eq(self.progress),
         ]
+        before = Signal.like(number)
+        m.d.sync += before.eq(number)
         for index, (name, _) in enumerate(COMMANDS.values()):
             command = getattr(self, name)
-            with m.If(command.valid & command.ready):
-                m.d.sync += self.last[index].eq(number)
+            taken = Signal(name=f"{name}_taken")  # a cycle ago, with its number still in `before`
+            m.d.sync += taken.eq(command.valid & command.ready)
+            with m.If(taken):
+                m.d.sync += self.last[index].eq(before)
         with m.If(self.start):
             m.d.sync += [self.hung.eq(0), *(last.eq(0) for last in self.last)]
 

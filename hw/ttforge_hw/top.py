@@ -51,7 +51,7 @@ class Accelerator(wiring.Component):
 
     Members: ``m_axi``, the memory port; ``s_axil``, the host's port; ``interrupt``. With ``trace``
     also, for each engine of ``TRACED_ENGINES``, ``trace_{engine}_valid``, ``_address`` and
-    ``_row``: valid in a cycle in which a scratchpad write of that engine is accepted; and
+    ``_row``: valid in the cycle after a scratchpad write of that engine was taken; and
     ``trace_events``, for each of ``EVENTS`` a bit an engine of ``ENGINES``, with ``trace_number``,
     the descriptor that is being issued.
     """
@@ -128,17 +128,18 @@ class Accelerator(wiring.Component):
             *(port.valid & port.ready for port in ports),
             *(bus_valid & bus_ready for bus_valid, bus_ready in handshakes(bus)),
         ]
-        m.d.comb += sequencer.progress.eq(Cat(progress).any())
+        m.d.sync += sequencer.progress.eq(Cat(progress).any())
         if self.trace:
             for engine, port in zip(TRACED_ENGINES, writers, strict=True):
-                self._trace(m, engine, port.request)
+                self._trace(m, engine, port)
 
-    def _trace(self, m: Module, engine: str, request) -> None:
-        m.d.comb += [
+    def _trace(self, m: Module, engine: str, port) -> None:
+        request = port.request
+        m.d.sync += [
             getattr(self, f"trace_{engine}_valid").eq(request.valid & request.ready),
-            getattr(self, f"trace_{engine}_address").eq(request.payload.address),
-            getattr(self, f"trace_{engine}_row").eq(request.payload.row),
+            getattr(self, f"trace_{engine}_address").eq(request.payload),
         ]
+        m.d.comb += getattr(self, f"trace_{engine}_row").eq(port.row)
 
     def _host(self, m: Module, sequencer, statistics, engines: dict) -> None:
         """Registers and counters."""

@@ -1,6 +1,6 @@
 """Transposer of PE1: results come entry by entry and leave row by row."""
 
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,12 +13,12 @@ from ttforge_hw.ports import row_layout
 class Transposer(wiring.Component):
     """``lanes`` columns of ``pe1_rows`` words in, up to ``pe1_rows`` rows of ``lanes`` words out.
 
-    In a cycle of ``valid``, ``word`` holds the next column of a tile. With the last (``complete``;
-    ``rows``, ``z``, ``z_row_stride`` and ``final`` are read in that cycle) the tile moves to the
-    second half of the ping-pong buffer, and from the next cycle on its first ``rows`` rows leave
-    one a cycle (``push``, ``address``, ``row``; ``final_row`` with the last of a ``final`` tile) at
-    ``z``, ``z + z_row_stride``, .... A tile is never longer in leaving than the next in coming, so
-    nothing here waits.
+    In a cycle of ``valid``, ``word`` holds the next column of a tile; ``coming`` is ``valid`` of
+    the next cycle. With the last (``complete``; ``rows``, ``z``, ``z_row_stride`` and ``final`` are
+    read in that cycle) the tile moves to the second half of the ping-pong buffer, and from the next
+    cycle on its first ``rows`` rows leave one a cycle (``push``, ``address``, ``row``;
+    ``final_row`` with the last of a ``final`` tile) at ``z``, ``z + z_row_stride``, .... A tile is
+    never longer in leaving than the next in coming, so nothing here waits.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -27,6 +27,7 @@ class Transposer(wiring.Component):
         self._word = signed(parameters.word_width)
         super().__init__(
             {
+                "coming": In(1),
                 "valid": In(1),
                 "word": In(self._word).array(parameters.pe1_rows),
                 "z": In(LOCAL_WIDTH),
@@ -46,12 +47,13 @@ class Transposer(wiring.Component):
         number = Signal(range(self._lanes))
         with m.If(self.valid):
             m.d.sync += number.eq(number + 1)
+        # from a register: a tile's move has a thousand bits
+        m.d.sync += self.complete.eq(
+            self.coming & (number == Mux(self.valid, self._lanes - 2, self._lanes - 1))
+        )
         row, remaining = Signal(range(self._rows)), Signal(ROWS_WIDTH)
         stride, final = Signal(LOCAL_WIDTH), Signal()
-        m.d.comb += [
-            self.complete.eq(self.valid & (number == self._lanes - 1)),
-            self.final_row.eq(final & (remaining == 0)),
-        ]
+        m.d.comb += self.final_row.eq(final & (remaining == 0))
         with m.If(self.complete):
             m.d.sync += [
                 self.push.eq(1),

@@ -40,6 +40,8 @@ def target_ports(parameters: AcceleratorParameters) -> dict:
     }
 
 
+WRITES = 4
+"""Writes at the output and behind it."""
 _WRITE = data.StructLayout({"target": Target, "address": LOCAL_WIDTH})
 """Where an item goes."""
 
@@ -72,11 +74,12 @@ class Unpack(wiring.Component):
         m.submodules.gearbox = gearbox = Gearbox(self.parameters)
         held = Signal(TRANSFER_LAYOUT)
         fresh = Signal()
-        # The write at the output, and one behind it: so that what comes before does not hang on
-        # the scratchpad's arbiters in the same cycle.
-        m.submodules.writes = writes = RegisteredQueue(width=_WRITE.size + self._item_bits, depth=2)
+        # The write at the output, and some behind it: so that what comes before does not hang on
+        # the scratchpad's arbiters in the same cycle. The item follows its address by a cycle.
+        m.submodules.writes = writes = RegisteredQueue(width=_WRITE.size, depth=WRITES)
+        m.submodules.contents = contents = RegisteredQueue(width=self._item_bits, depth=WRITES)
         valid, ready = writes.r_rdy, writes.r_en
-        load = Signal()
+        load, taken = Signal(), Signal()
         m.d.comb += [
             self.command.ready.eq(~fresh & ~locals_.busy),
             locals_.command.eq(held),
@@ -84,10 +87,10 @@ class Unpack(wiring.Component):
             gearbox.i.payload.eq(self.beats.payload),
             gearbox.i.valid.eq(self.beats.valid & locals_.address.valid),
             self.beats.ready.eq(gearbox.i.ready & locals_.address.valid),
-            gearbox.o.ready.eq(writes.w_rdy),
+            gearbox.o.ready.eq(contents.w_rdy),
             load.eq(gearbox.o.valid & gearbox.o.ready),
             locals_.address.ready.eq(load),
-            self.busy.eq(fresh | locals_.busy | valid),
+            self.busy.eq(fresh | locals_.busy | valid | taken),
             self.starved.eq(locals_.address.valid & ~self.beats.valid),
             self.blocked.eq(valid & ~ready),
         ]
@@ -97,12 +100,19 @@ class Unpack(wiring.Component):
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += fresh.eq(1)
         self._shape(m, held, gearbox.shape, locals_.items)
-        head = data.View(_WRITE, writes.r_data[: _WRITE.size])
+        head, earlier = data.View(_WRITE, writes.r_data), Signal(_WRITE, reset_less=True)
+        m.d.sync += [taken.eq(valid & ready), earlier.eq(head)]
         m.d.comb += [
             writes.w_en.eq(load),
-            writes.w_data.eq(Cat(held.target, locals_.address.payload, gearbox.o.payload)),
+            writes.w_data.eq(Cat(held.target, locals_.address.payload)),
+            contents.w_en.eq(load),
+            contents.w_data.eq(gearbox.o.payload),
+            contents.r_en.eq(taken),
+            ready.eq((head.target != Target.SCRATCHPAD) | self.scratchpad.request.ready),
+            self.scratchpad.request.valid.eq(valid & (head.target == Target.SCRATCHPAD)),
+            self.scratchpad.request.payload.eq(head.address),
         ]
-        self._write(m, valid, ready, head.target, head.address, writes.r_data[_WRITE.size :])
+        self._write(m, taken, earlier, contents.r_data)
         return m
 
     def _shape(self, m: Module, held, shape, items) -> None:
@@ -128,13 +138,12 @@ class Unpack(wiring.Component):
             with m.Case(Target.PROGRAM):
                 m.d.sync += choose(Shape.BEAT)
 
-    def _write(self, m: Module, valid, ready, target, address, item) -> None:
-        """The write in the registers goes to its target."""
+    def _write(self, m: Module, taken, earlier, item) -> None:
+        """What was taken a cycle ago goes to its target."""
         stored = self.parameters.factor_storage_width
         kept = self.parameters.factor_width
         m.d.comb += [
-            ready.eq((target != Target.SCRATCHPAD) | self.scratchpad.request.ready),
-            self.scratchpad.request.payload.row.eq(item),
+            self.scratchpad.row.eq(item),
             self.program.request.payload.beat.eq(item[: self.parameters.data_width]),
         ]
         for store in (self.pe1_store, self.pe2_store):
@@ -143,8 +152,9 @@ class Unpack(wiring.Component):
                 entry[n].eq(item[n * stored : n * stored + kept]) for n in range(len(entry))
             ]
         for number, member in TARGETS.items():
-            request = getattr(self, member).request
-            m.d.comb += [
-                request.valid.eq(valid & (target == number)),
-                request.payload.address.eq(address),
-            ]
+            if number != Target.SCRATCHPAD:
+                request = getattr(self, member).request
+                m.d.comb += [
+                    request.valid.eq(taken & (earlier.target == number)),
+                    request.payload.address.eq(earlier.address),
+                ]

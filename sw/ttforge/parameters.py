@@ -208,7 +208,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
         (max(128, 2 * p.burst_beats) + 8) * p.data_width
         + p.outstanding_bursts * (p.burst_beats.bit_length() + 1)
         + 16 * row
-        + 2 * (22 + 2 * p.data_width)
+        + 4 * (22 + 2 * p.data_width)
         + 2 * 20
     )
     pe1_results = max(32, p.lanes + 2 * p.pe1_rows + 16)

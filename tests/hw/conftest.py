@@ -154,6 +154,7 @@ class _Bench:
     def __init__(self, engine, parameters, memories, random, stall):
         self.engine, self.parameters, self.random, self.stall = engine, parameters, random, stall
         self.run = Run(memories)
+        self.written: int | None = None  # where to, of the row that comes next
         self.reads = [engine.x, *([engine.g] if hasattr(engine, "g") else [])]
         self.pending = {id(port): [None] * ROW_LATENCY for port in self.reads}
         self.pending[id(engine.store)] = [None] * ENTRY_LATENCY
@@ -186,11 +187,13 @@ class _Bench:
         store = engine.store
         self.pending[id(store)].append(ctx.get(store.address) if ctx.get(store.enable) else None)
         write = engine.z.request
-        if ctx.get(write.valid) and ctx.get(write.ready):
-            bits = ctx.get(write.payload.row.as_value())
+        if self.written is not None:  # its row is due
+            bits = ctx.get(engine.z.row.as_value())
             row = [_signed(bits >> 16 * i & 0xFFFF, 16) for i in range(self.parameters.lanes)]
-            self.run.memories.row(ctx.get(write.payload.address))[:] = row
+            self.run.memories.row(self.written)[:] = row
             self.run.writes += 1
+        taken = ctx.get(write.valid) and ctx.get(write.ready)
+        self.written = ctx.get(write.payload) if taken else None
         item = engine.statistics.item
         if ctx.get(item.valid) and ctx.get(item.ready):
             names = ("slot", "sum", "saturations")
@@ -227,6 +230,7 @@ class _Bench:
                 ctx.set(engine.command.valid, 0)
                 if self.parameters.stochastic_rounding:
                     ctx.set(engine.stream, self.random.getrandbits(32))
+        self.sample(ctx)  # the row that follows the last request
         self.run.stalls = operand, result
 
 

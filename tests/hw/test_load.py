@@ -1,6 +1,7 @@
 from random import Random
 
 import pytest
+from amaranth.hdl import Value
 from amaranth.sim import Simulator
 
 from ttforge.parameters import AcceleratorParameters
@@ -88,14 +89,20 @@ def simulate(p, commands, memory, *, latency=4, stall=0.0, seed=0):
     writes, cycles = [], 0
 
     async def sink(ctx):
+        ports = [getattr(dut, name).request for name in TARGETS.values()]
+        taken = [port.valid & port.ready for port in ports]
+        data = [Value.cast(port.payload) for port in ports]
+        place = None  # of the row that comes a cycle after its request
         while True:
             ctx.set(dut.scratchpad.request.ready, random.random() >= stall)
-            ports = [getattr(dut, name).request for name in TARGETS.values()]
-            taken = [port.valid & port.ready for port in ports]
-            data = [port.payload.as_value() for port in ports]
-            _, _, *seen = await ctx.tick().sample(*taken, *data)
+            _, _, row, *seen = await ctx.tick().sample(dut.scratchpad.row.as_value(), *taken, *data)
+            if place is not None:
+                writes.append((TARGETS[Target.SCRATCHPAD], place, row))
+            place = None
             for name, take, value in zip(TARGETS.values(), seen[:4], seen[4:], strict=True):
-                if take:
+                if take and name == TARGETS[Target.SCRATCHPAD]:
+                    place = value
+                elif take:
                     writes.append((name, value & 0xFFFFF, value >> 20))
 
     async def bench(ctx):

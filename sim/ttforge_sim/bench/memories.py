@@ -5,13 +5,11 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from ttforge.program.fields import LOCAL_WIDTH
 from ttforge_hw.ports import ENTRY_LATENCY, ROW_LATENCY
 from ttforge_sim.bench.streams import StreamSink
 from ttforge_sim.bench.testbench import TestBench, pack, unpack
 
 Words = npt.NDArray[np.int64]
-_ADDRESS = (1 << LOCAL_WIDTH) - 1
 
 
 class RowReadPeer:
@@ -63,8 +61,16 @@ class RowWritePeer:
     def __init__(self, tb: TestBench, name: str, *, stall: str = "none"):
         self.written: list[tuple[int, list[int]]] = []
         self._width, self._lanes = tb.parameters.word_width, tb.parameters.lanes
+        self._row = tb.handle(f"{name}_row")
+        self._taken: int | None = None
+        tb.agents.append(self)  # before the requests: the row is that of the cycle before
         self.requests = StreamSink(tb, f"{name}_request", stall=stall, take=self._request)
 
-    def _request(self, bits: int) -> None:
-        row = unpack(bits >> LOCAL_WIDTH, self._width, self._lanes)
-        self.written.append((bits & _ADDRESS, row))
+    def _request(self, address: int) -> None:
+        self._taken = address
+
+    def cycle(self) -> None:
+        if self._taken is not None:
+            row = unpack(int(self._row.value), self._width, self._lanes)
+            self.written.append((self._taken, row))
+        self._taken = None

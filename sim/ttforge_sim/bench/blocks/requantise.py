@@ -30,7 +30,7 @@ class RequantiserBench(TestBench):
         )
         self.set(valid=0, turn=0, configure=0, configure_turn=0, shift=0, out_width=16)
         self._turn = 0
-        self._rows = deque([[0] * self.lanes] * self.lanes, maxlen=self.lanes)
+        self._rows: deque[Sequence[int]] = deque([[0] * self.lanes] * self.lanes, self.lanes)
 
     async def _cycle(
         self, expected: list[tuple[int, int]] | None, row: Sequence[int] | None = None

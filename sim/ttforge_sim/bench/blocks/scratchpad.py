@@ -24,6 +24,7 @@ class ScratchpadBench(TestBench):
         self.writes = [
             StreamSource(self, f"write_{n}_request", stall=stall) for n in range(WRITERS)
         ]
+        self._rows = [self.handle(f"write_{n}_row") for n in range(WRITERS)]
         self._due: list[deque[set[int | None] | None]] = [
             deque([None] * ROW_LATENCY) for _ in range(READERS)
         ]
@@ -42,8 +43,11 @@ class ScratchpadBench(TestBench):
                 assert None in due or self.get(f"read_{n}_row") in due
                 self.answers += 1
         written = {}
-        for _, bits in self._accepted("write", WRITERS):
-            written[(bits & ((1 << LOCAL_WIDTH) - 1)) % p.scratchpad_rows] = bits >> LOCAL_WIDTH
+        for n, address in self._accepted("write", WRITERS):
+            words = [self.random.getrandbits(p.word_width) for _ in range(p.lanes)]
+            row = pack(words, p.word_width)
+            written[address % p.scratchpad_rows] = row
+            self._rows[n].value = row  # of the next cycle
         taken = dict(self._accepted("read", READERS))
         for n in range(READERS):
             due = None
@@ -63,7 +67,7 @@ class ScratchpadBench(TestBench):
         for n in range(clients):
             if self.get(f"{kind}_{n}_request_valid"):
                 bits = self.get(f"{kind}_{n}_request_payload")
-                bank = (bits & ((1 << LOCAL_WIDTH) - 1)) % p.scratchpad_rows // p.bank_rows
+                bank = bits % p.scratchpad_rows // p.bank_rows
                 granted = bool(self.get(f"{kind}_{n}_request_ready"))
                 asking.setdefault(bank, []).append((n, bits, granted))
         accepted = []
@@ -76,10 +80,6 @@ class ScratchpadBench(TestBench):
                 assert waited < clients, f"{kind} {n} starves"
                 self._waited[f"{kind}_{n}"] = waited
         return accepted
-
-    def write_request(self, row: int) -> int:
-        words = [self.random.getrandbits(16) for _ in range(self.parameters.lanes)]
-        return pack(words, 16) << LOCAL_WIDTH | row
 
     def address(self, row: int) -> int:
         """An address of ``row``, with bits above the range now and then."""
@@ -100,13 +100,11 @@ async def random_requests(dut, seed: int, stall: str):
     rows = [bank * p.bank_rows + n for bank in range(p.scratchpad_banks) for n in range(3)]
     rows += [(bank + 1) * p.bank_rows - 1 for bank in range(p.scratchpad_banks)]
     await tb.start()
-    tb.writes[0].items.extend(tb.write_request(row) for row in rows)
+    tb.writes[0].items.extend(rows)
     await tb.until(lambda: tb.idle)
     await tb.run(2)
     for source in tb.writes:
-        source.items.extend(
-            tb.write_request(tb.address(tb.random.choice(rows))) for _ in range(150)
-        )
+        source.items.extend(tb.address(tb.random.choice(rows)) for _ in range(150))
     for source in tb.reads:
         source.items.extend(tb.address(tb.random.choice(rows)) for _ in range(200))
     await tb.until(lambda: tb.idle)
@@ -122,7 +120,7 @@ async def all_rows(dut):
     rows = list(range(tb.parameters.scratchpad_rows))
     tb.random.shuffle(rows)
     for n, row in enumerate(rows):
-        tb.writes[n % WRITERS].items.append(tb.write_request(row))
+        tb.writes[n % WRITERS].items.append(row)
     await tb.until(lambda: tb.idle)
     await tb.run(SETTLING)
     for n, row in enumerate(rows):
