@@ -7,10 +7,13 @@ from ttforge.program.descriptors import Compute, Transfer
 from ttforge.program.fields import ENGINE_OF, Engine, Operation, Target
 from ttforge.program.footprint import footprint
 
-START = {Engine.PE1: 20, Engine.PE2: 6}
+START = {Engine.PE1: 21, Engine.PE2: 7}
 """Cycles from a command to its first step."""
-FINISH = {Engine.PE1: 20, Engine.PE2: 17}
-"""Cycles from its last step to its last row."""
+
+
+def finish(engine: Engine, p: AcceleratorParameters) -> int:
+    """Cycles of an array from a command's last step to its last row, through all of its units."""
+    return 19 + p.pe1_rows if engine is Engine.PE1 else 17 + p.lanes
 
 
 @dataclass(frozen=True)

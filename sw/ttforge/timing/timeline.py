@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.descriptors import Compute, Descriptor, End, Halt, Loop, Transfer
 from ttforge.program.fields import DESCRIPTOR_BYTES, ENGINE_OF, Engine
-from ttforge.timing.commands import FINISH, START, Work, work_of
+from ttforge.timing.commands import START, Work, finish, work_of
 
 ISSUE = 4
 """Cycles of the sequencer for a descriptor."""
@@ -84,7 +84,8 @@ class _Running:
 class _Machine:
     """The engines: commands at work, and when each of the earlier ones ended."""
 
-    def __init__(self, timing: MemoryTiming, now: float):
+    def __init__(self, parameters: AcceleratorParameters, timing: MemoryTiming, now: float):
+        self.parameters = parameters
         self.timing = timing
         self.now = now
         self.running: list[_Running] = []
@@ -142,9 +143,12 @@ class _Machine:
 
     def _end(self, r: _Running) -> None:
         engine = r.work.engine
-        finish = FINISH.get(engine, self.timing.write_latency)
+        if engine in ARRAYS:
+            after = finish(engine, self.parameters)
+        else:
+            after = 4 if engine is Engine.LOAD else self.timing.write_latency
         self.before[engine] = self.done.get(engine, 0.0)
-        self.done[engine] = self.now + (finish if engine is not Engine.LOAD else 4)
+        self.done[engine] = self.now + after
         self.spans.append((r, self.done[engine]))
 
     def at_work(self, engine: Engine) -> bool:
@@ -224,7 +228,7 @@ def _run(
     timeline: Timeline,
 ) -> float:
     """Descriptors ``first`` to ``stop``, executed ``times`` times alike; when all is done."""
-    machine, index = _Machine(timing, now), first
+    machine, index = _Machine(p, timing, now), first
     while index < stop:
         d = program[index]
         machine.advance(machine.now + ISSUE)
