@@ -15,7 +15,7 @@ STEPS_DEPTH = 4
 """Steps whose entries are not all asked for."""
 
 
-LEAST_DEPTH = 16
+LEAST_DEPTH = 24
 """Least rows asked for ahead: they cover the scratchpad's latency where a step is short."""
 
 

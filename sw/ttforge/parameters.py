@@ -202,7 +202,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
     result = 21 + row
-    ahead = max(2 * p.lanes, 16)
+    ahead = max(2 * p.lanes, 24)
     group_bits = (p.lanes // p.pe2_rows).bit_length() - 1
     transfers = (
         (max(128, 2 * p.burst_beats) + 8) * p.data_width

@@ -79,7 +79,7 @@ def test_throughput(engines, lanes, rows, operation):
             shift=8,
         )
         run = engines.check(Pe1(parameters), parameters, [command], memories, random=random)
-        assert run.cycles <= 20 * reduction * lanes + first_step + 2 * rows + lanes + 25
+        assert run.cycles <= 20 * reduction * lanes + first_step + 2 * rows + lanes + 26
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -109,4 +109,4 @@ def test_commands_follow_without_a_gap(engines, operation):
         for n in range(count)
     ]
     run = engines.check(Pe1(parameters), parameters, commands, memories, random=random)
-    assert run.cycles <= count * steps * parameters.lanes + 8 + 2 * 4 + 8 + 25
+    assert run.cycles <= count * steps * parameters.lanes + 8 + 2 * 4 + 8 + 26

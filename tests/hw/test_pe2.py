@@ -56,7 +56,7 @@ def test_throughput(engines):
     random = Random("pe2 throughput")
     memories = engines.Memories.random(parameters, random, parameters.pe2_rows)
     memories.scratchpad = [[word >> 4 for word in row] for row in memories.scratchpad]
-    latency = 25
+    latency = 24 + parameters.lanes
     for reduction in (1, 3, 4, 5, 16):
         command = Compute(
             operation=Operation.PE2,
@@ -80,7 +80,7 @@ def test_commands_follow_without_a_gap(engines, operation):
     memories = engines.Memories.random(parameters, random, parameters.pe2_rows)
     memories.scratchpad = [[word >> 4 for word in row] for row in memories.scratchpad]
     elementwise = operation in (Operation.BIAS, Operation.MASK)
-    steps, count, latency, gap = 24, 6, 25, 4
+    steps, count, latency, gap = 24, 6, 24 + parameters.lanes, 4
     level = Level(steps, x=1, g=1, z=1) if elementwise else Level(steps // 2, x=1, g=1)
     commands = [
         Compute(
