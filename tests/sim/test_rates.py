@@ -12,7 +12,7 @@ from ttforge_sim.backend import RtlAccelerator
 
 P = AcceleratorParameters()
 BANK = P.bank_rows
-ENDS_PE1, ENDS_PE2 = 60, 30
+ENDS_PE1, ENDS_PE2 = 60, 45
 """Cycles from the first command to the first step, and from the last step to the end."""
 
 
@@ -60,7 +60,7 @@ def test_a_contraction_takes_a_step_in_as_many_cycles_as_lanes(rtl, tiles, reduc
 def test_commands_follow_without_a_gap(rtl):
     """One after the other in the same engine, where none reads what the one before writes."""
     outer, contraction = pe3(0, BANK, 2 * BANK, 4, 32), pe4(0, BANK, 2 * BANK, 2, 4)
-    assert counted(rtl, *[outer] * 16).busy_pe2 <= 16 * (outer.steps + 2) + ENDS_PE2
+    assert counted(rtl, *[outer] * 16).busy_pe2 <= 16 * (outer.steps + 3) + ENDS_PE2
     assert counted(rtl, *[contraction] * 16).busy_pe1 <= 16 * 16 * contraction.steps + ENDS_PE1
 
 
