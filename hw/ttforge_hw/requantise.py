@@ -42,8 +42,8 @@ class Requantiser(wiring.Component):
 
     Members: ``configure``, ``configure_turn``, ``shift``, ``out_width``; in ``valid``, ``turn`` and
     ``value`` (an array of ``lanes`` signed values of ``value_width`` bits); out ``result_valid``,
-    ``coming`` (``result_valid`` of the next cycle),
-    ``word`` (``lanes`` signed 16-bit words) and ``saturated`` (a bit a lane).
+    ``coming`` (the same of the next cycle), ``word`` (``lanes`` signed 16-bit words) and
+    ``saturated`` (a bit a lane).
 
     With ``with_random`` also ``stochastic``, taken as ``shift`` is: the rounding is that of
     ``ttforge.fixed.stochastic.stochastic_requantise``, ``random`` (a byte a lane) being due in the

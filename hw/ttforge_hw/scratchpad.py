@@ -27,8 +27,8 @@ class Scratchpad(wiring.Component):
     What a bank is asked for is in registers of its own, for reads and writes alike, and so is what
     it gives, and what a client gets: the way from the arbiters to the block RAM, which covers much
     of a device, is a cycle by itself, so is that of the block RAM, and the way from there to the
-    clients. What is written
-    follows its address by a cycle, with the grants in registers: each of these chooses a whole row.
+    clients. What is written follows its address by a cycle, with the grants in registers: each of
+    these chooses a whole row.
 
     Members: ``read``, an array of ``readers`` ports; ``write``, an array of ``writers`` ports.
     """
