@@ -32,18 +32,19 @@ def _replicated(users: dict[str, int]) -> tuple[int, dict]:
 
 
 def test_a_unit_is_that_of_the_flattened_name():
-    assert unit_of("soc.accelerator.pe1.array.x_LUT4_Z") == "soc.accelerator.pe1"
+    assert unit_of("soc.accelerator.pe1.array.x_LUT4_Z") == "soc.accelerator.pe1.array"
+    assert unit_of("soc.accelerator.pe1.turn_LUT4_Z") == "soc.accelerator.pe1.turn_LUT4_Z"
     assert unit_of("soc.link.deframer.place") == "soc.link"
     assert unit_of("rst_TRELLIS_FF_Q") == "rst_TRELLIS_FF_Q"
 
 
 def test_every_unit_of_many_users_has_a_copy_of_its_own():
-    users = {"soc.link": MANY, "soc.accelerator.pe1": FEW, "soc.memory": FEW - 1}
+    users = {"soc.link": MANY, "soc.accelerator.pe1.array": FEW, "soc.memory": FEW - 1}
     count, top = _replicated(users)
     assert count == 2
     original = top["cells"]["rst"]
     nets = {"soc.memory": 5}
-    for unit in ("soc.link", "soc.accelerator.pe1"):
+    for unit in ("soc.link", "soc.accelerator.pe1.array"):
         copy = top["cells"][f"{unit}.rst"]
         assert {k: v for k, v in copy.items() if k != "connections"} == {
             k: v for k, v in original.items() if k != "connections"
@@ -60,6 +61,9 @@ def test_every_unit_of_many_users_has_a_copy_of_its_own():
 
 
 def test_what_few_listen_to_or_one_unit_alone_stays_as_it_is():
-    for users in ({"soc.link": MANY - 100, "soc.memory": 99}, {"soc.accelerator.pe2": MANY + 1}):
+    for users in (
+        {"soc.link": MANY - 100, "soc.memory": 99},
+        {"soc.accelerator.pe2.fetch": MANY + 1},
+    ):
         count, top = _replicated(users)
         assert count == 0 and top == _netlist(users)["modules"]["top"]
