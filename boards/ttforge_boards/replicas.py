@@ -18,8 +18,10 @@ REGISTER = "TRELLIS_FF"
 
 
 def unit_of(cell: str) -> str:
-    """The unit of a flattened design that a cell is in, by its name: a block of an engine, or of the
-    system beside the accelerator. A cell of none stands for itself.
+    """The unit of a flattened design that a cell is in, by its name.
+
+    That is a block of an engine, or of the system beside the accelerator; a cell of none stands for
+    itself.
     """
     parts = cell.split(".")
     return ".".join(parts[: 4 if parts[1:2] == ["accelerator"] else 2])
