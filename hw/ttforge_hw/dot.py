@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.arithmetic import FixedArithmetic
-from ttforge_hw.multiplier import has_registered_multipliers, registered_product
+from ttforge_hw.multiplier import registered_product
 from ttforge_hw.ports import row_layout
 from ttforge_hw.skew import along
 
@@ -103,29 +103,19 @@ class DotProductArray(wiring.Component):
     def _products(
         self, m: Module, platform, row: int, swap: Value, shadow: list[Signal], entry: list[Value]
     ) -> list[Signal]:
-        """Cycles 0 and 1: the products of a row, of registers for the active row and the entry.
-
-        Where a primitive of the platform multiplies, all of these registers are in it.
-        """
-        arithmetic, products = self._arithmetic, []
-        for lane in range(self._lanes):
-            name = f"{row}_{lane}"
-            if has_registered_multipliers(platform):
-                product = registered_product(
-                    m, platform, f"product_{name}", shadow[lane], entry[lane], left_enable=swap
-                )
-            else:
-                active = Signal(arithmetic.left, name=f"active_{name}", reset_less=True)
-                element = Signal(arithmetic.right, name=f"g_{name}", reset_less=True)
-                product = Signal(arithmetic.product, name=f"product_{name}", reset_less=True)
-                with m.If(swap):
-                    m.d.sync += active.eq(shadow[lane])
-                m.d.sync += [
-                    element.eq(entry[lane]),
-                    product.eq(arithmetic.multiply(active, element)),
-                ]
-            products.append(product)
-        return products
+        """Cycles 0 and 1: the products of a row, of registers for the active row and the entry."""
+        return [
+            registered_product(
+                m,
+                platform,
+                f"product_{row}_{lane}",
+                shadow[lane],
+                entry[lane],
+                left_enable=swap,
+                multiply=self._arithmetic.multiply,
+            )
+            for lane in range(self._lanes)
+        ]
 
     def _row(self, m: Module, row: int, products: list[Signal]) -> None:
         arithmetic, lanes = self._arithmetic, self._lanes

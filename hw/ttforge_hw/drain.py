@@ -31,6 +31,8 @@ class ResultQueue(wiring.Component):
     rows it reserved. So nothing between the operands and this queue ever waits. ``final`` marks the
     last row of a command; ``final_written`` is high in the cycle in which the port takes it.
 
+    ``held_back``: in the cycle before, a row waited for the port.
+
     Members: ``reserve``, ``reserve_rows``, ``room``; ``push`` with ``address``, ``row`` and
     ``final``; ``final_written``; ``z``, the write port. One row a cycle; a row is offered the cycle
     after its push.
@@ -49,6 +51,7 @@ class ResultQueue(wiring.Component):
                 "push": In(1),
                 "final": In(1),
                 "final_written": Out(1),
+                "held_back": Out(1),
                 "address": In(LOCAL_WIDTH),
                 "row": In(row_layout(parameters)),
                 "z": Out(WritePort(parameters)),
@@ -85,6 +88,7 @@ class ResultQueue(wiring.Component):
         ]
         m.d.sync += [
             returned.eq(accepted),
+            self.held_back.eq(request.valid & ~request.ready),
             free.eq(left),
             self.room.eq(left >= self._tile_rows),
         ]

@@ -1,9 +1,10 @@
 """A multiplier with its registers, as the device at hand has them."""
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import C, Module, Signal, Value, signed
 
 from ttforge_hw.mult18x18d import mult18x18d
 from ttforge_hw.multalu27x18 import multalu27x18
@@ -27,11 +28,6 @@ class Target:
             raise ValueError(f"no family {self.family!r}; there are {', '.join(FAMILIES)}")
 
 
-def has_registered_multipliers(platform: object) -> bool:
-    """Whether ``registered_product`` instantiates a primitive on this platform."""
-    return isinstance(platform, Target)
-
-
 def registered_product(
     m: Module,
     platform: object,
@@ -40,12 +36,22 @@ def registered_product(
     right: Value,
     *,
     left_enable: Value | None = None,
+    multiply: Callable[[Value, Value], Value] = operator.mul,
 ) -> Signal:
-    """The product of two signed values, two cycles later, from a primitive of the platform.
+    """The product of two signed values, two cycles later; a primitive, if the platform has one.
 
     Its input registers take ``right`` in every cycle and ``left`` in those of ``left_enable``
-    (None: every one); the register of the product follows a cycle later. Raises ``ValueError``
-    for operands that are too wide.
+    (None: every one); the register of the product follows a cycle later. ``multiply`` makes the
+    product where there is no primitive. Raises ``ValueError`` for operands too wide for one.
     """
-    assert isinstance(platform, Target)
-    return FAMILIES[platform.family](m, name, left, right, left_enable=left_enable)
+    if isinstance(platform, Target):
+        return FAMILIES[platform.family](m, name, left, right, left_enable=left_enable)
+    a, b = (
+        Signal(signed(len(value)), name=f"{name}_{side}", reset_less=True)
+        for side, value in (("left", left), ("right", right))
+    )
+    product = Signal(signed(len(left) + len(right)), name=name, reset_less=True)
+    with m.If(C(1) if left_enable is None else left_enable):
+        m.d.sync += a.eq(left)
+    m.d.sync += [b.eq(right), product.eq(multiply(a, b))]
+    return product

@@ -1,13 +1,13 @@
 """The array of PE2 and PE3: outer product of a row with a few scalars, summed over steps."""
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.arithmetic import FixedArithmetic
 from ttforge_hw.drain import select
-from ttforge_hw.multiplier import has_registered_multipliers, registered_product
+from ttforge_hw.multiplier import registered_product
 from ttforge_hw.ports import row_layout
 from ttforge_hw.skew import along, skewed
 
@@ -71,7 +71,10 @@ class OuterProductArray(wiring.Component):
                 )
                 right = scalars[lane].word_select(row, arithmetic.right.width).as_signed()
                 # Cycles 0 and 1: operands to their registers, product.
-                product = self._product(m, platform, f"{row}_{lane}", left, right)
+                name = f"product_{row}_{lane}"
+                product = registered_product(
+                    m, platform, name, left, right, multiply=arithmetic.multiply
+                )
                 # Cycle 2: sum; a complete one goes to the drain buffer and leaves zero behind.
                 total = arithmetic.accumulate(accumulator, product)
                 with m.If(complete):
@@ -81,15 +84,3 @@ class OuterProductArray(wiring.Component):
                 drained.append(drain)
             m.d.comb += self.value[lane].eq(select(drained, rows[lane]))
         return m
-
-    def _product(self, m: Module, platform, name: str, left: Value, right: Value) -> Signal:
-        arithmetic = self._arithmetic
-        if has_registered_multipliers(platform):
-            return registered_product(m, platform, f"product_{name}", left, right)
-        x, g = (
-            Signal(shape, name=f"{operand}_{name}", reset_less=True)
-            for operand, shape in (("x", arithmetic.left), ("g", arithmetic.right))
-        )
-        product = Signal(arithmetic.product, name=f"product_{name}", reset_less=True)
-        m.d.sync += [x.eq(left), g.eq(right), product.eq(arithmetic.multiply(x, g))]
-        return product

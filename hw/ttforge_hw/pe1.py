@@ -273,9 +273,7 @@ class Pe1(wiring.Component):
     def _control(self, m: Module, in_flight, fetch, results) -> None:
         """Busy from a command until its rows and its statistics are out."""
         operands = Signal()
-        write, item = results.z.request, self.statistics.item
-        held_back = Signal()  # a row was, a cycle ago
-        m.d.sync += held_back.eq(write.valid & ~write.ready)
+        item = self.statistics.item
         m.d.comb += [
             operands.eq(self._shadow_ready & fetch.step_valid),
             in_flight.final_step.eq(self._start & fetch.step.final),
@@ -288,7 +286,7 @@ class Pe1(wiring.Component):
                 Mux(
                     in_flight.stepping,
                     self._idle & operands & ~self._start,
-                    held_back,
+                    results.held_back,
                 )
             ),
         ]

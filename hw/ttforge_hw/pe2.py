@@ -236,9 +236,7 @@ class Pe2(wiring.Component):
 
     def _control(self, m: Module, in_flight, issue, fetch, results) -> None:
         """Busy from a command until its rows and its statistics are out."""
-        write, item = results.z.request, self.statistics.item
-        held_back = Signal()  # a row was, a cycle ago
-        m.d.sync += held_back.eq(write.valid & ~write.ready)
+        item = self.statistics.item
         m.d.comb += [
             in_flight.final_step.eq(issue & fetch.final),
             in_flight.final_row.eq(results.final_written),
@@ -246,5 +244,7 @@ class Pe2(wiring.Component):
             self.status.busy.eq(in_flight.busy),
             self.status.older.eq(in_flight.older),
             self.status.stall_operand.eq(in_flight.stepping & ~fetch.valid),
-            self.status.stall_result.eq(Mux(in_flight.stepping, fetch.valid & ~issue, held_back)),
+            self.status.stall_result.eq(
+                Mux(in_flight.stepping, fetch.valid & ~issue, results.held_back)
+            ),
         ]

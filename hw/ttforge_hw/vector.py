@@ -1,13 +1,13 @@
 """Element-wise operations of PE2's engine: bias with activation, and the ReLU mask."""
 
-from amaranth.hdl import C, Module, Mux, Signal, Value, signed
+from amaranth.hdl import C, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import Operation
 from ttforge_hw.in_flight import by_turn
-from ttforge_hw.multiplier import has_registered_multipliers, registered_product
+from ttforge_hw.multiplier import registered_product
 from ttforge_hw.ports import COMPUTE_LAYOUT, row_layout
 from ttforge_hw.skew import along, skewed
 
@@ -69,7 +69,9 @@ class VectorUnit(wiring.Component):
         for lane in range(self._lanes):
             words = {name: row[lane].as_signed() for name, row in rows.items()}
             wide = {
-                name: self._shifted(m, platform, f"{name}_{lane}", factors[name][lane], word)
+                name: registered_product(
+                    m, platform, f"{name}_{lane}_wide", factors[name][lane], word
+                )
                 for name, word in words.items()
             }
             positive = [Signal(name=f"positive_{lane}_{n}", reset_less=True) for n in (1, 2)]
@@ -79,16 +81,3 @@ class VectorUnit(wiring.Component):
             zero = (rectify[lane] & total[-1]) | (mask[lane] & ~positive[1])
             m.d.sync += self.value[lane].eq(Mux(zero, 0, total))
         return m
-
-    def _shifted(self, m: Module, platform, name: str, factor: Value, word: Value) -> Value:
-        """The product two cycles after its operands."""
-        if has_registered_multipliers(platform):
-            return registered_product(m, platform, f"{name}_wide", factor, word)
-        operands = [
-            Signal.like(value, name=f"{name}_{part}", reset_less=True)
-            for part, value in (("factor", factor), ("word", word))
-        ]
-        product = Signal(signed(2 * self._word_width), name=f"{name}_wide", reset_less=True)
-        m.d.sync += [to.eq(value) for to, value in zip(operands, (factor, word), strict=True)]
-        m.d.sync += product.eq(operands[0] * operands[1])
-        return product

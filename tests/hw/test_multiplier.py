@@ -1,13 +1,15 @@
 """Multipliers that are primitives of a device."""
 
 import re
+from random import Random
 
 import pytest
 from amaranth.hdl import Elaboratable, Module, Signal, signed, unsigned
+from amaranth.sim import Simulator
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.convert import design_to_rtlil, to_rtlil
-from ttforge_hw.multiplier import FAMILIES, Target, has_registered_multipliers, registered_product
+from ttforge_hw.multiplier import FAMILIES, Target, registered_product
 
 PRIMITIVES = {"ecp5": ("MULT18X18D", 18, 18), "gw5a": ("MULTALU27X18", 27, 18)}
 REGISTERS = {
@@ -87,5 +89,26 @@ def test_every_product_of_an_accelerator_is_a_primitive(family):
 def test_a_family_that_there_is_not():
     with pytest.raises(ValueError, match="no family 'zx81'; there are ecp5, gw5a"):
         Target("zx81")
-    assert not has_registered_multipliers(None)
-    assert has_registered_multipliers(Target("gw5a"))
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_without_a_target_it_has_the_same_two_cycles(held):
+    random = Random(f"product {held}")
+    dut = Product(17, 16, held=held)
+    lefts, products = [0], [0, 0]
+
+    async def testbench(ctx):
+        for _ in range(200):
+            left, right, enable = (random.getrandbits(n) for n in (17, 16, 1))
+            left, right = left - (1 << 16), right - (1 << 15)
+            for port, value in ((dut.left, left), (dut.right, right), (dut.enable, enable)):
+                ctx.set(port, value)
+            lefts.append(left if enable or not held else lefts[-1])
+            products.append(lefts[-1] * right)
+            await ctx.tick()
+            assert ctx.get(dut.product) == products[-2]
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
