@@ -17,6 +17,7 @@ from ttforge_hw.convert import design_to_rtlil
 from ttforge_hw.link.uart import divisor
 from ttforge_hw.memory import OnChipMemory
 from ttforge_hw.multiplier import Target
+from ttforge_hw.output_registers import absorb
 from ttforge_hw.sdram import SdramMemory
 from ttforge_hw.soc import Soc
 from ttforge_hw.synthesis import write_adders
@@ -95,8 +96,10 @@ def synthesise(build: Build, steps: Steps) -> None:
 
 
 def floorplan(build: Build) -> None:
-    """Ties the multipliers of ``top.json`` to their places, and copies registers of many users."""
+    """Changes ``top.json``: registers move into block RAM, multipliers are tied to their places,
+    and registers of many users are copied."""
     with editing(build.folder / NETLIST, TOP) as module:
+        absorb(module)
         tie(module, multiplier_places(build.parameters, build.board.part))
         replicate(module)
 

@@ -61,9 +61,11 @@ class ResultQueue(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         request = self.z.request
-        m.submodules.places = places = RegisteredQueue(width=LOCAL_WIDTH + 1, depth=self._depth)
+        m.submodules.places = places = RegisteredQueue(
+            width=LOCAL_WIDTH + 1, depth=self._depth, counted=True
+        )
         m.submodules.rows = rows = RegisteredQueue(
-            width=len(self.row.as_value()), depth=self._depth
+            width=len(self.row.as_value()), depth=self._depth, counted=True
         )
         free = Signal(range(self._depth + 1), init=self._depth)
         left = Signal.like(free)

@@ -82,10 +82,10 @@ class EntryFetch(wiring.Component):
             with m.If(is_first):
                 m.d.sync += turn.eq(first_turn)
 
-        unclaimed = Signal(range(depth + 1))
-        m.d.comb += self.whole.eq(unclaimed >= lanes)
+        unclaimed, there = Signal(range(depth + 1)), Signal(range(depth + 2))
+        m.d.comb += there.eq(unclaimed + reader.port.valid)
         with m.If(self.claim):
-            m.d.sync += unclaimed.eq(unclaimed - lanes + reader.port.valid)
-        with m.Elif(reader.port.valid):
-            m.d.sync += unclaimed.eq(unclaimed + 1)
+            m.d.sync += [unclaimed.eq(there - lanes), self.whole.eq(there >= 2 * lanes)]
+        with m.Else():
+            m.d.sync += [unclaimed.eq(there), self.whole.eq(there >= lanes)]
         return m

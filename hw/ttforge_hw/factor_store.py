@@ -59,8 +59,7 @@ class FactorStore(wiring.Component):
             reader.en.eq(self.read.enable),
             reader.addr.eq(self.read.address[:address_width]),
         ]
-        reading = Signal()
-        m.d.sync += reading.eq(self.read.enable)
-        with m.If(reading):
-            m.d.sync += self.read.entry.eq(reader.data)
+        entry = Signal.like(reader.data, reset_less=True)  # may be the block RAM's own
+        m.d.sync += entry.eq(reader.data)
+        m.d.comb += self.read.entry.eq(entry)
         return m

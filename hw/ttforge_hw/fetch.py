@@ -49,7 +49,7 @@ class RowReader(wiring.Component):
         request = self.port.request
         m.submodules.addresses = addresses = RegisteredQueue(width=LOCAL_WIDTH, depth=self._depth)
         m.submodules.rows = rows = RegisteredQueue(
-            width=len(self.row.as_value()), depth=self._depth
+            width=len(self.row.as_value()), depth=self._depth, counted=True
         )
         m.d.comb += [
             addresses.w_en.eq(self.start),
@@ -97,7 +97,7 @@ class EntryReader(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.entries = entries = RegisteredQueue(
-            width=len(self.entry.as_value()), depth=FETCH_DEPTH
+            width=len(self.entry.as_value()), depth=FETCH_DEPTH, counted=True
         )
         arriving = Signal(ENTRY_LATENCY)
         m.d.sync += arriving.eq(Cat(self.start, arriving))
@@ -182,12 +182,16 @@ class OperandFetch(wiring.Component):
         rows = Mux(step.tile_last, self._last_rows, self._tile_rows)
         group = step.g & ((1 << self._group_bits) - 1)
         m.submodules.steps = steps = RegisteredQueue(
-            width=6 + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits, depth=FETCH_DEPTH
+            width=6 + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits,
+            depth=FETCH_DEPTH,
+            counted=True,
         )
         # of the step at the output, and of the one that was taken
         from_store, by_group, group_there = Signal(), Signal(), Signal(max(1, self._group_bits))
         kinds = Cat(from_store, by_group, group_there[: self._group_bits])
-        was_taken, was_from_store, was_by_group = Signal(), Signal(), Signal()
+        # one each: the queues lie far apart
+        x_taken, g_taken, entry_taken = Signal(), Signal(), Signal()
+        was_from_store, was_by_group = Signal(), Signal()
         was_group = Signal.like(group_there)
         outputs = (self.first, self.last, self.final, self.z, self.rows, self.turn)
         m.d.comb += [
@@ -221,16 +225,18 @@ class OperandFetch(wiring.Component):
             ),
             taken.eq(self.valid & self.ready),
             steps.r_en.eq(taken),
-            x_reader.ready.eq(was_taken),
-            g_reader.ready.eq(was_taken & ~was_from_store),
-            entries.ready.eq(was_taken & was_from_store),
+            x_reader.ready.eq(x_taken),
+            g_reader.ready.eq(g_taken),
+            entries.ready.eq(entry_taken),
         ]
         second = Signal.like(self.g_row)
         self._select(
             m, second, entries.entry, g_reader.row, was_group, was_from_store, was_by_group
         )
         m.d.sync += [
-            was_taken.eq(taken),
+            x_taken.eq(taken),
+            g_taken.eq(taken & ~from_store),
+            entry_taken.eq(taken & from_store),
             Cat(was_from_store, was_by_group, was_group).eq(Cat(from_store, by_group, group_there)),
             self.x_row.eq(x_reader.row),
             self.g_row.eq(second),

@@ -24,6 +24,20 @@ def by_turn(m: Module, load: Value, turn: Value, value: Value, name: str) -> Cal
     return lambda of: Mux(of, held[1], held[0])
 
 
+def derived(m: Module, of_turn: Callable[[int], Value], name: str) -> Callable:
+    """What follows from fields of the commands in flight, a cycle after these, for each turn.
+
+    ``of_turn`` gives it for a turn, 0 or 1, from what ``by_turn`` gave.
+    """
+    held = []
+    for number in range(COMMANDS):
+        value = of_turn(number)
+        register = Signal(len(value), name=f"{name}_{number}", reset_less=True)
+        m.d.sync += register.eq(value)
+        held.append(register)
+    return lambda of: Mux(of, held[1], held[0])
+
+
 class CommandsInFlight(wiring.Component):
     """Counts an engine's commands until they are done.
 

@@ -61,6 +61,7 @@ class OnChipMemory(wiring.Component):
         axi, host = self.axi, self.host
         beat, outside = self._place(axi.araddr)
         address, left, wrong = Signal.like(port.addr), Signal(9), Signal()
+        # The memory is read in every cycle; beats that are wanted are counted on their way.
         # beats on their way: at the memory's output, in a register behind it (both come from all
         # over the device), and in a queue for which their places are counted
         m.submodules.beats = beats = RegisteredQueue(width=2 + self._data_width, depth=READ_AHEAD)
@@ -73,7 +74,6 @@ class OnChipMemory(wiring.Component):
             axi.arready.eq(left == 0),
             issue.eq((left != 0) & room),
             port.addr.eq(address),
-            port.en.eq(issue | host_reading),
             beats.w_en.eq(arrived),
             beats.w_data.eq(Cat(later_flags, word)),
             axi.rvalid.eq(beats.r_rdy),

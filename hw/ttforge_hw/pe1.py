@@ -72,7 +72,7 @@ class Pe1(wiring.Component):
         self._load = Signal()
         self._start = Signal()  # of a step
         self._shadow_ready = Signal()
-        self._idle = Signal()  # the array takes a step in the next cycle
+        self._idle = Signal(init=1)  # the array takes a step in the next cycle
         self._swap = Signal()  # it swaps in the next cycle
 
     def elaborate(self, platform) -> Module:
@@ -180,7 +180,6 @@ class Pe1(wiring.Component):
         for delayed in (number, flags):
             m.d.sync += [later.eq(earlier) for earlier, later in pairwise(delayed)]
         m.d.comb += [
-            self._idle.eq(~valid | (number[0] == lanes - 1)),
             self.store.enable.eq(valid & ~from_pad),
             fetch.entry_ready.eq(valid_now & from_pad_now),
             self._swap.eq(valid_now & (number[-1] == 0)),
@@ -204,12 +203,14 @@ class Pe1(wiring.Component):
                 Cat(valid, first, last, turn).eq(Cat(1, step.first, step.last, step.turn)),
                 from_pad.eq(step.from_pad),
                 number[0].eq(0),
+                self._idle.eq(lanes == 1),
                 self.store.address.eq(step.g),
             ]
         with m.Elif(valid):
             m.d.sync += [
                 valid.eq(~self._idle),
                 number[0].eq(number[0] + 1),
+                self._idle.eq(self._idle | (number[0] == lanes - 2)),
                 self.store.address.eq(self.store.address + 1),
             ]
 

@@ -12,14 +12,16 @@ class RegisteredQueue(Elaboratable):
     arbiters behind. A word that finds the queue empty goes to the output register at once.
 
     ``depth`` (at least 2) words of ``width`` bits; members as of ``SyncFIFO``. What ``r_data``
-    holds while ``r_rdy`` is low is unspecified.
+    holds while ``r_rdy`` is low is unspecified. ``counted``: who writes counts the room, and
+    never writes when there is none; ``w_rdy`` is not looked at.
     """
 
-    def __init__(self, *, width: int, depth: int):
+    def __init__(self, *, width: int, depth: int, counted: bool = False):
         if depth < 2:
             raise ValueError(f"depth must be at least 2, not {depth!r}")
         self.width = width
         self.depth = depth
+        self.counted = counted
         self.w_data = Signal(width)
         self.w_en = Signal()
         self.w_rdy = Signal(init=1)
@@ -38,7 +40,7 @@ class RegisteredQueue(Elaboratable):
         write, read, pass_by, refill = Signal(), Signal(), Signal(), Signal()
         last = self.depth - 1
         m.d.comb += [
-            write.eq(self.w_en & self.w_rdy),
+            write.eq(self.w_en if self.counted else self.w_en & self.w_rdy),
             read.eq(self.r_en & self.r_rdy),
             pass_by.eq(write & ~more & (read | ~self.r_rdy)),
             refill.eq(read & more),

@@ -8,7 +8,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from ttforge.fixed.random_bits import RANDOM_WIDTH
-from ttforge_hw.in_flight import COMMANDS, by_turn
+from ttforge_hw.in_flight import COMMANDS, by_turn, derived
 from ttforge_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH, StatisticsPort
 from ttforge_hw.skew import aligned, along, skewed
 
@@ -35,7 +35,7 @@ class Requantiser(wiring.Component):
 
     ``q = saturate(round_half_even(value / 2^shift), out_width)``, sign-extended to 16 bits.
     ``shift`` (0 to 63) and ``out_width`` (4 to 16) are taken in a cycle of ``configure``, not later
-    than two cycles before the first value, for the values of one of two turns (``in_flight``).
+    than three cycles before the first value, for the values of one of two turns (``in_flight``).
     ``valid`` is that of value 0, ``turn`` the one that it has in the next cycle.
     Latency ``requantise_cycles``, one set of values a cycle, no back-pressure: who feeds it has
     made room for the results.
@@ -79,19 +79,29 @@ class Requantiser(wiring.Component):
         # One bit below the binary point stays in the shifted value: the half. The bits under it
         # only matter as "any of them set", found with a mask that a command sets once; those above
         # the floor that is kept as "any of them not the sign".
-        masks = {
-            "shift": self.shift,
-            "sticky_mask": Cat(self.shift > bit + 1 for bit in range(self._value_width)),
-            "beyond_mask": Cat(
-                self.shift + FLOOR_WIDTH - 1 <= bit for bit in range(self._value_width)
-            ),
-            "greatest": Cat(self.out_width > bit + 1 for bit in range(WORD_WIDTH - 1)),
-        }
+        taken = {"shift": self.shift, "out_width": self.out_width}
         if self._with_random:
-            masks["stochastic"] = self.stochastic
+            taken["stochastic"] = self.stochastic
         settings = {
             name: by_turn(m, self.configure, self.configure_turn, value, name)
-            for name, value in masks.items()
+            for name, value in taken.items()
+        }
+        shift, out_width = settings["shift"], settings.pop("out_width")
+        bits = range(self._value_width)
+        settings |= {
+            "sticky_mask": derived(
+                m, lambda turn: Cat(shift(turn) > bit + 1 for bit in bits), "sticky_mask"
+            ),
+            "beyond_mask": derived(
+                m,
+                lambda turn: Cat(shift(turn) + FLOOR_WIDTH - 1 <= bit for bit in bits),
+                "beyond_mask",
+            ),
+            "greatest": derived(
+                m,
+                lambda turn: Cat(out_width(turn) > bit + 1 for bit in range(WORD_WIDTH - 1)),
+                "greatest",
+            ),
         }
         stages = requantise_cycles(self._lanes) + 1
         # stage n of lane l is stage n + l of lane 0
@@ -102,8 +112,9 @@ class Requantiser(wiring.Component):
         when = {"shift": 0, "sticky_mask": 0, "beyond_mask": 0, "stochastic": 1, "greatest": 2}
         passed = {}
         for name, setting in settings.items():
-            register = Signal(len(masks[name]), name=name, reset_less=True)
-            m.d.sync += register.eq(setting(turn[when[name]]))
+            value = setting(turn[when[name]])
+            register = Signal(len(value), name=name, reset_less=True)
+            m.d.sync += register.eq(value)
             passed[name] = along(m, register, self._lanes, name)
         random = skewed(m, list(self.random), "random") if self._with_random else None
         words, flags = [], []
@@ -219,17 +230,15 @@ class Statistics(wiring.Component):
         for start in range(0, self._lanes, 4):
             quarter = Signal(WORD_WIDTH + 2, name=f"quarter_{start}", reset_less=True)
             count = Signal(3, name=f"count_{start}", reset_less=True)
-            with m.If(valid[1]):
-                m.d.sync += [
-                    quarter.eq(sum(magnitudes[start : start + 4])),
-                    count.eq(sum(flags[start : start + 4])),
-                ]
+            m.d.sync += [
+                quarter.eq(sum(magnitudes[start : start + 4])),
+                count.eq(sum(flags[start : start + 4])),
+            ]
             quarters.append(quarter)
             counts.append(count)
         row_sum = Signal(WORD_WIDTH + 4)
         row_count = Signal(range(self._lanes + 1))
-        with m.If(valid[2]):
-            m.d.sync += [row_sum.eq(sum(quarters)), row_count.eq(sum(counts))]
+        m.d.sync += [row_sum.eq(sum(quarters)), row_count.eq(sum(counts))]
 
         sums = data.StructLayout({"sum": SUM_WIDTH, "saturations": SATURATIONS_WIDTH})
         so_far, now = Signal(sums), Signal(sums)
@@ -276,11 +285,10 @@ class Statistics(wiring.Component):
                 WORD_WIDTH, name=f"magnitude_{lane}", reset_less=True
             )  # |-2^15| needs 16 bits
             flag = Signal(name=f"flag_{lane}", reset_less=True)
-            with m.If(self.valid):
-                m.d.sync += [
-                    magnitude.eq(Mux(self.enable[lane], Mux(word[-1], -word, word), 0)),
-                    flag.eq(self.enable[lane] & self.saturated[lane]),
-                ]
+            m.d.sync += [
+                magnitude.eq(Mux(self.enable[lane], Mux(word[-1], -word, word), 0)),
+                flag.eq(self.enable[lane] & self.saturated[lane]),
+            ]
             magnitudes.append(magnitude)
             flags.append(flag)
         return magnitudes, flags

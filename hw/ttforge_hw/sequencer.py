@@ -108,18 +108,15 @@ class Sequencer(wiring.Component):
         connect(m, flipped(self.program), memory.write)
         number = Signal(NUMBER_WIDTH)
         error = Signal(Error)
-        # what follows the memory in the cycle of its answer is this register alone
-        descriptor, read = Signal(DESCRIPTOR_BITS), Signal()
-        m.d.sync += read.eq(memory.enable)
-        with m.If(read):
-            m.d.sync += descriptor.eq(memory.descriptor)
+        # What follows the memory, which keeps its answer, is this register alone: it can be that of
+        # the block RAM.
+        descriptor = Signal(DESCRIPTOR_BITS, reset_less=True)
+        m.d.sync += descriptor.eq(memory.descriptor)
         header = data.View(command_layout(HEADER), descriptor[: _width(HEADER)])
         # Whether to wait is decided in the cycle before: that costs one only where there is a wait.
-        idle, clear = Signal(), Signal()
-        m.d.sync += [
-            idle.eq((self.busy == 0) & ~self.settling),
-            clear.eq(((header.wait & self.busy) | (header.wait_older & self.older)) == 0),
-        ]
+        idle, clear, clearing = Signal(), Signal(), Signal()
+        m.d.comb += clearing.eq(((header.wait & self.busy) | (header.wait_older & self.older)) == 0)
+        m.d.sync += [idle.eq((self.busy == 0) & ~self.settling), clear.eq(clearing)]
         m.d.comb += [
             self.error.eq(error),
             self.descriptor.eq(number),
@@ -132,7 +129,15 @@ class Sequencer(wiring.Component):
         self._controls(m, descriptor, registers, loops, number)
         if self.parameters.stochastic_rounding:
             self._stream(m, registers)
-        kinds = self._kinds(m, header)
+        coming, kinds = self._kinds(m, header)
+        # as the engines see a command: from a register, as they look at much in that cycle
+        offered = {name: Signal(name=f"{name}_offered") for name, _ in COMMANDS.values()}
+        offer = [offered[name].eq(clearing & coming[name]) for name in offered]
+        m.d.comb += [getattr(self, name).valid.eq(signal) for name, signal in offered.items()]
+        m.d.sync += [
+            *_withdraw(offered),
+            *(strobe.eq(0) for strobe in (loops.push, loops.end, registers.add, registers.set)),
+        ]
 
         with m.FSM():
             with m.State("IDLE"):
@@ -167,11 +172,14 @@ class Sequencer(wiring.Component):
             with m.State("READ"):
                 m.next = "ADD"
             with m.State("ADD"):
+                m.d.sync += offer
                 m.next = "ISSUE"
             with m.State("ISSUE"):
-                self._issue(m, kinds, registers, loops, number, error, idle, clear)
+                m.d.sync += offer
+                self._issue(m, kinds, offered, registers, loops, number, error, idle, clear)
                 m.d.comb += watchdog.waiting.eq(self.waiting)
                 with m.If(watchdog.expired & self.waiting):
+                    m.d.sync += _withdraw(offered)
                     m.next = "HANG"
             with m.State("DRAIN"):
                 m.d.comb += watchdog.waiting.eq(~idle)
@@ -219,10 +227,10 @@ class Sequencer(wiring.Component):
         loading = Signal()
         compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
         transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
-        moves = Signal()
-        m.d.comb += moves.eq(
-            (header.operation == Operation.LOAD) | (header.operation == Operation.STORE)
-        )
+        # Whether it is LOAD or STORE: of the engines' operations, three bits tell. All that
+        # follows, to the sum, has to fit in the cycle.
+        kind, moves = header.operation, Signal()
+        m.d.comb += moves.eq((kind[0] ^ kind[1]) & ~kind[2])
         sources = (
             (transfer.address_register, transfer.address, compute.x_register, compute.x_base),
             (transfer.local_register, transfer.local, compute.g_register, compute.g_base),
@@ -278,7 +286,7 @@ class Sequencer(wiring.Component):
             registers.mask.eq(update.mask),
             *(value.eq(update[f"value{n}"]) for n, value in enumerate(registers.values)),
             loops.iterations.eq(loop.iterations),
-            loops.number.eq(number + 1),
+            loops.number.eq(number),
         ]
 
     def _stream(self, m: Module, registers) -> None:
@@ -291,33 +299,33 @@ class Sequencer(wiring.Component):
         with m.Elif(taken[0] | taken[1]):
             m.d.sync += self.stream.eq(self.stream + STREAM_STEP)
 
-    def _kinds(self, m: Module, header) -> dict[str, Signal]:
-        """What the descriptor is, a cycle after it is there: for an engine, or of an operation."""
+    def _kinds(self, m: Module, header) -> tuple[dict[str, Signal], dict[str, Signal]]:
+        """What the descriptor is: for an engine, or of an operation; and that a cycle later."""
         operations = {
             name: [one for one, its in ENGINE_OF.items() if its == engine]
             for engine, (name, _) in COMMANDS.items()
         }
         operations |= {one.name.lower(): [one] for one in OWN}
+        coming = {kind: Signal(name=f"coming_{kind}") for kind in operations}
         kinds = {kind: Signal(name=f"is_{kind}") for kind in operations}
-        for kind, signal in kinds.items():
-            m.d.sync += signal.eq(Cat(header.operation == one for one in operations[kind]).any())
-        return kinds
+        for kind, signal in coming.items():
+            m.d.comb += signal.eq(Cat(header.operation == one for one in operations[kind]).any())
+            m.d.sync += kinds[kind].eq(signal)
+        return coming, kinds
 
-    def _issue(self, m: Module, kinds, registers, loops, number, error, idle, clear) -> None:
+    def _issue(self, m: Module, kinds, offered, registers, loops, number, error, idle, clear):
         """The state in which a descriptor takes effect."""
-        commands = {name: getattr(self, name) for name, _ in COMMANDS.values()}
         done = Signal()
         m.d.comb += [
-            *(command.valid.eq(clear & kinds[name]) for name, command in commands.items()),
             done.eq(
                 (kinds["halt"] & idle)
-                | clear
-                & Cat(
-                    *(kinds[name] & command.ready for name, command in commands.items()),
-                    *(kinds[name] for name in ("loop", "end", "set")),
-                ).any()
+                | Cat(signal & getattr(self, name).ready for name, signal in offered.items()).any()
+                | clear & Cat(kinds[name] for name in ("loop", "end", "set")).any()
             ),
             self.waiting.eq(~done),
+        ]
+        # in the next state, whose ``number`` is the one after a loop's: many registers are changed
+        m.d.sync += [
             loops.push.eq(clear & kinds["loop"] & ~loops.full),
             loops.end.eq(clear & kinds["end"] & ~loops.empty),
             registers.add.eq(clear & kinds["end"] & ~loops.empty),
@@ -329,9 +337,10 @@ class Sequencer(wiring.Component):
             m.next = "DRAIN"
 
         with m.If(~clear & (error != Error.NONE)):
+            m.d.sync += _withdraw(offered)
             m.next = "DRAIN"
         with m.If(done):
-            m.d.sync += number.eq(number + 1)
+            m.d.sync += [number.eq(number + 1), *_withdraw(offered)]
             m.next = "FETCH"
         with m.If(kinds["halt"] & idle):
             m.d.sync += number.eq(number)
@@ -343,6 +352,10 @@ class Sequencer(wiring.Component):
             fail(Error.NESTING)
         with m.If(~Cat(kinds.values()).any()):
             fail(Error.OPERATION)
+
+
+def _withdraw(offered: dict[str, Signal]) -> list:
+    return [signal.eq(0) for signal in offered.values()]
 
 
 def _width(fields) -> int:

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import Operation
-from ttforge_hw.in_flight import by_turn
+from ttforge_hw.in_flight import by_turn, derived
 from ttforge_hw.multiplier import registered_product
 from ttforge_hw.ports import COMPUTE_LAYOUT, row_layout
 from ttforge_hw.skew import along, skewed
@@ -22,8 +22,8 @@ class VectorUnit(wiring.Component):
     ``relu``, or with ``mask`` ``x if g > 0 else 0``, on signed words. ``value``: ``lanes`` signed
     values of ``2 * word_width`` bits, ``VECTOR_CYCLES`` after their rows and for a cycle; a pair of
     rows a cycle, never stalled. A cycle of ``configure`` takes the settings from ``command`` for
-    the rows of one of two turns (``in_flight``); ``turn`` is that of the rows. ``value[n]`` comes
-    n cycles after ``value[0]`` (``skew``).
+    the rows of one of two turns (``in_flight``), two cycles before the first of them or earlier;
+    ``turn`` is that of the rows. ``value[n]`` comes n cycles after ``value[0]`` (``skew``).
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -49,12 +49,21 @@ class VectorUnit(wiring.Component):
         fields = {
             "mask": is_mask,
             "rectify": self.command.relu & ~is_mask,
-            "x_factor": C(1) << Mux(is_mask, 0, self.command.x_shift),
-            "g_factor": Mux(is_mask, 0, C(1) << self.command.g_shift),
+            "x_shift": self.command.x_shift,
+            "g_shift": self.command.g_shift,
         }
         settings = {
             name: by_turn(m, self.configure, self.configure_turn, value, name)
             for name, value in fields.items()
+        }
+        masked, x_shift, g_shift = (settings[name] for name in ("mask", "x_shift", "g_shift"))
+        settings |= {
+            "x_factor": derived(
+                m, lambda turn: C(1) << Mux(masked(turn), 0, x_shift(turn)), "x_factor"
+            ),
+            "g_factor": derived(
+                m, lambda turn: Mux(masked(turn), 0, C(1) << g_shift(turn)), "g_factor"
+            ),
         }
         turn = along(m, self.turn, VECTOR_CYCLES, "turn")
         mask, rectify = (

@@ -12,17 +12,19 @@ from ttforge_hw.block_queue import BlockQueue
 from ttforge_hw.queue import RegisteredQueue
 
 
+@pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("depth", [2, 3, 8, 16])
 @pytest.mark.parametrize("write, read", [(0.5, 0.5), (0.9, 0.3), (0.3, 0.9), (1.0, 1.0)])
-def test_as_sync_fifo(depth, write, read):
+def test_as_sync_fifo(depth, write, read, counted):
     m = Module()
-    m.submodules.ours = ours = RegisteredQueue(width=8, depth=depth)
+    m.submodules.ours = ours = RegisteredQueue(width=8, depth=depth, counted=counted)
     m.submodules.theirs = theirs = SyncFIFO(width=8, depth=depth)
     rng = random.Random(depth)
 
     async def bench(ctx):
         for _ in range(600):
             word, w_en, r_en = rng.randrange(256), rng.random() < write, rng.random() < read
+            w_en &= not counted or ctx.get(theirs.w_rdy)
             for queue in (ours, theirs):
                 ctx.set(queue.w_data, word)
                 ctx.set(queue.w_en, w_en)

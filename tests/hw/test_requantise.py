@@ -59,7 +59,7 @@ def test_against_definition(engines, width, with_random):
             stochastic = with_random and (number + number // 64) % 2 == 0
             if with_random:
                 ctx.set(dut.stochastic, stochastic)
-            rows += [None, None]
+            rows += [None, None, None]
             while rows:
                 row = rows.pop() if rows[-1] is None or random.random() < 0.8 else None
                 ctx.set(dut.valid, row is not None)

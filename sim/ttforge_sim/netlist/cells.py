@@ -28,12 +28,15 @@ def _dp16kd() -> str:
     parameters += [f'parameter {name} = "NORMAL";' for name in texts.split()]
     wires = {"ADA": 14, "ADB": 14, "DIA": 18, "DIB": 18, "DOA": 18, "DOB": 18}
     connections = [f".{name}({_bus(name, width)})" for name, width in wires.items()]
-    connections += [f".{name}({name})" for name in "CLKA CEA WEA RSTA CLKB CEB WEB RSTB".split()]
+    connections += [
+        f".{name}({name})" for name in "CLKA CEA OCEA WEA RSTA CLKB CEB OCEB WEB RSTB".split()
+    ]
     return f"""
 module DP16KD(input {", ".join(inputs)}, output {", ".join(outputs)});
 {chr(10).join(parameters)}
 ttforge_dp16kd #(.WIDTH_A(DATA_WIDTH_A), .WIDTH_B(DATA_WIDTH_B), .WRITE_A(WRITEMODE_A),
-                 .WRITE_B(WRITEMODE_B)) model({", ".join(connections)});
+                 .WRITE_B(WRITEMODE_B), .REG_A(REGMODE_A == "OUTREG"),
+                 .REG_B(REGMODE_B == "OUTREG")) model({", ".join(connections)});
 endmodule
 """
 

@@ -8,9 +8,11 @@ module ttforge_dp16kd #(
     parameter WIDTH_A = 18,
     parameter WIDTH_B = 18,
     parameter WRITE_A = "NORMAL",
-    parameter WRITE_B = "NORMAL"
+    parameter WRITE_B = "NORMAL",
+    parameter REG_A = 0,
+    parameter REG_B = 0
 ) (
-    input CLKA, CEA, WEA, RSTA, CLKB, CEB, WEB, RSTB,
+    input CLKA, CEA, OCEA, WEA, RSTA, CLKB, CEB, OCEB, WEB, RSTB,
     input [13:0] ADA, ADB,
     input [17:0] DIA, DIB,
     output [17:0] DOA, DOB
@@ -83,8 +85,18 @@ module ttforge_dp16kd #(
     end
   end
 
-  assign DOA = WIDTH_B == 36 ? out_b : out_a;
-  assign DOB = WIDTH_B == 36 ? out_top : out_b;
+  // Output registers, behind those of the memory; both belong to port B where that is 36 wide.
+  reg [17:0] late_a = 0, late_b = 0, late_top = 0;
+  always @(posedge CLKA) if (OCEA) late_a <= RSTA ? 0 : out_a;
+  always @(posedge CLKB) if (OCEB) begin
+    late_b <= RSTB ? 0 : out_b;
+    late_top <= RSTB ? 0 : out_top;
+  end
+  wire [17:0] now_a = REG_A ? late_a : out_a;
+  wire [17:0] now_b = REG_B ? late_b : out_b;
+
+  assign DOA = WIDTH_B == 36 ? now_b : now_a;
+  assign DOB = WIDTH_B == 36 ? (REG_B ? late_top : out_top) : now_b;
 endmodule
 
 // A multiplier with registers where the parameters name a clock; each register has its enable.

@@ -1,10 +1,13 @@
 """An accelerator synthesised for a device, as RTLIL that can be simulated again."""
 
 import hashlib
+import inspect
 import json
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ttforge.accelerator import AcceleratorError
 from ttforge.native.cache import Cache
@@ -17,6 +20,7 @@ from ttforge_sim import tools
 
 FILE = "netlist.il"
 RTLIL, CELLS = "design.il", "cells.v"
+JSON = "synthesised.json"
 FINISH = (
     f"hierarchy -top {TOP}; proc; flatten; opt -fast; opt_clean -purge; "
     f"attrmap -remove src -remove hdlname; write_rtlil {FILE}"
@@ -41,29 +45,40 @@ class NetlistDesign:
     """Passes that put models in place of cells; they find ``models`` in ``CELLS``."""
     contents: str
     """What matches the initial contents of a block RAM, which no model has."""
+    edit: Callable[[dict[str, Any]], object] | None = None
+    """What a board's build does with the module of yosys' ``write_json``, and changes its cells."""
 
     def __call__(self, parameters: AcceleratorParameters, *, trace: bool = False) -> str:
         """The RTLIL."""
         rtlil = to_rtlil(parameters, trace=trace, target=Target(self.family))
-        script = f"{self.passes}; write_rtlil synthesised.il; {self.replacement}; {FINISH}"
+        scripts = [
+            f"{self.passes}; write_rtlil synthesised.il; write_json {JSON}",
+            f"read_json {JSON}; {self.replacement}; {FINISH}",
+        ]
+        edit = "" if self.edit is None else Path(inspect.getfile(self.edit)).read_text()
         version = tools.yosys().version
-        material = [rtlil, self.models, ADDERS_TEXT, script, version, asdict(parameters)]
+        material = [rtlil, self.models, ADDERS_TEXT, scripts, edit, version, asdict(parameters)]
         key = "netlist-" + hashlib.sha256(json.dumps(material).encode()).hexdigest()[:32]
         cache = Cache()
         if cache.find(key) is None:
             with cache.building(key) as folder:
                 if folder is not None:
-                    self._synthesise(folder, cache.log(key), rtlil, script)
+                    self._synthesise(folder, cache.log(key), rtlil, scripts)
         return (cache.entry(key) / FILE).read_text()
 
-    def _synthesise(self, folder: Path, log: Path, rtlil: str, script: str) -> None:
+    def _synthesise(self, folder: Path, log: Path, rtlil: str, scripts: list[str]) -> None:
         (folder / RTLIL).write_text(rtlil)
         (folder / CELLS).write_text(self.models)
         write_adders(folder)
+        first, second = scripts
         try:
-            BuildLog(log, folder, "the netlist").run(
-                tools.yosys(), ["-q", "-p", script], remedy=_REMEDY
-            )
+            build = BuildLog(log, folder, "the netlist")
+            build.run(tools.yosys(), ["-q", "-p", first], remedy=_REMEDY)
+            if self.edit is not None:
+                document = json.loads((folder / JSON).read_text())
+                self.edit(document["modules"][TOP])
+                (folder / JSON).write_text(json.dumps(document))
+            build.run(tools.yosys(), ["-q", "-p", second], remedy=_REMEDY)
         except ToolError as error:
             raise AcceleratorError(str(error)) from error
         if re.search(self.contents, (folder / "synthesised.il").read_text()):

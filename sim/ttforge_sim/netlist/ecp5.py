@@ -1,6 +1,7 @@
 """An accelerator synthesised for an ECP5."""
 
 from ttforge_hw.convert import TOP
+from ttforge_hw.output_registers import absorb
 from ttforge_hw.synthesis import ecp5_passes
 from ttforge_sim.netlist import cells
 from ttforge_sim.netlist.design import CELLS, RTLIL, NetlistDesign
@@ -15,4 +16,5 @@ netlist_rtlil = NetlistDesign(
         "select -assert-none t:DP16KD t:MULT18X18D t:LUT4 t:CCU2C t:TRELLIS_*"
     ),
     contents=r"parameter \\INITVAL_\w+ \d+'[0x]*1",
+    edit=absorb,
 )

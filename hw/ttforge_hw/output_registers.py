@@ -1,0 +1,71 @@
+"""Registers behind block RAM, moved into it.
+
+What an ECP5's block RAM gives comes long after the clock (5.7 ns), and its own output register is
+ten times as fast; yosys leaves registers that follow it where they are.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+BLOCK_RAM = "DP16KD"
+WIDEST = 36
+"""Width at which both ports' outputs are those of port B."""
+OUTPUTS = 18
+PLAIN = {"CEMUX": "1", "CLKMUX": "CLK", "REGSET": "RESET"}
+"""Parameters of a register that takes its input in every cycle, and begins as 0."""
+
+Cell = dict[str, Any]
+
+
+def absorb(module: dict[str, Any]) -> int:
+    """Move what can be moved in a module of yosys' ``write_json`` for an ECP5; how many registers.
+
+    That is where every output of a port that is used goes to one register alone, of the same
+    clock, without enable and reset.
+    """
+    cells: dict[str, Cell] = module["cells"]
+    users: dict[Any, list[tuple[str, str]]] = defaultdict(list)
+    for name, cell in cells.items():
+        for port, bits in cell["connections"].items():
+            if cell["port_directions"][port] == "input":
+                for bit in bits:
+                    users[bit].append((name, port))
+    for port in module["ports"].values():
+        if port["direction"] == "output":
+            for bit in port["bits"]:
+                users[bit].append(("", ""))
+    moved = 0
+    for cell in [cell for cell in cells.values() if cell["type"] == BLOCK_RAM]:
+        wide = int(cell["parameters"]["DATA_WIDTH_B"], 2) == WIDEST
+        for sides in ("AB",) if wide else ("A", "B"):
+            clock = cell["connections"][f"CLK{sides[-1]}"]
+            outputs = [f"DO{side}{n}" for side in sides for n in range(OUTPUTS)]
+            used = {
+                output: users[bit]
+                for output in outputs
+                for bit in cell["connections"].get(output, ())
+                if bit in users
+            }
+            behind = {output: its[0][0] for output, its in used.items() if len(its) == 1}
+            enabled = cell["connections"][f"OCE{sides[-1]}"] == ["1"]
+            if not used or len(behind) < len(used) or not enabled:
+                continue
+            if not all(_is_plain(cells, *its[0], clock) for its in used.values()):
+                continue
+            for output, register in behind.items():
+                cell["connections"][output] = cells.pop(register)["connections"]["Q"]
+            cell["parameters"] |= {f"REGMODE_{side}": "OUTREG" for side in sides}
+            moved += len(behind)
+    return moved
+
+
+def _is_plain(cells: dict[str, Cell], name: str, port: str, clock: list[Any]) -> bool:
+    cell = cells.get(name)
+    if cell is None or cell["type"] != "TRELLIS_FF" or port != "DI":
+        return False
+    parameters, connections = cell["parameters"], cell["connections"]
+    return (
+        all(parameters.get(key, value).strip() == value for key, value in PLAIN.items())
+        and connections["CLK"] == clock
+        and connections.get("LSR", ["0"]) in (["0"], [])
+    )
