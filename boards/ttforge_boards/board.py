@@ -28,6 +28,8 @@ class Part:
     full name, before package and speed grade."""
     multiplier_rows: tuple[tuple[str, ...], ...] = ()
     """Its multipliers by that tool's names, a row after the other, each from left to right."""
+    block_ram_rows: tuple[tuple[str, ...], ...] = ()
+    """Its block RAMs in the same way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,17 @@ def _ecp5_multipliers(columns: tuple[int, ...], rows: tuple[int, ...]):
     )
 
 
+def _ecp5_block_rams(
+    columns: tuple[int, ...], rows: tuple[int, ...]
+) -> tuple[tuple[str, ...], ...]:
+    """Four in every nine columns, 2 apart."""
+    return tuple(
+        tuple(f"X{column + 2 * n}/Y{row}/EBR{n}" for column in columns for n in range(4))
+        for row in rows
+    )
+
+
+_COLUMNS_85F = (*range(4, 59, 9), *range(69, 115, 9))
 ECP5_85F = Part(
     name="LFE5U-85F",
     family="ecp5",
@@ -99,7 +112,8 @@ ECP5_85F = Part(
     multipliers=156,
     block_rams=208,
     options=("--85k",),
-    multiplier_rows=_ecp5_multipliers((*range(4, 59, 9), *range(69, 115, 9)), (10, 34, 58)),
+    multiplier_rows=_ecp5_multipliers(_COLUMNS_85F, (10, 34, 58)),
+    block_ram_rows=_ecp5_block_rams(_COLUMNS_85F, (22, 46, 70, 82)),
 )
 GW5AST_138 = Part(
     name="GW5AST-138C",

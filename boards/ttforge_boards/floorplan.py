@@ -1,10 +1,14 @@
-"""Where the multipliers of an accelerator go on an ECP5: each sum's terms side by side.
+"""Where the multipliers and the scratchpad of an accelerator go on an ECP5.
 
 Left to itself, place and route fills the rows of DSP blocks, which cross the whole device, in any
-order, and a product then has 30 tiles to go to its adder, of 128 in all (docs/boards.md). What the
-units of an array pass from one to the next has to go to a neighbour only.
+order, and a product then has 30 tiles to go to its adder, of 128 in all (docs/boards.md). So each
+sum's terms are side by side, and what the units of an array pass from one to the next has to go to
+a neighbour only. Block RAMs lie in such rows too: those with the same bits of a row of the
+scratchpad, of which its clients choose one, are neighbours, and all of them close together, as
+each address of a bank goes to all that it has.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,6 +69,32 @@ def multiplier_places(p: AcceleratorParameters, part: Part) -> dict[str, str]:
             for (group, _), taken in zip(blocks, sites, strict=True):
                 places.update(zip(group, taken, strict=True))
     return places
+
+
+def scratchpad_places(
+    module: Mapping[str, Any], p: AcceleratorParameters, part: Part
+) -> dict[str, str]:
+    """The place of every block RAM of the scratchpad's banks, by the cell's name.
+
+    In the middle of as few of the part's rows as take them, a bank all in one row: bits by bits,
+    and for the same bits bank by bank. None, if they have no room like that.
+    """
+    banks: list[list[str]] = [[] for _ in range(p.scratchpad_banks)]
+    name = re.compile(re.escape(f"{ACCELERATOR}.scratchpad.bank") + r"(\d+)\.(\d+)\.(\d+)")
+    found = (name.fullmatch(cell) for cell in module["cells"])
+    for match in sorted((m for m in found if m), key=lambda m: tuple(map(int, m.groups()))):
+        banks[int(match[1])].append(match[0])
+    for count in range(1, len(part.block_ram_rows) + 1):
+        rows = part.block_ram_rows[:count]
+        shares = [banks[n::count] for n in range(count)]
+        lines = [[cell for cells in zip(*its, strict=True) for cell in cells] for its in shares]
+        if all(len(line) <= len(row) for line, row in zip(lines, rows, strict=True)):
+            places: dict[str, str] = {}
+            for line, row in zip(lines, rows, strict=True):
+                begin = (len(row) - len(line)) // 2
+                places.update(zip(line, row[begin:], strict=False))
+            return places
+    return {}
 
 
 def tie(module: Mapping[str, Any], places: Mapping[str, str]) -> None:

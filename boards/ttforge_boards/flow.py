@@ -8,7 +8,7 @@ from ttforge_boards.board import SDRAM, Board
 from ttforge_boards.ecp5_tools import Ecp5
 from ttforge_boards.edit import editing
 from ttforge_boards.family import Family
-from ttforge_boards.floorplan import multiplier_places, tie
+from ttforge_boards.floorplan import multiplier_places, scratchpad_places, tie
 from ttforge_boards.gowin_tools import Gowin
 from ttforge_boards.job import NETLIST, REPORT_IT, RTLIL, TOP, Build, Steps
 from ttforge_boards.replicas import replicate
@@ -96,11 +96,12 @@ def synthesise(build: Build, steps: Steps) -> None:
 
 
 def floorplan(build: Build) -> None:
-    """Changes ``top.json``: registers move into block RAM, multipliers are tied to their places,
-    and registers of many users are copied."""
+    """Changes ``top.json``: registers move into block RAM, multipliers and the scratchpad are tied
+    to their places, and registers of many users are copied."""
     with editing(build.folder / NETLIST, TOP) as module:
         absorb(module)
         tie(module, multiplier_places(build.parameters, build.board.part))
+        tie(module, scratchpad_places(module, build.parameters, build.board.part))
         replicate(module)
 
 

@@ -230,6 +230,7 @@ class OperandFetch(wiring.Component):
             entries.ready.eq(entry_taken),
         ]
         second = Signal.like(self.g_row)
+        x_row, g_row = (Signal.like(self.x_row, name=f"{n}_row", reset_less=True) for n in "xg")
         self._select(
             m, second, entries.entry, g_reader.row, was_group, was_from_store, was_by_group
         )
@@ -238,9 +239,10 @@ class OperandFetch(wiring.Component):
             g_taken.eq(taken & ~from_store),
             entry_taken.eq(taken & from_store),
             Cat(was_from_store, was_by_group, was_group).eq(Cat(from_store, by_group, group_there)),
-            self.x_row.eq(x_reader.row),
-            self.g_row.eq(second),
+            x_row.eq(x_reader.row),
+            g_row.eq(second),
         ]
+        m.d.comb += [self.x_row.eq(x_row), self.g_row.eq(g_row)]
         return m
 
     def _take_command(self, m: Module) -> None:

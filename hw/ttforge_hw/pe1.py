@@ -195,9 +195,9 @@ class Pe1(wiring.Component):
         ]
         word = signed(parameters.word_width)
         for to, element, row in zip(array.entry, self.store.entry, fetch.entry, strict=True):
-            stored = Signal(word)
-            m.d.comb += stored.eq(element.as_signed())
-            m.d.sync += to.eq(Mux(from_pad_now, row.as_signed(), stored))
+            stored, chosen = Signal(word), Signal(word, reset_less=True)
+            m.d.sync += chosen.eq(Mux(from_pad_now, row.as_signed(), stored))
+            m.d.comb += [stored.eq(element.as_signed()), to.eq(chosen)]
         with m.If(self._start):
             m.d.sync += [
                 Cat(valid, first, last, turn).eq(Cat(1, step.first, step.last, step.turn)),

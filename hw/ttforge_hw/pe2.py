@@ -194,8 +194,10 @@ class Pe2(wiring.Component):
                 tail.turn.eq(turn),
             ]
         elementwise = along(m, fields["elementwise"](turn), lanes, "elementwise_at")
-        for lane, value in enumerate(requantiser.value):
+        for lane, to in enumerate(requantiser.value):
+            value = Signal.like(to, name=f"value_{lane}", reset_less=True)
             m.d.sync += value.eq(Mux(elementwise[lane], vector.value[lane], array.value[lane]))
+            m.d.comb += to.eq(value)
         m.d.comb += requantiser.turn.eq(turn)  # of the row in the next cycle
         if self._parameters.stochastic_rounding:
             self._randomise(m, address, turn, requantiser)

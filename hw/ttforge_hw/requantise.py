@@ -28,6 +28,23 @@ def requantise_cycles(lanes: int) -> int:
     return LANE_CYCLES + lanes - 1
 
 
+def thermometer(value: Value) -> Value:
+    """Bit n: ``value`` > n, for every n that ``value`` can exceed. Two LUTs deep, as comparisons
+    with each number, which would be carry chains, are not."""
+    half = len(value) // 2
+    low, high = value[:half], value[half:]
+    are_low, are_high = [[part == n for n in range(1 << len(part))] for part in (low, high)]
+    over_low, over_high = (
+        [Cat(*one[n + 1 :]).any() if one[n + 1 :] else C(0, 1) for n in range(len(one))]
+        for one in (are_low, are_high)
+    )
+    return Cat(
+        above | (same & over)
+        for above, same in zip(over_high, are_high, strict=True)
+        for over in over_low
+    )
+
+
 class Requantiser(wiring.Component):
     """``lanes`` values a cycle: shift, round half to even, saturate.
 
@@ -87,20 +104,19 @@ class Requantiser(wiring.Component):
             for name, value in taken.items()
         }
         shift, out_width = settings["shift"], settings.pop("out_width")
-        bits = range(self._value_width)
+        width, under = self._value_width, FLOOR_WIDTH - 1
         settings |= {
+            # bit n: shift > n + 1; shift <= n - under; out_width > n + 1
             "sticky_mask": derived(
-                m, lambda turn: Cat(shift(turn) > bit + 1 for bit in bits), "sticky_mask"
+                m, lambda turn: thermometer(shift(turn))[1 : width + 1], "sticky_mask"
             ),
             "beyond_mask": derived(
                 m,
-                lambda turn: Cat(shift(turn) + FLOOR_WIDTH - 1 <= bit for bit in bits),
+                lambda turn: Cat(C(0, under), ~thermometer(shift(turn))[: width - under]),
                 "beyond_mask",
             ),
             "greatest": derived(
-                m,
-                lambda turn: Cat(out_width(turn) > bit + 1 for bit in range(WORD_WIDTH - 1)),
-                "greatest",
+                m, lambda turn: thermometer(out_width(turn))[1:WORD_WIDTH], "greatest"
             ),
         }
         stages = requantise_cycles(self._lanes) + 1

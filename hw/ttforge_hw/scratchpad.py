@@ -128,11 +128,13 @@ class Scratchpad(wiring.Component):
                 valid = Signal(name=f"valid{client}_{stage}")
                 source = Signal(len(bank), name=f"source{client}_{stage}", reset_less=True)
                 m.d.sync += [valid.eq(was_valid), source.eq(was_source)]
+            taken = Signal.like(reader.row, name=f"taken{client}", reset_less=True)
             m.d.sync += reader.valid.eq(valid)
+            m.d.comb += reader.row.eq(taken)
             with m.Switch(source):
                 for number, row in enumerate(given):
                     with m.Case(number):
-                        m.d.sync += reader.row.eq(row)
+                        m.d.sync += taken.eq(row)
 
 
 def granted(grant: Value, values: list[Value]) -> Value:

@@ -7,15 +7,23 @@ import pytest
 from ttforge.parameters import AcceleratorParameters, preset
 from ttforge_boards.board import ECP5_85F
 from ttforge_boards.edit import editing
-from ttforge_boards.floorplan import multiplier_places, pe1_groups, pe2_groups, tie
+from ttforge_boards.floorplan import (
+    multiplier_places,
+    pe1_groups,
+    pe2_groups,
+    scratchpad_places,
+    tie,
+)
 from ttforge_boards.tools import BuildError
 
 ROWS = ECP5_85F.multiplier_rows
+BLOCK_RAM_ROWS = ECP5_85F.block_ram_rows
 
 
-def test_the_part_has_as_many_multipliers_as_places():
-    sites = [site for row in ROWS for site in row]
-    assert len(sites) == len(set(sites)) == ECP5_85F.multipliers
+def test_the_part_has_as_many_multipliers_and_block_rams_as_places():
+    for rows, count in ((ROWS, ECP5_85F.multipliers), (BLOCK_RAM_ROWS, ECP5_85F.block_rams)):
+        sites = [site for row in rows for site in row]
+        assert len(sites) == len(set(sites)) == count
 
 
 @pytest.mark.parametrize(
@@ -52,6 +60,44 @@ def test_what_finds_no_room_is_left_to_the_tool():
     places = multiplier_places(p, ECP5_85F)
     assert 0 < len(places) <= ECP5_85F.multipliers
     assert all(cell in places for cell in pe2_groups(p)[0])
+
+
+def _banks(count: int) -> dict:
+    """So many block RAMs in each of four banks, in any order, and others."""
+    names = [
+        f"soc.accelerator.scratchpad.bank{b}.0.{n}" for n in range(count) for b in (2, 0, 3, 1)
+    ]
+    others = ["soc.memory.memory.0.0", "soc.accelerator.scratchpad.bank0.0.0_LUT4_Z"]
+    return {"cells": dict.fromkeys([*others, *names[::-1]])}
+
+
+def test_bits_of_the_scratchpad_are_side_by_side_and_a_bank_in_one_row():
+    p = preset("ecp5-85f")
+    places = scratchpad_places(_banks(15), p, ECP5_85F)
+    assert len(set(places.values())) == len(places) == 60
+    where = {
+        tuple(map(int, cell.removeprefix("soc.accelerator.scratchpad.bank").split(".")[::2])): (
+            next((r, row.index(place)) for r, row in enumerate(BLOCK_RAM_ROWS) if place in row)
+        )
+        for cell, place in places.items()
+    }
+    assert {b: {where[b, n][0] for n in range(15)} for b in range(4)} == {
+        0: {0},
+        1: {1},
+        2: {0},
+        3: {1},
+    }
+    for n in range(15):
+        for b in range(4):
+            assert where[b, n][1] == where[0, 0][1] + 2 * n + b // 2
+    assert where[0, 0][1] == (len(BLOCK_RAM_ROWS[0]) - 30) // 2
+
+
+def test_a_scratchpad_without_room_is_left_to_the_tool():
+    p = preset("ecp5-85f")
+    assert len(scratchpad_places(_banks(52), p, ECP5_85F)) == ECP5_85F.block_rams
+    assert scratchpad_places(_banks(53), p, ECP5_85F) == {}
+    assert scratchpad_places({"cells": {}}, p, ECP5_85F) == {}
 
 
 def test_places_are_written_into_the_netlist(tmp_path):
