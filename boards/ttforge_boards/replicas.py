@@ -15,7 +15,7 @@ from ttforge_boards.edit import add_cell, free_bit
 
 MANY = 1000
 """Users from which on a register is copied."""
-FEW = 50
+FEW = 12
 """Users for which a unit has no copy of its own."""
 MANY_DATA = 100
 """Data inputs in a unit from which on there is a copy for each ``LOT`` of them."""
