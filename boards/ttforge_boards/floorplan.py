@@ -77,7 +77,7 @@ def scratchpad_places(
     """The place of every block RAM of the scratchpad's banks, by the cell's name.
 
     In the middle of as few of the part's rows as take them, a bank all in one row: bits by bits,
-    and for the same bits bank by bank. None, if they have no room like that.
+    and for the same bits bank by bank. No places at all where there is no room like that.
     """
     banks: list[list[str]] = [[] for _ in range(p.scratchpad_banks)]
     name = re.compile(re.escape(f"{ACCELERATOR}.scratchpad.bank") + r"(\d+)\.(\d+)\.(\d+)")

@@ -17,7 +17,7 @@ class AddressRegisters(wiring.Component):
     they hold.
     """
 
-    def __init__(self, *, readers: int = 3):
+    def __init__(self, *, readers: int):
         super().__init__(
             {
                 "clear": In(1),

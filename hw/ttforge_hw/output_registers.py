@@ -1,7 +1,7 @@
 """Registers behind block RAM, moved into it.
 
-What an ECP5's block RAM gives comes long after the clock (5.7 ns), and its own output register is
-ten times as fast; yosys leaves registers that follow it where they are.
+What an ECP5's block RAM gives comes 5.7 ns after the clock, and from its own output register after
+1.0 ns; yosys leaves registers that follow it where they are.
 """
 
 from collections import defaultdict
@@ -35,31 +35,38 @@ def absorb(module: dict[str, Any]) -> int:
             for bit in port["bits"]:
                 users[bit].append(("", ""))
     moved = 0
-    for cell in [cell for cell in cells.values() if cell["type"] == BLOCK_RAM]:
-        wide = int(cell["parameters"]["DATA_WIDTH_B"], 2) == WIDEST
+    for ram in [cell for cell in cells.values() if cell["type"] == BLOCK_RAM]:
+        wide = int(ram["parameters"]["DATA_WIDTH_B"], 2) == WIDEST
         for sides in ("AB",) if wide else ("A", "B"):
-            clock = cell["connections"][f"CLK{sides[-1]}"]
-            outputs = [f"DO{side}{n}" for side in sides for n in range(OUTPUTS)]
-            used = {
-                output: users[bit]
-                for output in outputs
-                for bit in cell["connections"].get(output, ())
-                if bit in users
-            }
-            behind = {output: its[0][0] for output, its in used.items() if len(its) == 1}
-            enabled = cell["connections"][f"OCE{sides[-1]}"] == ["1"]
-            if not used or len(behind) < len(used) or not enabled:
-                continue
-            if not all(_is_plain(cells, *its[0], clock) for its in used.values()):
-                continue
+            behind = _registers_behind(ram, sides, cells, users)
             for output, register in behind.items():
-                cell["connections"][output] = cells.pop(register)["connections"]["Q"]
-            cell["parameters"] |= {f"REGMODE_{side}": "OUTREG" for side in sides}
+                ram["connections"][output] = cells.pop(register)["connections"]["Q"]
+            if behind:
+                ram["parameters"] |= {f"REGMODE_{side}": "OUTREG" for side in sides}
             moved += len(behind)
     return moved
 
 
+def _registers_behind(
+    ram: Cell, sides: str, cells: dict[str, Cell], users: dict[Any, list[tuple[str, str]]]
+) -> dict[str, str]:
+    """The register behind each output of ``sides`` that is used; none unless all can move."""
+    clock, enable = (ram["connections"][f"{pin}{sides[-1]}"] for pin in ("CLK", "OCE"))
+    if enable != ["1"]:
+        return {}
+    found: dict[str, str] = {}
+    for output in (f"DO{side}{n}" for side in sides for n in range(OUTPUTS)):
+        for bit in ram["connections"].get(output, ()):
+            its = users.get(bit, [])
+            if len(its) > 1 or (its and not _is_plain(cells, *its[0], clock)):
+                return {}
+            if its:
+                found[output] = its[0][0]
+    return found
+
+
 def _is_plain(cells: dict[str, Cell], name: str, port: str, clock: list[Any]) -> bool:
+    """Whether an input is that of a register which a block RAM's own can stand for."""
     cell = cells.get(name)
     if cell is None or cell["type"] != "TRELLIS_FF" or port != "DI":
         return False

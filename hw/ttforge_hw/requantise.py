@@ -29,8 +29,8 @@ def requantise_cycles(lanes: int) -> int:
 
 
 def thermometer(value: Value) -> Value:
-    """Bit n: ``value`` > n, for every n that ``value`` can exceed. Two LUTs deep, as comparisons
-    with each number, which would be carry chains, are not."""
+    """Bit n: ``value`` > n, for every n that ``value`` can be. Two LUTs deep; a comparison with
+    each of the numbers would be a carry chain."""
     half = len(value) // 2
     low, high = value[:half], value[half:]
     are_low, are_high = [[part == n for n in range(1 << len(part))] for part in (low, high)]

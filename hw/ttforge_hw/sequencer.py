@@ -1,5 +1,7 @@
 """The sequencer: loads a program and issues its descriptors to the engines."""
 
+from collections.abc import Mapping
+
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -11,7 +13,6 @@ from ttforge.program.fields import (
     DESCRIPTOR_BYTES,
     ENGINE_OF,
     HEADER,
-    LOCAL_WIDTH,
     LOOP,
     REGISTER_UPDATE,
     REGISTER_WIDTH,
@@ -37,12 +38,15 @@ COMMANDS = {
     Engine.PE2: ("pe2", COMPUTE_LAYOUT),
 }
 """Name and layout of each engine's commands."""
+TRANSFER_ADDRESSES = {"address": "address_register", "local": "local_register"}
+COMPUTE_ADDRESSES = {"x_base": "x_register", "g_base": "g_register", "z_base": "z_register"}
+"""Fields of commands to which a register is added, and the fields that name it."""
 OWN = (Operation.HALT, Operation.LOOP, Operation.END, Operation.SET)
 """The sequencer's own operations."""
 
 
-def with_fields(layout: data.StructLayout, bits: Value, **fields) -> Value:
-    """``bits`` of ``layout`` with some fields replaced."""
+def _with_fields(layout: data.StructLayout, bits: Value, fields: Mapping[str, Value]) -> Value:
+    """``bits`` of ``layout`` with those of its fields replaced that are in ``fields``."""
     return Cat(
         fields[name] if name in fields else bits[field.offset : field.offset + field.width]
         for name, field in layout
@@ -102,7 +106,9 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.memory = memory = ProgramMemory(self.parameters)
-        m.submodules.registers = registers = AddressRegisters()
+        m.submodules.registers = registers = AddressRegisters(
+            readers=len(TRANSFER_ADDRESSES) + len(COMPUTE_ADDRESSES)
+        )
         m.submodules.watchdog = watchdog = Watchdog()
         m.submodules.loops = loops = LoopStack(self.parameters, number_width=NUMBER_WIDTH)
         connect(m, flipped(self.program), memory.write)
@@ -227,26 +233,16 @@ class Sequencer(wiring.Component):
         loading = Signal()
         compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
         transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
-        # Whether it is LOAD or STORE: of the engines' operations, three bits tell. All that
-        # follows, to the sum, has to fit in the cycle.
-        kind, moves = header.operation, Signal()
-        m.d.comb += moves.eq((kind[0] ^ kind[1]) & ~kind[2])
-        sources = (
-            (transfer.address_register, transfer.address, compute.x_register, compute.x_base),
-            (transfer.local_register, transfer.local, compute.g_register, compute.g_base),
-            (C(0), C(0), compute.z_register, compute.z_base),
-        )
-        resolved = []
-        for index, (move_register, move_base, register, base) in enumerate(sources):
-            width = REGISTER_WIDTH if index == 0 else LOCAL_WIDTH
-            address = Signal(width, name=f"address{index}")
-            m.d.comb += registers.select[index].eq(Mux(moves, move_register, register))
-            m.d.sync += address.eq(Mux(moves, move_base, base) + registers.value[index])
-            resolved.append(address)
-        first, second, third = resolved
-        move = with_fields(TRANSFER_LAYOUT, descriptor, address=first, local=second)
-        bases = {"x_base": first[:LOCAL_WIDTH], "g_base": second, "z_base": third}
-        work = with_fields(COMPUTE_LAYOUT, descriptor, **bases)
+        # every address of both layouts has a register: to choose first would be a longer way
+        views = ((transfer, TRANSFER_ADDRESSES), (compute, COMPUTE_ADDRESSES))
+        sums = [(view[name], view[its], name) for view, of in views for name, its in of.items()]
+        resolved = {}
+        for reader, (base, register, name) in enumerate(sums):
+            resolved[name] = Signal.like(base, name=f"resolved_{name}", reset_less=True)
+            m.d.comb += registers.select[reader].eq(register)
+            m.d.sync += resolved[name].eq(base + registers.value[reader])
+        move = _with_fields(TRANSFER_LAYOUT, descriptor, resolved)
+        work = _with_fields(COMPUTE_LAYOUT, descriptor, resolved)
         m.d.comb += [
             self.load.payload.eq(Mux(loading, self._program_transfer(), move)),
             self.store.payload.eq(move),
@@ -270,13 +266,8 @@ class Sequencer(wiring.Component):
         constants = {
             name: C(int(value), TRANSFER_LAYOUT[name].width) for name, value in fields.items()
         }
-        return with_fields(
-            TRANSFER_LAYOUT,
-            C(0, TRANSFER_LAYOUT.size),
-            address=self.address,
-            count2=self.length[:16],
-            **constants,
-        )
+        variables = {"address": self.address, "count2": self.length[:16]}
+        return _with_fields(TRANSFER_LAYOUT, C(0, TRANSFER_LAYOUT.size), constants | variables)
 
     def _controls(self, m: Module, descriptor, registers, loops, number) -> None:
         """Operands of the sequencer's own operations."""
