@@ -56,7 +56,9 @@ class RequantiserBench(TestBench):
         await self._cycle(None)
         # what the settings are now must not matter
         other = {"shift": self.random.choice(SHIFTS), "out_width": self.random.choice(WIDTHS)}
-        self.set(configure=0, turn=self._turn, **other)  # the turn goes ahead by a cycle
+        self.set(configure=0, **other)
+        await self._cycle(None)
+        self.set(turn=self._turn)  # it goes ahead by a cycle
         await self._cycle(None)
         results = zip(values, words.tolist(), flags.int().tolist(), strict=True)
         for row, word, flag in results:
