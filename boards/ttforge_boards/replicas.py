@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from ttforge_boards.edit import add_cell, free_bit
 
 MANY = 1000
-"""Users from which on a register is copied."""
+"""Users, in several units, from which on each unit has a copy."""
 FEW = 12
-"""Users for which a unit has no copy of its own."""
+"""Users in a unit from which on it does."""
 MANY_DATA = 100
 """Data inputs in a unit from which on there is a copy for each ``LOT`` of them."""
 LOT = 40

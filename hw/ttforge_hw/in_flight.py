@@ -21,7 +21,7 @@ def by_turn(m: Module, load: Value, turn: Value, value: Value, name: str) -> Cal
     for number, register in enumerate(held):
         with m.If(load & (turn == number)):
             m.d.sync += register.eq(value)
-    return lambda of: Mux(of, held[1], held[0])
+    return _of_turn(held)
 
 
 def derived(m: Module, of_turn: Callable[[int], Value], name: str) -> Callable:
@@ -35,6 +35,10 @@ def derived(m: Module, of_turn: Callable[[int], Value], name: str) -> Callable:
         register = Signal(len(value), name=f"{name}_{number}", reset_less=True)
         m.d.sync += register.eq(value)
         held.append(register)
+    return _of_turn(held)
+
+
+def _of_turn(held: list[Signal]) -> Callable:
     return lambda of: Mux(of, held[1], held[0])
 
 

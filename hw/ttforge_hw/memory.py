@@ -61,9 +61,9 @@ class OnChipMemory(wiring.Component):
         axi, host = self.axi, self.host
         beat, outside = self._place(axi.araddr)
         address, left, wrong = Signal.like(port.addr), Signal(9), Signal()
-        # The memory is read in every cycle; beats that are wanted are counted on their way.
-        # beats on their way: at the memory's output, in a register behind it (both come from all
-        # over the device), and in a queue for which their places are counted
+        # The memory is read in every cycle. Beats that are wanted are on their way: at its output,
+        # in a register behind it (both come from all over the device), and in a queue for which
+        # their places are counted.
         m.submodules.beats = beats = RegisteredQueue(width=2 + self._data_width, depth=READ_AHEAD)
         free, room = Signal(range(READ_AHEAD + 1), init=READ_AHEAD), Signal(init=1)
         issue, taken = Signal(), Signal()
