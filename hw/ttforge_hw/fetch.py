@@ -65,9 +65,11 @@ class RowReader(wiring.Component):
             self.level.eq(rows.level),
             rows.r_en.eq(self.ready),
         ]
-        # A response cannot be held back: a place in `rows` is taken when the address is queued.
+        # A response cannot be held back: a place in `rows` is taken when the address is queued, and
+        # given back a cycle after its row went, which is known late.
         in_flight = Signal(range(self._depth + 1))
-        taken = self.valid & self.ready
+        taken = Signal()
+        m.d.sync += taken.eq(self.valid & self.ready)
         with m.If(self.start & ~taken):
             m.d.sync += [in_flight.eq(in_flight + 1), self.room.eq(in_flight != self._depth - 1)]
         with m.If(~self.start & taken):

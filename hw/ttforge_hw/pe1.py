@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
@@ -20,7 +20,7 @@ from ttforge_hw.ports import (
 )
 from ttforge_hw.queue import RegisteredQueue
 from ttforge_hw.random_bits import LANE_WIDTH, RandomBits
-from ttforge_hw.requantise import Requantiser, Statistics
+from ttforge_hw.requantise import Requantiser, Statistics, thermometer
 from ttforge_hw.step_fetch import StepFetch
 from ttforge_hw.transpose import Transposer
 
@@ -131,21 +131,24 @@ class Pe1(wiring.Component):
         rows = self._parameters.pe1_rows
         missing = Signal(range(rows + 1), init=rows)
         following = Signal.like(missing)  # in the next cycle
-        level = Signal.like(fetch.level)  # in the next cycle, at least
         m.d.comb += [
             fetch.row_ready.eq(missing != 0),
             array.load.eq(fetch.row_valid & fetch.row_ready),
             array.load_row.eq(rows - missing),
             array.row.eq(fetch.row),
             following.eq(Mux(self._swap, rows, missing - array.load)),
-            level.eq(fetch.level - array.load),
         ]
+        # The rows that are missing in the next cycle will be there when the array swaps: at most
+        # `most` of them are missing, and as many are here. One that is loaded now counts for both,
+        # so that no sum comes before the comparisons.
+        most, load = SWAP_CYCLES, array.load
+        here = Cat(C(1, 1), thermometer(fetch.level))  # bit n: n rows or more
+        some = Cat((missing == n) & here[n] for n in range(1, most + 1)).any()
+        few = Mux(load, (missing == most + 1) & here[most + 1], missing == 0)
+        of_all = Mux(load, here[rows + 1], here[rows]) if rows <= most else C(0, 1)
         m.d.sync += [
             missing.eq(following),
-            # the rows that are missing then will be there when the array swaps
-            self._shadow_ready.eq(
-                Cat((following == n) & (level >= n) for n in range(SWAP_CYCLES + 1)).any()
-            ),
+            self._shadow_ready.eq(Mux(self._swap, of_all, some | few)),
         ]
 
     def _start_step(self, m: Module, fetch, results, tiles) -> None:
