@@ -5,9 +5,11 @@ from functools import partial
 
 from ttforge_boards.board import BLOCK, SDRAM, Board
 from ttforge_boards.ecp5 import Ecp5Top
+from ttforge_boards.edit import editing
 from ttforge_boards.family import Family, places
 from ttforge_boards.job import NETLIST, REPORT_IT, TIMING, TOP, Build, Steps
 from ttforge_boards.pll import pll_settings
+from ttforge_boards.refine import refine
 from ttforge_boards.spacers import add_spacers, remove_spacers
 from ttforge_boards.top import CLOCK
 from ttforge_boards.unpack import BITSTREAM, CONFIG, check_bitstream
@@ -48,8 +50,8 @@ class Ecp5(Family):
         return ecp5_passes(rtlil, top, plain=plain)
 
     def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
-        """Placed among spacers, and routed without them, by ``router2``: the other one does not end
-        where wires are scarce.
+        """Placed among spacers, refined and routed without them, by ``router2``: the other one does
+        not end where wires are scarce.
 
         A placed design carries the settings that it was placed with, and the second run heeds
         these. It knows the clock by ``--freq`` alone: what follows from the PLL is found when a
@@ -62,7 +64,13 @@ class Ecp5(Family):
         add_spacers(build.folder / NETLIST, build.folder / SPREAD, TOP, board.part.luts)
         place = [*common, "--json", SPREAD, "--placer", "static", "--no-route", "--write", PLACED]
         steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place")
-        remove_spacers(build.folder / PLACED, TOP)
+        with steps.own("refine"), editing(build.folder / PLACED, TOP) as module:
+            remove_spacers(module)
+            refined = refine(module)
+        steps.progress(
+            f"{refined.moved} cells and pairs moved: the longest path {refined.before:.1f} ns by "
+            f"estimate, now {refined.after:.1f}"
+        )
         route = [*common, "--json", PLACED, "--no-pack", "--no-place"]
         route += ["--textcfg", self.placed, "--report", TIMING]
         steps.run("nextpnr-ecp5", route, remedy=SMALLER, step="route")

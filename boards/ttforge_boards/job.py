@@ -2,7 +2,8 @@
 
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,14 @@ class Steps:
         self.seconds[step] = time.monotonic() - begin
         if status:
             raise BuildError(f"{step} failed: {_complaint(log)} (log: {log}). {remedy}")
+
+    @contextmanager
+    def own(self, step: str) -> Iterator[None]:
+        """A step without a tool."""
+        self.progress(step)
+        begin = time.monotonic()
+        yield
+        self.seconds[step] = time.monotonic() - begin
 
 
 def _complaint(log: Path) -> str:

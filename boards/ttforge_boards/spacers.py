@@ -49,19 +49,18 @@ def add_spacers(netlist: Path, spread: Path, top: str, luts: int) -> int:
     return count
 
 
-def remove_spacers(placed: Path, top: str) -> None:
-    """Take them out of a placed design of nextpnr's ``--write``.
+def remove_spacers(module: dict[str, Any]) -> None:
+    """Take them out of the module of a placed design of nextpnr's ``--write``.
 
     Inputs without a net are written as if they were not there; the bits that hold those of block
     RAM and multipliers are set only for inputs that are. So they are put back.
     """
-    with editing(placed, top) as module:
-        for kind in ("cells", "netnames"):
-            module[kind] = {n: one for n, one in module[kind].items() if not n.startswith(SPACER)}
-        for cell in module["cells"].values():
-            for bits in cell["connections"].values():
-                if not bits:
-                    bits.append("x")
+    for kind in ("cells", "netnames"):
+        module[kind] = {n: one for n, one in module[kind].items() if not n.startswith(SPACER)}
+    for cell in module["cells"].values():
+        for bits in cell["connections"].values():
+            if not bits:
+                bits.append("x")
 
 
 def _nets(cells: Mapping[str, Any]) -> list[int]:

@@ -34,7 +34,12 @@ TILES_IN_FLIGHT = 8
 RESULT_DEPTH = 32
 """Rows of results on their way, at least."""
 
-_TILE = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 1, "turn": 1})
+
+def _tile(rows: int) -> data.StructLayout:
+    """Where a tile goes; ``written``: which of the array's ``rows`` are its own."""
+    return data.StructLayout(
+        {"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "written": rows, "final": 1, "turn": 1}
+    )
 
 
 class Pe1(wiring.Component):
@@ -60,6 +65,7 @@ class Pe1(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
+        self._tile = _tile(parameters.pe1_rows)
         super().__init__(
             {
                 **ComputeEngine(parameters).members,
@@ -94,7 +100,7 @@ class Pe1(wiring.Component):
             # from a tile's last step, until which there must be room, to that of its last row
             depth=max(RESULT_DEPTH, parameters.lanes + 2 * parameters.pe1_rows + 16),
         )
-        m.submodules.tiles = tiles = RegisteredQueue(width=_TILE.size, depth=TILES_IN_FLIGHT)
+        m.submodules.tiles = tiles = RegisteredQueue(width=self._tile.size, depth=TILES_IN_FLIGHT)
         for name in ("x", "g"):
             connect(m, getattr(fetch, name), flipped(getattr(self, name)))
         connect(m, results.z, flipped(self.z))
@@ -155,7 +161,7 @@ class Pe1(wiring.Component):
         """Start a step when its rows are there, and room for its tile if it completes one."""
         step = fetch.step
         blocked, completes = Signal(), Signal()
-        tile = Signal(_TILE, reset_less=True)
+        tile = Signal(self._tile, reset_less=True)
         m.d.comb += [
             blocked.eq(step.last & ~results.room),
             self._start.eq(self._idle & self._shadow_ready & fetch.step_valid & ~blocked),
@@ -169,6 +175,7 @@ class Pe1(wiring.Component):
         m.d.sync += [
             completes.eq(self._start & step.last),
             *(tile[name].eq(step[name]) for name in ("z", "rows", "final", "turn")),
+            tile.written.eq(thermometer(step.rows)),
         ]
 
     def _stream(self, m: Module, fetch, array) -> None:
@@ -221,7 +228,7 @@ class Pe1(wiring.Component):
         self, m, in_flight, array, requantiser, statistics, transposer, tiles, results
     ) -> None:
         """Complete sums through requantiser and transposer to the result queue."""
-        command, tile = self.command.payload, data.View(_TILE, tiles.r_data)
+        command, tile = self.command.payload, data.View(self._tile, tiles.r_data)
         z_row_stride = by_turn(
             m, in_flight.room, in_flight.turn, command.z_row_stride, "z_row_stride"
         )
@@ -230,7 +237,7 @@ class Pe1(wiring.Component):
             requantiser.valid.eq(array.result_valid),
             requantiser.turn.eq(array.coming_turn),
             statistics.valid.eq(requantiser.result_valid),
-            statistics.enable.eq(Cat(tile.rows > row for row in range(self._parameters.pe1_rows))),
+            statistics.enable.eq(tile.written),
             statistics.final.eq(transposer.complete & tile.final),
             statistics.slot.eq(slot(tile.turn)),
             transposer.coming.eq(requantiser.coming),

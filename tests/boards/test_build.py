@@ -11,6 +11,7 @@ from ttforge_boards import build as building
 from ttforge_boards import flow
 from ttforge_boards.build import build, seeds
 from ttforge_boards.catalogue import BOARDS
+from ttforge_boards.edit import editing
 from ttforge_boards.job import NETLIST, TIMING, TOP, Build, Steps
 from ttforge_boards.spacers import remove_spacers
 from ttforge_boards.tools import BuildError
@@ -105,7 +106,8 @@ def _check_that_nothing_is_lost_between_placing_and_routing(job: Build) -> None:
         "whole.json",
     ]
     steps.run("nextpnr-ecp5", [*common, *whole, "--textcfg", "whole.config"], remedy="")
-    remove_spacers(job.folder / "whole.json", TOP)
+    with editing(job.folder / "whole.json", TOP) as module:
+        remove_spacers(module)
     again = ["--json", "whole.json", "--no-pack", "--no-place", "--no-route"]
     steps.run("nextpnr-ecp5", [*common, *again, "--textcfg", "again.config"], remedy="")
     configurations = [(job.folder / f"{name}.config").read_text() for name in ("whole", "again")]

@@ -1,0 +1,186 @@
+"""How long the paths of a placed ECP5 design are, by an estimate of its wires.
+
+Good enough to see which of them are too long, in a twentieth of a second: what nextpnr says of a
+routed design differs from it by what the wires of a net have to go around.
+"""
+
+from collections import defaultdict, deque
+
+import numpy as np
+
+from ttforge_boards.placed import Pin, Placed
+
+LUT, REGISTER, RAM, MULTIPLIER = "TRELLIS_COMB", "TRELLIS_FF", "DP16KD", "MULT18X18D"
+WRITER = "TRELLIS_RAMW"
+"""The inputs of a distributed RAM."""
+CLOCKS = ("CLK", "WCK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3")
+WRITES = ("WRE", "WAD0", "WAD1", "WAD2", "WAD3", "WD")
+"""Of a distributed RAM: paths end there."""
+INSIDE = ("FCI", "FXA", "FXB", "F1")
+"""Inputs that are wired within a slice or to the one beside it."""
+
+# ns, of speed grade 6; only how they compare matters here
+CLOCK_TO_OUTPUT = 0.53
+MULTIPLIER_TO_OUTPUT, RAM_TO_OUTPUT, RAM_REGISTER_TO_OUTPUT = 0.74, 5.6, 0.9
+LUT_TO_OUTPUT, MUX_TO_OUTPUT, SUM_TO_OUTPUT = 0.24, 0.33, 0.38
+INTO_CARRY, CARRY_OF_SLICE = 0.45, 0.06
+RESET_SETUP, WRITE_SETUP, BLOCK_SETUP = 0.42, 0.39, 0.2
+WIRE, NEAR_TILE, FAR_TILE, NEAR = 0.5, 0.102, 0.062, 7
+"""A wire, and what it takes more for each tile on its way, up to ``NEAR`` of them and beyond, along
+each axis: medians of routed designs."""
+
+
+def wires(dx: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    """ns of wires over so many columns and rows of tiles."""
+    dx, dy = np.abs(dx), np.abs(dy)
+    near = np.minimum(dx, NEAR) + np.minimum(dy, NEAR)
+    return WIRE + FAR_TILE * (dx + dy) + (NEAR_TILE - FAR_TILE) * near
+
+
+class PlacedTiming:
+    """Arcs, from a cell that drives a net to one that uses it, and what ``analyse`` found.
+
+    Of each arc: ``source`` and ``sink``, cells; ``users``, of its net; ``end``, whether paths end
+    there; ``inside``, whether it is a wire of the slice's own; ``own``, ns of the cells at its two
+    ends; ``path``, ns of the longest path through it. Of each cell: ``arrival``, ns from a clock
+    edge to its inputs, or to the output of one that begins a path; ``tail``, ns from there to the
+    end of the longest path, 0 where none goes on.
+    """
+
+    def __init__(self, placed: Placed):
+        self._placed = placed
+        arcs = []
+        for net, driver in placed.drivers.items():
+            if placed.kinds[driver.cell] not in (LUT, REGISTER, RAM, MULTIPLIER):
+                continue
+            users = [user for user in placed.users[net] if self._counts(user)]
+            arcs += [(driver, user, len(users)) for user in users]
+        count = len(arcs)
+        self.source = np.fromiter((driver.cell for driver, _, _ in arcs), int, count)
+        self.sink = np.fromiter((user.cell for _, user, _ in arcs), int, count)
+        self.users = np.fromiter((users for _, _, users in arcs), int, count)
+        self.end = np.fromiter((self._ends(user) for _, user, _ in arcs), bool, count)
+        self.inside = np.fromiter((_inside(driver, user) for driver, user, _ in arcs), bool, count)
+        self.own = np.fromiter(
+            (self._out(driver) + self._into(user) for driver, user, _ in arcs), float, count
+        )
+        self._begin = np.array([self._launch(cell) for cell in range(len(placed.cells))])
+        self._forward, self._backward = self._order()
+        self.arrival = self.tail = self.path = np.zeros(0)
+        self.analyse()
+
+    def analyse(self) -> None:
+        """Find ``arrival``, ``tail`` and ``path`` again, with cells where they are now."""
+        delay = self.delays()
+        self.arrival = self._begin.copy()
+        for arcs, first, cells in self._forward:
+            late = self.arrival[self.source[arcs]] + delay[arcs]
+            self.arrival[cells] = np.maximum.reduceat(late, first)
+        self.tail = np.zeros(len(self.arrival))
+        for arcs, first, cells in self._backward:
+            late = np.where(self.end[arcs], 0, self.tail[self.sink[arcs]]) + delay[arcs]
+            self.tail[cells] = np.maximum.reduceat(late, first)
+        self.path = self.arrival[self.source] + delay + self.beyond(slice(None))
+
+    def delays(self) -> np.ndarray:
+        """ns of every arc."""
+        placed = self._placed
+        dx = placed.x[self.source] - placed.x[self.sink]
+        dy = placed.y[self.source] - placed.y[self.sink]
+        return np.where(self.inside, 0.0, wires(dx, dy)) + self.own
+
+    def beyond(self, arcs: np.ndarray | slice) -> np.ndarray:
+        """ns from the sinks of arcs to the ends of their paths."""
+        return np.where(self.end[arcs], 0.0, self.tail[self.sink[arcs]])
+
+    def ends(self) -> np.ndarray:
+        """ns of the longest path to each end of paths."""
+        return self.path[self.end]
+
+    @property
+    def longest(self) -> float:
+        """ns of the longest path; 0 where there is none."""
+        return float(self.ends().max(initial=0.0))
+
+    def _launch(self, cell: int) -> float:
+        kind = self._placed.kinds[cell]
+        if kind == RAM:
+            modes = (self._placed.parameter(cell, f"REGMODE_{port}") for port in "AB")
+            return RAM_REGISTER_TO_OUTPUT if "OUTREG" in modes else RAM_TO_OUTPUT
+        return {REGISTER: CLOCK_TO_OUTPUT, MULTIPLIER: MULTIPLIER_TO_OUTPUT}.get(kind, 0.0)
+
+    def _counts(self, user: Pin) -> bool:
+        """Not a clock's, nor a pad's: nothing says when that is due."""
+        known = (LUT, REGISTER, RAM, MULTIPLIER, WRITER)
+        return self._placed.kinds[user.cell] in known and user.port not in CLOCKS
+
+    def _ends(self, user: Pin) -> bool:
+        return self._placed.kinds[user.cell] != LUT or user.port in WRITES
+
+    def _out(self, driver: Pin) -> float:
+        if self._placed.kinds[driver.cell] != LUT or driver.port == "FCO":
+            return 0.0
+        if self._placed.parameter(driver.cell, "MODE") == "CCU2":
+            return SUM_TO_OUTPUT
+        return LUT_TO_OUTPUT if driver.port == "F" else MUX_TO_OUTPUT
+
+    def _into(self, user: Pin) -> float:
+        kind = self._placed.kinds[user.cell]
+        if kind == REGISTER:
+            return RESET_SETUP if user.port == "LSR" else 0.0
+        if kind != LUT:
+            return BLOCK_SETUP
+        if user.port in WRITES:
+            return WRITE_SETUP
+        if self._placed.parameter(user.cell, "MODE") != "CCU2":
+            return 0.0
+        if user.port != "FCI":
+            return INTO_CARRY
+        return CARRY_OF_SLICE if self._placed.names[user.cell].endswith("COMB0") else 0.0
+
+    def _order(self) -> tuple[list, list]:
+        """Arcs to LUTs by the levels of these, and arcs from LUTs, last level first."""
+        luts = np.array([kind == LUT for kind in self._placed.kinds])
+        through = ~self.end
+        level = self._levels(luts)
+        into = np.nonzero(through)[0]
+        out = np.nonzero(luts[self.source])[0]
+        return (
+            _grouped(into, level[self.sink[into]], self.sink),
+            _grouped(out, -level[self.source[out]], self.source),
+        )
+
+    def _levels(self, luts: np.ndarray) -> np.ndarray:
+        """The most LUTs on the way from a register. (A loop of LUTs, which there is none of in a
+        design, would keep level 0.)"""
+        level, waits = np.zeros(len(luts), int), np.zeros(len(luts), int)
+        after: dict[int, list[int]] = defaultdict(list)
+        for arc in np.nonzero(~self.end & luts[self.source])[0].tolist():
+            after[int(self.source[arc])].append(int(self.sink[arc]))
+            waits[self.sink[arc]] += 1
+        ready = deque(np.nonzero(luts & (waits == 0))[0].tolist())
+        while ready:
+            cell = ready.popleft()
+            for sink in after[cell]:
+                level[sink] = max(level[sink], level[cell] + 1)
+                waits[sink] -= 1
+                if not waits[sink]:
+                    ready.append(sink)
+        return level
+
+
+def _inside(driver: Pin, user: Pin) -> bool:
+    return user.port in INSIDE or (driver.port, user.port) == ("F", "DI")
+
+
+def _grouped(arcs: np.ndarray, level: np.ndarray, cell: np.ndarray) -> list:
+    """Of each level: its arcs by cell, where those of a cell begin, and the cells."""
+    order = np.lexsort((cell[arcs], level))
+    arcs, level = arcs[order], level[order]
+    found = []
+    for one in np.unique(level):
+        its = arcs[level == one]
+        of = cell[its]
+        first = np.nonzero(np.r_[True, of[1:] != of[:-1]])[0]
+        found.append((its, first, of[first]))
+    return found
