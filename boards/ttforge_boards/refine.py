@@ -54,13 +54,15 @@ def refine(module: dict[str, Any]) -> Refined:
 
 
 class _Pins(NamedTuple):
-    """The arcs at a unit: into its LUT, out of it, into its register, out of it."""
+    """The arcs at a unit: into its LUTs, out of these, into its register, out of it."""
 
     arcs: np.ndarray
     others: np.ndarray
     """The cells at their other ends."""
     bounds: tuple[int, int, int]
     """Where the second, third and fourth kind begin."""
+    within: np.ndarray
+    """ns from the inputs of the first kind to those of the LUT with the output."""
 
 
 class _Refinement:
@@ -68,7 +70,10 @@ class _Refinement:
         self._placed = placed
         self._timing = PlacedTiming(placed)
         self._slices = Slices(placed)
-        self._pins = [self._pins_of(unit) for unit in self._arcs_of_units()]
+        self._pins = [
+            self._pins_of(unit, arcs)
+            for unit, arcs in zip(self._slices.units, self._arcs_of_units(), strict=True)
+        ]
         self._random = np.random.default_rng(SEED)
         around = range(-REACH, REACH + 1)
         self._around = sorted(
@@ -113,7 +118,7 @@ class _Refinement:
             for point in self._points(unit, pins, limit)
             for tile, place in self._free_near(point, unit)
         ]
-        here = self._placed.tile(unit.cell)
+        here = self._placed.tile(unit.cells[0])
         tiles = np.array([here, *(tile for tile, _ in places)], float)
         cost = self._cost(unit, pins, tiles, limit)
         best = int(cost.argmin())
@@ -128,7 +133,7 @@ class _Refinement:
         x, y = placed.x[pins.others], placed.y[pins.others]
         weight = WIRE_WEIGHT + _late(self._timing.path[pins.arcs], limit)
         mean_x, mean_y = np.average(x, weights=weight), np.average(y, weights=weight)
-        here = placed.x[unit.cell], placed.y[unit.cell]
+        here = placed.x[unit.cells[0]], placed.y[unit.cells[0]]
         points = [
             (_median(x, weight), _median(y, weight)),
             (mean_x, mean_y),
@@ -158,8 +163,8 @@ class _Refinement:
         cost = WIRE_WEIGHT * (delay / timing.users[arcs]).sum(1)
         arrival, beyond = timing.arrival[pins.others], timing.beyond(arcs)
         lut_out, register_in, register_out = pins.bounds
-        if unit.lut is not None:
-            late = delay[:, :lut_out] + arrival[:lut_out]
+        if unit.luts:
+            late = delay[:, :lut_out] + arrival[:lut_out] + pins.within
             early = delay[:, lut_out:register_in] + beyond[lut_out:register_in]
             after = early.max(1, initial=0.0 if unit.register is None else LUT_TO_OUTPUT)
             cost += _late(late + after[:, None], limit).sum(1)
@@ -176,9 +181,7 @@ class _Refinement:
         timing, units = self._timing, self._slices.units
         self._unit_of = np.full(len(self._placed.cells), -1)
         for number, unit in enumerate(units):
-            for cell in unit:
-                if cell is not None:
-                    self._unit_of[cell] = number
+            self._unit_of[list(unit.cells)] = number
         found: list[tuple[list[int], ...]] = [([], [], [], []) for _ in units]
         for arc in np.nonzero(~timing.inside)[0].tolist():
             source, sink = timing.source[arc], timing.sink[arc]
@@ -186,12 +189,12 @@ class _Refinement:
             if of_source == of_sink:
                 continue
             if of_source >= 0:
-                found[of_source][1 if source == units[of_source].lut else 3].append(arc)
+                found[of_source][1 if source in units[of_source].luts else 3].append(arc)
             if of_sink >= 0:
-                found[of_sink][0 if sink == units[of_sink].lut else 2].append(arc)
+                found[of_sink][0 if sink in units[of_sink].luts else 2].append(arc)
         return found
 
-    def _pins_of(self, kinds: tuple[list[int], ...]) -> _Pins:
+    def _pins_of(self, unit: Unit, kinds: tuple[list[int], ...]) -> _Pins:
         into_lut, out_of_lut, into_register, out_of_register = (np.array(k, int) for k in kinds)
         timing = self._timing
         others = [
@@ -202,7 +205,9 @@ class _Refinement:
         ]
         ends = np.cumsum([len(kind) for kind in kinds])
         bounds = int(ends[0]), int(ends[1]), int(ends[2])
-        return _Pins(np.concatenate(kinds).astype(int), np.concatenate(others), bounds)
+        first = unit.luts[:1]
+        within = np.where(np.isin(timing.sink[into_lut], first), 0.0, LUT_TO_OUTPUT)
+        return _Pins(np.concatenate(kinds).astype(int), np.concatenate(others), bounds, within)
 
 
 def _late(path: np.ndarray, limit: float) -> np.ndarray:

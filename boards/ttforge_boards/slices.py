@@ -26,24 +26,23 @@ _Cells = dict[tuple[int, int], list[int | None]]
 
 
 class Unit(NamedTuple):
-    """What moves together: a LUT, a register, or a LUT and the register that takes its output."""
+    """What moves together: a LUT, a register, a LUT and the register that takes its output, or the
+    two LUTs of a multiplexer in one slice, of which the first has the output."""
 
-    lut: int | None
-    register: int | None
+    luts: tuple[int, ...]
+    register: int | None = None
 
     @property
-    def cell(self) -> int:
-        """One of the two."""
-        found = self.register if self.lut is None else self.lut
-        assert found is not None
-        return found
+    def cells(self) -> tuple[int, ...]:
+        """All of them."""
+        return self.luts if self.register is None else (*self.luts, self.register)
 
 
 class Slices:
     """Places that are free, and ``units``: all that can move alone.
 
-    Carry chains, wide multiplexers, distributed RAM, and registers at the output of one of these
-    keep their places.
+    Carry chains, multiplexers of more than two LUTs, distributed RAM, and registers that take the
+    output of one of these keep their places.
     """
 
     def __init__(self, placed: Placed):
@@ -51,12 +50,20 @@ class Slices:
         self._luts: _Cells = defaultdict(lambda: [None] * PLACES)
         self._registers: _Cells = defaultdict(lambda: [None] * PLACES)
         self._with_ram: set[tuple[int, int]] = set()
-        self._wide = {
-            cell
+        inside = [
+            (user, placed.drivers[net].cell)
             for net, users in placed.users.items()
             for user in users
             if user.port in INSIDE and net in placed.drivers
-            for cell in (user.cell, placed.drivers[net].cell)
+        ]
+        self._wide = {cell for user, driver in inside for cell in (user.cell, driver)}
+        wider = {
+            cell for user, driver in inside if user.port != "F1" for cell in (user.cell, driver)
+        }
+        self._pairs = {
+            user.cell: driver
+            for user, driver in inside
+            if user.port == "F1" and user.cell not in wider and driver not in wider
         }
         self._carry = {n for n in range(len(placed.cells)) if self._mode(n) == "CCU2"}
         for cell, site in enumerate(placed.site):
@@ -81,36 +88,37 @@ class Slices:
             other = next((n for n in registers if n is not None and n != unit.register), None)
             if other is not None and self._of_tile[other] != self._of_tile[unit.register]:
                 return None
-        places = range(PLACES)
+        places = range(0, PLACES, max(len(unit.luts), 1))
         return next((place for place in places if self._fits(tile, place, unit)), None)
 
     def move(self, unit: Unit, tile: tuple[int, int], place: int) -> None:
         """To a place that is free for it."""
-        old, from_ = self._placed.tile(unit.cell), _place(self._placed.site[unit.cell])
-        for cells, cell, site in (
-            (self._luts, unit.lut, "K"),
-            (self._registers, unit.register, "FF"),
-        ):
-            if cell is not None:
-                cells[old][from_] = None
-                cells[tile][place] = cell
-                self._placed.move(cell, tile, f"SLICE{'ABCD'[place // 2]}.{site}{place % 2}")
+        for offset, cell in enumerate(unit.luts):
+            self._put(self._luts, cell, tile, place + offset, "K")
+        if unit.register is not None:
+            self._put(self._registers, unit.register, tile, place, "FF")
+
+    def _put(
+        self, cells: "_Cells", cell: int, tile: tuple[int, int], place: int, site: str
+    ) -> None:
+        cells[self._placed.tile(cell)][_place(self._placed.site[cell])] = None
+        cells[tile][place] = cell
+        self._placed.move(cell, tile, f"SLICE{'ABCD'[place // 2]}.{site}{place % 2}")
 
     def _fits(self, tile: tuple[int, int], place: int, unit: Unit) -> bool:
         luts, registers = self._luts[tile], self._registers[tile]
-        lut, register = luts[place], registers[place]
-        if unit.lut is not None:
-            if lut is not None or luts[place ^ 1] in self._carry:
-                return False
-            if unit.register is None and register is not None and self._takes_lut(register):
-                return False
-        if unit.register is not None:
-            beside = registers[place ^ 1]
-            if register is not None or lut in self._wide:
-                return False
-            if beside is not None and beside != unit.register:
-                return self._of_slice[beside] == self._of_slice[unit.register]
-        return True
+        register, beside = registers[place], registers[place ^ 1]
+        if any(luts[place + offset] is not None for offset in range(len(unit.luts))):
+            return False
+        if len(unit.luts) == 1 and luts[place ^ 1] in self._carry:
+            return False
+        if unit.register is None:
+            # a multiplexer takes the input that a register without a LUT would have
+            return len(unit.luts) < 2 or register is None
+        if register is not None or (not unit.luts and luts[place] in self._wide):
+            return False
+        shared = self._of_slice
+        return beside in (None, unit.register) or shared[beside] == shared[unit.register]
 
     def _fill(self, cell: int, tile: tuple[int, int], what: str, place: int) -> None:
         if what == "K":
@@ -131,18 +139,14 @@ class Slices:
         for cell, kind in enumerate(placed.kinds):
             if kind != REGISTER or not placed.site[cell].startswith("SLICE"):
                 continue
-            if not self._takes_lut(cell):
-                units.append(Unit(None, cell))
-                continue
             net = placed.net(cell, "DI")
-            lut = placed.drivers[net].cell if net in placed.drivers else None
-            if lut in plain:
-                units.append(Unit(lut, cell))
+            if net is None:
+                units.append(Unit((), cell))
+            elif net in placed.drivers and (lut := placed.drivers[net].cell) in plain:
+                units.append(Unit((lut,), cell))
                 alone.discard(lut)
-        return units + [Unit(lut, None) for lut in sorted(alone)]
-
-    def _takes_lut(self, register: int) -> bool:
-        return self._placed.net(register, "DI") is not None
+        units += [Unit((lut,)) for lut in sorted(alone)]
+        return units + [Unit(pair) for pair in sorted(self._pairs.items())]
 
     def _mode(self, cell: int) -> str:
         return self._placed.parameter(cell, "MODE") if self._placed.kinds[cell] == LUT else ""

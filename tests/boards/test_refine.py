@@ -118,18 +118,25 @@ def test_units_are_what_can_move_alone():
     slices = Slices(placed)
     number = {name: n for n, name in enumerate(placed.names)}
     assert set(slices.units) == {
-        Unit(None, number["first"]),
-        Unit(None, number["last"]),
-        Unit(number["lut"], None),
-        Unit(number["pair"], number["of pair"]),
+        Unit((), number["first"]),
+        Unit((), number["last"]),
+        Unit((number["lut"],)),
+        Unit((number["pair"],), number["of pair"]),
+        Unit((number["half"], number["other half"])),
     }
-    lut, register = Unit(number["lut"], None), Unit(None, number["first"])
+    lut, register = Unit((number["lut"],)), Unit((), number["first"])
+    two = Unit((number["half"], number["other half"]))
     # place 0 is the pair's, 1 free; 2 and 3 are a carry chain's; 4 and 5 a multiplexer's
     assert slices.free((9, 5), lut) == 1 and slices.free((9, 5), register) == 1
     assert slices.free((8, 5), lut) is None, "distributed RAM"
     assert slices.free((9, 6), lut) is None, "not a row of logic"
     assert slices.free((31, 5), lut) is None, "beyond the last column"
     assert slices.free((20, 5), lut) == 0, "empty"
+    assert slices.free((9, 5), two) == 6 and slices.free((2, 5), two) == 2, "a register's input"
+    slices.move(two, (20, 5), 4)
+    assert [placed.site[cell] for cell in two.luts] == ["SLICEC.K0", "SLICEC.K1"]
+    assert slices.free((9, 5), two) == 4
+    slices.move(two, (9, 5), 4)
     slices.move(lut, (9, 5), 1)
     assert placed.site[number["lut"]] == "SLICEA.K1" and placed.tile(number["lut"]) == (9, 5)
     assert slices.free((30, 5), register) == 0 and slices.free((9, 5), lut) == 6
@@ -143,7 +150,7 @@ def test_registers_share_what_their_slice_and_tile_has_once():
         "reset": _register("X5/Y2/SLICEA.FF0", 13, 10, CE=ENABLE, LSR=RESET),
     }
     slices = Slices(Placed({"cells": cells}))
-    places = [slices.free((5, 5), Unit(None, n)) for n in (1, 2, 3)]
+    places = [slices.free((5, 5), Unit((), n)) for n in (1, 2, 3)]
     assert places == [1, 2, None], "beside it; in the next slice; in no tile with it"
 
 
