@@ -2,7 +2,7 @@
 
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,8 @@ from ttforge_boards.tools import BuildError, tool
 
 TOP = "top"
 RTLIL, NETLIST, TIMING = "top.il", "top.json", "timing.json"
+LOOK_SECONDS = 1.0
+"""Between two looks at a tool that may be stopped."""
 REPORT_IT = "If the tools are those that `pip install 'ttforge[boards]'` brings, report it."
 
 
@@ -44,11 +46,19 @@ class Steps:
         self.progress = progress
 
     def run(
-        self, name: str, arguments: Sequence[str], *, remedy: str, step: str | None = None
-    ) -> None:
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        remedy: str,
+        step: str | None = None,
+        give_up: Callable[[str], bool] | None = None,
+    ) -> bool:
         """One tool. Raises ``BuildError`` with its last complaint, its log and the remedy.
 
-        ``step``: what it does, where a tool runs more than once.
+        ``step``: what it does, where a tool runs more than once. ``give_up`` is asked about what
+        it has said so far: where that is true, it is stopped, and the result is false; so it is
+        where that is true of all it has said when it ends.
         """
         program = tool(name)
         step = f"{name}-{step}" if step else name
@@ -57,18 +67,20 @@ class Steps:
         begin = time.monotonic()
         try:
             with log.open("w") as output:
-                status = subprocess.run(
+                process = subprocess.Popen(
                     [*program.command, *arguments],
                     cwd=self.folder,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                ).returncode
+                )
         except OSError as error:
             raise BuildError(f"cannot start {name}: {error}") from error
-        self.seconds[step] = time.monotonic() - begin
-        if status:
+        gave_up = _wait(process, log, give_up)
+        self.seconds[step] = time.monotonic() - begin + self.seconds.get(step, 0.0)
+        if process.returncode and not gave_up:
             raise BuildError(f"{step} failed: {_complaint(log)} (log: {log}). {remedy}")
+        return not gave_up
 
     @contextmanager
     def own(self, step: str) -> Iterator[None]:
@@ -77,6 +89,23 @@ class Steps:
         begin = time.monotonic()
         yield
         self.seconds[step] = time.monotonic() - begin
+
+
+def _wait(process: subprocess.Popen, log: Path, give_up: Callable[[str], bool] | None) -> bool:
+    """Until it ends; whether it was stopped, or should have been."""
+    try:
+        while give_up:
+            try:
+                process.wait(LOOK_SECONDS)
+                return process.returncode == 0 and give_up(log.read_text(errors="replace"))
+            except subprocess.TimeoutExpired:
+                if give_up(log.read_text(errors="replace")):
+                    return True
+        process.wait()
+        return False
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _complaint(log: Path) -> str:

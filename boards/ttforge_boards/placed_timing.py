@@ -9,6 +9,7 @@ from collections import defaultdict, deque
 import numpy as np
 
 from ttforge_boards.placed import Pin, Placed
+from ttforge_boards.tools import BuildError
 
 LUT, REGISTER, RAM, MULTIPLIER = "TRELLIS_COMB", "TRELLIS_FF", "DP16KD", "MULT18X18D"
 WRITER = "TRELLIS_RAMW"
@@ -16,7 +17,9 @@ WRITER = "TRELLIS_RAMW"
 CLOCKS = ("CLK", "WCK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3")
 WRITES = ("WRE", "WAD0", "WAD1", "WAD2", "WAD3", "WD")
 """Of a distributed RAM: paths end there."""
-INSIDE = ("FCI", "FXA", "FXB", "F1")
+SECOND = ("FXA", "FXB")
+"""Inputs, with M, of a multiplexer of multiplexers, which shares its cell with a LUT."""
+INSIDE = ("FCI", "F1", *SECOND)
 """Inputs that are wired within a slice or to the one beside it."""
 
 # ns, of speed grade 6; only how they compare matters here
@@ -40,11 +43,14 @@ def wires(dx: np.ndarray, dy: np.ndarray) -> np.ndarray:
 class PlacedTiming:
     """Arcs, from a cell that drives a net to one that uses it, and what ``analyse`` found.
 
-    Of each arc: ``source`` and ``sink``, cells; ``users``, of its net; ``end``, whether paths end
-    there; ``inside``, whether it is a wire of the slice's own; ``own``, ns of the cells at its two
-    ends; ``path``, ns of the longest path through it. Of each cell: ``arrival``, ns from a clock
-    edge to its inputs, or to the output of one that begins a path; ``tail``, ns from there to the
-    end of the longest path, 0 where none goes on.
+    Of each arc: ``source`` and ``sink``, cells; ``begin`` and ``reach``, their nodes; ``users``, of
+    its net; ``end``, whether paths end there; ``inside``, whether it is a wire of the slice's own;
+    ``own``, ns of the cells at its two ends; ``path``, ns of the longest path through it.
+
+    Of each node: ``arrival``, ns from a clock edge to its inputs, or to the output of one that
+    begins a path; ``tail``, ns from there to the end of the longest path, 0 where none goes on. A
+    cell is a node of its number; the second multiplexer of a LUT, that has other inputs than it,
+    is one more.
     """
 
     def __init__(self, placed: Placed):
@@ -55,16 +61,36 @@ class PlacedTiming:
                 continue
             users = [user for user in placed.users[net] if self._counts(user)]
             arcs += [(driver, user, len(users)) for user in users]
+        second = {user.cell for _, user, _ in arcs if user.port in SECOND}
+        node = {cell: len(placed.cells) + n for n, cell in enumerate(sorted(second))}
+        self._nodes = len(placed.cells) + len(node)
         count = len(arcs)
         self.source = np.fromiter((driver.cell for driver, _, _ in arcs), int, count)
         self.sink = np.fromiter((user.cell for _, user, _ in arcs), int, count)
+        self.begin = np.fromiter(
+            (
+                node.get(driver.cell, driver.cell) if driver.port == "OFX" else driver.cell
+                for driver, _, _ in arcs
+            ),
+            int,
+            count,
+        )
+        self.reach = np.fromiter(
+            (
+                node.get(user.cell, user.cell) if user.port in (*SECOND, "M") else user.cell
+                for _, user, _ in arcs
+            ),
+            int,
+            count,
+        )
         self.users = np.fromiter((users for _, _, users in arcs), int, count)
         self.end = np.fromiter((self._ends(user) for _, user, _ in arcs), bool, count)
         self.inside = np.fromiter((_inside(driver, user) for driver, user, _ in arcs), bool, count)
         self.own = np.fromiter(
             (self._out(driver) + self._into(user) for driver, user, _ in arcs), float, count
         )
-        self._begin = np.array([self._launch(cell) for cell in range(len(placed.cells))])
+        self._launches = np.zeros(self._nodes)
+        self._launches[: len(placed.cells)] = [self._launch(n) for n in range(len(placed.cells))]
         self._forward, self._backward = self._order()
         self.arrival = self.tail = self.path = np.zeros(0)
         self.analyse()
@@ -72,15 +98,14 @@ class PlacedTiming:
     def analyse(self) -> None:
         """Find ``arrival``, ``tail`` and ``path`` again, with cells where they are now."""
         delay = self.delays()
-        self.arrival = self._begin.copy()
-        for arcs, first, cells in self._forward:
-            late = self.arrival[self.source[arcs]] + delay[arcs]
-            self.arrival[cells] = np.maximum.reduceat(late, first)
+        self.arrival = self._launches.copy()
+        for arcs, first, nodes in self._forward:
+            late = self.arrival[self.begin[arcs]] + delay[arcs]
+            self.arrival[nodes] = np.maximum.reduceat(late, first)
         self.tail = np.zeros(len(self.arrival))
-        for arcs, first, cells in self._backward:
-            late = np.where(self.end[arcs], 0, self.tail[self.sink[arcs]]) + delay[arcs]
-            self.tail[cells] = np.maximum.reduceat(late, first)
-        self.path = self.arrival[self.source] + delay + self.beyond(slice(None))
+        for arcs, first, nodes in self._backward:
+            self.tail[nodes] = np.maximum.reduceat(self.beyond(arcs) + delay[arcs], first)
+        self.path = self.arrival[self.begin] + delay + self.beyond(slice(None))
 
     def delays(self) -> np.ndarray:
         """ns of every arc."""
@@ -91,7 +116,7 @@ class PlacedTiming:
 
     def beyond(self, arcs: np.ndarray | slice) -> np.ndarray:
         """ns from the sinks of arcs to the ends of their paths."""
-        return np.where(self.end[arcs], 0.0, self.tail[self.sink[arcs]])
+        return np.where(self.end[arcs], 0.0, self.tail[self.reach[arcs]])
 
     def ends(self) -> np.ndarray:
         """ns of the longest path to each end of paths."""
@@ -140,32 +165,33 @@ class PlacedTiming:
 
     def _order(self) -> tuple[list, list]:
         """Arcs to LUTs by the levels of these, and arcs from LUTs, last level first."""
-        luts = np.array([kind == LUT for kind in self._placed.kinds])
-        through = ~self.end
-        level = self._levels(luts)
-        into = np.nonzero(through)[0]
-        out = np.nonzero(luts[self.source])[0]
+        kinds = self._placed.kinds
+        from_lut = np.fromiter((kinds[cell] == LUT for cell in self.source), bool, len(self.source))
+        level = self._levels(from_lut)
+        into, out = np.nonzero(~self.end)[0], np.nonzero(from_lut)[0]
         return (
-            _grouped(into, level[self.sink[into]], self.sink),
-            _grouped(out, -level[self.source[out]], self.source),
+            _grouped(into, level[self.reach[into]], self.reach),
+            _grouped(out, -level[self.begin[out]], self.begin),
         )
 
-    def _levels(self, luts: np.ndarray) -> np.ndarray:
-        """The most LUTs on the way from a register. (A loop of LUTs, which there is none of in a
-        design, would keep level 0.)"""
-        level, waits = np.zeros(len(luts), int), np.zeros(len(luts), int)
+    def _levels(self, from_lut: np.ndarray) -> np.ndarray:
+        """The most LUTs on the way from a register. Raises ``BuildError`` for a loop of LUTs."""
+        level, waits = np.zeros(self._nodes, int), np.zeros(self._nodes, int)
         after: dict[int, list[int]] = defaultdict(list)
-        for arc in np.nonzero(~self.end & luts[self.source])[0].tolist():
-            after[int(self.source[arc])].append(int(self.sink[arc]))
-            waits[self.sink[arc]] += 1
-        ready = deque(np.nonzero(luts & (waits == 0))[0].tolist())
+        for arc in np.nonzero(~self.end & from_lut)[0].tolist():
+            after[int(self.begin[arc])].append(int(self.reach[arc]))
+            waits[self.reach[arc]] += 1
+        ready = deque(np.nonzero(waits == 0)[0].tolist())
         while ready:
-            cell = ready.popleft()
-            for sink in after[cell]:
-                level[sink] = max(level[sink], level[cell] + 1)
+            node = ready.popleft()
+            for sink in after[node]:
+                level[sink] = max(level[sink], level[node] + 1)
                 waits[sink] -= 1
                 if not waits[sink]:
                     ready.append(sink)
+        if waits.any():
+            cell = next(n for n in np.nonzero(waits)[0].tolist() if n < len(self._placed.cells))
+            raise BuildError(f"a loop of LUTs goes to {self._placed.names[cell]}")
         return level
 
 
@@ -173,14 +199,14 @@ def _inside(driver: Pin, user: Pin) -> bool:
     return user.port in INSIDE or (driver.port, user.port) == ("F", "DI")
 
 
-def _grouped(arcs: np.ndarray, level: np.ndarray, cell: np.ndarray) -> list:
-    """Of each level: its arcs by cell, where those of a cell begin, and the cells."""
-    order = np.lexsort((cell[arcs], level))
+def _grouped(arcs: np.ndarray, level: np.ndarray, node: np.ndarray) -> list:
+    """Of each level: its arcs by node, where those of a node begin, and the nodes."""
+    order = np.lexsort((node[arcs], level))
     arcs, level = arcs[order], level[order]
     found = []
     for one in np.unique(level):
         its = arcs[level == one]
-        of = cell[its]
+        of = node[its]
         first = np.nonzero(np.r_[True, of[1:] != of[:-1]])[0]
         found.append((its, first, of[first]))
     return found

@@ -161,7 +161,7 @@ class _Refinement:
         dy = tiles[:, 1:] - placed.y[pins.others]
         delay = wires(dx, dy) + timing.own[arcs]
         cost = WIRE_WEIGHT * (delay / timing.users[arcs]).sum(1)
-        arrival, beyond = timing.arrival[pins.others], timing.beyond(arcs)
+        arrival, beyond = timing.arrival[timing.begin[arcs]], timing.beyond(arcs)
         lut_out, register_in, register_out = pins.bounds
         if unit.luts:
             late = delay[:, :lut_out] + arrival[:lut_out] + pins.within

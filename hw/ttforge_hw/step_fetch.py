@@ -87,7 +87,7 @@ class StepFetch(wiring.Component):
         # The first row of a step is requested as the nest gives it, the others count up.
         step = nest.step.payload
         row, address, start = Signal(range(rows)), Signal(LOCAL_WIDTH), Signal()
-        is_first, room = row == 0, Signal()
+        is_first, room = Signal(init=1), Signal()
         now = Mux(is_first, step.x, address)
         m.d.comb += [
             room.eq(steps.w_rdy & (entries.room | ~from_pad)),
@@ -98,7 +98,11 @@ class StepFetch(wiring.Component):
             reader.address.eq(now),
         ]
         with m.If(start):
-            m.d.sync += [row.eq(row + 1), address.eq(now + stride)]
+            m.d.sync += [
+                row.eq(row + 1),
+                is_first.eq(row == rows - 1),
+                address.eq(now + stride),
+            ]
 
         entry = data.View(STEP_LAYOUT, steps.w_data)
         m.d.comb += [

@@ -112,6 +112,6 @@ class StoreEngine(wiring.Component):
             m.d.comb += writer.beats.payload.eq(row.word_select(upper, data_width))
         with m.If(taken & ~writer.flag):
             m.d.sync += upper.eq(~upper)
-        with m.If(asked ^ fifo.r_en):
-            m.d.sync += room.eq(room + fifo.r_en - asked)
+        with m.If(asked ^ fifo.r_en):  # both known late: no sum behind them
+            m.d.sync += room.eq(Mux(asked, room - 1, room + 1))
         return fifo.r_rdy

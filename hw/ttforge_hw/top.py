@@ -1,6 +1,6 @@
 """The accelerator: every block, put together."""
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -124,11 +124,12 @@ class Accelerator(wiring.Component):
         connect(m, pe2.store, pe2_store.read)
         bus = self.m_axi
         ports = [port.request for port in (*scratchpad.read, *scratchpad.write)]
-        progress = [
+        progress = Cat(
             *(port.valid & port.ready for port in ports),
             *(bus_valid & bus_ready for bus_valid, bus_ready in handshakes(bus)),
-        ]
-        m.d.sync += sequencer.progress.eq(Cat(progress).any())
+        )
+        moved = Signal.like(progress)  # from all over the design, late in a cycle
+        m.d.sync += [moved.eq(progress), sequencer.progress.eq(moved.any())]
         if self.trace:
             for engine, port in zip(TRACED_ENGINES, writers, strict=True):
                 self._trace(m, engine, port)

@@ -29,10 +29,10 @@ class Watchdog(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         count = Signal(WATCHDOG_WIDTH)
-        moved = Signal()  # in the cycle before: a late signal, for many bits
-        m.d.sync += moved.eq(self.progress)
+        again = Signal()  # from the cycle before: late signals, for many bits
+        m.d.sync += again.eq(~self.waiting | self.progress)
         m.d.comb += self.expired.eq((self.limit != 0) & (count == self.limit))
-        with m.If(~self.waiting | moved):
+        with m.If(again):
             m.d.sync += count.eq(0)
         with m.Elif(~self.expired):
             m.d.sync += count.eq(count + 1)

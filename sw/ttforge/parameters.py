@@ -213,7 +213,8 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     )
     pe1_results = max(32, p.lanes + 2 * p.pe1_rows + 16)
     pe2_results = max(32, p.lanes + 2 * p.pe2_rows + 8)
-    pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21 + pe1_results * result + 8 * 27
+    tiles = 8 * (27 + p.pe1_rows)
+    pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21 + pe1_results * result + tiles
     pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits) + pe2_results * result
     items = 2 * 2 * 88
     return transfers + pe1 + pe2 + items

@@ -6,6 +6,7 @@ import pytest
 
 from ttforge.parameters import preset
 from ttforge_boards.catalogue import BOARDS
+from ttforge_boards.ecp5_tools import ITERATIONS, MARGIN, PLACED
 from ttforge_boards.flow import place_and_route
 from ttforge_boards.job import NETLIST, Build, Steps
 from ttforge_boards.spacers import MOST, PER_LUT, SPACER, USERS, add_spacers, remove_spacers
@@ -97,23 +98,37 @@ def test_what_is_left_is_the_design_with_all_its_inputs(files):
     assert top["cells"]["ram"]["connections"] == {"CEA": [3], "DIA0": ["x"]}
 
 
-def test_an_ecp5_is_placed_among_them_and_routed_without(tmp_path, monkeypatch):
+@pytest.mark.parametrize("iterations", [ITERATIONS, ITERATIONS + 1])
+def test_an_ecp5_is_placed_among_them_and_routed_without(tmp_path, monkeypatch, iterations):
     ran = []
 
-    def run(steps, name, arguments, *, remedy, step=None):
+    def run(steps, name, arguments, *, remedy, step=None, give_up=None):
         options = dict(zip(arguments, [*arguments[1:], ""], strict=True))
         netlist = steps.folder / options["--json"]
         ran.append((name, step, options, any(SPACER in cell for cell in _cells(netlist))))
         if "--write" in options:  # nothing but the spacers has a place
-            (steps.folder / options["--write"]).write_text(netlist.read_text())
+            placed = json.loads(netlist.read_text())
+            placed["modules"]["top"]["settings"] = {"target_freq": "45000000.000000"}
+            _write(steps.folder / options["--write"], placed)
+        gave_up = give_up is not None and give_up("    iter=1\n" * iterations)
+        return not gave_up
 
     monkeypatch.setattr(Steps, "run", run)
     job = Build(BOARDS["ulx3s-85f"], preset("ecp5-85f"), 45_000_000, tmp_path, seed=7)
     _write(tmp_path / NETLIST, _netlist(40))
     place_and_route(job, Steps(tmp_path, print), ("--threads", "1"))
-    (_, _, placing, among), (_, _, routing, still) = ran
-    assert [one[:2] for one in ran] == [("nextpnr-ecp5", "place"), ("nextpnr-ecp5", "route")]
+    (_, _, placing, among), (_, _, routing, still), *again = ran
+    assert {one[:2] for one in ran} == {("nextpnr-ecp5", "place"), ("nextpnr-ecp5", "route")}
     assert among and not still
+    assert "--tmg-ripup" in routing
+    left = {option: value for option, value in routing.items() if option != "--tmg-ripup"}
+    if iterations > ITERATIONS:  # once more, as fast as it comes
+        ((_, _, last, _),) = again
+        assert set(last) == set(left)
+    else:
+        assert not again
+    settings = json.loads((tmp_path / PLACED).read_text())["modules"]["top"]["settings"]
+    assert float(settings["target_freq"]) == MARGIN * 45e6
     assert placing["--placer"] == "static" and {"--no-route", "--write"} <= set(placing)
     assert {"--no-pack", "--no-place", "--textcfg", "--report"} <= set(routing)
     for options in (placing, routing):  # the second run heeds what the first was asked

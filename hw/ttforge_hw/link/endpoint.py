@@ -1,6 +1,6 @@
 """Executes the host's requests, one at a time."""
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -93,9 +93,12 @@ class Endpoint(wiring.Component):
                 m.d.comb += self.receiving.eq(1)
                 m.d.sync += self._position.eq(0)
                 with m.If(self.good):
-                    m.next = "DECIDE"
+                    m.next = "CHECK"
+            with m.State("CHECK"):
+                acceptable = self._check(m, write, reading, to_registers)
+                m.next = "DECIDE"
             with m.State("DECIDE"):
-                self._decide(m, write, reading, to_registers)
+                self._decide(m, write, acceptable)
             with m.State("FETCH"):  # the word to write is read from the payload
                 m.next = "ACCESS"
             with m.State("ACCESS"):
@@ -178,13 +181,11 @@ class Endpoint(wiring.Component):
         with m.If(self.good):
             m.d.sync += self._length.eq(self.index)
 
-    def _decide(self, m: Module, write, reading, to_registers) -> None:
-        """What to do with a request that came whole."""
-        session, last = Signal(), Signal(8)
-        hello = self._request == Request.HELLO
+    def _check(self, m: Module, write, reading, to_registers) -> Value:
+        """Whether a request that came whole is one that can be done, in the next cycle."""
         known, long_enough, inside = Signal(), Signal(), Signal()
         end = self._address + (self._words << 2)
-        m.d.comb += [
+        m.d.sync += [
             known.eq(write | reading),
             long_enough.eq(self._length == Mux(write, self._words + 3, 3)),
             inside.eq(
@@ -192,6 +193,12 @@ class Endpoint(wiring.Component):
                 & (end <= Mux(to_registers, 1 << len(self.registers.araddr), self._memory_bytes))
             ),
         ]
+        return known & long_enough & inside
+
+    def _decide(self, m: Module, write, acceptable) -> None:
+        """What to do with it."""
+        session, last = Signal(), Signal(8)
+        hello = self._request == Request.HELLO
         m.d.sync += self._status.eq(Status.OK)
         with m.If(hello):
             m.d.sync += [session.eq(1), last.eq(self._sequence)]
@@ -199,7 +206,7 @@ class Endpoint(wiring.Component):
         with m.Elif(~session):
             m.d.sync += self._status.eq(Status.NO_SESSION)
             m.next = "REPLY"
-        with m.Elif(~(known & long_enough & inside)):
+        with m.Elif(~acceptable):
             m.d.sync += self._status.eq(Status.REFUSED)
             m.next = "REPLY"
         with m.Elif(write & (last == self._sequence)):

@@ -1,0 +1,49 @@
+"""The tools of a build: what they say is kept, and one that goes on and on is stopped."""
+
+import sys
+import time
+
+import pytest
+
+from ttforge.native.tools import Tool
+from ttforge_boards import job
+from ttforge_boards.job import Steps
+from ttforge_boards.tools import BuildError
+
+
+@pytest.fixture
+def steps(tmp_path, monkeypatch):
+    """Steps whose tools are Python's."""
+    python = Tool("python", (sys.executable, "-uc"), "3")
+    monkeypatch.setattr(job, "tool", lambda _: python)
+    monkeypatch.setattr(job, "LOOK_SECONDS", 0.05)
+    return Steps(tmp_path, lambda _: None)
+
+
+def test_what_a_tool_says_is_in_its_log(steps, tmp_path):
+    assert steps.run("route", ["print('found')"], remedy="")
+    assert (tmp_path / "route.log").read_text() == "found\n"
+    assert steps.run("route", ["print('again')"], remedy="", step="twice")
+    assert set(steps.seconds) == {"route", "route-twice"}
+
+
+def test_a_tool_that_fails_is_one_error_with_its_last_complaint(steps):
+    script = "print('ERROR: no room'); print('bye'); raise SystemExit(3)"
+    for asked in (None, lambda _: False):
+        with pytest.raises(BuildError, match=r"route failed: ERROR: no room .*Try less"):
+            steps.run("route", [script], remedy="Try less", give_up=asked)
+
+
+def test_a_tool_is_stopped_where_it_is_given_up(steps, tmp_path):
+    script = "import time; [(print('round', n), time.sleep(0.02)) for n in range(100000)]"
+    begin = time.monotonic()
+    assert not steps.run("route", [script], remedy="", give_up=lambda log: log.count("round") > 5)
+    assert time.monotonic() - begin < 60
+    assert 5 < (tmp_path / "route.log").read_text().count("round") < 100000
+
+
+@pytest.mark.parametrize("most, done", [(5, False), (6, True)])
+def test_whether_it_was_stopped_in_time_makes_no_difference(steps, most, done):
+    script = "print('round\\n' * 6)"
+    asked = {"give_up": lambda log: log.count("round") > most}
+    assert steps.run("route", [script], remedy="", **asked) is done
