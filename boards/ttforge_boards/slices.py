@@ -68,7 +68,7 @@ class Slices:
         self._carry = {n for n in range(len(placed.cells)) if self._mode(n) == "CCU2"}
         for cell, site in enumerate(placed.site):
             if found := _SITE.fullmatch(site):
-                self._fill(cell, placed.tile(cell), found[2], _place(site))
+                self._fill(cell, placed.tile(cell), found[2], place_of(site))
         shares = [n for n, kind in enumerate(placed.kinds) if kind == REGISTER]
         self._of_tile = {n: self._shared(n, *_TILE_SHARES) for n in shares}
         self._of_slice = {n: self._shared(n, *_SLICE_SHARES) for n in shares}
@@ -101,7 +101,7 @@ class Slices:
     def _put(
         self, cells: "_Cells", cell: int, tile: tuple[int, int], place: int, site: str
     ) -> None:
-        cells[self._placed.tile(cell)][_place(self._placed.site[cell])] = None
+        cells[self._placed.tile(cell)][place_of(self._placed.site[cell])] = None
         cells[tile][place] = cell
         self._placed.move(cell, tile, f"SLICE{'ABCD'[place // 2]}.{site}{place % 2}")
 
@@ -156,7 +156,8 @@ class Slices:
         return (*found, *(self._placed.parameter(cell, name) for name in parameters))
 
 
-def _place(site: str) -> int:
+def place_of(site: str) -> int:
+    """The place that a site of a LUT or register is."""
     found = _SITE.fullmatch(site)
     assert found is not None
     return "ABCD".index(found[1]) * 2 + int(found[3] or 0)

@@ -67,19 +67,26 @@ class ResultQueue(wiring.Component):
         m.submodules.rows = rows = RegisteredQueue(
             width=len(self.row.as_value()), depth=self._depth, counted=True
         )
+        # The oldest places, and one that finds none before it. What the arbiters grant is known
+        # late: it ends here, and not in the deep queue.
+        m.submodules.next_places = ahead = RegisteredQueue(width=LOCAL_WIDTH + 1, depth=2)
+        new = Cat(self.address, self.final)
         free = Signal(range(self._depth + 1), init=self._depth)
         left = Signal.like(free)
         accepted, final = Signal(), Signal()
         # a place was, a cycle ago: the arbiters end long paths, and a row has many bits
         returned = Signal()
         m.d.comb += [
-            places.w_en.eq(self.push),
-            places.w_data.eq(Cat(self.address, self.final)),
+            places.w_en.eq(self.push & (places.r_rdy | ~ahead.w_rdy)),
+            places.w_data.eq(new),
+            places.r_en.eq(ahead.w_rdy),
+            ahead.w_en.eq(self.push | places.r_rdy),
+            ahead.w_data.eq(Mux(places.r_rdy, places.r_data, new)),
             rows.w_en.eq(self.push),
             rows.w_data.eq(self.row),
-            request.valid.eq(places.r_rdy),
-            Cat(request.payload, final).eq(places.r_data),
-            places.r_en.eq(request.ready),
+            request.valid.eq(ahead.r_rdy),
+            Cat(request.payload, final).eq(ahead.r_data),
+            ahead.r_en.eq(request.ready),
             self.z.row.eq(rows.r_data),
             rows.r_en.eq(returned),
         ]

@@ -217,7 +217,8 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21 + pe1_results * result + tiles
     pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits) + pe2_results * result
     items = 2 * 2 * 88
-    return transfers + pe1 + pe2 + items
+    next_places = 2 * 2 * 21
+    return transfers + pe1 + pe2 + items + next_places
 
 
 @dataclass(frozen=True)
