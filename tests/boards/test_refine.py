@@ -8,6 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
+from ttforge_boards.group_moves import GroupMoves
+from ttforge_boards.movable import Movable
 from ttforge_boards.placed import PLACE, Placed
 from ttforge_boards.placed_timing import (
     CLOCK_TO_OUTPUT,
@@ -233,3 +235,42 @@ def test_what_is_far_apart_comes_together():
     refined = refine({"cells": cells})
     assert refined.before > 14 and refined.after < 3
     assert _timing(cells)[1].ends().max() < 3
+
+
+def _knot(count: int) -> dict:
+    """A block RAM at column 2, and pairs of LUT and register in two tiles at column 90, each of
+    which takes an output of the RAM and the registers of three others."""
+    cells = {"ram": _cell("DP16KD", "X2/Y10/EBR0", {}, {f"DOA{n}": 50 + n for n in range(count)})}
+    for n in range(count):
+        others = [10 + (n + k) % count for k in (1, 2, 3)]
+        site = f"X{90 + n // 8}/Y9/SLICE{'ABCD'[n % 8 // 2]}"
+        cells[f"lut{n}"] = _lut(f"{site}.K{n % 2}", 30 + n, 50 + n, *others)
+        cells[f"ff{n}"] = _register(f"{site}.FF{n % 2}", 10 + n, 30 + n, port="DI")
+    cells["border"] = _register("X2/Y9/SLICEA.FF0", 90, 91)
+    return cells
+
+
+def test_a_knot_moves_together():
+    cells = _knot(12)
+    movable = Movable(Placed({"cells": cells}))
+    before = movable.timing.longest
+    assert GroupMoves(movable).run() >= 1
+    assert movable.timing.longest < before - 1
+    assert movable.timing.longest == pytest.approx(_timing(cells)[1].longest)
+    _check({name: cell for name, cell in cells.items() if name != "ram"})
+    columns = [movable.placed.x[n] for n, name in enumerate(movable.placed.names) if "lut" in name]
+    assert max(columns) < 90 and max(columns) - min(columns) <= 9
+
+
+def test_a_group_stays_where_nothing_is_gained():
+    """Neither end of the longest wire can come nearer: one is fixed, the other one's place is all
+    that is free."""
+    cells = {
+        "ram": _cell("DP16KD", "X2/Y10/EBR0", {}, {"DOA0": 50}),
+        "lut": _lut("X90/Y9/SLICEA.K0", 30, 50),
+        "ff": _register("X90/Y9/SLICEA.FF0", 10, 30, port="DI"),
+    }
+    before = deepcopy(cells)
+    movable = Movable(Placed({"cells": cells}))
+    assert movable.timing.longest > 12
+    assert GroupMoves(movable).run() == 0 and cells == before
