@@ -138,7 +138,12 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         help="the accelerator's external memory: block RAM of the FPGA, or the board's SDRAM "
         "(default: block, and sdram for a --network that needs more)",
     )
-    parser.add_argument("--clock", type=number, metavar="MHZ", help="default: the board's own")
+    parser.add_argument(
+        "--clock",
+        type=number,
+        metavar="MHZ",
+        help="what the board runs at, and place and route work for (default: the board's own)",
+    )
     parser.add_argument("--seed", type=positive, default=1, metavar="N", help="of the placement")
     parser.add_argument(
         "--seeds",

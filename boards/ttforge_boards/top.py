@@ -17,8 +17,8 @@ class BoardTop(Elaboratable, ABC):
     """The system behind a clock, the same for all boards but for where the clock comes from.
     Ports: ``clk_in``, ``rx``, ``tx``, ``lamp``.
 
-    The reset leaves from a register, ``RESET_CYCLES`` after what says that the clock is steady, or
-    after the device has been configured.
+    The reset leaves from registers, ``RESET_CYCLES`` and two after what says that the clock is
+    steady, or after the device has been configured.
     """
 
     def __init__(self, soc: Soc):
@@ -43,10 +43,11 @@ class BoardTop(Elaboratable, ABC):
         else:
             m.submodules.lock = ResetSynchronizer(~steady, domain="pll")
         left = Signal(range(RESET_CYCLES + 1), init=RESET_CYCLES)
-        reset = Signal(init=1)
+        # the second goes all over the device, and has copies: nothing but the first comes before it
+        held, reset = Signal(init=1), Signal(init=1, reset_less=True)
         with m.If(left != 0):
             m.d.pll += left.eq(left - 1)
-        m.d.pll += reset.eq(left != 0)
+        m.d.pll += [held.eq(left != 0), reset.eq(held)]
         m.d.comb += ResetSignal("sync").eq(reset)
         m.submodules.soc = soc = self.soc
         m.d.comb += [

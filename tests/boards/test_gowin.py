@@ -55,7 +55,7 @@ def test_the_reset_ends_after_configuration():
     simulator = Simulator(top)
     simulator.add_testbench(bench)
     simulator.run()
-    start = RESET_CYCLES + 1  # and one cycle for the register of the reset
+    start = RESET_CYCLES + 2  # and a cycle for each of two registers of the reset
     assert seen[:start] == [0] * start
     assert seen[start:] == list(range(1, len(seen) - start + 1))
 

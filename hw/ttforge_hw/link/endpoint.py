@@ -84,10 +84,9 @@ class Endpoint(wiring.Component):
         to_registers = (self._request == Request.READ_REGISTERS) | (
             self._request == Request.WRITE_REGISTERS
         )
-        m.d.comb += [
-            self._to_registers.eq(access & to_registers),
-            self.memory.request.eq(access & ~to_registers),
-        ]
+        m.d.comb += self._to_registers.eq(access & to_registers)
+        # from a register: whether it is granted is decided at the memory
+        m.d.sync += self.memory.request.eq(access & ~to_registers & ~self.memory.done)
         with m.FSM():
             with m.State("RECEIVE"):
                 m.d.comb += self.receiving.eq(1)
