@@ -8,17 +8,19 @@ from collections import defaultdict, deque
 
 import numpy as np
 
+from ttforge_boards.netlist import CLOCK_PORTS
 from ttforge_boards.placed import Pin, Placed
 from ttforge_boards.tools import BuildError
 
 LUT, REGISTER, RAM, MULTIPLIER = "TRELLIS_COMB", "TRELLIS_FF", "DP16KD", "MULT18X18D"
 WRITER = "TRELLIS_RAMW"
 """The inputs of a distributed RAM."""
-CLOCKS = ("CLK", "WCK", "CLKA", "CLKB", "CLK0", "CLK1", "CLK2", "CLK3")
+CLOCKS = frozenset(port for ports in CLOCK_PORTS.values() for port in ports)
 WRITES = ("WRE", "WAD0", "WAD1", "WAD2", "WAD3", "WD")
 """Of a distributed RAM: paths end there."""
 SECOND = ("FXA", "FXB")
-"""Inputs, with M, of a multiplexer of multiplexers, which shares its cell with a LUT."""
+OF_SECOND = (*SECOND, "M", "OFX")
+"""Ports of a multiplexer of multiplexers, which shares its cell with a LUT."""
 INSIDE = ("FCI", "F1", *SECOND)
 """Inputs that are wired within a slice or to the one beside it."""
 
@@ -61,33 +63,22 @@ class PlacedTiming:
                 continue
             users = [user for user in placed.users[net] if self._counts(user)]
             arcs += [(driver, user, len(users)) for user in users]
-        second = {user.cell for _, user, _ in arcs if user.port in SECOND}
-        node = {cell: len(placed.cells) + n for n, cell in enumerate(sorted(second))}
+        second = sorted({user.cell for _, user, _ in arcs if user.port in SECOND})
+        node = {cell: len(placed.cells) + n for n, cell in enumerate(second)}
         self._nodes = len(placed.cells) + len(node)
-        count = len(arcs)
-        self.source = np.fromiter((driver.cell for driver, _, _ in arcs), int, count)
-        self.sink = np.fromiter((user.cell for _, user, _ in arcs), int, count)
-        self.begin = np.fromiter(
-            (
-                node.get(driver.cell, driver.cell) if driver.port == "OFX" else driver.cell
-                for driver, _, _ in arcs
-            ),
-            int,
-            count,
-        )
-        self.reach = np.fromiter(
-            (
-                node.get(user.cell, user.cell) if user.port in (*SECOND, "M") else user.cell
-                for _, user, _ in arcs
-            ),
-            int,
-            count,
-        )
-        self.users = np.fromiter((users for _, _, users in arcs), int, count)
-        self.end = np.fromiter((self._ends(user) for _, user, _ in arcs), bool, count)
-        self.inside = np.fromiter((_inside(driver, user) for driver, user, _ in arcs), bool, count)
-        self.own = np.fromiter(
-            (self._out(driver) + self._into(user) for driver, user, _ in arcs), float, count
+
+        def node_of(pin: Pin) -> int:
+            return node.get(pin.cell, pin.cell) if pin.port in OF_SECOND else pin.cell
+
+        self.source = np.array([driver.cell for driver, _, _ in arcs], int)
+        self.sink = np.array([user.cell for _, user, _ in arcs], int)
+        self.begin = np.array([node_of(driver) for driver, _, _ in arcs], int)
+        self.reach = np.array([node_of(user) for _, user, _ in arcs], int)
+        self.users = np.array([users for _, _, users in arcs], int)
+        self.end = np.array([self._ends(user) for _, user, _ in arcs], bool)
+        self.inside = np.array([_inside(driver, user) for driver, user, _ in arcs], bool)
+        self.own = np.array(
+            [self._out(driver) + self._into(user) for driver, user, _ in arcs], float
         )
         self._launches = np.zeros(self._nodes)
         self._launches[: len(placed.cells)] = [self._launch(n) for n in range(len(placed.cells))]
@@ -166,7 +157,7 @@ class PlacedTiming:
     def _order(self) -> tuple[list, list]:
         """Arcs to LUTs by the levels of these, and arcs from LUTs, last level first."""
         kinds = self._placed.kinds
-        from_lut = np.fromiter((kinds[cell] == LUT for cell in self.source), bool, len(self.source))
+        from_lut = np.array([kinds[cell] == LUT for cell in self.source], bool)
         level = self._levels(from_lut)
         into, out = np.nonzero(~self.end)[0], np.nonzero(from_lut)[0]
         return (

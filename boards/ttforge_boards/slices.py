@@ -98,9 +98,7 @@ class Slices:
         if unit.register is not None:
             self._put(self._registers, unit.register, tile, place, "FF")
 
-    def _put(
-        self, cells: "_Cells", cell: int, tile: tuple[int, int], place: int, site: str
-    ) -> None:
+    def _put(self, cells: _Cells, cell: int, tile: tuple[int, int], place: int, site: str) -> None:
         cells[self._placed.tile(cell)][place_of(self._placed.site[cell])] = None
         cells[tile][place] = cell
         self._placed.move(cell, tile, f"SLICE{'ABCD'[place // 2]}.{site}{place % 2}")
