@@ -228,8 +228,9 @@ class Sequencer(wiring.Component):
             m.d.sync += [self.hung.eq(0), *(last.eq(0) for last in self.last)]
 
     def _commands(self, m: Module, descriptor, header, registers) -> Signal:
-        """Resolves addresses, a cycle after the descriptor is there. While the signal that this
-        gives is high, LOAD's command is that for the program itself."""
+        """Resolves addresses: the registers are chosen in the cycle after the descriptor is there,
+        and added in the next, at whose end engines hold the sum. While the signal that this gives
+        is high, LOAD's command is that for the program itself."""
         loading = Signal()
         compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
         transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
@@ -238,9 +239,10 @@ class Sequencer(wiring.Component):
         sums = [(view[name], view[its], name) for view, of in views for name, its in of.items()]
         resolved = {}
         for reader, (base, register, name) in enumerate(sums):
-            resolved[name] = Signal.like(base, name=f"resolved_{name}", reset_less=True)
+            addend = Signal(len(base), name=f"addend_{name}", reset_less=True)
             m.d.comb += registers.select[reader].eq(register)
-            m.d.sync += resolved[name].eq(base + registers.value[reader])
+            m.d.sync += addend.eq(registers.value[reader])
+            resolved[name] = (base + addend)[: len(base)]
         move = _with_fields(TRANSFER_LAYOUT, descriptor, resolved)
         work = _with_fields(COMPUTE_LAYOUT, descriptor, resolved)
         m.d.comb += [

@@ -49,11 +49,18 @@ class Statistics(wiring.Component):
         item = Signal.like(self.ports[0].item.payload)
         slot = Signal(exact_log2(depth))  # of the item, or of the host's read
         known = Signal()  # slot was touched
+        # the sum goes to the memory a cycle after it was made
+        added, write = Signal(TOTALS, reset_less=True), Signal()
         m.d.comb += [
             reader.addr.eq(slot),
-            writer.addr.eq(slot),
-            writer.data.sum.eq(self.totals.sum + item.sum),
-            writer.data.saturations.eq(self.totals.saturations + item.saturations),
+            writer.addr.eq(slot),  # it stays until that cycle is over
+            writer.data.eq(added),
+            writer.en.eq(write),
+        ]
+        m.d.sync += [
+            write.eq(0),
+            added.sum.eq(self.totals.sum + item.sum),
+            added.saturations.eq(self.totals.saturations + item.saturations),
         ]
         with m.If(known):
             m.d.comb += self.totals.eq(reader.data)
@@ -73,8 +80,8 @@ class Statistics(wiring.Component):
                 m.d.sync += known.eq(touched.bit_select(slot, 1))
                 m.next = "ADD"
             with m.State("ADD"):
-                m.d.comb += [writer.en.eq(1), self.busy.eq(1)]
-                m.d.sync += touched.eq(touched | (1 << slot))
+                m.d.comb += self.busy.eq(1)
+                m.d.sync += [write.eq(1), touched.eq(touched | (1 << slot))]
                 m.next = "IDLE"
             with m.State("LOOK-UP"):
                 m.d.comb += reader.en.eq(1)

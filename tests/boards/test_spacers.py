@@ -6,7 +6,7 @@ import pytest
 
 from ttforge.parameters import preset
 from ttforge_boards.catalogue import BOARDS
-from ttforge_boards.ecp5_tools import ITERATIONS, MARGIN, PLACED
+from ttforge_boards.ecp5_tools import ITERATIONS, MARGIN, PLACED, ROUTER
 from ttforge_boards.flow import place_and_route
 from ttforge_boards.job import NETLIST, Build, Steps
 from ttforge_boards.spacers import MOST, PER_LUT, SPACER, USERS, add_spacers, remove_spacers
@@ -129,6 +129,7 @@ def test_an_ecp5_is_placed_among_them_and_routed_without(tmp_path, monkeypatch, 
         assert not again
     settings = json.loads((tmp_path / PLACED).read_text())["modules"]["top"]["settings"]
     assert float(settings["target_freq"]) == MARGIN * 45e6
+    assert settings.items() >= ROUTER.items()
     assert placing["--placer"] == "static" and {"--no-route", "--write"} <= set(placing)
     assert {"--no-pack", "--no-place", "--textcfg", "--report"} <= set(routing)
     for options in (placing, routing):  # the second run heeds what the first was asked
