@@ -176,7 +176,7 @@ def test_pll_settings_are_within_their_ranges(source, wanted):
 
 
 def test_a_clock_that_cannot_be_is_named():
-    with pytest.raises(ValueError, match="no PLL setting gives 48 MHz from 25 MHz"):
+    with pytest.raises(ValueError, match=r"no PLL .* 48 MHz from 25 MHz .* 46\.875 and 50 MHz"):
         pll_settings(25e6, 48e6)
     with pytest.raises(ValueError, match="no 3000000 baud"):
         divisor(10e6, 3_000_000)
