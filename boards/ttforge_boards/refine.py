@@ -10,9 +10,12 @@ has to be exchanged.
 from typing import Any, NamedTuple
 
 from ttforge_boards.group_moves import GroupMoves
+from ttforge_boards.job import REPORT_IT
 from ttforge_boards.movable import Movable
 from ttforge_boards.placed import Placed
 from ttforge_boards.single_moves import SingleMoves
+from ttforge_boards.slice_rules import broken_rules
+from ttforge_boards.tools import BuildError
 
 PASSES, FEW = 10, 20
 """Of single moves one after the other, at most, and how few moves of a pass end that."""
@@ -29,8 +32,13 @@ class Refined(NamedTuple):
 
 
 def refine(module: dict[str, Any]) -> Refined:
-    """Change the module of a placed design; the same one gives the same result."""
-    movable = Movable(Placed(module))
+    """Change the module of a placed design; the same one gives the same result.
+
+    Raises ``BuildError`` where a move broke a rule of the slices.
+    """
+    placed = Placed(module)
+    known = broken_rules(placed)
+    movable = Movable(placed)
     single, groups = SingleMoves(movable), GroupMoves(movable)
     before, moved = movable.timing.longest, _alone(single)
     for _ in range(ROUNDS):
@@ -38,6 +46,8 @@ def refine(module: dict[str, Any]) -> Refined:
         if not together:
             break
         moved += together + _alone(single)
+    if broken := broken_rules(Placed(module)) - known:
+        raise BuildError(f"moved to where it must not be: {'; '.join(sorted(broken))}. {REPORT_IT}")
     return Refined(before, movable.timing.longest, moved)
 
 

@@ -14,7 +14,8 @@ from ttforge_boards.placed_timing import INSIDE, LUT, REGISTER
 
 PLACES = 8
 """Of a tile, for LUTs, and as many for registers."""
-_SITE = re.compile(r"SLICE([A-D])\.(K|FF|RAMW)(\d?)")
+SITE = re.compile(r"SLICE([A-D])\.(K|FF|RAMW)(\d?)")
+"""A place for a LUT, a register, or the inputs of distributed RAM."""
 _ROWS_OF_RAM = ("DPRAM", "RAMW_BLOCK")
 _TILE_SHARES = ("CLK", "LSR"), ("CLKMUX", "LSRMUX", "SRMODE", "GSR")
 _SLICE_SHARES = ("CE",), ("CEMUX", "GSR")
@@ -67,7 +68,7 @@ class Slices:
         }
         self._carry = {n for n in range(len(placed.cells)) if self._mode(n) == "CCU2"}
         for cell, site in enumerate(placed.site):
-            if found := _SITE.fullmatch(site):
+            if found := SITE.fullmatch(site):
                 self._fill(cell, placed.tile(cell), found[2], place_of(site))
         shares = [n for n, kind in enumerate(placed.kinds) if kind == REGISTER]
         self._of_tile = {n: self._shared(n, *_TILE_SHARES) for n in shares}
@@ -156,6 +157,6 @@ class Slices:
 
 def place_of(site: str) -> int:
     """The place that a site of a LUT or register is."""
-    found = _SITE.fullmatch(site)
+    found = SITE.fullmatch(site)
     assert found is not None
     return "ABCD".index(found[1]) * 2 + int(found[3] or 0)

@@ -1,7 +1,5 @@
 """Cells of a placed design move to where its paths are shorter, and only to where they may be."""
 
-import re
-from collections import defaultdict
 from copy import deepcopy
 from random import Random
 
@@ -22,7 +20,9 @@ from ttforge_boards.placed_timing import (
     wires,
 )
 from ttforge_boards.refine import refine
+from ttforge_boards.slice_rules import broken_rules
 from ttforge_boards.slices import Slices, Unit
+from ttforge_boards.tools import BuildError
 
 CLOCK, RESET, ENABLE, OTHER_ENABLE = 1, 2, 3, 4
 
@@ -189,37 +189,15 @@ def _random_design(seed: int) -> dict:
     return {"cells": cells}
 
 
-def _check(cells: dict) -> None:
-    """The rules of nextpnr, on what was written."""
-    places = [cell["attributes"][PLACE] for cell in cells.values()]
-    assert len(set(places)) == len(places)
-    tiles, slices = defaultdict(set), defaultdict(set)
-    drivers = {cell["connections"]["F"][0]: cell for n, cell in cells.items() if "lut" in n}
-    for cell in cells.values():
-        x, y, slice_, what, n = re.fullmatch(
-            r"X(\d+)/Y(\d+)/SLICE([A-D])\.(K|FF)([01])", cell["attributes"][PLACE]
-        ).groups()
-        if cell["type"] == "TRELLIS_FF":
-            assert what == "FF"
-            tiles[x, y].add(cell["connections"].get("LSR", [0])[0])
-            slices[x, y, slice_].add(cell["connections"].get("CE", [0])[0])
-            if "DI" in cell["connections"]:
-                lut = drivers[cell["connections"]["DI"][0]]
-                assert lut["attributes"][PLACE] == f"X{x}/Y{y}/SLICE{slice_}.K{n}"
-        else:
-            assert what == "K"
-    assert {len(its) for its in (*tiles.values(), *slices.values())} == {1}
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_a_refined_design_keeps_the_rules_and_its_nets(seed):
     before = _random_design(seed)
-    _check(before["cells"])
+    assert not broken_rules(Placed(before))
     after = deepcopy(before)
     refined = refine(after)
     assert refined.moved > 0 and refined.after < refined.before
     cells = after["cells"]
-    _check(cells)
+    assert not broken_rules(Placed(after))
     timing = _timing(cells)[1]
     assert timing.ends().max() == pytest.approx(refined.after)
     for name, cell in deepcopy(cells).items():
@@ -257,7 +235,7 @@ def test_a_knot_moves_together():
     assert GroupMoves(movable).run() >= 1
     assert movable.timing.longest < before - 1
     assert movable.timing.longest == pytest.approx(_timing(cells)[1].longest)
-    _check({name: cell for name, cell in cells.items() if name != "ram"})
+    assert not broken_rules(Placed({"cells": cells}))
     columns = [movable.placed.x[n] for n, name in enumerate(movable.placed.names) if "lut" in name]
     assert max(columns) < 90 and max(columns) - min(columns) <= 9
 
@@ -274,3 +252,94 @@ def test_a_group_stays_where_nothing_is_gained():
     movable = Movable(Placed({"cells": cells}))
     assert movable.timing.longest > 12
     assert GroupMoves(movable).run() == 0 and cells == before
+
+
+MULTIPLEXER = {
+    "half": _cell("TRELLIS_COMB", "X9/Y5/SLICEC.K0", {"A": 21, "F1": 24}, {"OFX": 25}),
+    "other half": _lut("X9/Y5/SLICEC.K1", 24, 21),
+}
+
+
+@pytest.mark.parametrize(
+    "cells, broken",
+    [
+        ({"a": _lut("X9/Y5/SLICEA.FF0", 20)}, "(9, 5): TRELLIS_COMB at SLICEA.FF0"),
+        (
+            {n: _lut("X9/Y5/SLICEA.K0", net) for n, net in (("a", 20), ("b", 21))},
+            "(9, 5): two cells at SLICEA.K0",
+        ),
+        (
+            {
+                "a": _register("X9/Y5/SLICEA.FF0", 20, 10),
+                "b": _register("X9/Y5/SLICED.FF0", 21, 10, LSR=RESET),
+            },
+            "(9, 5): registers of different clocks or resets",
+        ),
+        (
+            {
+                "a": _register("X9/Y5/SLICEA.FF0", 20, 10, CE=ENABLE),
+                "b": _register("X9/Y5/SLICEA.FF1", 21, 10),
+            },
+            "(9, 5): registers of different enables in a slice",
+        ),
+        (
+            {
+                "a": _lut("X9/Y5/SLICEA.K0", 20),
+                "b": _register("X9/Y5/SLICEB.FF0", 21, 20, port="DI"),
+            },
+            "(9, 5): b away from its LUT",
+        ),
+        (
+            {"a": _lut("X9/Y5/SLICEA.K0", 20), "b": _lut("X9/Y5/SLICEA.K1", 21, MODE="CCU2")},
+            "(9, 5): a LUT beside a carry chain",
+        ),
+        (
+            MULTIPLEXER | {"other half": _lut("X9/Y5/SLICED.K1", 24, 21)},
+            "(9, 5): half away from the other LUT of its multiplexer",
+        ),
+        (
+            MULTIPLEXER | {"a": _register("X9/Y5/SLICEC.FF0", 30, 10)},
+            "(9, 5): a at the input of a multiplexer",
+        ),
+        (
+            {"a": _cell("TRELLIS_COMB", "X9/Y5/SLICEC.K0", {"FXA": 24}, {"OFX": 25})},
+            "(9, 5): a, a wide multiplexer, in the first place of its slice",
+        ),
+        (
+            {"a": _lut("X9/Y5/SLICEC.K0", 26, 21, MODE="DPRAM")},
+            "(9, 5): distributed RAM in slice C or D",
+        ),
+        (
+            {
+                "a": _cell("TRELLIS_RAMW", "X9/Y5/SLICEC.RAMW", {}, {}),
+                "b": _lut("X9/Y5/SLICEC.K1", 26, 21),
+            },
+            "(9, 5): a LUT beside the inputs of distributed RAM",
+        ),
+        (
+            {
+                "a": _cell("TRELLIS_COMB", "X9/Y5/SLICEA.K0", {}, {}, MODE="DPRAM", WCKMUX="INV"),
+                "b": _register("X9/Y5/SLICED.FF0", 20, 10),
+            },
+            "(9, 5): distributed RAM and registers of different clocks or resets",
+        ),
+    ],
+)
+def test_each_rule_is_told(cells, broken):
+    assert broken_rules(Placed({"cells": cells})) == {broken}
+
+
+def test_a_multiplexer_and_a_ram_with_registers_keep_the_rules():
+    cells = MULTIPLEXER | {
+        "of the multiplexer": _register("X9/Y5/SLICEC.FF0", 30, 25, port="DI"),
+        "wide": _cell("TRELLIS_COMB", "X8/Y5/SLICEC.K1", {"FXA": 25}, {"OFX": 31}),
+        "ram": _lut("X9/Y5/SLICEA.K0", 26, 21, MODE="DPRAM"),
+        "beside": _register("X9/Y5/SLICED.FF0", 20, 10),
+    }
+    assert not broken_rules(Placed({"cells": cells}))
+
+
+def test_a_move_that_breaks_a_rule_ends_the_build(monkeypatch):
+    monkeypatch.setattr(Slices, "free", lambda self, tile, unit: 0)
+    with pytest.raises(BuildError, match="two cells at"):
+        refine(_random_design(0))
