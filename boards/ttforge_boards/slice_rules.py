@@ -1,9 +1,8 @@
 """What the slices of an ECP5 ask of a placement, held against a design that is placed.
 
-nextpnr holds a design against these rules (``Arch::slices_compatible``) while it places, and not
-when it reads one; a configuration that breaks one is written without a word, and computes
-something else. So whoever moves cells asks here, which shares nothing with ``slices``, where they
-are moved.
+nextpnr holds cells against these rules (``Arch::slices_compatible``) while it places them, and not
+when it reads a placed design. So what was moved by ``slices`` is looked at again here, by code that
+shares nothing with it but the names of places.
 """
 
 from collections import defaultdict
