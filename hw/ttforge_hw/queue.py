@@ -12,7 +12,7 @@ class RegisteredQueue(Elaboratable):
     arbiters behind. A word that finds the queue empty goes to the output register at once.
 
     ``depth`` (at least 2) words of ``width`` bits; members as of ``SyncFIFO``. What ``r_data``
-    holds while ``r_rdy`` is low is unspecified. ``counted``: who writes counts the room, and
+    holds while ``r_rdy`` is low is unspecified. ``counted``: who writes knows of the room, and
     never writes when there is none; ``w_rdy`` is not looked at.
     """
 

@@ -76,8 +76,13 @@ class Unpack(wiring.Component):
         fresh = Signal()
         # The write at the output, and some behind it: so that what comes before does not hang on
         # the scratchpad's arbiters in the same cycle. The item follows its address by a cycle.
-        m.submodules.writes = writes = RegisteredQueue(width=_WRITE.size, depth=WRITES)
-        m.submodules.contents = contents = RegisteredQueue(width=self._item_bits, depth=WRITES)
+        # The contents go a cycle later, and so say for both whether there is room.
+        m.submodules.writes = writes = RegisteredQueue(
+            width=_WRITE.size, depth=WRITES, counted=True
+        )
+        m.submodules.contents = contents = RegisteredQueue(
+            width=self._item_bits, depth=WRITES, counted=True
+        )
         valid, ready = writes.r_rdy, writes.r_en
         load, taken = Signal(), Signal()
         m.d.comb += [

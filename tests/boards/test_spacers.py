@@ -5,10 +5,12 @@ import json
 import pytest
 
 from ttforge.parameters import preset
+from ttforge_boards import ecp5_tools
 from ttforge_boards.catalogue import BOARDS
-from ttforge_boards.ecp5_tools import ITERATIONS, MARGIN, PLACED, ROUTER
+from ttforge_boards.ecp5_tools import ITERATIONS, MARGIN, PLACED, REACHABLE, ROUTER
 from ttforge_boards.flow import place_and_route
 from ttforge_boards.job import NETLIST, Build, Steps
+from ttforge_boards.refine import Refined
 from ttforge_boards.spacers import MOST, PER_LUT, SPACER, USERS, add_spacers, remove_spacers
 
 
@@ -98,8 +100,12 @@ def test_what_is_left_is_the_design_with_all_its_inputs(files):
     assert top["cells"]["ram"]["connections"] == {"CEA": [3], "DIA0": ["x"]}
 
 
-@pytest.mark.parametrize("iterations", [ITERATIONS, ITERATIONS + 1])
-def test_an_ecp5_is_placed_among_them_and_routed_without(tmp_path, monkeypatch, iterations):
+@pytest.mark.parametrize(
+    "iterations, longest", [(ITERATIONS, 20.0), (ITERATIONS + 1, 20.0), (ITERATIONS, 25.0)]
+)
+def test_an_ecp5_is_placed_among_them_and_routed_without(
+    tmp_path, monkeypatch, iterations, longest
+):
     ran = []
 
     def run(steps, name, arguments, *, remedy, step=None, give_up=None):
@@ -114,6 +120,7 @@ def test_an_ecp5_is_placed_among_them_and_routed_without(tmp_path, monkeypatch, 
         return not gave_up
 
     monkeypatch.setattr(Steps, "run", run)
+    monkeypatch.setattr(ecp5_tools, "refine", lambda module: Refined(30.0, longest, 1))
     job = Build(BOARDS["ulx3s-85f"], preset("ecp5-85f"), 45_000_000, tmp_path, seed=7)
     _write(tmp_path / NETLIST, _netlist(40))
     place_and_route(job, Steps(tmp_path, print), ("--threads", "1"))
@@ -128,7 +135,9 @@ def test_an_ecp5_is_placed_among_them_and_routed_without(tmp_path, monkeypatch, 
     else:
         assert not again
     settings = json.loads((tmp_path / PLACED).read_text())["modules"]["top"]["settings"]
-    assert float(settings["target_freq"]) == MARGIN * 45e6
+    reachable = 1e9 / (REACHABLE * longest)
+    assert float(settings["target_freq"]) == pytest.approx(min(MARGIN * 45e6, reachable))
+    assert (reachable < 45e6) == (longest == 25)
     assert settings.items() >= ROUTER.items()
     assert placing["--placer"] == "static" and {"--no-route", "--write"} <= set(placing)
     assert {"--no-pack", "--no-place", "--textcfg", "--report"} <= set(routing)

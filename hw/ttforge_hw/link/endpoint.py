@@ -20,6 +20,7 @@ from ttforge_hw.link.host_port import HostPort
 
 WORD_WIDTH = 8 * WORD_BYTES
 _COUNT = range(MOST_WORDS + 1)
+_STORE = data.StructLayout({"enable": 1, "address": range(2 * MOST_WORDS), "word": WORD_WIDTH})
 
 
 class Endpoint(wiring.Component):
@@ -65,8 +66,18 @@ class Endpoint(wiring.Component):
         m = Module()
         # Payload of the request, then of the reply. A request's CRC comes to lie behind it.
         m.submodules.payload = payload = Memory(shape=WORD_WIDTH, depth=2 * MOST_WORDS, init=[])
-        self._store, self._load = payload.write_port(), payload.read_port()
-        m.d.comb += self._load.addr.eq(self._position)
+        writer, reader = payload.write_port(), payload.read_port()
+        # a register on either side of it, as it may lie anywhere in a device
+        self._store = Signal(_STORE)
+        self._loaded = Signal(WORD_WIDTH, reset_less=True)
+        store = Signal(_STORE)
+        m.d.sync += [store.eq(self._store), self._loaded.eq(reader.data)]
+        m.d.comb += [
+            writer.en.eq(store.enable),
+            writer.addr.eq(store.address),
+            writer.data.eq(store.word),
+            reader.addr.eq(self._position),
+        ]
         self._take_words(m)
         bad_frames = Signal(WORD_WIDTH)
         with m.If(self.bad):
@@ -99,14 +110,16 @@ class Endpoint(wiring.Component):
             with m.State("DECIDE"):
                 self._decide(m, write, acceptable)
             with m.State("FETCH"):  # the word to write is read from the payload
+                m.next = "FETCHED"
+            with m.State("FETCHED"):
                 m.next = "ACCESS"
             with m.State("ACCESS"):
                 m.d.comb += access.eq(~self._access_done)
                 with m.If(self._access_done):
                     m.d.comb += [
-                        self._store.en.eq(reading),
-                        self._store.addr.eq(self._position),
-                        self._store.data.eq(self._read_data),
+                        self._store.enable.eq(reading),
+                        self._store.address.eq(self._position),
+                        self._store.word.eq(self._read_data),
                     ]
                     m.d.sync += [
                         self._position.eq(self._position + 1),
@@ -123,11 +136,11 @@ class Endpoint(wiring.Component):
                     Hello.MEMORY_BYTES: C(self._memory_bytes, WORD_WIDTH),
                     Hello.BAD_FRAMES: bad_frames,
                 }
-                m.d.comb += [self._store.en.eq(1), self._store.addr.eq(self._position)]
+                m.d.comb += [self._store.enable.eq(1), self._store.address.eq(self._position)]
                 with m.Switch(self._position):
                     for number, answer in answers.items():
                         with m.Case(number):
-                            m.d.comb += self._store.data.eq(answer)
+                            m.d.comb += self._store.word.eq(answer)
                 m.d.sync += [self._position.eq(self._position + 1), self._words.eq(len(Hello))]
                 with m.If(self._position == len(Hello) - 1):
                     m.d.sync += self._position.eq(0)
@@ -145,12 +158,14 @@ class Endpoint(wiring.Component):
                     with m.If(payload_follows):
                         m.next = "LOAD"
             with m.State("LOAD"):
+                m.next = "LOADED"
+            with m.State("LOADED"):
                 m.next = "SEND"
             with m.State("SEND"):
                 last = self._position + 1 == self._words
                 m.d.comb += [
                     self.reply.valid.eq(1),
-                    self.reply.payload.word.eq(self._load.data),
+                    self.reply.payload.word.eq(self._loaded),
                     self.reply.payload.last.eq(last),
                 ]
                 with m.If(self.reply.ready):
@@ -173,9 +188,9 @@ class Endpoint(wiring.Component):
                 m.d.sync += self._address.eq(self.word)
             with m.Else():
                 m.d.comb += [
-                    self._store.en.eq(1),
-                    self._store.addr.eq(self.index - 2),
-                    self._store.data.eq(self.word),
+                    self._store.enable.eq(1),
+                    self._store.address.eq(self.index - 2),
+                    self._store.word.eq(self.word),
                 ]
         with m.If(self.good):
             m.d.sync += self._length.eq(self.index)
@@ -222,7 +237,7 @@ class Endpoint(wiring.Component):
         m.d.comb += [
             lite.awaddr.eq(self._address),
             lite.araddr.eq(self._address),
-            lite.wdata.eq(self._load.data),
+            lite.wdata.eq(self._loaded),
             lite.wstrb.eq(~0),
             lite.awvalid.eq(self._to_registers & write & ~addressed),
             lite.wvalid.eq(self._to_registers & write & ~filled),
@@ -243,7 +258,7 @@ class Endpoint(wiring.Component):
         m.d.comb += [
             port.write.eq(write),
             port.address.eq(self._address[2:]),
-            port.write_data.eq(self._load.data),
+            port.write_data.eq(self._loaded),
         ]
         with m.If(port.done):
             m.d.sync += self._read_data.eq(port.read_data)
