@@ -30,6 +30,8 @@ def broken_rules(placed: Placed) -> set[str]:
     slices: dict[_Slice, _Sites] = defaultdict(dict)
     for cell, site in enumerate(placed.site):
         if (where := SITE.fullmatch(site)) is None:
+            if placed.kinds[cell] in _KINDS.values():
+                found.add(f"{placed.tile(cell)}: {placed.kinds[cell]} at {site or 'no place'}")
             continue
         tile, place = placed.tile(cell), place_of(site)
         key = where[2], place % 2
@@ -72,7 +74,7 @@ def _of_slice(placed: Placed, number: int, sites: _Sites) -> Iterator[str]:
     for n, lut in luts.items():
         if (other := placed.net(lut, "F1")) is not None:
             takes_input.add(n)
-            if n != 0 or placed.drivers[other].cell != luts.get(1):
+            if n != 0 or not _drives(placed, luts.get(1), other):
                 yield f"{placed.names[lut]} away from the other LUT of its multiplexer"
         if placed.net(lut, "FXA") is not None:
             takes_input.add(n)
@@ -82,8 +84,13 @@ def _of_slice(placed: Placed, number: int, sites: _Sites) -> Iterator[str]:
         own = placed.net(register, "DI")
         if own is None and n in takes_input:
             yield f"{placed.names[register]} at the input of a multiplexer"
-        if own in placed.drivers and placed.drivers[own].cell != luts.get(n):
+        if own is not None and not _drives(placed, luts.get(n), own):
             yield f"{placed.names[register]} away from its LUT"
+
+
+def _drives(placed: Placed, lut: int | None, net: int) -> bool:
+    """Whether a net is a LUT's; those of constants have no driver here, and are not looked at."""
+    return net not in placed.drivers or placed.drivers[net].cell == lut
 
 
 def _shared(placed: Placed, register: int) -> tuple:

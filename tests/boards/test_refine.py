@@ -264,6 +264,8 @@ MULTIPLEXER = {
     "cells, broken",
     [
         ({"a": _lut("X9/Y5/SLICEA.FF0", 20)}, "(9, 5): TRELLIS_COMB at SLICEA.FF0"),
+        ({"a": _lut("X9/Y5/SLICEE.K0", 20)}, "(9, 5): TRELLIS_COMB at SLICEE.K0"),
+        ({"a": _lut("", 20)}, "(0, 0): TRELLIS_COMB at no place"),
         (
             {n: _lut("X9/Y5/SLICEA.K0", net) for n, net in (("a", 20), ("b", 21))},
             "(9, 5): two cells at SLICEA.K0",
