@@ -61,6 +61,7 @@ class OnChipMemory(wiring.Component):
         axi, host = self.axi, self.host
         beat, outside = self._place(axi.araddr)
         address, left, wrong = Signal.like(port.addr), Signal(9), Signal()
+        busy = Signal()  # left != 0, from a register: what follows from arready goes far
         # The memory is read in every cycle. Beats that are wanted are on their way: at its output,
         # in a register behind it (both come from all over the device), and in a queue for which
         # their places are counted.
@@ -71,8 +72,8 @@ class OnChipMemory(wiring.Component):
         flags, later_flags = Signal(2), Signal(2)  # of these: the last of its burst, and wrong
         word, host_reading = Signal(self._data_width, reset_less=True), Signal()
         m.d.comb += [
-            axi.arready.eq(left == 0),
-            issue.eq((left != 0) & room),
+            axi.arready.eq(~busy),
+            issue.eq(busy & room),
             port.addr.eq(address),
             beats.w_en.eq(arrived),
             beats.w_data.eq(Cat(later_flags, word)),
@@ -84,9 +85,9 @@ class OnChipMemory(wiring.Component):
             taken.eq(axi.rvalid & axi.rready),
         ]
         with m.If(axi.arvalid & axi.arready):
-            m.d.sync += [address.eq(beat), left.eq(axi.arlen + 1), wrong.eq(outside)]
+            m.d.sync += [address.eq(beat), left.eq(axi.arlen + 1), busy.eq(1), wrong.eq(outside)]
         with m.If(issue):
-            m.d.sync += [address.eq(address + 1), left.eq(left - 1)]
+            m.d.sync += [address.eq(address + 1), left.eq(left - 1), busy.eq(left != 1)]
         with m.If(issue & ~taken):
             m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
         with m.If(taken & ~issue):
@@ -100,7 +101,7 @@ class OnChipMemory(wiring.Component):
         ]
         # the host: address, memory, its output, the register behind it
         there, nearly = Signal(), Signal()
-        between = (left == 0) & ~axi.arvalid
+        between = ~busy & ~axi.arvalid
         wanted = host.request & ~host.write & ~host_reading & ~there & ~nearly & ~host.done
         m.d.sync += [
             host_reading.eq(wanted & between),

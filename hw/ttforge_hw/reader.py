@@ -1,6 +1,6 @@
 """AXI read channels: bursts out, beats back."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -67,7 +67,7 @@ class AxiReader(wiring.Component):
         with m.If(asked | axi.arready):
             m.d.sync += axi.arvalid.eq(asked)
         with m.If(asked ^ landed):
-            m.d.sync += flying.eq(flying + asked - landed)
+            m.d.sync += flying.eq(Mux(asked, flying + 1, flying - 1))
         m.d.sync += taken.eq(self.beats.valid & self.beats.ready)
         with m.If(asked):
             m.d.sync += room.eq(room + taken - burst.beats)

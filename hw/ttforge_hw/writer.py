@@ -1,6 +1,6 @@
 """AXI write channels: bursts and their beats out, responses back."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -79,7 +79,7 @@ class AxiWriter(wiring.Component):
         with m.If(asked | axi.awready):
             m.d.sync += axi.awvalid.eq(asked)
         with m.If(asked ^ axi.bvalid):
-            m.d.sync += flying.eq(flying + asked - axi.bvalid)
+            m.d.sync += flying.eq(Mux(asked, flying + 1, flying - 1))
         return queue
 
     def _beats(self, m: Module, queue: SyncFIFOBuffered) -> None:
