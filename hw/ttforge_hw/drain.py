@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH
-from ttforge_hw.ports import WritePort, row_layout
+from ttforge_hw.ports import WritePort, banks_asked, row_layout
 from ttforge_hw.queue import RegisteredQueue
 
 ROWS_WIDTH = 5
@@ -41,6 +41,7 @@ class ResultQueue(wiring.Component):
     def __init__(self, parameters: AcceleratorParameters, *, tile_rows: int, depth: int):
         if depth < 2 * tile_rows:
             raise ValueError(f"depth must be at least two tiles ({2 * tile_rows}), not {depth!r}")
+        self._parameters = parameters
         self._tile_rows = tile_rows
         self._depth = depth
         super().__init__(
@@ -61,16 +62,16 @@ class ResultQueue(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         request = self.z.request
-        m.submodules.places = places = RegisteredQueue(
-            width=LOCAL_WIDTH + 1, depth=self._depth, counted=True
-        )
+        banks = len(self.z.banks)
+        width = banks + LOCAL_WIDTH + 1
+        m.submodules.places = places = RegisteredQueue(width=width, depth=self._depth, counted=True)
         m.submodules.rows = rows = RegisteredQueue(
             width=len(self.row.as_value()), depth=self._depth, counted=True
         )
         # The oldest places, and one that finds none before it. What the arbiters grant is known
         # late: it ends here, and not in the deep queue.
-        m.submodules.next_places = ahead = RegisteredQueue(width=LOCAL_WIDTH + 1, depth=2)
-        new = Cat(self.address, self.final)
+        m.submodules.next_places = ahead = RegisteredQueue(width=width, depth=2, flags=banks)
+        new = Cat(banks_asked(self._parameters, Const(1), self.address), self.address, self.final)
         free = Signal(range(self._depth + 1), init=self._depth)
         left = Signal.like(free)
         accepted, final = Signal(), Signal()
@@ -85,7 +86,7 @@ class ResultQueue(wiring.Component):
             rows.w_en.eq(self.push),
             rows.w_data.eq(self.row),
             request.valid.eq(ahead.r_rdy),
-            Cat(request.payload, final).eq(ahead.r_data),
+            Cat(self.z.banks, request.payload, final).eq(ahead.r_data),
             ahead.r_en.eq(request.ready),
             self.z.row.eq(rows.r_data),
             rows.r_en.eq(returned),

@@ -1,7 +1,9 @@
 """Signatures between blocks: scratchpad ports, factor-store ports, commands, statistics."""
 
+from amaranth.hdl import Cat, Const, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import COMPUTE, LOCAL_WIDTH, TRANSFER, Field
@@ -53,17 +55,37 @@ ENTRY_LATENCY = 2
 class WritePort(wiring.Signature):
     """A client's write port of the scratchpad.
 
-    Members, out of the client: ``request``, a stream of row addresses; ``row``, in the cycle after
-    a request was taken, what is written there. So the client, too, has a cycle to bring it.
+    Members, out of the client: ``request``, a stream of row addresses; ``banks``, one bit a bank,
+    that of the address set while a request is valid, and otherwise none: it comes from registers,
+    and a request is nothing else to the arbiters; ``row``, in the cycle after a request was taken,
+    what is written there. So the client, too, has a cycle to bring it.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
         super().__init__(
             {
                 "request": Out(stream.Signature(LOCAL_WIDTH)),
+                "banks": Out(parameters.scratchpad_banks),
                 "row": Out(row_layout(parameters)),
             }
         )
+
+
+def bank_and_row(parameters: AcceleratorParameters, address: Value) -> tuple[Value, Value]:
+    """Bank of an address of the scratchpad, its top bits, and row within the bank.
+
+    Bits above the address range are ignored.
+    """
+    row_width = exact_log2(parameters.bank_rows)
+    bank_width = exact_log2(parameters.scratchpad_banks)
+    bank = address[row_width : row_width + bank_width] if bank_width else Const(0, 1)
+    return bank, address[:row_width]
+
+
+def banks_asked(parameters: AcceleratorParameters, valid: Value, address: Value) -> Value:
+    """One bit a bank: what a request for ``address`` asks for, if it is ``valid``."""
+    bank, _ = bank_and_row(parameters, address)
+    return Cat(valid & (bank == number) for number in range(parameters.scratchpad_banks))
 
 
 class StorePort(wiring.Signature):

@@ -1,6 +1,6 @@
 """A shallow queue whose every output is a register."""
 
-from amaranth.hdl import Elaboratable, Module, Mux, Signal
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
 from amaranth.lib.memory import Memory
 
 
@@ -12,11 +12,12 @@ class RegisteredQueue(Elaboratable):
     arbiters behind. A word that finds the queue empty goes to the output register at once.
 
     ``depth`` (at least 2) words of ``width`` bits; members as of ``SyncFIFO``. What ``r_data``
-    holds while ``r_rdy`` is low is unspecified. ``counted``: who writes knows of the room, and
-    never writes when there is none; ``w_rdy`` is not looked at.
+    holds while ``r_rdy`` is low is unspecified, but for its lowest ``flags`` bits, which are 0.
+    ``counted``: who writes knows of the room, and never writes when there is none; ``w_rdy`` is not
+    looked at.
     """
 
-    def __init__(self, *, width: int, depth: int, counted: bool = False):
+    def __init__(self, *, width: int, depth: int, counted: bool = False, flags: int = 0):
         if depth < 2:
             raise ValueError(f"depth must be at least 2, not {depth!r}")
         self.width = width
@@ -25,7 +26,9 @@ class RegisteredQueue(Elaboratable):
         self.w_data = Signal(width)
         self.w_en = Signal()
         self.w_rdy = Signal(init=1)
-        self.r_data = Signal(width, reset_less=True)
+        self._flags = Signal(flags, name="r_flags")
+        self._rest = Signal(width - flags, name="r_data", reset_less=True)
+        self.r_data = Cat(self._flags, self._rest)
         self.r_en = Signal()
         self.r_rdy = Signal()
         self.level = Signal(range(depth + 1))
@@ -33,11 +36,15 @@ class RegisteredQueue(Elaboratable):
     def elaborate(self, platform) -> Module:
         m = Module()
         # all words but the oldest, which is at the output
-        m.submodules.storage = storage = Memory(shape=self.width, depth=self.depth, init=[])
+        style = {"ram_style": "registers"} if self.depth == 2 else {}  # may then lie anywhere
+        m.submodules.storage = storage = Memory(
+            shape=self.width, depth=self.depth, init=[], attrs=style
+        )
         writer, reader = storage.write_port(), storage.read_port(domain="comb")
         produce, consume = Signal(range(self.depth)), Signal(range(self.depth))
         more = Signal()  # something is in the storage
         write, read, pass_by, refill = Signal(), Signal(), Signal(), Signal()
+        oldest = Mux(more, reader.data, self.w_data)  # of those that are not at the output
         last = self.depth - 1
         m.d.comb += [
             write.eq(self.w_en if self.counted else self.w_en & self.w_rdy),
@@ -55,9 +62,11 @@ class RegisteredQueue(Elaboratable):
         with m.If(refill):
             m.d.sync += consume.eq(Mux(consume == last, 0, consume + 1))
         with m.If(read | ~self.r_rdy):
+            there = more | write
             m.d.sync += [
-                self.r_data.eq(Mux(more, reader.data, self.w_data)),
-                self.r_rdy.eq(more | write),
+                self._flags.eq(Mux(there, oldest[: len(self._flags)], 0)),
+                self._rest.eq(oldest[len(self._flags) :]),
+                self.r_rdy.eq(there),
             ]
         with m.If(write & ~read):
             m.d.sync += [

@@ -1,14 +1,13 @@
 """The scratchpad: banks of rows that all engines read and write."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
-from amaranth.utils import exact_log2
 
 from ttforge.parameters import AcceleratorParameters
 from ttforge_hw.arbiter import RoundRobin
-from ttforge_hw.ports import ROW_LATENCY, ReadPort, WritePort
+from ttforge_hw.ports import ROW_LATENCY, ReadPort, WritePort, bank_and_row, banks_asked
 
 SETTLING = 1
 """Cycles after that in which a write is taken, in which a read may still get the old row."""
@@ -42,24 +41,15 @@ class Scratchpad(wiring.Component):
             }
         )
 
-    def _split(self, address: Value) -> tuple[Value, Value]:
-        """Bank and row within the bank."""
-        row_width = exact_log2(self.parameters.bank_rows)
-        bank_width = exact_log2(self.parameters.scratchpad_banks)
-        bank = address[row_width : row_width + bank_width] if bank_width else Const(0, 1)
-        return bank, address[:row_width]
+    def _arbitrate(self, m: Module, name: str, requests: list, asked: list) -> list[Value]:
+        """Grants of every bank, one bit a client, and the clients' ``ready``.
 
-    def _arbitrate(self, m: Module, name: str, requests: list, addresses: list) -> list[Value]:
-        """Grants of every bank, one bit a client, and the clients' ``ready``."""
+        ``asked`` has one bit a bank for each client.
+        """
         grants = []
         for bank in range(self.parameters.scratchpad_banks):
             m.submodules[f"{name}_arbiter{bank}"] = arbiter = RoundRobin(len(requests))
-            m.d.comb += arbiter.requests.eq(
-                Cat(
-                    request.valid & (self._split(address)[0] == bank)
-                    for request, address in zip(requests, addresses, strict=True)
-                )
-            )
+            m.d.comb += arbiter.requests.eq(Cat(banks[bank] for banks in asked))
             grants.append(arbiter.grant)
         for client, request in enumerate(requests):
             m.d.comb += request.ready.eq(Cat(grant[client] for grant in grants).any())
@@ -80,11 +70,11 @@ class Scratchpad(wiring.Component):
 
     def _write_side(self, m: Module, memories: list[Memory]) -> None:
         requests = [port.request for port in self.write]
-        grants = self._arbitrate(m, "write", requests, [r.payload for r in requests])
+        grants = self._arbitrate(m, "write", requests, [port.banks for port in self.write])
         rows = [port.row.as_value() for port in self.write]
         places = []
         for client, request in enumerate(requests):
-            _, place = self._split(request.payload)
+            _, place = bank_and_row(self.parameters, request.payload)
             register = Signal.like(place, name=f"write_place{client}", reset_less=True)
             m.d.sync += register.eq(place)
             places.append(register)
@@ -104,21 +94,23 @@ class Scratchpad(wiring.Component):
 
     def _read_side(self, m: Module, memories: list[Memory]) -> None:
         requests = [port.request for port in self.read]
-        grants = self._arbitrate(m, "read", requests, [r.payload for r in requests])
+        asked = [banks_asked(self.parameters, r.valid, r.payload) for r in requests]
+        grants = self._arbitrate(m, "read", requests, asked)
         ports = [memory.read_port() for memory in memories]
         given = [
             Signal.like(port.data, name=f"given{bank}", reset_less=True)
             for bank, port in enumerate(ports)
         ]
         m.d.sync += [row.eq(port.data) for row, port in zip(given, ports, strict=True)]
-        rows = [self._split(request.payload)[1] for request in requests]
+        places = [bank_and_row(self.parameters, request.payload) for request in requests]
+        rows = [row for _, row in places]
         for bank, (port, grant) in enumerate(zip(ports, grants, strict=True)):
             enable = Signal(name=f"read_enable{bank}")
             address = Signal.like(port.addr, name=f"read_address{bank}", reset_less=True)
             m.d.sync += [enable.eq(grant.any()), address.eq(granted(grant, rows))]
             m.d.comb += [port.en.eq(enable), port.addr.eq(address)]
         for client, reader in enumerate(self.read):
-            bank, _ = self._split(reader.request.payload)
+            bank, _ = places[client]
             # of the request that a bank's registers hold, its block RAM, its row's register, and
             # that of the client
             valid: Value = reader.request.ready

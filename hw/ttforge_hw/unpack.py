@@ -8,7 +8,7 @@ from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH, Target
 from ttforge_hw.factor_store import StoreWritePort
 from ttforge_hw.gearbox import Gearbox, Shape, entry_shape, items_shift
-from ttforge_hw.ports import TRANSFER_LAYOUT, WritePort
+from ttforge_hw.ports import TRANSFER_LAYOUT, WritePort, banks_asked
 from ttforge_hw.queue import RegisteredQueue
 from ttforge_hw.transfer import LocalRuns
 
@@ -42,8 +42,6 @@ def target_ports(parameters: AcceleratorParameters) -> dict:
 
 WRITES = 4
 """Writes at the output and behind it."""
-_WRITE = data.StructLayout({"target": Target, "address": LOCAL_WIDTH})
-"""Where an item goes."""
 
 
 class Unpack(wiring.Component):
@@ -57,6 +55,10 @@ class Unpack(wiring.Component):
     def __init__(self, parameters: AcceleratorParameters):
         self.parameters = parameters
         self._item_bits = 2 * parameters.data_width
+        # where an item goes
+        self._place = data.StructLayout(
+            {"banks": parameters.scratchpad_banks, "target": Target, "address": LOCAL_WIDTH}
+        )
         super().__init__(
             {
                 "command": In(stream.Signature(TRANSFER_LAYOUT)),
@@ -78,7 +80,10 @@ class Unpack(wiring.Component):
         # the scratchpad's arbiters in the same cycle. The item follows its address by a cycle.
         # The contents go a cycle later, and so say for both whether there is room.
         m.submodules.writes = writes = RegisteredQueue(
-            width=_WRITE.size, depth=WRITES, counted=True
+            width=self._place.size,
+            depth=WRITES,
+            counted=True,
+            flags=self.parameters.scratchpad_banks,
         )
         m.submodules.contents = contents = RegisteredQueue(
             width=self._item_bits, depth=WRITES, counted=True
@@ -105,17 +110,22 @@ class Unpack(wiring.Component):
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += fresh.eq(1)
         self._shape(m, held, gearbox.shape, locals_.items)
-        head, earlier = data.View(_WRITE, writes.r_data), Signal(_WRITE, reset_less=True)
+        to_scratchpad = held.target == Target.SCRATCHPAD
+        address = locals_.address.payload
+        head, earlier = data.View(self._place, writes.r_data), Signal(self._place, reset_less=True)
         m.d.sync += [taken.eq(valid & ready), earlier.eq(head)]
         m.d.comb += [
             writes.w_en.eq(load),
-            writes.w_data.eq(Cat(held.target, locals_.address.payload)),
+            writes.w_data.eq(
+                Cat(banks_asked(self.parameters, to_scratchpad, address), held.target, address)
+            ),
             contents.w_en.eq(load),
             contents.w_data.eq(gearbox.o.payload),
             contents.r_en.eq(taken),
             ready.eq((head.target != Target.SCRATCHPAD) | self.scratchpad.request.ready),
             self.scratchpad.request.valid.eq(valid & (head.target == Target.SCRATCHPAD)),
             self.scratchpad.request.payload.eq(head.address),
+            self.scratchpad.banks.eq(head.banks),
         ]
         self._write(m, taken, earlier, contents.r_data)
         return m

@@ -192,6 +192,9 @@ class _Bench:
             row = [_signed(bits >> 16 * i & 0xFFFF, 16) for i in range(self.parameters.lanes)]
             self.run.memories.row(self.written)[:] = row
             self.run.writes += 1
+        bank = ctx.get(write.payload) // self.parameters.bank_rows
+        asked = ctx.get(write.valid) << bank % self.parameters.scratchpad_banks
+        assert ctx.get(engine.z.banks) == asked
         taken = ctx.get(write.valid) and ctx.get(write.ready)
         self.written = ctx.get(write.payload) if taken else None
         item = engine.statistics.item

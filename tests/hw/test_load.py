@@ -95,6 +95,9 @@ def simulate(p, commands, memory, *, latency=4, stall=0.0, seed=0):
         place = None  # of the row that comes a cycle after its request
         while True:
             ctx.set(dut.scratchpad.request.ready, random.random() >= stall)
+            request = dut.scratchpad.request
+            bank = ctx.get(request.payload) // p.bank_rows % p.scratchpad_banks
+            assert ctx.get(dut.scratchpad.banks) == ctx.get(request.valid) << bank
             _, _, row, *seen = await ctx.tick().sample(dut.scratchpad.row.as_value(), *taken, *data)
             if place is not None:
                 writes.append((TARGETS[Target.SCRATCHPAD], place, row))

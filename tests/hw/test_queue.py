@@ -13,11 +13,12 @@ from ttforge_hw.queue import RegisteredQueue
 
 
 @pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("flags", [0, 3])
 @pytest.mark.parametrize("depth", [2, 3, 8, 16])
 @pytest.mark.parametrize("write, read", [(0.5, 0.5), (0.9, 0.3), (0.3, 0.9), (1.0, 1.0)])
-def test_as_sync_fifo(depth, write, read, counted):
+def test_as_sync_fifo(depth, write, read, flags, counted):
     m = Module()
-    m.submodules.ours = ours = RegisteredQueue(width=8, depth=depth, counted=counted)
+    m.submodules.ours = ours = RegisteredQueue(width=8, depth=depth, counted=counted, flags=flags)
     m.submodules.theirs = theirs = SyncFIFO(width=8, depth=depth)
     rng = random.Random(depth)
 
@@ -33,6 +34,8 @@ def test_as_sync_fifo(depth, write, read, counted):
                 assert ctx.get(getattr(ours, name)) == ctx.get(getattr(theirs, name)), name
             if ctx.get(ours.r_rdy):
                 assert ctx.get(ours.r_data) == ctx.get(theirs.r_data)
+            else:
+                assert ctx.get(ours.r_data[:flags]) == 0
             await ctx.tick()
 
     simulator = Simulator(m)
