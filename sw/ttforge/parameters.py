@@ -198,17 +198,21 @@ class AcceleratorParameters:
 
 
 def _queue_bits(p: AcceleratorParameters) -> int:
-    """Bits of the queues between memories and arrays; an address has 20, a row all its words."""
+    """Bits of the queues between memories and arrays; an address has 20, a row all its words.
+
+    What is to be written carries a bit a bank besides.
+    """
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
-    result = 21 + row
+    place = 21 + p.scratchpad_banks
+    result = place + row
     ahead = max(2 * p.lanes, 24)
     group_bits = (p.lanes // p.pe2_rows).bit_length() - 1
     transfers = (
         (max(128, 2 * p.burst_beats) + 8) * p.data_width
         + p.outstanding_bursts * (p.burst_beats.bit_length() + 1)
         + 16 * row
-        + 4 * (22 + 2 * p.data_width)
+        + 4 * (22 + p.scratchpad_banks + 2 * p.data_width)
         + 2 * 20
     )
     pe1_results = max(32, p.lanes + 2 * p.pe1_rows + 16)
@@ -217,7 +221,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21 + pe1_results * result + tiles
     pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits) + pe2_results * result
     items = 2 * 2 * 88
-    next_places = 2 * 2 * 21
+    next_places = 2 * 2 * place
     return transfers + pe1 + pe2 + items + next_places
 
 
