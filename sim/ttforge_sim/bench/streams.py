@@ -15,7 +15,8 @@ class StreamSource:
         self._valid, self._ready = tb.handle(f"{name}_valid"), tb.handle(f"{name}_ready")
         self._payload = tb.handle(f"{name}_payload")
         self._stalls = tb.stalls(stall)
-        self._offered = False
+        self.offered = False
+        """Whether the first of the items is at the ports."""
         self._valid.value = 0
         self._payload.value = 0
         tb.agents.append(self)
@@ -26,13 +27,13 @@ class StreamSource:
         return not self.items
 
     def cycle(self) -> None:
-        if self._offered and self._ready.value:
+        if self.offered and self._ready.value:
             self.items.popleft()
             self.sent += 1
-            self._offered = False
+            self.offered = False
             self._valid.value = 0
-        if self.items and not self._offered and self._stalls.go():
-            self._offered = True
+        if self.items and not self.offered and self._stalls.go():
+            self.offered = True
             self._valid.value = 1
             self._payload.value = self.items[0]
 

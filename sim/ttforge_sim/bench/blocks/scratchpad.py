@@ -4,6 +4,7 @@ from collections import deque
 
 import cocotb
 
+from ttforge.parameters import AcceleratorParameters
 from ttforge.program.fields import LOCAL_WIDTH
 from ttforge_hw.ports import ROW_LATENCY
 from ttforge_hw.scratchpad import SETTLING
@@ -11,6 +12,25 @@ from ttforge_sim.bench.streams import StreamSource
 from ttforge_sim.bench.testbench import STALLS, TestBench, pack
 
 READERS, WRITERS = 4, 3
+
+
+class WriteSource(StreamSource):
+    """Sends write requests: addresses, and in ``banks`` one bit for the bank of the one offered."""
+
+    def __init__(self, tb: TestBench, name: str, *, stall: str):
+        super().__init__(tb, f"{name}_request", stall=stall)
+        self._parameters = tb.parameters
+        self._banks = tb.handle(f"{name}_banks")
+        self._banks.value = 0
+
+    def cycle(self) -> None:
+        super().cycle()
+        self._banks.value = 1 << bank_of(self._parameters, self.items[0]) if self.offered else 0
+
+
+def bank_of(p: AcceleratorParameters, address: int) -> int:
+    """The bank of an address, whose bits above the range of rows are ignored."""
+    return address % p.scratchpad_rows // p.bank_rows
 
 
 class ScratchpadBench(TestBench):
@@ -21,9 +41,7 @@ class ScratchpadBench(TestBench):
         p = self.parameters
         self.model: list[int | None] = [None] * p.scratchpad_rows
         self.reads = [StreamSource(self, f"read_{n}_request", stall=stall) for n in range(READERS)]
-        self.writes = [
-            StreamSource(self, f"write_{n}_request", stall=stall) for n in range(WRITERS)
-        ]
+        self.writes = [WriteSource(self, f"write_{n}", stall=stall) for n in range(WRITERS)]
         self._rows = [self.handle(f"write_{n}_row") for n in range(WRITERS)]
         self._due: list[deque[set[int | None] | None]] = [
             deque([None] * ROW_LATENCY) for _ in range(READERS)
@@ -62,12 +80,11 @@ class ScratchpadBench(TestBench):
 
     def _accepted(self, kind: str, clients: int) -> list[tuple[int, int]]:
         """(client, payload) of this cycle's grants; checks that the arbitration is fair."""
-        p = self.parameters
         asking: dict[int, list[tuple[int, int, bool]]] = {}
         for n in range(clients):
             if self.get(f"{kind}_{n}_request_valid"):
                 bits = self.get(f"{kind}_{n}_request_payload")
-                bank = bits % p.scratchpad_rows // p.bank_rows
+                bank = bank_of(self.parameters, bits)
                 granted = bool(self.get(f"{kind}_{n}_request_ready"))
                 asking.setdefault(bank, []).append((n, bits, granted))
         accepted = []
