@@ -108,10 +108,17 @@ def test_what_is_left_is_the_design_with_all_its_inputs(files):
 
 
 @pytest.mark.parametrize(
-    "iterations, longest", [(ITERATIONS, 20.0), (ITERATIONS + 1, 20.0), (ITERATIONS, 25.0)]
+    "mhz, iterations, longest",
+    [
+        (45, ITERATIONS, 20.0),
+        (45, ITERATIONS + 1, 20.0),
+        (45, ITERATIONS, 25.0),
+        (45, ITERATIONS, 10.0),
+        (100, ITERATIONS, 9.0),
+    ],
 )
 def test_an_ecp5_is_placed_among_them_and_routed_without(
-    tmp_path, monkeypatch, iterations, longest
+    tmp_path, monkeypatch, mhz, iterations, longest
 ):
     ran = []
 
@@ -121,14 +128,15 @@ def test_an_ecp5_is_placed_among_them_and_routed_without(
         ran.append((name, step, options, any(SPACER in cell for cell in _cells(netlist))))
         if "--write" in options:  # nothing but the spacers has a place
             placed = json.loads(netlist.read_text())
-            placed["modules"]["top"]["settings"] = {"target_freq": "45000000.000000"}
+            settings = {"target_freq": f"{mhz * 1e6:.6f}", "timing_driven": f"{0:032b}"}
+            placed["modules"]["top"]["settings"] = settings
             _write(steps.folder / options["--write"], placed)
         gave_up = give_up is not None and give_up("    iter=1\n" * iterations)
         return not gave_up
 
     monkeypatch.setattr(Steps, "run", run)
     monkeypatch.setattr(ecp5_tools, "refine", lambda module: Refined(30.0, longest, 1))
-    job = Build(BOARDS["ulx3s-85f"], preset("ecp5-85f"), 45_000_000, tmp_path, seed=7)
+    job = Build(BOARDS["ulx3s-85f"], preset("ecp5-85f"), mhz * 1_000_000, tmp_path, seed=7)
     _write(tmp_path / NETLIST, _netlist(40))
     place_and_route(job, Steps(tmp_path, print), ("--threads", "1"))
     (_, _, placing, among), (_, _, routing, still), *again = ran
@@ -143,12 +151,15 @@ def test_an_ecp5_is_placed_among_them_and_routed_without(
         assert not again
     settings = json.loads((tmp_path / PLACED).read_text())["modules"]["top"]["settings"]
     reachable = 1e9 / (REACHABLE * longest)
-    asked = min(MARGIN * 45e6, reachable) * (LESS if again else 1)
+    asked = min(MARGIN * mhz * 1e6, reachable) * (LESS if again else 1)
     assert float(settings["target_freq"]) == pytest.approx(asked)
-    assert (reachable < 45e6) == (longest == 25)
-    assert settings.items() >= ROUTER.items()
+    assert (reachable < mhz * 1e6) == (longest == 25)
+    assert int(settings["timing_driven"], 2) == 1 and ("--no-tmdriv" in placing) == (mhz == 45)
+    easy = longest == 10  # 100 MHz by estimate, and 45 asked for
+    assert settings.keys() & ROUTER.keys() == (set() if easy else ROUTER.keys())
+    assert easy or settings.items() >= ROUTER.items()
     assert placing["--placer"] == "static" and {"--no-route", "--write"} <= set(placing)
     assert {"--no-pack", "--no-place", "--textcfg", "--report"} <= set(routing)
     for options in (placing, routing):  # the second run heeds what the first was asked
-        assert options["--seed"] == "7" and options["--freq"] == "45"
+        assert options["--seed"] == "7" and options["--freq"] == str(mhz)
         assert options["--router"] == "router2" and options["--threads"] == "1"
