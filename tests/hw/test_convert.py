@@ -65,6 +65,13 @@ def test_every_memory_is_counted(name):
     assert parameters.on_chip_bits == memory_bits(parameters)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+QUICK = ("zu3eg", "ecp5-85f", "gw5ast-138c")
+"""A preset of every family of devices."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PRESETS],
+)
 def test_every_memory_of_a_preset_is_counted(name):
     assert preset(name).on_chip_bits == memory_bits(preset(name))

@@ -19,6 +19,7 @@ REGISTERS = {
 """What enables the operands' registers and that of the product."""
 ENABLES = {"ecp5": ("CE0", "CE3"), "gw5a": ("CE0", "CE1")}
 """That of the left operand; the one that is always high."""
+SMALL = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2)
 
 
 class Product(Elaboratable):
@@ -79,11 +80,14 @@ def test_operands_that_are_too_wide_are_named(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_product_of_an_accelerator_is_a_primitive(family):
-    p = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2)
-    text = to_rtlil(p, target=Target(family))
+    text = to_rtlil(SMALL, target=Target(family))
     primitive, *_ = PRIMITIVES[family]
-    assert text.count(f"cell \\{primitive} ") == p.multipliers + 2 * p.lanes
-    assert f"cell \\{primitive} " not in to_rtlil(p)
+    assert text.count(f"cell \\{primitive} ") == SMALL.multipliers + 2 * SMALL.lanes
+
+
+def test_without_a_target_an_accelerator_has_no_primitive():
+    text = to_rtlil(SMALL)
+    assert not any(f"cell \\{primitive} " in text for primitive, *_ in PRIMITIVES.values())
 
 
 def test_a_family_that_there_is_not():

@@ -97,7 +97,7 @@ def test_the_means_of_seeds(done, tmp_path):
 
 
 def test_interrupted_and_given_again(folder, tmp_path):
-    more = ["--seeds", "1", "--epochs", "40"]
+    more = ["--seeds", "1", "--epochs", "15"]
     assert main(options(folder, tmp_path / "whole", *more)) == 0
     again = options(folder, tmp_path / "t", *more)
     first = tmp_path / "t" / "float" / "seed-0"
