@@ -19,8 +19,8 @@ from ttforge_hw.synthesis import ecp5_passes
 SPREAD, PLACED = "spread.json", "placed.json"
 """The netlist among spacers, and the placed design."""
 UNTIMED_HZ = 75e6
-"""Clocks up to this one are met by what was placed for short wires alone, in half of the time, and
-then refined: 9.7 ns by estimate."""
+"""Up to this clock a design is placed for short wires alone, which takes less time: refined, its
+longest path was 9.7 ns by estimate."""
 ITERATIONS = 80
 """Of the router: designs that met their clock took 43 to 69. One that does not may lack a single
 connection, which two nets take from each other in turn."""
@@ -33,8 +33,7 @@ REACHABLE = 0.95
 """And not for paths shorter than this share of the longest one by estimate, as it would not end:
 10.3 ns by estimate were routed as 10.0."""
 FAR = 0.8
-"""Of the clock by estimate: what is asked for less is routed by ``router2`` as it is, in less
-time."""
+"""Of the clock by estimate: for less than this share ``router2`` routes as it comes."""
 ROUTER = {
     "router2/alt-weights": f"{1:032b}",
     "router2/initCurrCongWeight": "0.5",
