@@ -39,15 +39,19 @@ def folder(tmp_path_factory):
     return path.parent
 
 
-def options(folder, out, *more):
-    rows = ("--rows", "fixed-prior", "float")
-    return ["reproduce", "table1", "--data", str(folder), "--out", str(out), *rows, *more]
+EPOCHS = "8"
+"""Long enough for an interrupt in the first."""
+
+
+def options(folder, out, *more, rows=("fixed-prior", "float"), epochs=EPOCHS):
+    common = ["--data", str(folder), "--out", str(out), "--seeds", "1", "--epochs", epochs]
+    return ["reproduce", "table1", *common, "--rows", *rows, *more]
 
 
 @pytest.fixture(scope="module")
 def done(folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "table1"
-    assert main(options(folder, out, "--seeds", "1", "--epochs", "2")) == 0
+    assert main(options(folder, out)) == 0
     return out
 
 
@@ -69,7 +73,7 @@ def test_what_it_leaves_behind(done):
 def test_finished_runs_are_kept(done, folder, capsys):
     before = (done / "float" / "seed-0" / "result.json").stat().st_mtime_ns
     capsys.readouterr()
-    assert main(options(folder, done, "--seeds", "1", "--epochs", "2", "--json")) == 0
+    assert main(options(folder, done, "--json")) == 0
     captured = capsys.readouterr()
     assert list(json.loads(captured.out)) == ["float", "fixed-prior"]
     assert "2 of 2 runs are finished" in captured.err
@@ -77,9 +81,9 @@ def test_finished_runs_are_kept(done, folder, capsys):
 
 
 def test_another_choice_is_not_mixed_in(done, folder, capsys):
-    assert main(options(folder, done, "--seeds", "1", "--epochs", "3")) == 2
+    assert main(options(folder, done, epochs="9")) == 2
     error = capsys.readouterr().err
-    assert "--epochs 2" in error and "--epochs 3" in error and "name another --out" in error
+    assert "--epochs 8" in error and "--epochs 9" in error and "name another --out" in error
 
 
 def test_the_means_of_seeds(done, tmp_path):
@@ -96,10 +100,8 @@ def test_the_means_of_seeds(done, tmp_path):
     assert found.bits == 150 and found.reduction == result["dense_bits"] / 150
 
 
-def test_interrupted_and_given_again(folder, tmp_path):
-    more = ["--seeds", "1", "--epochs", "15"]
-    assert main(options(folder, tmp_path / "whole", *more)) == 0
-    again = options(folder, tmp_path / "t", *more)
+def test_interrupted_and_given_again(done, folder, tmp_path):
+    again = options(folder, tmp_path / "t", rows=("float",))
     first = tmp_path / "t" / "float" / "seed-0"
     with subprocess.Popen(
         [sys.executable, "-m", "ttforge.cli", *again],
@@ -112,12 +114,11 @@ def test_interrupted_and_given_again(folder, tmp_path):
     assert process.returncode == 130, error
     assert (first / "checkpoint.safetensors").is_file() and not (first / "result.json").exists()
     assert main(again) == 0
-    for name in ("float", "fixed-prior"):
-        digests = [
-            json.loads((out / name / "seed-0" / "result.json").read_text())["digest"]
-            for out in (tmp_path / "t", tmp_path / "whole")
-        ]
-        assert digests[0] == digests[1]
+    digests = [
+        json.loads((out / "float" / "seed-0" / "result.json").read_text())["digest"]
+        for out in (tmp_path / "t", done)
+    ]
+    assert digests[0] == digests[1]
 
 
 def test_an_unknown_row_and_missing_data(folder, tmp_path, capsys):
