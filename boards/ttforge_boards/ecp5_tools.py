@@ -116,10 +116,10 @@ class Ecp5(Family):
         steps.progress(f"too slow after {ITERATIONS} iterations: routing for {less / 1e6:.1f} MHz")
         with editing(build.folder / PLACED, TOP) as module:
             module["settings"]["target_freq"] = f"{less:.6f}"
-        if steps.run("nextpnr-ecp5", again, remedy=SMALLER, step="route", give_up=_gives_up):
+        if steps.run("nextpnr-ecp5", again, remedy=SMALLER, step="route2", give_up=_gives_up):
             return
         steps.progress(f"too slow after {ITERATIONS} iterations: routing as fast as it comes")
-        steps.run("nextpnr-ecp5", route, remedy=SMALLER, step="route")
+        steps.run("nextpnr-ecp5", route, remedy=SMALLER, step="route3")
 
     def pack(self, steps: Steps, board: Board) -> None:
         """Compressed."""

@@ -1,9 +1,9 @@
 """Where the multipliers and the scratchpad of an accelerator go on an ECP5.
 
 Left to itself, place and route fills the rows of DSP blocks, which cross the whole device, in any
-order, and a product then has 30 tiles to go to its adder, of 128 in all (docs/boards.md). So each
-sum's terms are side by side, and what the units of an array pass from one to the next has to go to
-a neighbour only. Block RAMs lie in such rows too: those with the same bits of a row of the
+order, and a product then has 30 tiles to go to its adder, of 128 in all (docs/timing-closure.md).
+So each sum's terms are side by side, and what the units of an array pass from one to the next has
+to go to a neighbour only. Block RAMs lie in such rows too: those with the same bits of a row of the
 scratchpad, of which its clients choose one, are neighbours, and all of them close together, as
 each address of a bank goes to all that it has.
 """

@@ -140,7 +140,9 @@ def test_an_ecp5_is_placed_among_them_and_routed_without(
     _write(tmp_path / NETLIST, _netlist(40))
     place_and_route(job, Steps(tmp_path, print), ("--threads", "1"))
     (_, _, placing, among), (_, _, routing, still), *again = ran
-    assert {one[:2] for one in ran} == {("nextpnr-ecp5", "place"), ("nextpnr-ecp5", "route")}
+    assert {name for name, *_ in ran} == {"nextpnr-ecp5"}
+    steps = ["place", "route", "route2", "route3"]  # a log each
+    assert [step for _, step, *_ in ran] == steps[: 4 if iterations > ITERATIONS else 2]
     assert among and not still
     assert "--tmg-ripup" in routing
     left = {option: value for option, value in routing.items() if option != "--tmg-ripup"}
