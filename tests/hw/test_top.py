@@ -193,30 +193,38 @@ def stochastic(d):
     return replace(d, seed=0xDEADBEEF) if isinstance(d, Set) else d
 
 
-@pytest.mark.parametrize("stall", (0, 0.3), ids=lambda stall: f"stall{stall}")
-@pytest.mark.parametrize(
-    "p",
-    (
-        P4,
-        AcceleratorParameters(
-            lanes=8,
-            pe1_rows=4,
-            pe2_rows=2,
-            factor_width=9,
-            scratchpad_banks=1,
-            scratchpad_rows=512,
-            pe1_store_depth=16,
-            pe2_store_depth=64,
-            program_depth=16,
-            statistics_depth=4,
-            outstanding_bursts=2,
-        ),
-        replace(P4, stochastic_rounding=True),
+SIZES = {
+    "4": P4,
+    "8": AcceleratorParameters(
+        lanes=8,
+        pe1_rows=4,
+        pe2_rows=2,
+        factor_width=9,
+        scratchpad_banks=1,
+        scratchpad_rows=512,
+        pe1_store_depth=16,
+        pe2_store_depth=64,
+        program_depth=16,
+        statistics_depth=4,
+        outstanding_bursts=2,
     ),
-    ids=("4", "8", "stochastic"),
+    "stochastic": replace(P4, stochastic_rounding=True),
+}
+
+
+@pytest.mark.parametrize(
+    "size, stall",
+    [
+        ("4", 0.3),
+        ("8", 0),
+        ("stochastic", 0.3),
+        pytest.param("4", 0, marks=pytest.mark.slow),
+        pytest.param("8", 0.3, marks=pytest.mark.slow),
+        pytest.param("stochastic", 0, marks=pytest.mark.slow),
+    ],
 )
-def test_program_matches_golden(p, stall):
-    random = Random(f"top {stall}")
+def test_program_matches_golden(size, stall):
+    p, random = SIZES[size], Random(f"top {stall}")
     machine = Machine(p, random.randbytes(MEMORY_BYTES), stall=stall)
     descriptors = every_operation(p)
     if p.stochastic_rounding:
