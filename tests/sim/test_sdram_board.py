@@ -14,6 +14,7 @@ from ttforge.link.protocol import Request
 from ttforge.network import load_network
 from ttforge.parameters import AcceleratorParameters, preset
 from ttforge_boards.board import SDRAM
+from ttforge_boards.catalogue import BOARDS
 from ttforge_boards.table2 import memory_timing
 from ttforge_hw.sdram_timing import SdramTiming
 from ttforge_sim.backend import RtlAccelerator
@@ -21,7 +22,7 @@ from ttforge_sim.board import SimulatedLine, open_line
 from ttforge_sim.copier import Copier
 from ttforge_sim.memory import MemoryModel
 
-CLOCK_HZ = 45_000_000
+CLOCK_HZ = BOARDS["ulx3s-85f"].design_hz
 SMALL = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
 )

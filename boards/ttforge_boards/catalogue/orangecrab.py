@@ -16,7 +16,7 @@ ORANGECRAB_85F = Board(
     baud=3_000_000,
     preset="ecp5-85f",
     memory_bytes=1 << 17,
-    design_hz=48_000_000,
+    design_hz=60_000_000,
     loader="orangeCrab",
     note="no serial bridge on the board: an adapter of 3.3 V at IO 0 (receives) and IO 1 (sends)",
 )

@@ -36,6 +36,6 @@ ULX3S_85F = Board(
     preset="ecp5-85f",
     memory_bytes=1 << 17,
     sdram=ULX3S_SDRAM,
-    design_hz=45_000_000,
+    design_hz=60_000_000,
     loader="ulx3s",
 )
