@@ -31,6 +31,9 @@ _ZEROS = re.compile(
 )
 """Initial contents of a memory, all zero, in RTLIL."""
 
+_ELEMENT = re.compile(r"(?<=\S)\[(\d+)\]")
+"""The index in the name of an array's element, in RTLIL; before a bit's there is a space."""
+
 
 class ConversionError(AcceleratorError):
     """Yosys, which writes the Verilog, is absent or failed."""
@@ -125,7 +128,12 @@ def design_to_rtlil(
 def _converted(design: Elaboratable, ports: dict, name: str, target: Target | None) -> str:
     with _uncollected():
         text = rtlil.convert(design, name=name, ports=ports, platform=target, emit_src=False)
-    return _ZEROS.sub("", text)
+    text = _ZEROS.sub("", text)
+    if target is None:
+        return text
+    # yosys takes "row[3]" for bit 3 of "row" when it puts together what abc9 has mapped, and ends
+    # with a failed assertion where an element has more bits than one
+    return _ELEMENT.sub(r".\1", text)
 
 
 def to_rtlil(

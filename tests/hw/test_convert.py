@@ -4,6 +4,7 @@ import pytest
 
 from ttforge.parameters import PRESETS, AcceleratorParameters, preset
 from ttforge_hw.convert import port_list, rtlil_to_verilog, to_rtlil
+from ttforge_hw.multiplier import Target
 
 LEAST = {
     "lanes": 4,
@@ -51,6 +52,16 @@ def test_corner_parameters_convert(name, trace):
     head = head[: head.index(";")].replace("\n", " ")
     found = {name.strip() for name in head[head.index("(") + 1 : head.index(")")].split(",")}
     assert found == {port["name"] for port in port_list(parameters, trace=trace)}
+
+
+def test_no_element_is_named_like_a_bit():
+    """For a device, as yosys takes ``row[3]`` for a bit of ``row`` after ``abc9``."""
+    parameters = AcceleratorParameters(**LEAST)
+    named = re.compile(r"\\\S*row(?:\$\d+)?(\[\d+\]|\.\d+)\s")
+    for target, mark in ((None, "["), (Target("gw5a"), ".")):
+        text = to_rtlil(parameters, target=target)
+        assert {found[1][0] for found in named.finditer(text)} == {mark}
+        assert bool(re.search(r"\S\[\d+\]", text)) == (target is None)
 
 
 def memory_bits(parameters: AcceleratorParameters) -> int:
