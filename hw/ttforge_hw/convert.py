@@ -24,13 +24,6 @@ from ttforge_hw.top import Accelerator, accelerator_signature
 TOP = "ttforge"
 """Name of the top module."""
 
-_ZEROS = re.compile(
-    r"^ *cell \$meminit_v2 .*\n(?: +parameter .*\n| +connect \\ADDR .*\n)*"
-    r" +connect \\DATA \d+'0+\n(?: +connect .*\n)* *end\n",
-    re.MULTILINE,
-)
-"""Initial contents of a memory, all zero, in RTLIL."""
-
 _ELEMENT = re.compile(r"(?<=\S)\[(\d+)\]")
 """The index in the name of an array's element, in RTLIL; before a bit's there is a space."""
 
@@ -92,6 +85,23 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def _without_zeros() -> Iterator[None]:
+    """Initial contents of a memory that are all zero are not written. Amaranth would make an object
+    of each of their millions of bits, a third of a conversion."""
+    emit = rtlil.ModuleEmitter.emit_memory
+
+    def emit_contents(self, cell_idx, cell):
+        if any(cell.init):
+            emit(self, cell_idx, cell)
+
+    rtlil.ModuleEmitter.emit_memory = emit_contents
+    try:
+        yield
+    finally:
+        rtlil.ModuleEmitter.emit_memory = emit
+
+
 def component_to_rtlil(
     component: wiring.Component,
     *,
@@ -126,9 +136,8 @@ def design_to_rtlil(
 
 
 def _converted(design: Elaboratable, ports: dict, name: str, target: Target | None) -> str:
-    with _uncollected():
+    with _uncollected(), _without_zeros():
         text = rtlil.convert(design, name=name, ports=ports, platform=target, emit_src=False)
-    text = _ZEROS.sub("", text)
     if target is None:
         return text
     # yosys takes "row[3]" for bit 3 of "row" when it puts together what abc9 has mapped, and ends

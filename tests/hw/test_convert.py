@@ -1,9 +1,13 @@
 import re
 
 import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import Out
 
 from ttforge.parameters import PRESETS, AcceleratorParameters, preset
-from ttforge_hw.convert import port_list, rtlil_to_verilog, to_rtlil
+from ttforge_hw.convert import component_to_rtlil, port_list, rtlil_to_verilog, to_rtlil
 from ttforge_hw.multiplier import Target
 
 LEAST = {
@@ -62,6 +66,28 @@ def test_no_element_is_named_like_a_bit():
         text = to_rtlil(parameters, target=target)
         assert {found[1][0] for found in named.finditer(text)} == {mark}
         assert bool(re.search(r"\S\[\d+\]", text)) == (target is None)
+
+
+class Tables(wiring.Component):
+    """Two memories that are read, with initial contents and without."""
+
+    first: Out(4)
+    second: Out(4)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        for port, init in ((self.first, [0, 9]), (self.second, [])):
+            memory = Memory(shape=4, depth=2, init=init)
+            m.submodules += memory
+            m.d.comb += port.eq(memory.read_port(domain="comb").data)
+        return m
+
+
+def test_zeros_in_memories_are_left_out():
+    """And what else a memory begins with is not."""
+    text = component_to_rtlil(Tables())
+    assert len(re.findall(r"^\s+memory width 4 size 2 ", text, re.MULTILINE)) == 2
+    assert re.findall(r"cell \$meminit_v2 .*?DATA (\S+)", text, re.DOTALL) == ["8'10010000"]
 
 
 def memory_bits(parameters: AcceleratorParameters) -> int:
