@@ -113,6 +113,7 @@ def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
     figure = new_figure(7.0, 6.0)
     above, below = figure.subplots(2, 1, sharex=True)
     dress(above, title, "", "exponent of 2")
+    above.yaxis.set_major_locator(MaxNLocator(integer=True))
     dress(below, "", "step", "% of the values saturated")
     lines: dict[str, list[ScaleRecord]] = {}
     for record in scales:
