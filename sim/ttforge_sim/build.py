@@ -14,7 +14,7 @@ from ttforge.native import tools as native_tools
 from ttforge.native.cache import Cache
 from ttforge.native.tools import BuildLog, Progress, Tool, ToolError
 from ttforge_sim import engines, tools
-from ttforge_sim.engines import ACCELERATOR, NATIVE, Engine, Harness, Sources
+from ttforge_sim.engines import ACCELERATOR, NATIVE, Engine, Harness
 
 LIBRARY = {"win32": "simulator.dll", "darwin": "simulator.dylib"}.get(sys.platform, "simulator.so")
 COMPILE = (
@@ -111,13 +111,14 @@ def _build(
     (folder / "design.il").write_text(rtlil)
     (folder / "wrapper.v").write_text(engines.wrapper(rtlil))
     (folder / "ports.h").write_text(engines.ports_header(rtlil, engine, harness))
-    sources = engine.generate(folder, log)
-    progress(f"building the simulator, once: compiling with {cxx.name}")
-    runtime = _runtime(sources, cxx, cache, progress) if sources.runtime else ()
-    driving = sorted(harness.folder.glob("*.cc"))
-    flags = [*COMPILE, *_include(folder, NATIVE, *sources.includes)]
-    objects = _compile(log, cxx, flags, [*sources.files, *driving])
-    made = [str(path) for path in (*objects, *runtime)]
+    with ThreadPoolExecutor(1) as beside:
+        runtime = beside.submit(_runtime, engine, cxx, cache, progress)
+        sources = engine.generate(folder, log)
+        progress(f"building the simulator, once: compiling with {cxx.name}")
+        driving = sorted(harness.folder.glob("*.cc"))
+        flags = [*COMPILE, *_include(folder, NATIVE, *sources.includes)]
+        objects = _compile(log, cxx, flags, [*sources.files, *driving])
+        made = [str(path) for path in (*objects, *runtime.result())]
     log.run(cxx, [*LINK, *made, "-o", LIBRARY], remedy=_REMEDY)
     _tidy(folder)
 
@@ -144,18 +145,26 @@ def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> li
             raise
 
 
-def _runtime(sources: Sources, cxx: Tool, cache: Cache, progress: Progress) -> list[Path]:
-    """Objects of the engine's own runtime, which every design shares."""
+def _runtime(engine: Engine, cxx: Tool, cache: Cache, progress: Progress) -> list[Path]:
+    """Objects of the engine's own runtime, which every design shares.
+
+    They are linked once for nothing: for its first link on a machine ziglang builds its C++
+    library, a minute of one core, which passes while the design is turned into C++.
+    """
+    sources = engine.runtime()
+    if not sources.files:
+        return []
     used = [cxx.name, cxx.version, tools.verilator().version]
     key = "runtime-" + _hash([used, COMPILE, native_tools.processor()])
-    names = [f"{file.stem}.o" for file in sources.runtime]
     if cache.find(key) is None:
         with cache.building(key) as folder:
             if folder is not None:
                 progress("building the simulator, once: the runtime of the engine")
                 log = BuildLog(cache.log(key), folder, "the simulator")
-                _compile(log, cxx, [*COMPILE, *_include(*sources.includes)], [*sources.runtime])
-    return [cache.entry(key) / name for name in names]
+                flags = [*COMPILE, *_include(*sources.includes)]
+                objects = _compile(log, cxx, flags, [*sources.files])
+                log.run(cxx, [*LINK, *map(str, objects), "-o", LIBRARY], remedy=_REMEDY)
+    return [cache.entry(key) / f"{file.stem}.o" for file in sources.files]
 
 
 def _tidy(folder: Path) -> None:

