@@ -1,5 +1,6 @@
 """Multi-component arithmetic against exact rational numbers: the worst of 10,000."""
 
+import math
 import operator
 
 import mcf_cases as cases
@@ -120,6 +121,19 @@ def test_products_with_a_vector_have_the_same_bits(rows, columns, nc):
         made = products.carried_mv(x, factor)
         with without():
             assert torch.equal(made, products.carried_mv(x, factor))
+
+
+@pytest.mark.parametrize("at", [0, 3, 4, 15, 16, 19])
+def test_a_column_counts_once_in_products_with_a_vector(at):
+    """Rows end with a vector of columns, some of which were summed before."""
+    x, v = cases.pairs(5 * 20, 2, F32, seed=7)
+    x, v = x.reshape(5, 20, 2), v[:20]
+    x[2, at] = torch.tensor([math.inf, 0.0])
+    v[:, 0] = v[:, 0].abs() + 1
+    for factor in (v[:, :1], v):
+        made = products.carried_mv(x, factor)
+        assert made[2].tolist() == [math.inf, 0]
+        assert made[[0, 1, 3, 4]].isfinite().all()
 
 
 @pytest.mark.parametrize("n", [1, 2])

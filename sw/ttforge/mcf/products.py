@@ -79,8 +79,8 @@ def _in_double(x: Tensor, y: Tensor) -> Tensor:
 def carried_mv(x: Tensor, v: Tensor) -> Tensor:
     """Components (..., columns, n) times a vector (columns, n') through float64: (..., nc).
 
-    ``LANES`` sums, of every LANES-th product each, are added one after the other. A vector of one
-    component has exact products, and a sum of each of x's components; else these are joined first.
+    ``LANES`` sums, of every LANES-th product each, are added by halves. A vector of one component
+    has exact products, and a sum of each of x's components; else these are joined first.
     """
     *batch, columns, n = x.shape
     nc, factor, by_component = max(n, v.shape[-1]), carriers.join(v), v.shape[-1] == 1
@@ -103,11 +103,11 @@ def _sum(products: Tensor) -> Tensor:
     sums = products.new_zeros(len(products), LANES)
     for start in range(0, products.shape[1], LANES):
         some = products[:, start : start + LANES]
-        sums[:, : some.shape[1]] += some
-    total = sums[:, 0]
-    for lane in range(1, LANES):
-        total = total + sums[:, lane]
-    return total
+        sums[:, LANES - some.shape[1] :] += some
+    while sums.shape[1] > 1:
+        low, high = sums.chunk(2, dim=1)
+        sums = low + high
+    return sums[:, 0]
 
 
 def _generic(x: Tensor, y: Tensor) -> Tensor:

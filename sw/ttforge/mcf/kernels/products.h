@@ -53,78 +53,145 @@ void mcf_part(const double *restrict z, float *restrict out, int64_t count) {
     for (int64_t i = 0; i < count; i++) store_parts(z[i], out, count, i);
 }
 
-/* Products with a vector through doubles: LANES sums side by side, then one after another, those of
-   BLOCK rows at a time. Rows are read one by one: memory is faster in a single stream. */
+/* Products with a vector through doubles: LANES sums side by side, of which halves are added until
+   one is left. A row's last columns, fewer than LANES, belong to the last sums. As many rows at a
+   time as have their sums in registers are fetched into the second cache from AHEAD bytes before. */
 #define LANES 16
-#define BLOCK 8
+#define WIDTH 4
+#define VECTORS (LANES / WIDTH)
+#ifdef __AVX512VL__
+#define ROWS 2
+#else
+#define ROWS 1
+#endif
+#define AHEAD (16 << 10)
 
-typedef float LANES_FLOAT __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef double LANES_DOUBLE __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
+typedef float FLOATS __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef int32_t BITS __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef double DOUBLES __attribute__((vector_size(8 * WIDTH), aligned(8), may_alias));
 
-IN LANES_DOUBLE widen_lanes(const float *x) {
-    return __builtin_convertvector(*(const LANES_FLOAT *)x, LANES_DOUBLE);
-}
+/* What the last columns are multiplied by, and which bits of a row's last LANES they are. */
+typedef struct {
+    double factors[LANES];
+    int32_t mask[LANES];
+} LAST;
 
-IN LANES_DOUBLE join_lanes(const float *x, int64_t plane) {
-    LANES_DOUBLE joined = widen_lanes(x + (NC - 1) * plane);
-    ALL (int k = NC - 2; k >= 0; k--) joined = widen_lanes(x + k * plane) + joined;
-    return joined;
-}
-
-IN void sum_joined(const float *x, int64_t plane, const double *v, int64_t columns,
-                   double (*sums)[LANES]) {
-    LANES_DOUBLE total = {0};
-    int64_t k = 0;
-    for (; k + LANES <= columns; k += LANES)
-        total = total + join_lanes(x + k, plane) * *(const LANES_DOUBLE *)(v + k);
-    *(LANES_DOUBLE *)sums[0] = total;
-    for (int l = 0; k + l < columns; l++) {
-        float a[NC];
-        load(x, plane, k + l, NC, a);
-        sums[0][l] = sums[0][l] + join(a, NC) * v[k + l];
+IN LAST last_columns(const double *v, int64_t columns) {
+    LAST last = {{0}, {0}};
+    for (int64_t l = LANES - columns % LANES; l < LANES; l++) {
+        last.factors[l] = v[columns - LANES + l];
+        last.mask[l] = -1;
     }
+    return last;
 }
 
-IN void sum_components(const float *x, int64_t plane, const double *v, int64_t columns,
-                       double (*sums)[LANES]) {
+/* The last columns of a row behind zeros, whose products leave a sum as it is: none is -0. */
+IN void copy_last(const float *row, int64_t columns, const LAST *last, float *into) {
+    ALL (int l = 0; l < LANES; l += WIDTH)
+        if (columns >= LANES)
+            *(BITS *)(into + l) =
+                *(const BITS *)(row + columns - LANES + l) & *(const BITS *)(last->mask + l);
+        else
+            for (int i = l; i < l + WIDTH; i++)
+                into[i] = i < LANES - columns ? 0 : row[columns - LANES + i];
+}
+
+IN void fetch(const float *x) { __builtin_prefetch((const void *)((uintptr_t)x + AHEAD), 0, 1); }
+
+IN DOUBLES widen(const float *x) {
+    const FLOATS f = *(const FLOATS *)x;
+    return (DOUBLES){f[0], f[1], f[2], f[3]};
+}
+
+IN double sum_lanes(DOUBLES *x) {
+    ALL (int half = VECTORS / 2; half > 0; half /= 2)
+        ALL (int i = 0; i < half; i++) x[i] = x[i] + x[i + half];
+    DOUBLES one = x[0];
+    ALL (int half = WIDTH / 2; half > 0; half /= 2)
+        ALL (int l = 0; l < half; l++) one[l] = one[l] + one[l + half];
+    return one[0];
+}
+
+IN void add_joined(const DOUBLES *terms, DOUBLES factor, DOUBLES *total) {
+    DOUBLES joined = terms[NC - 1];
+    ALL (int c = NC - 2; c >= 0; c--) joined = terms[c] + joined;
+    total[0] = total[0] + joined * factor;
+}
+
+IN void add_components(const DOUBLES *terms, DOUBLES factor, DOUBLES *total) {
 #ifdef __clang__
 #pragma STDC FP_CONTRACT ON  // the products are exact: rounded once or twice, the sums are the same
 #endif
-    LANES_DOUBLE total[NC] = {0};
-    int64_t k = 0;
-    for (; k + LANES <= columns; k += LANES)
-        ALL (int c = 0; c < NC; c++)
-            total[c] = widen_lanes(x + c * plane + k) * *(const LANES_DOUBLE *)(v + k) + total[c];
-    ALL (int c = 0; c < NC; c++) {
-        *(LANES_DOUBLE *)sums[c] = total[c];
-        for (int l = 0; k + l < columns; l++) sums[c][l] += x[c * plane + k + l] * v[k + l];
+    ALL (int c = 0; c < NC; c++) total[c] = terms[c] * factor + total[c];
+}
+
+/* LANES columns of a row. */
+IN void add_lanes(const float *x, int64_t plane, const double *v, int joined, DOUBLES (*total)[NC]) {
+    ALL (int i = 0; i < VECTORS; i++) {
+        DOUBLES terms[NC];
+        ALL (int c = 0; c < NC; c++) terms[c] = widen(x + c * plane + i * WIDTH);
+        const DOUBLES factor = *(const DOUBLES *)(v + i * WIDTH);
+        (joined ? add_joined : add_components)(terms, factor, total[i]);
     }
 }
 
-#define MV(name, parts, sum)                                                                        \
-    void mcf_mv_##name(const float *restrict x, int64_t plane, const double *restrict v,            \
-                       float *restrict out, int64_t rows, int64_t columns) {                        \
-        double sums[BLOCK][parts][LANES] = {0};                                                     \
-        for (int64_t row = 0; row < rows; row += BLOCK) {                                           \
-            const int some = rows - row < BLOCK ? (int)(rows - row) : BLOCK;                        \
-            double totals[parts][BLOCK];                                                            \
-            for (int r = 0; r < some; r++, x += columns) sum(x, plane, v, columns, sums[r]);        \
-            for (int c = 0; c < parts; c++)                                                         \
-                for (int r = 0; r < BLOCK; r++) totals[c][r] = sums[r][c][0];                       \
-            for (int l = 1; l < LANES; l++)                                                         \
-                for (int c = 0; c < parts; c++)                                                     \
-                    for (int r = 0; r < BLOCK; r++) totals[c][r] = totals[c][r] + sums[r][c][l];    \
-            for (int r = 0; r < some; r++) {                                                        \
-                double lower = 0, high = totals[0][r];                                              \
-                for (int c = parts - 1; c > 0; c--) lower = lower + totals[c][r];                   \
-                store_parts(isfinite(high) ? high + lower : high, out, rows, row + r);              \
-            }                                                                                       \
-        }                                                                                           \
+IN void sum_rows(const float *restrict x, int64_t plane, const double *restrict v, const LAST *last,
+                 int64_t columns, int rows, int joined, double (*sums)[NC]) {
+    const int parts = joined ? 1 : NC;
+    DOUBLES total[ROWS][VECTORS][NC] = {0};
+    int64_t k = 0;
+    for (; k + LANES <= columns; k += LANES) {
+        ALL (int r = 0; r < rows; r++)
+            ALL (int c = 0; c < NC; c++) fetch(x + c * plane + r * columns + k);
+        ALL (int r = 0; r < rows; r++) add_lanes(x + r * columns + k, plane, v + k, joined, total[r]);
     }
+    ALL (int r = 0; r < rows; r++) {
+        if (k < columns) {
+            float ends[NC][LANES];
+            ALL (int c = 0; c < NC; c++)
+                copy_last(x + c * plane + r * columns, columns, last, ends[c]);
+            add_lanes(ends[0], LANES, last->factors, joined, total[r]);
+        }
+        ALL (int c = 0; c < parts; c++) {
+            DOUBLES lanes[VECTORS];
+            ALL (int i = 0; i < VECTORS; i++) lanes[i] = total[r][i][c];
+            sums[r][c] = sum_lanes(lanes);
+        }
+    }
+}
+
+IN void store_sums(const double *sums, int parts, float *out, int64_t plane, int64_t at) {
+    double lower = 0;
+    for (int c = parts - 1; c > 0; c--) lower = lower + sums[c];
+    store_parts(isfinite(sums[0]) ? sums[0] + lower : sums[0], out, plane, at);
+}
 
 /* out (rows) = x (rows, columns) v: each term x joined in a double, or, where v is of floats so that
    products are exact, a sum of each component's. */
-MV(joined, 1, sum_joined)
-MV(components, NC, sum_components)
+IN void mv(const float *restrict x, int64_t plane, const double *restrict v, float *restrict out,
+           int64_t rows, int64_t columns, int joined) {
+    const LAST last = last_columns(v, columns);
+    const int parts = joined ? 1 : NC;
+    double sums[ROWS][NC];
+    int64_t row = 0;
+    for (; row + ROWS <= rows; row += ROWS, x += ROWS * columns) {
+        sum_rows(x, plane, v, &last, columns, ROWS, joined, sums);
+        ALL (int r = 0; r < ROWS; r++) store_sums(sums[r], parts, out, rows, row + r);
+    }
+    for (; row < rows; row++, x += columns) {
+        sum_rows(x, plane, v, &last, columns, 1, joined, sums);
+        store_sums(sums[0], parts, out, rows, row);
+    }
+}
+
+void mcf_mv_joined(const float *x, int64_t plane, const double *v, float *out, int64_t rows,
+                   int64_t columns) {
+    mv(x, plane, v, out, rows, columns, 1);
+}
+
+void mcf_mv_components(const float *x, int64_t plane, const double *v, float *out, int64_t rows,
+                       int64_t columns) {
+    mv(x, plane, v, out, rows, columns, 0);
+}
 
 #endif
