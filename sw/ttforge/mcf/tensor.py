@@ -10,7 +10,6 @@ from torch import Tensor
 from ttforge.mcf import exact
 from ttforge.mcf.errorfree import PRECISION
 from ttforge.mcf.expansion import distilled, finished, padded, terms_of
-from ttforge.mcf.memory import in_large_pages
 from ttforge.mcf.protocol import call
 
 
@@ -51,7 +50,7 @@ class MCTensor(Tensor):
         if normalise and plain.shape[-1] > 1:
             nc = plain.shape[-1]
             ordered = distilled(terms_of(plain), nc, nc)
-            plain = in_large_pages(finished(ordered, plain[..., 0]))
+            plain = finished(ordered, plain[..., 0])
         return wrap(plain)
 
     @classmethod
@@ -142,7 +141,7 @@ def tensor(
         chosen = dtype or (data.dtype if floating else torch.get_default_dtype())
         check_type(chosen)
         made = exact.components_from(data, chosen, nc, device)
-    result = wrap(in_large_pages(made))
+    result = wrap(made)
     if requires_grad:
         result.requires_grad_()
     return result
