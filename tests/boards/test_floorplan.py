@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from ttforge.parameters import AcceleratorParameters, preset
-from ttforge_boards.board import ECP5_85F
-from ttforge_boards.edit import editing
-from ttforge_boards.floorplan import (
+from trainwright.parameters import AcceleratorParameters, preset
+from trainwright_boards.board import ECP5_85F
+from trainwright_boards.edit import editing
+from trainwright_boards.floorplan import (
     multiplier_places,
     pe1_groups,
     pe2_groups,
     scratchpad_places,
     tie,
 )
-from ttforge_boards.tools import BuildError
+from trainwright_boards.tools import BuildError
 
 ROWS = ECP5_85F.multiplier_rows
 BLOCK_RAM_ROWS = ECP5_85F.block_ram_rows

@@ -7,13 +7,13 @@ import pytest
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.sim import Simulator
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge_boards import flow
-from ttforge_boards.catalogue import BOARDS
-from ttforge_boards.gowin import GowinTop
-from ttforge_boards.job import NETLIST, RTLIL, Build, Steps
-from ttforge_boards.tools import BuildError
-from ttforge_boards.top import RESET_CYCLES
+from trainwright.parameters import AcceleratorParameters
+from trainwright_boards import flow
+from trainwright_boards.catalogue import BOARDS
+from trainwright_boards.gowin import GowinTop
+from trainwright_boards.job import NETLIST, RTLIL, Build, Steps
+from trainwright_boards.tools import BuildError
+from trainwright_boards.top import RESET_CYCLES
 
 BOARD = BOARDS["tang-mega-138k"]
 SMALL = AcceleratorParameters(

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from ttforge_boards import gowin_unpack
-from ttforge_boards.gowin_unpack import check_bitstream, luts, missing, wires
-from ttforge_boards.job import Steps
-from ttforge_boards.tools import BuildError
+from trainwright_boards import gowin_unpack
+from trainwright_boards.gowin_unpack import check_bitstream, luts, missing, wires
+from trainwright_boards.job import Steps
+from trainwright_boards.tools import BuildError
 
 TILE = (6, 5)
 AND, BUFFER = "1000000000000000", "1111111100000000"
@@ -105,5 +105,5 @@ def test_reading_needs_apycula(monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(gowin_unpack, "import_module", absent)
-    with pytest.raises(BuildError, match=r"needs apycula: pip install 'ttforge\[boards\]'"):
+    with pytest.raises(BuildError, match=r"needs apycula: pip install 'trainwright\[boards\]'"):
         gowin_unpack._library("chipdb")

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from ttforge.native.tools import Tool
-from ttforge_boards import job
-from ttforge_boards.job import Steps
-from ttforge_boards.tools import BuildError
+from trainwright.native.tools import Tool
+from trainwright_boards import job
+from trainwright_boards.job import Steps
+from trainwright_boards.tools import BuildError
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from ttforge_boards.group_moves import GroupMoves
-from ttforge_boards.movable import Movable
-from ttforge_boards.placed import PLACE, Placed
-from ttforge_boards.placed_timing import (
+from trainwright_boards.group_moves import GroupMoves
+from trainwright_boards.movable import Movable
+from trainwright_boards.placed import PLACE, Placed
+from trainwright_boards.placed_timing import (
     CLOCK_TO_OUTPUT,
     LUT_TO_OUTPUT,
     NEAR,
@@ -19,10 +19,10 @@ from ttforge_boards.placed_timing import (
     PlacedTiming,
     wires,
 )
-from ttforge_boards.refine import refine
-from ttforge_boards.slice_rules import broken_rules
-from ttforge_boards.slices import Slices, Unit
-from ttforge_boards.tools import BuildError
+from trainwright_boards.refine import refine
+from trainwright_boards.slice_rules import broken_rules
+from trainwright_boards.slices import Slices, Unit
+from trainwright_boards.tools import BuildError
 
 CLOCK, RESET, ENABLE, OTHER_ENABLE = 1, 2, 3, 4
 

@@ -1,6 +1,6 @@
 """Copies of registers that too many cells listen to."""
 
-from ttforge_boards.replicas import FEW, LOT, MANY, MANY_DATA, replicate, unit_of
+from trainwright_boards.replicas import FEW, LOT, MANY, MANY_DATA, replicate, unit_of
 
 
 def _netlist(users: dict[str, int], port: str = "CE") -> dict:

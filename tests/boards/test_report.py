@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from ttforge_boards.board import ECP5_85F, GW5AST_138
-from ttforge_boards.build import append_line
-from ttforge_boards.netlist import Netlist, complaints
-from ttforge_boards.report import clocks, critical_path, resources, spare_luts
-from ttforge_boards.tools import BuildError
+from trainwright_boards.board import ECP5_85F, GW5AST_138
+from trainwright_boards.build import append_line
+from trainwright_boards.netlist import Netlist, complaints
+from trainwright_boards.report import clocks, critical_path, resources, spare_luts
+from trainwright_boards.tools import BuildError
 
 DIRECTIONS = {"CLK": "input", "DI": "input", "Q": "output", "LSR": "input"}
 
@@ -242,7 +242,7 @@ def test_a_line_is_added_to_what_is_followed(tmp_path):
 
 
 def test_a_report_that_is_not_there(tmp_path):
-    from ttforge_boards.report import read_timing
+    from trainwright_boards.report import read_timing
 
     with pytest.raises(BuildError, match="no report of place and route"):
         read_timing(tmp_path / "timing.json")

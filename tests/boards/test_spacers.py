@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from ttforge.parameters import preset
-from ttforge_boards import ecp5_tools
-from ttforge_boards.catalogue import BOARDS
-from ttforge_boards.ecp5_tools import (
+from trainwright.parameters import preset
+from trainwright_boards import ecp5_tools
+from trainwright_boards.catalogue import BOARDS
+from trainwright_boards.ecp5_tools import (
     ITERATIONS,
     LESS,
     MARGIN,
@@ -15,10 +15,10 @@ from ttforge_boards.ecp5_tools import (
     REACHABLE,
     ROUTER,
 )
-from ttforge_boards.flow import place_and_route
-from ttforge_boards.job import NETLIST, Build, Steps
-from ttforge_boards.refine import Refined
-from ttforge_boards.spacers import MOST, PER_LUT, SPACER, USERS, add_spacers, remove_spacers
+from trainwright_boards.flow import place_and_route
+from trainwright_boards.job import NETLIST, Build, Steps
+from trainwright_boards.refine import Refined
+from trainwright_boards.spacers import MOST, PER_LUT, SPACER, USERS, add_spacers, remove_spacers
 
 
 def _cell(kind: str, inputs: dict[str, int], outputs: dict[str, int], **attributes) -> dict:

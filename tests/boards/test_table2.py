@@ -5,13 +5,13 @@ from dataclasses import asdict
 
 import pytest
 
-from ttforge.cli.core import Parser
-from ttforge.compiler import compile_step
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters, preset
-from ttforge_boards import cli, table2
-from ttforge_boards.estimate import CELLS, count
-from ttforge_boards.tools import BuildError
+from trainwright.cli.core import Parser
+from trainwright.compiler import compile_step
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters, preset
+from trainwright_boards import cli, table2
+from trainwright_boards.estimate import CELLS, count
+from trainwright_boards.tools import BuildError
 
 COUNTS = {
     "luts": {"used": 40000, "available": 83640},

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from ttforge.fixed.random_bits import mixed, unit_bytes
-from ttforge.fixed.stochastic import stochastic_requantise
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, Level
-from ttforge.program.encoding import descriptor_fields
-from ttforge.program.fields import Operation
-from ttforge_hw.ports import ENTRY_LATENCY, ROW_LATENCY
+from trainwright.fixed.random_bits import mixed, unit_bytes
+from trainwright.fixed.stochastic import stochastic_requantise
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.encoding import descriptor_fields
+from trainwright.program.fields import Operation
+from trainwright_hw.ports import ENTRY_LATENCY, ROW_LATENCY
 
 ROWS = 1024
 """Scratchpad rows of the bench; operands lie in the lower half, results in the upper."""

@@ -3,9 +3,9 @@ import json
 
 import pytest
 
-from ttforge.cli.errors import OptionError
-from ttforge.parameters import AcceleratorParameters
-from ttforge_hw.cli import command
+from trainwright.cli.errors import OptionError
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.cli import command
 
 SMALL = ("lanes=4", "pe1_rows=2", "pe2_rows=2", "scratchpad_rows=64", "pe1_store_depth=16")
 
@@ -24,7 +24,7 @@ def test_writes_verilog_and_tells_ports(tmp_path, capsys):
     )
     told = json.loads(capsys.readouterr().out)
     text = file.read_text()
-    assert "module ttforge(" in text
+    assert "module trainwright(" in text
     assert told["lines"] == text.count("\n")
     assert told["parameters"]["lanes"] == 4
     assert told["multipliers"] == 16
@@ -54,5 +54,5 @@ def test_default_file_name():
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     args = parser.parse_args([])
-    assert str(args.out) == "ttforge.v"
+    assert str(args.out) == "trainwright.v"
     assert AcceleratorParameters().multipliers == 256

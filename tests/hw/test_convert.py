@@ -6,9 +6,9 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out
 
-from ttforge.parameters import PRESETS, AcceleratorParameters, preset
-from ttforge_hw.convert import component_to_rtlil, port_list, rtlil_to_verilog, to_rtlil
-from ttforge_hw.multiplier import Target
+from trainwright.parameters import PRESETS, AcceleratorParameters, preset
+from trainwright_hw.convert import component_to_rtlil, port_list, rtlil_to_verilog, to_rtlil
+from trainwright_hw.multiplier import Target
 
 LEAST = {
     "lanes": 4,
@@ -52,7 +52,7 @@ CORNERS = {
 def test_corner_parameters_convert(name, trace):
     parameters = AcceleratorParameters(**CORNERS[name])
     text = rtlil_to_verilog(to_rtlil(parameters, trace=trace))
-    head = text[text.index("module ttforge(") :]
+    head = text[text.index("module trainwright(") :]
     head = head[: head.index(";")].replace("\n", " ")
     found = {name.strip() for name in head[head.index("(") + 1 : head.index(")")].split(",")}
     assert found == {port["name"] for port in port_list(parameters, trace=trace)}

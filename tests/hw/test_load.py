@@ -4,13 +4,13 @@ import pytest
 from amaranth.hdl import Value
 from amaranth.sim import Simulator
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Transfer, TransferLevel
-from ttforge.program.encoding import descriptor_fields
-from ttforge.program.fields import Operation, Target
-from ttforge_hw.load import LoadEngine
-from ttforge_hw.unpack import TARGETS
-from ttforge_sim.amaranth_peers import AxiMemory
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Transfer, TransferLevel
+from trainwright.program.encoding import descriptor_fields
+from trainwright.program.fields import Operation, Target
+from trainwright_hw.load import LoadEngine
+from trainwright_hw.unpack import TARGETS
+from trainwright_sim.amaranth_peers import AxiMemory
 
 MEMORY_BYTES = 1 << 16
 

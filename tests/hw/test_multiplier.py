@@ -7,9 +7,9 @@ import pytest
 from amaranth.hdl import Elaboratable, Module, Signal, signed, unsigned
 from amaranth.sim import Simulator
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge_hw.convert import design_to_rtlil, to_rtlil
-from ttforge_hw.multiplier import FAMILIES, Target, registered_product
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.convert import design_to_rtlil, to_rtlil
+from trainwright_hw.multiplier import FAMILIES, Target, registered_product
 
 PRIMITIVES = {"ecp5": ("MULT18X18D", 18, 18), "gw5a": ("MULTALU27X18", 27, 18)}
 REGISTERS = {

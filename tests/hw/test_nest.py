@@ -4,11 +4,11 @@ from random import Random
 import pytest
 from amaranth.sim import Simulator
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, Level
-from ttforge.program.encoding import descriptor_fields
-from ttforge.program.fields import LOCAL_WIDTH, Operation
-from ttforge_hw.nest import LoopNest
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.encoding import descriptor_fields
+from trainwright.program.fields import LOCAL_WIDTH, Operation
+from trainwright_hw.nest import LoopNest
 
 
 def steps(d: Compute):

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from ttforge_hw.output_registers import absorb
+from trainwright_hw.output_registers import absorb
 
 CLOCK = 2
 

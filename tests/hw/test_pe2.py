@@ -2,10 +2,10 @@ from random import Random
 
 import pytest
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, Level
-from ttforge.program.fields import Operation
-from ttforge_hw.pe2 import Pe2
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.fields import Operation
+from trainwright_hw.pe2 import Pe2
 
 SMALL = {"lanes": 4, "pe1_rows": 2, "pe2_rows": 2}
 PARAMETERS = {

@@ -7,9 +7,9 @@ from amaranth.hdl import ClockDomain, Module
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.sim import Simulator
 
-from ttforge_hw.arbiter import RoundRobin
-from ttforge_hw.block_queue import BlockQueue
-from ttforge_hw.queue import RegisteredQueue
+from trainwright_hw.arbiter import RoundRobin
+from trainwright_hw.block_queue import BlockQueue
+from trainwright_hw.queue import RegisteredQueue
 
 
 @pytest.mark.parametrize("counted", [False, True])

@@ -3,8 +3,8 @@ from random import Random
 import pytest
 from amaranth.sim import Simulator
 
-from ttforge.fixed.random_bits import mixed, unit_bytes
-from ttforge_hw.random_bits import KEY_WIDTH, RANDOM_CYCLES, RandomBits
+from trainwright.fixed.random_bits import mixed, unit_bytes
+from trainwright_hw.random_bits import KEY_WIDTH, RANDOM_CYCLES, RandomBits
 
 
 @pytest.mark.parametrize("units", (2, 8, 16))

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 from amaranth.sim import Simulator
 
-from ttforge_hw.requantise import Requantiser, Statistics, requantise_cycles
+from trainwright_hw.requantise import Requantiser, Statistics, requantise_cycles
 
 LANES = 4
 

@@ -6,10 +6,10 @@ from random import Random
 import pytest
 from amaranth.sim import Simulator
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge_hw.sdram import SdramMemory
-from ttforge_hw.sdram_timing import SdramTiming
-from ttforge_sim.sdram import PINS, SdramChip
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.sdram import SdramMemory
+from trainwright_hw.sdram_timing import SdramTiming
+from trainwright_sim.sdram import PINS, SdramChip
 
 P = {lanes: AcceleratorParameters(lanes=lanes, pe1_rows=2, pe2_rows=2) for lanes in (4, 8, 16)}
 SHORT = SdramTiming(power_up_ns=2000)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ttforge_hw.sdram_request import request_layout
-from ttforge_hw.sdram_timing import SdramTiming
-from ttforge_sim.sdram import PINS, SdramChip
+from trainwright_hw.sdram_request import request_layout
+from trainwright_hw.sdram_timing import SdramTiming
+from trainwright_sim.sdram import PINS, SdramChip
 
 CLOCK_HZ = 100e6
 CODES = {"nop": 7, "activate": 3, "read": 5, "write": 4, "precharge": 2, "refresh": 1, "mode": 0}

@@ -3,7 +3,7 @@ from random import Random
 import pytest
 from amaranth.sim import Simulator
 
-from ttforge_hw.skid import Skid
+from trainwright_hw.skid import Skid
 
 
 @pytest.mark.parametrize("offered", (0.3, 1.0))

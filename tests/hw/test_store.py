@@ -3,13 +3,13 @@ from random import Random
 import pytest
 from amaranth.sim import Simulator
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Transfer, TransferLevel
-from ttforge.program.encoding import descriptor_fields
-from ttforge.program.fields import Operation
-from ttforge_hw.ports import ROW_LATENCY
-from ttforge_hw.store import StoreEngine
-from ttforge_sim.amaranth_peers import AxiMemory
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Transfer, TransferLevel
+from trainwright.program.encoding import descriptor_fields
+from trainwright.program.fields import Operation
+from trainwright_hw.ports import ROW_LATENCY
+from trainwright_hw.store import StoreEngine
+from trainwright_sim.amaranth_peers import AxiMemory
 
 MEMORY_BYTES = 1 << 16
 ROWS = 1024

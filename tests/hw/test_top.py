@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import (
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
     Compute,
     End,
     Halt,
@@ -17,12 +17,12 @@ from ttforge.program.descriptors import (
     Set,
     Transfer,
 )
-from ttforge.program.encoding import encode_descriptors
-from ttforge.program.fields import DESCRIPTOR_BYTES, Engine, Operation, Target
-from ttforge_hw import registers
-from ttforge_hw.counters import COUNTERS
-from ttforge_hw.top import TRACED_ENGINES, Accelerator
-from ttforge_sim.amaranth_peers import AxiMemory, LiteHost
+from trainwright.program.encoding import encode_descriptors
+from trainwright.program.fields import DESCRIPTOR_BYTES, Engine, Operation, Target
+from trainwright_hw import registers
+from trainwright_hw.counters import COUNTERS
+from trainwright_hw.top import TRACED_ENGINES, Accelerator
+from trainwright_sim.amaranth_peers import AxiMemory, LiteHost
 
 MEMORY_BYTES = 1 << 14
 PROGRAM = 0x3000

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Halt, Program, Set
-from ttforge_sim import copier
-from ttforge_sim.backend import RtlAccelerator
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Halt, Program, Set
+from trainwright_sim import copier
+from trainwright_sim.backend import RtlAccelerator
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from ttforge import registers
-from ttforge.accelerator import AcceleratorError
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Program
-from ttforge_sim import copier
-from ttforge_sim.backend import RtlAccelerator
-from ttforge_sim.memory import MemoryModel
+from trainwright import registers
+from trainwright.accelerator import AcceleratorError
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Program
+from trainwright_sim import copier
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.memory import MemoryModel
 
 ADDRESS = 0x2000
 

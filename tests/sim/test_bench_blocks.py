@@ -1,9 +1,9 @@
-"""The cocotb benches (``ttforge_sim.bench``), a test for each design and simulator."""
+"""The cocotb benches (``trainwright_sim.bench``), a test for each design and simulator."""
 
 import pytest
 
-from ttforge_sim.bench import runner
-from ttforge_sim.bench.catalogue import BENCHES
+from trainwright_sim.bench import runner
+from trainwright_sim.bench.catalogue import BENCHES
 
 CASES = [
     pytest.param(

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 import pytest
 from serial_lines import FaultyLine
 
-from ttforge.accelerator import AcceleratorError, backend_names
-from ttforge.check import check_step
-from ttforge.cli.core import main
-from ttforge.driver import RESETS
-from ttforge.link.backend import LinkAccelerator
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge_sim.board import SimulatedLine, open_line
+from trainwright.accelerator import AcceleratorError, backend_names
+from trainwright.check import check_step
+from trainwright.cli.core import main
+from trainwright.driver import RESETS
+from trainwright.link.backend import LinkAccelerator
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright_sim.board import SimulatedLine, open_line
 
 SMALL = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
@@ -116,7 +116,7 @@ def train(capsys, *arguments: object) -> dict:
 @pytest.mark.slow
 def test_digits_trains_on_the_board_of_an_ulx3s(capsys, tmp_path):
     if "board" not in backend_names():
-        pytest.skip("the back end 'board' is not installed: install ttforge again")
+        pytest.skip("the back end 'board' is not installed: install trainwright again")
     steps = ("--steps", 12, "--test-samples", 64, "--preset", "ecp5-85f")
     golden = train(capsys, *steps, "--out", tmp_path / "golden")
     board = train(capsys, *steps, "--out", tmp_path / "board", "--backend", "board", "--verify", 4)

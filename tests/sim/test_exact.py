@@ -10,22 +10,22 @@ from math import prod
 
 import pytest
 
-from ttforge.accelerator import backend_names
-from ttforge.check import check_step
-from ttforge.cli.core import main
-from ttforge.compiler import PLANS, CompileError, plan_layers
-from ttforge.compiler.plans import LayerPlan
-from ttforge.data import load_data_set
-from ttforge.driver import Driver
-from ttforge.fixed.random_bits import ROUNDINGS
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.network import Layer, Network, Widths, load_network, rank_bounds
-from ttforge.parameters import AcceleratorParameters
-from ttforge.train.settings import TrainSettings
-from ttforge.train.state import initial_state
-from ttforge.train.trainer import Trainer
-from ttforge_sim.backend import RtlAccelerator
-from ttforge_sim.memory import MemoryModel
+from trainwright.accelerator import backend_names
+from trainwright.check import check_step
+from trainwright.cli.core import main
+from trainwright.compiler import PLANS, CompileError, plan_layers
+from trainwright.compiler.plans import LayerPlan
+from trainwright.data import load_data_set
+from trainwright.driver import Driver
+from trainwright.fixed.random_bits import ROUNDINGS
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Layer, Network, Widths, load_network, rank_bounds
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.settings import TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.memory import MemoryModel
 
 P = AcceleratorParameters()
 DEFAULT = MemoryModel()
@@ -231,7 +231,7 @@ def train(capsys, *arguments: object) -> dict:
 @pytest.fixture
 def installed() -> None:
     if "rtl" not in backend_names():
-        pytest.skip("ttforge is not installed: no back ends are registered")
+        pytest.skip("trainwright is not installed: no back ends are registered")
 
 
 def test_training_ends_with_the_same_bits_as_on_the_golden_model(installed, capsys, tmp_path):

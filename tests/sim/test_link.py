@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from serial_lines import FaultyLine
 
-from ttforge import registers
-from ttforge.accelerator import AcceleratorError, AcceleratorReset, open_accelerator
-from ttforge.link.backend import LinkAccelerator
-from ttforge.link.frames import encode_frame
-from ttforge.link.host import Link, LinkError
-from ttforge.link.protocol import MOST_WORDS, Request
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.encoding import encode_descriptors
-from ttforge_sim.board import CLOCK_HZ, SimulatedLine, open_line
-from ttforge_sim.copier import DEFAULT_OFFSET, Copier
+from trainwright import registers
+from trainwright.accelerator import AcceleratorError, AcceleratorReset, open_accelerator
+from trainwright.link.backend import LinkAccelerator
+from trainwright.link.frames import encode_frame
+from trainwright.link.host import Link, LinkError
+from trainwright.link.protocol import MOST_WORDS, Request
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.encoding import encode_descriptors
+from trainwright_sim.board import CLOCK_HZ, SimulatedLine, open_line
+from trainwright_sim.copier import DEFAULT_OFFSET, Copier
 
 P = AcceleratorParameters(lanes=8)
 MEMORY_BYTES = 1 << 17
@@ -270,7 +270,7 @@ def port(line) -> Iterator[str]:
 
 def test_the_serial_back_end_at_a_port(port, make_program):
     pytest.importorskip("serial", reason="pyserial is not installed")
-    from ttforge.link.backend import SerialAccelerator
+    from trainwright.link.backend import SerialAccelerator
 
     with SerialAccelerator(P, target=port) as board:
         data = words(600).view(np.uint8)
@@ -289,24 +289,24 @@ def test_the_serial_back_end_at_a_port(port, make_program):
 )
 def test_a_port_that_cannot_be(target, message):
     pytest.importorskip("serial", reason="pyserial is not installed")
-    from ttforge.link.backend import SerialAccelerator
+    from trainwright.link.backend import SerialAccelerator
 
     with pytest.raises((ValueError, LinkError), match=message):
         SerialAccelerator(P, target=target)
 
 
 def test_back_ends_take_what_follows_the_colon():
-    from ttforge.accelerator import backend_names
+    from trainwright.accelerator import backend_names
 
     if "serial" not in backend_names():
-        pytest.skip("the back end 'serial' is not installed: install ttforge again")
+        pytest.skip("the back end 'serial' is not installed: install trainwright again")
     pytest.importorskip("serial", reason="pyserial is not installed")
     with pytest.raises(LinkError, match="cannot open /dev/ttyNONE"):
         open_accelerator("serial:/dev/ttyNONE", P, memory_bytes=64)
 
 
 def test_frames_survive_any_split():
-    from ttforge.link.frames import FrameDecoder
+    from trainwright.link.frames import FrameDecoder
 
     bodies = [bytes(random.Random(n).randbytes(4 * (n % 9 + 1))) for n in range(40)]
     stream = b"\x11\x22" + b"".join(encode_frame(body) for body in bodies)

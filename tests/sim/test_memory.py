@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ttforge.accelerator import AcceleratorError
-from ttforge_sim import copier
-from ttforge_sim.memory import CHANNELS, MemoryModel
+from trainwright.accelerator import AcceleratorError
+from trainwright_sim import copier
+from trainwright_sim.memory import CHANNELS, MemoryModel
 
 ADDRESS = 0x2000
 

@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from ttforge.accelerator import Run
-from ttforge.check import check_step
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Program
-from ttforge_sim.backend import RtlAccelerator
-from ttforge_sim.netlist import ecp5, gowin
+from trainwright.accelerator import Run
+from trainwright.check import check_step
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Program
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.netlist import ecp5, gowin
 
 SMALL = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128

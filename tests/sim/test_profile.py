@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from ttforge.accelerator import backend_names
-from ttforge.cli import main
-from ttforge.compiler import compile_step
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Program
-from ttforge.program.fields import Engine
-from ttforge.timing import predict
-from ttforge.timing.random_networks import random_network
-from ttforge_sim.backend import RtlAccelerator
+from trainwright.accelerator import backend_names
+from trainwright.cli import main
+from trainwright.compiler import compile_step
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Program
+from trainwright.program.fields import Engine
+from trainwright.timing import predict
+from trainwright.timing.random_networks import random_network
+from trainwright_sim.backend import RtlAccelerator
 
 P = AcceleratorParameters()
 LOW_RANKS = ((12, 5, 13), (16,))
@@ -77,7 +77,7 @@ def test_commands_of_a_traced_run():
 @pytest.mark.parametrize("backend", ["rtl", "golden"])
 def test_profile_writes_what_people_open(backend, capsys, tmp_path):
     if backend not in backend_names():
-        pytest.skip("ttforge is not installed: no back ends are registered")
+        pytest.skip("trainwright is not installed: no back ends are registered")
     words = ["profile", "digits", "--batch", "16", "--backend", backend, "--json"]
     assert main([*words, "--out", str(tmp_path)]) == 0
     profile = json.loads(capsys.readouterr().out)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ttforge.accelerator import Counters
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, Halt, Level, Program
-from ttforge.program.fields import Engine, Operation
-from ttforge_sim.backend import RtlAccelerator
+from trainwright.accelerator import Counters
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Halt, Level, Program
+from trainwright.program.fields import Engine, Operation
+from trainwright_sim.backend import RtlAccelerator
 
 P = AcceleratorParameters()
 BANK = P.bank_rows

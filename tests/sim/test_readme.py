@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ttforge.accelerator import backend_names
-from ttforge.cli.core import main
+from trainwright.accelerator import backend_names
+from trainwright.cli.core import main
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 LINES = [shlex.split(line, comments=True) for block in BLOCKS for line in block.splitlines()]
-COMMANDS = [line[1:] for line in LINES if line and line[0] == "ttforge"]
-OTHERS = [line for line in LINES if line and line[0] != "ttforge"]
+COMMANDS = [line[1:] for line in LINES if line and line[0] == "trainwright"]
+OTHERS = [line for line in LINES if line and line[0] != "trainwright"]
 
 
 def test_the_rest_is_known():
@@ -27,13 +27,13 @@ def test_the_rest_is_known():
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_command(command, capsys, tmp_path, monkeypatch):
     if "rtl" not in backend_names():
-        pytest.skip("ttforge is not installed: no back ends are registered")
+        pytest.skip("trainwright is not installed: no back ends are registered")
     monkeypatch.chdir(tmp_path)
     arguments = list(command)
     if "FOLDER" in arguments:
-        folder = os.environ.get("TTFORGE_DATA")
+        folder = os.environ.get("TRAINWRIGHT_DATA")
         if not folder:
-            pytest.skip("TTFORGE_DATA is not set: no Fashion-MNIST here")
+            pytest.skip("TRAINWRIGHT_DATA is not set: no Fashion-MNIST here")
         arguments[arguments.index("FOLDER")] = folder
     if arguments[0] == "train":
         arguments += ["--steps", "2", "--test-samples", "64"]
@@ -47,7 +47,7 @@ def test_command(command, capsys, tmp_path, monkeypatch):
 
 
 def test_demo(tmp_path):
-    if not (ROOT / ".venv/ttforge-installed").exists():
+    if not (ROOT / ".venv/trainwright-installed").exists():
         pytest.skip("not in an environment that scripts/test made")
     demo = [ROOT / "scripts/demo", "--steps", "3", "--out", tmp_path / "demo"]
     done = subprocess.run(demo, capture_output=True, text=True, cwd=tmp_path)

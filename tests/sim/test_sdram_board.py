@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ttforge.accelerator import AcceleratorError
-from ttforge.check import check_step
-from ttforge.link.backend import LinkAccelerator
-from ttforge.link.host import Link
-from ttforge.link.protocol import Request
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters, preset
-from ttforge_boards.board import SDRAM
-from ttforge_boards.catalogue import BOARDS
-from ttforge_boards.table2 import memory_timing
-from ttforge_hw.sdram_timing import SdramTiming
-from ttforge_sim.backend import RtlAccelerator
-from ttforge_sim.board import SimulatedLine, open_line
-from ttforge_sim.copier import Copier
-from ttforge_sim.memory import MemoryModel
+from trainwright.accelerator import AcceleratorError
+from trainwright.check import check_step
+from trainwright.link.backend import LinkAccelerator
+from trainwright.link.host import Link
+from trainwright.link.protocol import Request
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters, preset
+from trainwright_boards.board import SDRAM
+from trainwright_boards.catalogue import BOARDS
+from trainwright_boards.table2 import memory_timing
+from trainwright_hw.sdram_timing import SdramTiming
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.board import SimulatedLine, open_line
+from trainwright_sim.copier import Copier
+from trainwright_sim.memory import MemoryModel
 
 CLOCK_HZ = BOARDS["ulx3s-85f"].design_hz
 SMALL = AcceleratorParameters(

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttforge.accelerator import AcceleratorError
-from ttforge.compiler.hazards import Hazards
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import (
+from trainwright.accelerator import AcceleratorError
+from trainwright.compiler.hazards import Hazards
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
     Compute,
     Descriptor,
     End,
@@ -23,10 +23,10 @@ from ttforge.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from ttforge.program.fields import ENGINE_OF, Engine, Operation, Target
-from ttforge.program.footprint import footprint
-from ttforge_sim.backend import RtlAccelerator
-from ttforge_sim.memory import MemoryModel
+from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.program.footprint import footprint
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.memory import MemoryModel
 
 P = AcceleratorParameters(
     lanes=8, pe1_rows=4, pe2_rows=4, scratchpad_rows=1024, pe1_store_depth=64, pe2_store_depth=64,

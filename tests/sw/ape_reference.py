@@ -1,6 +1,6 @@
 """The emulated types once more, by rationals and from their definition alone.
 
-Nothing here is shared with ``ttforge.ape``: formats are (bits of significand, least exponent,
+Nothing here is shared with ``trainwright.ape``: formats are (bits of significand, least exponent,
 greatest exponent), rounding is on ``Fraction``.
 """
 

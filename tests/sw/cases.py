@@ -4,8 +4,8 @@ import random
 from dataclasses import dataclass
 from math import prod
 
-from ttforge.network import Layer, Network, Widths, rank_bounds
-from ttforge.parameters import AcceleratorParameters
+from trainwright.network import Layer, Network, Widths, rank_bounds
+from trainwright.parameters import AcceleratorParameters
 
 
 @dataclass(frozen=True)

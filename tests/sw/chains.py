@@ -13,9 +13,9 @@ from math import prod
 
 import torch
 
-from ttforge.driver import QuantisedModel
-from ttforge.fixed.scale import TensorStatistics
-from ttforge.network import Layer
+from trainwright.driver import QuantisedModel
+from trainwright.fixed.scale import TensorStatistics
+from trainwright.network import Layer
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ttforge.program.fields import COMPUTE, HEADER, LAYOUTS, LOOP, REGISTER_UPDATE, TRANSFER, Field
+from trainwright.program.fields import (
+    COMPUTE,
+    HEADER,
+    LAYOUTS,
+    LOOP,
+    REGISTER_UPDATE,
+    TRANSFER,
+    Field,
+)
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "program.md"
 

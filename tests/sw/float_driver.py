@@ -1,6 +1,6 @@
 """A driver in float64 with torch's autograd: the reference for gradients, and a stand-in.
 
-Same methods as ``ttforge.driver.Driver``, no accelerator. With ``rounded`` it also rounds
+Same methods as ``trainwright.driver.Driver``, no accelerator. With ``rounded`` it also rounds
 activations, biases and gradients to their widths with the exponents of ``Scales``, the way the
 accelerator does at the tensors between the layers; the results of single contractions stay exact.
 """
@@ -8,11 +8,11 @@ accelerator does at the tensors between the layers; the results of single contra
 import numpy as np
 import torch
 
-from ttforge.accelerator import Counters, Run
-from ttforge.driver import BackwardResult, ForwardResult, QuantisedModel
-from ttforge.fixed.requantise import limits
-from ttforge.fixed.scale import Scales, TensorClass, TensorStatistics
-from ttforge.network import Layer, Network
+from trainwright.accelerator import Counters, Run
+from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
+from trainwright.fixed.requantise import limits
+from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
+from trainwright.network import Layer, Network
 
 _NO_RUN = Run(np.zeros(0, np.int64), np.zeros(0, np.int64))
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from reference import unrolled
 
-from ttforge.compiler import CompiledStep
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, Descriptor, Level, Transfer, TransferLevel
-from ttforge.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.compiler import CompiledStep
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, Level, Transfer, TransferLevel
+from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
 
 ARRAYS = Engine.PE1 | Engine.PE2
 

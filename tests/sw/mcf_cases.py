@@ -5,7 +5,7 @@ import random
 
 import torch
 
-from ttforge.mcf.errorfree import PRECISION
+from trainwright.mcf.errorfree import PRECISION
 
 SPAN = {torch.float16: 2, torch.bfloat16: 20, torch.float32: 20, torch.float64: 100}
 UNIT = 1200

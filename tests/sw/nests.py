@@ -5,9 +5,9 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from ttforge.golden.transfer import pack
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import (
+from trainwright.golden.transfer import pack
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
     Compute,
     Descriptor,
     End,
@@ -18,7 +18,7 @@ from ttforge.program.descriptors import (
     Set,
     Transfer,
 )
-from ttforge.program.fields import Operation, Target
+from trainwright.program.fields import Operation, Target
 
 ROWS = 512
 """Rows of the scratchpad: operands below ``RESULTS``."""

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from ttforge.driver import Driver, QuantisedModel
-from ttforge.fixed.scale import Scales
-from ttforge.network import Network
+from trainwright.driver import Driver, QuantisedModel
+from trainwright.fixed.scale import Scales
+from trainwright.network import Network
 
 
 class Bits:

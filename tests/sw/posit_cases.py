@@ -2,7 +2,7 @@
 
 import torch
 
-from ttforge import posit
+from trainwright import posit
 
 
 def generator(seed):

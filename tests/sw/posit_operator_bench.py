@@ -3,8 +3,8 @@
 import torch
 from posit_cases import generator
 
-from ttforge import posit
-from ttforge.posit import PositTensor
+from trainwright import posit
+from trainwright.posit import PositTensor
 
 
 def registry():

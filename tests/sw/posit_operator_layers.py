@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from posit_operator_bench import registry
 
-from ttforge import posit
+from trainwright import posit
 
 CASES, case = registry()
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from posit_cases import generator
 from posit_operator_bench import registry
 
-from ttforge import posit
+from trainwright import posit
 
 CASES, case = registry()
 

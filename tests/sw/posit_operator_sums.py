@@ -3,7 +3,7 @@
 import torch
 from posit_operator_bench import registry
 
-from ttforge import posit
+from trainwright import posit
 
 CASES, case = registry()
 

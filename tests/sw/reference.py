@@ -1,7 +1,7 @@
 """A second interpreter of programs, slow and literal: the docstrings of the descriptors as loops.
 
 Flat arrays, Python integers, one iteration, one tile and one row at a time, and nothing shared
-with the golden model but the descriptors. Implements ``ttforge.accelerator.Accelerator``.
+with the golden model but the descriptors. Implements ``trainwright.accelerator.Accelerator``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,10 @@ from itertools import product
 
 import numpy as np
 
-from ttforge.accelerator import Counters, Run, Trace
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
-from ttforge.program.fields import Operation, Target
+from trainwright.accelerator import Counters, Run, Trace
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
+from trainwright.program.fields import Operation, Target
 
 ENGINE_NAMES = {
     Operation.LOAD: "load",

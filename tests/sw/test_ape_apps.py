@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from ttforge.ape.apps import neighbours, pca, quantum
-from ttforge.ape.experiments import applications, crossover, magnitude, sizes, speed
-from ttforge.ape.performance import PerformanceModel
+from trainwright.ape.apps import neighbours, pca, quantum
+from trainwright.ape.experiments import applications, crossover, magnitude, sizes, speed
+from trainwright.ape.performance import PerformanceModel
 
 
 def values(rows):

@@ -5,9 +5,9 @@ from fractions import Fraction
 import pytest
 import torch
 
-from ttforge import ape
-from ttforge.ape.adapter import hybrid
-from ttforge.ape.decider import (
+from trainwright import ape
+from trainwright.ape.adapter import hybrid
+from trainwright.ape.decider import (
     Kind,
     block_kinds,
     count_products,
@@ -15,8 +15,8 @@ from ttforge.ape.decider import (
     jobs_of,
     pair_kinds,
 )
-from ttforge.ape.masks import Level, block_levels, block_mask, element_levels
-from ttforge.ape.performance import KINDS, PerformanceModel
+from trainwright.ape.masks import Level, block_levels, block_mask, element_levels
+from trainwright.ape.performance import KINDS, PerformanceModel
 
 # seconds fixed, a term of K, a product: as the types' numbers of products
 MODEL = PerformanceModel(

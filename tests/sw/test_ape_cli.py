@@ -1,10 +1,10 @@
-"""``ttforge reproduce ape`` and ``ttforge bench ape``."""
+"""``trainwright reproduce ape`` and ``trainwright bench ape``."""
 
 import json
 
 import pytest
 
-from ttforge.cli import main
+from trainwright.cli import main
 
 pytest.importorskip("matplotlib")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from ttforge import ape
+from trainwright import ape
 
 SETTINGS = [
     {},

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from ttforge import ape
-from ttforge.ape.schemes import SCHEMES
+from trainwright import ape
+from trainwright.ape.schemes import SCHEMES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

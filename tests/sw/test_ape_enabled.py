@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ttforge import ape
+from trainwright import ape
 
 A, B, V = (torch.rand(shape, generator=torch.Generator().manual_seed(n)) - 0.5
            for n, shape in enumerate(((5, 6), (6, 4), (6,))))  # fmt: skip

@@ -4,10 +4,10 @@ import ape_reference as reference
 import pytest
 import torch
 
-from ttforge import ape
-from ttforge.ape.accumulate import accumulated
-from ttforge.ape.integer import INT32_TERMS
-from ttforge.ape.schemes import SCHEMES
+from trainwright import ape
+from trainwright.ape.accumulate import accumulated
+from trainwright.ape.integer import INT32_TERMS
+from trainwright.ape.schemes import SCHEMES
 
 FLOATS = tuple(SCHEMES)
 

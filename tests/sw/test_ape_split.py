@@ -4,9 +4,9 @@ import ape_reference as reference
 import pytest
 import torch
 
-from ttforge import ape
-from ttforge.ape.rounding import round_tf32
-from ttforge.ape.schemes import SCHEMES
+from trainwright import ape
+from trainwright.ape.rounding import round_tf32
+from trainwright.ape.schemes import SCHEMES
 
 TYPES = tuple(SCHEMES)
 PARTS = {"fp32-f": torch.float16, "fp32-t": torch.float32, "fp32-b": torch.bfloat16}

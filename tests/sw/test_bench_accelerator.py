@@ -1,10 +1,10 @@
-"""``ttforge bench cycles``, ``bench golden`` and ``plan``: what they print."""
+"""``trainwright bench cycles``, ``bench golden`` and ``plan``: what they print."""
 
 import json
 
 import pytest
 
-from ttforge.cli import main
+from trainwright.cli import main
 
 
 def test_bench_cycles_predicts_without_simulating(capsys):

@@ -6,17 +6,17 @@ import pytest
 import torch
 from float_driver import ttm_matrix
 
-from ttforge.data import load_data_set
-from ttforge.driver import Driver
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.train.blocks import UNEVEN, moves
-from ttforge.train.checkpoint import load_checkpoint, save_checkpoint
-from ttforge.train.model import initial_model
-from ttforge.train.settings import TrainSettings
-from ttforge.train.state import initial_state
-from ttforge.train.trainer import Trainer
+from trainwright.data import load_data_set
+from trainwright.driver import Driver
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.blocks import UNEVEN, moves
+from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
+from trainwright.train.model import initial_model
+from trainwright.train.settings import TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
 
 NETWORK = load_network("digits")
 

@@ -6,11 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from ttforge.check import check_step, summary
-from ttforge.compiler import compile_step
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
+from trainwright.check import check_step, summary
+from trainwright.compiler import compile_step
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
 
 P = AcceleratorParameters()
 DIGITS = load_network("digits")

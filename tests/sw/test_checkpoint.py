@@ -8,17 +8,17 @@ import pytest
 import torch
 from float_driver import FloatDriver
 
-from ttforge.data import load_data_set
-from ttforge.driver import Driver
-from ttforge.files import write_whole
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.train.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from ttforge.train.export import load_model, save_model
-from ttforge.train.settings import PriorSettings, TrainSettings
-from ttforge.train.state import initial_state
-from ttforge.train.trainer import Trainer
+from trainwright.data import load_data_set
+from trainwright.driver import Driver
+from trainwright.files import write_whole
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from trainwright.train.export import load_model, save_model
+from trainwright.train.settings import PriorSettings, TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
 
 CUTTING = TrainSettings(
     steps=60, prior=PriorSettings(weight=20.0, warmup=0.0, threshold=0.3, interval=5)
@@ -119,7 +119,7 @@ def test_nothing_in_a_checkpoint_is_code(trained, tmp_path):
     content = path.read_bytes()
     (size,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + size])
-    json.loads(header.pop("__metadata__")["ttforge"])
+    json.loads(header.pop("__metadata__")["trainwright"])
     assert {entry["dtype"] for entry in header.values()} <= {"F32", "F64", "U8"}
 
 
@@ -148,15 +148,15 @@ def test_other_files_are_refused(trained, tmp_path):
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         load_checkpoint(path)
     path.write_bytes(b"PK\x03\x04 a pickle in a zip")
-    with pytest.raises(CheckpointError, match="damaged or not of ttforge"):
+    with pytest.raises(CheckpointError, match="damaged or not of trainwright"):
         load_checkpoint(path)
     from safetensors.torch import save_file
 
     save_file({"w": torch.zeros(2)}, path)
-    with pytest.raises(CheckpointError, match="damaged or not of ttforge"):
+    with pytest.raises(CheckpointError, match="damaged or not of trainwright"):
         load_checkpoint(path)
     save_model(path, trained.model, trained.scales)
-    with pytest.raises(CheckpointError, match="has format 'ttforge-model-1'"):
+    with pytest.raises(CheckpointError, match="has format 'trainwright-model-2'"):
         load_checkpoint(path)
 
 

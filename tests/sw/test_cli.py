@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from float_driver import FloatDriver
 
-import ttforge.cli.command
-from ttforge.accelerator import AcceleratorError, backend_names
-from ttforge.cli import main
-from ttforge.cli.train import machine
-from ttforge.network import load_network
-from ttforge.train.checkpoint import load_checkpoint
-from ttforge.train.export import load_model
-from ttforge.train.interfaces import Verification
+import trainwright.cli.command
+from trainwright.accelerator import AcceleratorError, backend_names
+from trainwright.cli import main
+from trainwright.cli.train import machine
+from trainwright.network import load_network
+from trainwright.train.checkpoint import load_checkpoint
+from trainwright.train.export import load_model
+from trainwright.train.interfaces import Verification
 
 SHORT = ["train", "--steps", "50", "--prior-weight", "20", "--rank-threshold", "0.3"]
 
@@ -70,9 +70,9 @@ def run(capsys, *argv):
 def complaint(capsys, *argv):
     """The message of a command line that must fail with one line and status 2."""
     status, out, err = run(capsys, *argv)
-    assert status == 2 and out == "" and err.startswith("ttforge: error: "), (status, out, err)
+    assert status == 2 and out == "" and err.startswith("trainwright: error: "), (status, out, err)
     assert err.count("\n") == 1 and err.endswith("\n")
-    return err.removeprefix("ttforge: error: ").strip()
+    return err.removeprefix("trainwright: error: ").strip()
 
 
 def test_help_teaches(capsys):
@@ -86,7 +86,7 @@ def test_help_teaches(capsys):
 
 def test_unknown_words(capsys):
     assert "invalid choice: 'fly'" in complaint(capsys, "fly")
-    assert "--wings 2 (see ttforge train --help)" in complaint(capsys, "train", "--wings", "2")
+    assert "--wings 2 (see trainwright train --help)" in complaint(capsys, "train", "--wings", "2")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_unknown_back_end_and_accelerator(capsys, tmp_path):
     out = ["--out", tmp_path / "r"]
     assert "--backend must be one of" in complaint(capsys, "train", "--backend", "abacus", *out)
     if "golden" not in backend_names():
-        pytest.skip("ttforge is not installed: no back ends are registered")
+        pytest.skip("trainwright is not installed: no back ends are registered")
     for item, message in (
         ("preset=zx81", "--preset: no preset 'zx81'; there are zu3eg, lfe5u-85f, ecp5-85f"),
         ("lanes=5", "--accelerator: lanes must be 4, 8 or 16, not 5"),
@@ -134,7 +134,7 @@ def test_an_unknown_back_end_and_accelerator(capsys, tmp_path):
 
 
 def test_a_missing_data_folder_names_the_option(capsys, tmp_path, monkeypatch):
-    monkeypatch.delenv("TTFORGE_DATA", raising=False)
+    monkeypatch.delenv("TRAINWRIGHT_DATA", raising=False)
     out = ["--out", tmp_path / "r"]
     assert "give --data DIR" in complaint(capsys, "train", "--network", "fashion", *out)
     message = complaint(capsys, "train", "--network", "fashion", "--data", tmp_path / "d", *out)
@@ -142,8 +142,8 @@ def test_a_missing_data_folder_names_the_option(capsys, tmp_path, monkeypatch):
 
 
 def register(monkeypatch, **values):
-    entries = [EntryPoint(name, value, "ttforge.commands") for name, value in values.items()]
-    monkeypatch.setattr(ttforge.cli.command, "entry_points", lambda group: entries)
+    entries = [EntryPoint(name, value, "trainwright.commands") for name, value in values.items()]
+    monkeypatch.setattr(trainwright.cli.command, "entry_points", lambda group: entries)
 
 
 class Extra:
@@ -159,8 +159,8 @@ class Extra:
 
 
 def test_commands_of_other_rooms(capsys, monkeypatch):
-    monkeypatch.setattr(ttforge.cli.command, "an_extra", Extra(), raising=False)
-    register(monkeypatch, extra="ttforge.cli.command:an_extra")
+    monkeypatch.setattr(trainwright.cli.command, "an_extra", Extra(), raising=False)
+    register(monkeypatch, extra="trainwright.cli.command:an_extra")
     assert "does something else" in run(capsys, "--help")[1]
     assert run(capsys, "extra", "--times", "2") == (7, "extra extra \n", "")
 
@@ -169,8 +169,8 @@ def test_commands_of_other_rooms(capsys, monkeypatch):
     ("value", "reason"),
     [
         ("no_such_module:command", "it needs the module 'no_such_module'"),
-        ("ttforge.cli.command:nothing", "AttributeError"),
-        ("ttforge.cli.command:GROUP", "AttributeError"),
+        ("trainwright.cli.command:nothing", "AttributeError"),
+        ("trainwright.cli.command:GROUP", "AttributeError"),
     ],
 )
 def test_a_broken_extra_breaks_alone(capsys, monkeypatch, value, reason):
@@ -187,8 +187,8 @@ def test_unexpected_errors_keep_their_traceback(monkeypatch):
         raise ValueError("a bug")
 
     monkeypatch.setattr(Extra, "run", staticmethod(bug))
-    monkeypatch.setattr(ttforge.cli.command, "an_extra", Extra(), raising=False)
-    register(monkeypatch, extra="ttforge.cli.command:an_extra")
+    monkeypatch.setattr(trainwright.cli.command, "an_extra", Extra(), raising=False)
+    register(monkeypatch, extra="trainwright.cli.command:an_extra")
     with pytest.raises(ValueError, match="a bug"):
         main(["extra"])
 
@@ -260,7 +260,7 @@ def test_a_finished_run_is_not_overwritten(capsys, fake, tmp_path):
 def test_a_folder_of_other_things_is_left_alone(capsys, fake, tmp_path):
     (tmp_path / "thesis.tex").write_text("all my work")
     short = ["train", "--steps", "3", "--out", tmp_path]
-    assert "is not empty and holds no run of ttforge" in complaint(capsys, *short)
+    assert "is not empty and holds no run of trainwright" in complaint(capsys, *short)
     assert run(capsys, *short, "--force")[0] == 0
     assert (tmp_path / "thesis.tex").read_text() == "all my work"
     blocked = tmp_path / "thesis.tex" / "run"
@@ -277,7 +277,7 @@ def test_ctrl_c_finishes_the_step_and_resuming_gives_the_same_bits(capsys, fake,
     out = tmp_path / "a run"
     status, text, err = run(capsys, *SHORT, "--json", "--out", out)
     assert status == 130
-    command = f"ttforge train --resume --out '{out}'"
+    command = f"trainwright train --resume --out '{out}'"
     assert f"interrupted after step 30; go on with\n  {command}" in err
     assert json.loads(text) == {
         "status": "interrupted",
@@ -318,7 +318,7 @@ def test_an_accelerator_that_fails(capsys, fake, tmp_path):
     fake.at = {5: fail}
     status, _, err = run(capsys, *SHORT, "--out", tmp_path / "r")
     assert status == 2
-    assert err.splitlines()[-1] == "ttforge: error: the simulation stands still"
+    assert err.splitlines()[-1] == "trainwright: error: the simulation stands still"
     assert signal.getsignal(signal.SIGINT) is before
     # One that fails because Ctrl-C reached its own processes too was interrupted.
     fake.backwards, fake.at = 0, {5: lambda: (interrupt(), fail())}
@@ -359,7 +359,7 @@ def test_listing_prints_programs(capsys):
 
 def test_check_and_train_on_the_golden_model(capsys, tmp_path):
     if "golden" not in backend_names():
-        pytest.skip("ttforge is not installed: no back ends are registered")
+        pytest.skip("trainwright is not installed: no back ends are registered")
     status, text, _ = run(capsys, "check", "--backend", "golden", "--batch", "2", "--json")
     assert status == 0 and json.loads(text)["mismatches"] == 0
     status, text, _ = run(capsys, "train", "--steps", "3", "--json", "--out", tmp_path / "r")
@@ -368,15 +368,15 @@ def test_check_and_train_on_the_golden_model(capsys, tmp_path):
 
 def test_program_files(capsys, tmp_path):
     status, text, _ = run(capsys, "listing", "digits", "--save", tmp_path, "--part", "forward")
-    file = tmp_path / "forward.ttfp"
-    assert status == 0 and file.exists() and not (tmp_path / "backward.ttfp").exists()
+    file = tmp_path / "forward.trwp"
+    assert status == 0 and file.exists() and not (tmp_path / "backward.trwp").exists()
     status, again, _ = run(capsys, "listing", file)
     assert status == 0 and len(again.splitlines()) == len(text.splitlines()) - 1
     other = "compiled for other accelerator parameters"
     assert other in complaint(capsys, "listing", file, "--accelerator", "factor_width=8")
     file.write_bytes(file.read_bytes()[:-1])
     assert "truncated" in complaint(capsys, "listing", file)
-    assert "cannot read program" in complaint(capsys, "listing", tmp_path / "none.ttfp")
+    assert "cannot read program" in complaint(capsys, "listing", tmp_path / "none.trwp")
 
 
 def test_ranks_are_an_option(capsys):

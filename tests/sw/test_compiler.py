@@ -9,13 +9,13 @@ import pytest
 from cases import random_case
 from hazards import HazardError, check_step_waits, check_waits
 
-from ttforge.compiler import CompileError
-from ttforge.compiler import compile_step as compile_plan
-from ttforge.network import Layer, Network, Widths, load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, End, Halt, Loop, Program, Transfer
-from ttforge.program.encoding import encode
-from ttforge.program.fields import Engine, Operation
+from trainwright.compiler import CompileError
+from trainwright.compiler import compile_step as compile_plan
+from trainwright.network import Layer, Network, Widths, load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, End, Halt, Loop, Program, Transfer
+from trainwright.program.encoding import encode
+from trainwright.program.fields import Engine, Operation
 
 P = AcceleratorParameters()
 compile_step = partial(compile_plan, plan="paper")

@@ -7,8 +7,8 @@ import struct
 import numpy as np
 import pytest
 
-from ttforge.data import DataError, DataSet, Split, load_data_set
-from ttforge.data.idx import IMAGES, LABELS, STEMS, read_idx
+from trainwright.data import DataError, DataSet, Split, load_data_set
+from trainwright.data.idx import IMAGES, LABELS, STEMS, read_idx
 
 
 def idx(magic: int, array: np.ndarray) -> bytes:
@@ -65,7 +65,7 @@ def test_idx_files_are_read(tmp_path, arrays, zipped, nested):
 
 def test_the_environment_names_the_folder_where_no_option_does(tmp_path, arrays, monkeypatch):
     write_mnist(tmp_path / "fashion-mnist", arrays)
-    monkeypatch.setenv("TTFORGE_DATA", str(tmp_path))
+    monkeypatch.setenv("TRAINWRIGHT_DATA", str(tmp_path))
     data = load_data_set("fashion-mnist")
     assert data.class_names[9] == "ankle boot"
     with pytest.raises(DataError, match="no such folder"):
@@ -73,8 +73,10 @@ def test_the_environment_names_the_folder_where_no_option_does(tmp_path, arrays,
 
 
 def test_no_folder_is_told_with_the_option_and_the_files(monkeypatch):
-    monkeypatch.delenv("TTFORGE_DATA", raising=False)
-    with pytest.raises(DataError, match=r"--data DIR .*TTFORGE_DATA.*t10k-labels-idx1-ubyte.gz"):
+    monkeypatch.delenv("TRAINWRIGHT_DATA", raising=False)
+    with pytest.raises(
+        DataError, match=r"--data DIR .*TRAINWRIGHT_DATA.*t10k-labels-idx1-ubyte.gz"
+    ):
         load_data_set("mnist")
 
 

@@ -9,11 +9,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from ttforge.cli import main
-from ttforge.data import DataError, load_data_set, registry
-from ttforge.data.download import SOURCES, RemoteFile, Source, download
-from ttforge.data.idx import IMAGES, LABELS, STEMS
-from ttforge.data.registry import cache_folder
+from trainwright.cli import main
+from trainwright.data import DataError, load_data_set, registry
+from trainwright.data.download import SOURCES, RemoteFile, Source, download
+from trainwright.data.idx import IMAGES, LABELS, STEMS
+from trainwright.data.registry import cache_folder
 
 ALL = tuple(stem for pair in STEMS.values() for stem in pair)
 
@@ -83,8 +83,8 @@ def mnist(mirror, monkeypatch, tmp_path):
     """``load_data_set("mnist")`` of this machine's server, with a cache folder of its own."""
     found = source(mirror)
     monkeypatch.setattr(registry, "SOURCES", {"mnist": found})
-    monkeypatch.setenv("TTFORGE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("TTFORGE_DATA", raising=False)
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TRAINWRIGHT_DATA", raising=False)
     return found
 
 

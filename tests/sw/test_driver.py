@@ -8,13 +8,13 @@ import torch
 from cases import random_case
 from operands import calibrated, random_batch, random_model, roomy
 
-from ttforge.accelerator import AcceleratorError, Counters, open_accelerator
-from ttforge.compiler import CompileError, compile_step
-from ttforge.driver import Driver, QuantisedModel, fitting_exponent, quantise
-from ttforge.fixed.scale import PRESETS, Scales
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
+from trainwright.accelerator import AcceleratorError, Counters, open_accelerator
+from trainwright.compiler import CompileError, compile_step
+from trainwright.driver import Driver, QuantisedModel, fitting_exponent, quantise
+from trainwright.fixed.scale import PRESETS, Scales
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
 
 P = AcceleratorParameters()
 DIGITS = load_network("digits")

@@ -1,4 +1,4 @@
-"""``ttforge eval``: the accuracy of the run again, class by class, and one-line errors."""
+"""``trainwright eval``: the accuracy of the run again, class by class, and one-line errors."""
 
 import json
 import signal
@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from ttforge.accelerator import Counters, backend_names
-from ttforge.cli import main
-from ttforge.report.classes import class_results, class_table
-from ttforge.train.checkpoint import decode, encode, load_checkpoint
-from ttforge.train.evaluate import Evaluation
-from ttforge.train.export import FORMAT, load_model, save_model
-from ttforge.train.trainer import Trainer
+from trainwright.accelerator import Counters, backend_names
+from trainwright.cli import main
+from trainwright.report.classes import class_results, class_table
+from trainwright.train.checkpoint import decode, encode, load_checkpoint
+from trainwright.train.evaluate import Evaluation
+from trainwright.train.export import FORMAT, load_model, save_model
+from trainwright.train.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(
-    "golden" not in backend_names(), reason="ttforge is not installed: no back ends are registered"
+    "golden" not in backend_names(),
+    reason="trainwright is not installed: no back ends are registered",
 )
 
 
@@ -29,7 +30,7 @@ def run(capsys, *argv):
 def complaint(capsys, *argv):
     status, out, err = run(capsys, *argv)
     assert status == 2 and out == "" and err.count("\n") == 1, (status, out, err)
-    return err.removeprefix("ttforge: error: ").strip()
+    return err.removeprefix("trainwright: error: ").strip()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_a_checkpoint_of_an_open_run(capsys, tmp_path, monkeypatch):
 @pytest.mark.slow  # compiles a simulator where none is in the cache
 def test_the_simulated_hardware_agrees(capsys, trained):
     if "rtl" not in backend_names():
-        pytest.skip("ttforge_sim is not installed")
+        pytest.skip("trainwright_sim is not installed")
     model = [trained / "model.safetensors", "--test-samples", "48", "--json"]
     golden = json.loads(run(capsys, "eval", *model)[1])
     hardware = json.loads(run(capsys, "eval", *model, "--backend", "rtl")[1])
@@ -100,7 +101,7 @@ def test_the_simulated_hardware_agrees(capsys, trained):
 
 
 def test_other_data_and_its_class_names(capsys, trained, tmp_path):
-    from ttforge.data import load_data_set
+    from trainwright.data import load_data_set
 
     digits = load_data_set("digits").test
     names = np.array([f"digit {n}" for n in range(10)])
@@ -119,7 +120,7 @@ def test_files_that_are_no_model(capsys, trained, tmp_path):
     path = tmp_path / "m.safetensors"
     assert "there is no checkpoint" in complaint(capsys, "eval", path)
     path.write_bytes(b"PK\x03\x04 a pickle in a zip")
-    assert "damaged or not of ttforge" in complaint(capsys, "eval", path)
+    assert "damaged or not of trainwright" in complaint(capsys, "eval", path)
     whole = (trained / "model.safetensors").read_bytes()
     path.write_bytes(whole[:-7])
     assert "is damaged" in complaint(capsys, "eval", path)
@@ -128,8 +129,8 @@ def test_files_that_are_no_model(capsys, trained, tmp_path):
 
 
 def test_a_model_that_does_not_tell_its_origin(capsys, trained, tmp_path):
-    from ttforge.network import load_network
-    from ttforge.train.model import initial_model
+    from trainwright.network import load_network
+    from trainwright.train.model import initial_model
 
     path, model = tmp_path / "m.safetensors", initial_model(load_network("digits"), 0)
     save_model(path, model, load_model(trained / "model.safetensors").scales)
@@ -144,7 +145,10 @@ def test_a_model_that_does_not_tell_its_origin(capsys, trained, tmp_path):
         (lambda m, t: m["origin"].update(batch="many"), "is not a model of this version"),
         (lambda m, t: t.update({"factor.0.0": torch.zeros(3, dtype=torch.int8)}), "the shapes of"),
         (lambda m, t: t.pop("bias.1"), "is not a model of this version: 'bias.1'"),
-        (lambda m, t: m.update(format="other"), "has format 'other' and not 'ttforge-model-1' or"),
+        (
+            lambda m, t: m.update(format="other"),
+            "has format 'other' and not 'trainwright-model-2' or",
+        ),
     ],
 )
 def test_a_model_with_something_amiss(capsys, trained, tmp_path, change, message):

@@ -18,12 +18,12 @@ from nests import (
 )
 from reference import ReferenceAccelerator
 
-from ttforge import native
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.golden.executor import SOURCE, Executor
-from ttforge.golden.flat import OVERLAPS, REPEATS
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import (
+from trainwright import native
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.golden.executor import SOURCE, Executor
+from trainwright.golden.flat import OVERLAPS, REPEATS
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
     Compute,
     End,
     Halt,
@@ -34,8 +34,8 @@ from ttforge.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from ttforge.program.encoding import ProgramError
-from ttforge.program.fields import Operation, Target
+from trainwright.program.encoding import ProgramError
+from trainwright.program.fields import Operation, Target
 
 OPERATIONS = (*CONTRACTIONS, Operation.BIAS, Operation.MASK)
 P = AcceleratorParameters()

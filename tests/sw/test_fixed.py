@@ -6,7 +6,13 @@ from fractions import Fraction
 import pytest
 import torch
 
-from ttforge.fixed.requantise import MAX_SHIFT, limits, requantise, requantise_float, round_shift
+from trainwright.fixed.requantise import (
+    MAX_SHIFT,
+    limits,
+    requantise,
+    requantise_float,
+    round_shift,
+)
 
 WIDTHS = range(2, 17)
 SHIFTS = range(MAX_SHIFT + 1)

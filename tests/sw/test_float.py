@@ -7,14 +7,14 @@ import pytest
 import torch
 from float_driver import ttm_matrix
 
-from ttforge.cli import main
-from ttforge.compiler import CompileError, compile_step
-from ttforge.driver import QuantisedModel
-from ttforge.fixed.scale import Scales
-from ttforge.network import FLOAT32, Widths, load_network, network_from_dict
-from ttforge.parameters import AcceleratorParameters
-from ttforge.train.float_driver import FloatDriver
-from ttforge.train.model import initial_model
+from trainwright.cli import main
+from trainwright.compiler import CompileError, compile_step
+from trainwright.driver import QuantisedModel
+from trainwright.fixed.scale import Scales
+from trainwright.network import FLOAT32, Widths, load_network, network_from_dict
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.float_driver import FloatDriver
+from trainwright.train.model import initial_model
 
 NETWORK = load_network("digits").in_float32()
 

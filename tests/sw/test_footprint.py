@@ -5,10 +5,10 @@ import random
 import pytest
 from hazards import touched_by_compute
 
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, Level
-from ttforge.program.fields import Operation
-from ttforge.program.footprint import footprint
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.fields import Operation
+from trainwright.program.footprint import footprint
 
 P = AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=2)
 COMPUTE = (

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from ttforge.compiler.images import Use, image, ones
-from ttforge.golden.transfer import pack, unpack
-from ttforge.network import Layer
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.fields import Target
+from trainwright.compiler.images import Use, image, ones
+from trainwright.golden.transfer import pack, unpack
+from trainwright.network import Layer
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Target
 
 LAYER = Layer((2, 3, 8), (3, 2, 16), (5, 7))
 P = AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=4, factor_width=5)

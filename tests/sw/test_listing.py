@@ -3,10 +3,10 @@
 import pytest
 from cases import random_case
 
-from ttforge.compiler import compile_step
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import (
+from trainwright.compiler import compile_step
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
     Compute,
     End,
     Halt,
@@ -17,8 +17,8 @@ from ttforge.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from ttforge.program.fields import Engine, Operation, Target
-from ttforge.program.listing import listing
+from trainwright.program.fields import Engine, Operation, Target
+from trainwright.program.listing import listing
 
 
 def line_of(descriptor) -> str:

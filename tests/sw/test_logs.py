@@ -6,17 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from ttforge.accelerator import backend_names
-from ttforge.cli import main
-from ttforge.cli.errors import OptionError
-from ttforge.cli.train.logs import EVERY, JsonLines, TensorBoard, check_tensorboard
-from ttforge.network import load_network
-from ttforge.train.history import EvaluationRecord, History, ScaleRecord, StepRecord
-from ttforge.train.trainer import Trainer
+from trainwright.accelerator import backend_names
+from trainwright.cli import main
+from trainwright.cli.errors import OptionError
+from trainwright.cli.train.logs import EVERY, JsonLines, TensorBoard, check_tensorboard
+from trainwright.network import load_network
+from trainwright.train.history import EvaluationRecord, History, ScaleRecord, StepRecord
+from trainwright.train.trainer import Trainer
 
 NETWORK = load_network("digits")
 golden = pytest.mark.skipif(
-    "golden" not in backend_names(), reason="ttforge is not installed: no back ends are registered"
+    "golden" not in backend_names(),
+    reason="trainwright is not installed: no back ends are registered",
 )
 
 
@@ -98,7 +99,7 @@ def test_points_of_event_files(tmp_path):
 
 
 def test_without_the_package_the_option_says_so(monkeypatch):
-    monkeypatch.setattr("ttforge.cli.train.logs.find_spec", lambda name: None)
+    monkeypatch.setattr("trainwright.cli.train.logs.find_spec", lambda name: None)
     check_tensorboard(False)
     with pytest.raises(OptionError, match="--tensorboard needs tensorboard: pip install"):
         check_tensorboard(True)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from ttforge import mcf
-from ttforge.cli import main
-from ttforge.data import DataError
-from ttforge.mcf.experiments import data, embedding, errors, hierarchy
-from ttforge.mcf.experiments.halfspace import RiemannianSGD, distance, moved
-from ttforge.mcf.experiments.learning import WIDE, train
-from ttforge.mcf.experiments.tables import TABLES
-from ttforge.train.checkpoint import CheckpointError
+from trainwright import mcf
+from trainwright.cli import main
+from trainwright.data import DataError
+from trainwright.mcf.experiments import data, embedding, errors, hierarchy
+from trainwright.mcf.experiments.halfspace import RiemannianSGD, distance, moved
+from trainwright.mcf.experiments.learning import WIDE, train
+from trainwright.mcf.experiments.tables import TABLES
+from trainwright.train.checkpoint import CheckpointError
 
 TREE = """id1,id2,weight
 dog,canine,1
@@ -102,7 +102,7 @@ def test_data_sets_are_the_papers():
 
 
 def test_reduced_mnist_takes_as_many_of_every_digit(monkeypatch):
-    from ttforge.data.dataset import DataSet, Split
+    from trainwright.data.dataset import DataSet, Split
 
     labels = np.repeat(np.arange(10, dtype=np.uint8), 12)
     images = np.full((120, 28, 28), 255, np.uint8)
@@ -189,8 +189,8 @@ def test_reconstruction_counts_ranks_and_precision(tree):
 def test_hierarchy_that_cannot_be_read(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="mammal_closure"):
         hierarchy.read(str(tmp_path))
-    monkeypatch.delenv("TTFORGE_DATA", raising=False)
-    with pytest.raises(DataError, match="TTFORGE_DATA"):
+    monkeypatch.delenv("TRAINWRIGHT_DATA", raising=False)
+    with pytest.raises(DataError, match="TRAINWRIGHT_DATA"):
         hierarchy.read(None)
 
 

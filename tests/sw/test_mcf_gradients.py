@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ttforge import mcf
-from ttforge.mcf.nn import MCSGD, MCEmbedding, MCLinear
+from trainwright import mcf
+from trainwright.mcf.nn import MCSGD, MCEmbedding, MCLinear
 
 
 @pytest.mark.parametrize("kinds", ["mmm", "mmp", "mpm", "pmp", "ppm"])

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load, save
 from torch import nn
 
-from ttforge import mcf
-from ttforge.mcf.nn import (
+from trainwright import mcf
+from trainwright.mcf.nn import (
     MCGELU,
     MCSGD,
     MCAdam,

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ttforge import mcf
-from ttforge.mcf.expansion import stacked
-from ttforge.mcf.experiments import accuracy, memory
+from trainwright import mcf
+from trainwright.mcf.expansion import stacked
+from trainwright.mcf.experiments import accuracy, memory
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 CLOSEST = {"exp": 46, "log": 46, "tanh": 46, "sqrt": 46, "sigmoid": 46, "gelu": 46}

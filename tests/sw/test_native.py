@@ -4,11 +4,11 @@ from shutil import which
 
 import pytest
 
-import ttforge
-from ttforge import native
-from ttforge.native import library, tools
-from ttforge.native.cache import Cache
-from ttforge.native.tools import Tool, ToolError
+import trainwright
+from trainwright import native
+from trainwright.native import library, tools
+from trainwright.native.cache import Cache
+from trainwright.native.tools import Tool, ToolError
 
 SOURCE = """
 #include "twice.h"
@@ -19,7 +19,7 @@ double residue(double a, double b, double c) { return a * b + c; }
 
 @pytest.fixture
 def source(tmp_path, monkeypatch):
-    monkeypatch.setenv("TTFORGE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CC", raising=False)
     (tmp_path / "twice.h").write_text("#define TWO 2.0\n")
     path = tmp_path / "twice.c"
@@ -100,7 +100,7 @@ def test_the_kernels_are_c_to_the_system_s_compilers_too(compiler, kernels, opti
     command = which(compiler)
     if command is None:
         pytest.skip(f"no {compiler} here")
-    (package,) = ttforge.__path__
+    (package,) = trainwright.__path__
     tool = Tool(compiler, (command,), "any")
     made = library.build(Path(package) / kernels, tool, options, kept=Cache(tmp_path))
     ctypes.CDLL(str(made))

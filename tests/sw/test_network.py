@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ttforge.compiler import compile_step
-from ttforge.network import (
+from trainwright.compiler import compile_step
+from trainwright.network import (
     BUILT_IN,
     Layer,
     Network,
@@ -17,7 +17,7 @@ from ttforge.network import (
     network_from_dict,
     rank_bounds,
 )
-from ttforge.parameters import AcceleratorParameters
+from trainwright.parameters import AcceleratorParameters
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "networks.md"
 

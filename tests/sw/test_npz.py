@@ -6,9 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from ttforge.cli import main
-from ttforge.data import DataError, load_data_set
-from ttforge.data.npz import load_npz
+from trainwright.cli import main
+from trainwright.data import DataError, load_data_set
+from trainwright.data.npz import load_npz
 
 RANDOM = np.random.RandomState(3)
 IMAGES = RANDOM.randint(0, 256, (20, 6, 5)).astype(np.uint8)

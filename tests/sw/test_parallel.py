@@ -13,20 +13,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttforge.accelerator import AcceleratorError
-from ttforge.cli import main
-from ttforge.data import load_data_set
-from ttforge.driver import Driver, fitting_exponent
-from ttforge.fixed.scale import Scales
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.train.loss import cross_entropy
-from ttforge.train.parallel import ParallelDriver
-from ttforge.train.settings import PriorSettings, TrainSettings
-from ttforge.train.state import initial_state
-from ttforge.train.trainer import Trainer
-from ttforge.train.workers import Workers
+from trainwright.accelerator import AcceleratorError
+from trainwright.cli import main
+from trainwright.data import load_data_set
+from trainwright.driver import Driver, fitting_exponent
+from trainwright.fixed.scale import Scales
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.loss import cross_entropy
+from trainwright.train.parallel import ParallelDriver
+from trainwright.train.settings import PriorSettings, TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
+from trainwright.train.workers import Workers
 
 P = AcceleratorParameters()
 NETWORK = load_network("digits")
@@ -213,7 +213,7 @@ def test_options_that_cannot_be(argv, message, capsys, tmp_path):
 def start(count, *argv):
     """``torchrun`` with gloo workers on this machine, one thread each."""
     run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    command = [sys.executable, *run, "-m", "ttforge.cli", "train", "--json", *map(str, argv)]
+    command = [sys.executable, *run, "-m", "trainwright.cli", "train", "--json", *map(str, argv)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
@@ -276,6 +276,6 @@ def test_errors_are_told_once(tmp_path):
     status, out, err = finished(start(2, "--micro-batches", "1", "--out", tmp_path / "r"))
     assert status != 0 and out == "" and not (tmp_path / "r").exists()
     message = (
-        "ttforge: error: 2 workers cannot share --micro-batches 1 evenly: give a multiple of 2"
+        "trainwright: error: 2 workers cannot share --micro-batches 1 evenly: give a multiple of 2"
     )
     assert err.count(message) == 1

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from ttforge.parameters import PRESETS, AcceleratorParameters, parse_overrides, preset
+from trainwright.parameters import PRESETS, AcceleratorParameters, parse_overrides, preset
 
 P = AcceleratorParameters()
 

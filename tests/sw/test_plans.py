@@ -8,13 +8,13 @@ import torch
 from cases import random_case
 from hazards import check_step_waits
 
-from ttforge.compiler import CompileError, compile_step, plan_layers
-from ttforge.compiler.plans import LayerPlan
-from ttforge.driver import Driver, QuantisedModel
-from ttforge.fixed.scale import Scales
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.network import Layer, Network, Widths, load_network
-from ttforge.parameters import AcceleratorParameters
+from trainwright.compiler import CompileError, compile_step, plan_layers
+from trainwright.compiler.plans import LayerPlan
+from trainwright.driver import Driver, QuantisedModel
+from trainwright.fixed.scale import Scales
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Layer, Network, Widths, load_network
+from trainwright.parameters import AcceleratorParameters
 
 WIDE = Widths(factor=4, bias=8, activation=16, gradient=16, intermediate=16)
 """Room for every sum below."""

@@ -1,12 +1,12 @@
-"""``ttforge bench posit``, with a peer that has SoftPosit's names and wrong results."""
+"""``trainwright bench posit``, with a peer that has SoftPosit's names and wrong results."""
 
 import json
 
 import pytest
 import torch
 
-from ttforge import cli
-from ttforge.posit import native
+from trainwright import cli
+from trainwright.posit import native
 
 PEER = """
 #include <stdint.h>

@@ -7,10 +7,10 @@ import pytest
 import torch
 from posit_reference import nearest, parts, table, value
 
-from ttforge import posit
-from ttforge.posit import PositFormat, word
-from ttforge.posit.exactness import carrier
-from ttforge.posit.rounding import codes_of, values_of
+from trainwright import posit
+from trainwright.posit import PositFormat, word
+from trainwright.posit.exactness import carrier
+from trainwright.posit.rounding import codes_of, values_of
 
 OPERATIONS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "sqrt": 1, "fma": 3}
 EVERY_FORMAT = [PositFormat(n, es) for n in range(2, 33) for es in range(5)]

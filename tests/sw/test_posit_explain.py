@@ -1,12 +1,12 @@
-"""``ttforge posit``: one number, field by field."""
+"""``trainwright posit``: one number, field by field."""
 
 import json
 
 import pytest
 
-from ttforge import cli
-from ttforge.posit import PositError, PositFormat
-from ttforge.posit.explain import explain, explain_code, parse_number, rows
+from trainwright import cli
+from trainwright.posit import PositError, PositFormat
+from trainwright.posit.explain import explain, explain_code, parse_number, rows
 
 PI = """\
 posit(16,2): word 0x4c91 = 0100110010010001

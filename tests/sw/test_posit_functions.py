@@ -7,10 +7,10 @@ import pytest
 import torch
 from posit_reference import nearest, value
 
-from ttforge.posit import PositFormat, PositTensor, decode
-from ttforge.posit.explain import nearest as nearest_to
-from ttforge.posit.operators.functions import FUNCTIONS, apply
-from ttforge.posit.rounding import codes_of, round_to
+from trainwright.posit import PositFormat, PositTensor, decode
+from trainwright.posit.explain import nearest as nearest_to
+from trainwright.posit.operators.functions import FUNCTIONS, apply
+from trainwright.posit.rounding import codes_of, round_to
 
 mpmath = pytest.importorskip("mpmath")
 NAMES = list(FUNCTIONS)

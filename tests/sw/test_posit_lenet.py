@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from ttforge import cli
-from ttforge.data import DataSet, load_data_set
-from ttforge.data.dataset import Split
-from ttforge.posit import PositError, PositFormat
-from ttforge.posit.experiments import accuracy
-from ttforge.posit.experiments.lenet import RUNS, LeNet5, arithmetic
-from ttforge.posit.experiments.training import Settings, digest, pixels, resume, train
-from ttforge.train.checkpoint import CheckpointError
+from trainwright import cli
+from trainwright.data import DataSet, load_data_set
+from trainwright.data.dataset import Split
+from trainwright.posit import PositError, PositFormat
+from trainwright.posit.experiments import accuracy
+from trainwright.posit.experiments.lenet import RUNS, LeNet5, arithmetic
+from trainwright.posit.experiments.training import Settings, digest, pixels, resume, train
+from trainwright.train.checkpoint import CheckpointError
 
 pytest.importorskip("safetensors")
 
@@ -149,12 +149,12 @@ def test_training_by_the_command(tmp_path, capsys, data_root):
 
 
 def test_errors_of_the_command(tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("TTFORGE_DATA", raising=False)
+    monkeypatch.delenv("TRAINWRIGHT_DATA", raising=False)
     command = ["reproduce", "posit", "--out", str(tmp_path)]
     assert cli.main([*command, "--arithmetic", "bf16"]) == 2
     assert "arithmetics are float32" in capsys.readouterr().err
     assert cli.main([*command, "--experiment", "figure-8"]) == 2
-    assert "TTFORGE_DATA" in capsys.readouterr().err
+    assert "TRAINWRIGHT_DATA" in capsys.readouterr().err
 
 
 @pytest.mark.slow

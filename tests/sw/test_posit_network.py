@@ -5,9 +5,9 @@ import torch
 from posit_operator_bench import Bench
 from torch import nn
 
-from ttforge import posit
-from ttforge.posit import PositFormat, PositTensor, accumulation
-from ttforge.posit.rounding import codes_of, round_to
+from trainwright import posit
+from trainwright.posit import PositFormat, PositTensor, accumulation
+from trainwright.posit.rounding import codes_of, round_to
 
 P16, P8, P32 = PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2)
 LAYERS = {

@@ -5,10 +5,10 @@ import torch
 from posit_operator_bench import Bench
 from posit_operator_cases import CASES
 
-from ttforge.posit import PositError, PositFormat, PositTensor, UncoveredError, accumulation
-from ttforge.posit.dispatch import _COPY, _SET
-from ttforge.posit.exactness import carrier
-from ttforge.posit.operators import IN_PLACE, OUT, RULES
+from trainwright.posit import PositError, PositFormat, PositTensor, UncoveredError, accumulation
+from trainwright.posit.dispatch import _COPY, _SET
+from trainwright.posit.exactness import carrier
+from trainwright.posit.operators import IN_PLACE, OUT, RULES
 
 FORMATS = [PositFormat(16, 2), PositFormat(8, 2), PositFormat(16, 1), PositFormat(32, 2)]
 P16, P8 = FORMATS[:2]

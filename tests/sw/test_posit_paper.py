@@ -2,9 +2,9 @@
 
 import pytest
 
-from ttforge.posit.dispatch import _COPY
-from ttforge.posit.operators import IN_PLACE, RULES
-from ttforge.posit.operators.registry import operator
+from trainwright.posit.dispatch import _COPY
+from trainwright.posit.operators import IN_PLACE, RULES
+from trainwright.posit.operators.registry import operator
 
 TABLE_1 = {
     "scalar_fill": "fill_.Scalar full_like",

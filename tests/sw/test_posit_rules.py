@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from ttforge import posit
-from ttforge.posit import PositError, PositFormat, grid, round_to, word
-from ttforge.posit.exactness import carrier, sums_round_once
+from trainwright import posit
+from trainwright.posit import PositError, PositFormat, grid, round_to, word
+from trainwright.posit.exactness import carrier, sums_round_once
 
 P16, P8, P32 = PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2)
 FORMATS = pytest.mark.parametrize(

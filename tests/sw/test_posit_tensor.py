@@ -7,9 +7,9 @@ import pytest
 import torch
 from posit_cases import any_codes, generator
 
-from ttforge import posit
-from ttforge.posit import Mixed, PositError, PositFormat, PositTensor, round_to
-from ttforge.posit.exactness import carrier
+from trainwright import posit
+from trainwright.posit import Mixed, PositError, PositFormat, PositTensor, round_to
+from trainwright.posit.exactness import carrier
 
 P16, P8, P32 = PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2)
 FORMATS = pytest.mark.parametrize("fmt", [P16, P8, PositFormat(16, 1), P32], ids=str)

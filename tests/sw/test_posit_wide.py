@@ -7,10 +7,10 @@ import pytest
 import torch
 from posit_reference import nearest
 
-from ttforge import posit
-from ttforge.posit import PositFormat, grid, round_to
-from ttforge.posit.exactness import DOUBLE, carrier, products_round_once, sums_round_once
-from ttforge.posit.rounding import codes_of
+from trainwright import posit
+from trainwright.posit import PositFormat, grid, round_to
+from trainwright.posit.exactness import DOUBLE, carrier, products_round_once, sums_round_once
+from trainwright.posit.rounding import codes_of
 
 WIDE = [PositFormat(32, es) for es in range(5)] + [PositFormat(29, 0), PositFormat(30, 1)]
 FORMATS = pytest.mark.parametrize("fmt", WIDE, ids=str)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ttforge.precision import PrecisionError, dot_mixed, dot_rounded, get_format, simulate, sqrt
-from ttforge.precision.dot import matmul_exact_products, matmul_rounded
+from trainwright.precision import PrecisionError, dot_mixed, dot_rounded, get_format, simulate, sqrt
+from trainwright.precision.dot import matmul_exact_products, matmul_rounded
 
 LIBRARY = {
     "fp16": np.float16,

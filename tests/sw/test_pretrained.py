@@ -7,15 +7,15 @@ import pytest
 import torch
 from matrices import normal
 
-from ttforge.cli import main
-from ttforge.cli.train import after
-from ttforge.network import load_network
-from ttforge.train.checkpoint import CheckpointError
-from ttforge.train.connect import dequantise, quantise
-from ttforge.train.export import load_model
-from ttforge.train.initial import initial_factors
-from ttforge.train.model import initial_model
-from ttforge.train.pretrained import (
+from trainwright.cli import main
+from trainwright.cli.train import after
+from trainwright.network import load_network
+from trainwright.train.checkpoint import CheckpointError
+from trainwright.train.connect import dequantise, quantise
+from trainwright.train.export import load_model
+from trainwright.train.initial import initial_factors
+from trainwright.train.model import initial_model
+from trainwright.train.pretrained import (
     Pretrained,
     fit_weight,
     load_pretrained,
@@ -23,8 +23,8 @@ from ttforge.train.pretrained import (
     quantisation,
     save_pretrained,
 )
-from ttforge.train.rounding import rounded_model
-from ttforge.tt import TrainError, distance, to_matrix
+from trainwright.train.rounding import rounded_model
+from trainwright.tt import TrainError, distance, to_matrix
 
 DIGITS, FASHION = load_network("digits"), load_network("fashion")
 
@@ -90,7 +90,7 @@ def test_rounding_a_model_keeps_its_matrices_within_the_tolerance():
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
     """A dense digits classifier, trained for a moment by torch."""
-    from ttforge.data import load_data_set
+    from trainwright.data import load_data_set
 
     data = load_data_set("digits", None)
     torch.manual_seed(0)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from float_driver import FloatDriver, ttm_matrix
 
-from ttforge.network import Layer, Network, network_from_dict
-from ttforge.train.model import initial_model
-from ttforge.train.prior import prior_gradient, prior_loss, rank_parameters
-from ttforge.train.ranks import FORMS, cut_ranks, kept_columns, prior_gradients, strengths
-from ttforge.train.storage_prior import column_cost, storage_loss
+from trainwright.network import Layer, Network, network_from_dict
+from trainwright.train.model import initial_model
+from trainwright.train.prior import prior_gradient, prior_loss, rank_parameters
+from trainwright.train.ranks import FORMS, cut_ranks, kept_columns, prior_gradients, strengths
+from trainwright.train.storage_prior import column_cost, storage_loss
 
 NETWORK = network_from_dict(
     {
@@ -178,7 +178,7 @@ def test_never_below_rank_1(model, fill, form):
 def test_a_cut_network_runs(model):
     model.factors[0][0].value[..., 1] = 0
     cut_ranks(model, 0.01, "storage")
-    from ttforge.fixed.scale import Scales
+    from trainwright.fixed.scale import Scales
 
     driver = FloatDriver(None, model.network, 2)
     x = torch.ones(2, 24, dtype=torch.int64)

@@ -9,10 +9,10 @@ import pytest
 from cases import random_case
 from field_tables import DOCUMENT, tables
 
-from ttforge.compiler import compile_step
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import (
+from trainwright.compiler import compile_step
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
     Compute,
     End,
     Halt,
@@ -23,7 +23,7 @@ from ttforge.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from ttforge.program.encoding import (
+from trainwright.program.encoding import (
     ProgramError,
     decode,
     decode_descriptor,
@@ -33,7 +33,7 @@ from ttforge.program.encoding import (
     encode_descriptors,
     without_names,
 )
-from ttforge.program.fields import (
+from trainwright.program.fields import (
     COMPUTE,
     DESCRIPTOR_BYTES,
     LAYOUTS,
@@ -43,7 +43,7 @@ from ttforge.program.fields import (
     Target,
     layout_width,
 )
-from ttforge.program.listing import listing
+from trainwright.program.listing import listing
 
 P = AcceleratorParameters()
 LOCAL = 1 << LOCAL_WIDTH
@@ -284,7 +284,7 @@ def header(data: bytes, **changes: int | bytes) -> bytes:
 
 def resealed(body: bytes) -> bytes:
     count = len(body) // DESCRIPTOR_BYTES
-    return struct.pack("<4sHHIII", b"TTFP", 2, 0, count, P.fingerprint, zlib.crc32(body)) + body
+    return struct.pack("<4sHHIII", b"TRWP", 3, 0, count, P.fingerprint, zlib.crc32(body)) + body
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +294,7 @@ def digits_file() -> bytes:
 
 def test_header(digits_file):
     magic, version, reserved, count, fingerprint, crc = struct.unpack_from("<4sHHIII", digits_file)
-    assert (magic, version, reserved) == (b"TTFP", 2, 0)
+    assert (magic, version, reserved) == (b"TRWP", 3, 0)
     assert 128 * count + 20 == len(digits_file)
     assert (fingerprint, crc) == (P.fingerprint, zlib.crc32(digits_file[20:]))
 
@@ -302,10 +302,10 @@ def test_header(digits_file):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: b"", "not a ttforge program"),
-        (lambda data: data[:19], "not a ttforge program"),
-        (lambda data: header(data, magic=b"ELF\x00"), "not a ttforge program"),
-        (lambda data: header(data, version=1), "version 1; this ttforge reads version 2"),
+        (lambda data: b"", "not a trainwright program"),
+        (lambda data: data[:19], "not a trainwright program"),
+        (lambda data: header(data, magic=b"ELF\x00"), "not a trainwright program"),
+        (lambda data: header(data, version=1), "version 1; this trainwright reads version 3"),
         (lambda data: data[:-1], r"need \d+ bytes, the file has \d+"),
         (lambda data: data + b"\0", "truncated or overlong"),
         (lambda data: header(data, count=1), "1 descriptors need 128 bytes"),

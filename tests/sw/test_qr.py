@@ -6,8 +6,8 @@ import pytest
 import torch
 from matrices import conditioned, normal
 
-from ttforge.precision import PrecisionError, get_format
-from ttforge.qr import BoundError, QRError, block_qr, bounds, householder_qr, tsqr
+from trainwright.precision import PrecisionError, get_format
+from trainwright.qr import BoundError, QRError, block_qr, bounds, householder_qr, tsqr
 
 HALF = {"low": "fp16", "high": "fp32"}
 METHODS = {

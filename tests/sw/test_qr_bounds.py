@@ -7,9 +7,9 @@ import pytest
 import torch
 from matrices import normal
 
-from ttforge.precision import dot_mixed, dot_rounded, get_format
-from ttforge.qr import BoundError
-from ttforge.qr import bounds as b
+from trainwright.precision import dot_mixed, dot_rounded, get_format
+from trainwright.qr import BoundError
+from trainwright.qr import bounds as b
 
 U16, U32, U64 = (get_format(name).unit for name in ("fp16", "fp32", "fp64"))
 COUNTS = (0, 1, 2, 3, 7, 50, 300, 511)

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from ttforge.cli import main
-from ttforge.qr.experiments import clustering, conditions, dots, speed
-from ttforge.qr.experiments.variants import Variant
-from ttforge.report.tables import markdown, spell
+from trainwright.cli import main
+from trainwright.qr.experiments import clustering, conditions, dots, speed
+from trainwright.qr.experiments.variants import Variant
+from trainwright.report.tables import markdown, spell
 
 
 def test_table_2():

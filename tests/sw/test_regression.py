@@ -1,14 +1,14 @@
 """The golden model computes what it computed when its digests were recorded.
 
-Where a change of bits is meant, ``python -m ttforge.golden.record`` records them anew.
+Where a change of bits is meant, ``python -m trainwright.golden.record`` records them anew.
 """
 
 import copy
 
 import pytest
 
-from ttforge.golden import record
-from ttforge.golden.record import CASES, check, compute, differences, load
+from trainwright.golden import record
+from trainwright.golden.record import CASES, check, compute, differences, load
 
 DIGITS = CASES[0]
 

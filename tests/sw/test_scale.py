@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ttforge.fixed.scale import PRESETS, Scales, TensorClass, TensorStatistics, Window, Windows
+from trainwright.fixed.scale import PRESETS, Scales, TensorClass, TensorStatistics, Window, Windows
 
 KINDS = list(TensorClass)
 

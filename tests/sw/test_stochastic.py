@@ -10,12 +10,12 @@ import pytest
 from nests import CONTRACTIONS, MAGNITUDES, filling, program_of, random_nest, random_parameters
 from reference import ReferenceAccelerator, random_byte, stochastically
 
-from ttforge import native
-from ttforge.accelerator import AcceleratorError
-from ttforge.compiler import compile_step
-from ttforge.data import load_data_set
-from ttforge.driver import Driver
-from ttforge.fixed.random_bits import (
+from trainwright import native
+from trainwright.accelerator import AcceleratorError
+from trainwright.compiler import compile_step
+from trainwright.data import load_data_set
+from trainwright.driver import Driver
+from trainwright.fixed.random_bits import (
     KEYS_A_ROW,
     ROUNDINGS,
     STREAM_STEP,
@@ -25,13 +25,13 @@ from ttforge.fixed.random_bits import (
     step_seeds,
     unit_bytes,
 )
-from ttforge.fixed.stochastic import stochastic_requantise, stochastic_shift
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.golden.executor import SOURCE
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
-from ttforge.program.encoding import (
+from trainwright.fixed.stochastic import stochastic_requantise, stochastic_shift
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.golden.executor import SOURCE
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
+from trainwright.program.encoding import (
     ProgramError,
     check_rounding,
     decode,
@@ -39,11 +39,11 @@ from ttforge.program.encoding import (
     encode,
     encode_descriptor,
 )
-from ttforge.program.fields import Operation
-from ttforge.train.checkpoint import load_checkpoint, save_checkpoint
-from ttforge.train.settings import TrainSettings
-from ttforge.train.state import initial_state
-from ttforge.train.trainer import Trainer
+from trainwright.program.fields import Operation
+from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
+from trainwright.train.settings import TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
 
 P = AcceleratorParameters(stochastic_rounding=True)
 PLAIN = AcceleratorParameters()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ttforge.train.adam import Parameter
-from ttforge.train.storage import (
+from trainwright.train.adam import Parameter
+from trainwright.train.storage import (
     MASTERS,
     MOMENTS,
     factored,

@@ -1,4 +1,4 @@
-"""``ttforge reproduce table1`` on a data set of a few images: rows, resuming, refusals."""
+"""``trainwright reproduce table1`` on a data set of a few images: rows, resuming, refusals."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import time
 import numpy as np
 import pytest
 
-from ttforge.cli import main
-from ttforge.cli.reproduce.table1.results import outcome
-from ttforge.cli.reproduce.table1.rows import ABLATIONS, FRONTIER, TABLE, rows_named
-from ttforge.cli.reproduce.table1.runs import Run
-from ttforge.cli.train.options import add_arguments
-from ttforge.data.idx import IMAGES, LABELS, STEMS
+from trainwright.cli import main
+from trainwright.cli.reproduce.table1.results import outcome
+from trainwright.cli.reproduce.table1.rows import ABLATIONS, FRONTIER, TABLE, rows_named
+from trainwright.cli.reproduce.table1.runs import Run
+from trainwright.cli.train.options import add_arguments
+from trainwright.data.idx import IMAGES, LABELS, STEMS
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_interrupted_and_given_again(done, folder, tmp_path):
     again = options(folder, tmp_path / "t")
     first = tmp_path / "t" / "float" / "seed-0"
     with subprocess.Popen(
-        [sys.executable, "-m", "ttforge.cli", *again],
+        [sys.executable, "-m", "trainwright.cli", *again],
         stderr=subprocess.PIPE, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         while process.poll() is None and not (first / "history.jsonl").is_file():

@@ -8,21 +8,21 @@ import pytest
 import torch
 from float_driver import FloatDriver, ttm_matrix
 
-from ttforge.data import DataError, load_data_set
-from ttforge.driver import Driver
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.network import Layer, load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.train.adam import Parameter
-from ttforge.train.batches import InputQuantiser, batch_indices, check_data
-from ttforge.train.connect import clip, dequantise, quantise
-from ttforge.train.history import History
-from ttforge.train.initial import SPREAD, deviation, initial_exponents, initial_factors
-from ttforge.train.interfaces import Observer, Verification
-from ttforge.train.loss import cross_entropy
-from ttforge.train.settings import PriorSettings, TrainSettings, settings_from_dict
-from ttforge.train.state import initial_state
-from ttforge.train.trainer import Stopped, Trainer
+from trainwright.data import DataError, load_data_set
+from trainwright.driver import Driver
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Layer, load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.adam import Parameter
+from trainwright.train.batches import InputQuantiser, batch_indices, check_data
+from trainwright.train.connect import clip, dequantise, quantise
+from trainwright.train.history import History
+from trainwright.train.initial import SPREAD, deviation, initial_exponents, initial_factors
+from trainwright.train.interfaces import Observer, Verification
+from trainwright.train.loss import cross_entropy
+from trainwright.train.settings import PriorSettings, TrainSettings, settings_from_dict
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Stopped, Trainer
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from matrices import normal
 from tensorly.decomposition import tensor_train, tensor_train_matrix
 from tensorly.tt_matrix import tt_matrix_to_tensor
 
-from ttforge.tt import (
+from trainwright.tt import (
     Numbers,
     TrainError,
     balance,
@@ -20,7 +20,7 @@ from ttforge.tt import (
     tt_round,
     tt_svd,
 )
-from ttforge.tt.trains import to_tensor
+from trainwright.tt.trains import to_tensor
 
 OUTPUTS, INPUTS = (4, 3, 2), (3, 2, 5)
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from ttforge.data import load_data_set
-from ttforge.driver import Driver
-from ttforge.golden.backend import GoldenAccelerator
-from ttforge.network import load_network
-from ttforge.parameters import AcceleratorParameters
-from ttforge.train.settings import PriorSettings, TrainSettings
-from ttforge.train.state import initial_state
-from ttforge.train.trainer import Trainer
-from ttforge.train.verify import make_verifier
+from trainwright.data import load_data_set
+from trainwright.driver import Driver
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.settings import PriorSettings, TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
+from trainwright.train.verify import make_verifier
 
 SETTINGS = TrainSettings(
     batch=8, steps=5, prior=PriorSettings(weight=8.0, warmup=0.0, threshold=0.4, interval=2)

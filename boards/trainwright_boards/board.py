@@ -1,0 +1,127 @@
+"""What a board is: data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from trainwright_hw.sdram_timing import SdramTiming
+
+BLOCK, SDRAM = "block", "sdram"
+"""What can be the accelerator's external memory: block RAM of the part; a chip beside it."""
+MEMORIES = (BLOCK, SDRAM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A device, as much of it as decides what fits."""
+
+    name: str
+    family: str
+    """``ecp5`` or ``gw5a``: what ``trainwright_hw.multiplier.Target`` knows."""
+    luts: int
+    multipliers: int
+    """Of 18 x 18 bits."""
+    block_rams: int
+    """Of 16 Kbit, the parity bits of wide words not counted."""
+    options: tuple[str, ...]
+    """What tells the place-and-route tool which device it is; of a Gowin part the beginning of its
+    full name, before package and speed grade."""
+    multiplier_rows: tuple[tuple[str, ...], ...] = ()
+    """Its multipliers by that tool's names, a row after the other, each from left to right."""
+    block_ram_rows: tuple[tuple[str, ...], ...] = ()
+    """Its block RAMs in the same way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sdram:
+    """An SDRAM chip on a board."""
+
+    pins: Mapping[str, tuple[str, ...]]
+    """Sites of its pins by their names, bit 0 first; the names are those of
+    ``trainwright_hw.sdram_pads.SdramPins``, and ``dq``."""
+    timing: SdramTiming = field(default_factory=SdramTiming)
+    pin_options: str = "PULLMODE=NONE IO_TYPE=LVCMOS33 DRIVE=4 SLEWRATE=FAST"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """Pins and clock of a board, and what of trainwright is put on it."""
+
+    name: str
+    title: str
+    part: Part
+    package: str
+    speed: str
+    """Speed grade."""
+    clock_pin: str
+    clock_hz: int
+    """Of the oscillator."""
+    rx_pin: str
+    """The serial line from the host's bridge."""
+    tx_pin: str
+    """The serial line to the host's bridge."""
+    lamp_pin: str
+    """Lit when a run has ended."""
+    baud: int
+    """The fastest rate that the bridge takes."""
+    preset: str
+    """Of ``trainwright.parameters.PRESETS``, the default here."""
+    not_routed: tuple[str, ...] = ()
+    """Presets that fit, but for which no routing was found with the tools as they come."""
+    memory_bytes: int
+    """On-chip memory as the accelerator's memory, with that preset."""
+    sdram: Sdram | None = None
+    """Another memory for the accelerator."""
+    design_hz: int
+    """Clock of the design by default."""
+    loader: str
+    """What openFPGALoader calls the board."""
+    pin_options: str = "IO_TYPE=LVCMOS33"
+    note: str = ""
+
+    @property
+    def memories(self) -> dict[str, int]:
+        """Bytes of each of ``MEMORIES`` that it has, the one taken by default first."""
+        found = {BLOCK: self.memory_bytes}
+        return found if self.sdram is None else found | {SDRAM: self.sdram.timing.memory_bytes}
+
+
+def _ecp5_multipliers(columns: tuple[int, ...], rows: tuple[int, ...]):
+    """Four of 18 x 18 bits in each block of nine tiles; blocks begin at ``columns``."""
+    return tuple(
+        tuple(f"X{column + n}/Y{row}/MULT18_{n}" for column in columns for n in (0, 1, 4, 5))
+        for row in rows
+    )
+
+
+def _ecp5_block_rams(
+    columns: tuple[int, ...], rows: tuple[int, ...]
+) -> tuple[tuple[str, ...], ...]:
+    """Four in every nine columns, 2 apart."""
+    return tuple(
+        tuple(f"X{column + 2 * n}/Y{row}/EBR{n}" for column in columns for n in range(4))
+        for row in rows
+    )
+
+
+_COLUMNS_85F = (*range(4, 59, 9), *range(69, 115, 9))
+ECP5_85F = Part(
+    name="LFE5U-85F",
+    family="ecp5",
+    luts=83640,
+    multipliers=156,
+    block_rams=208,
+    options=("--85k",),
+    multiplier_rows=_ecp5_multipliers(_COLUMNS_85F, (10, 34, 58)),
+    block_ram_rows=_ecp5_block_rams(_COLUMNS_85F, (22, 46, 70, 82)),
+)
+GW5AST_138 = Part(
+    name="GW5AST-138C",
+    family="gw5a",
+    luts=138240,
+    multipliers=298,
+    block_rams=340,
+    options=("GW5AST-LV138",),
+)
+PARTS = MappingProxyType({part.name: part for part in (ECP5_85F, GW5AST_138)})
+"""By name."""

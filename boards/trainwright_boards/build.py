@@ -1,0 +1,137 @@
+"""A whole build: what ``trainwright build`` does, and its figures."""
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from trainwright.native.tools import Progress
+from trainwright_boards import flow, report
+from trainwright_boards.job import NETLIST, TIMING, TOP, Build, Steps
+from trainwright_boards.netlist import Netlist, complaints
+from trainwright_boards.tools import BuildError
+from trainwright_boards.top import CLOCK
+
+REPORT = "report.json"
+
+
+def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Build a bitstream; the figures, which are also in ``report.json`` of the build's folder.
+
+    ``options`` go to place and route. Raises ``BuildError``.
+    """
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        flow.bitstream(job).unlink(missing_ok=True)
+        timing = job.folder / TIMING
+        steps = Steps(job.folder, progress)
+        progress(f"{job.board.title}: writing the design to {job.folder}")
+        flow.write_design(job)
+        flow.synthesise(job, steps)
+        checked = check_netlist(job)
+        flow.floorplan(job)
+        flow.place_and_route(job, steps, options)
+        report.spare_luts(report.resources(report.read_timing(timing), job.board.part))
+        flow.pack(job, steps)
+        checked["tiles"] = flow.check_bitstream(job, steps)
+        figures = _figures(job, steps) | checked
+        (job.folder / REPORT).write_text(json.dumps(figures, indent=1) + "\n")
+    except OSError as error:
+        raise BuildError(f"cannot write to {job.folder}: {error.strerror}") from error
+    return figures
+
+
+def check_netlist(job: Build) -> dict[str, Any]:
+    """Raise ``BuildError`` for latches, unknown clocks and unguarded crossings; else list these."""
+    netlist = Netlist.read(job.folder / NETLIST, TOP)
+    found = complaints(netlist, clock_inputs={CLOCK})
+    if found:
+        raise BuildError(f"the netlist of {job.folder} breaks a rule: {'; '.join(found)}")
+    crossings = [asdict(crossing) for crossing in netlist.crossings({CLOCK})]
+    return {"clock_nets": sorted(netlist.clocks()), "crossings": crossings}
+
+
+def append_line(path: Path, figures: Mapping[str, Any], label: str) -> None:
+    """Add what is followed over time to a file of one JSON object a line. Raises ``BuildError``."""
+    line: dict[str, Any] = {"label": label}
+    line |= {name: figures[name] for name in ("board", "fingerprint", "clock_mhz", "seed")}
+    line |= {name: one["used"] for name, one in figures["resources"].items()}
+    line |= {"fmax_mhz": round(figures["fmax_mhz"], 2)}
+    line |= {"seconds": round(sum(figures["seconds"].values()))}
+    try:
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    except OSError as error:
+        raise BuildError(f"cannot write to {path}: {error.strerror}") from error
+
+
+def _figures(job: Build, steps: Steps) -> dict[str, Any]:
+    timing = report.read_timing(job.folder / TIMING)
+    used = report.resources(timing, job.board.part)
+    clocks = report.clocks(timing)
+    slowest = min((c["fmax_mhz"] for c in clocks.values()), default=0.0)
+    return {
+        "board": job.board.name,
+        "part": job.board.part.name,
+        "parameters": asdict(job.parameters),
+        "fingerprint": job.parameters.fingerprint,
+        "multipliers": job.parameters.multipliers,
+        "memory": job.memory,
+        "memory_bytes": job.memory_bytes,
+        "baud": job.board.baud,
+        "clock_mhz": job.clock_hz / 1e6,
+        "seed": job.seed,
+        "bitstream": str(flow.bitstream(job)),
+        "bitstream_bytes": flow.bitstream(job).stat().st_size,
+        "resources": used,
+        "spare_luts": report.spare_luts(used),
+        "clocks": clocks,
+        "fmax_mhz": slowest,
+        "timing_met": slowest >= job.clock_hz / 1e6,
+        "critical_path": report.critical_path(timing),
+        "seconds": steps.seconds,
+    }
+
+
+def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> dict[str, Any]:
+    """Place and route with seeds 1 to ``count``, some at once; Fmax of each, and their median.
+
+    A seed whose report is there for the same netlist is not repeated. Raises ``BuildError``.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    steps = Steps(job.folder, progress)
+    netlist = job.folder / NETLIST
+    flow.write_design(job)
+    flow.synthesise(job, steps)
+    check_netlist(job)
+    flow.floorplan(job)
+    with ThreadPoolExecutor(at_once) as pool:
+        reached = pool.map(lambda seed: _place(job, seed, progress), range(1, count + 1))
+        found = dict(enumerate(reached, 1))
+    return {
+        "board": job.board.name,
+        "multipliers": job.parameters.multipliers,
+        "netlist_bytes": netlist.stat().st_size,
+        "fmax_mhz": found,
+        "median_mhz": median(found.values()),
+    }
+
+
+def _place(job: Build, seed: int, progress: Progress) -> float:
+    """Fmax with a seed, in a folder of its own."""
+    folder = job.folder / f"seed{seed}"
+    folder.mkdir(exist_ok=True)
+    for name in (NETLIST, flow.family(job.board).pins):
+        text = (job.folder / name).read_text()
+        if not (folder / name).exists() or (folder / name).read_text() != text:
+            (folder / name).write_text(text)
+            (folder / TIMING).unlink(missing_ok=True)
+    if not (folder / TIMING).exists():
+        flow.place_and_route(replace(job, folder=folder, seed=seed), Steps(folder, progress))
+    clocks = report.clocks(report.read_timing(folder / TIMING))
+    slowest = min(c["fmax_mhz"] for c in clocks.values())
+    progress(f"seed {seed}: {slowest:.1f} MHz")
+    return slowest

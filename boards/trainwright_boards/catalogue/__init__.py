@@ -1,0 +1,21 @@
+"""The boards, one file a family; a board is data."""
+
+from types import MappingProxyType
+
+from trainwright_boards.board import Board
+from trainwright_boards.catalogue.orangecrab import ORANGECRAB_85F
+from trainwright_boards.catalogue.tang_mega import TANG_MEGA_138K
+from trainwright_boards.catalogue.ulx3s import ULX3S_85F
+from trainwright_boards.tools import BuildError
+
+BOARDS = MappingProxyType(
+    {board.name: board for board in (ULX3S_85F, ORANGECRAB_85F, TANG_MEGA_138K)}
+)
+"""By name."""
+
+
+def find_board(name: str) -> Board:
+    """A board by its name. Raises ``BuildError`` for another one."""
+    if name not in BOARDS:
+        raise BuildError(f"no board {name!r}; there are {', '.join(BOARDS)} (`trainwright boards`)")
+    return BOARDS[name]

@@ -1,0 +1,135 @@
+"""An ECP5: nextpnr-ecp5, ecppack and ecpunpack."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from trainwright_boards.board import BLOCK, SDRAM, Board
+from trainwright_boards.ecp5 import Ecp5Top
+from trainwright_boards.edit import editing
+from trainwright_boards.family import Family, places
+from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, TOP, Build, Steps
+from trainwright_boards.pll import pll_settings
+from trainwright_boards.refine import refine
+from trainwright_boards.spacers import add_spacers, remove_spacers
+from trainwright_boards.top import CLOCK
+from trainwright_boards.unpack import BITSTREAM, CONFIG, check_bitstream
+from trainwright_hw.soc import Soc
+from trainwright_hw.synthesis import ecp5_passes
+
+SPREAD, PLACED = "spread.json", "placed.json"
+"""The netlist among spacers, and the placed design."""
+UNTIMED_HZ = 75e6
+"""Up to this clock a design is placed for short wires alone, which takes less time: refined, its
+longest path was 9.6 to 11.3 ns by estimate."""
+ITERATIONS = 80
+"""Of the router: designs that met their clock took 32 to 69. One that does not may lack a single
+connection, which two nets take from each other in turn."""
+LESS = 0.985
+"""Of what was asked for, where that was not met."""
+MARGIN = 1.025
+"""The router is asked for more than the clock: what the users of a wire add to its delay is known
+when all is routed, and what is then reported was up to 2.1 % less than what the router had met."""
+REACHABLE = 0.95
+"""And not for paths shorter than this share of the longest one by estimate, as it would not end:
+10.3 ns by estimate were routed as 10.0."""
+FAR = 0.8
+"""Of the clock by estimate: for less than this share ``router2`` routes as it comes."""
+ROUTER = {
+    "router2/alt-weights": f"{1:032b}",
+    "router2/initCurrCongWeight": "0.5",
+    "router2/histCongWeight": "1.0",
+    "router2/currCongWeightMult": "2.0",
+    "router2/estimateWeight": "0.8",
+}
+"""Settings of ``router2``, which heeds them with the first alone. Its own, but for the last, 1.25
+there: the estimated way from where a search is to its goal weighs less than it costs, so that
+searches look at more and find shorter ways."""
+SMALLER = "A smaller --preset may fit."
+
+
+class Ecp5(Family):
+    """Project Trellis."""
+
+    pins, placed, bitstream = "top.lpf", CONFIG, BITSTREAM
+
+    def top(self, board: Board, clock_hz: int) -> Callable[[Soc], Ecp5Top]:
+        """Behind a PLL. Raises ``ValueError`` for a clock that it cannot make."""
+        return partial(Ecp5Top, pll=pll_settings(board.clock_hz, clock_hz))
+
+    def constraints(self, board: Board, memory: str = BLOCK) -> str:
+        """Every pin's place, and the frequency of the only clock that comes in."""
+        used = [(port, site, board.pin_options) for port, site in places(board).items()]
+        if memory == SDRAM and board.sdram is not None:
+            for name, sites in board.sdram.pins.items():
+                for bit, site in enumerate(sites):
+                    port = f"sdram_{name}[{bit}]" if len(sites) > 1 else f"sdram_{name}"
+                    used.append((port, site, board.sdram.pin_options))
+        lines = []
+        for port, site, options in used:
+            lines.append(f'LOCATE COMP "{port}" SITE "{site}";')
+            lines.append(f'IOBUF PORT "{port}" {options};')
+        lines.append(f'FREQUENCY PORT "{CLOCK}" {board.clock_hz / 1e6:g} MHZ;')
+        return "\n".join(lines) + "\n"
+
+    def passes(self, rtlil: str, top: str, *, plain: bool) -> str:
+        """As for simulation of the netlist."""
+        return ecp5_passes(rtlil, top, plain=plain)
+
+    def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
+        """Placed among spacers, refined and routed without them, by ``router2``: the other one does
+        not end where wires are scarce.
+
+        Nets of paths that are too slow for the clock are routed again, until none is or for
+        ``ITERATIONS``; then for a clock that is a little slower, and then as fast as they come.
+
+        A placed design carries the settings that it was placed with, and the second run heeds
+        these, before its options. It knows the clock from these alone: what follows from the PLL is
+        found when a design is packed.
+        """
+        board = build.board
+        common = [*board.part.options, "--package", board.package, "--speed", board.speed]
+        common += ["--lpf", self.pins, "--seed", str(build.seed), "--timing-allow-fail", *options]
+        common += ["--freq", f"{build.clock_hz / 1e6:g}", "--router", "router2"]
+        add_spacers(build.folder / NETLIST, build.folder / SPREAD, TOP, board.part.luts)
+        place = [*common, "--json", SPREAD, "--placer", "static", "--no-route", "--write", PLACED]
+        if build.clock_hz <= UNTIMED_HZ:
+            place.append("--no-tmdriv")
+        steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place")
+        with steps.own("refine"), editing(build.folder / PLACED, TOP) as module:
+            remove_spacers(module)
+            refined = refine(module)
+            estimate = 1e9 / refined.after
+            asked = min(MARGIN * build.clock_hz, estimate / REACHABLE)
+            module["settings"] |= {"timing_driven": f"{1:032b}", "target_freq": f"{asked:.6f}"}
+            if asked > FAR * estimate:
+                module["settings"] |= ROUTER
+        steps.progress(
+            f"{refined.moved} cells and pairs moved: the longest path {refined.before:.1f} ns by "
+            f"estimate, now {refined.after:.1f}; routing for {asked / 1e6:.1f} MHz"
+        )
+        route = [*common, "--json", PLACED, "--no-pack", "--no-place"]
+        route += ["--textcfg", self.placed, "--report", TIMING]
+        again = [*route, "--tmg-ripup"]
+        if steps.run("nextpnr-ecp5", again, remedy=SMALLER, step="route", give_up=_gives_up):
+            return
+        less = LESS * asked
+        steps.progress(f"too slow after {ITERATIONS} iterations: routing for {less / 1e6:.1f} MHz")
+        with editing(build.folder / PLACED, TOP) as module:
+            module["settings"]["target_freq"] = f"{less:.6f}"
+        if steps.run("nextpnr-ecp5", again, remedy=SMALLER, step="route2", give_up=_gives_up):
+            return
+        steps.progress(f"too slow after {ITERATIONS} iterations: routing as fast as it comes")
+        steps.run("nextpnr-ecp5", route, remedy=SMALLER, step="route3")
+
+    def pack(self, steps: Steps, board: Board) -> None:
+        """Compressed."""
+        arguments = ["--compress", "--input", self.placed, "--bit", self.bitstream]
+        steps.run("ecppack", arguments, remedy=REPORT_IT)
+
+    def check_bitstream(self, steps: Steps, board: Board) -> int:
+        """See ``trainwright_boards.unpack``."""
+        return check_bitstream(steps)
+
+
+def _gives_up(log: str) -> bool:
+    return log.count(" iter=") > ITERATIONS

@@ -1,0 +1,85 @@
+"""Whether an accelerator fits a part, before anything is built."""
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_boards.board import BLOCK, SDRAM, Board, Part
+from trainwright_boards.tools import BuildError
+
+SHAPES = ((16384, 1), (8192, 2), (4096, 4), (2048, 9), (1024, 18), (512, 36))
+"""Depth and width of a DP16KD of an ECP5, and of a BSRAM of a GW5A."""
+LEAST_DEPTH = 65
+"""Memories of fewer words are made of LUTs; so are the statistics, and the queues but one."""
+
+
+def block_rams(width: int, depth: int) -> int:
+    """DP16KD of a memory of one read and one write port."""
+    return min(-(-width // w) * -(-depth // d) for d, w in SHAPES)
+
+
+def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
+    """DP16KD of the accelerator, ``memory_bytes`` of external memory in them, and the link."""
+    beats = 1024 // p.data_width
+    queue = max(128, 2 * p.burst_beats) + 1
+    memories = [
+        *[(p.lanes * p.word_width, p.bank_rows)] * p.scratchpad_banks,
+        (p.lanes * p.factor_width, p.pe1_store_depth),
+        (p.pe2_rows * p.factor_width, p.pe2_store_depth),
+        *[(p.data_width, p.program_depth)] * beats,
+        (p.data_width, queue),
+        (p.data_width, memory_bytes // p.beat_bytes),
+        (32, 512),  # the link's payload
+    ]
+    return sum(block_rams(width, depth) for width, depth in memories if depth >= LEAST_DEPTH)
+
+
+def obstacles(p: AcceleratorParameters, part: Part, memory_bytes: int) -> list[str]:
+    """Why an accelerator does not fit a part; empty if nothing is known against it.
+
+    LUTs are known only after synthesis.
+    """
+    found = []
+    multipliers = p.multipliers + 2 * p.lanes  # the vector unit shifts with two a lane
+    if multipliers > part.multipliers:
+        found.append(f"{multipliers} multipliers, it has {part.multipliers}")
+    rams = needed_block_rams(p, memory_bytes)
+    if rams > part.block_rams:
+        found.append(f"{rams} block RAMs, it has {part.block_rams}")
+    return found
+
+
+def on_chip_bytes(board: Board, memory: str) -> int:
+    """Bytes of the external memory that are block RAM."""
+    return board.memories[memory] if memory == BLOCK else 0
+
+
+def check_fits(p: AcceleratorParameters, board: Board, preset: str, memory: str = BLOCK) -> None:
+    """Raise ``BuildError`` where an accelerator with its memory does not fit a board."""
+    found = obstacles(p, board.part, on_chip_bytes(board, memory))
+    if found:
+        other = ""
+        if board.sdram is not None and not obstacles(p, board.part, on_chip_bytes(board, SDRAM)):
+            other = ", or this preset with --memory sdram"
+        raise BuildError(
+            f"preset {preset!r} does not fit the {board.part.name} of {board.name}: it needs "
+            f"{' and '.join(found)}; --preset {board.preset} fits{other}"
+        )
+
+
+def choose_memory(board: Board, wanted: str | None, needed: int, what: str) -> str:
+    """Of the board's memories the one that is wanted, else the first that has ``needed`` bytes.
+
+    Raises ``BuildError`` where it has no such memory, or ``what`` does not fit it.
+    """
+    if wanted is not None and wanted not in board.memories:
+        raise BuildError(f"{board.name} has no {wanted}; --memory {' or '.join(board.memories)}")
+    enough = [name for name, size in board.memories.items() if size >= needed]
+    if wanted is None and enough:
+        return enough[0]
+    if wanted in enough:
+        return wanted
+    there = {wanted: board.memories[wanted]} if wanted is not None else board.memories
+    has = " and ".join(f"{size} of {name}" for name, size in there.items())
+    remedy = [f"--memory {name}" for name in enough] + ["a smaller --batch", "another board"]
+    raise BuildError(
+        f"{what} needs {needed} bytes of memory, {board.name} has {has}: "
+        f"choose {' or '.join(remedy)}"
+    )

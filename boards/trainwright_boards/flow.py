@@ -1,0 +1,121 @@
+"""From a board and an accelerator to a bitstream: a folder with every step's files and logs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from trainwright_boards.board import SDRAM, Board
+from trainwright_boards.ecp5_tools import Ecp5
+from trainwright_boards.edit import editing
+from trainwright_boards.family import Family
+from trainwright_boards.floorplan import multiplier_places, scratchpad_places, tie
+from trainwright_boards.gowin_tools import Gowin
+from trainwright_boards.job import NETLIST, REPORT_IT, RTLIL, TOP, Build, Steps
+from trainwright_boards.replicas import replicate
+from trainwright_boards.tools import BuildError
+from trainwright_hw.convert import design_to_rtlil
+from trainwright_hw.link.uart import divisor
+from trainwright_hw.memory import OnChipMemory
+from trainwright_hw.multiplier import Target
+from trainwright_hw.output_registers import absorb
+from trainwright_hw.sdram import SdramMemory
+from trainwright_hw.soc import Soc
+from trainwright_hw.synthesis import write_adders
+
+FAMILIES = MappingProxyType({"ecp5": Ecp5(), "gw5a": Gowin()})
+"""By ``Part.family``."""
+YOSYS_BUG = "ERROR: Assert"
+
+
+def family(board: Board) -> Family:
+    """The tools of a board's part."""
+    return FAMILIES[board.part.family]
+
+
+def bitstream(build: Build) -> Path:
+    """What is loaded."""
+    return build.folder / family(build.board).bitstream
+
+
+def soc_of(build: Build) -> Soc:
+    """The system of a build.
+
+    Raises ``BuildError`` for a clock that gives no serial rate or that the SDRAM does not take.
+    """
+    try:
+        cycles = divisor(build.clock_hz, build.board.baud)
+        memory = _memory(build)
+    except ValueError as error:
+        raise BuildError(f"{error}; choose another --clock") from error
+    return Soc(
+        build.parameters,
+        memory=memory,
+        divisor=cycles,
+        clock_hz=build.clock_hz,
+    )
+
+
+def _memory(build: Build) -> OnChipMemory | SdramMemory:
+    sdram = build.board.sdram
+    if build.memory == SDRAM and sdram is not None:
+        cycles = sdram.timing.cycles(build.clock_hz)
+        return SdramMemory(build.parameters, timing=sdram.timing, cycles=cycles)
+    return OnChipMemory(build.parameters, memory_bytes=build.memory_bytes)
+
+
+def write_design(build: Build) -> None:
+    """``top.il`` and the constraints. Raises ``BuildError`` for a clock that cannot be made."""
+    board, tools = build.board, family(build.board)
+    try:
+        make = tools.top(board, build.clock_hz)
+    except ValueError as error:
+        raise BuildError(str(error)) from error
+    top = make(soc_of(build))
+    text = design_to_rtlil(top, top.ports, name=TOP, target=Target(board.part.family))
+    (build.folder / RTLIL).write_text(text)
+    (build.folder / tools.pins).write_text(tools.constraints(board, build.memory))
+    write_adders(build.folder)
+
+
+def synthesise(build: Build, steps: Steps) -> None:
+    """``top.il`` to ``top.json``; fails where a latch was inferred.
+
+    yosys 0.70 stops at an assertion of its own with some designs, whatever the passes before are;
+    with the plain ones more LUTs come out.
+    """
+    for plain in (False, True):
+        script = f"{family(build.board).passes(RTLIL, TOP, plain=plain)} -json {NETLIST}"
+        try:
+            steps.run("yosys", ["-q", "-l", "synthesis.log", "-p", script], remedy=REPORT_IT)
+        except BuildError as error:
+            if plain or YOSYS_BUG not in str(error):
+                raise
+            steps.progress(f"{error}; again with yosys's own passes, which make more LUTs")
+        else:
+            return
+
+
+def floorplan(build: Build) -> None:
+    """Changes ``top.json``: registers move into block RAM, multipliers and the scratchpad are tied
+    to their places, and registers of many users are copied."""
+    with editing(build.folder / NETLIST, TOP) as module:
+        absorb(module)
+        tie(module, multiplier_places(build.parameters, build.board.part))
+        tie(module, scratchpad_places(module, build.parameters, build.board.part))
+        replicate(module)
+
+
+def place_and_route(build: Build, steps: Steps, options: Sequence[str] = ()) -> None:
+    """``top.json`` to the family's own file and ``timing.json``; timing that fails is only
+    reported."""
+    family(build.board).place_and_route(build, steps, options)
+
+
+def pack(build: Build, steps: Steps) -> None:
+    """That file to the bitstream."""
+    family(build.board).pack(steps, build.board)
+
+
+def check_bitstream(build: Build, steps: Steps) -> int:
+    """The way back; how many tiles are set."""
+    return family(build.board).check_bitstream(steps, build.board)

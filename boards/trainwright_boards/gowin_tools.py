@@ -1,0 +1,59 @@
+"""A Gowin GW5A: nextpnr-himbaechel, and apycula's gowin_pack."""
+
+from collections.abc import Callable, Sequence
+
+from trainwright_boards.board import BLOCK, Board
+from trainwright_boards.family import Family, places
+from trainwright_boards.gowin import GowinTop
+from trainwright_boards.gowin_unpack import check_bitstream
+from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, Build, Steps
+from trainwright_hw.soc import Soc
+from trainwright_hw.synthesis import gowin_passes
+
+
+class Gowin(Family):
+    """Project Apicula."""
+
+    pins, placed, bitstream = "top.cst", "routed.json", "top.fs"
+
+    def top(self, board: Board, clock_hz: int) -> Callable[[Soc], GowinTop]:
+        """At the board's own clock. Raises ``ValueError`` for another one."""
+        if clock_hz != board.clock_hz:
+            raise ValueError(
+                f"{board.name} runs at {board.clock_hz / 1e6:g} MHz and not at "
+                f"{clock_hz / 1e6:g}: the open tools know no PLL of its {board.part.name}; "
+                f"choose --clock {board.clock_hz / 1e6:g}"
+            )
+        return GowinTop
+
+    def constraints(self, board: Board, memory: str = BLOCK) -> str:
+        """Every pin's place; the clock's frequency is an argument of place and route."""
+        lines = []
+        for port, site in places(board).items():
+            lines.append(f'IO_LOC "{port}" {site};')
+            lines.append(f'IO_PORT "{port}" {board.pin_options};')
+        return "\n".join(lines) + "\n"
+
+    def passes(self, rtlil: str, top: str, *, plain: bool) -> str:
+        """As for simulation of the netlist."""
+        return gowin_passes(rtlil, top, "gw5a", plain=plain)
+
+    def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
+        """The clock is asked for as that of the board."""
+        board = build.board
+        (prefix,) = board.part.options
+        arguments = ["--device", f"{prefix}{board.package}{board.speed}"]
+        arguments += ["--vopt", f"cst={self.pins}", "--freq", f"{build.clock_hz / 1e6:g}"]
+        arguments += ["--json", NETLIST, "--write", self.placed, "--report", TIMING]
+        arguments += ["--router", "router2", "--seed", str(build.seed), "--timing-allow-fail"]
+        arguments += options
+        steps.run("nextpnr-himbaechel-gowin", arguments, remedy="A smaller --preset may fit.")
+
+    def pack(self, steps: Steps, board: Board) -> None:
+        """As text of ones and noughts; pins of the parallel configuration port are the design's."""
+        arguments = ["-d", board.part.name, "--cpu_as_gpio", "-o", self.bitstream, self.placed]
+        steps.run("gowin_pack", arguments, remedy=REPORT_IT)
+
+    def check_bitstream(self, steps: Steps, board: Board) -> int:
+        """See ``trainwright_boards.gowin_unpack``."""
+        return check_bitstream(steps, board.part.name, self.placed, self.bitstream)

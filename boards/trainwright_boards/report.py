@@ -1,0 +1,107 @@
+"""Resources and timing of a build, in the names of the design."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainwright_boards.board import Part
+from trainwright_boards.tools import BuildError
+
+CELLS = {
+    "ecp5": {
+        "luts": {"TRELLIS_COMB": 1},
+        "flip_flops": {"TRELLIS_FF": 1},
+        "multipliers": {"MULT18X18D": 1},
+        "block_rams": {"DP16KD": 1},
+    },
+    "gw5a": {
+        "luts": {"LUT4": 1, "ALU": 1, "RAM16SDP4": 4},
+        "flip_flops": {"DFF": 1},
+        "multipliers": {"MULTALU27X18": 1},
+        "block_rams": {"BSRAM": 1},
+    },
+}
+"""Our names of what nextpnr counts, and how many of ours each is. On a GW5A a sum is in the place
+of a LUT; a distributed RAM has four LUTs, which are counted, and four more that nothing else may
+use."""
+MARKS = (
+    *("$TRELLIS", "_TRELLIS_", "_LUT4", "_CCU2C", "_PFUMX", "_L6MUX"),
+    *("_LUT", "_ALU", "_MUX2_", "_DFF", "_RAM16SDP", "_SDP", "_DPB", "_DPX9B", "_IBUF", "_OBUF"),
+)
+"""Where the tools' part of a name begins."""
+LEAST_SPARE = 0.1
+"""Of the LUTs, that a build leaves free."""
+
+
+def read_timing(path: Path) -> dict[str, Any]:
+    """What place and route reported. Raises ``BuildError`` where that cannot be read."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BuildError(f"no report of place and route in {path}: {error}") from error
+
+
+def resources(timing: Mapping[str, Any], part: Part) -> dict[str, dict[str, int]]:
+    """``used`` and ``available`` of each of ``CELLS``."""
+    counted = timing["utilization"]
+    available = {"luts": part.luts, "multipliers": part.multipliers, "block_rams": part.block_rams}
+    found = {}
+    for name, cells in CELLS[part.family].items():
+        used = sum(weight * int(counted[cell]["used"]) for cell, weight in cells.items())
+        there = available.get(name)
+        if there is None:
+            there = sum(int(counted[cell]["available"]) for cell in cells)
+        found[name] = {"used": used, "available": there}
+    return found
+
+
+def clocks(timing: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Achieved and asked frequency of every clock, in MHz."""
+    return {
+        _plain(name): {"fmax_mhz": found["achieved"], "asked_mhz": found["constraint"]}
+        for name, found in timing["fmax"].items()
+    }
+
+
+def critical_path(timing: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The slowest path within a clock: for each part of it what, from where, to where, how long."""
+    within = [p for p in timing["critical_paths"] if _clock(p["from"]) == _clock(p["to"])]
+    paths = within or timing["critical_paths"]
+    if not paths:
+        return []
+    slowest = max(paths, key=lambda path: sum(step["delay"] for step in path["path"]))
+    return [
+        {
+            "type": step["type"],
+            "from": _plain(step["from"]["cell"]),
+            "to": _plain(step["to"]["cell"]),
+            "net": _plain(step.get("net", "")),
+            "ns": step["delay"],
+        }
+        for step in slowest["path"]
+    ]
+
+
+def _clock(event: str) -> str:
+    return event.split()[-1]
+
+
+def _plain(name: str) -> str:
+    """A name as the design has it: without what the tools put around and behind."""
+    name = name.removeprefix("$glbnet$")
+    for mark in MARKS:
+        name = name.split(mark)[0]
+    return name
+
+
+def spare_luts(found: Mapping[str, Mapping[str, int]]) -> float:
+    """Share of the LUTs that is free. Raises ``BuildError`` for less than ``LEAST_SPARE``."""
+    luts = found["luts"]
+    spare = 1 - luts["used"] / luts["available"]
+    if spare < LEAST_SPARE:
+        raise BuildError(
+            f"{luts['used']} of {luts['available']} LUTs are used, which leaves less than "
+            f"{LEAST_SPARE:.0%} to spare: choose a smaller --preset"
+        )
+    return spare

@@ -1,0 +1,82 @@
+"""LUTs that do nothing, so that place and route leaves room for wires between those of a design.
+
+nextpnr's placers pack an ECP5 to about 70 % of every region that they fill, and leave the rest of
+the device empty: more wires come together there than can be routed. A spacer hangs on a net of few
+users, and so stays near its driver; where it lies, nothing else does. They are there for placement
+alone: routing begins with the placed design without them (docs/timing-closure.md).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainwright_boards.edit import add_cell, editing, free_bit
+
+SPACER = "spacer_"
+"""What their names begin with."""
+LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
+"""Cells of an ECP5's netlist that take LUTs, and how many."""
+PER_LUT = 0.6
+"""Spacers for a LUT of the design: it takes 0.7 / 1.6 = 44 % of its region then."""
+MOST = 0.675
+"""Of the part's LUTs, what the design and its spacers may take."""
+USERS = 3
+"""Of a net on which one may hang, at most."""
+_DRIVERS = {"TRELLIS_FF": ("Q",), "LUT4": ("Z",), "CCU2C": ("S0", "S1")}
+
+
+def add_spacers(netlist: Path, spread: Path, top: str, luts: int) -> int:
+    """Write ``netlist``, of yosys' ``write_json``, with spacers to ``spread``; how many there are.
+
+    ``luts``: of the part. Which nets they hang on depends on the netlist alone.
+    """
+    with editing(netlist, top, to=spread) as module:
+        cells = module["cells"]
+        used = sum(LUTS.get(cell["type"], 0) for cell in cells.values())
+        nets = _nets(cells)
+        count = max(0, min(round(PER_LUT * used), round(MOST * luts) - used, len(nets)))
+        bit = free_bit(module)
+        for n in range(count):
+            spacer = {
+                "type": "LUT4",
+                "parameters": {"INIT": "0" * 16},
+                "attributes": {},
+                "port_directions": {"A": "input", "Z": "output"},
+                "connections": {"A": [nets[n * len(nets) // count]], "Z": [bit + n]},
+            }
+            add_cell(module, f"{SPACER}{n}", spacer, "Z")
+    return count
+
+
+def remove_spacers(module: dict[str, Any]) -> None:
+    """Take them out of the module of a placed design of nextpnr's ``--write``.
+
+    Inputs without a net are written as if they were not there; the bits that hold those of block
+    RAM and multipliers are set only for inputs that are. So they are put back.
+    """
+    for kind in ("cells", "netnames"):
+        module[kind] = {n: one for n, one in module[kind].items() if not n.startswith(SPACER)}
+    for cell in module["cells"].values():
+        for bits in cell["connections"].values():
+            if not bits:
+                bits.append("x")
+
+
+def _nets(cells: Mapping[str, Any]) -> list[int]:
+    """Bits of the nets of few users. A register that goes to a pad's drives that alone."""
+    users = Counter(
+        bit
+        for cell in cells.values()
+        for port, bits in cell["connections"].items()
+        if cell["port_directions"][port] == "input"
+        for bit in bits
+    )
+    return [
+        bit
+        for cell in cells.values()
+        if "syn_useioff" not in cell["attributes"]
+        for port in _DRIVERS.get(cell["type"], ())
+        for bit in cell["connections"].get(port, ())
+        if 1 <= users[bit] <= USERS
+    ]

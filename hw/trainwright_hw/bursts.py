@@ -1,0 +1,82 @@
+"""From runs to bursts."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import COUNT_WIDTH
+
+
+def burst_width(parameters: AcceleratorParameters) -> int:
+    """Bits of the number of beats of a burst."""
+    return exact_log2(parameters.burst_beats) + 1
+
+
+def burst_layout(parameters: AcceleratorParameters) -> data.StructLayout:
+    """A burst: byte address and number of beats."""
+    return data.StructLayout(
+        {"address": parameters.address_width, "beats": burst_width(parameters)}
+    )
+
+
+class Bursts(wiring.Component):
+    """Splits runs into AXI bursts, one burst a cycle at most.
+
+    A burst ends at every multiple of ``burst_beats`` beats, so that none crosses 4 KiB and all
+    but a run's first and last are whole and aligned. Address bits below a beat are taken as zero.
+
+    Members: ``run``, a stream of (byte address, beats of the run); ``burst``, a stream of
+    (byte address, beats of the burst); ``busy``, high while bursts of a run are left.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        address = parameters.address_width
+        super().__init__(
+            {
+                "run": In(
+                    stream.Signature(data.StructLayout({"address": address, "beats": COUNT_WIDTH}))
+                ),
+                "burst": Out(stream.Signature(burst_layout(parameters))),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        most = self.parameters.burst_beats
+        beat_shift = exact_log2(self.parameters.beat_bytes)
+        active = Signal()
+        beat = Signal(self.parameters.address_width - beat_shift)  # address in beats
+        left = Signal(COUNT_WIDTH)
+        room = Signal(burst_width(self.parameters))  # beats up to the next boundary
+        final = Signal()  # left <= room
+        run_beat = self.run.payload.address[beat_shift:]
+        run_room = Signal.like(room)
+        m.d.comb += [
+            run_room.eq(most - run_beat[: exact_log2(most)] if most > 1 else 1),
+            self.burst.valid.eq(active),
+            self.burst.payload.address.eq(Cat(Const(0, beat_shift), beat)),
+            self.burst.payload.beats.eq(Mux(final, left, room)),
+            self.run.ready.eq(~active | (self.burst.ready & final)),
+            self.busy.eq(active),
+        ]
+        with m.If(self.run.valid & self.run.ready):
+            m.d.sync += [
+                active.eq(1),
+                beat.eq(run_beat),
+                left.eq(self.run.payload.beats),
+                room.eq(run_room),
+                final.eq(self.run.payload.beats <= run_room),
+            ]
+        with m.Elif(active & self.burst.ready):
+            m.d.sync += [
+                active.eq(~final),
+                beat.eq(beat + room),
+                left.eq(left - room),
+                room.eq(most),
+                final.eq(left <= room + most),
+            ]
+        return m

@@ -1,0 +1,154 @@
+"""Frames from bytes and to bytes (``trainwright.link.protocol``)."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.crc.catalog import CRC32_ISO_HDLC
+from amaranth.lib.wiring import In, Out
+
+from trainwright.link.protocol import ESCAPE, ESCAPE_XOR, FLAG, MOST_WORDS, WORD_BYTES
+
+MOST_FRAME_WORDS = MOST_WORDS + 3
+"""Header, payload and CRC."""
+
+
+class Deframer(wiring.Component):
+    """Words of the frames in a stream of bytes.
+
+    While ``enable`` is low everything is dropped, and after it up to the next flag. Members:
+    ``valid`` with ``byte``; ``word_valid`` is high for one cycle with each ``word`` of a frame, its
+    CRC the last, in ``index`` of the frame; at the end of a frame ``good`` or ``bad`` is high for
+    one cycle, with ``index`` its length in words. A frame is good if it is of whole words, of no
+    more than ``MOST_FRAME_WORDS``, and its CRC is right. Flags beside each other are no frame.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "enable": In(1),
+                "valid": In(1),
+                "byte": In(8),
+                "word_valid": Out(1),
+                "word": Out(8 * WORD_BYTES),
+                "index": Out(range(MOST_FRAME_WORDS + 2)),
+                "good": Out(1),
+                "bad": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.crc = crc = CRC32_ISO_HDLC().create()
+        hunting, escaped, anything = Signal(init=1), Signal(), Signal()
+        place = Signal(range(WORD_BYTES))
+        # the byte a cycle later, with what it is
+        valid, byte = Signal(), Signal(8)
+        flag, escape, data_byte = Signal(), Signal(), Signal(8)
+        m.d.sync += [
+            valid.eq(self.valid & self.enable & (self.byte != FLAG)),
+            flag.eq(self.valid & self.enable & (self.byte == FLAG)),
+            escape.eq(self.byte == ESCAPE),
+            byte.eq(self.byte),
+        ]
+        take, end = Signal(), Signal()
+        complete = Signal()  # a word is, in this cycle
+        m.d.comb += [
+            end.eq(flag & ~hunting & anything & self.enable),
+            take.eq(valid & ~hunting & (~escape | escaped)),
+            data_byte.eq(Mux(escaped, byte ^ ESCAPE_XOR, byte)),
+            crc.valid.eq(take),
+            crc.data.eq(data_byte),
+            crc.start.eq(flag),
+            complete.eq(take & (place == WORD_BYTES - 1)),
+        ]
+        whole = (place == 0) & (self.index <= MOST_FRAME_WORDS) & ~escaped
+        m.d.sync += [
+            self.word_valid.eq(complete),
+            self.good.eq(end & whole & crc.match_detected),
+            self.bad.eq(end & ~(whole & crc.match_detected)),
+        ]
+        with m.If(self.word_valid & (self.index <= MOST_FRAME_WORDS)):
+            m.d.sync += self.index.eq(self.index + 1)
+        with m.If(take):
+            m.d.sync += [
+                self.word.eq(Cat(self.word[8:], data_byte)),
+                place.eq(place + 1),
+                anything.eq(1),
+                escaped.eq(0),
+            ]
+        with m.Elif(valid):  # an escape
+            m.d.sync += [escaped.eq(1), anything.eq(1)]
+        with m.If(flag):
+            m.d.sync += [hunting.eq(0), place.eq(0), anything.eq(0), escaped.eq(0)]
+        with m.If((flag & ~end) | self.good | self.bad):
+            m.d.sync += self.index.eq(0)
+        with m.If(~self.enable):
+            m.d.sync += [hunting.eq(1), self.index.eq(0)]
+        return m
+
+
+class Framer(wiring.Component):
+    """Frames of words, sent as bytes: escaped, CRC and flags added.
+
+    Members: ``words``, a stream of words, each with ``last`` of its frame; ``bytes``, a stream.
+    """
+
+    def __init__(self):
+        layout = data.StructLayout({"word": 8 * WORD_BYTES, "last": 1})
+        super().__init__({"words": In(stream.Signature(layout)), "bytes": Out(stream.Signature(8))})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.crc = crc = CRC32_ISO_HDLC().create()
+        word, last = Signal(8 * WORD_BYTES), Signal()
+        left = Signal(range(WORD_BYTES + 1))  # bytes of the word
+        escaped = Signal()
+        out, sent = self.bytes, Signal()
+        byte = word[:8]
+        special = (byte == FLAG) | (byte == ESCAPE)
+        m.d.comb += [sent.eq(out.valid & out.ready), crc.data.eq(byte)]
+
+        def send_word() -> None:
+            escape = special & ~escaped
+            m.d.comb += [
+                out.valid.eq(1),
+                out.payload.eq(Mux(escape, ESCAPE, Mux(escaped, byte ^ ESCAPE_XOR, byte))),
+            ]
+            with m.If(sent):
+                m.d.sync += escaped.eq(escape)
+                with m.If(~escape):
+                    m.d.sync += [word.eq(word >> 8), left.eq(left - 1)]
+
+        with m.FSM():
+            with m.State("FLAG"):
+                m.d.comb += [
+                    out.valid.eq(self.words.valid),
+                    out.payload.eq(FLAG),
+                    crc.start.eq(1),
+                ]
+                with m.If(sent):
+                    m.next = "NEXT"
+            with m.State("NEXT"):
+                m.d.comb += self.words.ready.eq(1)
+                with m.If(self.words.valid):
+                    payload = self.words.payload
+                    m.d.sync += [word.eq(payload.word), last.eq(payload.last), left.eq(WORD_BYTES)]
+                    m.next = "WORD"
+            with m.State("WORD"):
+                send_word()
+                m.d.comb += crc.valid.eq(sent & ~(special & ~escaped))
+                with m.If(crc.valid & (left == 1)):
+                    m.next = "NEXT"
+                    with m.If(last):
+                        m.next = "CRC"
+            with m.State("CRC"):
+                m.d.sync += [word.eq(crc.crc), left.eq(WORD_BYTES)]
+                m.next = "SEND-CRC"
+            with m.State("SEND-CRC"):
+                send_word()
+                with m.If(sent & ~(special & ~escaped) & (left == 1)):
+                    m.next = "END"
+            with m.State("END"):
+                m.d.comb += [out.valid.eq(1), out.payload.eq(FLAG)]
+                with m.If(sent):
+                    m.next = "FLAG"
+        return m

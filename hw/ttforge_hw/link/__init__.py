@@ -1,1 +1,0 @@
-"""The board's side of the host link (``ttforge.link.protocol``)."""

@@ -1,0 +1,226 @@
+"""The accelerator in compiled simulation: the RTL itself, with a memory model beside it."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright import control, registers
+from trainwright.accelerator import AcceleratorError, Run
+from trainwright.native.cache import Cache
+from trainwright.native.tools import Progress
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Program
+from trainwright.program.encoding import check_rounding, encode_descriptors
+from trainwright_sim.build import build, tell
+from trainwright_sim.design import kept_rtlil
+from trainwright_sim.library import Simulator, Stop
+from trainwright_sim.memory import MemoryModel
+
+CYCLES_A_CALL = 1 << 18
+"""Cycles between two looks at signals (Ctrl-C) and calls of ``on_cycles``."""
+
+
+Design = Callable[..., str]
+"""``design(parameters, trace=...)`` is RTLIL with the ports of the accelerator."""
+
+
+class RtlAccelerator:
+    """The accelerator, simulated cycle by cycle (``trainwright.accelerator.Accelerator``).
+
+    ``engine`` is "verilator" or "cxxrtl" (slow, and a second opinion). ``memory`` is the
+    timing of the external memory, or a mapping of its settings. ``progress`` gets a line before
+    each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
+    by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
+    A run fails after ``max_cycles``, if given, or ``watchdog_cycles`` without a transfer from or to
+    memory, or ``hang_cycles`` in which nothing moves: that is the accelerator's own WATCHDOG, which
+    tells what hangs.
+    ``design`` simulates another design with the same ports. With ``trace``, the default, every run
+    can be traced, at no measurable cost in speed; without, the simulated design is the one that
+    ``trainwright verilog`` writes, and the first traced run makes a second simulation for traced runs.
+
+    Raises ``AcceleratorError`` where the simulator cannot be built, or is not of ``parameters``.
+    """
+
+    def __init__(
+        self,
+        parameters: AcceleratorParameters,
+        *,
+        memory_bytes: int,
+        engine: str = "verilator",
+        memory: MemoryModel | Mapping[str, Any] | None = None,
+        trace: bool = True,
+        progress: Progress = tell,
+        on_cycles: Callable[[int], None] | None = None,
+        cache: str | Path | None = None,
+        compiler: str | None = None,
+        watchdog_cycles: int = 5_000_000,
+        hang_cycles: int = registers.WATCHDOG_CYCLES,
+        max_cycles: int | None = None,
+        design: Design | None = None,
+    ):
+        if not 0 < memory_bytes <= 1 << parameters.address_width:
+            raise ValueError(f"memory_bytes must be from 1 to 2^32, not {memory_bytes!r}")
+        self._parameters = parameters
+        self._bytes = np.zeros(memory_bytes, np.uint8)
+        self._engine, self._compiler, self._design = engine, compiler, design
+        self._memory = memory if isinstance(memory, MemoryModel) else MemoryModel(**(memory or {}))
+        self._progress, self._on_cycles = progress, on_cycles
+        self._cache = Cache(None if cache is None else Path(cache))
+        self._watchdog_cycles, self._max_cycles = watchdog_cycles, max_cycles
+        self._hang_cycles = hang_cycles
+        self._traced = trace
+        self._simulators: dict[bool, Simulator] = {}
+        self._closed = False
+        self._simulator(trace)
+
+    @property
+    def parameters(self) -> AcceleratorParameters:
+        """Parameters of the simulated design."""
+        return self._parameters
+
+    @property
+    def memory_bytes(self) -> int:
+        """Size of the external memory."""
+        return self._bytes.size
+
+    @property
+    def memory(self) -> MemoryModel:
+        """Timing of the external memory; setting it counts from the next run on."""
+        return self._memory
+
+    @memory.setter
+    def memory(self, model: MemoryModel) -> None:
+        self._memory = model
+        for simulator in self._simulators.values():
+            simulator.configure(model)
+
+    def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Put bytes into the external memory; ``ValueError`` outside of it."""
+        self._slice(address, data.size)[:] = data.reshape(-1)
+
+    def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """Copy bytes out of the external memory; ``ValueError`` outside of it."""
+        return self._slice(address, size).copy()
+
+    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
+        if program.fingerprint != self._parameters.fingerprint:
+            raise AcceleratorError("the program was compiled for other accelerator parameters")
+        check_rounding(program, self._parameters)
+        if address % self._parameters.beat_bytes:
+            raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
+        self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
+        simulator = self._simulator(trace or self._traced)
+        simulator.trace(trace)
+        begin = time.perf_counter()
+        try:
+            control.start(simulator, program, address)
+            self._wait(simulator)
+            control.check(simulator, program)
+            seconds = time.perf_counter() - begin
+            sums, saturations = control.statistics(simulator, self._parameters.statistics_depth)
+            counters = control.counters(simulator)
+            simulator.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
+        except BaseException:
+            self._reset(simulator)
+            raise
+        traces = simulator.traces(self._parameters) if trace else None
+        commands = simulator.commands() if trace else None
+        return Run(sums, saturations, counters, seconds, traces, commands)
+
+    def write_register(self, address: int, value: int) -> None:
+        """Write one register of the design as the host does."""
+        self._simulator(self._traced).write_register(address, value)
+
+    def read_register(self, address: int) -> int:
+        """Read one register of the design as the host does."""
+        return self._simulator(self._traced).read_register(address)
+
+    def close(self) -> None:
+        """Free the simulations; idempotent. The memory can no longer be accessed."""
+        self._closed = True
+        self._bytes = self._bytes[:0]
+        while self._simulators:
+            self._simulators.popitem()[1].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _slice(self, address: int, size: int) -> npt.NDArray[np.uint8]:
+        if address < 0 or size < 0 or address + size > self._bytes.size:
+            raise ValueError(
+                f"bytes {address} to {address + size} are outside of the external memory "
+                f"({self._bytes.size} bytes)"
+            )
+        return self._bytes[address : address + size]
+
+    def _simulator(self, trace: bool) -> Simulator:
+        """The simulation with or without trace ports, built and opened when first asked for."""
+        if self._closed:
+            raise AcceleratorError("the accelerator was closed")
+        if trace not in self._simulators:
+            simulator = self._open(self._rtlil(trace))
+            simulator.configure(self._memory)
+            control.introduce(simulator, self._parameters)
+            self._set_up(simulator)
+            self._simulators[trace] = simulator
+        return self._simulators[trace]
+
+    def _rtlil(self, trace: bool) -> str:
+        if self._design is not None:
+            return self._design(self._parameters, trace=trace)
+        return kept_rtlil(self._parameters, trace=trace, cache=self._cache)
+
+    def _open(self, rtlil: str) -> Simulator:
+        library = build(
+            rtlil,
+            engine=self._engine,
+            cache=self._cache,
+            compiler=self._compiler,
+            progress=self._progress,
+        )
+        try:
+            return Simulator(library, self._bytes)
+        except (OSError, AttributeError) as error:
+            raise AcceleratorError(
+                f"the compiled simulator {library} cannot be loaded ({error}); remove it, or name "
+                "another C++ compiler in CXX"
+            ) from error
+
+    def _reset(self, simulator: Simulator) -> None:
+        simulator.reset()
+        self._set_up(simulator)
+
+    def _set_up(self, simulator: Simulator) -> None:
+        control.set_up(simulator, watchdog_cycles=self._hang_cycles)
+
+    def _wait(self, simulator: Simulator) -> None:
+        begin, stop = simulator.cycles, Stop.CYCLES
+        while stop is Stop.CYCLES:
+            elapsed = simulator.cycles - begin
+            if self._on_cycles is not None:
+                self._on_cycles(elapsed)
+            cycles = CYCLES_A_CALL
+            if self._max_cycles is not None:
+                cycles = min(cycles, self._max_cycles - elapsed)
+                if cycles <= 0:
+                    break
+            stop = simulator.run(cycles, self._watchdog_cycles)
+        if stop is Stop.FAULT:
+            raise AcceleratorError(f"the design broke the protocol: {simulator.fault}")
+        if stop is not Stop.INTERRUPT:
+            elapsed = simulator.cycles - begin
+            status = simulator.read_register(registers.STATUS)
+            _, descriptor = registers.status_error(status)
+            raise AcceleratorError(
+                f"not done after {elapsed} cycles"
+                + (f", {self._watchdog_cycles} without a transfer" if stop is Stop.IDLE else "")
+                + f": STATUS 0x{status:08x}, descriptor {descriptor}"
+            )

@@ -1,0 +1,110 @@
+"""OperandFetch: both operands of each step, in order, whatever the memories and the array do."""
+
+from collections import deque
+
+import cocotb
+
+from trainwright.program.descriptors import Compute
+from trainwright.program.fields import Operation
+from trainwright_hw.fetch import OPERAND_CYCLES
+from trainwright_sim.bench.blocks.nest import walk
+from trainwright_sim.bench.commands import SPACE, Operands, command_bits, random_compute
+from trainwright_sim.bench.memories import EntryReadPeer, RowReadPeer
+from trainwright_sim.bench.testbench import STALLS, TestBench, unpack
+
+OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
+
+
+class FetchBench(TestBench):
+    """Memories on one side; takes steps on the other and compares each as it is taken."""
+
+    def __init__(self, dut, seed: object, stall: str):
+        super().__init__(dut, seed)
+        p = self.parameters
+        self.operands = Operands.random(p, self.random, p.pe2_store_depth, p.pe2_rows)
+        self.set(o_load=0, o_command=0, o_command_turn=0, o_ready=0)
+        self.peers = [
+            RowReadPeer(self, "x", self.operands.rows, stall=stall),
+            RowReadPeer(self, "g", self.operands.rows, stall=stall),
+            EntryReadPeer(self, "store", self.operands.entries),
+        ]
+        self._stalls = self.stalls(stall)
+        self._expected: list[dict] = []
+        # of the steps that were taken: the operands of each are due some cycles later
+        self._operands: deque[dict | None] = deque([None] * OPERAND_CYCLES)
+        self._held: list[int] | None = None
+        self._operation = Operation.PE2
+        self._ready = False
+        self.agents.append(self)
+
+    _OUTPUTS = ("first", "last", "final", "z", "rows", "turn")
+
+    def cycle(self) -> None:
+        seen = taken = None
+        if self.get("o_valid"):
+            seen = [self.get(f"o_{name}") for name in self._OUTPUTS]
+            assert self._held in (None, seen), "a step was changed before it was taken"
+            if self._ready:
+                taken = self._expected.pop(0)
+                assert seen == [taken[name] for name in self._OUTPUTS]
+                seen = None
+        else:
+            assert self._held is None, "a step was withdrawn"
+        self._operands.append(taken)
+        if (due := self._operands.popleft()) is not None:
+            self._compare(due)
+        self._held = seen
+        self._ready = self._stalls.go(wanted=seen is not None)
+        self.set(o_ready=int(self._ready))
+
+    def _compare(self, want: dict) -> None:
+        p = self.parameters
+        for name in ("x_row", "g_row"):
+            got = unpack(self.get(f"o_{name}"), p.word_width, p.lanes)
+            assert got[: len(want[name])] == want[name]
+
+    def _steps(self, d: Compute, turn: int) -> list[dict]:
+        p, steps = self.parameters, []
+        rows, entries = self.operands.rows, self.operands.entries
+        groups = p.lanes // p.pe2_rows
+        tile_rows = p.pe2_rows if d.operation in (Operation.PE2, Operation.PE3) else 1
+        for x, g, z, first, last, tile_last, final in walk(d, p):
+            if d.operation is Operation.PE2:
+                second = entries[g % len(entries)]
+            elif d.operation is Operation.PE3:
+                start = g % groups * p.pe2_rows
+                second = rows[g // groups % SPACE][start : start + p.pe2_rows]
+            else:
+                second = rows[g % SPACE]
+            count = d.last_rows if tile_last and tile_rows > 1 else tile_rows
+            step = {"first": first, "last": last, "final": final, "z": z, "rows": count}
+            step |= {"turn": turn, "x_row": rows[x % SPACE].tolist(), "g_row": second.tolist()}
+            steps.append(step)
+        return steps
+
+    async def check(self, commands: list[Compute]) -> None:
+        """Commands, each as soon as there is room for it, its turn the other one."""
+        for number, d in enumerate(commands):
+            await self.until(lambda: self.get("o_free"))
+            turn = number % 2
+            self._expected += self._steps(d, turn)
+            self.set(o_load=1, o_command=command_bits(d), o_command_turn=turn)
+            await self.run()
+            self.set(o_load=0, o_command_turn=self.random.randrange(2))
+            await self.run()
+        await self.until(lambda: not self._expected and not any(self._operands))
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(2), stall=STALLS)
+async def random_commands(dut, seed: int, stall: str):
+    """Commands of every operation, back to back."""
+    tb = FetchBench(dut, f"{seed} {stall}", stall)
+    await tb.start()
+    depth = len(tb.operands.entries)
+    await tb.check(
+        [
+            random_compute(tb.random.choice(OPERATIONS), tb.parameters, tb.random, depth)
+            for _ in range(12)
+        ]
+    )

@@ -1,0 +1,173 @@
+"""The host's side (AXI4-Lite, registers, counters, slots) with cocotbext-axi's manager."""
+
+import cocotb
+
+from trainwright_hw import registers
+from trainwright_hw.counters import COUNTERS
+from trainwright_hw.ports import SUM_WIDTH
+from trainwright_hw.registers import DESCRIPTOR_WIDTH, ENGINES
+from trainwright_sim.bench.axi import Host
+from trainwright_sim.bench.items import SLOT_WIDTH
+from trainwright_sim.bench.streams import StreamSource
+from trainwright_sim.bench.testbench import TestBench
+
+
+class HostBench(TestBench):
+    """The host at one side, the sequencer's and the engines' signals at the other."""
+
+    def __init__(self, dut, seed: object, stall: str):
+        super().__init__(dut, seed)
+        Host.idle(self, "lite")
+        self.set(running=0, finished=0, error=0, descriptor=0, hung=0)
+        self.set(**{f"last_{n}": 0 for n in range(ENGINES)})
+        self.set(**{f"events_{name}": 0 for name in COUNTERS})
+        self.ports = [StreamSource(self, f"ports_{n}_item") for n in range(2)]
+        self.starts = 0
+        self._stall = stall
+        self.agents.append(self)
+
+    def cycle(self) -> None:
+        self.starts += self.get("start")
+
+    async def start(self) -> None:
+        await super().start()
+        self.host = Host(self, "lite", stall=self._stall)
+
+    async def finish(self, error: int, descriptor: int) -> None:
+        """End a run as the sequencer does."""
+        self.set(error=error, descriptor=descriptor, finished=1, running=0)
+        await self.run()
+        self.set(finished=0)
+        await self.run()
+
+
+STALLED = ("none", "some", "bursts")
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=STALLED)
+async def plain_registers(dut, stall: str):
+    """Identity, values that read back, byte strobes, and addresses where nothing is."""
+    tb = HostBench(dut, f"plain {stall}", stall)
+    await tb.start()
+    assert await tb.host.read(registers.IDENTITY) == registers.IDENTITY_VALUE
+    assert await tb.host.read(registers.FINGERPRINT) == tb.parameters.fingerprint
+    for register, port in (
+        (registers.PROGRAM_ADDRESS, "address"),
+        (registers.PROGRAM_LENGTH, "length"),
+        (registers.WATCHDOG, "watchdog"),
+    ):
+        for _ in range(4):
+            value = tb.random.getrandbits(32)
+            await tb.host.write(register, value)
+            assert await tb.host.read(register) == value == tb.get(port)
+            byte, place = tb.random.getrandbits(8), tb.random.randrange(4)
+            await tb.host.write(register + place, byte, size=1)
+            value = value & ~(0xFF << 8 * place) | byte << 8 * place
+            assert await tb.host.read(register) == value == tb.get(port)
+    known = {registers.IDENTITY, registers.FINGERPRINT, registers.PROGRAM_ADDRESS,
+             registers.PROGRAM_LENGTH, registers.WATCHDOG}  # fmt: skip
+    for address in (0x28, 0x3C, 0x40 + 8 * len(COUNTERS), 0x800, 0xFFC, 0x2000, 0xFFFC):
+        assert address not in known
+        await tb.host.write(address, 0xFFFFFFFF)
+        assert await tb.host.read(address) == 0
+    await tb.host.write(registers.IDENTITY, 0)
+    assert await tb.host.read(registers.IDENTITY) == registers.IDENTITY_VALUE
+    assert tb.starts == 0
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=STALLED)
+async def runs(dut, stall: str):
+    """Start once, not while running; done, error and interrupt until cleared or started again."""
+    tb = HostBench(dut, f"runs {stall}", stall)
+    await tb.start()
+    for error, enable in ((0, 1), (3, 1), (0, 0), (5, 0), (255, 1)):
+        await tb.host.write(registers.INTERRUPT_ENABLE, enable)
+        assert await tb.host.read(registers.INTERRUPT_ENABLE) == enable
+        before = tb.starts
+        await tb.host.write(registers.CONTROL, 1)
+        assert tb.starts == before + 1
+        assert not tb.get("interrupt")
+        tb.set(running=1, descriptor=7)
+        await tb.run()
+        assert await tb.host.read(registers.STATUS) == 1 | 7 << 16
+        await tb.host.write(registers.CONTROL, 1)
+        assert tb.starts == before + 1
+        last = [tb.random.getrandbits(DESCRIPTOR_WIDTH) for _ in range(ENGINES)]
+        tb.set(**{f"last_{n}": number for n, number in enumerate(last)})
+        await tb.finish(error, 0xABC)
+        words = await tb.host.read_words(registers.LAST, 2)
+        assert words == [last[0] | last[1] << 16, last[2] | last[3] << 16]
+        tb.set(hung=9)
+        await tb.run()
+        assert await tb.host.read(registers.STATUS) >> 28 == 9
+        tb.set(hung=0)
+        flags = 4 if error else 2
+        assert await tb.host.read(registers.STATUS) == flags | error << 8 | 0xABC << 16
+        assert tb.get("interrupt") == enable
+        if error != 3:  # a start clears as well as the bit that is made for it
+            await tb.host.write(registers.CONTROL, 2)
+            assert await tb.host.read(registers.STATUS) == 0xABC << 16
+            assert not tb.get("interrupt")
+
+
+@cocotb.test()
+async def counters(dut):
+    """Every counter counts its own event; a start clears them all; beats read as bytes."""
+    tb = HostBench(dut, "counters", "none")
+    await tb.start()
+    await tb.host.write(registers.CONTROL, 1)
+    assert await tb.host.read_counters() == [0] * len(COUNTERS)
+    expected: dict[str, int] = dict.fromkeys(COUNTERS, 0)
+    for _ in range(300):
+        events = {name: tb.random.getrandbits(1) for name in COUNTERS}
+        tb.set(**{f"events_{name}": value for name, value in events.items()})
+        await tb.run()
+        expected = {name: expected[name] + value for name, value in events.items()}
+    tb.set(**{f"events_{name}": 0 for name in COUNTERS})
+    await tb.run()
+    for name in ("beats_read", "beats_written"):
+        expected[name] *= tb.parameters.beat_bytes
+    assert await tb.host.read_counters() == list(expected.values())
+    await tb.host.write(registers.CONTROL, 1)
+    assert await tb.host.read_counters() == [0] * len(COUNTERS)
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=STALLED)
+async def slots(dut, stall: str):
+    """Each slot shows its sum and saturations; a start clears them."""
+    tb = HostBench(dut, f"slots {stall}", stall)
+    await tb.start()
+    await tb.host.write(registers.CONTROL, 1)
+    depth = tb.parameters.statistics_depth
+    expected = []
+    for slot in range(depth):
+        total, saturations = tb.random.getrandbits(48), tb.random.getrandbits(32)
+        expected.append((total, saturations))
+        bits = slot | (total | saturations << SUM_WIDTH) << SLOT_WIDTH
+        tb.ports[slot % 2].items.append(bits)
+    await tb.until(lambda: all(port.idle for port in tb.ports))
+    await tb.run(8)
+    for slot, (total, saturations) in enumerate(expected):
+        at = registers.STATISTICS_BASE + registers.STATISTICS_BYTES * slot
+        words = await tb.host.read_words(at, 4)
+        assert words == [total & 0xFFFFFFFF, total >> 32, saturations, 0]
+    await tb.host.write(registers.CONTROL, 1)
+    assert await tb.host.read(registers.STATISTICS_BASE) == 0
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(2))
+async def both_directions(dut, seed: int):
+    """Reads and writes at the same time do not disturb each other."""
+    tb = HostBench(dut, f"both {seed}", "some")
+    await tb.start()
+    await tb.host.write(registers.PROGRAM_LENGTH, 12345)
+    for _ in range(20):
+        value = tb.random.getrandbits(32)
+        write = tb.host.begin_write(registers.PROGRAM_ADDRESS, value)
+        assert await tb.host.read(registers.PROGRAM_LENGTH) == 12345
+        await tb.until(write.done, most=2000)
+        assert await tb.host.read(registers.PROGRAM_ADDRESS) == value

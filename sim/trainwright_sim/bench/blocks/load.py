@@ -1,0 +1,132 @@
+"""LOAD's engine with cocotbext-axi as the memory, against the golden model."""
+
+import cocotb
+
+from trainwright.program.descriptors import Transfer, TransferLevel
+from trainwright.program.fields import Operation, Target
+from trainwright_sim.bench.axi import BurstRules, ByteMemory, attach_read, idle_inputs
+from trainwright_sim.bench.blocks.unpack import Targets
+from trainwright_sim.bench.streams import StreamSource
+from trainwright_sim.bench.testbench import STALLS, TestBench
+from trainwright_sim.bench.transfers import (
+    MEMORY_BYTES,
+    command_bits,
+    random_memory,
+    random_transfer,
+)
+
+
+class LoadBench(TestBench):
+    """The engine between a memory and its targets."""
+
+    def __init__(self, dut, seed: object, *, memory_stall: str, target_stall: str):
+        super().__init__(dut, seed)
+        self.data = random_memory(self.random)
+        self.memory = ByteMemory(bytearray(self.data.tobytes()))
+        self.commands = StreamSource(self, "command", stall=target_stall)
+        self.targets = Targets(self, stall=target_stall)
+        self.bursts = BurstRules(self, "axi", "ar")
+        self._stall = memory_stall
+        self.errors = 0
+        idle_inputs(self, "axi", write=False)
+        self.agents.append(self)
+
+    def cycle(self) -> None:
+        self.errors += self.get("error")
+
+    async def start(self) -> None:
+        await super().start()
+        attach_read(self, "axi", self.memory, self._stall)
+
+    async def finish(self) -> None:
+        """Wait until every command is executed."""
+        await self.until(lambda: self.commands.idle)
+        await self.run()
+        await self.until(lambda: not self.get("status_busy"))
+
+    def random_command(self) -> Transfer:
+        target = self.random.choice(list(Target))
+        size = self.targets.size(target)
+        return random_transfer(Operation.LOAD, target, self.parameters, self.random, size)
+
+
+@cocotb.test()
+@cocotb.parametrize(memory_stall=STALLS[:4], target_stall=STALLS)
+async def random_commands(dut, memory_stall: str, target_stall: str):
+    """Loads into every target, back to back."""
+    tb = LoadBench(
+        dut, f"{memory_stall} {target_stall}", memory_stall=memory_stall, target_stall=target_stall
+    )
+    await tb.start()
+    for _ in range(8):
+        d = tb.random_command()
+        tb.targets.expect(d, tb.data)
+        tb.commands.items.append(command_bits(d))
+    await tb.finish()
+    tb.targets.check()
+    assert tb.bursts.beats == tb.memory.beats_read
+    assert not tb.errors
+
+
+@cocotb.test()
+async def boundaries(dut):
+    """Runs that begin and end around 4 KiB, of every length up to two bursts and a bit."""
+    tb = LoadBench(dut, "boundaries", memory_stall="none", target_stall="none")
+    await tb.start()
+    p = tb.parameters
+    for beats in range(1, 2 * p.burst_beats + 4):
+        for offset in (-beats, -1, 0, 1 - beats):
+            d = Transfer(
+                operation=Operation.LOAD, address=4096 + offset * p.beat_bytes, local=5,
+                beats=beats, element_bytes=1, levels=(TransferLevel(2, 4096, beats),),
+            )  # fmt: skip
+            tb.targets.expect(d, tb.data)
+            tb.commands.items.append(command_bits(d))
+    await tb.finish()
+    tb.targets.check()
+
+
+@cocotb.test()
+async def throughput(dut):
+    """A beat a cycle from a memory without stalls, across runs and commands."""
+    tb = LoadBench(dut, "throughput", memory_stall="none", target_stall="none")
+    await tb.start()
+    levels = (TransferLevel(8, 64 * tb.parameters.beat_bytes, 32),)
+    d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=64, levels=levels)
+    before = tb.cycles
+    for _ in range(4):
+        tb.targets.expect(d, tb.data)
+        tb.commands.items.append(command_bits(d))
+    await tb.finish()
+    tb.targets.check()
+    # cocotbext-axi pauses for a cycle or two between bursts
+    bursts = 4 * 8 * 64 // tb.parameters.burst_beats
+    assert tb.cycles - before <= 4 * 8 * 64 + 2 * bursts + 60
+
+
+@cocotb.test()
+async def slow_target(dut):
+    """A load much longer than what the engine can hold, into a scratchpad much slower."""
+    tb = LoadBench(dut, "slow target", memory_stall="none", target_stall="most")
+    await tb.start()
+    d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=600, element_bytes=1)
+    tb.targets.expect(d, tb.data)
+    tb.commands.items.append(command_bits(d))
+    await tb.finish()
+    tb.targets.check()
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(2))
+async def errors(dut, seed: int):
+    """An error response is one cycle of ``error`` a beat, and the load goes on to its end."""
+    tb = LoadBench(dut, f"errors {seed}", memory_stall="some", target_stall="some")
+    await tb.start()
+    p = tb.parameters
+    beats = list(range(0, MEMORY_BYTES, p.beat_bytes))
+    tb.memory.faults = set(tb.random.sample(beats, 20)) | {0}
+    d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=1024, element_bytes=1)
+    tb.commands.items.append(command_bits(d))
+    await tb.finish()
+    assert tb.errors == sum(address < 1024 * p.beat_bytes for address in tb.memory.faults)
+    assert len(tb.targets.rows) == 1024

@@ -1,0 +1,124 @@
+"""LoopNest against a walk over the levels in Python: addresses modulo 2^20 and every flag."""
+
+from itertools import product
+from random import Random
+
+import cocotb
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.fields import LOCAL_WIDTH, Operation
+from trainwright_hw.nest import STEP_LAYOUT
+from trainwright_sim.bench.commands import command_bits
+from trainwright_sim.bench.streams import StreamSink
+from trainwright_sim.bench.testbench import STALLS, TestBench
+
+Step = tuple[int, ...]
+
+
+def walk(d: Compute, p: AcceleratorParameters) -> list[Step]:
+    """Steps of a descriptor as tuples in the order of ``STEP_LAYOUT``."""
+    outer, steps = len(d.outer), []
+    for index in product(*(range(level.count) for level in d.levels)):
+        addresses = [
+            sum(
+                (i * getattr(level, name) for i, level in zip(index, d.levels, strict=True)),
+                getattr(d, name),
+            )
+            % (1 << LOCAL_WIDTH)
+            for name in ("x", "g", "z")
+        ]
+        at_end = [i == level.count - 1 for i, level in zip(index, d.levels, strict=True)]
+        first, last = not any(index[outer:]), all(at_end[outer:])
+        flags = (first, last, at_end[d.tile_level], all(at_end))
+        steps.append((*addresses, *map(int, flags)))
+    return steps
+
+
+def random_nest(p: AcceleratorParameters, random: Random) -> Compute:
+    """Any counts and strides, negative and wrapping ones too; at most some 300 steps."""
+    depth = random.choice((1, 2, 3, p.nest_levels))
+    steps, levels = 1, []
+    for _ in range(depth):
+        count = random.choice((1, 2, 3, random.randint(1, 40)))
+        count = min(count, max(1, 300 // steps))
+        steps *= count
+        reach = random.choice((10, 1 << (LOCAL_WIDTH - 2)))
+        levels.append(Level(count, *(random.randint(-reach, reach) for _ in range(3))))
+    random.shuffle(levels)
+    reduce_levels = random.randint(0, depth - 1)
+    x, g, z = (random.getrandbits(LOCAL_WIDTH) for _ in range(3))
+    return Compute(
+        operation=Operation.PE2,
+        levels=tuple(levels),
+        x=x,
+        g=g,
+        z=z,
+        reduce_levels=reduce_levels,
+        tile_level=random.randrange(depth - reduce_levels),
+    )
+
+
+class NestBench(TestBench):
+    """Loads commands and collects their steps."""
+
+    def __init__(self, dut, seed: object, stall: str):
+        super().__init__(dut, seed)
+        self.set(load=0, command=0)
+        self.steps = StreamSink(self, "step", stall=stall)
+
+    async def check(self, d: Compute) -> None:
+        expected = walk(d, self.parameters)
+        self.steps.items.clear()
+        self.set(load=1, command=command_bits(d))
+        await self.run()
+        self.set(load=0, command=self.random.getrandbits(64))
+        await self.until(lambda: len(self.steps.items) >= len(expected))
+        await self.run(self.random.randint(1, 8))
+        names = [name for name, _ in STEP_LAYOUT]
+        got = []
+        for bits in self.steps.items:
+            fields = {n: bits >> f.offset & ((1 << f.width) - 1) for n, f in STEP_LAYOUT}
+            got.append(tuple(fields[name] for name in names))
+        assert got == expected
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(2), stall=STALLS)
+async def random_nests(dut, seed: int, stall: str):
+    """Ten nests, one after the other."""
+    tb = NestBench(dut, f"{seed} {stall}", stall)
+    await tb.start()
+    for _ in range(10):
+        await tb.check(random_nest(tb.parameters, tb.random))
+
+
+@cocotb.test()
+async def corners(dut):
+    """One step alone; a long innermost level; each level alone; all levels at once."""
+    tb = NestBench(dut, "corners", "none")
+    await tb.start()
+    depth = tb.parameters.nest_levels
+    one = Level(1)
+    nests = [(one,), (Level(700, 1, -1, 3),), (Level(2, 3, 5, 7),) * min(depth, 8)]
+    nests += [(one,) * n + (Level(3, 1, 2, 3),) + (one,) * (depth - 1 - n) for n in range(depth)]
+    for levels in nests:
+        for reduce_levels in {0, len(levels) - 1}:
+            last = (1 << LOCAL_WIDTH) - 1
+            nest = {"levels": levels, "x": 0, "g": last, "z": 5, "reduce_levels": reduce_levels}
+            await tb.check(Compute(operation=Operation.PE1, **nest))
+
+
+@cocotb.test()
+async def one_step_a_cycle(dut):
+    """Two cycles from ``load`` to the first step, then one a cycle."""
+    tb = NestBench(dut, "throughput", "none")
+    await tb.start()
+    levels = (Level(4, 1, 1, 1), Level(5, 2, 3, 4), Level(6, 1))
+    before = tb.cycles
+    nest = Compute(operation=Operation.PE1, levels=levels, x=0, g=0, z=0)
+    tb.set(load=1, command=command_bits(nest))
+    await tb.run()
+    tb.set(load=0)
+    await tb.until(lambda: len(tb.steps.items) == nest.steps)
+    assert tb.cycles - before <= nest.steps + 4

@@ -1,0 +1,87 @@
+"""PE1's engine (PE1, PE4) against the golden model."""
+
+import cocotb
+
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.fields import Operation
+from trainwright_sim.bench.engine import EngineBench
+from trainwright_sim.bench.testbench import STALLS
+
+OPERATIONS = (Operation.PE1, Operation.PE4)
+
+
+class Pe1Bench(EngineBench):
+    """PE1's engine with its memories."""
+
+    readers = ("x", "g")
+
+    def store_shape(self) -> tuple[int, int]:
+        return self.parameters.pe1_store_depth, self.parameters.lanes
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(2), stall=STALLS)
+async def random_commands(dut, seed: int, stall: str):
+    """Commands back to back, every port stalled alike."""
+    tb = Pe1Bench(dut, f"random {seed} {stall}", stall)
+    await tb.start()
+    await tb.check([tb.random_command(tb.random.choice(OPERATIONS)) for _ in range(16)])
+
+
+@cocotb.test()
+@cocotb.parametrize(port=("x", "g", "z"), stall=("most", "bursts"))
+async def one_port_stalled(dut, port: str, stall: str):
+    """Each port stalled alone: the other runs ahead as far as it can."""
+    tb = Pe1Bench(dut, f"{port} {stall}", stall, stalled=(port,))
+    await tb.start()
+    await tb.check([tb.random_command(operation) for operation in OPERATIONS * 4])
+
+
+@cocotb.test()
+@cocotb.parametrize(operation=OPERATIONS)
+async def throughput(dut, operation: Operation):
+    """Without stalls a step takes ``lanes`` cycles, whatever the length of the reduction."""
+    tb = Pe1Bench(dut, f"throughput {operation}", "none")
+    await tb.start()
+    p, tiles, latency = tb.parameters, 20, 60
+    for reduction in (1, 2, 5):
+        levels = (Level(tiles, x=p.pe1_rows, z=p.pe1_rows), Level(reduction, x=50, g=p.lanes))
+        by_rows = operation is Operation.PE4
+        d = Compute(
+            operation=operation, levels=levels, x=0, g=256 if by_rows else 0, z=512,
+            reduce_levels=1, last_rows=p.pe1_rows, x_row_stride=1, z_row_stride=1,
+            g_row_stride=1 if by_rows else 0, shift=4,
+        )  # fmt: skip
+        assert await tb.check([d]) <= tiles * reduction * p.lanes + latency
+
+
+@cocotb.test()
+async def full_queue(dut):
+    """More tiles than there is room for, before the first row is taken."""
+    tb = Pe1Bench(dut, "full queue", "late", stalled=("z",))
+    await tb.start()
+    rows = tb.parameters.pe1_rows
+    d = Compute(
+        operation=Operation.PE1, levels=(Level(80, x=rows, z=rows), Level(1)),
+        x=0, g=0, z=512, reduce_levels=1, last_rows=rows, x_row_stride=1, z_row_stride=1, shift=2,
+    )  # fmt: skip
+    await tb.check([d])
+
+
+@cocotb.test()
+async def extremes(dut):
+    """The most negative operands everywhere, and every shift that moves a sum of them."""
+    tb = Pe1Bench(dut, "extremes", "some")
+    p = tb.parameters
+    tb.operands.rows[:256] = -(1 << 15)
+    tb.operands.entries[:] = -(1 << (p.factor_width - 1))
+    await tb.start()
+    commands = [
+        Compute(
+            operation=Operation.PE1, levels=(Level(1), Level(4, x=1, g=1)), x=0, g=0, z=600,
+            reduce_levels=1, x_row_stride=4, z_row_stride=1, shift=shift, out_width=width,
+        )
+        for shift in (0, 1, 6, 7, 8, 9, 21, 22, 23, 31, 63)
+        for width in (4, 16)
+    ]  # fmt: skip
+    await tb.check(commands)

@@ -1,0 +1,91 @@
+"""PE2's engine (PE2, PE3, BIAS, MASK) against the golden model."""
+
+import cocotb
+
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.fields import Operation
+from trainwright_sim.bench.engine import EngineBench
+from trainwright_sim.bench.testbench import STALLS
+
+OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
+
+
+class Pe2Bench(EngineBench):
+    """PE2's engine with its memories."""
+
+    readers = ("x", "g")
+
+    def store_shape(self) -> tuple[int, int]:
+        return self.parameters.pe2_store_depth, self.parameters.pe2_rows
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(2), stall=STALLS)
+async def random_commands(dut, seed: int, stall: str):
+    """Commands of every operation, back to back, every port stalled alike."""
+    tb = Pe2Bench(dut, f"random {seed} {stall}", stall)
+    await tb.start()
+    await tb.check([tb.random_command(tb.random.choice(OPERATIONS)) for _ in range(12)])
+
+
+@cocotb.test()
+@cocotb.parametrize(port=("x", "g", "z"), stall=("most", "bursts"))
+async def one_port_stalled(dut, port: str, stall: str):
+    """Each port stalled alone: the others run ahead as far as they can."""
+    tb = Pe2Bench(dut, f"{port} {stall}", stall, stalled=(port,))
+    await tb.start()
+    await tb.check([tb.random_command(operation) for operation in OPERATIONS * 2])
+
+
+@cocotb.test()
+@cocotb.parametrize(operation=(Operation.PE2, Operation.PE3))
+async def throughput(dut, operation: Operation):
+    """Without stalls a step a cycle; a reduction of fewer steps than rows, a row a cycle."""
+    tb = Pe2Bench(dut, f"throughput {operation}", "none")
+    await tb.start()
+    rows, latency, tiles = tb.parameters.pe2_rows, 40, 30
+    for reduction in (1, rows - 1, rows, rows + 1, 3 * rows):
+        levels = (Level(tiles, z=rows), Level(reduction, x=1, g=1))
+        g = 256 * tb.parameters.lanes // rows if operation is Operation.PE3 else 0
+        d = Compute(
+            operation=operation, levels=levels, x=0, g=g, z=512, reduce_levels=1, last_rows=rows,
+            z_row_stride=1, shift=6,
+        )  # fmt: skip
+        assert await tb.check([d]) <= tiles * max(reduction, rows) + latency
+
+
+@cocotb.test()
+async def full_queue(dut):
+    """More tiles than there is room for, before the first row is taken."""
+    tb = Pe2Bench(dut, "full queue", "late", stalled=("z",))
+    await tb.start()
+    rows = tb.parameters.pe2_rows
+    d = Compute(
+        operation=Operation.PE2, levels=(Level(80, x=0, z=rows), Level(1)),
+        x=0, g=0, z=512, reduce_levels=1, last_rows=rows, z_row_stride=1, shift=2,
+    )  # fmt: skip
+    await tb.check([d])
+
+
+@cocotb.test()
+async def extremes(dut):
+    """The most negative operands everywhere, and every shift that moves a sum of them."""
+    tb = Pe2Bench(dut, "extremes", "some")
+    p = tb.parameters
+    tb.operands.rows[:256] = -(1 << 15)
+    tb.operands.entries[:] = -(1 << (p.factor_width - 1))
+    await tb.start()
+    for operation in OPERATIONS:
+        steps = 1 if operation is Operation.PE3 else 4
+        elementwise = operation in (Operation.BIAS, Operation.MASK)
+        levels = (Level(1),) if elementwise else (Level(1), Level(steps, x=1, g=1))
+        commands = [
+            Compute(
+                operation=operation, levels=levels, x=0, g=0, z=600,
+                reduce_levels=0 if elementwise else 1, z_row_stride=1, shift=shift,
+                out_width=width, x_shift=15, g_shift=15,
+            )
+            for shift in (0, 1, 14, 15, 16, 17, 18, 20, 31, 63)
+            for width in (4, 16)
+        ]  # fmt: skip
+        await tb.check(commands)

@@ -1,0 +1,394 @@
+"""Sequencer: programs against an interpretation in Python, with engines that take their time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cocotb
+from cocotb.triggers import RisingEdge
+
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Set,
+    Transfer,
+)
+from trainwright.program.encoding import encode_descriptor
+from trainwright.program.fields import (
+    COMPUTE,
+    DESCRIPTOR_BYTES,
+    LAYOUTS,
+    LOCAL_WIDTH,
+    REGISTERS,
+    TRANSFER,
+    Engine,
+    Operation,
+    Target,
+)
+from trainwright.registers import Error
+from trainwright_sim.bench.testbench import STALLS, Stalls, TestBench
+
+NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}
+LAYOUT = {"load": TRANSFER, "store": TRANSFER, "pe1": COMPUTE, "pe2": COMPUTE}
+ENGINE = {
+    Operation.LOAD: "load", Operation.STORE: "store", Operation.PE1: "pe1",
+    Operation.PE2: "pe2", Operation.PE3: "pe2", Operation.BIAS: "pe2", Operation.MASK: "pe2",
+    Operation.PE4: "pe1",
+}  # fmt: skip
+PROGRAM = 0x4000
+
+
+def unpack_fields(bits: int, layout) -> dict[str, int]:
+    """Fields of a layout."""
+    fields, position = {}, 0
+    for name, width in layout:
+        fields[name] = bits >> position & ((1 << width) - 1)
+        position += width
+    return fields
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One command as an engine must get it."""
+
+    engine: str
+    fields: dict[str, int]
+    number: int
+
+
+def interpret(program: Sequence[Descriptor], loop_depth: int) -> tuple[list[Issue], Error, int]:
+    """What a program issues, the error it ends with and the number of its last descriptor."""
+    registers, issued, loops = [0] * REGISTERS, [], []
+    number = 0
+    while number < len(program):
+        d = program[number]
+        raw = unpack_fields(int.from_bytes(encode_descriptor(d), "little"), LAYOUTS[d.operation])
+        match d:
+            case Halt():
+                return issued, Error.NONE, number
+            case Set():
+                for register, value in d.values:
+                    registers[register] = value % (1 << 32)
+            case Loop():
+                if len(loops) == loop_depth:
+                    return issued, Error.NESTING, number
+                loops.append([number, d.iterations])
+            case End():
+                if not loops:
+                    return issued, Error.NESTING, number
+                for register, step in d.steps:
+                    registers[register] = (registers[register] + step) % (1 << 32)
+                loops[-1][1] -= 1
+                if loops[-1][1]:
+                    number = loops[-1][0]
+                else:
+                    loops.pop()
+            case Transfer() | Compute():
+                bases = {"address": 32, "local": LOCAL_WIDTH, "x_base": LOCAL_WIDTH,
+                         "g_base": LOCAL_WIDTH, "z_base": LOCAL_WIDTH}  # fmt: skip
+                for name, width in bases.items():
+                    if name in raw:
+                        register = registers[raw[name.removesuffix("_base") + "_register"]]
+                        raw[name] = (raw[name] + register) % (1 << width)
+                issued.append(Issue(ENGINE[d.operation], raw, number))
+        number += 1
+    return issued, Error.OPERATION, number
+
+
+class EngineModel:
+    """Takes commands now and then; busy for a while after each."""
+
+    def __init__(self, tb: "SequencerBench", name: str, stalls: Stalls):
+        self._tb, self._name, self._stalls = tb, name, stalls
+        self._left = 0
+        self.dead = False
+        """It is busy with its next command of a program for ever, and takes no other."""
+        self._ready = False
+        self._held: int | None = None
+        tb.set(**{f"{name}_ready": 0})
+
+    @property
+    def busy(self) -> bool:
+        return self._left > 0
+
+    def die(self) -> None:
+        """Stay busy."""
+        self._left = 1 << 30
+
+    def cycle(self) -> int | None:
+        """One cycle; the command that was taken in it."""
+        tb, taken = self._tb, None
+        offered = None
+        if tb.get(f"{self._name}_valid"):
+            offered = tb.get(f"{self._name}_payload")
+        held = None if self.dead else self._held  # a run that hangs ends all the same
+        assert held in (None, offered), f"{self._name}: a command was withdrawn or changed"
+        self._held = offered
+        self._left = max(0, self._left - 1)
+        if offered is not None and self._ready:
+            taken, self._held = offered, None
+            self._left += tb.random.choice((1, 3, tb.random.randrange(1, 40)))
+        # busy or not: engines take a command while the last one is still moving
+        alive = not (self.dead and self.busy)
+        self._ready = alive and self._stalls.go(wanted=self._held is not None)
+        tb.set(**{f"{self._name}_ready": int(self._ready)})
+        return taken
+
+
+class SequencerBench(TestBench):
+    """Loads programs as LOAD's engine does; compares what is issued, and when."""
+
+    def __init__(self, dut, seed: object, stall: str):
+        super().__init__(dut, seed)
+        self.set(start=0, address=0, length=0, busy=0, settling=0, read_error=0, write_error=0)
+        self.set(watchdog=0, progress=0, older=0)
+        self._older = Engine.NONE
+        self.set(program_request_valid=0, program_request_payload=0)
+        self.engines = {name: EngineModel(self, name, self.stalls(stall)) for name in NAMES}
+        self.issued: list[tuple[str, dict[str, int]]] = []
+        self.finished = False
+        self.patch: dict[int, int] = {}
+        """Beats of programs that are other than encoded."""
+        self._program: list[Descriptor] = []
+        self._beats: list[tuple[int, int]] = []
+        self._busy = Engine.NONE
+        self._settling = 0
+        self.agents.append(self)
+
+    def cycle(self) -> None:
+        self.finished = bool(self.get("finished"))
+        if self.finished:
+            dead = any(engine.dead for engine in self.engines.values())
+            idle = self._busy == Engine.NONE and not self._settling
+            assert idle or dead, "finished before the engines"
+        for name, engine in self.engines.items():
+            if (bits := engine.cycle()) is not None:
+                self._take(name, bits)
+        if self._beats and self.random.random() < 0.7:
+            number, beat = self._beats.pop(0)
+            payload = beat << LOCAL_WIDTH | number
+            self.set(program_request_valid=1, program_request_payload=payload)
+        else:
+            self.set(program_request_valid=0)
+        busy = Engine.NONE
+        for name, engine in self.engines.items():
+            loading = name == "load" and (self._beats or self.get("program_request_valid"))
+            busy |= NAMES[name] if engine.busy or loading else Engine.NONE
+        if self._busy and not busy:
+            self._settling = self.random.randrange(6)
+        self._settling = max(0, self._settling - 1)
+        self._busy = busy
+        if self.random.random() < 0.1:
+            self._older &= Engine(self.random.randrange(16))
+        self._older &= busy
+        self.set(busy=int(busy), older=int(self._older), settling=int(self._settling > 0))
+
+    def _take(self, name: str, bits: int) -> None:
+        fields = unpack_fields(bits, LAYOUT[name])
+        if fields.get("target") == Target.PROGRAM and name == "load":
+            self._load_program(fields)
+            return
+        waited = Engine(fields["wait"])
+        assert not waited & self._busy, f"issued while {waited & self._busy!r} is busy"
+        older = Engine(fields["wait_older"]) & self._older
+        assert not older, f"issued while {older!r} has older commands"
+        self.issued.append((name, fields))
+        if self._busy & NAMES[name]:
+            self._older |= NAMES[name]
+        if self.engines[name].dead:
+            self.engines[name].die()
+
+    def _load_program(self, fields: dict[str, int]) -> None:
+        beat = self.parameters.beat_bytes
+        assert fields["address"] == PROGRAM and fields["element_bytes"] in (0, 1, 2)
+        assert fields["count2"] == len(self._program)
+        assert fields["beats"] * beat == DESCRIPTOR_BYTES == fields["address_delta2"]
+        data = b"".join(encode_descriptor(d) for d in self._program)
+        self._beats = [
+            (n, self.patch.get(n, int.from_bytes(data[n * beat : (n + 1) * beat], "little")))
+            for n in range(len(data) // beat)
+        ]
+
+    async def begin(self, program: Sequence[Descriptor], length: int | None = None) -> None:
+        """Start a program."""
+        self._program = list(program)
+        self.issued.clear()
+        length = len(program) if length is None else length
+        self.set(start=1, address=PROGRAM, length=length)
+        await self.run()
+        self.set(start=0)
+        await self.run()
+        assert self.get("running")
+
+    async def execute(self, program: Sequence[Descriptor], length: int | None = None) -> None:
+        """Run a program to its end."""
+        await self.begin(program, length)
+        await self.until(lambda: self.finished)
+        await self.run()
+        assert not self.get("running")
+
+    async def check(self, program: Sequence[Descriptor]) -> None:
+        """Run a program and compare."""
+        issued, error, number = interpret(program, self.parameters.loop_depth)
+        await self.execute(program)
+        assert self.issued == [(issue.engine, issue.fields) for issue in issued]
+        assert self.get("error") == error
+        if error is not Error.OPERATION:
+            assert self.get("descriptor") == number
+
+    def waits(self) -> dict[str, Any]:
+        draw = self.random.randrange
+        return {
+            name: Engine(self.random.choice((0, 0, 15, draw(16))))
+            for name in ("wait", "wait_older")
+        }
+
+    def random_command(self) -> Descriptor:
+        """A descriptor of an engine, addresses anywhere."""
+        draw, register = self.random.getrandbits, lambda: self.random.randrange(REGISTERS)
+        operation = self.random.choice(list(ENGINE))
+        if operation in (Operation.LOAD, Operation.STORE):
+            target = Target(self.random.randrange(3)) if operation is Operation.LOAD else Target(0)
+            return Transfer(
+                operation=operation, address=draw(32), local=draw(LOCAL_WIDTH), beats=1 + draw(8),
+                target=target, address_register=register(), local_register=register(),
+                **self.waits(),
+            )  # fmt: skip
+        return Compute(
+            operation=operation, levels=(Level(1 + draw(8), draw(8), draw(8), draw(8)),) * 2,
+            x=draw(LOCAL_WIDTH), g=draw(LOCAL_WIDTH), z=draw(LOCAL_WIDTH), slot=draw(8),
+            x_register=register(), g_register=register(), z_register=register(),
+            **self.waits(),
+        )  # fmt: skip
+
+    def updates(self) -> tuple[tuple[int, int], ...]:
+        some = self.random.sample(range(1, REGISTERS), self.random.randrange(REGISTERS))
+        return tuple((n, self.random.getrandbits(32) - (1 << 31)) for n in sorted(some))
+
+    def random_program(self, most: int) -> list[Descriptor]:
+        """Commands, register updates and loops as deep as can be."""
+        program: list[Descriptor] = []
+        depth = 0
+        while len(program) < most - 1 - 2 * self.parameters.loop_depth:
+            kind = self.random.random()
+            if kind < 0.15 and depth < self.parameters.loop_depth:
+                program.append(Loop(iterations=self.random.randint(1, 3), **self.waits()))
+                depth += 1
+            elif kind < 0.3 and depth:
+                program.append(End(steps=self.updates(), **self.waits()))
+                depth -= 1
+            elif kind < 0.45:
+                program.append(Set(values=self.updates(), **self.waits()))
+            else:
+                program.append(self.random_command())
+        program += [End(steps=self.updates()) for _ in range(depth)]
+        return [*program, Halt()]
+
+
+@cocotb.test()
+@cocotb.parametrize((("seed", "stall"), list(enumerate(STALLS))))
+async def random_programs(dut, seed: int, stall: str):
+    """Programs of several lengths up to the longest, one after the other."""
+    tb = SequencerBench(dut, f"{seed} {stall}", stall)
+    await tb.start()
+    depth = tb.parameters.program_depth
+    for most in (tb.parameters.loop_depth * 2 + 2, depth // 2, depth):
+        await tb.check(tb.random_program(most))
+
+
+@cocotb.test()
+async def errors(dut):
+    """Unknown operations, loops too deep, END without LOOP, no HALT, no program, too long."""
+    tb = SequencerBench(dut, "errors", "some")
+    await tb.start()
+    loop, depth = Loop(iterations=2), tb.parameters.loop_depth
+    command = tb.random_command()
+    await tb.check([*[loop] * (depth + 1), *[End()] * (depth + 1), Halt()])
+    await tb.check([command, End(), Halt()])
+    await tb.check([command, command])
+    await tb.execute([], length=0)
+    assert tb.get("error") == Error.OPERATION and not tb.issued
+    await tb.execute([Halt()], length=tb.parameters.program_depth + 1)
+    assert tb.get("error") == Error.PROGRAM and not tb.issued
+    await tb.check([command, Halt()])
+
+
+@cocotb.test()
+@cocotb.parametrize(operation=range(max(Operation) + 1, 16))
+async def unknown_operation(dut, operation: int):
+    """The run stops there, and says where."""
+    tb = SequencerBench(dut, f"unknown {operation}", "some")
+    await tb.start()
+    command = tb.random_command()
+    tb.patch = {DESCRIPTOR_BYTES // tb.parameters.beat_bytes: operation}
+    await tb.execute([command, Halt(), command, Halt()])
+    assert tb.get("error") == Error.OPERATION and tb.get("descriptor") == 1
+    assert len(tb.issued) == 1
+
+
+@cocotb.test()
+@cocotb.parametrize(error=("read", "write"), when=(5, 60, 150))
+async def memory_errors(dut, error: str, when: int):
+    """An error response stops the run: no descriptor is issued after it but one at most."""
+    tb = SequencerBench(dut, f"{error} {when}", "some")
+    await tb.start()
+    program = [tb.random_command() for _ in range(tb.parameters.program_depth - 1)] + [Halt()]
+    run = cocotb.start_soon(tb.execute(program))
+    for _ in range(when):
+        await RisingEdge(dut.clk)
+    tb.set(**{f"{error}_error": 1})
+    await RisingEdge(dut.clk)
+    tb.set(**{f"{error}_error": 0})
+    before = len(tb.issued)
+    await run
+    assert len(tb.issued) <= before + 1
+    assert tb.get("error") == (Error.READ if error == "read" else Error.WRITE)
+    await tb.check([tb.random_command(), Halt()])
+
+
+@cocotb.test()
+@cocotb.parametrize(name=tuple(NAMES), follows=("wait", "command", "halt"))
+async def engine_hangs(dut, name: str, follows: str):
+    """The watchdog ends the run, and says which engine hangs, in what, and who waits for it."""
+    tb = SequencerBench(dut, f"hang {name} {follows}", "some")
+    await tb.start()
+    limit, moving = 60, 500
+    operation = next(o for o in ENGINE if ENGINE[o] == name)
+    if operation in (Operation.LOAD, Operation.STORE):
+        command = Transfer(operation=operation, address=0, local=0, beats=1)
+    else:
+        command = Compute(operation=operation, levels=(Level(1),), x=0, g=0, z=0)
+    after = {"wait": Set(values=(), wait=NAMES[name]), "command": command, "halt": Halt()}[follows]
+    program = [Set(values=()), Set(values=()), command, after, Halt()]
+    tb.set(watchdog=limit)
+    await tb.execute([Halt()])
+    tb.engines[name].dead = True
+
+    class Progress:
+        def cycle(self) -> None:
+            tb.set(progress=int(tb.cycles < moving and tb.cycles % (limit - 5) == 0))
+
+    tb.agents.append(Progress())
+    await tb.execute(program)
+    assert moving - limit <= tb.cycles <= moving + 2 * limit
+    assert tb.get("error") == Error.WATCHDOG
+    assert tb.get("descriptor") == 3
+    assert tb.get("hung") == int(NAMES[name])
+    given = {engine: tb.get(f"last_{index}") for index, engine in enumerate(NAMES)}
+    assert given == {engine: 2 if engine == name else 0 for engine in NAMES}
+
+
+@cocotb.test()
+async def watchdog_is_off(dut):
+    """Without a limit an engine may take as long as it likes."""
+    tb = SequencerBench(dut, "off", "none")
+    await tb.start()
+    tb.engines["pe1"].dead = True
+    command = Compute(operation=Operation.PE1, levels=(Level(1),), x=0, g=0, z=0)
+    await tb.begin([command, Halt()])
+    await tb.run(5000)
+    assert tb.issued and tb.get("running")

@@ -1,0 +1,100 @@
+"""Statistics: the slots of all engines' items, cleared and read at any time."""
+
+import cocotb
+
+from trainwright_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH
+from trainwright_sim.bench.items import SLOT_WIDTH, statistics_fields
+from trainwright_sim.bench.streams import StreamSource
+from trainwright_sim.bench.testbench import TestBench
+
+ENGINES = 2
+ITEMS = 60
+
+
+class StatisticsBench(TestBench):
+    """Items at every port; the slots as they must be."""
+
+    def __init__(self, dut, seed: object, stall: str):
+        super().__init__(dut, seed)
+        self.set(clear=0, read=0, slot=0)
+        self.depth = self.parameters.statistics_depth
+        self.slots = [(0, 0)] * self.depth
+        self.ports = [StreamSource(self, f"ports_{n}_item", stall=stall) for n in range(ENGINES)]
+
+    def item(self) -> int:
+        """An item, now and then as large as can be; its slot may have bits above the depth."""
+        slot = self.random.randrange(1 << SLOT_WIDTH)
+        bits = self.random.choice((4, 20, SUM_WIDTH))
+        total = self.random.getrandbits(bits)
+        saturations = self.random.getrandbits(min(bits, SATURATIONS_WIDTH))
+        return slot | (total | saturations << SUM_WIDTH) << SLOT_WIDTH
+
+    def count(self, bits: int) -> None:
+        """Add an item to the expected slots."""
+        slot, total, saturations = statistics_fields(bits)
+        slot %= self.depth
+        before = self.slots[slot]
+        self.slots[slot] = (
+            (before[0] + total) % (1 << SUM_WIDTH),
+            (before[1] + saturations) % (1 << SATURATIONS_WIDTH),
+        )
+
+    async def settle(self) -> None:
+        """Wait until all items are in the slots."""
+        await self.until(lambda: all(port.idle for port in self.ports))
+        await self.run()
+        await self.until(lambda: not self.get("busy"))
+
+    async def read(self, slot: int) -> tuple[int, int]:
+        self.set(read=1, slot=slot)
+        await self.run()
+        await self.until(lambda: self.get("read_done"), most=4 * 3 * ENGINES * ITEMS)
+        bits = self.get("totals")
+        self.set(read=0)
+        await self.run()
+        return bits & ((1 << SUM_WIDTH) - 1), bits >> SUM_WIDTH
+
+    async def check(self) -> None:
+        for slot, expected in enumerate(self.slots):
+            assert await self.read(slot) == expected, slot
+
+    async def clear(self) -> None:
+        self.set(clear=1)
+        await self.run()
+        self.set(clear=0)
+        self.slots = [(0, 0)] * self.depth
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(2), stall=("none", "some", "most"))
+async def random_items(dut, seed: int, stall: str):
+    """Runs of items between two clears, read while others still come, and at the end."""
+    tb = StatisticsBench(dut, f"{seed} {stall}", stall)
+    await tb.start()
+    for _ in range(3):
+        await tb.clear()
+        await tb.check()
+        for port in tb.ports:
+            items = [tb.item() for _ in range(ITEMS)]
+            port.items.extend(items)
+            for bits in items:
+                tb.count(bits)
+        for _ in range(10):  # while items come: the answers are of no use, but must come
+            await tb.read(tb.random.randrange(tb.depth))
+        await tb.settle()
+        await tb.check()
+
+
+@cocotb.test()
+async def same_slot(dut):
+    """Items of both engines in one slot, back to back."""
+    tb = StatisticsBench(dut, "same slot", "none")
+    await tb.start()
+    await tb.clear()
+    for port in tb.ports:
+        items = [3 | (n + 1) << SLOT_WIDTH for n in range(40)]
+        port.items.extend(items)
+        for bits in items:
+            tb.count(bits)
+    await tb.settle()
+    await tb.check()

@@ -1,0 +1,113 @@
+"""The accelerator: whole training steps of a small network, through the driver, on both."""
+
+import cocotb
+import numpy as np
+import torch
+from cocotb.task import bridge
+
+from trainwright.compiler import compile_step
+from trainwright.driver import Driver, QuantisedModel
+from trainwright.fixed.scale import Scales
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Layer, Network
+from trainwright.program.descriptors import Halt, Program, Transfer
+from trainwright.program.fields import DESCRIPTOR_BYTES, Operation
+from trainwright.registers import Error
+from trainwright_hw import registers
+from trainwright_sim.bench.accelerator import AcceleratorBench, Bridged
+from trainwright_sim.bench.catalogue import TOP
+
+BATCH = 3
+NETWORK = Network(
+    name="tiny",
+    layers=(
+        Layer((2, 4), (3, 4), (3,), relu=True),
+        Layer((1, 2, 4), (2, 1, 4), (2, 3)),
+    ),
+    classes=3,
+    image=(3, 4),
+    padded=(3, 4),
+)
+
+
+def random_model(numbers: np.random.Generator) -> QuantisedModel:
+    """Factors over their whole range; small biases."""
+    top = 1 << (NETWORK.widths.factor - 1)
+    factors = [
+        [torch.from_numpy(numbers.integers(-top, top, shape)) for shape in layer.factor_shapes]
+        for layer in NETWORK.layers
+    ]
+    exponents = [[-3] * layer.order for layer in NETWORK.layers]
+    biases = [torch.from_numpy(numbers.normal(0, 0.1, n.output_size)) for n in NETWORK.layers]
+    return QuantisedModel(NETWORK, factors, exponents, biases)
+
+
+def train(accelerators, seed: int) -> list[list]:
+    """Two steps on each of ``accelerators``; gives their runs."""
+    numbers = np.random.default_rng(seed)
+    model = random_model(numbers)
+    drivers = [Driver(a, NETWORK, BATCH, trace=True) for a in accelerators]
+    runs: list[list] = [[] for _ in drivers]
+    scales = Scales()
+    for step in range(2):
+        inputs = torch.from_numpy(numbers.integers(-128, 128, (BATCH, 12)))
+        gradient = torch.from_numpy(numbers.normal(0, 1, (BATCH, 8)))
+        if step == 0:
+            drivers[0].calibrate(inputs, lambda logits, g=gradient: g, model, scales)
+        for name in sorted(scales.exponents):  # saturation here, lost bits there
+            scales.exponents[name] += int(numbers.integers(-2, 3))
+        for driver, done in zip(drivers, runs, strict=True):
+            done += [
+                driver.forward(inputs, model, scales).run,
+                driver.backward(gradient, scales).run,
+            ]
+    return runs
+
+
+@cocotb.test()
+@cocotb.parametrize((("seed", "stall"), list(enumerate(("none", "some", "bursts")))))
+async def training_steps(dut, seed: int, stall: str):
+    """Every row written, every statistic, every byte of memory as the golden model has it."""
+    step = compile_step(NETWORK, BATCH, TOP)
+    size = step.memory_bytes
+    tb = AcceleratorBench(dut, f"{seed} {stall}", memory_bytes=size, stall=stall)
+    await tb.start()
+    golden = GoldenAccelerator(tb.parameters, memory_bytes=size)
+    expected, found = await bridge(train)([golden, Bridged(tb)], seed)
+    lengths = [len(step.forward.descriptors), len(step.backward.descriptors)] * 2
+    for ours, theirs, length in zip(expected, found, lengths, strict=True):
+        for engine, trace in ours.traces.items():
+            assert trace.addresses.tolist() == theirs.traces[engine].addresses.tolist(), engine
+            assert np.array_equal(trace.rows, theirs.traces[engine].rows), engine
+        assert ours.sums.tolist() == theirs.sums.tolist()
+        assert ours.saturations.tolist() == theirs.saturations.tolist()
+        program_bytes = length * DESCRIPTOR_BYTES
+        assert theirs.counters.bytes_read == ours.counters.bytes_read + program_bytes
+        assert theirs.counters.bytes_written == ours.counters.bytes_written
+        busiest = max(theirs.counters.busy_pe1, theirs.counters.busy_pe2)
+        assert busiest < theirs.counters.cycles
+    memory = np.frombuffer(tb.memory.data, np.uint8).copy()
+    for program in (step.forward, step.backward):  # the golden model does not put them there
+        region = slice(
+            program.address, program.address + len(program.descriptors) * DESCRIPTOR_BYTES
+        )
+        memory[region] = golden.read(region.start, region.stop - region.start)
+    assert np.array_equal(memory, golden.read(0, size))
+
+
+@cocotb.test()
+@cocotb.parametrize(operation=(Operation.LOAD, Operation.STORE))
+async def memory_errors(dut, operation: Operation):
+    """An error response ends the run with its code; the next run is as if nothing had been."""
+    tb = AcceleratorBench(dut, f"errors {operation}", memory_bytes=1 << 14, stall="some")
+    await tb.start()
+    load = Transfer(operation=Operation.LOAD, address=0x1000, local=0, beats=16)
+    bad = Transfer(operation=operation, address=0x2000, local=0, beats=16)
+    program = Program((load, bad, Halt()), tb.parameters.fingerprint)
+    code = Error.READ if operation is Operation.LOAD else Error.WRITE
+    tb.memory.faults = {0x2000}
+    status = await tb.execute(program, 0x100)
+    assert status & 7 == 4 and status >> 8 & 0xFF == code
+    tb.memory.faults = set()
+    assert await tb.execute(program, 0x100) & 7 == 2
+    assert await tb.host.read(registers.IDENTITY) == registers.IDENTITY_VALUE

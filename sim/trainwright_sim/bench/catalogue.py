@@ -1,0 +1,98 @@
+"""The benches: what each builds, and with which parameters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from amaranth.lib import wiring
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.convert import component_to_rtlil, to_rtlil
+from trainwright_hw.load import LoadEngine
+from trainwright_hw.nest import LoopNest
+from trainwright_hw.pe1 import Pe1
+from trainwright_hw.pe2 import Pe2
+from trainwright_hw.scratchpad import Scratchpad
+from trainwright_hw.sequencer import Sequencer
+from trainwright_hw.statistics import Statistics
+from trainwright_hw.store import StoreEngine
+from trainwright_hw.unpack import Unpack
+from trainwright_sim.bench import designs
+
+Convert = Callable[[AcceleratorParameters], str]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One design under test."""
+
+    name: str
+    module: str
+    """Name of the tests' module in ``trainwright_sim.bench.blocks``."""
+    parameters: AcceleratorParameters
+    rtlil: Convert
+    """From the parameters to the design."""
+    simulators: tuple[str, ...] = ("verilator", "icarus")
+    slow: tuple[str, ...] = ()
+    """Simulators under which it is left out unless asked for: Verilator's builds take time."""
+
+
+def _of(design: Callable[[AcceleratorParameters], wiring.Component]) -> Convert:
+    def convert(parameters: AcceleratorParameters) -> str:
+        component = design(parameters)
+        flat = component if isinstance(component, designs.Flat) else designs.Flat(component)
+        return component_to_rtlil(flat)
+
+    return convert
+
+
+def _traced_top(parameters: AcceleratorParameters) -> str:
+    return to_rtlil(parameters, trace=True)
+
+
+_SIZES = {
+    "scratchpad_rows": 1024,
+    "pe1_store_depth": 64,
+    "pe2_store_depth": 64,
+    "program_depth": 32,
+    "statistics_depth": 16,
+    "burst_beats": 8,
+    "outstanding_bursts": 4,
+}
+SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, **_SIZES)
+SQUARE = AcceleratorParameters(
+    lanes=4, pe1_rows=4, pe2_rows=4, factor_width=7, accumulator_width=48, nest_levels=7, **_SIZES
+)
+WIDE = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, factor_width=12, **_SIZES)
+TOP = replace(
+    SMALL, scratchpad_rows=256, pe2_store_depth=128, program_depth=128, statistics_depth=64
+)
+DEFAULT = AcceleratorParameters(scratchpad_rows=1024, scratchpad_banks=4)
+
+
+_VERILATOR = ("verilator",)
+_ALL = (
+    Bench("requantise-32", "requantise", SMALL, _of(designs.requantiser)),
+    Bench("requantise-48", "requantise", SQUARE, _of(designs.requantiser), slow=_VERILATOR),
+    Bench("nest", "nest", SMALL, _of(LoopNest)),
+    Bench("nest-7", "nest", SQUARE, _of(LoopNest), slow=_VERILATOR),
+    Bench("fetch", "fetch", SMALL, _of(designs.fetch)),
+    Bench("fetch-square", "fetch", SQUARE, _of(designs.fetch), slow=_VERILATOR),
+    Bench("pe1", "pe1", SMALL, _of(Pe1)),
+    Bench("pe1-square", "pe1", SQUARE, _of(Pe1), slow=_VERILATOR),
+    Bench("pe1-default", "pe1", DEFAULT, _of(Pe1), simulators=_VERILATOR, slow=_VERILATOR),
+    Bench("pe2", "pe2", SMALL, _of(Pe2)),
+    Bench("pe2-square", "pe2", SQUARE, _of(Pe2), slow=_VERILATOR),
+    Bench("pe2-default", "pe2", DEFAULT, _of(Pe2), simulators=_VERILATOR, slow=_VERILATOR),
+    Bench("scratchpad", "scratchpad", SMALL, _of(Scratchpad)),
+    Bench("factor_store", "factor_store", SMALL, _of(designs.pe1_store)),
+    Bench("unpack", "unpack", SMALL, _of(Unpack)),
+    Bench("unpack-square", "unpack", SQUARE, _of(Unpack), slow=_VERILATOR),
+    Bench("unpack-wide", "unpack", WIDE, _of(Unpack), slow=_VERILATOR),
+    Bench("load", "load", SMALL, _of(LoadEngine)),
+    Bench("store", "store", SMALL, _of(StoreEngine)),
+    Bench("statistics", "statistics", SMALL, _of(Statistics)),
+    Bench("host", "host", SMALL, _of(designs.Host)),
+    Bench("sequencer", "sequencer", SMALL, _of(Sequencer)),
+    Bench("top", "top", TOP, _traced_top, simulators=_VERILATOR),
+)
+BENCHES = {bench.name: bench for bench in _ALL}

@@ -1,0 +1,138 @@
+"""Random operands and compute descriptors, in the patterns of the golden model."""
+
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.encoding import encode_descriptor
+from trainwright.program.fields import Operation
+from trainwright_hw.ports import COMPUTE_LAYOUT
+
+SPACE = 1024
+"""Scratchpad rows: operands below ``RESULTS``, results above."""
+RESULTS = 512
+SMALL_WORDS = 256
+"""From here to ``RESULTS`` words are small enough for sums of products of two of them."""
+
+
+def command_bits(d: Compute) -> int:
+    """A descriptor as the payload of an engine's command stream."""
+    word = int.from_bytes(encode_descriptor(d), "little")
+    return word & ((1 << COMPUTE_LAYOUT.size) - 1)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What lies in the memories of an engine."""
+
+    rows: npt.NDArray[np.int64]
+    """(SPACE, lanes) signed words."""
+    entries: npt.NDArray[np.int64]
+    """(store depth, width) signed factor elements."""
+
+    @classmethod
+    def random(cls, p: AcceleratorParameters, random: Random, depth: int, width: int) -> "Operands":
+        """Uniform values with many extremes and zeros."""
+        numbers = np.random.default_rng(random.getrandbits(64))
+
+        def values(shape: tuple[int, int], bits: int) -> npt.NDArray[np.int64]:
+            least, greatest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+            some = numbers.integers(least, greatest + 1, shape)
+            special = numbers.choice([least, greatest, 0], shape)
+            return np.where(numbers.random(shape) < 0.3, special, some)
+
+        rows = values((SPACE, p.lanes), p.word_width)
+        rows[SMALL_WORDS:RESULTS] = values((RESULTS - SMALL_WORDS, p.lanes), 11)
+        return cls(rows, values((depth, width), p.factor_width))
+
+
+def _results(random: Random, counts: list[int], tile: int, rows: int, last: int):
+    """Strides of z that put every row of a command at a place of its own.
+
+    Gives the stride of each level, that of a row of a tile, and the rows spanned; levels and rows
+    in a random order, the row innermost or not, now and then with gaps.
+    """
+    strides, row_stride, span = [0] * len(counts), 0, random.choice((1, 1, 1, 2))
+    for index in random.sample(range(len(counts)), len(counts)):
+        if index == tile:
+            row_stride, strides[index] = span, rows * span
+            span *= (counts[index] - 1) * rows + last
+        else:
+            strides[index] = span
+            span *= counts[index]
+    return strides, row_stride, span
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where an operand lies: ``rows`` addresses from ``start``, with strides up to ``stride``."""
+
+    start: int
+    size: int
+    stride: int = 9
+
+    def base(self, random: Random, reach: int) -> int:
+        return self.start + random.randrange(self.size - reach)
+
+
+def _operand_places(
+    operation: Operation, p: AcceleratorParameters, depth: int
+) -> tuple[_Places, _Places]:
+    """Where x and g of an operation may lie."""
+    groups = p.lanes // p.pe2_rows
+    x = _Places(0, RESULTS)
+    if operation is Operation.PE3:
+        return _Places(0, RESULTS), _Places(SMALL_WORDS * groups, (RESULTS - SMALL_WORDS) * groups)
+    if operation is Operation.PE4:  # its entries are as far apart as those of a row and more
+        return x, _Places(SMALL_WORDS, RESULTS - SMALL_WORDS - 3 * (p.lanes - 1), 4)
+    if operation in (Operation.PE1, Operation.PE2):
+        return x, _Places(0, depth - p.lanes + 1, max(1, depth // 32))
+    return x, x
+
+
+def random_compute(
+    operation: Operation, p: AcceleratorParameters, random: Random, depth: int
+) -> Compute:
+    """A descriptor of a random nest of up to ``p.nest_levels`` levels; few steps."""
+    elementwise = operation in (Operation.BIAS, Operation.MASK)
+    by_entries = operation in (Operation.PE1, Operation.PE4)
+    rows = 1 if elementwise else p.pe1_rows if by_entries else p.pe2_rows
+    counts = [random.choice((1, 2, 2, 3, 4)) for _ in range(random.randint(1, 3))]
+    reduction = [random.randint(1, 4) for _ in range(random.randint(0, 0 if elementwise else 2))]
+    tile, last = random.randrange(len(counts)), random.randint(1, rows)
+    strides, row_stride, span = _results(random, counts, tile, rows, last)
+    x_places, g_places = _operand_places(operation, p, depth)
+    x_row = random.randint(1, 6) if by_entries else 0
+    levels, x_reach, g_reach = [], (rows - 1) * x_row, 0
+    for index, count in enumerate((*counts, *reduction)):
+        x = random.choice((0, random.randint(1, x_places.stride)))
+        g = random.choice((0, random.randint(1, g_places.stride)))
+        if index == tile and not elementwise:  # the tile's rows and its level form one axis
+            x, g = (rows * x_row, 0) if by_entries else (0, g)
+        levels.append(Level(count, x, g, strides[index] if index < len(counts) else 0))
+        x_reach, g_reach = x_reach + (count - 1) * x, g_reach + (count - 1) * g
+    if g_reach >= g_places.size or span > SPACE - RESULTS:
+        return random_compute(operation, p, random, depth)
+    return Compute(
+        operation=operation,
+        levels=tuple(levels),
+        x=x_places.base(random, x_reach),
+        g=g_places.base(random, g_reach),
+        z=RESULTS + random.randrange(SPACE - RESULTS - span + 1),
+        reduce_levels=len(reduction),
+        tile_level=tile,
+        last_rows=last,
+        x_row_stride=x_row,
+        z_row_stride=row_stride,
+        g_row_stride=random.randint(0, 3) if operation is Operation.PE4 else 0,
+        shift=random.choice((0, 3, 8, random.randrange(64))),
+        out_width=random.choice((16, 8, random.randint(4, 16))),
+        slot=random.randrange(256),
+        relu=random.random() < 0.5,
+        x_shift=random.randrange(16),
+        g_shift=random.randrange(16),
+    )

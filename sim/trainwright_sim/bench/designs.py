@@ -1,0 +1,122 @@
+"""Designs under test that are more, or named otherwise, than one component of ``trainwright_hw``."""
+
+from amaranth.hdl import Const, Module, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.axi import Axi4Lite
+from trainwright_hw.counters import Counters, Events
+from trainwright_hw.factor_store import FactorStore
+from trainwright_hw.fetch import OperandFetch
+from trainwright_hw.lite import LiteBridge
+from trainwright_hw.ports import StatisticsPort
+from trainwright_hw.registers import DESCRIPTOR_WIDTH, ENGINES, ERROR_WIDTH, Registers
+from trainwright_hw.requantise import Requantiser
+from trainwright_hw.statistics import Statistics
+from trainwright_hw.watchdog import WATCHDOG_WIDTH
+
+
+class Flat(wiring.Component):
+    """A component with every port a plain signal, named by its path joined with ``_``.
+
+    ``ready`` of a stream that is always ready is no signal, and left out. ``prefix`` goes before
+    the names of ports that are plain already. Raises ``ValueError`` where two names are the same.
+    """
+
+    def __init__(self, inner: wiring.Component, *, prefix: str = ""):
+        self._inner = inner
+        self._ports: dict[str, Value] = {}
+        members = {}
+        for path, member, port in inner.signature.flatten(inner):
+            name = "_".join(str(part) for part in path)
+            name = prefix + name if len(path) == 1 else name
+            value = Value.cast(port)
+            if isinstance(value, Const):
+                continue
+            if name in members:
+                raise ValueError(f"two ports of {type(inner).__name__} are named {name!r}")
+            self._ports[name] = value
+            members[name] = member.flow(value.shape())
+        super().__init__(members)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.inner = self._inner
+        for name, inside in self._ports.items():
+            outside = getattr(self, name)
+            is_output = self.signature.members[name].flow == Out
+            m.d.comb += outside.eq(inside) if is_output else inside.eq(outside)
+        return m
+
+
+def requantiser(parameters: AcceleratorParameters) -> wiring.Component:
+    """The requantiser of PE2's engine."""
+    return Requantiser(lanes=parameters.lanes, value_width=parameters.vector_width)
+
+
+def pe1_store(parameters: AcceleratorParameters) -> wiring.Component:
+    """The factor store of PE1."""
+    return FactorStore(parameters, depth=parameters.pe1_store_depth, width=parameters.lanes)
+
+
+def fetch(parameters: AcceleratorParameters) -> wiring.Component:
+    """``OperandFetch``. Without the prefix port ``x``'s ``row`` would clash with ``x_row``, and
+    ``final`` with a word of C++."""
+    return Flat(OperandFetch(parameters), prefix="o_")
+
+
+class Host(wiring.Component):
+    """What the host talks to: AXI4-Lite bridge, registers, counters and statistics.
+
+    Members: ``lite``; ``ports``, the engines' statistics; ``events`` of the counters; the rest as
+    in ``Registers``.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "lite": In(Axi4Lite()),
+                "ports": In(StatisticsPort()).array(2),
+                "events": In(Events()),
+                "start": Out(1),
+                "address": Out(32),
+                "length": Out(32),
+                "running": In(1),
+                "finished": In(1),
+                "error": In(ERROR_WIDTH),
+                "descriptor": In(DESCRIPTOR_WIDTH),
+                "hung": In(ENGINES),
+                "last": In(DESCRIPTOR_WIDTH).array(ENGINES),
+                "watchdog": Out(WATCHDOG_WIDTH),
+                "interrupt": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.bridge = bridge = LiteBridge()
+        m.submodules.registers = registers = Registers(self._parameters)
+        m.submodules.counters = counters = Counters()
+        m.submodules.statistics = statistics = Statistics(self._parameters, engines=2)
+        connect(m, flipped(self.lite), bridge.lite)
+        connect(m, bridge.bus, registers.bus)
+        connect(m, counters.values, registers.values)
+        connect(m, flipped(self.events), counters.events)
+        for outer, inner in zip(self.ports, statistics.ports, strict=True):
+            connect(m, flipped(outer), inner)
+        for name in ("running", "finished", "error", "descriptor", "hung"):
+            m.d.comb += getattr(registers, name).eq(getattr(self, name))
+        m.d.comb += [to.eq(last) for to, last in zip(registers.last, self.last, strict=True)]
+        for name in ("start", "address", "length", "watchdog", "interrupt"):
+            m.d.comb += getattr(self, name).eq(getattr(registers, name))
+        m.d.comb += [
+            counters.clear.eq(registers.start),
+            statistics.clear.eq(registers.start),
+            statistics.read.eq(registers.read),
+            statistics.slot.eq(registers.slot),
+            registers.read_done.eq(statistics.read_done),
+            registers.totals.eq(statistics.totals),
+        ]
+        return m

@@ -1,0 +1,130 @@
+"""Random loads and stores, and what they must do, from the golden model."""
+
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.golden.state import State
+from trainwright.golden.transfer import transfer
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Transfer, TransferLevel
+from trainwright.program.encoding import encode_descriptor
+from trainwright.program.fields import Operation, Target
+from trainwright_hw.ports import TRANSFER_LAYOUT
+from trainwright_sim.bench.testbench import pack
+
+Bytes = npt.NDArray[np.uint8]
+MEMORY_BYTES = 1 << 15
+
+
+def command_bits(d: Transfer) -> int:
+    """A descriptor as the payload of an engine's command stream."""
+    word = int.from_bytes(encode_descriptor(d), "little")
+    return word & ((1 << TRANSFER_LAYOUT.size) - 1)
+
+
+def random_memory(random: Random) -> Bytes:
+    """External memory full of noise."""
+    return np.frombuffer(random.randbytes(MEMORY_BYTES), np.uint8).copy()
+
+
+def entry_bits(p: AcceleratorParameters, target: Target) -> int:
+    """Bits of an entry of a factor store in external memory."""
+    width = p.lanes if target is Target.PE1_STORE else p.pe2_rows
+    return width * p.factor_storage_width
+
+
+def _local_step(p: AcceleratorParameters, target: Target, element_bytes: int) -> tuple[int, int]:
+    """(beats, items) of the shortest run: a whole number of both."""
+    if target is Target.SCRATCHPAD:
+        return element_bytes, 1
+    if target is Target.PROGRAM:
+        return 1, 1
+    bits = entry_bits(p, target)
+    return max(1, bits // p.data_width), max(1, p.data_width // bits)
+
+
+def random_transfer(
+    operation: Operation, target: Target, p: AcceleratorParameters, random: Random, size: int
+) -> Transfer:
+    """A transfer of up to three levels; ``size`` is that of the local memory.
+
+    Runs fill local memory without gaps, in any order; outside they lie anywhere, forwards and
+    backwards, in a load on top of each other too.
+    """
+    element_bytes = random.choice((1, 2)) if target is Target.SCRATCHPAD else 2
+    beats, items = _local_step(p, target, element_bytes)
+    length = random.choice((1, 1, 2, random.randint(1, 20)))
+    counts = [random.choice((1, 2, 3, 5)) for _ in range(random.randint(0, 3))]
+    local, span = [0] * len(counts), items * length
+    for level in random.sample(range(len(counts)), len(counts)):
+        local[level] = span
+        span *= counts[level]
+    outside, reach = [0] * len(counts), beats * length
+    for level in random.sample(range(len(counts)), len(counts)):
+        stride = reach + random.choice((0, 0, 1, random.randrange(8)))
+        if operation is Operation.LOAD and random.random() < 0.2:
+            stride = random.randrange(reach)
+        outside[level] = stride * random.choice((1, 1, -1))
+        reach += (counts[level] - 1) * stride
+    low = sum(min(0, (count - 1) * s) for count, s in zip(counts, outside, strict=True))
+    if span > size or reach * p.beat_bytes > MEMORY_BYTES:
+        return random_transfer(operation, target, p, random, size)
+    start = random.randrange(MEMORY_BYTES // p.beat_bytes - reach + 1) - low
+    return Transfer(
+        operation=operation,
+        target=target,
+        element_bytes=element_bytes,
+        address=start * p.beat_bytes,
+        local=random.randrange(size - span + 1),
+        beats=beats * length,
+        levels=tuple(
+            TransferLevel(count, step * p.beat_bytes, place)
+            for count, step, place in zip(counts, outside, local, strict=True)
+        ),
+    )
+
+
+def transfer_beats(d: Transfer, memory: Bytes, p: AcceleratorParameters) -> list[int]:
+    """The beats of a load in the order in which they are read."""
+    addresses = np.array([d.address])
+    for level in d.levels:
+        addresses = (addresses[:, None] + np.arange(level.count) * level.address).ravel()
+    size = p.beat_bytes
+    return [
+        int.from_bytes(memory[at + n * size : at + (n + 1) * size].tobytes(), "little")
+        for at in addresses.tolist()
+        for n in range(d.beats)
+    ]
+
+
+Writes = list[tuple[int, list[int]]]
+
+
+def loaded_rows(d: Transfer, memory: Bytes, p: AcceleratorParameters) -> Writes:
+    """Address and words of each row a load writes to the scratchpad, in order."""
+    written = transfer(d, State.fresh(memory, p), p)
+    assert written is not None
+    return list(zip(*(array.tolist() for array in written), strict=True))
+
+
+def loaded_entries(
+    d: Transfer, memory: Bytes, entries: list[int], p: AcceleratorParameters
+) -> None:
+    """Load into a factor store, in place; its entries are packed integers."""
+    width = p.lanes if d.target is Target.PE1_STORE else p.pe2_rows
+    state = State.fresh(memory, p)
+    loaded = np.full((2, len(entries), width), [[[0]], [[1]]], np.int16)
+    for store in loaded:  # what is the same from both was loaded
+        state.stores[d.target] = store
+        transfer(d, state, p)
+    for n in np.flatnonzero((loaded[0] == loaded[1]).all(axis=1)).tolist():
+        entries[n] = pack(loaded[0, n].tolist(), p.factor_width)
+
+
+def stored(d: Transfer, rows: npt.NDArray[np.int64], memory: Bytes, p) -> None:
+    """Store from scratchpad ``rows`` to ``memory``, in place."""
+    state = State.fresh(memory, p)
+    state.pad, state.known = rows.astype(np.int16), np.ones(len(rows), np.bool_)
+    transfer(d, state, p)

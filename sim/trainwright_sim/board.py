@@ -1,0 +1,146 @@
+"""A board in simulation: the whole of ``trainwright_hw.soc`` at the end of a simulated serial line."""
+
+import ctypes
+from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+import numpy as np
+from amaranth.lib import wiring
+
+from trainwright.accelerator import AcceleratorError
+from trainwright.link.backend import LinkAccelerator
+from trainwright.native.cache import Cache
+from trainwright.native.tools import Progress
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.memory import OnChipMemory
+from trainwright_hw.sdram import SdramMemory
+from trainwright_hw.sdram_timing import SdramTiming
+from trainwright_hw.soc import soc_to_rtlil
+from trainwright_sim import sdram
+from trainwright_sim.build import build, tell
+from trainwright_sim.engines import SERIAL
+from trainwright_sim.model import NativeModel
+
+DIVISOR = 4
+"""Cycles of a bit: few, as the line is most of what is simulated."""
+CLOCK_HZ = 100_000_000
+MEMORY_BYTES = 1 << 17
+"""What an LFE5U-85F has to spare."""
+
+_FUNCTIONS = {
+    "abi": (c_uint32, ()),
+    "open": (c_void_p, (c_uint32, c_uint64)),
+    "close": (None, (c_void_p,)),
+    "reset": (None, (c_void_p,)),
+    "send": (None, (c_void_p, ctypes.c_char_p, c_uint64)),
+    "run": (None, (c_void_p, c_uint64)),
+    "take": (c_uint64, (c_void_p, ctypes.POINTER(c_uint8), c_uint64)),
+    "cycles": (c_uint64, (c_void_p,)),
+    "fault": (ctypes.c_char_p, (c_void_p,)),
+    "memory": (ctypes.POINTER(c_uint8), (c_void_p,)),
+}
+_MOST_BYTES = 1 << 12
+
+
+class SimulatedLine(NativeModel):
+    """A ``trainwright.link.host.Line`` whose other end is a simulated design, compiled at ``library``.
+
+    Seconds are those of its clock, ``clock_hz``; the design stands still between two calls.
+    ``memory`` is what its SDRAM holds, in place (``trainwright_sim.sdram.MEMORY_BYTES``,) uint8; None
+    without one. What the chip complains of is an ``AcceleratorError``.
+    """
+
+    def __init__(self, library: Path, *, divisor: int, clock_hz: int):
+        self.name = "the simulated line"
+        self.baud = clock_hz / divisor
+        self._clock_hz = clock_hz
+        super().__init__(ctypes.CDLL(str(library)), "trainwright_", _FUNCTIONS)
+        if self._functions["abi"]() != 2:
+            raise AcceleratorError(f"the simulator {library} is of another version; remove it")
+        self._open(divisor, round(1e12 / clock_hz))
+        chip = self._call("memory")
+        self.memory = np.ctypeslib.as_array(chip, (sdram.MEMORY_BYTES,)) if chip else None
+
+    @property
+    def cycles(self) -> int:
+        """Cycles simulated so far."""
+        return self._call("cycles")
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        self._call("send", data, len(data))
+
+    def read(self, seconds: float) -> bytes:
+        """What has come, at least a byte unless ``seconds`` of simulated time pass."""
+        self._call("run", max(1, round(seconds * self._clock_hz)))
+        if fault := self._call("fault"):
+            raise AcceleratorError(f"the SDRAM was misused: {fault.decode()}")
+        buffer = (c_uint8 * _MOST_BYTES)()
+        size = self._call("take", buffer, _MOST_BYTES)
+        return bytes(buffer)[:size]
+
+    def drain(self) -> None:
+        """Forget what has come."""
+        self.read(0)
+
+    def reset(self) -> None:
+        """The reset button of the board: what is under way is lost."""
+        self._call("reset")
+
+
+def open_line(
+    parameters: AcceleratorParameters,
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    divisor: int = DIVISOR,
+    clock_hz: int = CLOCK_HZ,
+    progress: Progress = tell,
+    cache: str | Path | None = None,
+    accelerator: wiring.Component | None = None,
+    timing: SdramTiming | None = None,
+) -> SimulatedLine:
+    """A simulated board with ``memory_bytes`` (a power of two) of on-chip memory, or with the
+    SDRAM that ``timing`` describes and a chip that checks what is done to it.
+
+    ``accelerator`` may be another component with the accelerator's ports.
+
+    Raises ``AcceleratorError`` where the simulator cannot be built.
+    """
+    memory = (
+        OnChipMemory(parameters, memory_bytes=memory_bytes)
+        if timing is None
+        else SdramMemory(parameters, timing=timing, cycles=timing.cycles(clock_hz))
+    )
+    rtlil = soc_to_rtlil(
+        parameters,
+        memory=memory,
+        divisor=divisor,
+        clock_hz=clock_hz,
+        accelerator=accelerator,
+    )
+    kept = Cache(None if cache is None else Path(cache))
+    library = build(rtlil, harness=SERIAL, cache=kept, progress=progress)
+    return SimulatedLine(library, divisor=divisor, clock_hz=clock_hz)
+
+
+class SimulatedBoard(LinkAccelerator):
+    """The accelerator on a simulated board (back end ``board``), through its host link.
+
+    ``memory_bytes`` is what is asked for; the memory is as large as it must be to have it, but no
+    larger than ``MEMORY_BYTES``. Raises ``AcceleratorError`` where the simulator cannot be built.
+    """
+
+    def __init__(
+        self,
+        parameters: AcceleratorParameters,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        progress: Progress = tell,
+        cache: str | Path | None = None,
+    ):
+        least = 1 << (max(memory_bytes, 4096) - 1).bit_length()
+        line = open_line(
+            parameters, memory_bytes=min(least, MEMORY_BYTES), progress=progress, cache=cache
+        )
+        # simulated time: an answer that is not there within a few thousand cycles never comes
+        super().__init__(parameters, line, patience=1e-3)

@@ -1,0 +1,176 @@
+"""From a design in RTLIL to a shared library, compiled once and kept."""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from trainwright.accelerator import AcceleratorError
+from trainwright.native import tools as native_tools
+from trainwright.native.cache import Cache
+from trainwright.native.tools import BuildLog, Progress, Tool, ToolError
+from trainwright_sim import engines, tools
+from trainwright_sim.engines import ACCELERATOR, NATIVE, Engine, Harness
+
+LIBRARY = {"win32": "simulator.dll", "darwin": "simulator.dylib"}.get(sys.platform, "simulator.so")
+COMPILE = (
+    "-std=c++17",
+    "-O2",
+    "-march=native",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-sanitize=undefined",  # which ziglang adds to unoptimised code
+    "-DNDEBUG",
+)
+COMPILE_ONCE = "-O1"
+"""For what runs when a simulation starts and never again: half of Verilator's code."""
+LINK = ("-shared", "-pthread")
+_REMEDY = "Another compiler may do: name it in CXX."
+
+
+def tell(message: str) -> None:
+    """The default ``progress``: a line on the standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def build(
+    rtlil: str,
+    *,
+    engine: str = "verilator",
+    harness: Harness = ACCELERATOR,
+    cache: Cache | None = None,
+    compiler: str | None = None,
+    progress: Progress = tell,
+) -> Path:
+    """The shared library that simulates a design with the ports that ``harness`` drives.
+
+    Compiled at the first call with the same design, engine, tools, compiler and processor; later
+    calls find it in the cache. ``compiler`` is a command, see ``trainwright.native.tools.compiler`` for
+    the default. ``progress`` gets a line before each long step.
+
+    Raises ``AcceleratorError`` where a tool is absent or fails; ``ValueError`` for an unknown
+    engine.
+    """
+    if engine not in engines.ENGINES:
+        raise ValueError(f"engine must be one of {sorted(engines.ENGINES)}, not {engine!r}")
+    try:
+        chosen = engines.ENGINES[engine]
+        return _built(rtlil, chosen, harness, cache or Cache(), compiler, progress)
+    except ToolError as error:
+        raise AcceleratorError(str(error)) from error
+
+
+def _built(
+    rtlil: str,
+    engine: Engine,
+    harness: Harness,
+    cache: Cache,
+    compiler: str | None,
+    progress: Progress,
+) -> Path:
+    cxx = native_tools.compiler("C++", compiler)
+    key = _key(engine, harness, cxx, rtlil)
+    if found := cache.find(key):
+        return found / LIBRARY
+    with cache.building(key) as folder:
+        if folder is not None:
+            begin = time.monotonic()
+            log = BuildLog(cache.log(key), folder, "the simulator")
+            _build(folder, log, engine, harness, cxx, rtlil, cache, progress)
+            progress(f"built the simulator in {time.monotonic() - begin:.0f} s")
+    return cache.entry(key) / LIBRARY
+
+
+def _key(engine: Engine, harness: Harness, cxx: Tool, rtlil: str) -> str:
+    files = [path for folder in (NATIVE, harness.folder) for path in sorted(folder.iterdir())]
+    sources = {path.name: path.read_text() for path in files if path.is_file()}
+    used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
+    options = (engine.name, engine.options, COMPILE, COMPILE_ONCE, LINK)
+    return _hash([rtlil, engines.wrapper(rtlil), sources, used, options, native_tools.processor()])
+
+
+def _hash(material: object) -> str:
+    return hashlib.sha256(json.dumps(material).encode()).hexdigest()[:32]
+
+
+def _build(
+    folder: Path,
+    log: BuildLog,
+    engine: Engine,
+    harness: Harness,
+    cxx: Tool,
+    rtlil: str,
+    cache: Cache,
+    progress: Progress,
+) -> None:
+    progress(f"building the simulator, once: {engine.name} (log: {log.path})")
+    (folder / "design.il").write_text(rtlil)
+    (folder / "wrapper.v").write_text(engines.wrapper(rtlil))
+    (folder / "ports.h").write_text(engines.ports_header(rtlil, engine, harness))
+    with ThreadPoolExecutor(1) as beside:
+        runtime = beside.submit(_runtime, engine, cxx, cache, progress)
+        sources = engine.generate(folder, log)
+        progress(f"building the simulator, once: compiling with {cxx.name}")
+        driving = sorted(harness.folder.glob("*.cc"))
+        flags = [*COMPILE, *_include(folder, NATIVE, *sources.includes)]
+        objects = _compile(log, cxx, flags, [*sources.files, *driving])
+        made = [str(path) for path in (*objects, *runtime.result())]
+    log.run(cxx, [*LINK, *made, "-o", LIBRARY], remedy=_REMEDY)
+    _tidy(folder)
+
+
+def _include(*folders: Path) -> list[str]:
+    return [part for folder in folders for part in ("-I", str(folder))]
+
+
+def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> list[Path]:
+    """Compile each file to an object in the log's folder, several at a time, largest first."""
+
+    def one(file: Path) -> Path:
+        flags = [*base, COMPILE_ONCE] if file.stem.endswith("Slow") else base
+        target = log.cwd / f"{file.stem}.o"
+        log.run(cxx, [*flags, "-c", str(file), "-o", target.name], remedy=_REMEDY)
+        return target
+
+    files = sorted(files, key=lambda file: file.stat().st_size, reverse=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            return list(pool.map(one, files))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _runtime(engine: Engine, cxx: Tool, cache: Cache, progress: Progress) -> list[Path]:
+    """Objects of the engine's own runtime, which every design shares.
+
+    They are linked once for nothing: for its first link on a machine ziglang builds its C++
+    library, a minute of one core, which passes while the design is turned into C++.
+    """
+    sources = engine.runtime()
+    if not sources.files:
+        return []
+    used = [cxx.name, cxx.version, tools.verilator().version]
+    key = "runtime-" + _hash([used, COMPILE, native_tools.processor()])
+    if cache.find(key) is None:
+        with cache.building(key) as folder:
+            if folder is not None:
+                progress("building the simulator, once: the runtime of the engine")
+                log = BuildLog(cache.log(key), folder, "the simulator")
+                flags = [*COMPILE, *_include(*sources.includes)]
+                objects = _compile(log, cxx, flags, [*sources.files])
+                log.run(cxx, [*LINK, *map(str, objects), "-o", LIBRARY], remedy=_REMEDY)
+    return [cache.entry(key) / f"{file.stem}.o" for file in sources.files]
+
+
+def _tidy(folder: Path) -> None:
+    """Leave the library alone; the log says how to make the rest again."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != LIBRARY:
+            path.unlink()

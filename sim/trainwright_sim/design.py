@@ -1,0 +1,49 @@
+"""The design as RTLIL, converted once for each set of parameters and kept."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from trainwright.native.cache import Cache
+from trainwright.parameters import AcceleratorParameters
+
+FILE = "design.il"
+
+
+def _sources() -> Iterator[Path]:
+    """What the design is made from: the hardware room, and what it imports from below."""
+    for module in ("trainwright_hw", "trainwright.program", "trainwright.parameters"):
+        spec = find_spec(module)
+        assert spec is not None and spec.origin is not None
+        origin = Path(spec.origin)
+        yield from sorted(origin.parent.glob("*.py")) if origin.stem == "__init__" else [origin]
+
+
+def _key(parameters: AcceleratorParameters, trace: bool) -> str:
+    texts = [path.read_text() for path in _sources()]
+    versions = [version("amaranth"), sys.version]
+    material = [texts, versions, asdict(parameters), trace]
+    return "design-" + hashlib.sha256(json.dumps(material).encode()).hexdigest()[:32]
+
+
+def kept_rtlil(parameters: AcceleratorParameters, *, trace: bool, cache: Cache) -> str:
+    """What ``trainwright_hw.convert.to_rtlil`` gives, from the cache where it was asked for before.
+
+    Conversion takes seconds; reading its result, milliseconds.
+    """
+    key = _key(parameters, trace)
+    found = cache.find(key)
+    if found is None:
+        from trainwright_hw.convert import to_rtlil
+
+        text = to_rtlil(parameters, trace=trace)
+        with cache.building(key) as folder:
+            if folder is not None:
+                (folder / FILE).write_text(text)
+        return text
+    return (found / FILE).read_text()

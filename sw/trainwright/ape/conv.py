@@ -1,0 +1,112 @@
+"""``conv2d`` through ``gemm``: columns of patches (im2col) times the weights."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
+
+from trainwright.ape.gemm import gemm
+
+Sizes = int | tuple[int, int]
+
+
+def _two(value: Any) -> tuple[int, int]:
+    found = (value, value) if isinstance(value, int) else tuple(value)
+    return (found[0], found[0]) if len(found) == 1 else found
+
+
+def _padding(padding: Any, kernel: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, ...]:
+    """(left, right, top, bottom) as ``functional.pad`` takes them."""
+    if padding == "valid":
+        padding = 0
+    if padding == "same":
+        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2
+    high, wide = _two(padding)
+    return wide, wide, high, high
+
+
+def patches(x: Tensor, kernel: Sizes, stride: Sizes, dilation: Sizes, groups: int) -> Tensor:
+    """x (N, C, H, W), padded already, to (N, groups, C/groups * kh * kw, positions)."""
+    columns = functional.unfold(x, _two(kernel), dilation=_two(dilation), stride=_two(stride))
+    return columns.reshape(x.shape[0], groups, -1, columns.shape[-1])
+
+
+def _out_size(x: Tensor, kernel: Any, stride: Any, dilation: Any) -> tuple[int, int]:
+    high, wide = (
+        (size - d * (k - 1) - 1) // s + 1
+        for size, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)
+    )
+    return high, wide
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    **options: Any,
+) -> Tensor:
+    """As ``torch.nn.functional.conv2d``, computed by ``gemm`` with ``options`` (``dtype``, ...).
+
+    x (N, C, H, W), weight (O, C/groups, kh, kw), float32; result (N, O, H', W'). K runs over
+    channels, then the kernel's rows, then its columns; the bias is added in float32. The gradient
+    of x adds overlapping patches in float32. Raises ``ValueError`` and ``TypeError``.
+    """
+    if x.ndim == 3:
+        return conv2d(x[None], weight, bias, stride, padding, dilation, groups, **options)[0]
+    if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1] * groups:
+        raise ValueError(
+            f"cannot convolve {tuple(x.shape)} with {tuple(weight.shape)} in {groups} groups"
+        )
+    stride, dilation = _two(stride), _two(dilation)
+    kernel = _two(tuple(weight.shape[2:]))
+    x = functional.pad(x, list(_padding(padding, kernel, dilation)))
+    high, wide = _out_size(x, kernel, stride, dilation)
+    if x.shape[0] == 0 or weight.shape[0] == 0 or x.shape[1] == 0:
+        result = x.new_zeros(x.shape[0], weight.shape[0], high, wide)
+    else:
+        columns = patches(x, kernel, stride, dilation, groups)  # (N, G, K, P)
+        columns = columns.permute(1, 2, 0, 3).flatten(2)  # (G, K, N P)
+        filters = weight.reshape(groups, weight.shape[0] // groups, -1)  # (G, O/G, K)
+        result = gemm(filters, columns, **options)  # (G, O/G, N P)
+        result = result.reshape(weight.shape[0], x.shape[0], high, wide).transpose(0, 1)
+    return result if bias is None else result + bias[:, None, None]
+
+
+def conv2d_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    groups: int,
+    wanted: tuple[bool, bool, bool],
+    **options: Any,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients for x, weight and bias (None where not wanted), both products by ``gemm``.
+
+    grad (N, O, H', W'), the rest as in ``conv2d``, with padding as sizes.
+    """
+    stride, dilation = _two(stride), _two(dilation)
+    kernel, (high, wide) = _two(tuple(weight.shape[2:])), _two(padding)
+    outer = functional.pad(x, [wide, wide, high, high])
+    count, channels = x.shape[0], x.shape[1]
+    rows = grad.transpose(0, 1).reshape(groups, weight.shape[0] // groups, -1)  # (G, O/G, N P)
+    to_x = to_weight = None
+    if wanted[0]:
+        filters = weight.reshape(groups, weight.shape[0] // groups, -1)  # (G, O/G, K)
+        columns = gemm(filters, rows, transpose_a=True, **options)  # (G, K, N P)
+        columns = columns.reshape(groups * columns.shape[1], count, -1).transpose(0, 1)
+        size = (outer.shape[2], outer.shape[3])
+        folded = functional.fold(columns, size, kernel, dilation=dilation, stride=stride)
+        to_x = folded[:, :channels, high : high + x.shape[2], wide : wide + x.shape[3]]
+    if wanted[1]:
+        columns = patches(outer, kernel, stride, dilation, groups)  # (N, G, K, P)
+        columns = columns.permute(1, 2, 0, 3).flatten(2)  # (G, K, N P)
+        to_weight = gemm(rows, columns, transpose_b=True, **options).reshape(weight.shape)
+    return to_x, to_weight, grad.sum((0, 2, 3)) if wanted[2] else None

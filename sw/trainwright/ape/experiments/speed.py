@@ -1,0 +1,153 @@
+"""Times and errors of matrix products and convolutions beside the native types."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from trainwright.ape import cuda
+from trainwright.ape.adapter import Adapter
+from trainwright.ape.conv import conv2d
+from trainwright.ape.decider import block_kinds
+from trainwright.ape.gemm import gemm
+from trainwright.ape.performance import least_seconds
+
+OURS = ("fp32-f", "fp32-f4", "fp32-t", "fp32-b", "fp32-m")
+"""``fp32-m`` is the naive product of two float16 each, four products."""
+
+# (channels, height = width, filters, kernel, stride): every shape of ResNet-18's convolutions
+RESNET18 = (
+    (3, 224, 64, 7, 2),
+    (64, 56, 64, 3, 1),
+    (64, 56, 128, 3, 2),
+    (64, 56, 128, 1, 2),
+    (128, 28, 128, 3, 1),
+    (128, 28, 256, 3, 2),
+    (128, 28, 256, 1, 2),
+    (256, 14, 256, 3, 1),
+    (256, 14, 512, 3, 2),
+    (256, 14, 512, 1, 2),
+    (512, 7, 512, 3, 1),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement. ``error``: largest relative error against float64 (of the norm: conv)."""
+
+    device: str
+    what: str
+    dtype: str
+    seconds: float
+    gflops: float
+    """2 M N K a second, however many native products that took."""
+    speedup: float
+    """Native float32's seconds by these."""
+    error: float
+
+
+def _tf32(a: Tensor, b: Tensor) -> Tensor:
+    with cuda.tf32(True):
+        return a @ b
+
+
+def gemm_ways(a: Tensor, b: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """Every way to multiply on the device of ``a``, native float32 first."""
+    wide = a.to(torch.float64), b.to(torch.float64)
+    ways: dict[str, Callable[[], Tensor]] = {"fp32": partial(gemm, a, b, dtype="fp32")}
+    for name in OURS:
+        ways[name] = partial(gemm, a, b, dtype=name)
+    ways["auto"] = partial(gemm, a, b, dtype="auto")
+    ways["fp64"] = partial(torch.matmul, *wide)
+    if a.is_cuda:  # tf32 by itself is a mode of the tensor cores only
+        ways["tf32"] = partial(_tf32, a, b)
+    return ways
+
+
+def _rows(
+    device: torch.device,
+    what: str,
+    operations: int,
+    ways: dict[str, Callable[[], Tensor]],
+    error: Callable[[Tensor], float],
+    repeats: int,
+) -> list[Row]:
+    native: float | None = None
+    rows = []
+    for name, way in ways.items():
+        seconds = least_seconds(way, device, repeats)
+        native = native or seconds
+        speed = operations / seconds / 1e9
+        rows.append(Row(str(device), what, name, seconds, speed, native / seconds, error(way())))
+    return rows
+
+
+def run_gemm(size: int, device: torch.device, repeats: int = 3, seed: int = 0) -> list[Row]:
+    """Square products of uniform (0, 1) matrices; then the int16 product of random integers."""
+    random = torch.Generator().manual_seed(seed)
+    a = torch.rand(size, size, generator=random).to(device)
+    b = torch.rand(size, size, generator=random).to(device)
+    exact = a.to(torch.float64) @ b.to(torch.float64)
+
+    def error(found: Tensor) -> float:
+        return float(((found.to(torch.float64) - exact).abs() / exact).max())
+
+    rows = _rows(device, f"gemm {size}", 2 * size**3, gemm_ways(a, b), error, repeats)
+    whole = [
+        torch.randint(-32768, 32768, (size, size), dtype=torch.int16, generator=random).to(device)
+        for _ in range(2)
+    ]
+    wanted = torch.matmul(*(x.to(torch.float64) for x in whole))
+    ways = {"int16": partial(gemm, *whole, dtype="int16")}
+    found = _rows(
+        device, f"gemm {size}", 2 * size**3, ways,
+        lambda x: float((x.to(torch.float64) - wanted).abs().max()), repeats,
+    )  # fmt: skip
+    found = [Row(**{**vars(row), "speedup": rows[0].seconds / row.seconds}) for row in found]
+    return rows + found
+
+
+def run_adapter(size: int, device: torch.device, repeats: int = 5) -> Row:
+    """What masks and counting cost, as a share of an fp32-f product (in ``error``: the share)."""
+    a, b = (torch.rand(size, size, device=device) + 0.5 for _ in range(2))
+    blocks = Adapter().blocks
+    decision = least_seconds(lambda: block_kinds(a, b, blocks), device, repeats)
+    product = least_seconds(lambda: gemm(a, b, dtype="fp32-f"), device, repeats)
+    return Row(str(device), f"masks {size}", "auto", decision, 0.0, 0.0, decision / product)
+
+
+def run_conv(
+    device: torch.device,
+    batch: int = 1,
+    repeats: int = 1,
+    types: Sequence[str] = ("fp32-f", "fp32-b"),
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Row]:
+    """ResNet-18's convolution shapes, forward; error against float64 relative to the largest."""
+    rows = []
+    for number, (channels, size, filters, kernel, stride) in enumerate(RESNET18):
+        random = torch.Generator().manual_seed(number)
+        x = torch.rand(batch, channels, size, size, generator=random).to(device)
+        weight = torch.randn(filters, channels, kernel, kernel, generator=random).to(device)
+        shape: dict[str, Any] = {"stride": stride, "padding": kernel // 2}
+        exact = functional.conv2d(x.to(torch.float64), weight.to(torch.float64), **shape)
+        ways: dict[str, Callable[[], Tensor]] = {
+            "fp32": partial(functional.conv2d, x, weight, **shape)
+        }
+        for name in types:
+            ways[name] = partial(conv2d, x, weight, dtype=name, **shape)
+        what = f"conv {channels}x{size}x{size}, {filters} of {kernel}x{kernel} / {stride}"
+        operations = 2 * exact.numel() * channels * kernel**2
+        largest = exact.abs().max()
+
+        def error(found: Tensor, exact: Tensor = exact, largest: Tensor = largest) -> float:
+            return float((found.to(torch.float64) - exact).abs().max() / largest)
+
+        rows += _rows(device, what, operations, ways, error, repeats)
+        if progress:
+            progress(number + 1, len(RESNET18))
+    return rows

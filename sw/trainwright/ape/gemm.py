@@ -1,0 +1,126 @@
+"""``gemm``: alpha op(A) op(B) + beta C in any of the types, batched, differentiable."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainwright.ape import integer
+from trainwright.ape.accumulate import Accumulation
+from trainwright.ape.adapter import Adapter
+from trainwright.ape.products import native_product, product
+from trainwright.ape.schemes import AUTO, INT16, NAMES, NATIVE, scheme
+
+DEFAULT_ADAPTER = Adapter()
+
+
+def multiply(
+    a: Tensor,
+    b: Tensor,
+    dtype: str,
+    how: Accumulation | None = None,
+    adapter: Adapter = DEFAULT_ADAPTER,
+) -> Tensor:
+    """float32 (..., M, K) times (..., K, N) with equal leading shapes, without gradients."""
+    if dtype == NATIVE:
+        return native_product(a, b)
+    lead = a.shape[:-2]
+    shape = (*lead, a.shape[-2], b.shape[-1])
+    if 0 in shape or a.shape[-1] == 0:
+        return a.new_zeros(shape)
+    a = a.reshape(-1, *a.shape[-2:])  # (B, M, K)
+    b = b.reshape(-1, *b.shape[-2:])  # (B, K, N)
+    if dtype == AUTO:
+        found = [adapter.product(x, y, how) for x, y in zip(a, b, strict=True)]
+        return torch.stack(found).reshape(shape)
+    return product(a, b, scheme(dtype), how).reshape(shape)
+
+
+def _integer(a: Tensor, b: Tensor) -> Tensor:
+    """int16 (..., M, K) times (..., K, N) with equal leading shapes: int64 (..., M, N)."""
+    shape = (*a.shape[:-1], b.shape[-1])
+    if 0 in shape or a.shape[-1] == 0:
+        return a.new_zeros(shape, dtype=torch.int64)
+    flat = integer.product(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]))
+    return flat.reshape(shape)
+
+
+class _Product(torch.autograd.Function):
+    """The gradients are products of the same type."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, *how: Any) -> Tensor:  # pyright: ignore
+        ctx.save_for_backward(a, b)
+        ctx.how = how
+        return multiply(a, b, *how)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # pyright: ignore
+        a, b = ctx.saved_tensors
+        to_a, to_b = ctx.needs_input_grad[:2]
+        return (
+            _Product.apply(grad, b.mT, *ctx.how) if to_a else None,
+            _Product.apply(a.mT, grad, *ctx.how) if to_b else None,
+            *(None for _ in ctx.how),
+        )
+
+
+def _check(a: Tensor, b: Tensor, dtype: str) -> None:
+    if dtype not in NAMES:
+        raise ValueError(f"dtype must be one of {', '.join(NAMES)}, not {dtype!r}")
+    wanted = torch.int16 if dtype == INT16 else torch.float32
+    for name, x in (("a", a), ("b", b)):
+        if x.dtype != wanted:
+            raise TypeError(f"{name} must be {wanted} for dtype {dtype!r}, not {x.dtype}")
+        if x.ndim < 2:
+            raise ValueError(f"{name} must have at least 2 dimensions, not shape {tuple(x.shape)}")
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"cannot multiply {tuple(a.shape)} by {tuple(b.shape)}")
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    *,
+    dtype: str = AUTO,
+    c: Tensor | None = None,
+    alpha: float = 1,
+    beta: float = 0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    accumulation: Accumulation | None = None,
+    adapter: Adapter = DEFAULT_ADAPTER,
+) -> Tensor:
+    """alpha op(a) op(b) + beta c, with op the transpose of the last two dimensions if asked for.
+
+    a (..., M, K) and b (..., K, N) after op, float32 (int16 for ``int16``); leading dimensions
+    broadcast, as does ``c`` to (..., M, N). The product is exactly the scheme's on the CPU (see
+    ``products.product``), ``alpha`` and ``beta`` are applied in float32, each operation rounded
+    to nearest; ``beta`` 0 does not read ``c``. ``fp32`` is the native product, ``auto`` the
+    adapter's. ``int16`` gives int64, exact, with integer ``alpha`` and ``beta``; it must stay
+    below 2^63. Differentiable but for ``int16``; gradients are products of the same type. Raises
+    ``TypeError`` and ``ValueError``.
+    """
+    a = a.mT if transpose_a and a.ndim > 1 else a
+    b = b.mT if transpose_b and b.ndim > 1 else b
+    _check(a, b, dtype)
+    if beta and c is None:
+        raise ValueError(f"beta is {beta} but there is no c")
+    if a.shape[:-2] != b.shape[:-2]:
+        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = a.expand(*lead, *a.shape[-2:]), b.expand(*lead, *b.shape[-2:])
+    if dtype == INT16:
+        if alpha != int(alpha) or beta != int(beta):
+            raise ValueError(f"alpha and beta of int16 must be integers, not {alpha}, {beta}")
+        alpha, beta = int(alpha), int(beta)
+        result = _integer(a, b)
+    elif torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+        result = _Product.apply(a, b, dtype, accumulation, adapter)
+    else:
+        result = multiply(a, b, dtype, accumulation, adapter)
+    if alpha != 1:
+        result = result * alpha
+    if beta:
+        assert c is not None
+        result = result + (c if beta == 1 else c * beta)
+    return result

@@ -1,0 +1,56 @@
+"""Splitting float32 into the parts of an emulated type, and joining them (listings 1 and 3)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trainwright.ape import integer
+from trainwright.ape.rounding import round_tf32
+from trainwright.ape.schemes import INT16, Scheme, scheme
+
+
+def _narrow(x: Tensor, form: Scheme) -> Tensor:
+    """float32 to the part's format, round to nearest even."""
+    return round_tf32(x) if form.part == torch.float32 else x.to(form.part)
+
+
+def split(x: Tensor, dtype: str) -> tuple[Tensor, ...]:
+    """The parts of ``x``, largest first, each of the shape of ``x``.
+
+    ``x`` is float32 (int16 for ``int16``: high byte signed, low byte unsigned). Rounded to
+    nearest even, part by part; each remainder is exact in float32. Where the first part is not
+    finite (x infinite, NaN, or beyond the range) the lower parts are 0. A scaled lower part that
+    would round to infinity (residual of 16 in the top binade of fp16, which 2^12 does not leave
+    room for) saturates at 65504, an error of at most 2^-22. Raises ``TypeError``.
+    """
+    if dtype == INT16:
+        return integer.split(x)
+    form = scheme(dtype)
+    if x.dtype != torch.float32:
+        raise TypeError(f"{dtype} is made from float32, not {x.dtype}")
+    rest = x
+    parts = []
+    for scale in form.scales:
+        scaled = rest * 2.0**scale if scale else rest
+        part = _narrow(scaled, form)
+        if scale:
+            limit = torch.finfo(form.part).max
+            part = part.clamp(-limit, limit)
+        parts.append(part)
+        taken = part.to(torch.float32) * 2.0**-scale
+        rest = torch.where(torch.isfinite(taken), rest - taken, torch.zeros_like(rest))
+    return tuple(parts)
+
+
+def join(parts: Sequence[Tensor], dtype: str) -> Tensor:
+    """The value of the parts, in float64: exact for every type."""
+    if dtype == INT16:
+        return integer.join(parts).to(torch.float64)
+    form = scheme(dtype)
+    if len(parts) != form.parts:
+        raise ValueError(f"{dtype} has {form.parts} parts, not {len(parts)}")
+    total = parts[0].to(torch.float64)
+    for part, scale in zip(parts[1:], form.scales[1:], strict=True):
+        total = total + part.to(torch.float64) * 2.0**-scale
+    return total

@@ -1,0 +1,60 @@
+"""Matrix products of one emulated type: split, one accumulator a group, added smallest first."""
+
+import torch
+from torch import Tensor
+
+from trainwright.ape import cuda
+from trainwright.ape.accumulate import NEAREST, Accumulation, accumulated
+from trainwright.ape.parts import split
+from trainwright.ape.schemes import Group, Scheme
+
+
+def joined(a: tuple[Tensor, ...], b: tuple[Tensor, ...], group: Group) -> tuple[Tensor, Tensor]:
+    """A group's left parts beside each other along K, its right parts below each other."""
+    left = torch.cat([a[i] for i, _ in group.pairs], dim=-1)  # (..., M, pairs * K)
+    right = torch.cat([b[j] for _, j in group.pairs], dim=-2)  # (..., pairs * K, N)
+    return left, right
+
+
+TILE = 128
+"""Rows and columns of the result that the simulation holds in the cache while K runs."""
+
+
+def _cpu_group(a: Tensor, b: Tensor, how: Accumulation) -> Tensor:
+    a, b = a.to(torch.float64), b.to(torch.float64)
+    result = torch.empty(*a.shape[:-1], b.shape[-1], dtype=torch.float32)
+    for x, y, out in zip(a, b, result, strict=True):
+        for rows in range(0, x.shape[0], TILE):
+            for columns in range(0, y.shape[1], TILE):
+                left, right = x[rows : rows + TILE], y[:, columns : columns + TILE]
+                out[rows : rows + TILE, columns : columns + TILE] = accumulated(left, right, how)
+    return result
+
+
+def product(a: Tensor, b: Tensor, form: Scheme, how: Accumulation | None = None) -> Tensor:
+    """float32 (B, M, K) times (B, K, N) in the type ``form``; float32 (B, M, N).
+
+    On the CPU exactly the scheme's value for ``how`` (default ``NEAREST``); the group sums are
+    added in float32, round to nearest. On CUDA the tensor cores multiply and add in their own way,
+    so ``how`` must be None there (``ValueError``).
+    """
+    if a.is_cuda and how is not None:
+        raise ValueError("on CUDA the tensor cores accumulate in their own way: accumulation=None")
+    shape = (*a.shape[:-1], b.shape[-1])
+    if 0 in shape or a.shape[-1] == 0:
+        return a.new_zeros(shape)
+    x, y = split(a, form.name), split(b, form.name)
+    total: Tensor | None = None
+    for group in reversed(form.groups):
+        left, right = joined(x, y, group)
+        part = cuda.product(left, right) if a.is_cuda else _cpu_group(left, right, how or NEAREST)
+        part = part * 2.0**-group.shift if group.shift else part
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def native_product(a: Tensor, b: Tensor) -> Tensor:
+    """float32 (B, M, K) times (B, K, N) by the library, TF32 off."""
+    with cuda.tf32(False):
+        return torch.matmul(a, b)

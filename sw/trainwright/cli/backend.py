@@ -1,0 +1,83 @@
+"""Opening the back end that was asked for, for every command that needs one."""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
+from trainwright.cli.errors import OptionError
+from trainwright.cli.options import accelerator_parameters, number, positive
+
+MEMORY_BYTES = 1 << 26
+"""External memory of the accelerator."""
+
+
+def add_simulation_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the back end ``rtl``; read by ``memory_options``."""
+    group = parser.add_argument_group("the simulated hardware (back end rtl)")
+    group.add_argument(
+        "--memory-latency", type=positive, metavar="CYCLES", help="of a read (default: 40)"
+    )
+    group.add_argument(
+        "--memory-bandwidth", type=number, metavar="BEATS", help="beats a cycle (default: 0.8)"
+    )
+    group.add_argument(
+        "--memory-stall", type=number, metavar="P", help="random pauses, 0 to 0.95 (default: 0)"
+    )
+    group.add_argument("--engine", help="simulator: verilator (default) or cxxrtl")
+
+
+def memory_options(args: argparse.Namespace) -> dict[str, float]:
+    """The memory model's settings that were given, by its own names."""
+    memory = {
+        "read_latency": args.memory_latency,
+        "bandwidth": args.memory_bandwidth,
+        "stall": args.memory_stall,
+    }
+    return {name: value for name, value in memory.items() if value is not None}
+
+
+def check_simulation_options(backend: str, memory: Mapping[str, float], engine: str | None) -> None:
+    """Raise ``OptionError`` for options of the simulation beside another back end."""
+    given = [f"--memory-{name.split('_')[-1]}" for name in memory]
+    given += ["--engine"] if engine else []
+    if given and backend != "rtl":
+        raise OptionError(f"{given[0]} is of the simulated hardware: add --backend rtl")
+
+
+@contextmanager
+def opened(
+    backend: str,
+    *,
+    factor_width: int,
+    accelerator: Sequence[str] = (),
+    memory: Mapping[str, float] | None = None,
+    engine: str | None = None,
+    stochastic: bool = False,
+) -> Iterator[Accelerator]:
+    """An accelerator by the name of its back end, closed at the end.
+
+    ``stochastic``: by default with stochastic rounding.
+    ``accelerator`` are NAME=N items, ``memory`` settings of the simulated memory. Raises
+    ``OptionError`` for an unknown back end or a value that it does not take, ``AcceleratorError``
+    where the back end cannot be had.
+    """
+    if not is_backend(backend):
+        names = ", ".join(backend_names())
+        raise OptionError(f"--backend must be one of {names}, not {backend!r}")
+    parameters = accelerator_parameters(accelerator, factor_width, stochastic=stochastic)
+    if stochastic and not parameters.stochastic_rounding:
+        raise OptionError(
+            "--rounding asks for stochastic rounding and --accelerator stochastic_rounding=0 has "
+            "none: leave one of them away"
+        )
+    options: dict[str, Any] = {"memory": dict(memory)} if memory else {}
+    if engine:
+        options["engine"] = engine
+    try:
+        machine = open_accelerator(backend, parameters, memory_bytes=MEMORY_BYTES, **options)
+    except ValueError as error:
+        raise OptionError(f"back end {backend!r}: {error}") from error
+    with closing(machine):
+        yield machine

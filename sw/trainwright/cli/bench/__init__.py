@@ -1,0 +1,29 @@
+"""``trainwright bench``: cycles of the accelerator; number libraries beside their peers."""
+
+import argparse
+
+from trainwright.cli.bench import ape, cycles, golden, mcf, posit, qr
+from trainwright.cli.command import Command, SimpleCommand
+from trainwright.cli.parts import add_parts, run_part
+
+PARTS: tuple[Command, ...] = (
+    cycles.command,
+    golden.command,
+    qr.command,
+    ape.command,
+    posit.command,
+    mcf.command,
+)
+"""What can be measured; each is a command of its own under ``trainwright bench``."""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Measure cycles of the accelerator, and time and accuracy beside other libraries."
+    )
+    add_parts(parser, PARTS)
+
+
+command = SimpleCommand(
+    "bench", "cycles, and time and accuracy beside other libraries", _add_arguments, run_part
+)

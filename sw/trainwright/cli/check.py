@@ -1,0 +1,76 @@
+"""``trainwright check``: one training step on golden model and hardware, every tensor compared."""
+
+import argparse
+import json
+
+from trainwright.cli.backend import (
+    add_simulation_options,
+    check_simulation_options,
+    memory_options,
+    opened,
+)
+from trainwright.cli.command import SimpleCommand
+from trainwright.cli.options import (
+    add_accelerator_options,
+    add_plan_option,
+    add_ranks_option,
+    natural,
+    positive,
+    with_ranks,
+)
+from trainwright.fixed.random_bits import ROUNDINGS
+
+DESCRIPTION = """\
+Run one training step, with random operands over the whole range of their formats, on the golden
+model and on the simulated hardware, and compare bit by bit: every row that any engine writes to
+the scratchpad, the external memory, the statistics. Exit status 1 where anything differs.
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.add_argument("--network", default="digits", metavar="NAME", help="default: digits")
+    add_ranks_option(parser)
+    parser.add_argument("--batch", type=positive, default=8, metavar="N", help="default: 8")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the operands")
+    parser.add_argument("--backend", default="rtl", metavar="NAME", help="default: rtl")
+    add_plan_option(parser)
+    parser.add_argument(
+        "--rounding", choices=ROUNDINGS, default=ROUNDINGS[0], help=f"default: {ROUNDINGS[0]}"
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+    add_accelerator_options(parser)
+    add_simulation_options(parser)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from trainwright.check import check_step, summary
+    from trainwright.network import load_network
+
+    network = with_ranks(load_network(args.network), args.ranks)
+    memory = memory_options(args)
+    check_simulation_options(args.backend, memory, args.engine)
+    with opened(
+        args.backend,
+        factor_width=network.widths.factor,
+        accelerator=args.accelerator or (),
+        memory=memory,
+        engine=args.engine,
+        stochastic=args.rounding != ROUNDINGS[0],
+    ) as accelerator:
+        outcome = check_step(
+            network,
+            args.batch,
+            accelerator,
+            seed=args.seed,
+            plan=args.plan,
+            rounding=args.rounding,
+        )
+    figures = outcome.to_dict()
+    print(json.dumps(figures) if args.json else summary(figures))
+    return 1 if outcome.comparison.differing else 0
+
+
+command = SimpleCommand(
+    "check", "compare the hardware with the golden model, bit by bit", _add_arguments, _run
+)

@@ -1,0 +1,81 @@
+"""What a command is, and the commands that other rooms register."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol
+
+from trainwright.cli.errors import OptionError, one_line
+
+GROUP = "trainwright.commands"
+
+
+class Command(Protocol):
+    """A command. Objects of this shape register under the entry-point group ``GROUP``."""
+
+    @property
+    def name(self) -> str:
+        """What is typed after ``trainwright``."""
+        ...
+
+    @property
+    def help(self) -> str:
+        """One line for the list of commands."""
+        ...
+
+    def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
+        """Declare the options; may also set ``description`` and ``epilog`` of the parser."""
+        ...
+
+    def run(self, args: argparse.Namespace, /) -> int:
+        """Do it; the exit status. Imports what is slow here and not before."""
+        ...
+
+
+@dataclass(frozen=True)
+class SimpleCommand:
+    """A command made of two functions."""
+
+    name: str
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True)
+class BrokenCommand:
+    """Stands for a registered command that cannot be loaded; the others go on working."""
+
+    name: str
+    reason: str
+
+    @property
+    def help(self) -> str:
+        """Why it is not to be had."""
+        return f"(not available: {self.reason})"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """None: nobody knows them."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Raise ``OptionError``."""
+        raise OptionError(f"command {self.name!r} is not available: {self.reason}")
+
+
+def _load(entry: EntryPoint) -> Command:
+    try:
+        command = entry.load()
+        for attribute in ("name", "help", "add_arguments", "run"):
+            getattr(command, attribute)
+        return command
+    except ModuleNotFoundError as error:
+        return BrokenCommand(entry.name, f"it needs the module {error.name!r}")
+    except Exception as error:  # whatever an extra does at import must not stop the others
+        return BrokenCommand(entry.name, f"{type(error).__name__}: {one_line(error)}")
+
+
+def registered(name: str | None = None) -> list[Command]:
+    """The registered commands, or only that of a name. Broken ones are ``BrokenCommand``."""
+    entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    return [_load(entry) for entry in entries if name in (None, entry.name)]

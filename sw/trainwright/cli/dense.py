@@ -1,0 +1,142 @@
+"""Dense weights from a file, and their compression layer by layer."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainwright.cli.errors import OptionError
+from trainwright.network import Network
+from trainwright.train.pretrained import Pretrained, fit_weight
+from trainwright.tt import Numbers, TrainError, balance, parameters_of, ranks_of, to_matrix, tt_svd
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A layer's ``weight`` (rows, columns) and ``bias`` (rows,) or None, under their names."""
+
+    name: str
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """What became of one matrix."""
+
+    layer: int
+    matrix: str
+    ranks: str
+    dense_elements: int
+    factor_elements: int
+    error: float
+    """||W - TT||_F / ||W||_F."""
+
+
+def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as file:
+                return {name: torch.from_numpy(np.asarray(file[name])) for name in file.files}
+        if find_spec("safetensors") is None:
+            raise OptionError("reading weights needs safetensors: pip install 'trainwright[train]'")
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise OptionError(f"{path} is not a safetensors file: {error}") from None
+    except FileNotFoundError:
+        raise OptionError(f"there is no file {path}") from None
+    except OSError as error:
+        raise OptionError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, TypeError) as error:
+        if isinstance(error, OptionError):
+            raise
+        raise OptionError(f"{path} is not a .npz file of arrays: {error}") from None
+
+
+def _natural(name: str) -> list[Any]:
+    """``10.weight`` after ``2.weight``."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part)
+            for part in re.split(r"(\d+)", name) if part]  # fmt: skip
+
+
+def read_dense(path: Path, network: Network, keys: Sequence[str] | None) -> list[Dense]:
+    """The weight of every layer of ``network``, its bias beside it where there is one.
+
+    Raises ``OptionError`` where the file cannot be read or has other matrices than layers.
+    """
+    tensors = _tensors(path)
+    found = sorted((name for name, t in tensors.items() if t.dim() == 2), key=_natural)
+    chosen = list(keys or found)
+    if missing := [key for key in chosen if key not in found]:
+        raise OptionError(f"--weight: no matrix {missing[0]!r} in {path}; has {', '.join(found)}")
+    if len(chosen) != len(network.layers):
+        raise OptionError(
+            f"{path} has {len(chosen)} matrices ({', '.join(chosen) or 'none'}) for the "
+            f"{len(network.layers)} layers of {network.name!r}: name them with --weight"
+        )
+    layers = []
+    for key in chosen:
+        bias = tensors.get(re.sub(r"weight(?!.*weight)", "bias", key)) if "weight" in key else None
+        layers.append(Dense(key, tensors[key].double(), None if bias is None else bias.double()))
+    return layers
+
+
+def describe(
+    dense: Sequence[Dense],
+    network: Network,
+    *,
+    rank: int | None,
+    tolerance: float | None,
+    numbers: Numbers,
+) -> tuple[Pretrained, list[Compressed]]:
+    """The layers as tensor trains in the balanced gauge, and a row about each.
+
+    Ranks are at most ``rank``; where neither it nor ``tolerance`` is given, the network's.
+    """
+    factors: list[list[torch.Tensor]] = []
+    biases: list[torch.Tensor | None] = []
+    rows: list[Compressed] = []
+    for n, (layer, given) in enumerate(zip(network.layers, dense, strict=True)):
+        image = (network.image, network.padded) if n == 0 else (None, None)
+        ranks = layer.ranks if rank is None and tolerance is None else rank
+        try:
+            weight = fit_weight(given.weight, layer, *image)
+            train = tt_svd(weight, layer.outputs, layer.inputs, ranks=ranks, tolerance=tolerance,
+                           numbers=numbers)  # fmt: skip
+        except TrainError as error:
+            raise TrainError(f"{given.name}: {error}") from None
+        size = float(torch.linalg.matrix_norm(weight))
+        error = float(torch.linalg.matrix_norm(to_matrix(train) - weight)) / (size or 1.0)
+        even = [factor.to(torch.float32) for factor in balance(train)]
+        factors.append(even)
+        biases.append(_bias(given, layer.output_size) if layer.bias else None)
+        rows.append(
+            Compressed(
+                n + 1,
+                f"{given.name} {given.weight.shape[0]} x {given.weight.shape[1]}",
+                " ".join(map(str, ranks_of(even))),
+                given.weight.numel(),
+                parameters_of(even),
+                error,
+            )
+        )
+    ranked = network.with_ranks([ranks_of(train) for train in factors])
+    return Pretrained(ranked, factors, biases), rows
+
+
+def _bias(given: Dense, size: int) -> torch.Tensor:
+    result = torch.zeros(size)
+    if given.bias is not None:
+        if given.bias.dim() != 1 or len(given.bias) > size:
+            raise TrainError(f"{given.name}: its bias {list(given.bias.shape)} is not of {size}")
+        result[: len(given.bias)] = given.bias
+    return result

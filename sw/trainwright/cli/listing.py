@@ -1,0 +1,91 @@
+"""``trainwright listing``: the programs that the accelerator executes, one descriptor a line."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from trainwright.cli.command import SimpleCommand
+from trainwright.cli.errors import OptionError
+from trainwright.cli.options import (
+    accelerator_parameters,
+    add_accelerator_options,
+    add_network_argument,
+    add_plan_option,
+    add_ranks_option,
+    positive,
+    with_ranks,
+)
+from trainwright.files import write_whole
+from trainwright.program.descriptors import Program
+
+PARTS = ("forward", "backward")
+SUFFIX = ".trwp"
+"""Of program files."""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compile the two programs of a training step and print their descriptors. Shifts are set "
+        f"step by step while training and are 0 here. A file ending in {SUFFIX} is read as a "
+        "program and printed."
+    )
+    add_network_argument(parser)
+    add_ranks_option(parser)
+    parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
+    add_plan_option(parser)
+    parser.add_argument("--part", choices=PARTS, help="print only this program")
+    parser.add_argument(
+        "--save",
+        type=Path,
+        metavar="FOLDER",
+        help=f"also write the programs there, as forward{SUFFIX} and backward{SUFFIX}",
+    )
+    add_accelerator_options(parser)
+
+
+def _list_file(args: argparse.Namespace) -> int:
+    from trainwright.program.encoding import decode
+    from trainwright.program.listing import listing
+
+    try:
+        data = Path(args.network).read_bytes()
+    except OSError as error:
+        raise OptionError(f"cannot read program {args.network!r}: {error.strerror}") from None
+    sys.stdout.write(listing(decode(data, accelerator_parameters(args.accelerator))))
+    return 0
+
+
+def _save(folder: Path, part: str, program: Program) -> None:
+    from trainwright.program.encoding import encode
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / f"{part}{SUFFIX}", encode(program))
+    except OSError as error:
+        raise OptionError(f"--save: cannot write to {str(folder)!r}: {error.strerror}") from None
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.network.endswith(SUFFIX):
+        return _list_file(args)
+    from trainwright.compiler import compile_step
+    from trainwright.network import load_network
+    from trainwright.program.listing import listing
+
+    network = with_ranks(load_network(args.network), args.ranks)
+    parameters = accelerator_parameters(args.accelerator, network.widths.factor)
+    step = compile_step(network, args.batch, parameters, plan=args.plan)
+    for part in PARTS if args.part is None else (args.part,):
+        compiled = getattr(step, part)
+        names = tuple(tensor.name for tensor in compiled.tensors)
+        program = Program(compiled.descriptors, compiled.fingerprint, names)
+        if args.save is not None:
+            _save(args.save, part, program)
+        print(f"; {part}: {len(program.descriptors)} descriptors, {compiled.macs:,} MACs")
+        sys.stdout.write(listing(program))
+    return 0
+
+
+command = SimpleCommand(
+    "listing", "print the programs that the accelerator executes", _add_arguments, _run
+)

@@ -1,0 +1,151 @@
+"""Types of option values, and options that several commands share."""
+
+import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from trainwright.cli.errors import OptionError
+from trainwright.network import Network
+from trainwright.parameters import PRESETS, AcceleratorParameters, parse_overrides
+
+if TYPE_CHECKING:
+    from trainwright.posit.format import PositFormat
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1."""
+    value = _integer(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return value
+
+
+def natural(text: str) -> int:
+    """An integer of at least 0."""
+    value = _integer(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, not {text}")
+    return value
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be an integer, not {text!r}") from None
+
+
+def posit_format(text: str) -> "PositFormat":
+    """A posit format such as ``16,2``."""
+    from trainwright.posit.format import PositError, PositFormat
+
+    try:
+        return PositFormat.parse(text)
+    except PositError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def number(text: str) -> float:
+    """A finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}")
+    return value
+
+
+def add_data_options(parser: Any) -> None:
+    """``--data`` and ``--download``: where a data set's files are."""
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="folder of the data set's files (default: TRAINWRIGHT_DATA), or an .npz of your own",
+    )
+    parser.add_argument(
+        "--download", action="store_true", help="fetch the data set's files where they are not"
+    )
+
+
+def add_network_argument(parser: argparse.ArgumentParser) -> None:
+    """The network as a positional argument."""
+    parser.add_argument(
+        "network",
+        nargs="?",
+        default="digits",
+        metavar="NETWORK",
+        help="digits, fashion or a TOML file (default: digits)",
+    )
+
+
+def add_plan_option(parser: argparse.ArgumentParser) -> None:
+    """Which schedule to compile."""
+    parser.add_argument(
+        "--plan",
+        default="auto",
+        metavar="PLAN",
+        help="auto: what takes fewest cycles, see `trainwright plan`; paper: the paper's schedule, "
+        "the baseline (default: auto)",
+    )
+
+
+def ranks(text: str) -> tuple[tuple[int, ...], ...]:
+    """Ranks as ``12,5,13|16``: a layer's separated by commas, layers by bars."""
+    try:
+        return tuple(tuple(int(rank) for rank in layer.split(",")) for layer in text.split("|"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be ranks such as '12,5,13|16', a layer's separated by commas, layers by bars, "
+            f"not {text!r}"
+        ) from None
+
+
+def add_ranks_option(parser: argparse.ArgumentParser) -> None:
+    """Ranks other than the network's own; read by ``with_ranks``."""
+    parser.add_argument(
+        "--ranks",
+        type=ranks,
+        metavar="R",
+        help="other TT ranks, such as '12,5,13|16': a layer's separated by commas, layers by bars",
+    )
+
+
+def with_ranks(network: Network, given: tuple[tuple[int, ...], ...] | None) -> Network:
+    """The network with the ranks asked for."""
+    return network if given is None else network.with_ranks(given)
+
+
+def add_accelerator_options(parser: Any) -> None:
+    """Options that say what accelerator to make; read by ``accelerator_parameters``."""
+    parser.add_argument(
+        "--accelerator",
+        metavar="NAME=N",
+        action="append",
+        help="a size of the accelerator other than its default, such as lanes=8 (repeatable)",
+    )
+    parser.add_argument(
+        "--preset",
+        metavar="DEVICE",
+        dest="accelerator",
+        action="append",
+        type="preset={}".format,
+        help=f"the sizes for a device: {', '.join(PRESETS)} (default: {next(iter(PRESETS))})",
+    )
+
+
+def accelerator_parameters(
+    given: Iterable[str] | None, factor_width: int | None = None, *, stochastic: bool = False
+) -> AcceleratorParameters:
+    """The accelerator asked for, by default with factors of ``factor_width`` bits.
+
+    ``stochastic`` is the default of its ``stochastic_rounding``.
+    Raises ``OptionError`` for an unknown name or a value out of range.
+    """
+    default: dict[str, int] = {} if factor_width is None else {"factor_width": factor_width}
+    default |= {"stochastic_rounding": 1} if stochastic else {}
+    try:
+        return AcceleratorParameters(**default | parse_overrides(list(given or ())))
+    except ValueError as error:
+        option = "--preset" if "preset" in str(error) else "--accelerator"
+        raise OptionError(f"{option}: {error}") from None

@@ -1,0 +1,159 @@
+"""``trainwright profile``: where the cycles of a training step go."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from trainwright.cli.backend import (
+    add_simulation_options,
+    check_simulation_options,
+    memory_options,
+    opened,
+)
+from trainwright.cli.command import SimpleCommand
+from trainwright.cli.options import (
+    add_accelerator_options,
+    add_network_argument,
+    add_plan_option,
+    add_ranks_option,
+    natural,
+    positive,
+    with_ranks,
+)
+
+DESCRIPTION = """\
+Profile one training step: a line a descriptor with its cycles, multiply-accumulates, utilisation of
+its array, stalls by cause (waiting for operands or the memory, waiting for room for results), bytes
+and saturations; multiply-accumulates are those executed, copies by PE1 and padded lanes included.
+With --backend rtl everything is measured in the simulated hardware; with golden
+the cycles are those that the cycle model predicts. --out writes profile.json, trace.json, which
+https://ui.perfetto.dev and chrome://tracing open (a row an engine, a cycle as a microsecond), and
+roofline.png.
+"""
+COLUMNS = (
+    "number", "operation", "tensor", "engine", "times", "cycles", "macs", "utilisation",
+    "stall_operand", "stall_result", "bytes", "saturations",
+)  # fmt: skip
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    add_network_argument(parser)
+    add_ranks_option(parser)
+    parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the operands")
+    parser.add_argument("--backend", default="rtl", metavar="NAME", help="rtl (default) or golden")
+    add_plan_option(parser)
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write files there")
+    parser.add_argument("--json", action="store_true", help="print JSON and no tables")
+    add_accelerator_options(parser)
+    add_simulation_options(parser)
+
+
+def _profiled(args: argparse.Namespace, network: Any) -> tuple[list[tuple], Any]:
+    """(part, descriptors, commands, run, times) of both programs, and the accelerator's sizes."""
+    from trainwright.check import random_inputs
+    from trainwright.driver import Driver
+    from trainwright.timing import predict
+    from trainwright.timing.profile import predicted
+
+    memory = memory_options(args)
+    check_simulation_options(args.backend, memory, args.engine)
+    with opened(
+        args.backend,
+        factor_width=network.widths.factor,
+        accelerator=args.accelerator or (),
+        memory=memory,
+        engine=args.engine,
+    ) as accelerator:
+        driver = Driver(accelerator, network, args.batch, plan=args.plan, trace=True)
+        given = random_inputs(network, driver, args.seed)
+        forward = driver.forward(given.inputs, given.model, given.scales)
+        backward = driver.backward(given.gradient, given.scales)
+        p, step = accelerator.parameters, driver.step
+    parts = []
+    for name, program, done in (
+        ("forward", step.forward, forward),
+        ("backward", step.backward, backward),
+    ):
+        times = None
+        if (commands := done.run.commands) is None:
+            timeline = predict(program.descriptors, p)
+            commands = predicted(timeline)
+            times = {span.number: span.times for span in timeline.spans}
+        parts.append((name, program.descriptors, commands, done.run, times))
+    return parts, p
+
+
+def _total(name: str, found: list[Any], cycles: int, p: Any) -> dict[str, Any]:
+    macs = sum(line.macs for line in found)
+    busy = {
+        engine: sum(line.cycles for line in found if line.engine == engine)
+        for engine in ("LOAD", "STORE", "PE1", "PE2")
+    }
+    return {
+        "part": name,
+        "cycles": cycles,
+        "macs": macs,
+        "utilisation": macs / (p.multipliers * max(1, cycles)),
+        "bytes": sum(line.bytes for line in found),
+        **{f"{engine.lower()}_cycles": count for engine, count in busy.items()},
+    }
+
+
+def _run(args: argparse.Namespace) -> int:
+    import json
+
+    from trainwright.cli.output import to_json, write_results
+    from trainwright.network import load_network
+    from trainwright.report.tables import markdown
+    from trainwright.timing import MemoryTiming
+    from trainwright.timing.profile import as_rows, lines, trace_events
+
+    network = with_ranks(load_network(args.network), args.ranks)
+    parts, p = _profiled(args, network)
+    tables, totals = [], []
+    for name, descriptors, commands, run, times in parts:
+        found = lines(name, descriptors, commands, p, run, times)
+        end = run.counters.cycles or max(command.end for command in commands)
+        tables.append((name, found))
+        totals.append(_total(name, found, end, p))
+    whole = {"part": "step"} | {
+        key: sum(total[key] for total in totals) for key in totals[0] if key != "part"
+    }
+    whole["utilisation"] = whole["macs"] / (p.multipliers * whole["cycles"])
+    totals.append(whole)
+    results = {
+        "network": network.name,
+        "batch": args.batch,
+        "plan": args.plan,
+        "cycles_are": "measured" if args.backend == "rtl" else "predicted",
+        "totals": totals,
+        "descriptors": [row for _, found in tables for row in as_rows(found)],
+    }
+    if args.out:
+        from trainwright.report.roofline import draw_roofline
+
+        bandwidth = args.memory_bandwidth or MemoryTiming().bandwidth
+        points = [(t["part"], t["macs"], t["bytes"], t["cycles"]) for t in totals]
+        trace = trace_events([(name, ds, commands) for name, ds, commands, *_ in parts])
+        files = {
+            "profile.json": to_json(results),
+            "trace.json": json.dumps(trace),
+            "roofline.png": draw_roofline(points, p, bandwidth),
+        }
+        write_results(args.out, files)
+    if args.json:
+        print(to_json(results))
+        return 0
+    for name, found in tables:
+        rows = as_rows(found)
+        print(f"{name}, cycles {results['cycles_are']}")
+        print(markdown(COLUMNS, [[row[column] for column in COLUMNS] for row in rows]))
+    print(markdown(list(totals[0]), [list(total.values()) for total in totals]), end="")
+    if args.out:
+        print(f"written to {args.out}: profile.json, trace.json, roofline.png")
+    return 0
+
+
+command = SimpleCommand("profile", "where the cycles of a step go", _add_arguments, _run)

@@ -1,0 +1,100 @@
+"""The output folder of a run: what lies in it, and when it may be written to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from trainwright.cli.errors import OptionError
+from trainwright.files import write_whole
+
+CHECKPOINT = "checkpoint.safetensors"
+RESULT = "result.json"
+PICTURES = "pictures"
+ROUNDING = ("rounded.safetensors", "rounding.json", "pictures/rounding.png")
+_OURS = (RESULT, *ROUNDING, CHECKPOINT, "model.safetensors", "history.jsonl", "report.html")
+
+
+class RunFolder:
+    """The folder of one run. ``result.json`` is written last: with it the run is finished."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoint = path / CHECKPOINT
+
+    @property
+    def finished(self) -> bool:
+        """Whether a whole run with its report lies here."""
+        return (self.path / RESULT).is_file()
+
+    def check_new(self, *, force: bool) -> None:
+        """Raise ``OptionError`` where a new run would lose an old one, unless ``force``."""
+        if self.path.exists() and not self.path.is_dir():
+            raise OptionError(f"--out {self.path} is not a folder")
+        if force or not self.path.is_dir():
+            return
+        if self.finished:
+            raise OptionError(
+                f"{self.path} holds a finished run; --force replaces it, --out names another folder"
+            )
+        if self.checkpoint.is_file():
+            raise OptionError(
+                f"{self.path} holds an unfinished run; --resume goes on with it, "
+                "--force replaces it"
+            )
+        if any(self.path.iterdir()):
+            raise OptionError(
+                f"{self.path} is not empty and holds no run of trainwright; name another --out, "
+                "or add --force to write among its files"
+            )
+
+    def begin(self) -> None:
+        """Make the folder; a run that was in it loses its files, other files stay.
+
+        Raises ``OptionError`` where the folder cannot be written to.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in _OURS:
+                with suppress(FileNotFoundError):
+                    (self.path / name).unlink()
+            for path in self.path.glob("tensorboard/events.out.tfevents.*"):
+                path.unlink()
+        except OSError as error:
+            raise OptionError(f"cannot write to --out {self.path}: {error.strerror}") from None
+
+    def finish(self) -> None:
+        """Remove what only an unfinished run needs."""
+        with suppress(OSError):
+            self.checkpoint.unlink()
+
+    def check_resumable(self) -> None:
+        """Raise ``OptionError`` where there is nothing to go on with."""
+        if self.finished:
+            raise OptionError(f"the run in {self.path} is finished; its report is report.html")
+        if not self.checkpoint.is_file():
+            raise OptionError(f"--resume: there is no {CHECKPOINT} in {self.path}")
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        """The path of a file in the folder, for a writer that raises ``OSError``.
+
+        Makes the folder that ``name`` may have in it. Raises ``OptionError`` in its stead.
+        """
+        path = self.path / name
+        try:
+            path.parent.mkdir(exist_ok=True)
+            yield path
+        except OSError as error:
+            raise OptionError(f"cannot write {path}: {error.strerror}") from None
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file in the folder; None where there is none."""
+        try:
+            return (self.path / name).read_bytes()
+        except OSError:
+            return None
+
+    def write(self, name: str, content: bytes | str) -> None:
+        """Write a file whole. Raises ``OptionError``."""
+        with self.writing(name) as path:
+            write_whole(path, content)

@@ -1,0 +1,212 @@
+"""What is to be done: a fresh run from the options, or a stored one that goes on."""
+
+import argparse
+import shlex
+import time
+import zlib
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from trainwright.cli.backend import check_simulation_options, memory_options
+from trainwright.cli.errors import OptionError
+from trainwright.cli.train.folder import RunFolder
+from trainwright.cli.train.logs import check_tensorboard
+from trainwright.cli.train.options import check_same_settings, make_settings
+from trainwright.data import DataSet, is_npz, load_data_set
+from trainwright.network import Network, NetworkError, load_network
+from trainwright.train.batches import class_names
+from trainwright.train.checkpoint import CheckpointError, load_checkpoint
+from trainwright.train.export import Origin
+from trainwright.train.pretrained import Pretrained, load_pretrained, pretrained_model
+from trainwright.train.state import TrainingState, initial_state
+
+FLOAT = "float32"
+"""What a run in float32 calls its back end: there is no accelerator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run needs to know beside its settings. Only ``dataset`` and ``plan`` decide bits."""
+
+    dataset: str
+    data: str | None = None
+    backend: str = "golden"
+    plan: str = "auto"
+    accelerator: list[str] = field(default_factory=list)
+    memory: dict[str, float] = field(default_factory=dict)
+    engine: str | None = None
+    verify: int = 0
+    test_samples: int | None = None
+    tensorboard: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """A state with the data and the folder that belong to it."""
+
+    state: TrainingState
+    options: RunOptions
+    data: DataSet
+    folder: RunFolder
+    begin: float = field(default_factory=time.monotonic)
+    """``time.monotonic`` of the start, earlier by what interrupted sessions took."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time of the run so far, interruptions not counted."""
+        return time.monotonic() - self.begin
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """What the checkpoint stores of this, as plain data."""
+        return {
+            "options": asdict(self.options),
+            "data_crc": data_crc(self.data),
+            "origin": asdict(self.origin),
+            "seconds": self.seconds,
+        }
+
+    @property
+    def origin(self) -> Origin:
+        """What the stored model says of where it comes from."""
+        return Origin(
+            dataset=self.data.name,
+            class_names=class_names(self.state.network, self.data),
+            full_scale=self.data.full_scale,
+            batch=self.state.settings.micro_batch,
+            plan=self.options.plan,
+            accelerator=tuple(self.options.accelerator),
+        )
+
+    @property
+    def fingerprint(self) -> tuple[object, ...]:
+        """What workers that train together must have in common."""
+        state, options = self.state, self.options
+        return (
+            state.network, state.settings, state.model.digest(), state.step,
+            sorted(state.scales.exponents.items()), data_crc(self.data), options.dataset,
+            options.backend, options.plan, options.accelerator, options.test_samples,
+            zlib.crc32(self.data.test.images.tobytes()),
+        )  # fmt: skip
+
+    @property
+    def resume_command(self) -> str:
+        """The command line that goes on with this run."""
+        return f"trainwright train --resume --out {shlex.quote(str(self.folder.path))}"
+
+
+def data_crc(data: DataSet) -> int:
+    """CRC-32 over the training samples: a run goes on only with the data it began with."""
+    crc = zlib.crc32(data.train.images.tobytes())
+    return zlib.crc32(data.train.labels.tobytes(), crc)
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """Fields of ``RunOptions`` that were on the command line."""
+    names = ("dataset", "data", "backend", "plan", "accelerator", "engine", "verify")
+    given = {name: getattr(args, name) for name in (*names, "test_samples", "tensorboard")}
+    if given["data"] is not None:  # a run may be resumed from another folder
+        given["data"] = str(Path(given["data"]).absolute())
+    given["memory"] = memory_options(args) or None
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _check_options(options: RunOptions, network: Network) -> None:
+    if network.widths.is_float != (options.backend == FLOAT):
+        raise OptionError(
+            f"back end {options.backend!r} computes with integers: leave --backend or "
+            "--numbers float32 away"
+        )
+    check_simulation_options(options.backend, options.memory, options.engine)
+    check_tensorboard(options.tensorboard)
+    if options.verify and options.backend == "golden":
+        raise OptionError("--verify compares with the golden model: add --backend rtl")
+
+
+def fresh_job(args: argparse.Namespace) -> Job:
+    """A new run. Raises ``NetworkError``, ``DataError``, ``OptionError``."""
+    pretrained = None if args.initial is None else _pretrained(args)
+    network = load_network(args.network or "digits") if pretrained is None else pretrained.network
+    given = _given(args)
+    if args.numbers == "float32":
+        network = network.in_float32()
+        given["backend"] = given.get("backend", FLOAT)
+    dataset = given.pop("dataset", "npz" if is_npz(args.data) else network.dataset)
+    if not dataset:
+        raise OptionError(f"network {network.name!r} names no data set: give --dataset")
+    options = RunOptions(dataset=dataset, **given)
+    _check_options(options, network)
+    settings = make_settings(args, dataset)
+    folder = RunFolder(Path(args.out or Path("runs") / network.name))
+    folder.check_new(force=args.force)
+    data = load_data_set(dataset, options.data, fetch=args.download)
+    state = initial_state(network, settings)
+    if pretrained is not None:
+        state.model = pretrained_model(pretrained)
+    return Job(state, options, data, folder)
+
+
+def _pretrained(args: argparse.Namespace) -> Pretrained:
+    given = load_pretrained(Path(args.initial))
+    if args.network is not None:
+        named = load_network(args.network)
+        try:
+            same = named.with_ranks(given.network.ranks) == given.network
+        except NetworkError:  # other ranks than it can have
+            same = False
+        if not same:
+            raise OptionError(
+                f"--initial {args.initial} is of network {given.network.name!r} and not of "
+                f"--network {args.network}"
+            )
+    return given
+
+
+def _same(named: Network, stored: Network) -> bool:
+    return (named.in_float32() if stored.widths.is_float else named) == stored
+
+
+def resumed_job(args: argparse.Namespace) -> Job:
+    """The run in ``--out`` as its checkpoint has it.
+
+    Raises ``OptionError`` or ``CheckpointError`` where there is none, it is damaged, or an option
+    given beside ``--resume`` belongs to another run.
+    """
+    if args.force:
+        raise OptionError("--resume goes on with a run and --force replaces it: give one of them")
+    if args.initial is not None:
+        raise OptionError("--resume goes on with a run and --initial begins one: give one of them")
+    if args.out is None:
+        raise OptionError("--resume needs the folder of the run: --out DIR")
+    folder = RunFolder(Path(args.out))
+    folder.check_resumable()
+    checkpoint = load_checkpoint(folder.checkpoint)
+    state = checkpoint.state
+    if args.numbers is not None and (args.numbers == "float32") != state.network.widths.is_float:
+        raise OptionError(f"--resume: the checkpoint was not made with --numbers {args.numbers}")
+    if args.network is not None and not _same(load_network(args.network), state.network):
+        raise OptionError(
+            f"--resume: {folder.checkpoint} is of network {state.network.name!r} as it was "
+            f"described then, not of --network {args.network}"
+        )
+    check_same_settings(args, state.settings)
+    try:
+        stored = RunOptions(**checkpoint.run["options"])
+        crc = checkpoint.run["data_crc"]
+        begin = time.monotonic() - checkpoint.run["seconds"]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder.checkpoint}: not of trainwright train: {error}") from None
+    given = _given(args)
+    for name in ("dataset", "plan"):
+        if name in given and given[name] != getattr(stored, name):
+            raise OptionError(
+                f"--resume: the checkpoint was made with --{name} {getattr(stored, name)}, "
+                f"not {given[name]}"
+            )
+    options = replace(stored, **given)
+    _check_options(options, state.network)
+    data = load_data_set(options.dataset, options.data, fetch=args.download)
+    if data_crc(data) != crc:
+        raise OptionError(f"--resume: data set {options.dataset!r} has changed since the run began")
+    return Job(state, options, data, folder, begin)

@@ -1,0 +1,98 @@
+"""The accelerator of a run, with drivers and the verifier for it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from trainwright.cli.backend import opened
+from trainwright.cli.errors import OptionError
+from trainwright.cli.train.job import RunOptions
+from trainwright.driver import Driver
+from trainwright.network import Network
+from trainwright.train.float_driver import FloatDriver
+from trainwright.train.interfaces import DriverFactory, Verifier
+from trainwright.train.parallel import ParallelDriver
+from trainwright.train.settings import TrainSettings
+from trainwright.train.verify import make_verifier
+from trainwright.train.workers import Workers
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the trainer runs on."""
+
+    open_driver: DriverFactory
+    verifier: Verifier | None = None
+
+
+@contextmanager
+def open_machine(
+    options: RunOptions, network: Network, batch: int, *, stochastic: bool = False
+) -> Iterator[Machine]:
+    """Open the back end, close it at the end. Raises what ``cli.backend.opened`` raises.
+
+    A network in float32 needs none.
+    """
+    if network.widths.is_float:
+        yield Machine(FloatDriver)
+        return
+    with opened(
+        options.backend,
+        factor_width=network.widths.factor,
+        accelerator=options.accelerator,
+        memory=options.memory,
+        engine=options.engine,
+        stochastic=stochastic,
+    ) as accelerator:
+        yield Machine(
+            lambda network: Driver(accelerator, network, batch, plan=options.plan),
+            make_verifier(accelerator, batch=batch, plan=options.plan) if options.verify else None,
+        )
+
+
+def check_parallel(
+    options: RunOptions,
+    network: Network,
+    settings: TrainSettings,
+    workers: Workers,
+    *,
+    round_: bool,
+) -> None:
+    """Raise ``OptionError`` where micro-batches or several workers do not go with the rest."""
+    parts, count = settings.micro_batches, workers.count
+    if parts % count:
+        raise OptionError(
+            f"{count} workers cannot share --micro-batches {parts} evenly: give a multiple of "
+            f"{count}; it decides the bits, the number of workers does not"
+        )
+    if parts > 1 and network.widths.is_float:
+        raise OptionError("--micro-batches sums integers: it does not go with --numbers float32")
+    if parts > 1 and options.verify:
+        raise OptionError("--verify compares whole batches: it does not go with --micro-batches")
+    if count > 1 and round_:
+        raise OptionError("--round is for one worker: round the finished model afterwards")
+
+
+@contextmanager
+def open_parallel(
+    options: RunOptions, network: Network, settings: TrainSettings, workers: Workers
+) -> Iterator[Machine]:
+    """What trains whole batches: one accelerator, or one for each micro-batch of this worker."""
+    stochastic = settings.rounding != "nearest"
+    if settings.micro_batches == 1:
+        with open_machine(options, network, settings.batch, stochastic=stochastic) as machine:
+            yield machine
+        return
+    with ExitStack() as stack:
+        factories = [
+            stack.enter_context(
+                open_machine(options, network, settings.micro_batch, stochastic=stochastic)
+            ).open_driver
+            for _ in range(settings.micro_batches // workers.count)
+        ]
+
+        def open_driver(network: Network) -> ParallelDriver:
+            drivers = [factory(network) for factory in factories]
+            return ParallelDriver([d for d in drivers if isinstance(d, Driver)], workers)
+
+        yield Machine(open_driver)

@@ -1,0 +1,111 @@
+"""What a finished run leaves behind: files in its folder, lines on the screen."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from trainwright.cli.options import accelerator_parameters
+from trainwright.cli.train.folder import PICTURES, RESULT
+from trainwright.cli.train.job import Job
+from trainwright.compiler import CompiledStep, compile_step
+from trainwright.report.summary import Summary, summarise, summary_rows
+from trainwright.train.checkpoint import save_checkpoint
+from trainwright.train.evaluate import Evaluation
+from trainwright.train.export import save_model
+
+
+def make_summary(job: Job, evaluation: Evaluation) -> Summary:
+    """The numbers."""
+    return summarise(
+        job.state,
+        evaluation,
+        dataset=job.options.dataset,
+        backend=job.options.backend,
+        steps_an_epoch=len(job.data.train) // job.state.settings.batch,
+        seconds=job.seconds,
+    )
+
+
+def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
+    """Write the model, the report and, last of all, the result.
+
+    Raises ``OptionError`` where a file cannot be written.
+    """
+    from trainwright.report.memory import training_memory
+    from trainwright.report.page import render_page
+    from trainwright.report.pictures import draw_all
+
+    state, folder = job.state, job.folder
+    memory = training_memory(state.model.network, state.settings, lambda: _compiled(job))
+    pictures = draw_all(state.history, evaluation, state.network, job.data)
+    if (drawn := folder.read(f"{PICTURES}/rounding.png")) is not None:
+        pictures["rounding.png"] = drawn
+    for name, png in pictures.items():
+        folder.write(f"{PICTURES}/{name}", png)
+    page = render_page(
+        summary,
+        now=state.model.network,
+        then=state.network,
+        batch=state.settings.batch,
+        settings=_settings(job),
+        memory=memory,
+        pictures=pictures,
+    )
+    folder.write("report.html", page)
+    folder.write("history.jsonl", state.history.to_lines())
+    with folder.writing("model.safetensors") as path:
+        save_model(path, state.model, state.scales, job.origin)
+    result = {
+        **summary.to_dict(),
+        "settings": state.settings.to_dict(),
+        "memory": list(map(asdict, memory)),
+        "confusion": evaluation.confusion(state.network.classes).tolist(),
+    }
+    folder.write(RESULT, json.dumps(result, indent=1) + "\n")
+    folder.finish()
+
+
+def _compiled(job: Job) -> CompiledStep:
+    network, options = job.state.model.network, job.options
+    parameters = accelerator_parameters(options.accelerator, network.widths.factor)
+    return compile_step(network, job.state.settings.micro_batch, parameters, plan=options.plan)
+
+
+def save(job: Job) -> None:
+    """Write the checkpoint. Raises ``OptionError`` where it cannot be written."""
+    with job.folder.writing("checkpoint.safetensors") as path:
+        save_checkpoint(path, job.state, job.run)
+
+
+def _settings(job: Job) -> dict[str, Any]:
+    settings = job.state.settings.to_dict()
+    prior = settings.pop("prior")
+    settings |= {f"prior {name}": value for name, value in (prior or {"": "none"}).items()}
+    options = {name: value for name, value in vars(job.options).items() if name != "data"}
+    return {
+        name.replace("_", " ").strip(): value
+        for name, value in (settings | options).items()
+        if value not in (None, [], {})
+    }
+
+
+def print_summary(job: Job, summary: Summary) -> None:
+    """The summary on the standard output."""
+    rows = [*summary_rows(summary), ("report", str(job.folder.path / "report.html"))]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:>{width}}  {value}")
+
+
+def print_json(job: Job, summary: Summary | None, resume_command: str | None = None) -> None:
+    """One JSON object on the standard output; without a summary that of an interrupted run."""
+    if summary is not None:
+        content = {"status": "finished", **summary.to_dict(), "out": str(job.folder.path)}
+    else:
+        content = {
+            "status": "interrupted",
+            "steps": job.state.step,
+            "out": str(job.folder.path),
+            "resume": resume_command,
+        }
+    print(json.dumps(content))

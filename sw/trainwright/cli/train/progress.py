@@ -1,0 +1,228 @@
+"""Progress of a training run: a live display on a terminal, plain lines elsewhere; on stderr."""
+
+import os
+import sys
+import time
+from typing import Any
+
+from trainwright.network import Network
+from trainwright.train.history import EvaluationRecord, StepRecord
+from trainwright.train.interfaces import Observer, Verification
+
+STOPPING = "stopping after this step; Ctrl-C once more abandons it"
+RECENT = 20
+"""Steps that the shown loss and accuracy are means of."""
+
+
+def spell_ranks(network: Network) -> str:
+    """``16 16 16 | 16``: the ranks of each layer."""
+    return " | ".join(" ".join(map(str, ranks)) for ranks in network.ranks)
+
+
+def spell_seconds(seconds: float) -> str:
+    """``1:02:03`` or ``2:03``."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+class Progress(Observer):
+    """Keeps the numbers to show; subclasses show them. Use as a context manager."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.first = 0
+        self.network: Network | None = None
+        self.recent: list[StepRecord] = []
+        self.test: EvaluationRecord | None = None
+        self.verification = Verification()
+        self.stopping = False
+        self._begin = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def stop_requested(self) -> None:
+        """Ctrl-C was pressed; may be called from a signal handler."""
+        self.stopping = True
+
+    def started(self, step: int, total: int, network: Network) -> None:
+        """See ``Observer``."""
+        self.first, self.total, self.network = step, total, network
+        self._begin = time.monotonic()
+
+    def stepped(self, record: StepRecord) -> None:
+        """See ``Observer``."""
+        self.recent = [*self.recent[1 - RECENT :], record]
+
+    def cut(self, step: int, network: Network) -> None:
+        """See ``Observer``."""
+        self.network = network
+
+    def verified(self, total: Verification) -> None:
+        """See ``Observer``."""
+        self.verification = total
+
+    def evaluated(self, record: EvaluationRecord) -> None:
+        """See ``Observer``."""
+        self.test = record
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return self.recent[-1].step if self.recent else self.first
+
+    @property
+    def loss(self) -> float:
+        """Mean over the recent steps."""
+        return sum(r.loss for r in self.recent) / max(1, len(self.recent))
+
+    @property
+    def accuracy(self) -> float:
+        """On the recent batches."""
+        samples = sum(r.samples for r in self.recent)
+        return sum(r.correct for r in self.recent) / max(1, samples)
+
+    @property
+    def cycles_per_second(self) -> float:
+        """Simulated cycles a second of wall time, over the recent steps."""
+        seconds = sum(r.seconds for r in self.recent)
+        return sum(r.cycles for r in self.recent) / seconds if seconds else 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """Estimate, from the mean pace so far."""
+        done = self.step - self.first
+        elapsed = time.monotonic() - self._begin
+        return (self.total - self.step) * elapsed / done if done else 0.0
+
+    def facts(self) -> dict[str, str]:
+        """What there is to show, by short names."""
+        facts: dict[str, str] = {}
+        if self.recent:
+            facts["loss"] = f"{self.loss:.4f}"
+            facts["accuracy"] = f"{self.accuracy:.1%}"
+        if self.test:
+            facts["test"] = f"{self.test.accuracy:.2%}"
+        if self.network:
+            facts["ranks"] = spell_ranks(self.network)
+            facts["model"] = (
+                f"{self.network.model_bits:,} bits, {self.network.reduction:.1f}x smaller"
+            )
+        if self.recent and self.recent[-1].cycles:
+            facts["cycles a step"] = f"{self.recent[-1].cycles:,}"
+            facts["simulated"] = f"{self.cycles_per_second:,.0f} cycles/s"
+        if self.verification.steps:
+            v = self.verification
+            facts["verified"] = (
+                f"{v.steps} steps, {v.values:,} values, {v.mismatches:,} differ from golden"
+            )
+        return facts
+
+
+class PlainProgress(Progress):
+    """A line an epoch, and at least every ``interval`` seconds."""
+
+    def __init__(self, interval: float = 10.0) -> None:
+        super().__init__()
+        self._interval = interval
+        self._told = time.monotonic()
+
+    def stop_requested(self) -> None:
+        """See ``Progress``. Written past Python's buffers, which a handler may find locked."""
+        super().stop_requested()
+        os.write(2, f"trainwright: {STOPPING}\n".encode())
+
+    def _tell(self, text: str) -> None:
+        self._told = time.monotonic()
+        print(text, file=sys.stderr, flush=True)
+
+    def _line(self) -> str:
+        facts = self.facts()
+        shown = ("loss", "accuracy", "test", "ranks", "cycles a step", "simulated")
+        parts = [f"{name} {facts[name]}" for name in shown if name in facts]
+        left = f"{spell_seconds(self.seconds_left)} left"
+        return f"step {self.step}/{self.total}: {', '.join([*parts, left])}"
+
+    def stepped(self, record: StepRecord) -> None:
+        """See ``Observer``."""
+        super().stepped(record)
+        if time.monotonic() - self._told > self._interval:
+            self._tell(self._line())
+
+    def evaluated(self, record: EvaluationRecord) -> None:
+        """See ``Observer``."""
+        super().evaluated(record)
+        self._tell(self._line())
+
+    def evaluating(self, done: int, samples: int) -> None:
+        """See ``Observer``."""
+        if time.monotonic() - self._told > self._interval:
+            self._tell(f"classifying test images: {done}/{samples}")
+
+
+class LiveProgress(Progress):
+    """A bar and a table that are redrawn in place."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.live import Live
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bars
+
+        self._bars = Bars(
+            TextColumn("{task.description}"), BarColumn(40), TextColumn("{task.fields[note]}")
+        )
+        self._train = self._bars.add_task(title, total=None, note="")
+        self._test = self._bars.add_task("test", visible=False, note="")
+        self._live = Live(
+            console=Console(stderr=True), get_renderable=self._render, refresh_per_second=5
+        )
+
+    def __enter__(self) -> "LiveProgress":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def _render(self) -> Any:
+        from rich.console import Group
+        from rich.padding import Padding
+        from rich.table import Table
+
+        self._bars.update(self._train, note=self._note())
+        table = Table.grid(padding=(0, 2))
+        for name, value in self.facts().items():
+            table.add_row(f"[dim]{name}", value)
+        return Group(self._bars, Padding(table, (0, 0, 0, 2)))
+
+    def _note(self) -> str:
+        if self.stopping:
+            return STOPPING
+        left = f", {spell_seconds(self.seconds_left)} left" if self.recent else ""
+        return f"step {self.step}/{self.total}{left}"
+
+    def started(self, step: int, total: int, network: Network) -> None:
+        """See ``Observer``."""
+        super().started(step, total, network)
+        self._bars.update(self._train, total=total, completed=step)
+
+    def stepped(self, record: StepRecord) -> None:
+        """See ``Observer``."""
+        super().stepped(record)
+        self._bars.update(self._train, completed=record.step)
+
+    def evaluating(self, done: int, samples: int) -> None:
+        """See ``Observer``."""
+        self._bars.update(
+            self._test,
+            completed=done,
+            total=samples,
+            note=f"{done}/{samples} images",
+            visible=done < samples,
+        )

@@ -1,0 +1,140 @@
+"""One session of ``trainwright train``, from the options to the exit status."""
+
+import argparse
+import os
+import sys
+from contextlib import nullcontext
+from importlib.util import find_spec
+
+import torch
+
+from trainwright.accelerator import AcceleratorError
+from trainwright.cli.errors import OptionError
+from trainwright.cli.output import on_terminal
+from trainwright.cli.train import machine
+from trainwright.cli.train.after import check_tolerance, other_run, round_job
+from trainwright.cli.train.job import Job, fresh_job, resumed_job
+from trainwright.cli.train.logs import logging
+from trainwright.cli.train.outcome import (
+    make_summary,
+    print_json,
+    print_summary,
+    save,
+    write_outcome,
+)
+from trainwright.cli.train.progress import LiveProgress, PlainProgress, Progress
+from trainwright.report.summary import Summary
+from trainwright.train.interrupts import Interrupts
+from trainwright.train.observers import Observers
+from trainwright.train.trainer import Stopped, Trainer
+from trainwright.train.workers import Workers, joined
+
+DIFFERENT = 1
+"""Exit status where a verified step differs from the golden model."""
+
+
+def run_training(args: argparse.Namespace) -> int:
+    """Run ``trainwright train``; the exit status. Raises the errors that ``cli.errors`` expects."""
+    for package in ("safetensors", "matplotlib"):
+        if find_spec(package) is None:
+            raise OptionError(f"training needs {package}: pip install 'trainwright[train]'")
+    # Spinning OpenMP threads make two slower than one on contractions this small.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    torch.set_num_threads(args.threads)
+    check_tolerance(args.round, args.round_epochs, args.round_beside)
+    for folder in args.round_beside or []:
+        other_run(folder)  # complains now and not after training
+    with joined() as workers, Interrupts() as interrupts:
+        workers.requested = interrupts.requested
+        job = workers.together(lambda: _job(args, workers))
+        workers.agree("run, its options or data", repr(job.fingerprint).encode())
+        summary = _train(job, args, interrupts, workers)
+    if workers.rank:
+        return 0 if summary is not None else interrupts.exit_status
+    if summary is None:
+        if args.json:
+            print_json(job, None, job.resume_command)
+        print(f"trainwright: interrupted after step {job.state.step}; go on with", file=sys.stderr)
+        print(f"  {job.resume_command}", file=sys.stderr)
+        return interrupts.exit_status
+    if args.json:
+        print_json(job, summary)
+    else:
+        print_summary(job, summary)
+    return DIFFERENT if summary.mismatches else 0
+
+
+def _job(args: argparse.Namespace, workers: Workers) -> Job:
+    job = resumed_job(args) if args.resume else fresh_job(args)
+    state = job.state
+    machine.check_parallel(
+        job.options, state.network, state.settings, workers, round_=args.round is not None
+    )
+    return job
+
+
+def _progress(job: Job, workers: Workers) -> Progress:
+    if workers.rank:
+        return Progress()
+    if on_terminal() and find_spec("rich") is not None:
+        return LiveProgress(f"{job.state.network.name} on {job.options.backend}")
+    return PlainProgress()
+
+
+def _train(
+    job: Job, args: argparse.Namespace, interrupts: Interrupts, workers: Workers
+) -> Summary | None:
+    """Train and write everything; None where it was interrupted, with a checkpoint left.
+
+    Of several workers only the first writes.
+    """
+    state, options, first = job.state, job.options, workers.rank == 0
+    stop = interrupts.requested if workers.count == 1 else lambda: workers.stopping
+    with (
+        machine.open_parallel(options, state.network, state.settings, workers) as opened,
+        logging(
+            job.folder.path, state.history, state.network, tensorboard=options.tensorboard
+        ) if first else nullcontext([]) as logs,
+    ):  # fmt: skip
+        progress = _progress(job, workers)
+        trainer = Trainer(
+            state,
+            job.data,
+            opened.open_driver,
+            observer=Observers(progress, *logs),
+            verifier=opened.verifier,
+            verify_every=options.verify,
+            test_samples=options.test_samples,
+            save=(lambda _: save(job)) if first else None,
+            save_seconds=args.checkpoint_seconds,
+            stop=stop,
+        )
+        if not args.resume:
+            workers.together(lambda: job.folder.begin() if first else None)
+        # A step that one worker abandons is lost to all: together they finish it.
+        interrupts.abandonable = lambda: trainer.abandonable and workers.count == 1
+        interrupts.on_request = progress.stop_requested
+        try:
+            with progress:
+                evaluation = trainer.evaluate_test() if trainer.run() else None
+            if evaluation is not None and args.round is not None:
+                round_job(
+                    job,
+                    opened.open_driver,
+                    args.round,
+                    epochs=args.round_epochs,
+                    beside=args.round_beside,
+                    stop=stop,
+                )
+        except (KeyboardInterrupt, Stopped, AcceleratorError):
+            if not (interrupts.requested() and workers.count == 1) and not stop():
+                raise
+            evaluation = None
+    if evaluation is None:
+        if first:
+            save(job)
+        return None
+    summary = make_summary(job, evaluation)
+    if first:
+        write_outcome(job, evaluation, summary)
+    return summary

@@ -1,0 +1,315 @@
+"""Emits descriptors: loop nests of the contractions, transfers, and the waits between them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partialmethod
+
+from trainwright.compiler.errors import CompileError
+from trainwright.compiler.hazards import Hazards
+from trainwright.compiler.images import Image
+from trainwright.compiler.memory import Buffer, LocalMemory, Region, largest_divisor
+from trainwright.compiler.nests import fitted, pe1_nest, pe2_nest, pe3_nest
+from trainwright.compiler.row_images import RowImage
+from trainwright.fixed.scale import TensorClass
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Set,
+    Transfer,
+    TransferLevel,
+)
+from trainwright.program.fields import COUNT_WIDTH, ENGINE_OF, Engine, Operation, Target
+from trainwright.program.footprint import Touch, footprint
+
+MEMORY = "memory"
+"""The external memory, among the spaces of ``Touch``."""
+MOST = (1 << COUNT_WIDTH) - 1
+"""Greatest count that a descriptor can hold."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A tensor that compute descriptors write: what its statistics and its exponent need."""
+
+    name: str
+    kind: TensorClass
+    width: int
+    count: int
+    """Values a step, padding not counted."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which tensors' exponents give the shifts of one descriptor."""
+
+    x: str
+    g: str | None
+    z: Written
+    exact: bool = False
+    """The values of x as they are: the exponent of z is the least there is."""
+
+
+class Builder:
+    """A program under construction, with the local memories it allocates from."""
+
+    def __init__(self, p: AcceleratorParameters):
+        self.p = p
+        self.pad = LocalMemory("scratchpad", p.scratchpad_rows)
+        beat_bits = p.data_width
+        self.stores = {
+            Target.PE1_STORE: LocalMemory(
+                "PE1 factor store",
+                p.pe1_store_depth,
+                align=max(1, beat_bits // (p.lanes * p.factor_storage_width)),
+            ),
+            Target.PE2_STORE: LocalMemory(
+                "PE2 factor store",
+                p.pe2_store_depth,
+                align=max(1, beat_bits // (p.pe2_rows * p.factor_storage_width)),
+            ),
+        }
+        self.descriptors: list[Descriptor] = []
+        self.rules: dict[int, Rule] = {}
+        self.tensors: dict[str, Written] = {}
+        self.images: dict[str, tuple[Image | RowImage, Buffer]] = {}
+        self.macs = 0
+        self._hazards = Hazards()
+        self._depth = 0
+
+    def _emit(self, d: Compute | Transfer, memory: Sequence[Touch] = ()) -> None:
+        """Add ``d`` with the waits it needs; ``memory`` is what it touches outside."""
+        for level in d.levels:
+            if level.count > MOST:
+                raise CompileError(
+                    f"{d.tensor}: {level.count} iterations of a loop level, at most {MOST} can be "
+                    "encoded; use a smaller batch or a smaller scratchpad"
+                )
+        waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
+        self.descriptors.append(replace(d, **waits._asdict()))
+
+    # Control.
+
+    @contextmanager
+    def loop(self, iterations: int, steps: Sequence[tuple[int, int]] = ()) -> Iterator[None]:
+        """Repeat what is emitted inside; ``steps`` are added to registers after each iteration.
+
+        What is done once, in no other loop, needs none: then the registers stay as they are.
+        """
+        if iterations == 1 and not self._depth:
+            yield
+            return
+        self._depth += 1
+        if self._depth > self.p.loop_depth:
+            raise CompileError(
+                f"the program nests {self._depth} loops, the sequencer {self.p.loop_depth}; set "
+                "loop_depth"
+            )
+        self.descriptors.append(Loop(iterations=iterations))
+        yield
+        self._depth -= 1
+        self.descriptors.append(End(steps=tuple(steps), wait=Engine.ALL))
+        self._hazards.barrier()
+
+    def set_registers(self, values: Sequence[tuple[int, int]]) -> None:
+        """Set address registers."""
+        self.descriptors.append(Set(values=tuple(values)))
+
+    def halt(self) -> None:
+        """End the program."""
+        self.descriptors.append(Halt())
+        if len(self.descriptors) > self.p.program_depth:
+            raise CompileError(
+                f"the program has {len(self.descriptors)} descriptors, the program memory holds "
+                f"{self.p.program_depth}; use fewer layers or factors"
+            )
+
+    def opposite(self, x: Region, name: str, rows: int) -> Region:
+        """Rows for a result at the other end of the scratchpad than its operand.
+
+        With two live regions, one at each end, the memory never fragments, and an engine reads
+        and writes different banks.
+        """
+        return self.pad.allocate(name, rows, top=x.stop != self.pad.size)
+
+    # Transfers.
+
+    def _transfer(
+        self,
+        operation: Operation,
+        buffer: Buffer,
+        region: Region,
+        rows: int,
+        *,
+        levels: Sequence[TransferLevel] = (),
+        register: int = 0,
+    ) -> None:
+        """Move runs of ``rows`` rows between ``buffer`` and ``region``."""
+        run = largest_divisor(rows, MOST // buffer.element_bytes)
+        size = run * buffer.element_bytes  # in beats: a row of bytes is one
+        levels = [*levels, TransferLevel(rows // run, size * self.p.beat_bytes, run)]
+        levels = [level for level in levels if level.count > 1]
+        store = operation is Operation.STORE
+        start, stop = buffer.address, buffer.stop
+        if not register:  # else the whole buffer counts as touched: the register moves inside it
+            reach = sum((level.count - 1) * level.address for level in levels)
+            stop = start + reach + size * self.p.beat_bytes
+        self._emit(
+            Transfer(
+                operation=operation,
+                address=buffer.address,
+                address_register=register,
+                local=region.start,
+                beats=size,
+                levels=tuple(levels),
+                element_bytes=buffer.element_bytes,
+                tensor=buffer.name,
+            ),
+            (Touch(MEMORY, start, stop, store),),
+        )
+
+    load = partialmethod(_transfer, Operation.LOAD)
+    store = partialmethod(_transfer, Operation.STORE)
+
+    def load_rows(self, buffer: Buffer, row: int, rows: int = 0) -> None:
+        """Load the first ``rows`` rows of a buffer (0: all) to ``row``."""
+        rows = rows or buffer.size // (buffer.element_bytes * self.p.lanes)
+        self.load(buffer, Region(buffer.name, row, rows), rows)
+
+    def load_image(self, image: Image, buffer: Buffer) -> Region:
+        """Load a factor image into its store; returns its entries."""
+        region = self.stores[image.target].allocate(image.name, image.entries)
+        self.images[image.name] = image, buffer
+        self._emit(
+            Transfer(
+                operation=Operation.LOAD,
+                target=image.target,
+                address=buffer.address,
+                local=region.start,
+                beats=buffer.size // self.p.beat_bytes,
+                element_bytes=0,
+                tensor=image.name,
+            ),
+            (Touch(MEMORY, buffer.address, buffer.stop, False),),
+        )
+        return region
+
+    # Contractions.
+
+    def written(self, name: str, kind: TensorClass, width: int, count: int) -> Written:
+        """Declare a tensor; ``count`` values a step."""
+        tensor = Written(name, kind, width, count)
+        known = self.tensors.setdefault(name, tensor)
+        assert known == tensor, name
+        if len(self.tensors) > self.p.statistics_depth:
+            raise CompileError(
+                f"{len(self.tensors)} tensors are counted, there are {self.p.statistics_depth} "
+                "statistics slots; use fewer layers or factors"
+            )
+        return tensor
+
+    def contraction(
+        self, d: Compute, rule: Rule, *, terms: int, widths: tuple[int, int], macs: int
+    ) -> None:
+        """Emit a contraction of ``terms`` products of ``widths`` bits a sum.
+
+        ``macs`` multiply-accumulates are useful, padding not counted.
+        """
+        bits = (terms << (sum(widths) - 2)).bit_length() + 1
+        if bits > self.p.accumulator_width:
+            raise CompileError(
+                f"{rule.z.name}: {terms} products of {widths[0]} x {widths[1]} bits need "
+                f"accumulators of {bits} bits, these have {self.p.accumulator_width}; set "
+                "accumulator_width, or use fewer bits or a smaller batch"
+            )
+        self.macs += macs
+        self.compute(d, rule)
+
+    def compute(self, d: Compute, rule: Rule) -> None:
+        """Emit a contraction or an element-wise operation that writes ``rule.z``."""
+        slot = list(self.tensors).index(rule.z.name)
+        d = replace(d, tensor=rule.z.name, out_width=rule.z.width, slot=slot)
+        for part in fitted(d, self.p.nest_levels):
+            self.rules[len(self.descriptors)] = rule
+            self._emit(part)
+
+    def _whole(self, d: Compute, rule: Rule, terms: int, widths: tuple[int, int]) -> None:
+        """A contraction that writes all of its tensor over the step."""
+        self.contraction(d, rule, terms=terms, widths=widths, macs=rule.z.count * terms)
+
+    def pe1(
+        self,
+        x: Region,
+        z: Region,
+        image: Image,
+        entries: Region,
+        *,
+        a: int,
+        rule: Rule,
+        x_width: int,
+    ) -> None:
+        """Equation 5 on contiguous X (a, steps) and Z (a, tiles), in rows."""
+        d = pe1_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a)
+        self._whole(d, rule, image.summed, (x_width, self.p.factor_width))
+
+    def pe2(
+        self,
+        x: Region,
+        z: Region,
+        image: Image,
+        entries: Region,
+        *,
+        a: int,
+        c: int,
+        rule: Rule,
+        x_width: int,
+    ) -> None:
+        """Equation 6 on contiguous X (a, b, c) and Z (a, d, c), c in rows."""
+        d = pe2_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a, c=c)
+        self._whole(d, rule, image.summed, (x_width, self.p.factor_width))
+
+    def pe3(
+        self,
+        x: Region,
+        y: Region,
+        z: Region,
+        *,
+        batch: int,
+        outputs: Sequence[int],
+        inputs: Sequence[int],
+        rule: Rule,
+        widths: tuple[int, int],
+    ) -> None:
+        """The outer product of Y (batch, outputs) and X (batch, inputs), summed over the batch."""
+        d = pe3_nest(
+            self.p,
+            x=x.start,
+            y=y.start,
+            z=z.start,
+            batch=batch,
+            outputs=outputs,
+            inputs=inputs,
+        )
+        self._whole(d, rule, batch, widths)
+
+    def elementwise(
+        self,
+        operation: Operation,
+        x: Region,
+        g: Region,
+        z: Region,
+        *,
+        levels: Sequence[Level],
+        rule: Rule,
+        relu: bool = False,
+    ) -> None:
+        """BIAS or MASK over ``levels``."""
+        nest = Compute(
+            operation=operation, x=x.start, g=g.start, z=z.start, levels=tuple(levels), relu=relu
+        )
+        self.compute(nest, rule)

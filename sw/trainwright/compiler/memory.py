@@ -1,0 +1,146 @@
+"""Where things lie: buffers in external memory, rows in the scratchpad, entries in the stores."""
+
+from dataclasses import dataclass, field
+from math import prod
+
+from trainwright.compiler.errors import NoRoomError
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor in external memory: row-major, its last dimension padded to a multiple of lanes.
+
+    ``shape`` is the logical shape, ``padded`` the stored last dimension in elements.
+    """
+
+    name: str
+    address: int
+    shape: tuple[int, ...]
+    padded: int
+    element_bytes: int
+    order: tuple[int, ...] = ()
+    """Where each dimension of ``shape`` comes from, if the host has them in another order."""
+    repeat: int = 1
+    """Times that the host's values are repeated along a last dimension of their own."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return prod(self.shape[:-1]) * self.padded * self.element_bytes
+
+    @property
+    def stop(self) -> int:
+        return self.address + self.size
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one index of the first dimension."""
+        return self.size // self.shape[0]
+
+
+@dataclass
+class MemoryMap:
+    """External memory, filled from address 0 upwards; every buffer starts at a 4 KiB page."""
+
+    lanes: int
+    page: int = 4096
+    top: int = 0
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+
+    def add(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        element_bytes: int,
+        *,
+        order: tuple[int, ...] = (),
+        repeat: int = 1,
+    ) -> Buffer:
+        """A new buffer; its last dimension is padded to a multiple of the lanes."""
+        assert name not in self.buffers, name
+        padded = -(-shape[-1] // self.lanes) * self.lanes
+        buffer = Buffer(name, self.top, shape, padded, element_bytes, order, repeat)
+        self.buffers[name] = buffer
+        self.top += -(-buffer.size // self.page) * self.page
+        return buffer
+
+    def add_bytes(self, name: str, size: int) -> Buffer:
+        """A new buffer of bytes."""
+        buffer = Buffer(name, self.top, (size,), size, 1)
+        self.buffers[name] = buffer
+        self.top += -(-size // self.page) * self.page
+        return buffer
+
+
+@dataclass(frozen=True)
+class Region:
+    """``count`` rows (or entries) of a local memory from ``start``."""
+
+    name: str
+    start: int
+    count: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.count
+
+
+class LocalMemory:
+    """First-fit allocator of a local memory, from the bottom or from the top."""
+
+    def __init__(self, what: str, size: int, *, align: int = 1):
+        self.what = what
+        self.size = size
+        self.align = align
+        self._used: list[Region] = []
+        self.peak = 0
+        """Most rows or entries in use at once so far."""
+
+    def _gaps(self) -> list[tuple[int, int]]:
+        edges = [0]
+        for region in sorted(self._used, key=lambda r: r.start):
+            edges += [region.start, region.stop]
+        edges.append(self.size)
+        return list(zip(edges[::2], edges[1::2], strict=True))
+
+    def allocate(
+        self, name: str, count: int, *, top: bool = False, within: range | None = None
+    ) -> Region:
+        """Rows for ``name``; ``within`` a range if there is room, else anywhere.
+
+        Raises ``NoRoomError`` when no gap is large enough.
+        """
+        count = -(-count // self.align) * self.align
+        gaps = self._gaps()
+        if within is not None:
+            inside = [(max(a, within.start), min(b, within.stop)) for a, b in gaps]
+            gaps = [gap for gap in inside if gap[1] - gap[0] >= count] or gaps
+        for start, stop in reversed(gaps) if top else gaps:
+            if stop - start >= count:
+                region = Region(name, stop - count if top else start, count)
+                self._used.append(region)
+                self.peak = max(self.peak, sum(used.count for used in self._used))
+                return region
+        raise NoRoomError(
+            f"{name}: {count} rows do not fit the {self.what} of {self.size} rows "
+            f"(largest gap {max(stop - start for start, stop in gaps)}); use a smaller batch, "
+            "smaller factors or ranks, or a larger memory"
+        )
+
+    def free(self, region: Region) -> None:
+        """Give a region back."""
+        self._used.remove(region)
+
+    def clear(self) -> None:
+        """Give everything back."""
+        self._used.clear()
+
+    @property
+    def largest_gap(self) -> int:
+        """Rows of the largest free gap."""
+        return max(stop - start for start, stop in self._gaps())
+
+
+def largest_divisor(value: int, limit: int) -> int:
+    """Largest divisor of ``value`` that is at most ``limit``; 0 where ``limit`` < 1."""
+    return next((n for n in range(min(value, limit), 0, -1) if value % n == 0), 0)

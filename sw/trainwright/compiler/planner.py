@@ -1,0 +1,276 @@
+"""Chooses how each layer is computed: the least predicted cycles among what fits the accelerator.
+
+Candidates differ in the way (rebuilding W or not), in the bond at which the layer is split, in the
+sizes of strips and slices, and in how the arrays share the work. Each is compiled into the whole
+program, the other layers as they are so far, and timed by the cycle model.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from trainwright.compiler.block_backward import emit_block_backward
+from trainwright.compiler.block_forward import emit_block_forward
+from trainwright.compiler.block_layout import lay_out_blocks
+from trainwright.compiler.errors import CompileError
+from trainwright.compiler.merged import Split
+from trainwright.compiler.plans import (
+    BackwardBidirectional,
+    BackwardFull,
+    BackwardPlan,
+    ForwardBidirectional,
+    ForwardPlan,
+    ForwardRebuild,
+    LayerPlan,
+)
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.timing import predict
+
+MOST_OF_A_KIND = 4
+"""Candidates of one way and bond that are compiled and timed, the most promising first."""
+HOPEFUL = 1.6
+"""A way and bond are not tried if they need this many times the products of the best."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One candidate: what the program it is part of would take."""
+
+    layer: int
+    """From 1."""
+    plan: ForwardPlan | BackwardPlan
+    cycles: int
+    macs: int
+    bytes_moved: int
+    scratchpad_rows: int
+    """Most rows in use at once."""
+
+    @property
+    def forward(self) -> bool:
+        """Whether it is of the forward program."""
+        return isinstance(self.plan, ForwardRebuild | ForwardBidirectional)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What was chosen, and what it was chosen from."""
+
+    layers: tuple[LayerPlan, ...]
+    alternatives: tuple[Alternative, ...]
+
+
+def _divisors(value: int) -> list[int]:
+    return [n for n in range(1, value + 1) if value % n == 0]
+
+
+def _filling(size: int, tile: int) -> float:
+    """Part of the rows of tiles that is used."""
+    return size / (-(-size // tile) * tile)
+
+
+def _best(found: Iterator[tuple[float, ForwardPlan | BackwardPlan]]) -> list:
+    """The most promising by the figure before them."""
+    return [plan for _, plan in sorted(found, key=lambda pair: -pair[0])[:MOST_OF_A_KIND]]
+
+
+def forward_products(split: Split, batch: int, *, rebuild: bool) -> int:
+    """Multiply-accumulates of a layer's forward pass, small change left out."""
+    whole = split.layer.output_size * split.layer.input_size
+    if rebuild:
+        return whole * (batch + split.k)
+    return batch * split.k * split.q * split.u * (split.v + split.p)
+
+
+def backward_products(split: Split, batch: int, *, full: bool) -> int:
+    """As ``forward_products``, of the way back."""
+    whole, inner = split.layer.output_size * split.layer.input_size, split.number > 0
+    if full:
+        return whole * (batch + 2 * split.k) + inner * whole * (batch + split.k)
+    return batch * split.k * split.q * split.u * (2 * split.p + split.v * (1 + inner))
+
+
+def _forward_rebuilds(split: Split, p: AcceleratorParameters) -> Iterator:
+    for strip_p in _divisors(split.p):
+        for strip_q in _divisors(split.q):
+            rows = strip_p * split.u * strip_q * split.v // p.lanes
+            if strip_q % p.lanes or 6 * rows > p.scratchpad_rows:
+                continue
+            several = split.p // strip_p * (split.q // strip_q) > 1
+            figure = _filling(strip_p * split.u, p.pe2_rows) + 1e-5 * rows
+            for shared in {several, False}:
+                yield figure + shared, ForwardRebuild(split.bond, strip_p, strip_q, shared)
+
+
+def _forward_bidirectionals(split: Split, batch: int, p: AcceleratorParameters) -> Iterator:
+    rows = -(-batch // p.lanes)
+    share = min(1.0, (split.v + split.p) / (2 * split.v))
+    for slice_q in _divisors(split.q):
+        for slice_samples in _divisors(rows):
+            t_rows = slice_samples * split.u * split.k * slice_q
+            if slice_q % p.pe2_rows or slice_q % p.pe1_rows or 6 * t_rows > p.scratchpad_rows:
+                continue
+            slices = split.q // slice_q * (rows // slice_samples)
+            figure = -abs(slices - 12) - slice_samples / 10
+            dot_u = round(split.u * share)
+            yield figure, ForwardBidirectional(split.bond, slice_q, slice_samples, dot_u)
+
+
+def _backward_fulls(split: Split, p: AcceleratorParameters) -> Iterator:
+    inner = split.layer.outputs[split.bond :]
+    for slice_q in _divisors(split.q):
+        tail = split.q
+        for size in inner:  # some values of one digit, and all inside it
+            tail //= size
+            if slice_q % tail == 0 and slice_q // tail <= size and size % (slice_q // tail) == 0:
+                break
+        else:
+            continue
+        rows = split.u * split.p * slice_q * split.v // p.lanes
+        if 4 * rows > p.scratchpad_rows or (slice_q % p.pe2_rows and split.p % p.lanes):
+            continue
+        for dot_u in {split.u, split.u // 2} - {0}:
+            figure = 1e-4 * rows + (dot_u < split.u)
+            yield figure, BackwardFull(split.bond, slice_q, dot_u)
+
+
+def _backward_bidirectionals(split: Split, batch: int, p: AcceleratorParameters) -> Iterator:
+    rows = -(-batch // p.lanes)
+    for slice_u in _divisors(split.u):
+        for slice_samples in _divisors(rows):
+            t_rows = slice_samples * slice_u * split.k * split.q
+            if 6 * t_rows > p.scratchpad_rows or split.p % p.lanes:
+                continue
+            figure = _filling(slice_u * split.k, p.pe1_rows) - abs(t_rows - 1500) / 3000
+            yield figure, BackwardBidirectional(split.bond, slice_u, slice_samples)
+
+
+class _Search:
+    """The planner at work on one network."""
+
+    def __init__(self, network: Network, batch: int, p: AcceleratorParameters):
+        self.network, self.batch, self.p = network, batch, p
+        self.tried: list[Alternative] = []
+
+    def _splits(self, number: int) -> list[Split]:
+        order = self.network.layers[number].order
+        return [Split(self.network, number, bond) for bond in range(1, order)]
+
+    def _kinds(
+        self, number: int, products: Callable[..., int], flag: str
+    ) -> Iterator[tuple[Split, bool]]:
+        """Bonds and ways that are worth a try."""
+        pairs = [(s, first) for s in self._splits(number) for first in (True, False)]
+        needs = [products(s, self.batch, **{flag: first}) for s, first in pairs]
+        for pair, need in zip(pairs, needs, strict=True):
+            if need <= HOPEFUL * min(needs):
+                yield pair
+
+    def forwards(self, number: int) -> list[ForwardPlan]:
+        """Candidates for a layer's forward pass."""
+        found = []
+        for split, rebuild in self._kinds(number, forward_products, "rebuild"):
+            if rebuild:
+                found += _best(_forward_rebuilds(split, self.p))
+            else:
+                found += _best(_forward_bidirectionals(split, self.batch, self.p))
+        return found
+
+    def backwards(self, number: int) -> list[BackwardPlan]:
+        """Candidates for a layer's way back."""
+        found = []
+        for split, full in self._kinds(number, backward_products, "full"):
+            if full:
+                found += _best(_backward_fulls(split, self.p))
+            else:
+                found += _best(_backward_bidirectionals(split, self.batch, self.p))
+        return found
+
+    def measure(
+        self, plans: Sequence[LayerPlan], number: int, *, forward: bool
+    ) -> Alternative | None:
+        """One direction's program; ``None`` where it does not fit."""
+        try:
+            memory = lay_out_blocks(self.network, self.batch, self.p, plans)
+            if forward:
+                ways = [plan.forward for plan in plans]
+                b = emit_block_forward(self.p, self.network, self.batch, memory, ways)
+            else:
+                ways = [plan.backward for plan in plans]
+                b = emit_block_backward(self.p, self.network, self.batch, memory, ways)
+        except CompileError:
+            return None
+        timeline = predict(b.descriptors, self.p)
+        way = plans[number].forward if forward else plans[number].backward
+        found = Alternative(
+            number + 1, way, timeline.cycles, b.macs, timeline.bytes_moved, b.pad.peak
+        )
+        self.tried.append(found)
+        return found
+
+    def refuse(self, plans: Sequence[LayerPlan]) -> None:
+        """Raise the error that keeps ``plans`` from fitting."""
+        memory = lay_out_blocks(self.network, self.batch, self.p, plans)
+        ways = [plan.forward for plan in plans]
+        emit_block_forward(self.p, self.network, self.batch, memory, ways)
+        back = [plan.backward for plan in plans]
+        emit_block_backward(self.p, self.network, self.batch, memory, back)
+
+    def simplest(self, number: int) -> LayerPlan:
+        """A plan that needs little room: what the others are compared beside."""
+        layer = self.network.layers[number]
+        split = self._splits(number)[-1]
+        slice_q = self.p.lanes if layer.outputs[-1] % self.p.lanes == 0 else split.q
+        return LayerPlan(
+            ForwardRebuild(split.bond, 1, self.p.lanes, False),
+            BackwardFull(split.bond, slice_q, split.u),
+        )
+
+    def improve(self, plans: list[LayerPlan], number: int) -> None:
+        """Choose for one layer, the others as they are."""
+
+        def at(plan: LayerPlan) -> list[LayerPlan]:
+            return [*plans[:number], plan, *plans[number + 1 :]]
+
+        now = plans[number]
+        ahead: dict[ForwardPlan, int] = {}
+        for way in self.forwards(number):
+            if found := self.measure(at(replace(now, forward=way)), number, forward=True):
+                ahead[way] = found.cycles
+        pairs: dict[LayerPlan, int] = {}
+        for back in self.backwards(number):
+            fitting = [way for way in ahead or {now.forward: 0} if _goes_with(way, back)]
+            if not fitting:
+                continue
+            way = min(fitting, key=lambda way: ahead.get(way, 0))
+            plan = LayerPlan(way, back)
+            if found := self.measure(at(plan), number, forward=False):
+                pairs[plan] = ahead.get(way, 0) + found.cycles
+        if pairs:
+            plans[number] = min(pairs, key=lambda plan: pairs[plan])
+        elif ahead:
+            plans[number] = replace(now, forward=min(ahead, key=lambda way: ahead[way]))
+
+
+def _goes_with(way: ForwardPlan, back: BackwardPlan) -> bool:
+    """Whether the way back finds what it needs of the way ahead."""
+    if isinstance(back, BackwardFull):
+        return True
+    return isinstance(way, ForwardBidirectional) and way.bond == back.bond
+
+
+@cache
+def plan_layers(network: Network, batch: int, p: AcceleratorParameters) -> Planned:
+    """Choose for every layer, the largest first.
+
+    Raises ``CompileError`` where nothing fits.
+    """
+    search = _Search(network, batch, p)
+    plans = [search.simplest(n) for n in range(len(network.layers))]
+    sizes = [layer.output_size * layer.input_size for layer in network.layers]
+    for number in sorted(range(len(plans)), key=lambda n: -sizes[n]):
+        search.improve(plans, number)
+    for forward in (True, False):  # both ends of what was chosen, for the record
+        if search.measure(plans, 0, forward=forward) is None:
+            search.refuse(plans)
+    return Planned(tuple(plans), tuple(search.tried))

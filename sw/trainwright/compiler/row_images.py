@@ -1,0 +1,117 @@
+"""What the host writes for the scratchpad: factors in rows, and constants.
+
+Elements are of 1 byte, or of 2 where factors have more than 8 bits. Ranks are padded with zeros to
+a multiple of the lanes, along rows and along lanes alike.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainwright.network import Layer
+from trainwright.parameters import AcceleratorParameters
+
+
+class Arrangement(Enum):
+    """Order of a factor G(r, j, i, s) in rows; the last index lies along the lanes."""
+
+    FIRST = "j i s/"
+    """The first factor, r = 1."""
+    ENTRIES = "j i s r/"
+    """s padded: what is merged with the factors to its left."""
+    SCALARS = "s j i r/"
+    """What is merged with the factors to its right."""
+    LAST = "j i/ r"
+    """The last factor, s = 1: i along the lanes, r padded."""
+    IDENTITY = "identity"
+    """No factor: the identity matrix of ``lanes`` rows."""
+    ONES = "ones"
+    """No factor: one row of ones."""
+    ZEROS = "zeros"
+    """No factor: ``lanes`` rows of zeros."""
+
+
+CONSTANTS = (Arrangement.IDENTITY, Arrangement.ONES, Arrangement.ZEROS)
+
+
+def padded(size: int, p: AcceleratorParameters) -> int:
+    """The least multiple of the lanes that is not less than ``size``."""
+    return -(-size // p.lanes) * p.lanes
+
+
+@dataclass(frozen=True)
+class RowImage:
+    """A factor of layer ``layer``, index ``index`` (both from 0), or a constant (-1, -1)."""
+
+    name: str
+    layer: int
+    index: int
+    arrangement: Arrangement
+    rows: int
+    element_bytes: int
+
+    @property
+    def use(self) -> Arrangement | None:
+        """The arrangement of a factor; ``None`` for a constant."""
+        return None if self.arrangement in CONSTANTS else self.arrangement
+
+    @property
+    def entries(self) -> int:
+        """Rows of the scratchpad that it takes."""
+        return self.rows
+
+    def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> npt.NDArray[np.uint8]:
+        """The bytes of int64 ``factor`` (R_{n-1}, J_n, I_n, R_n); a constant takes no notice."""
+        values = _arranged(self.arrangement, factor.numpy(), p)
+        kind = np.int8 if self.element_bytes == 1 else np.dtype("<i2")
+        return np.ascontiguousarray(values, kind).view(np.uint8).ravel()
+
+
+def _arranged(
+    arrangement: Arrangement, g: npt.NDArray[np.int64], p: AcceleratorParameters
+) -> npt.NDArray[np.int64]:
+    lanes = p.lanes
+    if arrangement is Arrangement.IDENTITY:
+        return np.eye(lanes, dtype=np.int64)
+    if arrangement in (Arrangement.ONES, Arrangement.ZEROS):
+        rows = 1 if arrangement is Arrangement.ONES else lanes
+        return np.full((rows, lanes), arrangement is Arrangement.ONES, np.int64)
+    r, j, i, s = g.shape
+    left, right = padded(r, p), padded(s, p)
+    if arrangement is Arrangement.FIRST:
+        values, shape = g[0], (j, i, right)
+    elif arrangement is Arrangement.ENTRIES:
+        values, shape = g.transpose(1, 2, 3, 0), (j, i, right, left)
+    elif arrangement is Arrangement.SCALARS:
+        values, shape = g.transpose(3, 1, 2, 0), (s, j, i, left)
+    else:
+        blocks = g.reshape(r, j, i // lanes, lanes)
+        values, shape = blocks.transpose(1, 2, 0, 3), (j, i // lanes, left, lanes)
+    image = np.zeros(shape, np.int64)
+    image[tuple(slice(size) for size in values.shape)] = values
+    return image
+
+
+def row_image(
+    layer: Layer, number: int, index: int, arrangement: Arrangement, p: AcceleratorParameters
+) -> RowImage:
+    """The image of factor ``index`` (from 0) of layer ``number`` (from 0)."""
+    r, j, i, s = layer.factor_shapes[index]
+    rows = {
+        Arrangement.FIRST: j * i * padded(s, p) // p.lanes,
+        Arrangement.ENTRIES: j * i * padded(s, p) * padded(r, p) // p.lanes,
+        Arrangement.SCALARS: s * j * i * padded(r, p) // p.lanes,
+        Arrangement.LAST: j * i // p.lanes * padded(r, p),
+    }[arrangement]
+    name = f"l{number + 1}.G{index + 1}.{arrangement.name.lower()}"
+    size = 1 if p.factor_width <= 8 else 2
+    return RowImage(name, number, index, arrangement, rows, size)
+
+
+def constant(arrangement: Arrangement, p: AcceleratorParameters) -> RowImage:
+    """The image of a constant."""
+    rows = 1 if arrangement is Arrangement.ONES else p.lanes
+    return RowImage(arrangement.value, -1, -1, arrangement, rows, 1)

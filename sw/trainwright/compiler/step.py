@@ -1,0 +1,268 @@
+"""From a network, a batch and an accelerator to the two programs of a training step."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+
+from trainwright.compiler.backward import emit_backward
+from trainwright.compiler.block_backward import emit_block_backward
+from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE, emit_block_forward
+from trainwright.compiler.block_layout import lay_out_blocks
+from trainwright.compiler.builder import Builder, Rule, Written
+from trainwright.compiler.errors import CompileError
+from trainwright.compiler.forward import emit_forward
+from trainwright.compiler.images import Image
+from trainwright.compiler.layout import lay_out
+from trainwright.compiler.memory import Buffer, MemoryMap
+from trainwright.compiler.planner import plan_layers
+from trainwright.compiler.plans import LayerPlan
+from trainwright.compiler.row_images import RowImage
+from trainwright.fixed.requantise import MAX_SHIFT
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, Program, Set
+from trainwright.program.fields import Operation
+from trainwright.timing import MemoryTiming, predict
+
+PLANS = ("auto", "paper")
+"""Names of plans: what the planner chooses, or the schedule of the paper."""
+MAX_ALIGNMENT = 15
+"""Most bits by which a BIAS descriptor can shift an operand to the left."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A program with its shifts, and the exponents that follow from them.
+
+    ``exponents`` has every tensor written and every operand; ``floors`` the least exponent of
+    every tensor written: that of its exact sum.
+    """
+
+    program: Program
+    exponents: dict[str, int]
+    floors: dict[str, int]
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """Descriptors without shifts, and the rules that give them."""
+
+    descriptors: tuple[Descriptor, ...]
+    rules: dict[int, Rule]
+    tensors: tuple[Written, ...]
+    images: tuple[tuple[Image | RowImage, Buffer], ...]
+    macs: int
+    address: int
+    """Where in external memory the program lies."""
+    fingerprint: int
+    _last: dict[int, Descriptor] = field(default_factory=dict, compare=False, repr=False)
+    """What was bound last, by index: most shifts stay as they are from step to step."""
+
+    def _shifted(self, index: int, shifts: tuple[int, int, int], stochastic: bool) -> Descriptor:
+        """A descriptor with these shifts (result, x, g): the last one if it has them."""
+        last = self._last.get(index)
+        if (
+            isinstance(last, Compute)
+            and (last.shift, last.x_shift, last.g_shift) == shifts
+            and last.stochastic == stochastic
+        ):
+            return last
+        d = self.descriptors[index]
+        assert isinstance(d, Compute)
+        shift, x_shift, g_shift = shifts
+        self._last[index] = new = replace(
+            d, shift=shift, x_shift=x_shift, g_shift=g_shift, stochastic=stochastic
+        )
+        return new
+
+    def bind(
+        self,
+        wanted: Mapping[str, int],
+        operands: Mapping[str, int],
+        *,
+        seed: int | None = None,
+    ) -> Bound:
+        """Set every shift for the ``wanted`` exponents of the tensors written.
+
+        ``operands`` are the exponents of what the program reads: inputs, factors, biases, and
+        tensors of the program before it. A tensor gets its wanted exponent, or that of its exact
+        sum where that is larger: no shift goes to the left. A bias's exponent is moved to within
+        ``MAX_ALIGNMENT`` of the sum it is added to; ``exponents`` has it as used. With a ``seed``
+        (32 bits) results are rounded stochastically: the program begins with a SET of the seed.
+        """
+        exponents, floors = dict(operands), {}
+        descriptors = list(self.descriptors)
+        for index, rule in self.rules.items():
+            d = descriptors[index]
+            x, aligned = exponents[rule.x], (0, 0)
+            if d.operation is Operation.BIAS:
+                assert rule.g is not None
+                g = min(max(exponents[rule.g], x - MAX_ALIGNMENT), x + MAX_ALIGNMENT)
+                exponents[rule.g] = g
+                floor = min(x, g)
+                aligned = x - floor, g - floor
+            elif d.operation is Operation.MASK:
+                floor = x
+            else:
+                floor = x + (exponents[rule.g] if rule.g is not None else 0)
+            exact = rule.exact or d.operation is Operation.MASK
+            exponent = floor if exact else max(floor, wanted.get(rule.z.name, floor))
+            exponent = min(exponent, floor + MAX_SHIFT)
+            exponents[rule.z.name], floors[rule.z.name] = exponent, floor
+            shifts = (exponent - floor, *aligned)
+            descriptors[index] = self._shifted(index, shifts, seed is not None and not exact)
+        if seed is not None:
+            descriptors.insert(0, Set(values=(), seed=seed))
+        names = tuple(tensor.name for tensor in self.tensors)
+        return Bound(Program(tuple(descriptors), self.fingerprint, names), exponents, floors)
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """The two programs of a training step, and where their tensors lie."""
+
+    network: Network
+    batch: int
+    parameters: AcceleratorParameters
+    plan: str
+    layers: tuple[LayerPlan, ...]
+    """What the plan chose for each layer; none for the paper's."""
+    inputs: tuple[str, ...]
+    """Buffers that the host writes the inputs to."""
+    buffers: dict[str, Buffer]
+    memory_bytes: int
+    """External memory used."""
+    forward: CompiledProgram
+    backward: CompiledProgram
+
+    @cached_property
+    def predicted_cycles(self) -> int:
+        """Cycles of a step by the cycle model, with the memory of the simulation's default."""
+        return self.cycles_with(MemoryTiming())
+
+    def cycles_with(self, timing: MemoryTiming) -> int:
+        """Cycles of a step by the cycle model, with another memory."""
+        programs = (self.forward, self.backward)
+        return sum(predict(one.descriptors, self.parameters, timing).cycles for one in programs)
+
+    @cached_property
+    def macs(self) -> int:
+        """Multiply-accumulates of a step, padding not counted."""
+        return self.forward.macs + self.backward.macs
+
+
+def _check(
+    network: Network, batch: int, p: AcceleratorParameters, plan: str | Sequence[LayerPlan]
+) -> None:
+    if isinstance(plan, str) and plan not in PLANS:
+        raise CompileError(f"unknown plan {plan!r}; there are {', '.join(PLANS)}")
+    if not 1 <= batch <= 4096:
+        raise CompileError(f"the batch must be from 1 to 4096 samples, not {batch!r}")
+    if network.widths.is_float:
+        raise CompileError(
+            f"network {network.name!r} is in float32, the accelerator computes with integers"
+        )
+    if network.widths.factor > p.factor_width:
+        raise CompileError(
+            f"factors of {network.widths.factor} bits, the accelerator takes {p.factor_width}; "
+            "set factor_width"
+        )
+    for n, layer in enumerate(network.layers, 1):
+        for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
+            if sizes[-1] % p.lanes:
+                raise CompileError(
+                    f"layer {n}: the last dimension of {what} {list(sizes)} must be a multiple of "
+                    f"{p.lanes}, not {sizes[-1]}"
+                )
+
+
+def _finish(b: Builder, memory: MemoryMap, name: str) -> CompiledProgram:
+    return CompiledProgram(
+        descriptors=tuple(b.descriptors),
+        rules=b.rules,
+        tensors=tuple(b.tensors.values()),
+        images=tuple(b.images.values()),
+        macs=b.macs,
+        address=memory.buffers[name].address,
+        fingerprint=b.p.fingerprint,
+    )
+
+
+def compile_step(
+    network: Network,
+    batch: int,
+    parameters: AcceleratorParameters,
+    *,
+    plan: str | Sequence[LayerPlan] = "auto",
+) -> CompiledStep:
+    """Compile a training step of ``batch`` samples.
+
+    ``plan`` "paper" is the schedule of the paper's Table 3, with the outer product summed over the
+    batch in the accumulators; "auto" what the planner chooses, or the paper's where that takes
+    fewer cycles or nothing else fits; else it says how each layer is computed. Raises
+    ``CompileError`` where the network does not fit.
+    """
+    _check(network, batch, parameters, plan)
+    if plan == "paper":
+        return _paper(network, batch, parameters)
+    if isinstance(plan, str):
+        return _chosen(network, batch, parameters)
+    return _planned(network, batch, parameters, tuple(plan))
+
+
+@cache
+def _chosen(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
+    """The planner's choice or the paper's schedule, whichever is predicted to take fewer cycles."""
+    try:
+        planned = _planned(network, batch, p, plan_layers(network, batch, p).layers)
+    except CompileError:
+        return replace(_paper(network, batch, p), plan="auto")
+    try:
+        paper = _paper(network, batch, p)
+    except CompileError:
+        return planned
+    best = min(planned, paper, key=lambda step: step.predicted_cycles)
+    return replace(best, plan="auto")
+
+
+def _paper(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
+    memory = lay_out(network, batch, p)
+    forward, backward = Builder(p), Builder(p)
+    emit_forward(forward, network, batch, memory)
+    emit_backward(backward, network, batch, memory)
+    return _step(network, batch, p, memory, forward, backward, "paper", ())
+
+
+def _planned(
+    network: Network, batch: int, p: AcceleratorParameters, layers: tuple[LayerPlan, ...]
+) -> CompiledStep:
+    memory = lay_out_blocks(network, batch, p, layers)
+    forward = emit_block_forward(p, network, batch, memory, [one.forward for one in layers])
+    backward = emit_block_backward(p, network, batch, memory, [one.backward for one in layers])
+    return _step(network, batch, p, memory, forward, backward, "auto", layers)
+
+
+def _step(
+    network: Network,
+    batch: int,
+    p: AcceleratorParameters,
+    memory: MemoryMap,
+    forward: Builder,
+    backward: Builder,
+    plan: str,
+    layers: tuple[LayerPlan, ...],
+) -> CompiledStep:
+    if memory.top >= 1 << p.address_width:
+        raise CompileError(f"{memory.top} bytes of external memory do not fit the address space")
+    return CompiledStep(
+        network=network,
+        batch=batch,
+        parameters=p,
+        plan=plan,
+        layers=layers,
+        inputs=(SAMPLES_INSIDE, SAMPLES_OUTSIDE) if layers else ("x",),
+        buffers=memory.buffers,
+        memory_bytes=memory.top,
+        forward=_finish(forward, memory, "program.forward"),
+        backward=_finish(backward, memory, "program.backward"),
+    )

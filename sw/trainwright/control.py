@@ -1,0 +1,100 @@
+"""How a host runs a program through the registers, whatever carries its accesses."""
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright import registers
+from trainwright.accelerator import AcceleratorError, Counters
+from trainwright.parameters import PRESETS, AcceleratorParameters, preset
+from trainwright.program.descriptors import Program
+from trainwright.program.fields import Engine
+
+WORD_BYTES = 4
+
+
+class RegisterPort(Protocol):
+    """Registers of an accelerator, as the host reaches them."""
+
+    def read_registers(self, address: int, count: int, /) -> npt.NDArray[np.uint32]:
+        """``count`` registers from an address on."""
+        ...
+
+    def write_register(self, address: int, value: int, /) -> None:
+        """Write one register."""
+        ...
+
+
+def _register(port: RegisterPort, address: int) -> int:
+    return int(port.read_registers(address, 1)[0])
+
+
+def introduce(port: RegisterPort, parameters: AcceleratorParameters) -> None:
+    """Raise ``AcceleratorError`` where there is no accelerator of these parameters."""
+    identity, fingerprint = port.read_registers(registers.IDENTITY, 2).tolist()
+    if identity != registers.IDENTITY_VALUE:
+        raise AcceleratorError(f"no accelerator: its IDENTITY reads 0x{identity:08x}")
+    if fingerprint != parameters.fingerprint:
+        known = [name for name in PRESETS if preset(name).fingerprint == fingerprint]
+        raise AcceleratorError(
+            f"the design has other parameters (fingerprint {fingerprint:08x}, not "
+            f"{parameters.fingerprint:08x})" + (f": add --preset {known[0]}" if known else "")
+        )
+
+
+def set_up(port: RegisterPort, *, watchdog_cycles: int = registers.WATCHDOG_CYCLES) -> None:
+    """What a host sets after a reset."""
+    port.write_register(registers.INTERRUPT_ENABLE, 1)
+    port.write_register(registers.WATCHDOG, watchdog_cycles)
+
+
+def start(port: RegisterPort, program: Program, address: int) -> None:
+    """Start the program that lies at ``address``."""
+    port.write_register(registers.PROGRAM_ADDRESS, address)
+    port.write_register(registers.PROGRAM_LENGTH, len(program.descriptors))
+    port.write_register(registers.CONTROL, registers.CONTROL_START)
+
+
+def check(port: RegisterPort, program: Program) -> None:
+    """Raise ``AcceleratorError`` where the last run ended with an error."""
+    status = _register(port, registers.STATUS)
+    if not status & registers.STATUS_ERROR:
+        return
+    code, number = registers.status_error(status)
+    meaning = registers.MEANINGS.get(code, "not a known error")
+    text = f"the accelerator stopped at {_named(program, number)}: error {code}, {meaning}"
+    last = port.read_registers(registers.LAST, 2).tolist()
+    hung = registers.hung_engines(status)
+    for index, engine in enumerate((Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)):
+        if engine & hung:
+            given = last[index // 2] >> 16 * (index % 2) & 0xFFFF
+            text += f"; {engine.name} hangs, at {_named(program, given)} or before"
+    raise AcceleratorError(text)
+
+
+def counters(port: RegisterPort) -> Counters:
+    """Counters of the last run."""
+    names = registers.COUNTER_NAMES
+    words = port.read_registers(registers.COUNTERS_BASE, 2 * len(names)).astype(np.uint64).tolist()
+    values = {name: words[2 * n] | words[2 * n + 1] << 32 for n, name in enumerate(names)}
+    return Counters(**values)
+
+
+def statistics(
+    port: RegisterPort, depth: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Sums and saturations of the last run, (depth,) each."""
+    count = depth * registers.STATISTICS_BYTES // WORD_BYTES
+    words = port.read_registers(registers.STATISTICS_BASE, count).astype(np.int64)
+    words = words.reshape(depth, -1)
+    return words[:, 0] | words[:, 1] << 32, words[:, 2]
+
+
+def _named(program: Program, number: int) -> str:
+    """A descriptor's number with what it is."""
+    if number >= len(program.descriptors):
+        return f"descriptor {number}"
+    descriptor = program.descriptors[number]
+    name = f"{descriptor.operation.name} {getattr(descriptor, 'tensor', '')}".strip()
+    return f"descriptor {number} ({name})"

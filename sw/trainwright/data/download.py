@@ -1,0 +1,179 @@
+"""Fetching the files of MNIST and Fashion-MNIST, every byte held against the published SHA-256.
+
+Nothing is fetched unless it is asked for (``trainwright train --download``). A file that was fetched
+whole stays when another fails, so that the next attempt goes on with what is missing.
+"""
+
+import hashlib
+import sys
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+from trainwright.data.dataset import DataError
+from trainwright.files import write_whole
+
+TIMEOUT = 30.0
+"""Seconds that a mirror may be silent."""
+_CHUNK = 1 << 16
+
+Progress = Callable[[str, int, int], None]
+"""Called with a file's name, the bytes that are there and the bytes there will be."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """One file as it was published."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set can be had: base URLs, each with all files below it."""
+
+    mirrors: Sequence[str]
+    files: Sequence[RemoteFile]
+
+
+SOURCES: Mapping[str, Source] = {
+    "mnist": Source(
+        (
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            "https://storage.googleapis.com/cvdf-datasets/mnist/",
+            "http://yann.lecun.com/exdb/mnist/",
+        ),
+        (
+            RemoteFile(
+                "train-images-idx3-ubyte.gz",
+                9912422,
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            ),
+            RemoteFile(
+                "train-labels-idx1-ubyte.gz",
+                28881,
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            ),
+            RemoteFile(
+                "t10k-images-idx3-ubyte.gz",
+                1648877,
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            ),
+            RemoteFile(
+                "t10k-labels-idx1-ubyte.gz",
+                4542,
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            ),
+        ),
+    ),
+    "fashion-mnist": Source(
+        (
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+        ),
+        (
+            RemoteFile(
+                "train-images-idx3-ubyte.gz",
+                26421880,
+                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            ),
+            RemoteFile(
+                "train-labels-idx1-ubyte.gz",
+                29515,
+                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            ),
+            RemoteFile(
+                "t10k-images-idx3-ubyte.gz",
+                4422102,
+                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            ),
+            RemoteFile(
+                "t10k-labels-idx1-ubyte.gz",
+                5148,
+                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+            ),
+        ),
+    ),
+}
+"""Sizes and sums are those of the files as first published; their MD5 is that of torchvision."""
+
+
+def tell_progress(name: str, done: int, total: int) -> None:
+    """On stderr: one line a file when it is there, on a terminal redrawn while it comes."""
+    if done == total:
+        print(f"{name}: {total:,} bytes", file=sys.stderr, flush=True)
+    elif sys.stderr.isatty():
+        print(f"{name}: {done / total:.0%}", end="\r", file=sys.stderr, flush=True)
+
+
+def fetch(url: str, file: RemoteFile, progress: Progress = tell_progress) -> bytes:
+    """The content behind a URL (http, https or file), its size and SHA-256 checked.
+
+    Raises ``DataError`` where it cannot be had or is another file. Never reads more than one byte
+    over the expected size.
+    """
+    content = bytearray()
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
+            while block := answer.read(min(_CHUNK, file.size + 1 - len(content))):
+                content += block
+                if len(content) < file.size:
+                    progress(file.name, len(content), file.size)
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise DataError(f"{url}: {reason or type(error).__name__}") from None
+    if len(content) != file.size:
+        sort = "truncated" if len(content) < file.size else "longer than it should be"
+        raise DataError(f"{url}: {sort}, {len(content):,} bytes and not {file.size:,}")
+    found = hashlib.sha256(content).hexdigest()
+    if found != file.sha256:
+        raise DataError(f"{url}: another file, SHA-256 {found[:16]}... not {file.sha256[:16]}...")
+    progress(file.name, file.size, file.size)
+    return bytes(content)
+
+
+def download(
+    name: str,
+    folder: Path,
+    wanted: Sequence[str],
+    *,
+    source: Source | None = None,
+    progress: Progress = tell_progress,
+) -> None:
+    """Fetch the files of a data set whose names begin with one of ``wanted`` into ``folder``.
+
+    Mirrors are tried in order. Each file is written whole or not at all; the folder is made where
+    there is none. Raises ``DataError`` in one line that says what each mirror answered.
+    """
+    source = source or SOURCES[name]
+    made = not folder.is_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in source.files:
+            if any(file.name.startswith(stem) for stem in wanted):
+                write_whole(folder / file.name, _from_any(name, source, file, progress))
+    except OSError as error:
+        raise DataError(f"cannot write to {folder}: {error.strerror}") from None
+    except DataError:
+        if made:
+            with suppress(OSError):  # files that came whole stay, and the folder with them
+                folder.rmdir()
+        raise
+
+
+def _from_any(name: str, source: Source, file: RemoteFile, progress: Progress) -> bytes:
+    complaints = []
+    for mirror in source.mirrors:
+        try:
+            return fetch(mirror + file.name, file, progress)
+        except DataError as error:
+            complaints.append(str(error))
+    raise DataError(
+        f"cannot download {name!r}: {'; '.join(complaints)}; try again later, or fetch "
+        f"{file.name} by other means and give its folder with --data"
+    )

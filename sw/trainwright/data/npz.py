@@ -1,0 +1,175 @@
+"""Any data set in a NumPy ``.npz``: arrays of images and of labels, never code.
+
+Names of the arrays: ``x_train``, ``y_train``, ``x_test``, ``y_test`` (Keras), ``train_images``,
+``train_labels``, ``test_images``, ``test_labels`` (MedMNIST), or one set ``images``, ``labels`` (or
+``x``, ``y``) that is split here. ``class_names`` (strings) may be beside them.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.data.dataset import DataError, DataSet, Split
+
+SPLIT_SEED = 0
+TEST_PART = 5
+"""Where there is no test split, one sample in so many becomes one."""
+FULL_SCALE = 255
+_SPLITS = (
+    ("x_train", "y_train", "x_test", "y_test"),
+    ("train_images", "train_labels", "test_images", "test_labels"),
+)
+_WHOLES = (("images", "labels"), ("x", "y"))
+_CLASS_NAMES = "class_names"
+
+
+def load_npz(
+    path: str | PathLike[str], *, name: str = "npz", class_names: Sequence[str] | None = None
+) -> DataSet:
+    """Read a data set from an ``.npz``.
+
+    Images are uint8, or floating point from 0 to 1 and then rounded to 255 levels, half to even;
+    (samples, rows, columns), with or without one channel at either place. Labels are integers from
+    0, (samples,) or (samples, 1). ``class_names`` come from the argument, the file, or are numbers.
+    A file with one set is split by ``RandomState(0).permutation``: the last fifth is the test
+    split. Raises ``DataError`` in one line for anything else.
+    """
+    path = Path(path)
+    arrays = _read(path)
+    splits = _splits(path, arrays)
+    if splits["train"].images.shape[1:] != splits["test"].images.shape[1:]:
+        raise DataError(f"{path}: train and test images differ in size")
+    names = class_names or _names(path, arrays, splits)
+    try:
+        return DataSet(name, splits["train"], splits["test"], FULL_SCALE, tuple(names))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays that this module knows by name."""
+    known = {name for names in (*_SPLITS, *_WHOLES) for name in names} | {_CLASS_NAMES}
+    name = ""
+    try:
+        with path.open("rb") as raw:
+            if raw.read(2) != b"PK":
+                raise DataError(f"{path}: not an .npz file, which is a zip archive of .npy arrays")
+            raw.seek(0)
+            found = {}
+            with np.load(raw, allow_pickle=False) as file:
+                for name in sorted(known.intersection(file.files)):
+                    found[name] = array = file[name]
+                    if not isinstance(array, np.ndarray):
+                        raise DataError(f"{path}: {name} is not an array")
+        return found
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, MemoryError) as error:
+        raise DataError(f"{path}: truncated or damaged ({error or type(error).__name__})") from None
+    except DataError:
+        raise
+    except ValueError as error:
+        if "allow_pickle" in str(error):
+            raise DataError(
+                f"{path}: {name} holds pickled Python objects, which are not read; save plain "
+                "arrays"
+            ) from None
+        raise DataError(f"{path}: {name} is damaged ({error})") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _splits(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Split]:
+    for names in (*_SPLITS, *_WHOLES):
+        absent = [name for name in names if name not in arrays]
+        if not absent:
+            pairs = [
+                _split(path, arrays, images, labels)
+                for images, labels in zip(names[::2], names[1::2], strict=True)
+            ]
+            train, test = pairs if len(pairs) > 1 else _cut(path, pairs[0])
+            return {"train": train, "test": test}
+        if len(absent) < len(names):
+            raise DataError(f"{path} has {_listed(arrays)} and lacks {', '.join(absent)}")
+    wanted = " or ".join(", ".join(names) for names in (*_SPLITS, *_WHOLES))
+    raise DataError(f"{path}: no arrays of images and labels; wanted are {wanted}")
+
+
+def _listed(arrays: dict[str, npt.NDArray[Any]]) -> str:
+    return ", ".join(name for name in arrays if name != _CLASS_NAMES)
+
+
+def _split(path: Path, arrays: dict[str, npt.NDArray[Any]], images: str, labels: str) -> Split:
+    pixels, classes = _images(path, images, arrays[images]), _labels(path, labels, arrays[labels])
+    if len(pixels) != len(classes):
+        raise DataError(f"{path}: {len(pixels):,} {images} but {len(classes):,} {labels}")
+    return Split(pixels, classes)
+
+
+def _images(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    if array.ndim == 4 and 1 in (array.shape[3], array.shape[1]):
+        array = array.squeeze(3 if array.shape[3] == 1 else 1)
+    if array.ndim != 3 or 0 in array.shape:
+        raise DataError(
+            f"{path}: {name} has shape {array.shape}, not (samples, rows, columns) of grey images"
+        )
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    if array.dtype.kind != "f":
+        raise DataError(
+            f"{path}: {name} is {array.dtype}, not uint8 (0 to 255) or floating point (0 to 1)"
+        )
+    if not np.isfinite(array).all():
+        where = tuple(int(n) for n in np.argwhere(~np.isfinite(array))[0])
+        raise DataError(f"{path}: {name} has {array[where]} at {where}; pixels are from 0 to 1")
+    low, high = float(array.min()), float(array.max())
+    if low < 0 or high > 1:
+        raise DataError(
+            f"{path}: {name} has values from {low:g} to {high:g}; floating-point pixels are from "
+            "0 to 1"
+        )
+    return np.rint(array.astype(np.float64) * FULL_SCALE).astype(np.uint8)
+
+
+def _labels(path: Path, name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise DataError(f"{path}: {name} has shape {array.shape}, not (samples,)")
+    if array.dtype.kind not in "iu":
+        raise DataError(f"{path}: {name} is {array.dtype}; labels are integers from 0")
+    if array.size and not 0 <= array.min() <= array.max() <= 255:
+        raise DataError(
+            f"{path}: {name} has labels from {array.min()} to {array.max()}, not within 0 to 255"
+        )
+    return array.astype(np.uint8)
+
+
+def _cut(path: Path, whole: Split) -> list[Split]:
+    samples = len(whole)
+    test = samples // TEST_PART
+    if not test:
+        raise DataError(f"{path}: {samples} samples are too few to split")
+    order = np.random.RandomState(SPLIT_SEED).permutation(samples)
+    parts = order[: samples - test], order[samples - test :]
+    return [Split(whole.images[part], whole.labels[part]) for part in parts]
+
+
+def _names(
+    path: Path, arrays: dict[str, npt.NDArray[Any]], splits: dict[str, Split]
+) -> tuple[str, ...]:
+    if _CLASS_NAMES not in arrays:
+        greatest = max(int(split.labels.max(initial=0)) for split in splits.values())
+        return tuple(map(str, range(greatest + 1)))
+    names = arrays[_CLASS_NAMES]
+    if names.ndim != 1 or names.dtype.kind != "U" or not names.size:
+        raise DataError(
+            f"{path}: {_CLASS_NAMES} is {names.dtype} of shape {names.shape}, not strings"
+        )
+    return tuple(map(str, names))

@@ -1,0 +1,125 @@
+"""Data sets by name, and where their files are looked for."""
+
+import os
+from pathlib import Path
+
+from trainwright.data.dataset import DataError, DataSet
+from trainwright.data.digits import load_digits_data
+from trainwright.data.download import SOURCES, download
+from trainwright.data.idx import STEMS, missing, read_split
+from trainwright.data.npz import load_npz
+from trainwright.native.cache import default_folder
+
+DATA_SETS = ("digits", "fashion-mnist", "mnist", "npz")
+NPZ = ".npz"
+
+_CLASS_NAMES = {
+    "mnist": tuple("0123456789"),
+    "fashion-mnist": (
+        "T-shirt/top",
+        "trouser",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "ankle boot",
+    ),
+}
+
+
+_FILES = tuple(stem for pair in STEMS.values() for stem in pair)
+
+
+def cache_folder(name: str) -> Path:
+    """Where the files of a data set are put that was downloaded without naming a folder."""
+    return default_folder() / "data" / name
+
+
+def is_npz(root: str | os.PathLike[str] | None) -> bool:
+    """Whether ``root`` names an ``.npz`` file and not a folder."""
+    return root is not None and Path(root).suffix.lower() == NPZ
+
+
+def load_data_set(
+    name: str, root: str | os.PathLike[str] | None = None, *, fetch: bool = False
+) -> DataSet:
+    """Load a data set whole.
+
+    ``digits`` needs no files; ``npz`` is any user's, read from the file ``root``. The others are
+    read from ``root``/``name`` or ``root`` itself, or from an ``.npz``; without ``root`` the
+    environment variable TRAINWRIGHT_DATA names it, or else the user's cache folder does. With ``fetch``
+    files that are not there are downloaded first. Raises ``DataError`` in one line for an unknown
+    name, a missing folder or file, and a file that is not sound.
+    """
+    if name not in DATA_SETS:
+        raise DataError(f"unknown data set {name!r}; there are {', '.join(DATA_SETS)}")
+    if name == "npz" and not is_npz(root):
+        raise DataError(f"data set 'npz' is a file: give --data FILE{NPZ}")
+    if name == "digits":
+        if is_npz(root):
+            raise DataError(f"data set 'digits' has no files: leave --data {root} away")
+        return load_digits_data()
+    if root is not None and is_npz(root):
+        return load_npz(root, name=name, class_names=_CLASS_NAMES.get(name))
+    folder = _folder(name, root, fetch=fetch)
+    train, test = read_split(folder, "train"), read_split(folder, "test")
+    if train.images.shape[1:] != test.images.shape[1:]:
+        raise DataError(f"{folder}: train and test images differ in size")
+    return DataSet(name, train, test, full_scale=255, class_names=_CLASS_NAMES[name])
+
+
+def _folder(name: str, root: str | os.PathLike[str] | None, *, fetch: bool) -> Path:
+    """The folder that has the four files of a data set, after fetching them where asked to."""
+    option = "--data DIR"
+    if root is None:
+        root = os.environ.get("TRAINWRIGHT_DATA")
+        option = "TRAINWRIGHT_DATA"
+    if not root:
+        return _cached(name, fetch=fetch)
+    base = Path(root)
+    if fetch and all(missing(folder) for folder in (base / name, base)):
+        _fetch(name, base / name)
+    return _given(name, base, option)
+
+
+def _fetch(name: str, folder: Path) -> None:
+    download(name, folder, missing(folder), source=SOURCES[name])
+
+
+def _cached(name: str, *, fetch: bool) -> Path:
+    folder = cache_folder(name)
+    if fetch and missing(folder):
+        _fetch(name, folder)
+    if missing(folder):
+        raise DataError(
+            f"data set {name!r} needs its files: give --data DIR or set TRAINWRIGHT_DATA to a folder "
+            f"with {name}/ or with {_listed()}, or add --download"
+        )
+    return folder
+
+
+def _given(name: str, base: Path, option: str) -> Path:
+    if not base.is_dir():
+        raise DataError(
+            f"{option}: no such folder {str(base)!r}; data set {name!r} needs {_listed()}"
+        )
+    for folder in (base / name, base):
+        absent = missing(folder)
+        if not absent:
+            return folder
+        if len(absent) < len(_FILES):
+            raise DataError(
+                f"{folder} lacks {', '.join(absent)} (plain or .gz) for {name!r}; --download "
+                "fetches what is missing"
+            )
+    raise DataError(
+        f"{option}: neither {base / name} nor {base} has the files of {name!r}: {_listed()}; "
+        "--download fetches them"
+    )
+
+
+def _listed() -> str:
+    return ", ".join(f"{stem}.gz" for stem in _FILES) + " (plain or .gz)"

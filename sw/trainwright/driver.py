@@ -1,0 +1,428 @@
+"""The driver: training steps on any accelerator, from integers in to gradients out."""
+
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from trainwright.accelerator import (
+    Accelerator,
+    AcceleratorError,
+    AcceleratorReset,
+    Counters,
+    Run,
+)
+from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
+from trainwright.compiler.memory import Buffer
+from trainwright.compiler.names import activation_name, gradient_name
+from trainwright.compiler.plans import LayerPlan
+from trainwright.fixed.requantise import limits
+from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Network
+
+Result = TypeVar("Result")
+
+RESETS = 3
+"""Times that a step is repeated because the accelerator was reset under it."""
+
+
+def _persist(work: Callable[[], Result], restore: Callable[[], object] = lambda: None) -> Result:
+    """The result of ``work``; where the accelerator is reset, again after ``restore``."""
+    for attempt in range(RESETS + 1):
+        try:
+            if attempt:
+                restore()
+            return work()
+        except AcceleratorReset:
+            if attempt == RESETS:
+                raise
+    raise AssertionError
+
+
+@dataclass(frozen=True)
+class QuantisedModel:
+    """What the accelerator is given of a model.
+
+    ``factors[l][n]`` int64 (R_{n-1}, J_n, I_n, R_n) with ``factor_exponents[l][n]``; ``biases[l]``
+    float (J,) or None: the driver quantises them, as their exponent depends on the layer's.
+    """
+
+    network: Network
+    factors: Sequence[Sequence[torch.Tensor]]
+    factor_exponents: Sequence[Sequence[int]]
+    biases: Sequence[torch.Tensor | None]
+
+
+@dataclass(frozen=True)
+class ForwardResult:
+    """``logits`` float64 (batch, outputs of the last layer), exact values of the integers."""
+
+    logits: torch.Tensor
+    statistics: dict[str, TensorStatistics]
+    counters: Counters
+    seconds: float
+    run: Run
+
+
+@dataclass(frozen=True)
+class BackwardResult:
+    """Gradients of the sum over the batch, float64, exact values of the accelerator's integers.
+
+    ``factors[l][n]`` has the factor's shape, ``biases[l]`` (J,) or None.
+    """
+
+    factors: list[list[torch.Tensor]]
+    biases: list[torch.Tensor | None]
+    statistics: dict[str, TensorStatistics]
+    counters: Counters
+    seconds: float
+    run: Run
+    factor_exponents: list[list[int]] = field(default_factory=list)
+    """Exponents of ``factors`` and ``biases``: divided by 2^exponent they are integers."""
+    bias_exponents: list[int | None] = field(default_factory=list)
+
+
+def fitting_exponent(values: torch.Tensor, width: int, *, zero: int = 0) -> int:
+    """Least exponent at which no value of a float tensor saturates ``width`` bits.
+
+    ``zero`` where all values are 0. Raises ``ValueError`` for values that are not finite.
+    """
+    greatest = float(values.abs().max())
+    if not math.isfinite(greatest):
+        raise ValueError(f"cannot quantise a tensor whose largest value is {greatest}")
+    if greatest == 0:
+        return zero
+    top = limits(width)[1]
+    exponent = math.frexp(greatest / top)[1]  # greatest / top < 2^exponent
+    return exponent - 1 if greatest <= top * 2.0 ** (exponent - 1) else exponent
+
+
+def quantise(values: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
+    """Float values to int64 integers x 2^exponent: round half to even, saturate."""
+    least, greatest = limits(width)
+    scaled = torch.round(values.double() * 2.0**-exponent)
+    return scaled.clamp(least, greatest).to(torch.int64)
+
+
+def _check_integers(name: str, values: torch.Tensor, shape: tuple[int, ...], width: int) -> None:
+    if tuple(values.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(values.shape)}, not {shape}")
+    if values.dtype != torch.int64:
+        raise TypeError(f"{name} must be int64, not {values.dtype}")
+    least, greatest = limits(width)
+    low, high = (int(value) for value in torch.aminmax(values))
+    if low < least or high > greatest:
+        raise ValueError(f"{name} has values from {low} to {high}, not within {width} bits")
+
+
+class Driver:
+    """Runs steps of one network shape and batch size on an accelerator.
+
+    Make a new driver when ranks or the batch size change; tensors keep their names, so the same
+    ``Scales`` go on. Raises ``trainwright.compiler.CompileError`` where the network does not fit the
+    accelerator.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        network: Network,
+        batch: int,
+        *,
+        plan: str | Sequence[LayerPlan] = "auto",
+        trace: bool = False,
+    ):
+        self.accelerator = accelerator
+        self.trace = trace
+        self.step: CompiledStep = compile_step(network, batch, accelerator.parameters, plan=plan)
+        if self.step.memory_bytes > accelerator.memory_bytes:
+            raise AcceleratorError(
+                f"a step needs {self.step.memory_bytes} bytes of external memory, the accelerator "
+                f"has {accelerator.memory_bytes}"
+            )
+        self.input_exponent = 1 - network.widths.activation
+        self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
+        self._repeat_forward: Callable[[], ForwardResult] | None = None
+
+    @property
+    def network(self) -> Network:
+        """The network the programs were compiled for."""
+        return self.step.network
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the tensors whose exponents a step needs; ``calibrate`` finds them."""
+        programs = (self.step.forward, self.step.backward)
+        return frozenset(tensor.name for one in programs for tensor in one.tensors)
+
+    def _put(self, name: str, values: torch.Tensor) -> None:
+        """Write an integer tensor into its buffer, zero padded."""
+        buffer = self.step.buffers[name]
+        kind = np.int8 if buffer.element_bytes == 1 else "<i2"
+        if buffer.repeat > 1:
+            values = values[..., None].expand(*values.shape, buffer.repeat)
+        data = values.permute(buffer.order) if buffer.order else values
+        data = data.reshape(*data.shape[:-1], -1).numpy().astype(kind)
+        if data.ndim != len(buffer.shape):
+            data = data.reshape(buffer.shape)
+        stored = (*buffer.shape[:-1], buffer.padded)
+        if stored != data.shape:
+            whole = np.zeros(stored, data.dtype)
+            whole[tuple(slice(size) for size in data.shape)] = data
+            data = whole
+        self.accelerator.write(buffer.address, np.ascontiguousarray(data).view(np.uint8).ravel())
+
+    def _get(self, name: str) -> torch.Tensor:
+        """Read an int64 tensor from its buffer, padding removed."""
+        buffer: Buffer = self.step.buffers[name]
+        data = self.accelerator.read(buffer.address, buffer.size)
+        kind = np.int8 if buffer.element_bytes == 1 else "<i2"
+        values = data.view(kind).reshape(*buffer.shape[:-1], buffer.padded)
+        found = torch.from_numpy(values[..., : buffer.shape[-1]].astype(np.int64))
+        inverse = sorted(range(len(buffer.order)), key=buffer.order.__getitem__)
+        return found.permute(inverse) if inverse else found
+
+    def _put_images(
+        self, program: CompiledProgram, model: QuantisedModel, *, there: Container[str] = ()
+    ) -> None:
+        """Write the images of a program, but those that are ``there`` already."""
+        for image, buffer in program.images:
+            if image.name in there:
+                continue
+            factor = model.factors[image.layer][image.index] if image.use else torch.zeros(())
+            self.accelerator.write(buffer.address, image.packed(factor, self.step.parameters))
+
+    def _check_model(self, model: QuantisedModel) -> None:
+        width = self.network.widths.factor
+        for number, layer in enumerate(self.network.layers, 1):
+            for n, shape in enumerate(layer.factor_shapes, 1):
+                factor = model.factors[number - 1][n - 1]
+                _check_integers(f"l{number}.G{n}", factor, shape, width)
+
+    def _statistics(
+        self, program: CompiledProgram, bound: Bound, run: Run
+    ) -> dict[str, TensorStatistics]:
+        return {
+            t.name: TensorStatistics(
+                kind=t.kind,
+                width=t.width,
+                exponent=bound.exponents[t.name],
+                floor=bound.floors[t.name],
+                count=t.count,
+                total=int(run.sums[slot]),
+                saturations=int(run.saturations[slot]),
+            )
+            for slot, t in enumerate(program.tensors)
+        }
+
+    def _check_seed(self, program: CompiledProgram, seed: int | None) -> None:
+        """Whether the accelerator can round stochastically, if it is to."""
+        if seed is None:
+            return
+        p = self.step.parameters
+        if not p.stochastic_rounding:
+            raise AcceleratorError(
+                "stochastic rounding is asked for, and this accelerator was built without it; "
+                "set stochastic_rounding=1"
+            )
+        needed = len(program.descriptors) + 1
+        if needed > p.program_depth:
+            raise AcceleratorError(
+                f"with its seed the program has {needed} descriptors, the program memory holds "
+                f"{p.program_depth}; use fewer layers or factors"
+            )
+
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+    ) -> ForwardResult:
+        """Run the forward pass.
+
+        ``inputs`` int64 (batch, I) with values of ``activation`` bits and exponent
+        ``input_exponent`` (pixels 0..1 are quantised with it). With a ``seed`` (32 bits) results
+        are rounded stochastically; ``AcceleratorError`` where the accelerator cannot. The pass is
+        repeated where the accelerator was reset under it, and before ``backward`` where it was
+        reset after it.
+        """
+        self._check_seed(self.step.forward, seed)
+        exponents = copy(scales.exponents)
+        self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed)
+        return _persist(self._repeat_forward)
+
+    def _forward_once(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        wanted: Mapping[str, int],
+        seed: int | None,
+    ) -> ForwardResult:
+        shape = (self.step.batch, self.network.layers[0].input_size)
+        _check_integers("inputs", inputs, shape, self.network.widths.activation)
+        self._check_model(model)
+        self._put_images(self.step.forward, model)
+        width = self.network.widths.bias
+        operands = {"x": self.input_exponent}
+        for number, exponents in enumerate(model.factor_exponents, 1):
+            operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
+        for number, bias in enumerate(model.biases, 1):
+            zero = wanted.get(f"l{number}.y", 0)
+            exponent = zero if bias is None else fitting_exponent(bias, width, zero=zero)
+            operands[f"l{number}.b"] = exponent
+        bound = self.step.forward.bind(wanted, operands, seed=seed)
+        for number, (bias, layer) in enumerate(
+            zip(model.biases, self.network.layers, strict=True), 1
+        ):
+            name, values = f"l{number}.b", torch.zeros(layer.output_size) if bias is None else bias
+            for buffer in (name, f"{name}.last"):
+                if buffer in self.step.buffers:
+                    self._put(buffer, quantise(values, bound.exponents[name], width))
+        for name in self.step.inputs:
+            self._put(name, inputs)
+        run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
+        self._forward = model, bound.exponents
+        name = activation_name(len(self.network.layers))
+        return ForwardResult(
+            logits=self._get(name).double() * 2.0 ** bound.exponents[name],
+            statistics=self._statistics(self.step.forward, bound, run),
+            counters=run.counters,
+            seconds=run.seconds,
+            run=run,
+        )
+
+    def backward(
+        self,
+        gradient: torch.Tensor,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+        exponent: int | None = None,
+    ) -> BackwardResult:
+        """Run the backward pass of the last ``forward``.
+
+        Its inputs and activations are still in the accelerator's memory: nothing else may run in
+        between. Where the accelerator was reset, ``forward`` is repeated first.
+
+        ``gradient`` float (batch, outputs of the last layer): derivative of the loss by the
+        logits, already divided by whatever the mean needs; the driver quantises it at the finest
+        exponent that saturates nothing, or at ``exponent``, to nearest. ``seed`` as in ``forward``.
+        """
+        self._check_seed(self.step.backward, seed)
+        if self._forward is None or self._repeat_forward is None:
+            raise ValueError("backward needs a forward pass before it")
+        wanted = copy(scales.exponents)
+        return _persist(
+            lambda: self._backward_once(gradient, wanted, seed, exponent), self._repeat_forward
+        )
+
+    def _backward_once(
+        self,
+        gradient: torch.Tensor,
+        wanted: Mapping[str, int],
+        seed: int | None,
+        exponent: int | None,
+    ) -> BackwardResult:
+        assert self._forward is not None
+        model, exponents = self._forward
+        shape = (self.step.batch, self.network.layers[-1].output_size)
+        if tuple(gradient.shape) != shape:
+            raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
+        there = {image.name for image, _ in self.step.forward.images}
+        self._put_images(self.step.backward, model, there=there)
+        width = self.network.widths.gradient
+        name = gradient_name(len(self.network.layers))
+        if exponent is None:
+            exponent = fitting_exponent(gradient, width, zero=1 - width)
+        operands = exponents | {name: exponent}
+        bound = self.step.backward.bind(wanted, operands, seed=seed)
+        self._put(name, quantise(gradient, exponent, width))
+        run = self.accelerator.run(bound.program, self.step.backward.address, trace=self.trace)
+
+        def value(tensor: str) -> torch.Tensor:
+            return self._get(tensor).double() * 2.0 ** bound.exponents[tensor]
+
+        layers = list(enumerate(self.network.layers, 1))
+        return BackwardResult(
+            factors=[
+                [value(f"l{k}.dG{n}").reshape(s) for n, s in enumerate(v.factor_shapes, 1)]
+                for k, v in layers
+            ],
+            biases=[value(f"l{k}.db") if v.bias else None for k, v in layers],
+            statistics=self._statistics(self.step.backward, bound, run),
+            counters=run.counters,
+            seconds=run.seconds,
+            run=run,
+            factor_exponents=[
+                [bound.exponents[f"l{k}.dG{n}"] for n in range(1, v.order + 1)] for k, v in layers
+            ],
+            bias_exponents=[bound.exponents[f"l{k}.db"] if v.bias else None for k, v in layers],
+        )
+
+    def calibrate(
+        self,
+        inputs: torch.Tensor,
+        gradient_of: Callable[[torch.Tensor], torch.Tensor],
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        most: int = 64,
+    ) -> int:
+        """Repeat a step on one batch until the exponents stand still; returns the repetitions.
+
+        ``gradient_of`` gives the loss gradient (batch, J) of logits (batch, J). The golden model
+        executes the steps, whatever the accelerator is: the bits are the same.
+        """
+        p = self.accelerator.parameters
+        with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
+            plan = self.step.layers or "paper"
+            twin = Driver(golden, self.network, self.step.batch, plan=plan)
+            return settle(twin, inputs, gradient_of, model, scales, most=most)
+
+
+class Steps(Protocol):
+    """What repeats a step: a driver, or several that share a batch."""
+
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+    ) -> ForwardResult:
+        """Logits of a batch; see ``Driver.forward``."""
+        ...
+
+    def backward(
+        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+    ) -> BackwardResult:
+        """Gradients of the last ``forward``; see ``Driver.backward``."""
+        ...
+
+
+def settle(
+    steps: Steps,
+    inputs: torch.Tensor,
+    gradient_of: Callable[[torch.Tensor], torch.Tensor],
+    model: QuantisedModel,
+    scales: Scales,
+    *,
+    most: int = 64,
+) -> int:
+    """Repeat a step until no exponent moves; returns the repetitions. See ``Driver.calibrate``."""
+    for repetition in range(1, most + 1):
+        done = steps.forward(inputs, model, scales)
+        moved = scales.jump(done.statistics)
+        back = steps.backward(gradient_of(done.logits), scales)
+        moved += scales.jump(back.statistics)
+        if not moved:
+            return repetition
+    return most

@@ -1,0 +1,189 @@
+"""What each compute descriptor does, in exact integers, from the addresses that its nest gives.
+
+All operands are read before any result is written. A contraction gathers them and is one batched
+matrix product: levels that move both operands are its batch, levels that move x its rows (PE1,
+PE4) or columns (PE2, PE3), levels that move g the other ones. Sums are taken in float64, which is
+exact: none passes 2^53.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
+from trainwright.fixed.requantise import requantise_float
+from trainwright.fixed.stochastic import stochastic_requantise
+from trainwright.golden.state import Addresses, State, Words
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.fields import Operation, Target
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Statistics, and the rows written in the order of the nest: (n,) and (n, lanes)."""
+
+    total: int
+    saturations: int
+    addresses: Addresses
+    rows: Words
+
+
+def offsets(levels: Sequence[Level], strides: Sequence[int]) -> Addresses:
+    """Sum of index x stride for every index of ``levels``, the last level fastest."""
+    address = np.zeros(1, np.int64)
+    for level, stride in zip(levels, strides, strict=True):
+        address = (address[:, None] + np.arange(level.count) * stride).ravel()
+    return address
+
+
+class Nest:
+    """The outer levels of a descriptor in three groups, and what they sum."""
+
+    def __init__(self, d: Compute, tile_rows: int):
+        self.d = d
+        self.tile_rows = tile_rows
+        by_entries = d.operation in (Operation.PE1, Operation.PE4)
+        groups: tuple[list[int], list[int], list[int]] = ([], [], [])
+        for index, level in enumerate(d.outer):
+            moves_x = level.x or (by_entries and index == d.tile_level)
+            groups[0 if moves_x and level.g else 2 if level.g else 1].append(index)
+        self.both, self.first, self.second = groups
+
+    def group(self, indices: Sequence[int], operand: str) -> Addresses:
+        """Offsets of an operand over the levels of a group."""
+        levels = [self.d.levels[index] for index in indices]
+        return offsets(levels, [getattr(level, operand) for level in levels])
+
+    def summed(self, operand: str) -> Addresses:
+        """Offsets of an operand over the levels that are summed."""
+        return offsets(self.d.reduction, [getattr(level, operand) for level in self.d.reduction])
+
+    def used_rows(self, *groups: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Rows of a tile that are written, for every index of the groups: an axis a group."""
+        d = self.d
+        last = np.zeros((1,) * len(groups), np.bool_)
+        for axis, group in enumerate(groups):
+            if d.tile_level in group:
+                levels = [d.levels[index] for index in group]
+                index = offsets(levels, [int(i == d.tile_level) for i in group])
+                shape = [-1 if other == axis else 1 for other in range(len(groups))]
+                last = (index == d.levels[d.tile_level].count - 1).reshape(shape)
+        return np.where(last, d.last_rows, self.tile_rows)
+
+    def ordered(self, values: Values) -> Values:
+        """(both, first, second, rows, lanes) to (tiles, rows, lanes) in the order of the nest."""
+        order = [*self.both, *self.first, *self.second]
+        counts = [self.d.levels[index].count for index in order]
+        shaped = values.reshape(*counts, *values.shape[-2:])
+        axes = [order.index(level) for level in range(len(order))]
+        return shaped.transpose(*axes, len(order), len(order) + 1).reshape(-1, *values.shape[-2:])
+
+
+def _by_entries(nest: Nest, x: int, g: int, state: State) -> Values:
+    """PE1 and PE4: (both, first, second, rows, lanes)."""
+    d, lanes = nest.d, state.pad.shape[1]
+    tile = np.arange(nest.tile_rows)
+    used = nest.used_rows(nest.both, nest.first)[..., None]
+    place = nest.group(nest.both, "x")[:, None, None] + nest.group(nest.first, "x")[:, None]
+    place = place + np.where(tile < used, tile, 0) * d.x_row_stride  # row 0 where there is none
+    rows = state.read(x + place[..., None] + nest.summed("x"))  # (both, first, rows, sum, k)
+    place = nest.group(nest.both, "g")[:, None] + nest.group(nest.second, "g")
+    step = d.g_row_stride if d.operation is Operation.PE4 else 1
+    place = place[..., None, None] + (np.arange(lanes) * step)[:, None] + nest.summed("g")
+    if d.operation is Operation.PE4:
+        entries = state.read(g + place)
+    else:
+        entries = state.entries(Target.PE1_STORE, g + place)  # (both, second, lanes, sum, k)
+    batch, terms = rows.shape[0], prod(rows.shape[3:])
+    left = rows.reshape(batch, -1, terms).astype(np.float64)
+    right = entries.reshape(batch, -1, terms).astype(np.float64)
+    z = left @ right.transpose(0, 2, 1)
+    return z.reshape(*rows.shape[:3], *entries.shape[1:3]).transpose(0, 1, 3, 2, 4)
+
+
+def _by_scalars(nest: Nest, x: int, g: int, state: State) -> Values:
+    """PE2 and PE3: (both, first, second, rows, lanes)."""
+    width = nest.tile_rows
+    place = nest.group(nest.both, "x")[:, None, None] + nest.group(nest.first, "x")
+    rows = state.read(x + place + nest.summed("x")[:, None])  # (both, sum, first, lanes)
+    place = nest.group(nest.both, "g")[:, None, None] + nest.group(nest.second, "g")[:, None]
+    place = g + place + nest.summed("g")
+    if nest.d.operation is Operation.PE3:
+        groups = state.pad.shape[1] // width
+        words = state.read(place // groups).reshape(*place.shape, groups, width)
+        scalars = np.take_along_axis(words, (place % groups)[..., None, None], -2)[..., 0, :]
+    else:
+        scalars = state.entries(Target.PE2_STORE, place)
+    batch, terms = rows.shape[:2]
+    left = scalars.transpose(0, 1, 3, 2)  # (both, second, rows, sum)
+    z = left.reshape(batch, -1, terms).astype(np.float64) @ (
+        rows.reshape(batch, terms, -1).astype(np.float64)
+    )
+    return z.reshape(*left.shape[:3], *rows.shape[2:]).transpose(0, 3, 1, 2, 4)
+
+
+def _elementwise(d: Compute, x: int, g: int, state: State) -> Values:
+    """BIAS and MASK: (tiles, 1, lanes)."""
+    first = state.read(x + offsets(d.levels, [level.x for level in d.levels])).astype(np.float64)
+    second = state.read(g + offsets(d.levels, [level.g for level in d.levels])).astype(np.float64)
+    if d.operation is Operation.MASK:
+        return np.where(second > 0, first, 0.0)[:, None]
+    z = first * 2.0**d.x_shift + second * 2.0**d.g_shift
+    return np.maximum(z, 0.0)[:, None] if d.relu else z[:, None]
+
+
+def _random(
+    d: Compute, stream: int, addresses: Addresses, shape: tuple[int, ...]
+) -> npt.NDArray[np.int64]:
+    """Random bits of every result, (tiles, rows, lanes), from the addresses of all tiles' rows.
+
+    PE1 and PE4: a key for every tile, by the address of its first row, and lane, a unit for every
+    row; else a key for every row, a unit for every lane: as results come out of the engines.
+    """
+    _, rows, lanes = shape
+    if d.operation in (Operation.PE1, Operation.PE4):
+        keys = addresses[:, :1] * KEYS_A_ROW + np.arange(lanes)
+        return unit_bytes(mixed(stream, keys), rows).transpose(0, 2, 1)
+    return unit_bytes(mixed(stream, addresses * KEYS_A_ROW), lanes)
+
+
+def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
+    """Execute ``d`` on ``state``, whose registers it takes."""
+    x, g, z = (
+        base + state.registers[register]
+        for base, register in ((d.x, d.x_register), (d.g, d.g_register), (d.z, d.z_register))
+    )
+    by_entries = d.operation in (Operation.PE1, Operation.PE4)
+    if d.operation in (Operation.BIAS, Operation.MASK):
+        nest = Nest(d, 1)
+        values = _elementwise(d, x, g, state)
+    else:
+        nest = Nest(d, p.pe1_rows if by_entries else p.pe2_rows)
+        values = nest.ordered((_by_entries if by_entries else _by_scalars)(nest, x, g, state))
+    tile = np.arange(nest.tile_rows)
+    levels = range(len(d.outer))
+    written = tile < nest.used_rows(levels)[:, None]
+    written = np.broadcast_to(written, values.shape[:2])
+    places = z + nest.group(levels, "z")[:, None] + tile * d.z_row_stride
+    addresses = places[written]
+    if d.stochastic:
+        random = _random(d, state.stream, places, values.shape)[written]
+        exact = values[written].astype(np.int64)
+        words, saturated = stochastic_requantise(exact, d.shift, d.out_width, random)
+        rows, total = words.astype(np.int16), int(np.abs(words).sum())
+        saturations = int(saturated.sum())
+    else:
+        q, total, saturations = requantise_float(
+            torch.from_numpy(values[written]), d.shift, d.out_width
+        )
+        rows = q.numpy().astype(np.int16)
+    state.write(addresses, rows)
+    state.stream += STREAM_STEP
+    return Result(total, saturations, addresses, rows)

@@ -1,0 +1,162 @@
+"""Programs executed by a C kernel, with the bits of ``trainwright.golden.interpreter``."""
+
+import ctypes
+import weakref
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright import native
+from trainwright.accelerator import Counters, Run, Trace
+from trainwright.golden.flat import TRACED, Flat, engine_of, executed, rows_of
+from trainwright.golden.state import Bytes
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Program
+from trainwright.program.fields import Operation
+
+SOURCE = Path(__file__).parent / "native" / "execute.c"
+MOST_FLAT = 8
+"""Programs kept flattened."""
+_SIZES = (
+    "lanes", "pe1_rows", "pe2_rows", "pad_rows", "pe1_depth", "pe2_depth",
+    "factor_width", "storage_width", "slots", "memory_bytes", "tracing",
+)  # fmt: skip
+_ARRAYS = ("memory", "pad", "pe1_store", "pe2_store", "sums", "saturations")
+_BUFFERS = 8
+
+
+class _Machine(ctypes.Structure):
+    """``Machine`` of ``native/machine.h``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in _SIZES),
+        *((name, ctypes.c_void_p) for name in _ARRAYS),
+        ("bytes_read", ctypes.c_int64),
+        ("bytes_written", ctypes.c_int64),
+        ("trace_addresses", ctypes.c_void_p * len(TRACED)),
+        ("trace_rows", ctypes.c_void_p * len(TRACED)),
+        ("traced", ctypes.c_int64 * len(TRACED)),
+        ("short_of_memory", ctypes.c_int64),
+        ("buffers", ctypes.c_void_p * (2 * _BUFFERS)),
+    )
+
+
+@cache
+def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
+    machine, pointer = ctypes.POINTER(_Machine), ctypes.c_void_p
+    library.trainwright_execute.argtypes = [machine, pointer, ctypes.c_int64]
+    library.trainwright_validate.argtypes = [machine, pointer, ctypes.c_int64, pointer, pointer]
+    library.trainwright_release.argtypes = [machine]
+    library.trainwright_release.restype = None
+    return library
+
+
+def _labels(flat: Flat, p: AcceleratorParameters, engine: str) -> tuple[tuple[str, int], ...]:
+    """Tensor and rows of every execution that writes to the scratchpad by ``engine``."""
+    labels = []
+    for d in executed(flat.descriptors):
+        if engine_of(d) == engine:
+            if isinstance(d, Compute) and d.operation in (Operation.BIAS, Operation.MASK):
+                rows = 1
+            else:
+                rows = p.pe1_rows if engine == "pe1" else p.pe2_rows
+            if count := rows_of(d, rows):
+                labels.append((d.tensor, count))
+    return tuple(labels)
+
+
+class Executor:
+    """Executes programs on one external memory."""
+
+    def __init__(self, library: ctypes.CDLL, p: AcceleratorParameters, memory: Bytes):
+        self._library = _typed(library)
+        self.parameters = p
+        self._sums = np.zeros(p.statistics_depth, np.int64)
+        self._saturations = np.zeros(p.statistics_depth, np.int64)
+        self._arrays: dict[str, npt.NDArray[np.generic]] = {
+            "memory": memory,
+            "pad": np.zeros((p.scratchpad_rows, p.lanes), np.int16),
+            "pe1_store": np.zeros((p.pe1_store_depth, p.lanes), np.int16),
+            "pe2_store": np.zeros((p.pe2_store_depth, p.pe2_rows), np.int16),
+            "sums": self._sums,
+            "saturations": self._saturations,
+        }
+        sizes = (
+            p.lanes, p.pe1_rows, p.pe2_rows, p.scratchpad_rows, p.pe1_store_depth,
+            p.pe2_store_depth, p.factor_width, p.factor_storage_width, p.statistics_depth,
+            memory.size, 0,
+        )  # fmt: skip
+        addresses = (self._arrays[name].ctypes.data for name in _ARRAYS)
+        self._machine = _Machine(*sizes, *addresses)
+        weakref.finalize(self, self._library.trainwright_release, self._machine)
+        self._flats: list[Flat] = []
+
+    @classmethod
+    def open(cls, p: AcceleratorParameters, memory: Bytes) -> "Executor | None":
+        """An executor; ``None`` where there is no compiler."""
+        library = native.load(SOURCE)
+        return None if library is None else cls(library, p, memory)
+
+    def flattened(self, program: Program) -> Flat:
+        """The program as integers, validated; the last few are kept."""
+        for index, flat in enumerate(self._flats):
+            if flat.become(program.descriptors):
+                if index:
+                    self._flats.insert(0, self._flats.pop(index))
+                return flat
+        flat = Flat.of(program.descriptors)
+        self._validate(flat)
+        self._flats = [flat, *self._flats[: MOST_FLAT - 1]]
+        return flat
+
+    def _validate(self, flat: Flat) -> None:
+        scratch = np.zeros(9 * self.parameters.scratchpad_rows, np.uint8)
+        status = self._library.trainwright_validate(
+            self._machine, flat.words.ctypes.data, len(flat.words), scratch.ctypes.data,
+            flat.rows.ctypes.data,
+        )  # fmt: skip
+        self._check_memory(status)
+        flat.valid = status == 0
+
+    def _check_memory(self, status: int) -> None:
+        if status < 0:
+            self._machine.short_of_memory = 0
+            raise MemoryError("too little memory for the golden model's operands")
+
+    def run(self, program: Program, *, trace: bool) -> Run | None:
+        """Execute a program; ``None``, and nothing done, where it is not a valid one."""
+        flat = self.flattened(program)
+        if not flat.valid:
+            return None
+        machine, arrays = self._machine, self._arrays
+        arrays["pe1_store"].fill(0)
+        arrays["pe2_store"].fill(0)
+        self._sums.fill(0)
+        self._saturations.fill(0)
+        machine.bytes_read = machine.bytes_written = 0
+        traces = self._traced(flat) if trace else None
+        status = self._library.trainwright_execute(machine, flat.words.ctypes.data, len(flat.words))
+        machine.tracing = 0
+        self._check_memory(status)
+        return Run(
+            sums=self._sums.copy(),
+            saturations=self._saturations.copy(),
+            counters=Counters(bytes_read=machine.bytes_read, bytes_written=machine.bytes_written),
+            traces=traces,
+        )
+
+    def _traced(self, flat: Flat) -> dict[str, Trace]:
+        """Arrays for what each engine writes, which the execution fills."""
+        traces = {}
+        for index, engine in enumerate(TRACED):
+            count = int(flat.rows[index])
+            addresses = np.zeros(count, np.int64)
+            rows = np.zeros((count, self.parameters.lanes), np.int16)
+            self._machine.trace_addresses[index] = addresses.ctypes.data
+            self._machine.trace_rows[index] = rows.ctypes.data
+            self._machine.traced[index] = 0
+            traces[engine] = Trace(addresses, rows, _labels(flat, self.parameters, engine))
+        self._machine.tracing = 1
+        return traces

@@ -1,0 +1,153 @@
+"""Programs as one matrix of integers, as the native executor reads them (``native/machine.h``)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
+from trainwright.program.fields import ENGINE_OF, Operation, Target
+
+MOST_LEVELS = 16
+_HEAD = 25
+WORDS = _HEAD + 4 * MOST_LEVELS
+"""Integers of a descriptor."""
+_SHIFTS = (13, 17, 18)
+"""Where ``shift``, ``x_shift`` and ``g_shift`` lie: what changes from step to step."""
+OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(20, 24)
+_FOUND = (0, 0, 0, 0)
+"""The last four, before validation."""
+_SEED = _HEAD + 1
+"""Where the seed of a SET lies: the value of register 0."""
+TRACED = ("load", "pe1", "pe2")
+"""Engines that write to the scratchpad."""
+
+
+def _compute(d: Compute) -> list[int]:
+    words = [
+        d.operation, d.x, d.x_register, d.g, d.g_register, d.z, d.z_register,
+        d.reduce_levels, d.tile_level, d.last_rows, d.x_row_stride, d.z_row_stride, d.g_row_stride,
+        d.shift, d.out_width, d.slot, d.relu, d.x_shift, d.g_shift, d.stochastic, *_FOUND,
+        len(d.levels),
+    ]  # fmt: skip
+    for level in d.levels:
+        words += (level.count, level.x, level.g, level.z)
+    return words
+
+
+def _transfer(d: Transfer) -> list[int]:
+    words = [
+        d.operation, d.address, d.address_register, d.beats, 0, d.local, d.local_register,
+        0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, 0, *_FOUND, len(d.levels),
+    ]  # fmt: skip
+    for level in d.levels:
+        words += (level.count, level.address, 0, level.local)
+    return words
+
+
+def _update(d: End | Set) -> list[int]:
+    words = [0] * (_HEAD + 4 * 8)
+    pairs = d.steps if isinstance(d, End) else d.values
+    words[0], words[3] = d.operation, sum(1 << register for register, _ in pairs)
+    for register, value in pairs:
+        words[_HEAD + 4 * register + 1] = value
+    if isinstance(d, Set) and d.seed is not None:
+        words[3] |= 1
+        words[_SEED] = d.seed
+    return words
+
+
+def flattened(d: Descriptor) -> list[int]:
+    """The integers of a descriptor, at most ``WORDS``.
+
+    Raises ``ValueError`` where it has more levels than that.
+    """
+    if isinstance(d, Compute | Transfer):
+        if len(d.levels) > MOST_LEVELS:
+            raise ValueError(f"{len(d.levels)} levels, at most {MOST_LEVELS} can be flattened")
+        return _compute(d) if isinstance(d, Compute) else _transfer(d)
+    if isinstance(d, End | Set):
+        return _update(d)
+    return [d.operation, d.iterations] if isinstance(d, Loop) else [d.operation]
+
+
+@dataclass
+class Flat:
+    """A program, flattened and validated; its shifts and its seed may be set anew."""
+
+    descriptors: tuple[Descriptor, ...]
+    words: npt.NDArray[np.int64]
+    """(descriptors, WORDS)."""
+    rows: npt.NDArray[np.int64]
+    """(3,) rows that each engine of ``TRACED`` writes."""
+    valid: bool = False
+
+    @classmethod
+    def of(cls, descriptors: tuple[Descriptor, ...]) -> "Flat":
+        """Flatten a program."""
+        words = np.zeros((len(descriptors), WORDS), np.int64)
+        for row, d in zip(words, descriptors, strict=True):
+            integers = flattened(d)
+            row[: len(integers)] = integers
+        return cls(descriptors, words, np.zeros(len(TRACED), np.int64))
+
+    def become(self, descriptors: tuple[Descriptor, ...]) -> bool:
+        """Take other shifts and seeds from ``descriptors``; false, and nothing, if more differs."""
+        if descriptors is self.descriptors:
+            return True
+        if len(descriptors) != len(self.descriptors):
+            return False
+        changed = {}
+        for index, (old, new) in enumerate(zip(self.descriptors, descriptors, strict=True)):
+            if old is new:
+                continue
+            words, row = np.array(flattened(new)), self.words[index]
+            differ = np.flatnonzero(words != row[: len(words)])
+            where = set(differ.tolist()) - {*_SHIFTS, OVERLAPS, REPEATS, X_WIDTH, G_WIDTH}
+            if isinstance(new, Set) and new.seed is not None:
+                where.discard(_SEED)
+                changed[index] = _SEED, new.seed
+            if where or row[len(words) :].any():
+                return False
+            if isinstance(new, Compute):
+                changed[index] = _SHIFTS, (new.shift, new.x_shift, new.g_shift)
+        for index, (places, values) in changed.items():
+            self.words[index, places] = values
+        self.descriptors = descriptors
+        return True
+
+
+def executed(descriptors: Sequence[Descriptor]) -> Iterator[Compute | Transfer]:
+    """What engines execute, loops unrolled; loops match."""
+    open_loops: list[list[int]] = []
+    at = 0
+    while at < len(descriptors):
+        d = descriptors[at]
+        at += 1
+        if isinstance(d, Loop):
+            open_loops.append([at, d.iterations])
+        elif isinstance(d, End):
+            open_loops[-1][1] -= 1
+            if open_loops[-1][1]:
+                at = open_loops[-1][0]
+            else:
+                open_loops.pop()
+        elif isinstance(d, Compute | Transfer):
+            yield d
+        elif not isinstance(d, Set):
+            return
+
+
+def rows_of(d: Compute | Transfer, rows: int) -> int:
+    """Rows of the scratchpad that an execution of ``d`` writes; ``rows`` are those of a tile."""
+    if isinstance(d, Transfer):
+        loads = d.operation is Operation.LOAD and d.target is Target.SCRATCHPAD
+        return d.runs * d.beats // d.element_bytes if loads else 0
+    short = d.tiles // d.levels[d.tile_level].count
+    return (d.tiles - short) * rows + short * d.last_rows
+
+
+def engine_of(d: Compute | Transfer) -> str:
+    """The name of the engine that executes ``d``."""
+    return (ENGINE_OF[d.operation].name or "").lower()

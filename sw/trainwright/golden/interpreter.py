@@ -1,0 +1,108 @@
+"""The golden model: interprets a program in exact integers, one descriptor after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.accelerator import Counters, Run, Trace
+from trainwright.golden.compute import compute
+from trainwright.golden.flat import TRACED, engine_of
+from trainwright.golden.state import Addresses, Bytes, State, Words
+from trainwright.golden.transfer import transfer
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Set, Transfer
+from trainwright.program.encoding import ProgramError
+
+
+@dataclass
+class _Record:
+    """Statistics of a run, and every row written by each engine."""
+
+    sums: npt.NDArray[np.int64]
+    saturations: npt.NDArray[np.int64]
+    written: dict[str, list[tuple[str, Addresses, Words]]] = field(
+        default_factory=lambda: {engine: [] for engine in TRACED}
+    )
+
+
+def matching_end(program: Sequence[Descriptor], start: int) -> int:
+    """Index of the ``End`` of the ``Loop`` at ``start``; ``ProgramError`` without one."""
+    depth = 0
+    for index in range(start, len(program)):
+        if isinstance(program[index], Halt):
+            break
+        if isinstance(program[index], Loop):
+            depth += 1
+        elif isinstance(program[index], End):
+            depth -= 1
+            if not depth:
+                return index
+    raise ProgramError("a LOOP has no END before HALT")
+
+
+def _execute(
+    program: Sequence[Descriptor], state: State, record: _Record, p: AcceleratorParameters
+) -> None:
+    index = 0
+    while index < len(program):
+        d = program[index]
+        index += 1
+        if isinstance(d, Halt):
+            return
+        if isinstance(d, Set):
+            for register, value in d.values:
+                state.registers[register] = value
+            if d.seed is not None:
+                state.stream = d.seed
+        elif isinstance(d, Loop):
+            end = matching_end(program, index - 1)
+            closing = program[end]
+            assert isinstance(closing, End)
+            for _ in range(d.iterations):
+                _execute(program[index:end], state, record, p)
+                for register, step in closing.steps:
+                    state.registers[register] += step
+            index = end + 1
+        elif isinstance(d, Compute):
+            done = compute(d, state, p)
+            record.sums[d.slot] += done.total
+            record.saturations[d.slot] += done.saturations
+            record.written[engine_of(d)].append((d.tensor, done.addresses, done.rows))
+        elif isinstance(d, Transfer):
+            if loaded := transfer(d, state, p):
+                record.written[engine_of(d)].append((d.tensor, *loaded))
+        else:
+            raise ProgramError("an END has no LOOP")
+
+
+def _trace(written: list[tuple[str, Addresses, Words]], lanes: int) -> Trace:
+    none = np.zeros(0, np.int64), np.zeros((0, lanes), np.int16)
+    return Trace(
+        np.concatenate([none[0], *(addresses for _, addresses, _ in written)]),
+        np.concatenate([none[1], *(rows for _, _, rows in written)]),
+        tuple((tensor, len(addresses)) for tensor, addresses, _ in written),
+    )
+
+
+def interpret(
+    program: Sequence[Descriptor], memory: Bytes, p: AcceleratorParameters, *, trace: bool
+) -> Run:
+    """Execute a program on ``memory``.
+
+    Raises ``ProgramError`` for accesses outside the memories and rows read before they are
+    written.
+    """
+    state = State.fresh(memory, p)
+    depth = p.statistics_depth
+    record = _Record(np.zeros(depth, np.int64), np.zeros(depth, np.int64))
+    _execute(program, state, record, p)
+    return Run(
+        sums=record.sums,
+        saturations=record.saturations,
+        counters=Counters(bytes_read=state.bytes_read, bytes_written=state.bytes_written),
+        traces={engine: _trace(record.written[engine], p.lanes) for engine in TRACED}
+        if trace
+        else None,
+    )

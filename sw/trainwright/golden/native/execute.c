@@ -1,0 +1,88 @@
+/* The golden model's programs in C: what ``trainwright.golden.interpreter`` computes, bit for bit. */
+
+#include <string.h>
+
+#include "contract.h"
+#include "control.h"
+#include "machine.h"
+#include "plain.h"
+#include "transfer.h"
+#include "validate.h"
+
+/* Operands as they are before the descriptor: copied where its results would overwrite them. */
+static int operands(Machine *m, const Descriptor *d, Operands *o)
+{
+    const int16_t *pad = m->pad;
+    if (d->overlaps) {
+        size_t size = (size_t)(m->pad_rows * m->lanes) * sizeof(int16_t);
+        int16_t *copy = reserve(m, SNAPSHOT, size);
+        if (!copy)
+            return 0;
+        pad = memcpy(copy, m->pad, size);
+    }
+    o->x = pad;
+    o->g = d->operation == PE1 ? m->pe1_store : d->operation == PE2 ? m->pe2_store : pad;
+    o->g_words = d->operation == PE2 || d->operation == PE3 ? m->pe2_rows : m->lanes;
+    o->entry_step = m->lanes * (d->operation == PE4 ? d->g_row_stride : 1);
+    return 1;
+}
+
+static int compute(Machine *m, const Descriptor *d, const Control *control)
+{
+    const int64_t *registers = control->registers;
+    Operands o;
+    if (!operands(m, d, &o))
+        return 0;
+    const int64_t base[] = {d->x + registers[d->x_register], d->g + registers[d->g_register],
+                            d->z + registers[d->z_register]};
+    Requantiser rq = {(int)d->shift, (int)d->out_width, (int)d->stochastic, control->stream, 0, 0};
+    if (!(elementwise(d) ? elementwise_operation : contraction)(m, d, &o, base, &rq))
+        return 0;
+    m->sums[d->slot] += rq.total;
+    m->saturations[d->slot] += rq.saturations;
+    return 1;
+}
+
+/* Executes a program that validate() accepted. 0, or less where memory is short. */
+int trainwright_execute(Machine *m, Descriptor *program, int64_t count)
+{
+    Control c = {.program = program, .count = count};
+    int wrong = 0;
+    for (Descriptor *d; (d = next(&c, &wrong));) {
+        if (d->operation == LOAD || d->operation == STORE) {
+            if (!transfer(m, d, c.registers))
+                return -1;
+        } else {
+            if (!compute(m, d, &c))
+                return -1;
+            c.stream += STREAM_STEP;
+        }
+    }
+    return 0;
+}
+
+/* 0 where a program can be executed; then ``overlaps``, ``repeats`` and the widths are set, and ``rows``
+ * (TRACES) holds how many rows each engine writes. 1 where it cannot, -1 where memory is short.
+ * ``scratch``: 9 * pad_rows bytes, zero. */
+int trainwright_validate(Machine *m, Descriptor *program, int64_t count, uint8_t *scratch, int64_t *rows)
+{
+    Control c = {.program = program, .count = count};
+    Check k = {.m = m, .rows = rows};
+    k.reads = (int32_t *)scratch;
+    k.writes = k.reads + m->pad_rows;
+    k.width = (uint8_t *)(k.writes + m->pad_rows);
+    int wrong = 0, right = 1;
+    for (Descriptor *d; right && (d = next(&c, &wrong));) {
+        int moves = d->operation == LOAD || d->operation == STORE;
+        right = moves ? checked_transfer(&k, d, c.registers) : checked_compute(&k, d, c.registers);
+    }
+    return m->short_of_memory ? -1 : wrong || !right;
+}
+
+void trainwright_release(Machine *m)
+{
+    for (int i = 0; i < BUFFERS; i++) {
+        free(m->buffer[i].held);
+        m->buffer[i] = (Buffer){0};
+    }
+}

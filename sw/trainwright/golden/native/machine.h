@@ -1,0 +1,133 @@
+/* What a program runs on, and descriptors as ``trainwright.golden.flat`` lays them out. */
+#ifndef TRAINWRIGHT_MACHINE_H
+#define TRAINWRIGHT_MACHINE_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+enum { HALT, LOAD, STORE, PE1, PE2, PE3, BIAS, MASK, LOOP, END, SET, PE4 };
+enum { SCRATCHPAD, PE1_STORE, PE2_STORE };
+enum { TRACE_LOAD, TRACE_PE1, TRACE_PE2, TRACES };
+enum { LEVELS = 16, REGISTERS = 8, MOST_ROWS = 16 };
+
+typedef struct {
+    int64_t count, x, g, z;
+} Level;
+
+/* Compute descriptors by their own names. Of the others,
+ * LOAD, STORE: x address, g beats, z local, slot target, shift element bytes, level (x, z);
+ * LOOP: x iterations; END, SET: g mask, level[r].x the value of register r, of 0 the seed. */
+typedef struct {
+    int64_t operation, x, x_register, g, g_register, z, z_register;
+    int64_t reduce_levels, tile_level, last_rows, x_row_stride, z_row_stride, g_row_stride;
+    int64_t shift, out_width, slot, relu, x_shift, g_shift, stochastic;
+    int64_t overlaps; /* writes rows that it reads in another tile: found by validate() */
+    int64_t repeats;  /* writes a row twice: likewise */
+    int64_t x_width, g_width; /* bits that its operands have at most: likewise */
+    int64_t levels;
+    Level level[LEVELS];
+} Descriptor;
+
+typedef struct {
+    void *held;
+    size_t size;
+} Buffer;
+
+enum { PLACES_A, PLACES_B, PLACES_C, PLACES_D, VECTORS, SCALARS, PARTS, SNAPSHOT, BUFFERS };
+
+typedef struct {
+    int64_t lanes, pe1_rows, pe2_rows, pad_rows, pe1_depth, pe2_depth;
+    int64_t factor_width, storage_width, slots, memory_bytes, tracing;
+    uint8_t *memory;
+    int16_t *pad, *pe1_store, *pe2_store; /* (rows, lanes), (depth, lanes), (depth, pe2_rows) */
+    int64_t *sums, *saturations;
+    int64_t bytes_read, bytes_written;
+    int64_t *trace_addresses[TRACES];
+    int16_t *trace_rows[TRACES];
+    int64_t traced[TRACES];
+    int64_t short_of_memory;
+    Buffer buffer[BUFFERS];
+} Machine;
+
+enum { ALIGNMENT = 64 };
+
+/* A buffer of at least ``size`` bytes, aligned; NULL, and noted, where there is none. */
+static inline void *reserve(Machine *m, int which, size_t size)
+{
+    Buffer *b = &m->buffer[which];
+    if (b->size < size || !b->held) {
+        free(b->held);
+        b->held = malloc(size + ALIGNMENT);
+        b->size = b->held ? size : 0;
+        m->short_of_memory |= !b->held;
+    }
+    return b->held ? (void *)(((uintptr_t)b->held + ALIGNMENT) / ALIGNMENT * ALIGNMENT) : NULL;
+}
+
+/* Addresses, relative to the bases, for every index of some levels, the last level fastest. */
+typedef struct {
+    int64_t count;
+    int64_t *x, *g, *z;
+    int64_t *last; /* whether the tile level, if among them, is in its last iteration */
+} Places;
+
+static inline int expand(Machine *m, int which, const Descriptor *d, uint32_t levels, Places *p)
+{
+    int64_t total = 1;
+    for (int i = 0; i < d->levels; i++)
+        if (levels >> i & 1)
+            total *= d->level[i].count;
+    int64_t *base = reserve(m, which, (size_t)total * 4 * sizeof(int64_t));
+    if (!base)
+        return 0;
+    *p = (Places){1, base, base + total, base + 2 * total, base + 3 * total};
+    p->x[0] = p->g[0] = p->z[0] = p->last[0] = 0;
+    for (int i = 0; i < d->levels; i++) {
+        if (!(levels >> i & 1))
+            continue;
+        const Level *v = &d->level[i];
+        for (int64_t old = p->count - 1; old >= 0; old--) {
+            for (int64_t k = v->count - 1; k >= 0; k--) {
+                int64_t at = old * v->count + k;
+                p->x[at] = p->x[old] + k * v->x;
+                p->g[at] = p->g[old] + k * v->g;
+                p->z[at] = p->z[old] + k * v->z;
+                p->last[at] = i == d->tile_level ? k == v->count - 1 : p->last[old];
+            }
+        }
+        p->count *= v->count;
+    }
+    return 1;
+}
+
+static inline uint32_t outer_levels(const Descriptor *d)
+{
+    return (1u << (d->levels - d->reduce_levels)) - 1;
+}
+
+static inline uint32_t summed_levels(const Descriptor *d)
+{
+    return ((1u << d->levels) - 1) & ~outer_levels(d);
+}
+
+static inline int by_entries(const Descriptor *d) { return d->operation == PE1 || d->operation == PE4; }
+
+static inline int elementwise(const Descriptor *d)
+{
+    return d->operation == BIAS || d->operation == MASK;
+}
+
+static inline int64_t tile_rows(const Machine *m, const Descriptor *d)
+{
+    return elementwise(d) ? 1 : by_entries(d) ? m->pe1_rows : m->pe2_rows;
+}
+
+static inline void put_trace(Machine *m, int engine, int64_t address, const int16_t *row)
+{
+    int64_t at = m->traced[engine]++;
+    m->trace_addresses[engine][at] = address;
+    for (int64_t l = 0; l < m->lanes; l++)
+        m->trace_rows[engine][at * m->lanes + l] = row[l];
+}
+
+#endif

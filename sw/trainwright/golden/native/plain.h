@@ -1,0 +1,140 @@
+/* Every compute descriptor literally: any lanes, tile by tile in the order of the nest. */
+#ifndef TRAINWRIGHT_PLAIN_H
+#define TRAINWRIGHT_PLAIN_H
+
+#include "machine.h"
+#include "requantise.h"
+#include "stochastic.h"
+
+/* Where a descriptor's operands lie: rows of x, words of g. */
+typedef struct {
+    const int16_t *x, *g;
+    int64_t g_words;    /* words from one g address to the next */
+    int64_t entry_step; /* words from one entry to the next (PE1, PE4) */
+} Operands;
+
+static inline void plain_tile(const Machine *m, const Descriptor *d, const Operands *o, int64_t x,
+                              int64_t g, const Places *sum, int64_t rows, int64_t *acc)
+{
+    const int64_t lanes = m->lanes;
+    for (int64_t i = 0; i < rows * lanes; i++)
+        acc[i] = 0;
+    for (int64_t k = 0; k < sum->count; k++) {
+        const int16_t *from = o->x + (x + sum->x[k]) * lanes;
+        const int16_t *with = o->g + (g + sum->g[k]) * o->g_words;
+        for (int64_t r = 0; r < rows; r++) {
+            if (by_entries(d)) {
+                const int16_t *row = from + r * d->x_row_stride * lanes;
+                for (int64_t l = 0; l < lanes; l++)
+                    for (int64_t c = 0; c < lanes; c++)
+                        acc[r * lanes + l] += (int32_t)row[c] * with[l * o->entry_step + c];
+            } else {
+                for (int64_t l = 0; l < lanes; l++)
+                    acc[r * lanes + l] += (int32_t)from[l] * with[r];
+            }
+        }
+    }
+}
+
+static int plain_contraction(Machine *m, const Descriptor *d, const Operands *o, const int64_t *base,
+                             Requantiser *rq)
+{
+    Places outer, sum;
+    if (!expand(m, PLACES_A, d, outer_levels(d), &outer) ||
+        !expand(m, PLACES_B, d, summed_levels(d), &sum))
+        return 0;
+    int64_t acc[MOST_ROWS * 16];
+    for (int64_t t = 0; t < outer.count; t++) {
+        int64_t rows = outer.last[t] ? d->last_rows : tile_rows(m, d);
+        plain_tile(m, d, o, base[0] + outer.x[t], base[1] + outer.g[t], &sum, rows, acc);
+        Random random;
+        if (rq->stochastic)
+            random_tile(rq, d, base[2] + outer.z[t], 0, (int)rows, (int)m->lanes, &random);
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t z = base[2] + outer.z[t] + r * d->z_row_stride;
+            int16_t *to = m->pad + z * m->lanes;
+            if (rq->stochastic)
+                requantise_wide_random(rq, acc + r * m->lanes, random.at[r], (int)m->lanes, to);
+            else
+                requantise_wide(rq, acc + r * m->lanes, (int)m->lanes, to);
+            if (m->tracing)
+                put_trace(m, by_entries(d) ? TRACE_PE1 : TRACE_PE2, z, to);
+        }
+    }
+    return 1;
+}
+
+static inline void elementwise_row(const Descriptor *d, const int16_t *x, const int16_t *g, int lanes,
+                                   int narrow, Requantiser *rq, int16_t *to)
+{
+    if (d->operation == MASK) {
+        int32_t v[16];
+        for (int l = 0; l < lanes; l++)
+            v[l] = g[l] > 0 ? x[l] : 0;
+        if (narrow) {
+            requantise_narrow(rq, v, lanes, to);
+            return;
+        }
+        int64_t w[16];
+        for (int l = 0; l < lanes; l++)
+            w[l] = v[l];
+        requantise_wide(rq, w, lanes, to);
+    } else if (narrow) {
+        const int32_t up = 1 << d->x_shift, beside = 1 << d->g_shift, least = d->relu ? 0 : INT32_MIN;
+        int32_t v[16];
+        for (int l = 0; l < lanes; l++) {
+            int32_t sum = x[l] * up + g[l] * beside;
+            v[l] = sum > least ? sum : least;
+        }
+        requantise_narrow(rq, v, lanes, to);
+    } else {
+        int64_t v[16];
+        for (int l = 0; l < lanes; l++) {
+            int64_t sum = x[l] * ((int64_t)1 << d->x_shift) + g[l] * ((int64_t)1 << d->g_shift);
+            v[l] = d->relu && sum < 0 ? 0 : sum;
+        }
+        requantise_wide(rq, v, lanes, to);
+    }
+}
+
+static inline void random_row(const Descriptor *d, const int16_t *x, const int16_t *g, int lanes,
+                              int64_t z, Requantiser *rq, int16_t *to)
+{
+    int64_t v[MOST_LANES];
+    Random random;
+    random_rows(rq, z, 0, 1, lanes, &random);
+    for (int l = 0; l < lanes; l++) {
+        int64_t sum = x[l] * ((int64_t)1 << d->x_shift) + g[l] * ((int64_t)1 << d->g_shift);
+        v[l] = d->operation == MASK ? (g[l] > 0 ? x[l] : 0) : d->relu && sum < 0 ? 0 : sum;
+    }
+    requantise_wide_random(rq, v, random.at[0], lanes, to);
+}
+
+static int elementwise_operation(Machine *m, const Descriptor *d, const Operands *o,
+                                 const int64_t *base, Requantiser *rq)
+{
+    Places p;
+    if (!expand(m, PLACES_A, d, outer_levels(d), &p))
+        return 0;
+    int64_t most = 1 << 15;
+    if (d->operation == BIAS)
+        most = (most << d->x_shift) + (most << d->g_shift);
+    const int narrow = most <= narrow_limit(rq), lanes = (int)m->lanes;
+    for (int64_t t = 0; t < p.count; t++) {
+        const int16_t *x = o->x + (base[0] + p.x[t]) * lanes;
+        const int16_t *g = o->g + (base[1] + p.g[t]) * lanes;
+        int64_t z = base[2] + p.z[t];
+        int16_t *to = m->pad + z * lanes;
+        if (rq->stochastic)
+            random_row(d, x, g, lanes, z, rq, to);
+        else if (lanes == 16)
+            elementwise_row(d, x, g, 16, narrow, rq, to);
+        else
+            elementwise_row(d, x, g, lanes, narrow, rq, to);
+        if (m->tracing)
+            put_trace(m, TRACE_PE2, z, to);
+    }
+    return 1;
+}
+
+#endif

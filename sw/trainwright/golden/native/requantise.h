@@ -1,0 +1,120 @@
+/* Re-quantisation of sums, ``trainwright.fixed.requantise`` bit for bit, with its statistics. */
+#ifndef TRAINWRIGHT_REQUANTISE_H
+#define TRAINWRIGHT_REQUANTISE_H
+
+#include <stdint.h>
+
+#include "vector.h"
+
+typedef struct {
+    int shift, width;
+    int stochastic;
+    uint32_t stream;
+    int64_t total, saturations; /* sum of |q|, and saturated values, of what was written */
+} Requantiser;
+
+/* The largest |sum| that requantise_narrow takes; less than 0: none. */
+static inline int64_t narrow_limit(const Requantiser *rq)
+{
+    if (rq->shift > 30)
+        return -1;
+    if (rq->stochastic)
+        return INT32_MAX - ((int64_t)1 << rq->shift);
+    return INT32_MAX - (rq->shift ? (int64_t)1 << (rq->shift - 1) : 0);
+}
+
+static inline void requantise_narrow(Requantiser *rq, const int32_t *sums, int lanes, int16_t *out)
+{
+    const int32_t most = (1 << (rq->width - 1)) - 1, least = -most - 1, shift = rq->shift;
+    const int32_t odd = shift != 0, below = shift ? (1 << (shift - 1)) - 1 : 0;
+    int32_t total = 0, saturations = 0;
+    for (int l = 0; l < lanes; l++) {
+        int32_t v = sums[l], rounded = (v + below + ((v >> shift) & odd)) >> shift;
+        int32_t q = rounded < least ? least : rounded > most ? most : rounded;
+        saturations += q != rounded;
+        total += q < 0 ? -q : q;
+        out[l] = (int16_t)q;
+    }
+    rq->total += total;
+    rq->saturations += saturations;
+}
+
+/* Sums of at most 62 bits and a sign, shifts up to 63. */
+static inline void requantise_wide(Requantiser *rq, const int64_t *sums, int lanes, int16_t *out)
+{
+    const int64_t most = ((int64_t)1 << (rq->width - 1)) - 1, least = -most - 1;
+    const int64_t odd = rq->shift != 0;
+    const int64_t below = rq->shift ? ((int64_t)1 << (rq->shift - 1)) - 1 : 0;
+    const int shift = rq->shift;
+    int64_t total = 0, saturations = 0;
+    for (int l = 0; l < lanes; l++) {
+        int64_t v = sums[l], rounded = (v + below + ((v >> shift) & odd)) >> shift;
+        int64_t q = rounded < least ? least : rounded > most ? most : rounded;
+        saturations += q != rounded;
+        total += q < 0 ? -q : q;
+        out[l] = (int16_t)q;
+    }
+    rq->total += total;
+    rq->saturations += saturations;
+}
+
+/* Rows of 16 sums, none larger than narrow_limit(): row i goes to ``to`` + i * step. */
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+
+static __attribute__((noinline, cold)) void count_saturated(Requantiser *rq, const Sums *sums,
+                                                            int rows)
+{
+    int16_t unused[16];
+    int32_t row[16];
+    int64_t total = rq->total;
+    for (int i = 0; i < rows; i++) {
+        sums_store(row, sums[i]);
+        requantise_narrow(rq, row, 16, unused);
+    }
+    rq->total = total;
+}
+
+static inline __attribute__((always_inline)) void requantise_sums(Requantiser *rq, const Sums *sums,
+                                                                  int rows, int16_t *to, int64_t step)
+{
+    const int half = 1 << (rq->width - 1);
+    const __m128i shift = _mm_cvtsi32_si128(rq->shift);
+    const __m512i odd = _mm512_set1_epi32(rq->shift != 0);
+    const __m512i below = _mm512_set1_epi32(rq->shift ? (1 << (rq->shift - 1)) - 1 : 0);
+    const __m512i least = _mm512_set1_epi32(-half), inside = _mm512_set1_epi32(2 * half - 1);
+    const __m256i most = _mm256_set1_epi16((int16_t)(half - 1)), lowest = _mm256_set1_epi16((int16_t)-half);
+    __m512i outside = _mm512_setzero_si512();
+    __m256i total = _mm256_setzero_si256();
+    for (int i = 0; i < rows; i++) {
+        __m512i v = sums[i], floor_odd = _mm512_and_si512(_mm512_sra_epi32(v, shift), odd);
+        v = _mm512_sra_epi32(_mm512_add_epi32(_mm512_add_epi32(v, below), floor_odd), shift);
+        /* outside | (v - least & ~inside): bits that no value of the width has */
+        outside = _mm512_ternarylogic_epi32(outside, _mm512_sub_epi32(v, least), inside, 0xf4);
+        __m256i q = _mm512_cvtsepi32_epi16(v);
+        q = _mm256_max_epi16(_mm256_min_epi16(q, most), lowest);
+        _mm256_storeu_si256((__m256i *)(to + i * step), q);
+        __m256i sign = _mm256_or_si256(_mm256_srai_epi16(q, 15), _mm256_set1_epi16(1));
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(q, sign));
+    }
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    rq->total += _mm_cvtsi128_si32(four) + _mm_extract_epi32(four, 1);
+    if (__builtin_expect(_mm512_test_epi32_mask(outside, outside) != 0, 0))
+        count_saturated(rq, sums, rows);
+}
+
+#else
+
+static inline void requantise_sums(Requantiser *rq, const Sums *sums, int rows, int16_t *to,
+                                   int64_t step)
+{
+    int32_t row[16];
+    for (int i = 0; i < rows; i++) {
+        sums_store(row, sums[i]);
+        requantise_narrow(rq, row, 16, to + i * step);
+    }
+}
+
+#endif
+
+#endif

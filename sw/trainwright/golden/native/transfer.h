@@ -1,0 +1,75 @@
+/* LOAD and STORE. */
+#ifndef TRAINWRIGHT_TRANSFER_H
+#define TRAINWRIGHT_TRANSFER_H
+
+#include <string.h>
+
+#include "machine.h"
+
+static void load_run(Machine *m, int64_t element_bytes, const uint8_t *from, int64_t size, int64_t row)
+{
+    const int64_t lanes = m->lanes;
+    for (int64_t n = size / (lanes * element_bytes); n > 0; n--, row++) {
+        int16_t *to = m->pad + row * lanes;
+        if (element_bytes == 2) {
+            memcpy(to, from, (size_t)lanes * 2);
+        } else {
+            for (int64_t l = 0; l < lanes; l++)
+                to[l] = (int8_t)from[l];
+        }
+        from += lanes * element_bytes;
+        if (m->tracing)
+            put_trace(m, TRACE_LOAD, row, to);
+    }
+}
+
+static void load_entries(const Machine *m, const uint8_t *from, int64_t count, int16_t *to)
+{
+    const int drop = 16 - (int)m->factor_width;
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t field;
+        if (m->storage_width == 4)
+            field = from[i / 2] >> (4 * (i % 2));
+        else if (m->storage_width == 8)
+            field = from[i];
+        else
+            memcpy(&field, from + 2 * i, 2);
+        to[i] = (int16_t)((int16_t)(uint16_t)(field << drop) >> drop);
+    }
+}
+
+static void store_run(const Machine *m, int64_t element_bytes, uint8_t *to, int64_t size, int64_t row)
+{
+    const int16_t *from = m->pad + row * m->lanes;
+    if (element_bytes == 2)
+        memcpy(to, from, (size_t)size);
+    else
+        for (int64_t i = 0; i < size; i++)
+            to[i] = (uint8_t)from[i];
+}
+
+static int transfer(Machine *m, const Descriptor *d, const int64_t *registers)
+{
+    Places p;
+    if (!expand(m, PLACES_A, d, outer_levels(d), &p))
+        return 0;
+    const int64_t size = d->g * m->lanes, address = d->x + registers[d->x_register];
+    const int64_t local = d->z + registers[d->z_register];
+    for (int64_t run = 0; run < p.count; run++) {
+        uint8_t *outside = m->memory + address + p.x[run];
+        int64_t inside = local + p.z[run];
+        if (d->operation == STORE) {
+            store_run(m, d->shift, outside, size, inside);
+        } else if (d->slot == SCRATCHPAD) {
+            load_run(m, d->shift, outside, size, inside);
+        } else {
+            int64_t width = d->slot == PE1_STORE ? m->lanes : m->pe2_rows;
+            int16_t *store = d->slot == PE1_STORE ? m->pe1_store : m->pe2_store;
+            load_entries(m, outside, size * 8 / m->storage_width, store + inside * width);
+        }
+    }
+    *(d->operation == STORE ? &m->bytes_written : &m->bytes_read) += p.count * size;
+    return 1;
+}
+
+#endif

@@ -1,0 +1,177 @@
+/* What a program touches, without executing it: once a program, as shifts change none of it.
+ *
+ * Refuses accesses outside the memories, rows read before they are written, loops that do not
+ * match, and what execute() has no way for. The interpreter in Python says what is wrong.
+ */
+#ifndef TRAINWRIGHT_VALIDATE_H
+#define TRAINWRIGHT_VALIDATE_H
+
+#include "control.h"
+#include "machine.h"
+
+typedef struct {
+    Machine *m;
+    uint8_t *width;           /* (pad_rows): bits that the words have at most; 0: not written */
+    int32_t *reads, *writes;  /* (pad_rows): the last execution that did */
+    int32_t execution;        /* from 1 on */
+    int32_t mark;             /* what reads are noted as: the execution, or 0 */
+    int64_t widest;           /* of the rows read since it was set */
+    int64_t *rows;            /* (TRACES): rows written by each engine */
+} Check;
+
+static inline int reads_row(Check *k, int64_t row)
+{
+    if (row < 0 || row >= k->m->pad_rows || !k->width[row])
+        return 0;
+    k->widest = k->width[row] > k->widest ? k->width[row] : k->widest;
+    k->reads[row] = k->mark;
+    return 1;
+}
+
+static inline int checked_levels(const Descriptor *d)
+{
+    if (d->levels < 0 || d->levels > LEVELS || d->reduce_levels < 0 || d->reduce_levels > d->levels)
+        return 0;
+    for (int i = 0; i < d->levels; i++)
+        if (d->level[i].count < 1)
+            return 0;
+    return 1;
+}
+
+static int checked_transfer(Check *k, const Descriptor *d, const int64_t *registers)
+{
+    Machine *m = k->m;
+    Places p;
+    if (!checked_levels(d) || !expand(m, PLACES_A, d, outer_levels(d), &p))
+        return 0;
+    const int64_t size = d->g * m->lanes;
+    const int pad = d->operation == STORE || d->slot == SCRATCHPAD;
+    int64_t unit = m->lanes * d->shift, depth = m->pad_rows;
+    if (!pad) {
+        unit = (d->slot == PE1_STORE ? m->lanes : m->pe2_rows) * m->storage_width;
+        depth = d->slot == PE1_STORE ? m->pe1_depth : m->pe2_depth;
+    }
+    const int64_t bits = pad ? size : size * 8;
+    if (d->slot > PE2_STORE || (pad && d->shift != 1 && d->shift != 2) || d->g < 1 || bits % unit)
+        return 0;
+    for (int64_t run = 0; run < p.count; run++) {
+        int64_t address = d->x + registers[d->x_register] + p.x[run];
+        int64_t local = d->z + registers[d->z_register] + p.z[run], count = bits / unit;
+        if (address < 0 || address + size > m->memory_bytes || local < 0 || local + count > depth)
+            return 0;
+        for (int64_t row = local; pad && row < local + count; row++) {
+            if (d->operation == LOAD)
+                k->width[row] = (uint8_t)(8 * d->shift);
+            else if (!reads_row(k, row))
+                return 0;
+        }
+        if (pad && d->operation == LOAD)
+            k->rows[TRACE_LOAD] += count;
+    }
+    return 1;
+}
+
+/* The second operand's addresses: rows of the scratchpad, or within a factor store. */
+static int checked_second(Check *k, const Descriptor *d, int64_t base)
+{
+    Machine *m = k->m;
+    uint32_t moving = 0;
+    Places p;
+    for (int i = 0; i < d->levels; i++)
+        moving |= (uint32_t)(d->level[i].g != 0) << i;
+    if (!expand(m, PLACES_A, d, moving, &p))
+        return 0;
+    const int64_t groups = m->lanes / m->pe2_rows;
+    for (int64_t i = 0; i < p.count; i++) {
+        const int64_t g = base + p.g[i];
+        int right = 1;
+        if (d->operation == PE1)
+            right = g >= 0 && g + m->lanes <= m->pe1_depth;
+        else if (d->operation == PE2)
+            right = g >= 0 && g < m->pe2_depth;
+        else if (d->operation == PE3)
+            right = g >= 0 && reads_row(k, g / groups);
+        else if (d->operation == PE4)
+            for (int64_t l = 0; l < m->lanes && right; l++)
+                right = reads_row(k, g + l * d->g_row_stride);
+        else
+            right = reads_row(k, g);
+        if (!right)
+            return 0;
+    }
+    return 1;
+}
+
+static int checked_first(Check *k, const Descriptor *d, int64_t base)
+{
+    uint32_t moving = 0;
+    Places p;
+    for (int i = 0; i < d->levels; i++)
+        moving |= (uint32_t)(d->level[i].x != 0 || i == d->tile_level) << i;
+    if (!expand(k->m, PLACES_A, d, moving, &p))
+        return 0;
+    for (int64_t i = 0; i < p.count; i++) {
+        int64_t rows = p.last[i] ? d->last_rows : tile_rows(k->m, d);
+        for (int64_t r = 0; r < (by_entries(d) ? rows : 1); r++)
+            if (!reads_row(k, base + p.x[i] + r * d->x_row_stride))
+                return 0;
+    }
+    return 1;
+}
+
+/* Whether an element-wise operation's operand lies where its result goes, index by index: only
+ * then may a descriptor write a row that it reads without the order of its tiles being seen. */
+static int in_place(const Descriptor *d, int64_t operand, int64_t result, int second)
+{
+    int same = elementwise(d) && operand == result;
+    for (int i = 0; i < d->levels; i++)
+        same = same && (second ? d->level[i].g : d->level[i].x) == d->level[i].z;
+    return same;
+}
+
+static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
+{
+    Machine *m = k->m;
+    const int64_t x = d->x + registers[d->x_register], g = d->g + registers[d->g_register];
+    const int64_t z = d->z + registers[d->z_register], most = tile_rows(m, d);
+    if (!checked_levels(d) || d->tile_level < 0 || d->tile_level >= d->levels - d->reduce_levels ||
+        d->last_rows < 1 || d->last_rows > most || d->slot < 0 || d->slot >= m->slots ||
+        d->shift < 0 || d->shift > 63 || d->out_width < 1 || d->out_width > 16 ||
+        d->x_shift < 0 || d->x_shift > 15 || d->g_shift < 0 || d->g_shift > 15 ||
+        (elementwise(d) && d->reduce_levels))
+        return 0;
+    const int x_stays = in_place(d, x, z, 0), g_stays = in_place(d, g, z, 1);
+    int crossing = 0, repeats = 0;
+    k->execution++;
+    k->mark = x_stays ? 0 : k->execution;
+    k->widest = d->x_width;
+    if (!checked_first(k, d, x))
+        return 0;
+    d->x_width = k->widest;
+    k->mark = g_stays ? 0 : k->execution;
+    k->widest = d->operation == PE1 || d->operation == PE2 ? m->factor_width : d->g_width;
+    if (!checked_second(k, d, g))
+        return 0;
+    d->g_width = k->widest;
+    Places p;
+    if (!expand(m, PLACES_A, d, outer_levels(d), &p))
+        return 0;
+    for (int64_t t = 0; t < p.count; t++) {
+        int64_t rows = p.last[t] ? d->last_rows : most;
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t row = z + p.z[t] + r * d->z_row_stride;
+            if (row < 0 || row >= m->pad_rows)
+                return 0;
+            crossing |= k->reads[row] == k->execution;
+            repeats |= k->writes[row] == k->execution;
+            k->writes[row] = k->execution;
+            k->width[row] = (uint8_t)d->out_width;
+        }
+        k->rows[by_entries(d) ? TRACE_PE1 : TRACE_PE2] += rows;
+    }
+    d->repeats |= repeats;
+    d->overlaps |= crossing || (repeats && (x_stays || g_stays));
+    return 1;
+}
+
+#endif

@@ -1,0 +1,248 @@
+"""Digests of what the golden model computes, kept in the package: a regression for every bit.
+
+``python -m trainwright.golden.record`` records every case anew, ``--check`` only compares. A record
+says, for one step on fixed operands, the digest of both encoded programs, of every tensor written
+to the scratchpad in the order of the program, of the statistics, and of every memory buffer. It
+also holds the exponents it was computed with, so that a change of how exponents are chosen does
+not change it. The operands are raw words of NumPy's PCG64, whose stream is guaranteed.
+"""
+
+import argparse
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainwright.accelerator import Run, Trace
+from trainwright.compiler import CompiledProgram, CompiledStep, compile_step
+from trainwright.driver import Driver, QuantisedModel
+from trainwright.fixed.scale import Scales
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Network, load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Program, Transfer
+from trainwright.program.encoding import encode
+from trainwright.program.fields import ENGINE_OF
+
+FOLDER = Path(str(files("trainwright") / "golden" / "records"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One step to record."""
+
+    name: str
+    network: str
+    ranks: tuple[tuple[int, ...], ...]
+    batch: int
+    seed: int
+    plan: str = "paper"
+
+    @property
+    def path(self) -> Path:
+        """Where its record lies."""
+        return FOLDER / f"{self.name}.json"
+
+
+CASES = (
+    Case("digits", "digits", ((16,), (8,)), 64, 1),
+    Case("digits-cut", "digits", ((13,), (5,)), 7, 2),
+    Case("fashion", "fashion", ((16, 16, 16), (16,)), 64, 3),
+    Case("fashion-cut", "fashion", ((12, 5, 13), (16,)), 33, 4),
+    Case("digits-planned", "digits", ((16,), (8,)), 64, 5, "auto"),
+    Case("fashion-planned", "fashion", ((16, 16, 16), (16,)), 64, 6, "auto"),
+    Case("fashion-cut-planned", "fashion", ((12, 5, 13), (16,)), 64, 7, "auto"),
+)
+
+
+class Words:
+    """Integers from the raw words of a generator."""
+
+    def __init__(self, seed: int):
+        self._generator = np.random.PCG64(seed)
+
+    def signed(self, shape: Sequence[int], width: int) -> torch.Tensor:
+        """Uniform integers of ``width`` bits, int64."""
+        words = np.asarray(self._generator.random_raw(int(np.prod(shape))))
+        values = (words >> np.uint64(64 - width)).astype(np.int64) - (1 << (width - 1))
+        return torch.from_numpy(values.reshape(tuple(shape)))
+
+    def bells(self, shape: Sequence[int], exponent: int) -> torch.Tensor:
+        """Bell-shaped integers of deviation 1,400 or so, times 2^``exponent``, float64."""
+        parts = [self.signed(shape, 12) for _ in range(4)]
+        return torch.stack(parts).sum(dim=0).double() * 2.0**exponent
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a step is given."""
+
+    model: QuantisedModel
+    inputs: torch.Tensor
+    gradient: torch.Tensor
+
+
+def operands(network: Network, batch: int, seed: int) -> Operands:
+    """The operands of a case: factors over their range, images with much black, small biases."""
+    words, widths = Words(seed), network.widths
+    factors = [
+        [words.signed(shape, widths.factor) for shape in layer.factor_shapes]
+        for layer in network.layers
+    ]
+    exponents = [[1 - widths.factor] * layer.order for layer in network.layers]
+    biases = [
+        words.bells((layer.output_size,), -12) if layer.bias else None for layer in network.layers
+    ]
+    inputs = words.signed((batch, network.layers[0].input_size), widths.activation).clamp_min(0)
+    gradient = words.bells((batch, network.layers[-1].output_size), -18)
+    return Operands(QuantisedModel(network, factors, exponents, biases), inputs, gradient)
+
+
+def digest(data: bytes | npt.NDArray[Any]) -> str:
+    """The first 16 hexadecimal digits of the SHA-256; arrays as they lie, little-endian."""
+    if isinstance(data, np.ndarray):
+        data = np.ascontiguousarray(data, data.dtype.newbyteorder("<")).tobytes()
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _order(program: CompiledProgram) -> list[tuple[str, str]]:
+    """Engine and tensor of everything the program writes to the scratchpad, in its order."""
+    written = [
+        ((ENGINE_OF[d.operation].name or "").lower(), d.tensor)
+        for d in program.descriptors
+        if isinstance(d, Compute | Transfer)
+    ]
+    return list(dict.fromkeys(written))
+
+
+def _tensors(traces: dict[str, Trace], order: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    rows: dict[tuple[str, str], list[npt.NDArray[np.int16]]] = {}
+    for engine, trace in traces.items():
+        start = 0
+        for tensor, count in trace.labels:
+            rows.setdefault((engine, tensor), []).append(trace.rows[start : start + count])
+            start += count
+    for engine, tensor in order:
+        if (engine, tensor) in rows:
+            yield f"{engine} {tensor}", digest(np.concatenate(rows[engine, tensor]))
+
+
+def _statistics(run: Run, program: CompiledProgram) -> dict[str, str]:
+    return {
+        tensor.name: f"sum {run.sums[slot]}, saturated {run.saturations[slot]}"
+        for slot, tensor in enumerate(program.tensors)
+    }
+
+
+class _Recorder(GoldenAccelerator):
+    """A golden model that keeps the programs it was given."""
+
+    def __init__(self, step: CompiledStep):
+        super().__init__(step.parameters, memory_bytes=step.memory_bytes)
+        self.programs: list[Program] = []
+
+    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        self.programs.append(program)
+        return super().run(program, address, trace=trace)
+
+
+def compute(case: Case, exponents: dict[str, int] | None = None) -> dict[str, Any]:
+    """The record of a case; without ``exponents`` they are calibrated."""
+    network = load_network(case.network).with_ranks(case.ranks)
+    parameters = AcceleratorParameters()
+    step = compile_step(network, case.batch, parameters, plan=case.plan)
+    given, recorder = operands(network, case.batch, case.seed), _Recorder(step)
+    driver = Driver(recorder, network, case.batch, plan=case.plan, trace=True)
+    scales = Scales(exponents=dict(exponents or {}))
+    if exponents is None:
+        driver.calibrate(given.inputs, lambda logits: given.gradient, given.model, scales)
+    wanted = dict(scales.exponents)
+    runs = [driver.forward(given.inputs, given.model, scales).run]
+    runs.append(driver.backward(given.gradient, scales).run)
+    names = ("forward", "backward")
+    parts = dict(zip(names, zip((step.forward, step.backward), runs, strict=True), strict=True))
+    return {
+        "case": {
+            "network": case.network,
+            "ranks": str([list(ranks) for ranks in case.ranks]),
+            "batch": case.batch,
+            "seed": case.seed,
+            "plan": case.plan,
+        },
+        "exponents": wanted,
+        "tensors": {
+            name: dict(_tensors(run.traces or {}, _order(program)))
+            for name, (program, run) in parts.items()
+        },
+        "statistics": {name: _statistics(run, program) for name, (program, run) in parts.items()},
+        "memory": {
+            name: digest(recorder.read(buffer.address, buffer.size))
+            for name, buffer in step.buffers.items()
+            if not name.startswith("program.")
+        },
+        "programs": {
+            name: digest(encode(program))
+            for name, program in zip(names, recorder.programs, strict=True)
+        },
+    }
+
+
+def _leaves(record: dict[str, Any]) -> dict[str, Any]:
+    """What is compared, by readable names, in the order in which it is computed."""
+    leaves: dict[str, Any] = {}
+    for program in ("forward", "backward"):
+        for section, label in (("tensors", "tensor"), ("statistics", "statistics of")):
+            for name, value in record[section][program].items():
+                leaves[f"{program}: {label} {name}"] = value
+    leaves |= {f"memory of {name}": value for name, value in record["memory"].items()}
+    return leaves | {f"{name} program": value for name, value in record["programs"].items()}
+
+
+def differences(recorded: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """Names of everything that differs, the first computed first."""
+    ours, theirs = _leaves(recorded), _leaves(found)
+    names = [*theirs, *(name for name in ours if name not in theirs)]
+    return [name for name in names if ours.get(name) != theirs.get(name)]
+
+
+def load(case: Case) -> dict[str, Any]:
+    """The record in the package."""
+    return json.loads(case.path.read_text())
+
+
+def check(case: Case) -> list[str]:
+    """Names of what the golden model computes otherwise than recorded."""
+    recorded = load(case)
+    return differences(recorded, compute(case, recorded["exponents"]))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Record or check; the exit status is 1 where something differs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainwright.golden.record", description=__doc__
+    )
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    status = 0
+    if parser.parse_args(argv).check:
+        for case in CASES:
+            found = check(case)
+            status |= bool(found)
+            text = f"{len(found)} differ, first: {found[0]}" if found else "as recorded"
+            print(f"{case.name}: {text}")
+        return status
+    FOLDER.mkdir(exist_ok=True)
+    for case in CASES:
+        case.path.write_text(json.dumps(compute(case), indent=1) + "\n")
+        print(f"{case.name}: recorded in {case.path.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,83 @@
+"""Everything that a program changes: memories, registers, statistics."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.encoding import ProgramError
+from trainwright.program.fields import REGISTERS, Target
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.int16]
+Addresses = npt.NDArray[np.int64]
+
+
+@dataclass
+class State:
+    """One accelerator in the middle of a program."""
+
+    memory: Bytes
+    pad: Words
+    """(rows, lanes): the scratchpad."""
+    known: npt.NDArray[np.bool_]
+    """(rows,) whether a row was written; reading any other is an error in the program."""
+    stores: dict[Target, Words]
+    """PE1's factor store (depth, lanes) and PE2's (depth, pe2_rows)."""
+    registers: list[int] = field(default_factory=lambda: [0] * REGISTERS)
+    stream: int = 0
+    """Of stochastic rounding, for the next compute descriptor."""
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    @classmethod
+    def fresh(cls, memory: Bytes, p: AcceleratorParameters) -> "State":
+        """State at the start of a program."""
+        return cls(
+            memory=memory,
+            pad=np.zeros((p.scratchpad_rows, p.lanes), np.int16),
+            known=np.zeros(p.scratchpad_rows, np.bool_),
+            stores={
+                Target.PE1_STORE: np.zeros((p.pe1_store_depth, p.lanes), np.int16),
+                Target.PE2_STORE: np.zeros((p.pe2_store_depth, p.pe2_rows), np.int16),
+            },
+        )
+
+    def read(self, rows: Addresses) -> Words:
+        """Rows of the scratchpad: (..., lanes) for addresses (...)."""
+        low, high = int(rows.min()), int(rows.max())
+        if low < 0 or high >= len(self.pad):
+            raise ProgramError(
+                f"scratchpad rows {low} to {high} are read, but row "
+                f"{low if low < 0 else high} was never written; there are {len(self.pad)} rows"
+            )
+        if not self.known[rows].all():
+            unknown = int(rows[~self.known[rows]].min())
+            raise ProgramError(
+                f"scratchpad rows {low} to {high} are read, but row {unknown} was never written"
+            )
+        return self.pad[rows]
+
+    def write(self, rows: Addresses, words: npt.NDArray[np.generic]) -> None:
+        """Put ``words`` (n, lanes) at ``rows`` (n,); of equal addresses the last one stays."""
+        low, high = int(rows.min()), int(rows.max())
+        if low < 0 or high >= len(self.pad):
+            raise ProgramError(
+                f"scratchpad rows {low} to {high} are written; there are {len(self.pad)} rows"
+            )
+        self.pad[rows] = words
+        self.known[rows] = True
+
+    def entries(self, target: Target, entries: Addresses) -> Words:
+        """Entries of a factor store: (..., width) for addresses (...)."""
+        store = self.stores[target]
+        check_entries(target, entries, len(store))
+        return store[entries]
+
+
+def check_entries(what: object, entries: Addresses, depth: int) -> None:
+    """Raise ``ProgramError`` where entries lie outside a factor store of ``depth``."""
+    low, high = int(entries.min()), int(entries.max())
+    if low < 0 or high >= depth:
+        raise ProgramError(f"{what}: factor store entries {low} to {high} of {depth}")

@@ -1,0 +1,184 @@
+"""The accelerator on a board, behind the host link: back end ``serial:PORT``."""
+
+import time
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright import control, registers
+from trainwright.accelerator import AcceleratorError, AcceleratorReset, Run
+from trainwright.link.host import Line, Link
+from trainwright.link.protocol import WORD_BYTES, Request
+from trainwright.link.serial_line import DEFAULT_BAUD, SerialLine
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Program
+from trainwright.program.encoding import encode_descriptors
+
+RUN_SECONDS = 60.0
+"""A run of the largest network takes a fraction of a second."""
+
+
+class LinkAccelerator:
+    """The accelerator at the other end of ``line`` (``trainwright.accelerator.Accelerator``).
+
+    ``patience`` and ``attempts`` as of ``Link``; a run of more than ``run_seconds`` fails. A run
+    gives counters and statistics, no traces. When the board was reset, whatever was under way
+    raises ``AcceleratorReset``, and the next call finds the accelerator set up anew.
+
+    Raises ``AcceleratorError`` where the board does not answer or has other parameters.
+    """
+
+    def __init__(
+        self,
+        parameters: AcceleratorParameters,
+        line: Line,
+        *,
+        patience: float = 0.25,
+        attempts: int = 8,
+        run_seconds: float = RUN_SECONDS,
+    ):
+        self._parameters = parameters
+        self._link = Link(line, patience=patience, attempts=attempts)
+        self._run_seconds = run_seconds
+        self._closed = False
+        try:
+            line.drain()
+            self._open()
+        except BaseException:
+            self._link.close()
+            raise
+
+    def _open(self) -> None:
+        self._link.hello()
+        self._lost = False
+        control.introduce(self, self._parameters)
+        control.set_up(self)
+
+    @property
+    def parameters(self) -> AcceleratorParameters:
+        """Parameters of the accelerator on the board."""
+        return self._parameters
+
+    @property
+    def memory_bytes(self) -> int:
+        """Size of the board's memory."""
+        return self._link.memory_bytes
+
+    @property
+    def link(self) -> Link:
+        """The link, with its counts and the board's clock."""
+        return self._link
+
+    def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
+        """Put bytes into the board's memory; ``ValueError`` outside of it."""
+        data = np.ascontiguousarray(data).reshape(-1)
+        self._check_place(address, data.size)
+        first, stop = _whole_words(address, data.size)
+        if first != address or stop != address + data.size:
+            around = self.read(first, stop - first)
+            around[address - first : address - first + data.size] = data
+            data = around
+        self._write(Request.WRITE_MEMORY, first, data.view("<u4"))
+
+    def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
+        """Copy bytes out of the board's memory; ``ValueError`` outside of it."""
+        self._check_place(address, size)
+        first, stop = _whole_words(address, size)
+        words = self._read(Request.READ_MEMORY, first, (stop - first) // WORD_BYTES)
+        return words.astype("<u4").view(np.uint8)[address - first : address - first + size].copy()
+
+    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
+        if program.fingerprint != self._parameters.fingerprint:
+            raise AcceleratorError("the program was compiled for other accelerator parameters")
+        if address % self._parameters.beat_bytes:
+            raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
+        self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
+        begin = time.perf_counter()
+        control.start(self, program, address)
+        while self.read_register(registers.STATUS) & registers.STATUS_BUSY:
+            if time.perf_counter() - begin > self._run_seconds:
+                raise AcceleratorError(f"not done after {self._run_seconds:g} s")
+        control.check(self, program)
+        seconds = time.perf_counter() - begin
+        sums, saturations = control.statistics(self, self._parameters.statistics_depth)
+        counters = control.counters(self)
+        self.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
+        return Run(sums, saturations, counters, seconds)
+
+    def read_registers(self, address: int, count: int) -> npt.NDArray[np.uint32]:
+        """``count`` registers from ``address`` on."""
+        return self._read(Request.READ_REGISTERS, address, count)
+
+    def read_register(self, address: int) -> int:
+        """One register."""
+        return int(self.read_registers(address, 1)[0])
+
+    def write_register(self, address: int, value: int) -> None:
+        """Write one register."""
+        self._write(Request.WRITE_REGISTERS, address, np.array([value], np.uint32))
+
+    def close(self) -> None:
+        """Close the line; idempotent."""
+        self._closed = True
+        self._link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, request: Request, address: int, count: int) -> npt.NDArray[np.uint32]:
+        self._ready()
+        try:
+            return self._link.read(request, address, count)
+        except AcceleratorReset:
+            self._lost = True
+            raise
+
+    def _write(self, request: Request, address: int, words: npt.NDArray[np.uint32]) -> None:
+        self._ready()
+        try:
+            self._link.write(request, address, words)
+        except AcceleratorReset:
+            self._lost = True
+            raise
+
+    def _ready(self) -> None:
+        if self._closed:
+            raise AcceleratorError("the accelerator was closed")
+        if self._lost:
+            self._open()
+
+    def _check_place(self, address: int, size: int) -> None:
+        if address < 0 or size < 0 or address + size > self.memory_bytes:
+            raise ValueError(
+                f"bytes {address} to {address + size} are outside of the board's memory "
+                f"({self.memory_bytes} bytes)"
+            )
+
+
+def _whole_words(address: int, size: int) -> tuple[int, int]:
+    first = address // WORD_BYTES * WORD_BYTES
+    return first, -(-(address + size) // WORD_BYTES) * WORD_BYTES
+
+
+class SerialAccelerator(LinkAccelerator):
+    """``LinkAccelerator`` at a serial port of this computer: back end ``serial:PORT``.
+
+    ``target`` is the port, with ``@BAUD`` behind it for another rate than the default.
+    ``memory_bytes`` is ignored: the board has what it has, and the driver asks.
+    """
+
+    def __init__(
+        self, parameters: AcceleratorParameters, *, memory_bytes: int = 0, target: str = ""
+    ):
+        port, _, baud = target.partition("@")
+        if not port:
+            raise ValueError("name the board's port, as in serial:/dev/ttyUSB0")
+        if baud and not (baud.isdecimal() and int(baud) > 0):
+            raise ValueError(f"the rate behind @ must be a positive integer, not {baud!r}")
+        line = SerialLine(port, baud=int(baud) if baud else DEFAULT_BAUD)
+        super().__init__(parameters, line)

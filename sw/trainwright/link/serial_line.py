@@ -1,0 +1,55 @@
+"""A serial port of this computer as a ``Line``."""
+
+from trainwright.accelerator import AcceleratorError
+from trainwright.link.host import LinkError
+
+DEFAULT_BAUD = 3_000_000
+"""What the FT231X of a ULX3S takes at most."""
+
+
+class SerialLine:
+    """``port`` at ``baud``. Raises ``LinkError`` where it cannot be opened or goes away."""
+
+    def __init__(self, port: str, *, baud: int = DEFAULT_BAUD):
+        try:
+            import serial
+        except ModuleNotFoundError as error:
+            raise AcceleratorError(
+                "a board is reached with pyserial: pip install 'trainwright[boards]'"
+            ) from error
+        self.name = port
+        self.baud = float(baud)
+        self._failure: type[Exception] = serial.SerialException
+        try:
+            self._serial = serial.Serial(port, baud, timeout=0, write_timeout=10, exclusive=True)
+        except (OSError, ValueError) as error:
+            raise LinkError(
+                f"cannot open {port}: {error}; name the board's port as in serial:/dev/ttyUSB0"
+            ) from error
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        try:
+            self._serial.write(data)
+        except (self._failure, OSError) as error:
+            raise self._gone(error) from error
+
+    def read(self, seconds: float) -> bytes:
+        """What has come, at least a byte unless ``seconds`` pass without any."""
+        try:
+            self._serial.timeout = seconds
+            first = self._serial.read(1)
+            return first + self._serial.read(self._serial.in_waiting) if first else b""
+        except (self._failure, OSError) as error:
+            raise self._gone(error) from error
+
+    def drain(self) -> None:
+        """Forget what has come."""
+        self._serial.reset_input_buffer()
+
+    def close(self) -> None:
+        """Close the port; idempotent."""
+        self._serial.close()
+
+    def _gone(self, error: Exception) -> LinkError:
+        return LinkError(f"the serial port {self.name} went away ({error}): check the cable")

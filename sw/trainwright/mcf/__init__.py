@@ -1,0 +1,10 @@
+"""Multi-component floats for PyTorch, accurate and fast (``docs/mcf.md``).
+
+``mcf.tensor(data, nc=2)`` makes an ``MCTensor`` that torch's own functions take. The algorithms of
+the paper, corrected, are functions on component tensors (..., nc): ``two_sum`` to ``matmul``.
+"""
+
+from trainwright.mcf import elementwise, reductions, shapes, tensors  # noqa: F401  fill the table
+from trainwright.mcf.tensor import MCTensor, tensor
+
+__all__ = ["MCTensor", "tensor"]

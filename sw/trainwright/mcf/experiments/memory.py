@@ -1,0 +1,48 @@
+"""How much memory the batched product takes, as torch's profiler counts its allocations."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from trainwright import mcf
+from trainwright.mcf.experiments.peer import Published
+from trainwright.mcf.experiments.speed import drawn
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Of one way."""
+
+    way: str
+    mebibytes: float
+    """The most that was allocated at a time beyond the operands, the result included."""
+
+
+def run(peer: Published | None = None) -> list[Peak]:
+    """bmm of (16, 500, 200) by (16, 200, 50) at nc = 2, the table's size."""
+    generator = torch.Generator().manual_seed(0)
+    x = mcf.MCTensor.from_components(drawn((16, 500, 200), 2, generator))
+    v = torch.randn(16, 200, 50, generator=generator)
+    peaks = [Peak("mcf nc=2", peak_bytes(lambda: torch.bmm(x, v)) / 2**20)]
+    if peer is not None:
+        call = peer.calls("bmm", (peer.tensor(x.components), v))
+        assert call is not None
+        peaks.append(Peak(peer.name, peak_bytes(call) / 2**20))
+    return peaks
+
+
+def peak_bytes(call: Callable[[], Any]) -> int:
+    """The most bytes of tensors on the CPU at a time during a call, above those before it."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        result = call()
+    del result
+    held = most = 0
+    results: Any = profiler.profiler
+    for event in results.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    return most

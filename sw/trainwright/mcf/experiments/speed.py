@@ -1,0 +1,190 @@
+"""Times and accuracy of operations (tables 4 and 5): torch, ours, the published library."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainwright import mcf
+from trainwright.mcf.experiments.peer import Published
+
+MULTI, PLAIN = "mc", "plain"
+OPERATIONS: tuple[tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...]], ...] = (
+    ("add", "add", ((MULTI, (1000, 1000)), (MULTI, (1000, 1000)))),
+    ("scaling", "mul", ((MULTI, (1000, 1000)), (PLAIN, (1000, 1000)))),
+    ("multiply", "mul", ((MULTI, (1000, 1000)), (MULTI, (1000, 1000)))),
+    ("divide", "div", ((MULTI, (1000, 1000)), (MULTI, (1000, 1000)))),
+    ("dot", "dot", ((MULTI, (5000,)), (PLAIN, (5000,)))),
+    ("mv", "mv", ((MULTI, (5000, 500)), (PLAIN, (500,)))),
+    ("matmul", "matmul", ((MULTI, (500, 200)), (PLAIN, (200, 50)))),
+    ("addmm", "addmm", ((MULTI, (500, 100)), (MULTI, (500, 200)), (PLAIN, (200, 100)))),
+    ("bmm", "bmm", ((MULTI, (16, 500, 200)), (PLAIN, (16, 200, 50)))),
+)
+"""Name, torch's function, operands: the paper's sizes. Its addmm adds a vector, where the published
+code fails; here it adds a matrix."""
+_SAMPLE = 2000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation in one way."""
+
+    operation: str
+    way: str
+    """``float32``, ``float64`` (torch's own), ``mcf nc=1`` to ``nc=3``, ``published``."""
+    seconds: float
+    """Of the processor, the median of the repetitions."""
+    speedup: float | None
+    """The published library's seconds by these, at the same nc."""
+    times_float32: float
+    """These seconds by torch's in float32."""
+    bits: float | None
+    """-log2 of the largest error of a sample: of the result, in products of matrices of the sum of
+    |a b|, what the components hold being exact."""
+
+
+def drawn(shape: tuple[int, ...], nc: int, generator: torch.Generator) -> Tensor:
+    """Components (*shape, nc) of float32, standard normal, each 2^-25 of the one before."""
+    scale = 2.0 ** (-25.0 * torch.arange(nc)).reshape(nc, *[1] * len(shape))
+    return (torch.randn(nc, *shape, generator=generator) * scale).movedim(0, -1)
+
+
+def median_seconds(call: Callable[[], object], repeat: int, least: float = 0.1) -> float:
+    """Median processor seconds of a call; short ones are repeated within a measurement."""
+    call()
+    begin = time.process_time()
+    call()
+    once = max(time.process_time() - begin, 1e-6)
+    inner = max(1, math.ceil(least / once))
+    taken = []
+    for _ in range(repeat):
+        begin = time.process_time()
+        for _ in range(inner):
+            call()
+        taken.append((time.process_time() - begin) / inner)
+    return statistics.median(taken)
+
+
+def run(
+    repeat: int = 5,
+    peer: Published | None = None,
+    only: tuple[str, ...] = (),
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Row]:
+    """Every operation in every way; the peer at nc = 2."""
+    rows: list[Row] = []
+    chosen = [each for each in OPERATIONS if not only or each[0] in only]
+    for number, (name, function, kinds) in enumerate(chosen):
+        rows += _operation(name, function, kinds, repeat, peer)
+        progress(number + 1, len(chosen))
+    return rows
+
+
+def _operation(
+    name: str, function: str, kinds: Any, repeat: int, peer: Published | None
+) -> list[Row]:
+    generator = torch.Generator().manual_seed(0)
+    parts = [drawn(shape, 3 if kind == MULTI else 1, generator) for kind, shape in kinds]
+    call = getattr(torch, function)
+    plain = [p[..., 0].contiguous() for p in parts]
+    base = median_seconds(lambda: call(*plain), repeat)
+    wide = [p.to(torch.float64) for p in plain]
+    rows = [
+        Row(name, "float32", base, None, 1.0, _bits(function, plain, call(*plain))),
+        Row(name, "float64", (s := median_seconds(lambda: call(*wide), repeat)), None, s / base,
+            _bits(function, wide, call(*wide))),
+    ]  # fmt: skip
+    for nc in (1, 2, 3):
+        ours: list[Any] = [
+            mcf.MCTensor.from_components(p[..., :nc]) if kind == MULTI else p[..., 0].contiguous()
+            for p, (kind, _) in zip(parts, kinds, strict=True)
+        ]
+        seconds = median_seconds(lambda ours=ours: call(*ours), repeat)
+        theirs = None
+        if nc == 2 and peer is not None:
+            theirs = _published(name, function, ours, repeat, peer, base, rows)
+        bits = _bits(function, ours, call(*ours))
+        speedup = theirs / seconds if theirs else None
+        rows.append(Row(name, f"mcf nc={nc}", seconds, speedup, seconds / base, bits))
+    return rows
+
+
+def _published(
+    name: str, function: str, ours: list[Any], repeat: int, peer: Published, base: float,
+    rows: list[Row],
+) -> float | None:  # fmt: skip
+    """Seconds of the published library; its row is added."""
+    theirs = [peer.tensor(x.components) if isinstance(x, mcf.MCTensor) else x for x in ours]
+    call = peer.calls(function, tuple(theirs))
+    if call is None:
+        return None
+    seconds = median_seconds(call, min(repeat, 3), least=0)
+    bits = _bits(function, ours, call(), peer)
+    rows.append(Row(name, peer.name, seconds, 1.0, seconds / base, bits))
+    return seconds
+
+
+def _bits(
+    function: str, operands: list[Any], result: Any, peer: Published | None = None
+) -> float | None:
+    """Of a sample of the result's elements, against rational numbers."""
+    of = [x.components if isinstance(x, mcf.MCTensor) else x.unsqueeze(-1) for x in operands]
+    if isinstance(result, mcf.MCTensor):
+        found = result.components
+    else:
+        found = peer.components(result) if peer else result
+        if found.dim() == len(_shape(function, operands)):
+            found = found.unsqueeze(-1)
+    shape = found.shape[:-1]
+    count = math.prod(shape)
+    places = torch.randperm(count, generator=torch.Generator().manual_seed(1))[:_SAMPLE].tolist()
+    if function in ("dot", "mv", "matmul", "addmm", "bmm"):
+        places = places[:24]
+    worst = Fraction(0)
+    for place in places:
+        at = torch.unravel_index(torch.tensor(place), shape)
+        at = tuple(int(i) for i in at)
+        want, scale = _wanted(function, of, at)
+        worst = max(worst, abs(_number(found[at]) - want) / scale if scale else Fraction(0))
+    return -math.log2(worst) if worst else None
+
+
+def _shape(function: str, operands: list[Any]) -> tuple[int, ...]:
+    shapes = [tuple(x.shape) for x in operands]
+    if function in ("dot",):
+        return ()
+    if function == "mv":
+        return shapes[0][:1]
+    return shapes[0]
+
+
+def _number(parts: Tensor) -> Fraction:
+    return sum(map(Fraction, parts.to(torch.float64).tolist()), Fraction(0))
+
+
+def _wanted(function: str, of: list[Tensor], at: tuple[int, ...]) -> tuple[Fraction, Fraction]:
+    """The exact result at a place, and what its error is relative to."""
+    if function in ("add", "mul", "div"):
+        a, b = (_number(x[at]) for x in of)
+        value = a + b if function == "add" else a * b if function == "mul" else a / b
+        return value, abs(value)
+    start, rest = Fraction(0), of
+    if function == "addmm":
+        start, rest = _number(of[0][at]), of[1:]
+    left = rest[0][(*at[:-2], at[-2])] if function in ("matmul", "addmm", "bmm") else rest[0]
+    right = (
+        rest[1][(*at[:-2], slice(None), at[-1])]
+        if function in ("matmul", "addmm", "bmm")
+        else rest[1]
+    )
+    if function == "mv":
+        left = rest[0][at]
+    products = [_number(a) * _number(b) for a, b in zip(left, right, strict=True)]
+    return start + sum(products), abs(start) + sum(map(abs, products))

@@ -1,0 +1,251 @@
+"""exp, log, tanh, sigmoid, GELU and softmax of component tensors, to the digits of all of them.
+
+Numbers that a double holds with digits to spare go through float64, with what the rounding to a
+double lost carried to first order. More components take a series after argument reduction, in
+expansions of one component more.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from trainwright.mcf import carriers, constants
+from trainwright.mcf.arithmetic import (
+    add_mcn,
+    binary,
+    div_mcn,
+    grow_exp_n,
+    mult_mcn,
+    square_mcn,
+    total,
+)
+from trainwright.mcf.errorfree import PRECISION
+from trainwright.mcf.expansion import finished, padded, terms_of
+
+_HALVINGS = 6
+"""Reduced arguments of exp are divided by 2^6 before the series."""
+
+
+def through(
+    x: Tensor, plain: Callable[[Tensor], Tensor], double: Callable[..., Tensor], wide: Callable
+) -> Tensor:
+    """The function ``plain`` of components: in float64, or by ``wide`` with a component more.
+
+    ``double`` takes a pair of doubles, ``wide`` components of float32 or float64.
+    """
+    dtype, nc = x.dtype, x.shape[-1]
+    lead = plain(x[..., 0])
+    if nc == 1:
+        return lead.unsqueeze(-1)
+    if carriers.in_double(dtype, nc):
+        high, low = carriers.join_pair(x)
+        finite = torch.isfinite(x[..., 0])  # infinities have no error-free sums
+        high = torch.where(finite, high, x[..., 0].to(high.dtype))
+        return carriers.parted(double(high, torch.where(finite, low, 0.0)), dtype, nc)
+    if dtype in carriers.HALF:
+        return carriers.narrowed(through(carriers.widened(x), plain, double, wide), dtype)
+    result = wide(padded(x, nc + 1))[..., :nc]
+    usual = torch.isfinite(lead) & torch.isfinite(x[..., 0])
+    ends = padded(lead.unsqueeze(-1), nc)
+    return torch.where(usual.unsqueeze(-1), finished(terms_of(result), lead), ends)
+
+
+def exp(x: Tensor) -> Tensor:
+    """e^x (algorithm 14, where the paper has e^x0 rounded to one component)."""
+    return through(x, torch.exp, _exp_double, _exp)
+
+
+def _exp_double(high: Tensor, low: Tensor) -> Tensor:
+    value = torch.exp(high)
+    return torch.where(torch.isfinite(value), value + value * low, value)
+
+
+def _exp(x: Tensor) -> Tensor:
+    n, reduced = _reduced(x)
+    return _scaled(_add_number(_expm1_series(reduced), 1), n)
+
+
+def expm1(x: Tensor) -> Tensor:
+    """e^x - 1, accurate near 0."""
+    return through(x, torch.expm1, _expm1_double, _expm1)
+
+
+def _expm1_double(high: Tensor, low: Tensor) -> Tensor:
+    value = torch.expm1(high)
+    return torch.where(torch.isfinite(value), value + (value + 1) * low, value)
+
+
+def _expm1(x: Tensor) -> Tensor:
+    """2^n e^r - 1; n is 0 near 0, where the series alone has the small number."""
+    n, reduced = _reduced(x)
+    less_one = _expm1_series(reduced)
+    far = _add_number(_scaled(_add_number(less_one, 1), n), -1)
+    return torch.where((n == 0).unsqueeze(-1), less_one, far)
+
+
+def _reduced(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, r) with x = n ln 2 + r and |r| up to half of ln 2; x is held in the range of exp."""
+    nc = x.shape[-1]
+    limit = math.log(torch.finfo(x.dtype).max) * 1.6
+    n = torch.round(x[..., 0].clamp(-limit, limit) / math.log(2))
+    n = torch.where(torch.isfinite(n), n, torch.zeros_like(n))
+    ln2 = constants.number(constants.ln2(PRECISION[x.dtype] * (nc + 1) + 12), x, nc)
+    return n, add_mcn(x, -binary("mul", ln2, n.unsqueeze(-1)))
+
+
+def _scaled(x: Tensor, n: Tensor) -> Tensor:
+    """x 2^n in two steps, so that neither power is out of range."""
+    half = torch.trunc(n / 2)
+    one = torch.ones_like(n)
+    first, second = (torch.ldexp(one, part).unsqueeze(-1) for part in (half, n - half))
+    return x * first * second
+
+
+def _expm1_series(r: Tensor) -> Tensor:
+    """e^r - 1 by its series at r / 2^6, then doubled: (1 + s)^2 - 1 = 2 s + s^2."""
+    digits = PRECISION[r.dtype] * r.shape[-1]
+    r = r * 2.0**-_HALVINGS
+    terms, bound = 2, -(_HALVINGS + 1.5) * 2
+    while bound > -digits - 4:
+        bound += -(_HALVINGS + 1.5) - math.log2(terms)
+        terms += 1
+    s = number_like(Fraction(1, math.factorial(terms)), r)
+    for k in range(terms - 1, 0, -1):
+        s = add_mcn(mult_mcn(s, r), number_like(Fraction(1, math.factorial(k)), r))
+    s = mult_mcn(s, r)
+    for _ in range(_HALVINGS):
+        s = add_mcn(s * 2, square_mcn(s))
+    return s
+
+
+def number_like(value: Fraction, like: Tensor) -> Tensor:
+    """A constant with as many components as ``like``."""
+    return constants.number(value, like, like.shape[-1])
+
+
+def _add_number(x: Tensor, value: float) -> Tensor:
+    return grow_exp_n(x, torch.full_like(x[..., 0], value))
+
+
+def log(x: Tensor) -> Tensor:
+    """The natural logarithm, accurate near 1: the low components of 1 + 2^-60 are all there is."""
+    return through(x, torch.log, _log_double, _log)
+
+
+def _log_double(high: Tensor, low: Tensor) -> Tensor:
+    value, step = torch.log(high), low / high
+    corrected = value + (step - 0.5 * step * step)
+    return torch.where(torch.isfinite(value), corrected, value)
+
+
+def _log(x: Tensor) -> Tensor:
+    """y + 2 artanh((t - 1) / (t + 1)) with y = fl(log x0) and t = x e^-y, which is near 1.
+
+    Where x0 = 1, y = 0 and t = x exactly.
+    """
+    lead = torch.where(torch.isfinite(x[..., 0]) & (x[..., 0] > 0), x[..., 0], 1.0)
+    # Powers of two leave the range of x e^-y alone.
+    shift = torch.frexp(lead)[1].to(x.dtype) - 1
+    near = (lead > 0.7) & (lead < 1.5)
+    shift = torch.where(near, torch.zeros_like(shift), shift)
+    x = _scaled(x, -shift)
+    y = torch.log(x[..., 0])
+    y = torch.where(torch.isfinite(y), y, torch.zeros_like(y)).unsqueeze(-1)
+    t = mult_mcn(x, _exp(padded(-y, x.shape[-1])))
+    z = div_mcn(_add_number(t, -1), _add_number(t, 1))
+    square = square_mcn(z)
+    s = number_like(Fraction(0), x)
+    count = -(-PRECISION[x.dtype] * x.shape[-1] // (2 * (PRECISION[x.dtype] - 3))) + 1
+    for k in range(count, 0, -1):
+        s = mult_mcn(add_mcn(s, number_like(Fraction(2, 2 * k + 1), x)), square)
+    s = mult_mcn(_add_number(s, 2), z)
+    nc = x.shape[-1]
+    ln2 = constants.number(constants.ln2(PRECISION[x.dtype] * (nc + 1) + 12), x, nc)
+    return add_mcn(add_mcn(binary("mul", ln2, shift.unsqueeze(-1)), y), s)
+
+
+def tanh(x: Tensor) -> Tensor:
+    """The hyperbolic tangent: s / (s + 2) with s = e^2x - 1."""
+    return through(x, torch.tanh, lambda high, low: torch.tanh(high), _tanh)
+
+
+def _tanh(x: Tensor) -> Tensor:
+    limit = PRECISION[x.dtype] * x.shape[-1] * math.log(2)  # beyond half of it, tanh is 1
+    twice = x * 2
+    near = (twice[..., :1].abs() < limit) | torch.isnan(twice[..., :1])
+    ends = padded(torch.copysign(torch.full_like(x[..., :1], limit), x[..., :1]), x.shape[-1])
+    s = _expm1(torch.where(near, twice, ends))
+    return div_mcn(s, _add_number(s, 2))
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + e^-x)."""
+    return through(x, torch.sigmoid, _sigmoid_double, _sigmoid)
+
+
+def _sigmoid_double(high: Tensor, low: Tensor) -> Tensor:
+    value = torch.sigmoid(high)
+    return torch.where(torch.isfinite(low), value + value * torch.sigmoid(-high) * low, value)
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    """e^x / (1 + e^x) where x is negative: small results keep their digits."""
+    s = _exp(torch.where(torch.signbit(x[..., :1]), x, -x))
+    below = _add_number(s, 1)
+    one = padded(torch.ones_like(s[..., :1]), s.shape[-1])
+    return div_mcn(torch.where(torch.signbit(x[..., :1]), s, one), below)
+
+
+def log_sigmoid(x: Tensor) -> Tensor:
+    """log 1 / (1 + e^-x)."""
+    return through(x, torch.nn.functional.logsigmoid, _log_sigmoid_double, _log_sigmoid)
+
+
+def _log_sigmoid_double(high: Tensor, low: Tensor) -> Tensor:
+    value = torch.nn.functional.logsigmoid(high)
+    return torch.where(torch.isfinite(low), value + torch.sigmoid(-high) * low, value)
+
+
+def _log_sigmoid(x: Tensor) -> Tensor:
+    """min(x, 0) - 2 artanh(s / (2 + s)), s = e^-|x|: small results keep their digits."""
+    negative = torch.signbit(x[..., :1])
+    s = _exp(torch.where(negative, x, -x))
+    return add_mcn(torch.where(negative, x, torch.zeros_like(x)), -_log1p(s))
+
+
+def _log1p(s: Tensor) -> Tensor:
+    """log(1 + s) for s from 0 to 1: by Newton's steps on e^y - 1 = s."""
+    y = padded(torch.log1p(s[..., :1]), s.shape[-1])
+    for _ in range(s.shape[-1]):
+        less_one = _expm1(y)
+        y = add_mcn(y, div_mcn(add_mcn(s, -less_one), _add_number(less_one, 1)))
+    return y
+
+
+def relu(x: Tensor) -> Tensor:
+    """x where it is positive, else 0; NaN stays."""
+    lead = torch.relu(x[..., :1])
+    return torch.where(lead == 0, torch.zeros_like(x), x)
+
+
+def softmax(x: Tensor, dim: int) -> Tensor:
+    """e^x over its sum along one of the leading dimensions (dim >= 0), after the largest is
+    subtracted.
+    """
+    shifted = add_mcn(x, -_largest(x, dim))
+    powers = exp(shifted)
+    return div_mcn(powers, total(powers, dim).unsqueeze(dim))
+
+
+def log_softmax(x: Tensor, dim: int) -> Tensor:
+    """x less the logarithm of the sum of e^x along one of the leading dimensions (dim >= 0)."""
+    shifted = add_mcn(x, -_largest(x, dim))
+    return add_mcn(shifted, -log(total(exp(shifted), dim)).unsqueeze(dim))
+
+
+def _largest(x: Tensor, dim: int) -> Tensor:
+    """The largest leading component along ``dim``, kept as a dimension: (..., 1)."""
+    return x[..., 0].amax(dim, keepdim=True).unsqueeze(-1)

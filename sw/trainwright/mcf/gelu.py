@@ -1,0 +1,93 @@
+"""The Gaussian error linear unit of component tensors, exact and in the tanh approximation."""
+
+import math
+from fractions import Fraction
+
+import mpmath
+import torch
+from torch import Tensor
+
+from trainwright.errorfree import two_product
+from trainwright.mcf import carriers, constants
+from trainwright.mcf.arithmetic import add_mcn, binary, mult_mcn
+from trainwright.mcf.errorfree import PRECISION
+from trainwright.mcf.expansion import finished, stacked, terms_of
+from trainwright.mcf.functions import number_like, sigmoid, through
+
+_ROOT_HALF = math.sqrt(0.5)
+_FAR = 40
+"""From here on Phi is 0 or 1 in every type: 2^-1154 is left."""
+_ROOT_HALF_LOW = float(Fraction(1, 2) - Fraction(_ROOT_HALF) ** 2) / (2 * _ROOT_HALF)
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x Phi(x), Phi the normal distribution; ``approximate="tanh"``: by the hyperbolic tangent.
+
+    More components than a double holds go through mpmath, one number at a time: slow.
+    """
+    if approximate == "tanh":
+        return _tanh_gelu(x)
+    if approximate != "none":
+        raise ValueError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
+    return through(x, _plain, _double, _by_number)
+
+
+def _plain(x: Tensor) -> Tensor:
+    """torch's, which has NaN for infinities and overflows before the end of the range."""
+    return torch.where(x.abs() > _FAR, _far(x), torch.nn.functional.gelu(x))
+
+
+def _far(x: Tensor) -> Tensor:
+    return torch.where(x > 0, x, -0.0)
+
+
+def _double(high: Tensor, low: Tensor) -> Tensor:
+    """x / 2 erfc(-x / root 2), the argument's rounding error carried to first order."""
+    z, error = two_product(high, torch.full_like(high, _ROOT_HALF))
+    error = error + (high * _ROOT_HALF_LOW + low * _ROOT_HALF)
+    slope = 2 / math.sqrt(math.pi) * torch.exp(-z * z)
+    value = torch.special.erfc(-z) + slope * error
+    value = 0.5 * (high * value + low * value)
+    far = high.abs() > _FAR  # where the product by 0 or the splitting would make a NaN
+    return torch.where(far, _far(high), value)
+
+
+def _by_number(x: Tensor) -> Tensor:
+    nc = x.shape[-1]
+    rows = x.to(torch.float64).reshape(-1, nc).tolist()
+    out = torch.zeros(len(rows), nc, dtype=torch.float64)
+    with mpmath.workprec(PRECISION[x.dtype] * nc + 60):
+        for at, row in enumerate(rows):
+            if not abs(row[0]) <= _FAR:  # NaN too
+                ends = [-0.0] + [0.0] * (nc - 1) if row[0] < 0 else row
+                out[at] = torch.tensor(ends, dtype=torch.float64)
+                continue
+            value = mpmath.fsum(row)
+            value = value * mpmath.erfc(-value / mpmath.sqrt(2)) / 2
+            mantissa, exponent = int(value.man), int(value.exp)
+            exact = Fraction(mantissa) * Fraction(2) ** exponent
+            exact = -abs(exact) if value < 0 else abs(exact)
+            out[at] = torch.tensor(constants.components_of(exact, x.dtype, nc), dtype=torch.float64)
+    shaped = out.to(x.device, x.dtype).reshape(x.shape)
+    return finished(terms_of(shaped), shaped[..., 0])
+
+
+def _tanh_gelu(x: Tensor) -> Tensor:
+    """x / 2 (1 + tanh u) = x sigmoid(2 u), u = root(2 / pi) (x + 0.044715 x^3)."""
+    dtype, nc = x.dtype, x.shape[-1]
+    if nc == 1:
+        lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")
+        return lead.unsqueeze(-1)
+    if dtype in carriers.HALF:
+        return carriers.narrowed(_tanh_gelu(carriers.widened(x)), dtype)
+    digits = PRECISION[dtype] * nc + 8
+    square = constants.pi(2 * digits)
+    scale = 1 << digits
+    root = Fraction(math.isqrt(int(8 / square * scale * scale)), scale)  # 2 root(2 / pi)
+    cubic = binary("mul", mult_mcn(mult_mcn(x, x), x), number_like(Fraction("0.044715"), x))
+    u = binary("mul", add_mcn(x, cubic), number_like(root, x))
+    result = mult_mcn(x, sigmoid(u))
+    lead = torch.nn.functional.gelu(x[..., 0], approximate="tanh")
+    usual = torch.isfinite(result[..., 0]).unsqueeze(-1)
+    ends = stacked([lead, *[torch.zeros_like(lead)] * (nc - 1)])
+    return torch.where(usual, result, ends)

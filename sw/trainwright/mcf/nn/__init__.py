@@ -1,0 +1,24 @@
+"""Layers, activations and optimisers for multi-component floats, with torch's arguments and nc."""
+
+from trainwright.mcf.nn.layers import (
+    MCGELU,
+    MCEmbedding,
+    MCLinear,
+    MCModule,
+    MCReLU,
+    MCSequential,
+    MCSoftmax,
+)
+from trainwright.mcf.nn.optim import MCSGD, MCAdam
+
+__all__ = [
+    "MCGELU",
+    "MCSGD",
+    "MCAdam",
+    "MCEmbedding",
+    "MCLinear",
+    "MCModule",
+    "MCReLU",
+    "MCSequential",
+    "MCSoftmax",
+]

@@ -1,0 +1,146 @@
+"""SGD and Adam that update ``MCTensor`` parameters and keep their state in as many components.
+
+A gradient is a plain tensor, of the parameter's type or, where its ``grad_dtype`` says so, a wider
+one; what is computed from it is not rounded to one component before it reaches the parameter. Plain
+parameters in the same group are taken as of one component.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from trainwright.mcf.expansion import padded
+from trainwright.mcf.tensor import MCTensor, tensor, wrap
+
+
+def _checked(**values: float) -> None:
+    for name, value in values.items():
+        if not value >= 0:
+            raise ValueError(f"{name} must not be negative, not {value!r}")
+
+
+def _numbers(gradient: Tensor, like: Any) -> Any:
+    """A gradient, dense, in the components of the parameter: a wider type fills several."""
+    if gradient.is_sparse:
+        gradient = gradient.coalesce().to_dense()
+    gradient = gradient.detach()
+    if gradient.dtype is not like.dtype:
+        return tensor(gradient, nc=_nc(like), dtype=like.dtype)
+    return wrap(padded(gradient.unsqueeze(-1), _nc(like)))
+
+
+def _nc(parameter: Any) -> int:
+    return parameter.nc if isinstance(parameter, MCTensor) else 1
+
+
+def _stored(parameter: Any, value: Any) -> None:
+    if isinstance(parameter, MCTensor):
+        parameter.copy_(value)
+    else:
+        parameter.copy_(value.components[..., 0])
+
+
+def _as_numbers(parameter: Any) -> Any:
+    if isinstance(parameter, MCTensor):
+        return parameter.detach()
+    return wrap(parameter.detach().unsqueeze(-1))
+
+
+class ClosureOptimizer(Optimizer):
+    """An optimiser whose step is one ``update`` of each parameter that has a gradient."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update of every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.update(parameter, group)
+        return loss
+
+    def update(self, parameter: Any, group: dict[str, Any]) -> None:
+        """Change ``parameter``, which has a gradient, in place by the options of its group."""
+        raise NotImplementedError
+
+
+class MCSGD(ClosureOptimizer):
+    """``torch.optim.SGD``: momentum, dampening, weight decay, Nesterov, maximize."""
+
+    def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0,
+                 dampening: float = 0, weight_decay: float = 0, nesterov: bool = False, *,
+                 maximize: bool = False):  # fmt: skip
+        _checked(lr=lr, momentum=momentum, weight_decay=weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError(
+                f"nesterov needs momentum and no dampening, not {momentum!r} and {dampening!r}"
+            )
+        options = {
+            "lr": lr, "momentum": momentum, "dampening": dampening,
+            "weight_decay": weight_decay, "nesterov": nesterov, "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, options)
+
+    def update(self, parameter: Any, group: dict[str, Any]) -> None:
+        """See ``ClosureOptimizer``."""
+        held, gradient = _as_numbers(parameter), _numbers(parameter.grad, parameter)
+        step = -gradient if group["maximize"] else gradient
+        if group["weight_decay"]:
+            step = torch.add(step, held, alpha=group["weight_decay"])
+        if group["momentum"]:
+            state = self.state[parameter]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = step.clone()
+            else:
+                buffer = state["momentum_buffer"]
+                buffer.mul_(group["momentum"]).add_(step, alpha=1 - group["dampening"])
+            buffer = state["momentum_buffer"]
+            step = torch.add(step, buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
+        _stored(parameter, torch.add(held, step, alpha=-group["lr"]))
+
+
+class MCAdam(ClosureOptimizer):
+    """``torch.optim.Adam``: betas, eps, weight decay, AMSGrad, maximize."""
+
+    def __init__(self, params: Iterable[Any], lr: float = 1e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, amsgrad: bool = False, *,
+                 maximize: bool = False):  # fmt: skip
+        _checked(lr=lr, eps=eps, weight_decay=weight_decay)
+        for n, beta in enumerate(betas):
+            if not 0 <= beta < 1:
+                raise ValueError(f"betas[{n}] must be from 0 to below 1, not {beta!r}")
+        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
+                   "amsgrad": amsgrad, "maximize": maximize}  # fmt: skip
+        super().__init__(params, options)
+
+    def update(self, parameter: Any, group: dict[str, Any]) -> None:
+        """See ``ClosureOptimizer``."""
+        held, gradient = _as_numbers(parameter), _numbers(parameter.grad, parameter)
+        gradient = -gradient if group["maximize"] else gradient
+        if group["weight_decay"]:
+            gradient = torch.add(gradient, held, alpha=group["weight_decay"])
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(held)
+            state["exp_avg_sq"] = torch.zeros_like(held)
+            if group["amsgrad"]:
+                state["max_exp_avg_sq"] = torch.zeros_like(held)
+        state["step"] += 1
+        first, second = group["betas"]
+        count = int(state["step"])
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        mean.mul_(first).add_(gradient, alpha=1 - first)
+        square.mul_(second).add_(torch.square(gradient), alpha=1 - second)
+        if group["amsgrad"]:
+            square = state["max_exp_avg_sq"].copy_(torch.maximum(state["max_exp_avg_sq"], square))
+        root = torch.sqrt(square) / (1 - second**count) ** 0.5 + group["eps"]
+        step = torch.div(mean, root) / (1 - first**count)
+        _stored(parameter, torch.add(held, step, alpha=-group["lr"]))

@@ -1,0 +1,104 @@
+"""Operands of mixed kinds as component tensors; errors that name what does not fit."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainwright.mcf import constants, exact
+from trainwright.mcf.carriers import HALF
+from trainwright.mcf.graph import wants_grad
+from trainwright.mcf.tensor import MCTensor, shape_of, wrap
+
+Number = int | float | Fraction | Decimal
+
+
+def model(*operands: Any) -> MCTensor:
+    """The first ``MCTensor``; raises ``ValueError`` where others are of another nc or type."""
+    first, *others = [x for x in operands if isinstance(x, MCTensor)]
+    for other in others:
+        if other.nc != first.nc:
+            raise ValueError(
+                f"operands have {first.nc} and {other.nc} components, shapes {shape_of(first)} and "
+                f"{shape_of(other)}: bring one to the other by to_nc()"
+            )
+        _check_types(first, other._components.dtype, shape_of(other))
+    return first
+
+
+def _check_types(first: MCTensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    own = first._components.dtype
+    if dtype is not own:
+        raise ValueError(
+            f"component types {own} and {dtype} do not mix, shapes {shape_of(first)} and {shape}: "
+            "convert one by to(dtype)"
+        )
+
+
+def factor_of(x: Any, like: MCTensor) -> Tensor:
+    """The same for an operand of arithmetic: a number beside a half type is of float32, whose range
+    and digits it needs.
+    """
+    own = like._components
+    if isinstance(x, Tensor) or own.dtype not in HALF:
+        return components_of(x, like)
+    return components_of(x, wrap(own.new_zeros(like.nc, dtype=torch.float32)))
+
+
+def components_of(x: Any, like: MCTensor) -> Tensor:
+    """An operand as components (..., nc), or (..., 1) where it has no more.
+
+    Plain tensors have one component; those of integers and truth values, and numbers, are exact up
+    to nc components. A plain tensor without dimensions counts as a number, as in torch.
+    """
+    if isinstance(x, MCTensor):
+        return x._components
+    own, nc = like._components, like.nc
+    if isinstance(x, Tensor):
+        x = x.detach()
+        if x.dtype is own.dtype:
+            return x.unsqueeze(-1)
+        if x.dim() == 0 and x.dtype.is_floating_point:
+            return components_of(x.item(), like)
+        if x.dtype.is_floating_point:
+            _check_types(like, x.dtype, tuple(x.shape))
+        return exact.components_from(x, own.dtype, nc, own.device)
+    if isinstance(x, float) and not math.isfinite(x):
+        return torch.full((1,), x, dtype=own.dtype, device=own.device)
+    if isinstance(x, bool | int | float | Fraction | Decimal):
+        parts = constants.components_of(Fraction(x), own.dtype, nc)
+        kept = parts if any(parts[1:]) else parts[:1]
+        return torch.tensor(kept, dtype=torch.float64).to(own.device, own.dtype)
+    raise TypeError(f"an MCTensor, a tensor or a number is needed, not {type(x).__name__}")
+
+
+def check_broadcast(x: Any, y: Any, name: str) -> None:
+    """Raises ``ValueError`` naming both shapes where they do not broadcast."""
+    a, b = (shape_of(t) if isinstance(t, Tensor) else () for t in (x, y))
+    if a == b or not a or not b:
+        return
+    try:
+        torch.broadcast_shapes(a, b)
+    except RuntimeError:
+        raise ValueError(f"shapes {a} and {b} do not broadcast in {name}") from None
+
+
+def written(x: Any, components: Tensor, name: str) -> MCTensor:
+    """``x`` with new components, in place. Raises where it cannot be."""
+    if not isinstance(x, MCTensor):
+        raise TypeError(
+            f"{name} cannot write multi-component numbers into a plain {shape_of(x)} tensor"
+        )
+    if wants_grad(x):
+        raise RuntimeError(
+            f"{name} writes into an MCTensor that requires grad: do so under torch.no_grad()"
+        )
+    if components.shape[-1] < x.nc:
+        x._components[..., 1:] = 0
+        x._components[..., :1] = components
+    else:
+        x._components.copy_(components)
+    return x

@@ -1,0 +1,144 @@
+"""Products of matrices of expansions (algorithms 16 to 22), in every shape that torch allows.
+
+What fits a double with digits to spare (two components of float32, half types) is multiplied in
+float64: the error is that of a float64 product, about 2^-53 times the sum of |a b| for sums of
+usual length. More components are multiplied and summed one by one, in the order of k, on the
+kernels or in torch with the same bits. Products with a vector have an order of their own, the same
+everywhere; that of float64 matrices is the BLAS's.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from trainwright.mcf import carriers, native
+from trainwright.mcf.arithmetic import add_mcn, binary
+
+LANES = 16
+"""Sums side by side in products with a vector, as in ``kernels/products.h``."""
+
+
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    """x y with torch's rules for shapes; components (..., nc) both, or one of them of one.
+
+    Raises ``ValueError`` naming both shapes where they do not fit.
+    """
+    check_matmul(x.shape[:-1], y.shape[:-1])
+    dtype, nc = x.dtype, max(x.shape[-1], y.shape[-1])
+    if nc == 1:
+        return torch.matmul(x[..., 0], y[..., 0]).unsqueeze(-1)
+    if carriers.in_double(dtype, nc):
+        return _in_double(x, y)
+    if dtype in carriers.HALF:
+        wide = matmul(carriers.widened(x), carriers.widened(y))
+        return carriers.narrowed(wide, dtype)
+    return _generic(x, y)
+
+
+def check_matmul(a: torch.Size, b: torch.Size) -> None:
+    """Raises ``ValueError`` unless torch could multiply such shapes."""
+    if not a or not b:
+        raise ValueError(f"matmul needs at least one dimension, not shapes {_of(a)} and {_of(b)}")
+    if a[-1] != b[-2 if len(b) > 1 else 0]:
+        raise ValueError(f"shapes {_of(a)} and {_of(b)} do not fit in matmul")
+    if len(a) < 3 or len(b) < 3:
+        return
+    try:
+        torch.broadcast_shapes(a[:-2], b[:-2])
+    except RuntimeError:
+        raise ValueError(f"batches of {_of(a)} and {_of(b)} do not broadcast in matmul") from None
+
+
+def _of(shape: torch.Size) -> tuple[int, ...]:
+    return tuple(shape)
+
+
+def addmm(y: Tensor, a: Tensor, b: Tensor, beta: Tensor | None, alpha: Tensor | None) -> Tensor:
+    """beta y + alpha a b (algorithm 21); y broadcasts, so that a bias (p) fits (n, p).
+
+    ``beta`` and ``alpha``: numbers as components (n), ``None`` for one.
+    """
+    product = matmul(a, b)
+    if alpha is not None:
+        product = binary("mul", product, alpha)
+    if beta is not None:
+        y = binary("mul", y, beta)
+    return add_mcn(product, y)
+
+
+def _in_double(x: Tensor, y: Tensor) -> Tensor:
+    if y.dim() == 2:  # a vector
+        return carried_mv(x, y)
+    if x.dim() == 2:
+        return carried_mv(y.transpose(-2, -3), x)
+    product = torch.matmul(carriers.join(x), carriers.join(y))
+    return carriers.parted(product, x.dtype, max(x.shape[-1], y.shape[-1]))
+
+
+def carried_mv(x: Tensor, v: Tensor) -> Tensor:
+    """Components (..., columns, n) times a vector (columns, n') through float64: (..., nc).
+
+    ``LANES`` sums, of every LANES-th product each, are added by halves. A vector of one component
+    has exact products, and a sum of each of x's components; else these are joined first.
+    """
+    *batch, columns, n = x.shape
+    nc, factor, by_component = max(n, v.shape[-1]), carriers.join(v), v.shape[-1] == 1
+    rows = x if len(batch) == 1 else x.reshape(math.prod(batch), columns, n)
+    if x.dtype is torch.float32 and n == nc and nc in (2, 3) and native.usable(x, nc):
+        made = native.mv(rows, factor, by_component=by_component)
+        return made if len(batch) == 1 else made.reshape(*batch, nc)
+    if not by_component:
+        return carriers.parted(_sum(carriers.join(rows) * factor).reshape(batch), x.dtype, nc)
+    high, *rest = [_sum(rows[..., k].double() * factor) for k in range(n)]
+    lower = torch.zeros_like(high)
+    for one in reversed(rest):
+        lower = lower + one
+    total = torch.where(high.isfinite(), high + lower, high)
+    return carriers.parted(total.reshape(batch), x.dtype, nc)
+
+
+def _sum(products: Tensor) -> Tensor:
+    """(rows, columns) -> (rows)"""
+    sums = products.new_zeros(len(products), LANES)
+    for start in range(0, products.shape[1], LANES):
+        some = products[:, start : start + LANES]
+        sums[:, LANES - some.shape[1] :] += some
+    while sums.shape[1] > 1:
+        low, high = sums.chunk(2, dim=1)
+        sums = low + high
+    return sums[:, 0]
+
+
+def _generic(x: Tensor, y: Tensor) -> Tensor:
+    """Any shapes, as a batch of matrices."""
+    vector_x, vector_y = x.dim() == 2, y.dim() == 2
+    x = x.unsqueeze(0) if vector_x else x
+    y = y.unsqueeze(1) if vector_y else y
+    batch = torch.broadcast_shapes(x.shape[:-3], y.shape[:-3])
+    if batch:
+        xs, ys = (_flat(t, batch) for t in (x, y))
+        parts = [sequential(a, b) for a, b in zip(xs, ys, strict=True)]
+        m, n, nc = x.shape[-3], y.shape[-2], max(x.shape[-1], y.shape[-1])
+        out = torch.stack(parts) if parts else x.new_zeros(0, m, n, nc)
+        out = out.reshape(*batch, *out.shape[1:])
+    else:
+        out = sequential(x, y)
+    if vector_x:
+        out = out.squeeze(-3)
+    return out.squeeze(-2) if vector_y else out
+
+
+def _flat(x: Tensor, batch: torch.Size) -> Tensor:
+    return x.expand(*batch, *x.shape[-3:]).reshape(-1, *x.shape[-3:])
+
+
+def sequential(x: Tensor, y: Tensor) -> Tensor:
+    """Components (m, k, n) times (k, p, n'): every product and every sum an expansion, in order."""
+    nc = max(x.shape[-1], y.shape[-1])
+    if native.usable(x, nc):
+        return native.product(x, y)
+    total = native.empty((x.shape[0], y.shape[1]), nc, x).zero_()
+    for k in range(x.shape[1]):
+        total = add_mcn(total, binary("mul", x[:, k : k + 1], y[k]))
+    return total

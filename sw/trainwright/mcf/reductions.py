@@ -1,0 +1,196 @@
+"""Sums, products of matrices, softmax and layers' functions of torch on ``MCTensor``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from trainwright.mcf import functions, products
+from trainwright.mcf.arithmetic import binary, scaled_add, total
+from trainwright.mcf.expansion import padded
+from trainwright.mcf.graph import result
+from trainwright.mcf.operands import components_of, factor_of, model, written
+from trainwright.mcf.protocol import handles
+from trainwright.mcf.tensor import MCTensor, shape_of
+
+
+def _dimensions(dim: Any, shape: tuple[int, ...]) -> list[int]:
+    """The dimensions to reduce, from 0 and ascending."""
+    count = len(shape)
+    if dim is None or (isinstance(dim, Sequence) and not dim):
+        return list(range(count))
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    for d in dims:
+        if not -count <= d < max(count, 1):
+            raise IndexError(f"dimension {d} is out of range for shape {shape}")
+    return sorted({d % max(count, 1) for d in dims})
+
+
+def _sum(x: MCTensor, dim: Any, keepdim: bool) -> tuple[Tensor, int]:
+    """Components of the sum, and how many terms each had."""
+    shape = shape_of(x)
+    dims = _dimensions(dim, shape) if shape else []
+    made, count = x._components, 1
+    for d in reversed(dims):
+        count *= shape[d]
+        made = total(made, d)
+    for d in dims if keepdim else ():
+        made = made.unsqueeze(d)
+    return made, count
+
+
+@handles("sum")
+def _total(
+    input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: None = None
+) -> MCTensor:
+    _no_dtype(dtype, "sum")
+    made, _ = _sum(input, dim, keepdim)
+    return result(made, lambda lead: torch.sum(lead(input), dim, keepdim=keepdim), input)
+
+
+@handles("mean")
+def _mean(
+    input: MCTensor, dim: Any = None, keepdim: bool = False, *, dtype: None = None
+) -> MCTensor:
+    _no_dtype(dtype, "mean")
+    made, count = _sum(input, dim, keepdim)
+    made = binary("div", made, factor_of(count, input))
+    return result(made, lambda lead: torch.mean(lead(input), dim, keepdim=keepdim), input)
+
+
+def _no_dtype(dtype: Any, name: str) -> None:
+    if dtype is not None:
+        raise TypeError(f"{name} of MCTensor keeps its type: convert by to({dtype}) first")
+
+
+def _need(name: str, *pairs: tuple[Tensor, int]) -> None:
+    """Raises ``ValueError`` unless the components have so many dimensions, and that of nc."""
+    for x, dims in pairs:
+        if x.dim() - 1 != dims:
+            raise ValueError(f"{name} needs {dims} dimensions, not shape {tuple(x.shape[:-1])}")
+
+
+def _product(name: str, dims: tuple[int, int] | None) -> Any:
+    plain = getattr(torch, name)
+
+    def run(input: Any, other: Any) -> MCTensor:
+        like = model(input, other)
+        a, b = components_of(input, like), components_of(other, like)
+        if dims is not None:
+            _need(name, (a, dims[0]), (b, dims[1]))
+        if name == "bmm" and len(a) != len(b):
+            raise ValueError(f"batches of {shape_of(input)} and {shape_of(other)} differ in bmm")
+        made = padded(products.matmul(a, b), like.nc)
+        return result(made, lambda lead: plain(lead(input), lead(other)), input, other)
+
+    return run
+
+
+handles("dot")(_product("dot", (1, 1)))
+handles("mv")(_product("mv", (2, 1)))
+handles("mm")(_product("mm", (2, 2)))
+handles("bmm")(_product("bmm", (3, 3)))
+matmul = handles("matmul", "__matmul__")(_product("matmul", None))
+
+
+@handles("__rmatmul__")
+def _rmatmul(self: Any, other: Any) -> MCTensor:
+    return matmul(other, self)
+
+
+def _addmm(input: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Tensor:
+    like = model(input, mat1, mat2)
+    y, a, b = (components_of(t, like) for t in (input, mat1, mat2))
+    _need("addmm", (a, 2), (b, 2))
+    products.check_matmul(a.shape[:-1], b.shape[:-1])
+    out = (*a.shape[:-2], b.shape[-2])
+    try:
+        fits = torch.broadcast_shapes(y.shape[:-1], out) == torch.Size(out)
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"shape {tuple(y.shape[:-1])} does not broadcast to the product's {out}")
+    factors = (None if f == 1 else factor_of(f, like) for f in (beta, alpha))
+    return padded(products.addmm(y, a, b, *factors), like.nc)
+
+
+@handles("addmm")
+def _addmm_handler(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> MCTensor:
+    made = _addmm(input, mat1, mat2, beta, alpha)
+    return result(
+        made,
+        lambda lead: torch.addmm(*map(lead, (input, mat1, mat2)), beta=beta, alpha=alpha),
+        input, mat1, mat2,
+    )  # fmt: skip
+
+
+@handles("linear")
+def linear(input: Any, weight: Any, bias: Any = None) -> MCTensor:
+    """input weight^T + bias."""
+    if shape_of(input)[-1:] != shape_of(weight)[-1:]:
+        raise ValueError(f"input {shape_of(input)} does not fit weight {shape_of(weight)}")
+    like = model(input, weight, bias)
+    x, w = components_of(input, like), components_of(weight, like)
+    made = products.matmul(x, w.transpose(-2, -3))
+    if bias is not None:
+        made = binary("add", made, components_of(bias, like))
+    operands = (input, weight, bias)
+    return result(padded(made, like.nc), lambda lead: F.linear(*map(lead, operands)), *operands)
+
+
+def _along(name: str, plain: Any, compute: Any) -> Any:
+    def run(input: MCTensor, dim: int, _stacklevel: int = 3, dtype: None = None) -> MCTensor:
+        _no_dtype(dtype, name)
+        (at,) = _dimensions(dim, shape_of(input))
+        made = compute(input._components, at)
+        return result(made, lambda lead: plain(lead(input), dim), input)
+
+    return run
+
+
+handles("softmax")(_along("softmax", torch.softmax, functions.softmax))
+handles("log_softmax")(_along("log_softmax", torch.log_softmax, functions.log_softmax))
+
+
+@handles("mse_loss")
+def _mse_loss(input: Any, target: Any, reduction: str = "mean", **options: Any) -> Any:
+    if any(value is not None for value in options.values()):
+        raise TypeError(f"mse_loss of MCTensor takes reduction only, not {sorted(options)}")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"reduction must be none, mean or sum, not {reduction!r}")
+    squares = torch.square(torch.sub(input, target))
+    return squares if reduction == "none" else getattr(torch, reduction)(squares)
+
+
+def _fused(name: str, operation: str) -> None:
+    plain = getattr(torch, name)
+
+    def compute(self: Any, first: Any, second: Any, value: Any) -> Tensor:
+        like = model(self, first, second)
+        x, a, b = (components_of(t, like) for t in (self, first, second))
+        a = padded(a, like.nc)  # so that a plain product or quotient keeps its error
+        if value == 1:
+            return padded(binary("add", x, binary(operation, a, b)), like.nc)
+        return padded(scaled_add(x, binary(operation, a, b), factor_of(value, like)), like.nc)
+
+    def new(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> MCTensor:
+        made = compute(input, tensor1, tensor2, value)
+        operands = (input, tensor1, tensor2)
+        return result(made, lambda lead: plain(*map(lead, operands), value=value), *operands)
+
+    def in_place(self: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> MCTensor:
+        return written(self, compute(self, tensor1, tensor2, value), name + "_")
+
+    handles(name)(new)
+    handles(name + "_")(in_place)
+
+
+_fused("addcmul", "mul")
+_fused("addcdiv", "div")
+
+
+@handles("lerp_")
+def _lerp_(self: Any, end: Any, weight: Any) -> MCTensor:
+    return self.add_(torch.sub(end, self), alpha=weight)

@@ -1,0 +1,153 @@
+"""Arithmetic on expansions in torch alone: what the C kernels must yield bit for bit.
+
+Every function takes float32 or float64 components (..., nc), shapes broadcast, and a second operand
+of nc components or of one. ``trainwright.mcf.arithmetic`` chooses between these and the kernels.
+"""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from trainwright.errorfree import two_product
+from trainwright.mcf.carriers import join, join_pair, part
+from trainwright.mcf.errorfree import fast_two_sum, two_prod, two_sum
+from trainwright.mcf.expansion import Terms, distilled, finished, terms_of
+
+
+def _route(x: Tensor, y: Tensor) -> str:
+    nc = max(x.shape[-1], y.shape[-1])
+    if nc == 1:
+        return "plain"
+    if x.dtype is torch.float32 and nc <= 3:
+        return "double" if nc == 2 else "pair"
+    return "generic"
+
+
+def _leading(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x[..., 0], y[..., 0]
+
+
+def add(x: Tensor, y: Tensor) -> Tensor:
+    """Add-MCN and, where one operand has one component, Grow-ExpN."""
+    (a, b), way = _leading(x, y), _route(x, y)
+    plain = a + b
+    if way == "plain":
+        return plain.unsqueeze(-1)
+    if x.shape[-1] < y.shape[-1]:
+        x, y = y, x
+    xs, ys = terms_of(x), terms_of(y)
+    nc = len(xs)
+    if way == "double":
+        return finished(_add_double(xs, ys), plain)
+    if len(ys) == 1:
+        terms = [*xs, ys[0]]
+        for k in range(nc - 1, -1, -1):
+            terms[k], terms[k + 1] = two_sum(terms[k], ys[0] if k == nc - 1 else terms[k + 1])
+        return finished(distilled(terms, nc, nc - 1), plain)
+    sums = [two_sum(a, b) for a, b in zip(xs, ys, strict=True)]
+    terms = [sums[0][0]]
+    for (_, lost), (kept, _) in pairwise(sums):
+        terms += [lost, kept]
+    return finished(distilled([*terms, sums[-1][1]], nc, nc), plain)
+
+
+def _add_double(xs: Terms, ys: Terms) -> Terms:
+    """Two components of float32: sums of equal rank in float64, then of both.
+
+    The numbers themselves as doubles would lose all that cancellation brings to the fore. A sum
+    of equal rank rounds only if its terms lie 2^29 apart; nothing can cancel it then.
+    """
+    z = xs[0].to(torch.float64) + ys[0].to(torch.float64)
+    low = xs[1].to(torch.float64)
+    return part(
+        z + (low + ys[1].to(torch.float64) if len(ys) == 2 else low), None, torch.float32, 2
+    )
+
+
+def mul(x: Tensor, y: Tensor) -> Tensor:
+    """Mult-MCN and, where one operand has one component, ScalingN."""
+    if x.shape[-1] < y.shape[-1]:
+        x, y = y, x
+    (a, b), way = _leading(x, y), _route(x, y)
+    plain = a * b
+    if way == "plain":
+        return plain.unsqueeze(-1)
+    nc = x.shape[-1]
+    if way == "double" and y.shape[-1] == 1:
+        return finished(_scale(terms_of(x), b), plain)
+    if way == "double":
+        return finished(part(join(x) * join(y), None, torch.float32, 2), plain)
+    if way == "pair":
+        (h, g), (c, d) = join_pair(x), join_pair(y)
+        p, lost = two_product(h, c)
+        e = lost + (h * d + g * c)
+        return finished(part(p, e, torch.float32, 3), plain)
+    return finished(distilled(_partial_products(terms_of(x), terms_of(y)), nc, nc), plain)
+
+
+def _scale(x: Terms, v: Tensor) -> Terms:
+    """Two components times one: both products exactly; all that rounds is their last sums."""
+    (p, lost_p), (q, lost_q) = (two_prod(part, v) for part in x)
+    middle, rest = two_sum(lost_p, q)
+    high, low = fast_two_sum(p, middle)
+    return [*fast_two_sum(high, low + (rest + lost_q))]
+
+
+def _partial_products(xs: Terms, ys: Terms) -> Terms:
+    """Exact partial products above the last rank, by rank; those of the last rank, added up.
+
+    Rank r holds products of components i and j with i + j = r and the errors of rank r - 1.
+    """
+    nc = len(xs)
+    ranks: list[Terms] = [[] for _ in range(nc + 1)]
+    for i, a in enumerate(xs):
+        for j, b in enumerate(ys):
+            if i + j < nc:
+                p, e = two_prod(a, b)
+                ranks[i + j].append(p)
+                ranks[i + j + 1].append(e)
+            elif i + j == nc:
+                ranks[nc].append(a * b)
+    last = ranks[nc][0]
+    for more in ranks[nc][1:]:
+        last = last + more
+    return [*(term for rank in ranks[:nc] for term in rank), last]
+
+
+def div(x: Tensor, y: Tensor) -> Tensor:
+    """Div-MCN and DivN: either operand may have one component."""
+    (a, b), way = _leading(x, y), _route(x, y)
+    plain = a / b
+    if way == "plain":
+        return plain.unsqueeze(-1)
+    # A quotient is 0 or infinite by its leading components alone; what would follow is NaN.
+    if way == "double":
+        return finished(part(join(x) / join(y), None, torch.float32, 2), plain)
+    if way == "pair":
+        (h, g), (c, d) = join_pair(x), join_pair(y)
+        q = h / c
+        p, lost = two_product(q, c)
+        rest = (((h - p) - lost) + g) - q * d
+        return finished(part(*fast_two_sum(q, rest / c), torch.float32, 3), plain)
+    nc = max(x.shape[-1], y.shape[-1])
+    return finished(_long_division(terms_of(x), terms_of(y), nc), plain)
+
+
+def _long_division(xs: Terms, ys: Terms, nc: int) -> Terms:
+    """nc + 1 quotients of leading components; the remainder is normalised after each."""
+    zero = torch.zeros_like(xs[0] + ys[0])
+    rest = [*(x + zero for x in xs), *[zero] * (nc - len(xs))]
+    quotients: Terms = []
+    for step in range(nc + 1):
+        q = rest[0] / ys[0]
+        quotients.append(q)
+        if step == nc:
+            break
+        ranks: list[Terms] = [[r] for r in rest] + [[]]
+        for j, y in enumerate(ys):
+            p, e = two_prod(-q, y)
+            ranks[j].append(p)
+            ranks[j + 1].append(e)
+        rest = distilled([term for rank in ranks for term in rank], nc, nc + 1)
+    return distilled(quotients, nc, 2)

@@ -1,0 +1,183 @@
+"""Indexing and functions of torch that move numbers as they are, on ``MCTensor``."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from trainwright.mcf.expansion import padded
+from trainwright.mcf.graph import in_graph, leading, result
+from trainwright.mcf.operands import components_of, model, written
+from trainwright.mcf.protocol import handles, handles_one
+from trainwright.mcf.tensor import MCTensor, shape_of, wrap
+
+
+def _key(key: Any) -> tuple[Any, ...]:
+    """A key that leaves the components' dimension alone."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return (*parts, slice(None)) if any(part is Ellipsis for part in parts) else parts
+
+
+@handles("__getitem__")
+def _getitem(self: MCTensor, key: Any) -> MCTensor:
+    if isinstance(key, list):
+        key = torch.as_tensor(key)
+    _check_key(self, key)
+    return result(self._components[_key(key)], lambda lead: lead(self)[key], self)
+
+
+def _check_key(x: MCTensor, key: Any) -> None:
+    """Raises ``IndexError`` for a key that would reach into the components."""
+    parts = key if isinstance(key, tuple) else (key,)
+    used = 0
+    for part in parts:
+        if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8):
+            used += part.dim()
+        elif part is not None and part is not Ellipsis and not isinstance(part, bool):
+            used += 1
+    if used > len(shape_of(x)):
+        raise IndexError(f"{used} indices are too many for shape {shape_of(x)}")
+
+
+@handles("__setitem__")
+def _setitem(self: MCTensor, key: Any, value: Any) -> None:
+    _check_key(self, key)
+    target = wrap(self._components[_key(key)])
+    made = padded(components_of(value, self), self.nc)
+    if not isinstance(self, MCTensor):
+        raise TypeError("a plain tensor cannot hold multi-component numbers")
+    written(self, self._components, "setting elements")  # checks the graph
+    self._components[_key(key)] = made.expand(target._components.shape)
+
+
+def _each(plain: Callable[..., Any], x: MCTensor, *args: Any, **kwargs: Any) -> Any:
+    """``plain`` of every component: one result or a tuple of them."""
+    with torch.no_grad():
+        run = partial(plain, *args, **kwargs) if not args else None
+        mapped = torch.vmap(
+            run or (lambda part: plain(part, *args, **kwargs)), in_dims=-1, out_dims=-1
+        )(x._components)
+    if isinstance(mapped, Tensor):
+        return result(mapped, lambda lead: plain(lead(x), *args, **kwargs), x)
+    leads = plain(in_graph(x), *args, **kwargs)
+    return tuple(
+        result(part, lambda _, own=own: own, x) for part, own in zip(mapped, leads, strict=True)
+    )
+
+
+_MOVING = """
+reshape view transpose swapaxes swapdims t adjoint permute squeeze unsqueeze flatten unflatten
+expand expand_as narrow select chunk split unbind movedim moveaxis flip roll repeat tile
+index_select gather broadcast_to contiguous clone diagonal tril triu take_along_dim view_as
+reshape_as repeat_interleave ravel tensor_split hsplit vsplit rot90 fliplr flipud
+""".split()
+
+
+def _moving(name: str) -> None:
+    for place in (torch, Tensor):
+        plain = getattr(place, name, None)
+        if plain is None:
+            continue
+
+        def run(x: MCTensor, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
+            args = tuple(leading(a) for a in args)
+            return _each(plain, x, *args, **kwargs)
+
+        handles_one(plain, run)
+
+
+for _name in _MOVING:
+    _moving(_name)
+
+
+def _hot(name: str, compute: Callable[..., Tensor]) -> None:
+    """The same, without vmap, for what is called often."""
+    for place in (torch, Tensor):
+        plain = getattr(place, name, None)
+        if plain is None:
+            continue
+
+        def run(x: MCTensor, *args: Any, plain: Any = plain) -> MCTensor:
+            made = compute(x._components, len(shape_of(x)), *args)
+            return result(made, lambda lead: plain(lead(x), *args), x)
+
+        handles_one(plain, run)
+
+
+def _swapped(c: Tensor, dims: int, first: int = -2, second: int = -1) -> Tensor:
+    for d in (first, second):
+        if not -dims <= d < dims:
+            raise IndexError(f"dimension {d} is out of range for shape {tuple(c.shape[:-1])}")
+    return c.transpose(first % dims, second % dims)
+
+
+_hot("transpose", _swapped)
+_hot("t", lambda c, dims: c if dims < 2 else c.transpose(0, 1))
+_hot(
+    "clone",
+    lambda c, dims: c.movedim(-1, 0).clone(memory_format=torch.contiguous_format).movedim(0, -1),
+)
+_hot("contiguous", lambda c, dims: c)
+
+
+def _property(name: str, compute: Callable[[Tensor, int], Tensor]) -> None:
+    getter = getattr(Tensor, name).__get__
+
+    def run(x: MCTensor, *_: Any) -> MCTensor:
+        made = compute(x._components, len(shape_of(x)))
+        return result(made, lambda lead: getattr(lead(x), name), x)
+
+    handles_one(getter, run)
+
+
+_property("T", lambda c, dims: c.permute(*reversed(range(dims)), dims))
+_property("mT", _swapped)
+
+
+def _joined(name: str) -> None:
+    plain = getattr(torch, name)
+
+    def run(tensors: Any, dim: int = 0) -> MCTensor:
+        like = model(*tensors)
+        shapes = [shape_of(t) for t in tensors]
+        extra = 1 if name == "stack" else 0
+        at = dim % (len(shapes[0]) + extra)
+        ours = [tuple(s[d] for d in range(len(s)) if extra or d != at) for s in shapes]
+        if any(shape != ours[0] for shape in ours):
+            raise ValueError(
+                f"shapes {', '.join(map(str, shapes))} do not fit in {name} along {dim}"
+            )
+        parts = [padded(components_of(t, like), like.nc).movedim(-1, 0) for t in tensors]
+        made = plain(parts, at + 1).movedim(0, -1)
+        return result(made, lambda lead: plain([lead(t) for t in tensors], dim), *tensors)
+
+    handles(name)(run)
+    if name == "cat":
+        handles("concat", "concatenate")(run)
+
+
+_joined("stack")
+_joined("cat")
+
+
+@handles("embedding")
+def embedding(
+    input: Tensor,
+    weight: MCTensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> MCTensor:
+    """Rows of ``weight``."""
+    if max_norm is not None:
+        raise TypeError("max_norm is not defined for MCTensor: embed first, then scale")
+    options = {"scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
+    made = weight._components[input]
+    return result(
+        made, lambda lead: F.embedding(input, lead(weight), padding_idx, **options), weight
+    )  # fmt: skip

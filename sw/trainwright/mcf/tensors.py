@@ -1,0 +1,223 @@
+"""Making, copying, converting, printing and storing of ``MCTensor`` through torch's own names."""
+
+import copy
+import math
+from decimal import Decimal
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainwright.mcf import exact
+from trainwright.mcf.expansion import padded
+from trainwright.mcf.graph import result
+from trainwright.mcf.operands import components_of, written
+from trainwright.mcf.protocol import handles, handles_one
+from trainwright.mcf.tensor import MCTensor, shape_of, wrap
+
+
+@handles("detach")
+def _detach(input: MCTensor) -> MCTensor:
+    return wrap(input._components)
+
+
+@handles("detach_")
+def _detach_(self: MCTensor) -> MCTensor:
+    with torch._C.DisableTorchFunctionSubclass():
+        Tensor.detach_(self)
+    return self
+
+
+handles_one(Tensor.data.__get__, lambda x, *_: wrap(x._components))  # type: ignore[attr-defined]
+
+
+def _set_data(self: MCTensor, value: Any) -> None:
+    """``param.data = ...``, as ``Module.to`` does it: the leading component and all others."""
+    if not isinstance(value, MCTensor):
+        raise TypeError(f"data of an MCTensor must be one, not a {type(value).__name__}")
+    with torch._C.DisableTorchFunctionSubclass():
+        Tensor.data.__set__(self, value.as_subclass(Tensor))  # type: ignore[attr-defined]
+    self._components = value._components
+
+
+handles_one(Tensor.data.__set__, _set_data)  # type: ignore[attr-defined]
+
+
+_parsed: Any = getattr(torch._C, "_nn")._parse_to  # noqa: B009  unknown to the stubs
+
+
+@handles("to")
+def _to(self: MCTensor, *args: Any, **kwargs: Any) -> Any:
+    """Another component type (the numbers rounded to as many components of it) or device."""
+    device, dtype, _, _ = _parsed(*_plain(args), **kwargs)
+    copying = kwargs.get("copy", False)
+    made = self._components
+    if dtype is not None and dtype is not made.dtype:
+        made = exact.converted(made, dtype, self.nc)
+    if device is not None:
+        made = made.to(device)
+    if made is self._components:
+        if not copying:
+            return self
+        made = made.clone()
+    return result(made, lambda lead: lead(self).to(made.device, made.dtype), self)
+
+
+def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(a.fc if isinstance(a, MCTensor) else a for a in args)
+
+
+def _casts() -> None:
+    types = {"half": torch.float16, "bfloat16": torch.bfloat16, "float": torch.float32,
+             "double": torch.float64}  # fmt: skip
+    for name, dtype in types.items():
+        handles(name)(lambda self, dtype=dtype, **_: _to(self, dtype))
+    handles("cpu")(lambda self, **_: _to(self, torch.device("cpu")))
+    handles("cuda")(lambda self, device=None, **_: _to(self, device or torch.device("cuda")))
+    handles("type_as")(lambda self, other: _to(self, other.dtype))
+
+
+_casts()
+
+
+@handles("copy_")
+def _copy_(self: Any, src: Any, non_blocking: bool = False) -> MCTensor:
+    if not isinstance(self, MCTensor):
+        raise TypeError(
+            f"copy_ cannot write multi-component numbers into a plain {shape_of(self)} tensor"
+        )
+    made = padded(components_of(src, self), self.nc)
+    return written(self, made.expand(self._components.shape), "copy_")
+
+
+@handles("zero_")
+def _zero_(self: MCTensor) -> MCTensor:
+    return written(self, torch.zeros_like(self._components), "zero_")
+
+
+@handles("fill_")
+def _fill_(self: MCTensor, value: Any) -> MCTensor:
+    return _copy_(self, value)
+
+
+def _like(name: str) -> None:
+    plain = getattr(torch, name)
+
+    def run(input: MCTensor, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+        options.pop("memory_format", None)
+        lead = plain(input.fc, dtype=dtype, device=device)
+        made = wrap(padded(lead.detach().unsqueeze(-1), input.nc))
+        return made.requires_grad_() if options.get("requires_grad") else made
+
+    handles(name)(run)
+
+
+for _name in ("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like"):
+    _like(_name)
+
+
+@handles("full_like")
+def _full_like(input: MCTensor, fill_value: Any, **options: Any) -> MCTensor:
+    made: Any = torch.zeros_like(input, **options)
+    return _copy_(made, fill_value)
+
+
+@handles("item")
+def _item(self: MCTensor) -> float:
+    return self.to_float64().item()
+
+
+@handles("tolist")
+def _tolist(self: MCTensor) -> Any:
+    return self.to_float64().tolist()
+
+
+handles("__float__")(lambda self: float(_item(self)))
+handles("__bool__")(lambda self: bool(_item(self)))
+
+
+@handles("equal")
+def _equal(input: Any, other: Any) -> bool:
+    return shape_of(input) == shape_of(other) and bool(torch.eq(input, other).all())
+
+
+@handles("__deepcopy__")
+def _deepcopy(self: MCTensor, memo: dict[int, Any]) -> Any:
+    if id(self) in memo:
+        return memo[id(self)]
+    made: Any = wrap(self._components.clone())
+    with torch._C.DisableTorchFunctionSubclass():
+        wants, parameter = self.requires_grad, getattr(self, "_is_param", False)
+    if parameter:
+        made = torch.nn.Parameter(made, requires_grad=wants)
+    elif wants:
+        made.requires_grad_()
+    if self.grad is not None:
+        made.grad = copy.deepcopy(self.grad, memo)
+    memo[id(self)] = made
+    return made
+
+
+def rebuilt(components: Tensor, requires_grad: bool, parameter: bool) -> Any:
+    """What ``__reduce_ex__`` names."""
+    made: Any = wrap(components)
+    if parameter:
+        return torch.nn.Parameter(made, requires_grad=requires_grad)
+    return made.requires_grad_(requires_grad)
+
+
+@handles("__reduce_ex__")
+def _reduce(self: MCTensor, protocol: int) -> Any:
+    with torch._C.DisableTorchFunctionSubclass():
+        wants, parameter = self.requires_grad, getattr(self, "_is_param", False)
+    return rebuilt, (self._components, wants, parameter)
+
+
+_EDGE, _MOST = 3, 1000
+
+
+def _spelt(value: Decimal) -> str:
+    """Without trailing zeros, and without an exponent where that is short."""
+    value = value.normalize()
+    usual = value.is_finite() and -5 <= value.adjusted() < 16
+    return format(value, "f") if usual else str(value).lower()
+
+
+@handles("__repr__")
+def _repr(self: MCTensor, *, tensor_contents: Any = None) -> str:
+    """Every number with as many digits as its components hold; long dimensions are cut."""
+    parts = self._components
+    digits = exact.decimal_digits(parts.dtype, self.nc)
+    cut = parts[..., 0].numel() > _MOST
+
+    def text(x: Tensor, indent: int) -> str:
+        if x.dim() == 1:
+            return _spelt(exact.decimal_of(x.to(torch.float64).tolist(), digits))
+        long = cut and len(x) > 2 * _EDGE
+        rows = [text(row, indent + 1) for row in (x[:_EDGE] if long else x)]
+        if long:
+            rows += ["...", *(text(row, indent + 1) for row in x[-_EDGE:])]
+        between = ", " if x.dim() == 2 else ",\n" + " " * (indent + 1)
+        return "[" + between.join(rows) + "]"
+
+    with torch._C.DisableTorchFunctionSubclass():
+        wants, graph = self.requires_grad, self.grad_fn
+    ends = [f"nc={self.nc}"]
+    if parts.dtype is not torch.get_default_dtype():
+        ends.append(f"dtype={parts.dtype}")
+    if parts.device.type != "cpu":
+        ends.append(f"device='{parts.device}'")
+    if graph is not None:
+        ends.append("grad_fn=<...>")
+    elif wants:
+        ends.append("requires_grad=True")
+    name = "MCTensor("
+    return f"{name}{text(parts.detach(), len(name))}, {', '.join(ends)})"
+
+
+@handles("__format__")
+def _format(self: MCTensor, spec: str) -> str:
+    if not spec or shape_of(self):
+        return repr(self)
+    value = self.decimals()
+    return format(value if math.isfinite(value) else float(value), spec)

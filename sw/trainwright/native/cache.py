@@ -1,0 +1,112 @@
+"""Where compiled simulators are kept: one folder an entry, published whole or not at all."""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MOST_ENTRIES = 40
+"""Least recently used entries beyond this many are removed when one is added."""
+_MANIFEST = "manifest.json"
+
+
+def default_folder() -> Path:
+    """The user's cache folder for trainwright: ``TRAINWRIGHT_CACHE``, or where the system keeps caches."""
+    if named := os.environ.get("TRAINWRIGHT_CACHE"):
+        return Path(named)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "~/AppData/Local")
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "trainwright"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a file lock; where the system has none, nothing: publishing is atomic all the same."""
+    with path.open("a") as file:
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file closes, or the process dies
+        yield
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Cache:
+    """Entries by key below one folder. Safe for several processes at a time."""
+
+    def __init__(self, folder: Path | None = None):
+        self.folder = default_folder() if folder is None else Path(folder)
+
+    def entry(self, key: str) -> Path:
+        """Folder of an entry, whether it exists or not."""
+        return self.folder / "builds" / key
+
+    def log(self, key: str) -> Path:
+        """The log of the last attempt to build an entry."""
+        return self.folder / "logs" / f"{key}.log"
+
+    def find(self, key: str) -> Path | None:
+        """The folder of an entry all of whose files are as they were published, or ``None``."""
+        folder = self.entry(key)
+        try:
+            files = json.loads((folder / _MANIFEST).read_text())
+            if any(_digest(folder / name) != digest for name, digest in files.items()):
+                return None
+            os.utime(folder)  # for the choice of what to remove
+        except (OSError, ValueError, AttributeError):
+            return None
+        return folder
+
+    @contextmanager
+    def building(self, key: str) -> Iterator[Path | None]:
+        """Build an entry: yields an empty folder to fill, or ``None`` if another process just did.
+
+        What lies in the folder when the block ends without an exception becomes the entry, in one
+        step; otherwise it is removed. One process at a time builds a key.
+        """
+        folder = self.entry(key)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self.log(key).parent.mkdir(exist_ok=True)
+        with _locked(folder.with_suffix(".lock")):
+            if self.find(key) is not None:
+                yield None
+                return
+            part = folder.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            try:
+                yield part
+                files = {path.name: _digest(path) for path in part.iterdir() if path.is_file()}
+                (part / _MANIFEST).write_text(json.dumps(files))
+                shutil.rmtree(folder, ignore_errors=True)  # a corrupt one
+                os.replace(part, folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+            self._prune()
+
+    def _prune(self) -> None:
+        def age(entry: Path) -> float:
+            try:
+                return entry.stat().st_mtime
+            except OSError:
+                return 0.0
+
+        entries = [path for path in (self.folder / "builds").iterdir() if not path.suffix]
+        for entry in sorted(entries, key=age, reverse=True)[MOST_ENTRIES:]:
+            shutil.rmtree(entry, ignore_errors=True)
+            entry.with_suffix(".lock").unlink(missing_ok=True)
+            self.log(entry.name).unlink(missing_ok=True)

@@ -1,0 +1,117 @@
+"""The programs that a build runs: where they are, which version, and how they fail."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import Literal
+
+INSTALL = "pip install 'trainwright[sim]'"
+"""What brings a compiler as a wheel, and all that simulating needs."""
+
+Progress = Callable[[str], None]
+Language = Literal["C", "C++"]
+_VARIABLE: dict[Language, str] = {"C": "CC", "C++": "CXX"}
+_ZIGLANG: dict[Language, str] = {"C": "cc", "C++": "c++"}
+_SYSTEM: dict[Language, tuple[str, ...]] = {"C": ("clang", "gcc", "cc"), "C++": ("clang++", "g++")}
+
+
+class ToolError(RuntimeError):
+    """A tool is absent, cannot be started, or failed."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program: how to start it, and what tells one version of it from another."""
+
+    name: str
+    command: tuple[str, ...]
+    version: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class BuildLog:
+    """Runs tools in ``cwd`` to build ``what``; output goes to one file, which a failure names."""
+
+    def __init__(self, path: Path, cwd: Path, what: str):
+        self.path = path
+        self.cwd = cwd
+        self.what = what
+        self._lock = threading.Lock()
+        path.write_text("")
+
+    def run(self, tool: Tool, arguments: Sequence[str], *, remedy: str) -> None:
+        """Run to completion in ``cwd``. Raises ``ToolError`` with tool, log and remedy."""
+        command = [*tool.command, *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.cwd,
+                env=os.environ | tool.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            status, output = done.returncode, done.stdout
+        except OSError as error:
+            status, output = None, f"{error}\n"
+        with self._lock, self.path.open("a") as file:
+            file.write(f"$ {shlex.join(command)}\n{output}")
+        if status != 0:
+            how = "could not be started" if status is None else f"failed with status {status}"
+            raise ToolError(
+                f"{tool.name} {how} while building {self.what}; its output is in {self.path}. "
+                f"{remedy}"
+            )
+
+
+def compiler(language: Language, choice: str | None = None) -> Tool:
+    """A compiler: ``choice`` (a command), else ``CC`` or ``CXX``, ziglang's wheel, the system's.
+
+    Raises ``ToolError`` where the named one does not exist, or there is none at all.
+    """
+    variable = _VARIABLE[language]
+    if named := choice or os.environ.get(variable):
+        command = tuple(shlex.split(named))
+        if command and which(command[0]):
+            return Tool(named, command, asked_version(command, "--version"))
+        raise ToolError(f"there is no {language} compiler {named!r}; name another in {variable}")
+    if find_spec("ziglang"):
+        command = (sys.executable, "-m", "ziglang", _ZIGLANG[language])
+        return Tool("ziglang", command, "wheel " + version("ziglang"))
+    for name in _SYSTEM[language]:
+        if found := which(name):
+            return Tool(name, (found,), asked_version((found,), "--version"))
+    raise ToolError(f"there is no {language} compiler: {INSTALL}, or name one in {variable}")
+
+
+@cache
+def asked_version(command: tuple[str, ...], option: str) -> str:
+    """What a program says when asked for its version. Raises ``ToolError`` if it does not start."""
+    try:
+        done = subprocess.run([*command, option], capture_output=True, text=True)
+    except OSError as error:
+        raise ToolError(f"cannot start {command[0]}: {error}") from error
+    return done.stdout.strip() or done.stderr.strip()
+
+
+@cache
+def processor() -> str:
+    """What tells this machine's instruction set from another's."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        flags = {line for line in lines if line.startswith(("flags", "Features", "model name"))}
+    except OSError:
+        flags = {platform.processor()}
+    return " ".join((sys.platform, platform.machine(), *sorted(flags)))

@@ -1,0 +1,357 @@
+"""Networks as data: tensor-train matrix (TTM) layers, their shapes, ranks and number formats."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import Any
+
+BUILT_IN = ("digits", "fashion")
+
+
+class NetworkError(ValueError):
+    """A network description that is not one, with the offending value and the remedy."""
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise NetworkError(message)
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Bits of each class of quantity. All are signed integers times a power of two.
+
+    ``FLOAT32``, 32 bits throughout, stands for float32 numbers instead: such a network is trained
+    for comparison and does not run on the accelerator.
+    """
+
+    factor: int = 4
+    bias: int = 8
+    activation: int = 8
+    gradient: int = 16
+    intermediate: int = 16
+
+    def __post_init__(self) -> None:
+        if self.is_float:
+            return
+        for name, least in (
+            ("factor", 2),
+            ("bias", 4),
+            ("activation", 4),
+            ("gradient", 8),
+            ("intermediate", 8),
+        ):
+            width = getattr(self, name)
+            _require(
+                isinstance(width, int) and least <= width <= 16,
+                f"{name} width must be from {least} to 16 bits, not {width!r}",
+            )
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the numbers are float32."""
+        return all(width == 32 for width in vars(self).values())
+
+
+FLOAT32 = Widths(factor=32, bias=32, activation=32, gradient=32, intermediate=32)
+
+
+def rank_bounds(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
+    """Greatest useful TT rank of each bond: the smaller side of the unfolding there."""
+    sizes = [j * i for j, i in zip(outputs, inputs, strict=True)]
+    return tuple(min(prod(sizes[:n]), prod(sizes[n:])) for n in range(1, len(sizes)))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A TTM layer ``y = act(W x + b)``, W (J x I) as factors G_n (R_{n-1}, J_n, I_n, R_n).
+
+    ``outputs`` are J_1..J_d, ``inputs`` I_1..I_d, ``ranks`` R_1..R_{d-1} (R_0 = R_d = 1).
+    """
+
+    outputs: tuple[int, ...]
+    inputs: tuple[int, ...]
+    ranks: tuple[int, ...]
+    relu: bool = False
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        order = len(self.outputs)
+        _require(order >= 2, f"a layer needs at least 2 factors, not outputs {list(self.outputs)}")
+        _require(
+            len(self.inputs) == order,
+            f"outputs {list(self.outputs)} and inputs {list(self.inputs)} differ in length",
+        )
+        _require(
+            len(self.ranks) == order - 1,
+            f"{order} factors have {order - 1} ranks, not {list(self.ranks)}",
+        )
+        for size in (*self.outputs, *self.inputs, *self.ranks):
+            _require(
+                isinstance(size, int) and size >= 1,
+                f"dimensions and ranks are at least 1, not {size!r}",
+            )
+        bounds = rank_bounds(self.outputs, self.inputs)
+        for n, (rank, bound) in enumerate(zip(self.ranks, bounds, strict=True), 1):
+            _require(
+                rank <= bound,
+                f"rank R_{n} = {rank} is over its bound {bound} for outputs {list(self.outputs)} "
+                f"and inputs {list(self.inputs)}",
+            )
+
+    @property
+    def order(self) -> int:
+        """Number of factors d."""
+        return len(self.outputs)
+
+    @property
+    def output_size(self) -> int:
+        """J."""
+        return prod(self.outputs)
+
+    @property
+    def input_size(self) -> int:
+        """I."""
+        return prod(self.inputs)
+
+    @property
+    def bonds(self) -> tuple[int, ...]:
+        """R_0 .. R_d."""
+        return (1, *self.ranks, 1)
+
+    @property
+    def factor_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
+        """(R_{n-1}, J_n, I_n, R_n) of each factor."""
+        return tuple(
+            (left, j, i, right)
+            for (left, right), j, i in zip(
+                pairwise(self.bonds), self.outputs, self.inputs, strict=True
+            )
+        )
+
+    @property
+    def factor_parameters(self) -> int:
+        """Elements of all factors."""
+        return sum(prod(shape) for shape in self.factor_shapes)
+
+    @property
+    def bias_parameters(self) -> int:
+        """Elements of the bias."""
+        return self.output_size if self.bias else 0
+
+
+@dataclass(frozen=True)
+class Network:
+    """A stack of TTM layers with its input image, classes and number formats."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    classes: int
+    image: tuple[int, int]
+    """Rows and columns of an input image as the data set has it."""
+    padded: tuple[int, int]
+    """Rows and columns after zero padding at the bottom and the right."""
+    widths: Widths = Widths()
+    dataset: str = ""
+    """Data set trained on where none is named."""
+
+    def __post_init__(self) -> None:
+        _require(len(self.layers) >= 1, f"network {self.name!r} has no layers")
+        first, last = self.layers[0], self.layers[-1]
+        _require(
+            all(p >= i >= 1 for p, i in zip(self.padded, self.image, strict=True)),
+            f"padded image {list(self.padded)} is smaller than the image {list(self.image)}",
+        )
+        _require(
+            first.input_size == prod(self.padded),
+            f"layer 1: inputs {list(first.inputs)} multiply to {first.input_size}, the padded "
+            f"image {list(self.padded)} has {prod(self.padded)} pixels",
+        )
+        for n, (before, after) in enumerate(pairwise(self.layers), 2):
+            _require(
+                before.output_size == after.input_size,
+                f"layer {n}: inputs {list(after.inputs)} multiply to {after.input_size}, layer "
+                f"{n - 1} has {before.output_size} outputs",
+            )
+        _require(not last.relu, "the last layer gives the logits and has no relu")
+        _require(
+            2 <= self.classes <= last.output_size,
+            f"classes must be from 2 to the {last.output_size} outputs of the last layer, "
+            f"not {self.classes!r}",
+        )
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all factors and biases."""
+        return sum(layer.factor_parameters + layer.bias_parameters for layer in self.layers)
+
+    @property
+    def model_bits(self) -> int:
+        """Bits of the model as the paper counts them: factors and biases at their widths."""
+        return sum(
+            layer.factor_parameters * self.widths.factor + layer.bias_parameters * self.widths.bias
+            for layer in self.layers
+        )
+
+    @property
+    def dense_bits(self) -> int:
+        """Bits of the same network dense, in float32."""
+        return 32 * sum(
+            layer.output_size * layer.input_size + layer.bias_parameters for layer in self.layers
+        )
+
+    @property
+    def reduction(self) -> float:
+        """Memory reduction of the model against the dense float32 network (the paper's Table 1)."""
+        return self.dense_bits / self.model_bits
+
+    @property
+    def ranks(self) -> tuple[tuple[int, ...], ...]:
+        """R_1..R_{d-1} of each layer."""
+        return tuple(layer.ranks for layer in self.layers)
+
+    def with_ranks(self, ranks: Sequence[Sequence[int]]) -> "Network":
+        """The same network with other ranks."""
+        _require(
+            len(ranks) == len(self.layers),
+            f"ranks for {len(ranks)} layers, network {self.name!r} has {len(self.layers)}",
+        )
+        return replace(
+            self,
+            layers=tuple(
+                replace(layer, ranks=tuple(r)) for layer, r in zip(self.layers, ranks, strict=True)
+            ),
+        )
+
+    def in_float32(self) -> "Network":
+        """The same network in float32 numbers."""
+        return replace(self, widths=FLOAT32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain dictionary that ``network_from_dict`` reads back."""
+        return {
+            "name": self.name,
+            "classes": self.classes,
+            "image": list(self.image),
+            "padded": list(self.padded),
+            "dataset": self.dataset,
+            "widths": dict(vars(self.widths)),
+            "layers": [
+                {
+                    "outputs": list(layer.outputs),
+                    "inputs": list(layer.inputs),
+                    "ranks": list(layer.ranks),
+                    "relu": layer.relu,
+                    "bias": layer.bias,
+                }
+                for layer in self.layers
+            ],
+        }
+
+
+_KINDS = {
+    int: "an integer",
+    str: "a string",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
+
+def _table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[str]) -> dict:
+    _require(isinstance(value, Mapping), f"{where} must be a table, not {value!r}")
+    for key, item in value.items():
+        _require(key in known, f"{where}: unknown key {key!r}; there are {', '.join(known)}")
+        kind = known[key]
+        right = isinstance(item, kind) and not (kind is int and isinstance(item, bool))
+        _require(right, f"{where}: {key} must be {_KINDS[kind]}, not {item!r}")
+    for key in needed:
+        _require(key in value, f"{where}: {key!r} is missing")
+    return dict(value)
+
+
+_LAYER_KEYS = {"outputs": list, "inputs": list, "ranks": list, "relu": bool, "bias": bool}
+_NETWORK_KEYS = {
+    "name": str,
+    "classes": int,
+    "image": list,
+    "padded": list,
+    "dataset": str,
+    "widths": dict,
+    "layers": list,
+}
+_WIDTH_KEYS: dict[str, type] = dict.fromkeys(
+    ("factor", "bias", "activation", "gradient", "intermediate"), int
+)
+
+
+def _pair(value: Sequence[int], where: str) -> tuple[int, int]:
+    _require(
+        len(value) == 2 and all(isinstance(v, int) for v in value),
+        f"{where} must be two integers (rows, columns), not {list(value)}",
+    )
+    return value[0], value[1]
+
+
+def network_from_dict(description: Mapping[str, Any]) -> Network:
+    """Build a network from plain data, as a TOML file gives it.
+
+    Raises ``NetworkError`` naming the key and the value that is wrong.
+    """
+    top = _table(description, "network", _NETWORK_KEYS, ("classes", "image", "layers"))
+    widths = _table(top.get("widths", {}), "widths", _WIDTH_KEYS, ())
+    layers = []
+    for n, item in enumerate(top["layers"], 1):
+        keys = _table(item, f"layer {n}", _LAYER_KEYS, ("outputs", "inputs", "ranks"))
+        try:
+            layers.append(
+                Layer(
+                    tuple(keys["outputs"]),
+                    tuple(keys["inputs"]),
+                    tuple(keys["ranks"]),
+                    relu=keys.get("relu", n < len(top["layers"])),
+                    bias=keys.get("bias", True),
+                )
+            )
+        except NetworkError as error:
+            raise NetworkError(f"layer {n}: {error}") from None
+    image = _pair(top["image"], "image")
+    return Network(
+        name=top.get("name", "network"),
+        layers=tuple(layers),
+        classes=top["classes"],
+        image=image,
+        padded=_pair(top.get("padded", image), "padded"),
+        widths=Widths(**widths),
+        dataset=top.get("dataset", ""),
+    )
+
+
+def load_network(name: str) -> Network:
+    """A built-in network by name, or one from the user's TOML file (``docs/networks.md``).
+
+    Raises ``NetworkError`` for an unknown name, a file that cannot be read, or a description that
+    is not a network.
+    """
+    if name in BUILT_IN:
+        text = (files("trainwright") / "networks" / f"{name}.toml").read_text()
+    else:
+        path = Path(name)
+        if not path.suffix and not path.exists():
+            raise NetworkError(
+                f"unknown network {name!r}; built in are {', '.join(BUILT_IN)}, or give the path "
+                "of a TOML file"
+            )
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a text file"
+            raise NetworkError(f"cannot read network file {name!r}: {reason}") from None
+    try:
+        return network_from_dict(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise NetworkError(f"{name}: not a TOML file: {error}") from None

@@ -1,0 +1,145 @@
+"""Times of operations and matrix products, native, in torch alone, and of SoftPosit's C."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from trainwright.ape.performance import least_seconds
+from trainwright.native import without
+from trainwright.posit import codes, grid, products
+from trainwright.posit.accumulation import accumulation
+from trainwright.posit.experiments.lenet import Arithmetic
+from trainwright.posit.experiments.peer import SoftPosit
+from trainwright.posit.experiments.training import Settings, begin, step
+from trainwright.posit.format import PositFormat
+from trainwright.posit.native import usable
+from trainwright.posit.products import Mode
+from trainwright.posit.rounding import codes_of, decode, round_to
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement."""
+
+    what: str
+    way: str
+    """``native``, ``torch`` (no compiler), ``float32`` (torch's own, no posits), or the peer."""
+    seconds: float
+    """Of the processor, the least of the repetitions; tensors are on the grid before and after."""
+    speedup: float | None
+    """The peer's seconds by these."""
+    differing: int | None
+    """Results that are not the peer's."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    what: str
+    ours: Callable[[], Tensor]
+    float32: Callable[[], Tensor]
+    peers: Callable[[], Tensor] | None
+
+    def rows(self, fmt: PositFormat, repeat: int) -> list[Row]:
+        """Every way to do it, the peer's first."""
+        rows: list[Row] = []
+        theirs = expected = None
+        if self.peers is not None:
+            expected = SoftPosit.codes(self.peers(), fmt)
+            theirs = least_seconds(self.peers, CPU, repeat)
+            rows.append(Row(self.what, SoftPosit.name, theirs, 1.0, 0))
+
+        def measured(way: str, call: Callable[[], Tensor], posits: bool = True) -> Row:
+            seconds = least_seconds(call, CPU, repeat)
+            differing = None
+            if expected is not None and posits:
+                differing = int((codes_of(call(), fmt) != expected).sum())
+            return Row(self.what, way, seconds, theirs and theirs / seconds, differing)
+
+        if usable(torch.zeros(1)):
+            rows.append(measured("native", self.ours))
+        with without():
+            rows.append(measured("torch", self.ours))
+        return [*rows, measured("float32", self.float32, posits=False)]
+
+
+def _tasks(fmt: PositFormat, count: int, size: int, peer: SoftPosit | None) -> list[_Task]:
+    g = torch.Generator().manual_seed(0)
+    x, y = (round_to(torch.randn(count, generator=g), fmt) for _ in range(2))
+    a, b = (round_to(torch.randn(size, size, generator=g), fmt) for _ in range(2))
+    plain = [t.to(torch.float32) for t in (x, y, a, b)]
+    words = [SoftPosit.words(codes_of(t, fmt), fmt) for t in (x, y, a, b)]
+    tasks = []
+    for name, ours in (("add", grid.add), ("mul", grid.mul)):
+        theirs = None if peer is None else partial(peer.element_wise, name, *words[:2], fmt)
+        native = partial(getattr(torch, name), *plain[:2])
+        tasks.append(_Task(f"{name} {count}", partial(ours, x, y, fmt), native, theirs))
+    native = partial(torch.matmul, *plain[2:])
+    for mode in ("sequential", "quire"):
+        theirs = None if peer is None else partial(peer.matmul, mode, *words[2:], fmt)
+        ours = partial(products.matmul, a, b, fmt, mode)
+        tasks.append(_Task(f"gemm {size} {mode}", ours, native, theirs))
+    return tasks
+
+
+def run(
+    fmt: PositFormat,
+    count: int = 1_000_000,
+    size: int = 256,
+    repeat: int = 5,
+    peer: SoftPosit | None = None,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Row]:
+    """Every way to do each of four tasks, on standard normal numbers."""
+    rows: list[Row] = []
+    tasks = _tasks(fmt, count, size, peer)
+    for number, task in enumerate(tasks):
+        rows += task.rows(fmt, repeat)
+        progress(number + 1, len(tasks))
+    return rows
+
+
+def run_training(fmt: PositFormat, repeat: int = 5, batch: int = 32) -> list[Row]:
+    """A training step of LeNet-5 (forward, backward, Adam) an image, of random images."""
+    g = torch.Generator().manual_seed(0)
+    images, labels = torch.rand(batch, 1, 32, 32, generator=g), torch.arange(batch) % 10
+
+    def seconds(kind: Arithmetic) -> float:
+        training, x = begin(Settings("random", kind.name, batch), kind), kind.entering(images)
+        with accumulation(kind.mode):
+            return least_seconds(lambda: step(training, x, labels), CPU, repeat) / batch
+
+    kinds = [Arithmetic(mode, fmt, mode) for mode in get_args(Mode)]
+    rows: list[Row] = []
+    for kind in kinds:
+        what = f"lenet-5 step {kind.mode}, an image of {batch}"
+        if usable(torch.zeros(1)):
+            rows.append(Row(what, "native", seconds(kind), None, None))
+        with without():
+            rows.append(Row(what, "torch", seconds(kind), None, None))
+    plain = Arithmetic("float32", None, "quire")
+    return [*rows, Row(f"lenet-5 step, an image of {batch}", "float32", seconds(plain), None, None)]
+
+
+def run_edges(fmt: PositFormat, count: int = 1_000_000, repeat: int = 5) -> list[Row]:
+    """Onto the grid, codes from and to floats, and a sum of codes: what leaving the grid costs."""
+    x = torch.randn(count, generator=torch.Generator().manual_seed(0))
+    values = round_to(x, fmt)
+    words = codes_of(values, fmt)
+    calls: dict[str, Callable[[], Tensor]] = {
+        "round_to": partial(round_to, x, fmt),
+        "codes of values": partial(codes_of, values, fmt),
+        "decode": partial(decode, words, fmt),
+        "add of codes": partial(codes.add, words, words, fmt),
+    }
+    way = "native" if usable(torch.zeros(1)) else "torch"
+    return [
+        Row(f"{name} {count}", way, least_seconds(call, CPU, repeat), None, None)
+        for name, call in calls.items()
+    ]

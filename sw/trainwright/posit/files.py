@@ -1,0 +1,65 @@
+"""Posit tensors in safetensors files: their words in 8, 16 or 32 bits, the formats in the header.
+
+Other tensors are stored beside them as they are. The values themselves can go to safetensors too,
+as any ``state_dict`` does: then the file holds floats, which ``load_state_dict`` rounds.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trainwright.files import write_whole
+from trainwright.posit.format import PositError, PositFormat
+from trainwright.posit.tensor import PositTensor
+
+_KEY = "posits"
+
+
+def pack(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """(tensors with words in place of posits, the formats of these by name)."""
+    formats = {name: str(x.fmt) for name, x in tensors.items() if isinstance(x, PositTensor)}
+    return {name: _stored(x).contiguous() for name, x in tensors.items()}, formats
+
+
+def unpack(tensors: Mapping[str, Tensor], formats: Mapping[str, str]) -> dict[str, Tensor]:
+    """The other way. Raises ``PositError`` for formats and words that there are not."""
+    return {
+        name: PositTensor.from_codes(x, PositFormat.parse(formats[name])) if name in formats else x
+        for name, x in tensors.items()
+    }
+
+
+def _stored(x: Tensor) -> Tensor:
+    """Words in the narrowest unsigned integers that hold them."""
+    if not isinstance(x, PositTensor):
+        return x.detach()
+    if x.fmt.n <= 8:
+        return x.codes().to(torch.uint8)
+    return x.codes().to(torch.uint16 if x.fmt.n <= 16 else torch.uint32)
+
+
+def save_file(
+    tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a ``state_dict``; the file is replaced whole. Raises ``OSError``."""
+    from safetensors.torch import save
+
+    content, formats = pack(tensors)
+    header = {**(metadata or {}), _KEY: json.dumps(formats, sort_keys=True)}
+    write_whole(Path(path), save(content, metadata=header))
+
+
+def load_file(path: str | Path) -> dict[str, Tensor]:
+    """Read what ``save_file`` wrote. Raises ``PositError`` for other files, ``OSError``."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            formats = json.loads((file.metadata() or {})[_KEY])
+            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise PositError(f"{path} holds no posits of save_file, or is damaged: {error}") from None
+    return unpack(found, formats)

@@ -1,0 +1,94 @@
+"""Operators that make tensors or fill them: numbers that come along are rounded to the format."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainwright.posit.format import PositFormat
+from trainwright.posit.operators.registry import covers, number, operand, operator, own_type, writes
+from trainwright.posit.rounding import round_to
+
+
+def _make(name: str) -> None:
+    call = operator(name)
+
+    @covers(name)
+    def rule(fmt: PositFormat, x: Tensor, *args: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
+        _real_type(dtype, fmt)
+        return call(x, *args, dtype=dtype, **kwargs)
+
+
+def _real_type(dtype: torch.dtype | None, fmt: PositFormat) -> None:
+    """Tensors of integers may be made in the image of posits; floats of another type not."""
+    if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
+        own_type(dtype, fmt)
+
+
+for _name in ("empty_like", "zeros_like", "ones_like", "new_empty", "new_zeros", "new_ones",
+              "new_empty_strided"):  # fmt: skip
+    _make(_name)
+
+
+@covers("full_like")
+def full_like(
+    fmt: PositFormat, x: Tensor, fill: float, dtype: torch.dtype | None = None, **kwargs: Any
+) -> Tensor:
+    """The number is rounded to the format, unless integers are asked for."""
+    _real_type(dtype, fmt)
+    fill = number(fill, fmt) if dtype is None or dtype.is_floating_point else fill
+    return torch.full_like(x, fill, dtype=dtype, **kwargs)
+
+
+@covers("new_full")
+def new_full(
+    fmt: PositFormat,
+    x: Tensor,
+    size: list[int],
+    fill: float,
+    dtype: torch.dtype | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """The number is rounded to the format, unless integers are asked for."""
+    _real_type(dtype, fmt)
+    fill = number(fill, fmt) if dtype is None or dtype.is_floating_point else fill
+    return operator("new_full")(x, size, fill, dtype=dtype, **kwargs)
+
+
+@covers("_to_copy")
+def to_copy(
+    fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None, **kwargs: Any
+) -> Tensor:
+    """To another device or layout of memory; not to another type."""
+    own_type(dtype, fmt)
+    return operator("_to_copy")(x, dtype=dtype, **kwargs)
+
+
+@writes("zero_")
+def zero(fmt: PositFormat, x: Tensor) -> Tensor:
+    """All 0."""
+    return torch.zeros_like(x)
+
+
+@writes("fill_.Scalar", "fill_.Tensor")
+def fill(fmt: PositFormat, x: Tensor, value: float | Tensor) -> Tensor:
+    """A number is rounded to the format."""
+    return operand(value, fmt, x).expand(x.shape)
+
+
+def _random(name: str) -> None:
+    call = operator(name)
+
+    @writes(name)
+    def rule(fmt: PositFormat, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return round_to(call(torch.empty_like(x), *args, **kwargs), fmt)
+
+
+for _name in ("uniform_", "normal_", "bernoulli_.float", "exponential_"):
+    _random(_name)
+
+
+@covers("bernoulli")
+def bernoulli(fmt: PositFormat, x: Tensor, *, generator: Any = None) -> Tensor:
+    """0 and 1, 1 with the probability ``x``."""
+    return torch.bernoulli(x, generator=generator)

@@ -1,0 +1,128 @@
+"""Softmax and the losses, in steps that are rounded one by one."""
+
+import torch
+from torch import Tensor
+
+from trainwright.posit import grid, products
+from trainwright.posit.accumulation import get_accumulation
+from trainwright.posit.format import PositFormat
+from trainwright.posit.operators import functions
+from trainwright.posit.operators.registry import UncoveredError, covers, own_type
+from trainwright.posit.operators.sums import divided, total
+
+NONE, MEAN, SUM = range(3)
+"""Reductions, as torch numbers them."""
+
+
+def _exponentials(x: Tensor, dim: int, fmt: PositFormat) -> tuple[Tensor, Tensor, Tensor]:
+    """z = x - max x, exp z, and its sum."""
+    z = grid.sub(x, x.amax(dim, keepdim=True), fmt)
+    e = functions.apply("exp", z, fmt)
+    return z, e, total(e, dim, True, fmt)
+
+
+@covers("_softmax")
+def softmax(fmt: PositFormat, x: Tensor, dim: int, to_float: bool) -> Tensor:
+    """exp(x - max) / sum of exp(x - max)."""
+    _, e, s = _exponentials(x, dim, fmt)
+    return grid.div(e, s, fmt)
+
+
+@covers("_log_softmax")
+def log_softmax(fmt: PositFormat, x: Tensor, dim: int, to_float: bool) -> Tensor:
+    """(x - max) - log(sum of exp(x - max))."""
+    z, _, s = _exponentials(x, dim, fmt)
+    return grid.sub(z, functions.apply("log", s, fmt), fmt)
+
+
+@covers("_softmax_backward_data")
+def softmax_backward(
+    fmt: PositFormat, g: Tensor, y: Tensor, dim: int, dtype: torch.dtype
+) -> Tensor:
+    """(g - sum of g y) y."""
+    own_type(dtype, fmt)
+    a, b = g.movedim(dim, -1), y.movedim(dim, -1)
+    inner = products.dot(a, b, fmt, get_accumulation()).unsqueeze(dim)
+    return grid.mul(grid.sub(g, inner, fmt), y, fmt)
+
+
+@covers("_log_softmax_backward_data")
+def log_softmax_backward(
+    fmt: PositFormat, g: Tensor, y: Tensor, dim: int, dtype: torch.dtype
+) -> Tensor:
+    """g - exp(y) sum of g."""
+    own_type(dtype, fmt)
+    p = functions.apply("exp", y, fmt)
+    return grid.sub(g, grid.mul(p, total(g, dim, True, fmt), fmt), fmt)
+
+
+def _reduced(x: Tensor, reduction: int, fmt: PositFormat) -> Tensor:
+    if reduction == NONE:
+        return x
+    found = total(x, None, False, fmt)
+    return divided(found, x.numel(), fmt) if reduction == MEAN else found
+
+
+@covers("mse_loss")
+def mse_loss(fmt: PositFormat, x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
+    """(x - y)^2; its sum, or that by the count."""
+    difference = grid.sub(x, y, fmt)
+    return _reduced(grid.mul(difference, difference, fmt), reduction, fmt)
+
+
+@covers("mse_loss_backward")
+def mse_loss_backward(fmt: PositFormat, g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
+    """(2 (x - y)) g, by the count for a mean."""
+    difference = grid.sub(x, y, fmt)
+    found = grid.mul(grid.add(difference, difference, fmt), g, fmt)
+    return divided(found, x.numel(), fmt) if reduction == MEAN else found
+
+
+def _weights(
+    fmt: PositFormat, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int
+) -> tuple[Tensor, Tensor]:
+    """(places of the classes, their weights), 0 where the target is ignored. ``x`` (B, C)."""
+    if x.dim() != 2:
+        raise UncoveredError(f"nll_loss of {x.dim()} dimensions is not covered for posits, only 2")
+    counts = target != ignored
+    place = target.where(counts, 0).unsqueeze(1)
+    w = x.new_ones(place.shape) if weight is None else weight[place]
+    return place, w * counts.unsqueeze(1)
+
+
+@covers("nll_loss_forward")
+def nll_loss(
+    fmt: PositFormat,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+) -> tuple[Tensor, Tensor]:
+    """-w x at the target; its sum, or that by the sum of the w. ``x`` (B, C), ``target`` (B)."""
+    place, w = _weights(fmt, x, target, weight, ignore_index)
+    loss = grid.mul(0 - x.gather(1, place), w, fmt)
+    loss = torch.where(w == 0, 0.0, loss).squeeze(1)
+    if reduction == NONE:
+        return loss, x.new_zeros(())
+    weights = total(w, None, False, fmt)
+    loss = total(loss, None, False, fmt)
+    return (grid.div(loss, weights, fmt) if reduction == MEAN else loss), weights
+
+
+@covers("nll_loss_backward")
+def nll_loss_backward(
+    fmt: PositFormat,
+    g: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    weights: Tensor,
+) -> Tensor:
+    """-w g at the target, 0 elsewhere; g / sum of the w instead for a mean."""
+    place, w = _weights(fmt, x, target, weight, ignore_index)
+    g = grid.div(g, weights, fmt) if reduction == MEAN else g
+    g = g.unsqueeze(1) if g.dim() else g.expand(w.shape)
+    return torch.zeros_like(x).scatter_(1, place, 0 - grid.mul(w, g, fmt))

@@ -1,0 +1,129 @@
+"""Sums, means and products of matrices, accumulated as ``trainwright.posit.accumulation`` says."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trainwright.posit import grid, products
+from trainwright.posit.accumulation import get_accumulation
+from trainwright.posit.format import PositFormat
+from trainwright.posit.operators.arithmetic import scaled
+from trainwright.posit.operators.registry import UncoveredError, covers, operand, own_type
+
+Dims = Sequence[int] | int | None
+
+
+def _dims(x: Tensor, dims: Dims) -> list[int]:
+    if isinstance(dims, int):
+        dims = [dims]
+    return sorted(d % max(1, x.dim()) for d in dims) if dims else list(range(x.dim()))
+
+
+def total(x: Tensor, dims: Dims, keepdim: bool, fmt: PositFormat) -> Tensor:
+    """Sum over ``dims``, or over all where there are none."""
+    over = _dims(x, dims) if x.dim() else []
+    found = products.total(x, over, fmt, get_accumulation()) if over else x.clone()
+    if keepdim:
+        for d in over:
+            found = found.unsqueeze(d)
+    return found
+
+
+@covers("sum")
+def full_sum(fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Of all, in row-major order."""
+    own_type(dtype, fmt)
+    return total(x, None, False, fmt)
+
+
+@covers("sum.dim_IntList")
+def dim_sum(
+    fmt: PositFormat,
+    x: Tensor,
+    dims: Dims,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Over dimensions, in row-major order of them."""
+    own_type(dtype, fmt)
+    return total(x, dims, keepdim, fmt)
+
+
+def divided(x: Tensor, count: int, fmt: PositFormat) -> Tensor:
+    """x / count, the count rounded to the format first."""
+    return grid.div(x, operand(count, fmt, x), fmt)
+
+
+@covers("mean")
+def full_mean(fmt: PositFormat, x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """The sum by the count."""
+    return divided(full_sum(fmt, x, dtype=dtype), x.numel(), fmt)
+
+
+@covers("mean.dim")
+def dim_mean(
+    fmt: PositFormat,
+    x: Tensor,
+    dims: Dims,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The sum by the count."""
+    found = dim_sum(fmt, x, dims, keepdim, dtype=dtype)
+    return divided(found, x.numel() // max(1, found.numel()), fmt)
+
+
+@covers("linalg_vector_norm")
+def norm(
+    fmt: PositFormat,
+    x: Tensor,
+    order: float = 2,
+    dims: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The root of the sum of squares; other norms are not covered."""
+    own_type(dtype, fmt)
+    if order != 2:
+        raise UncoveredError(f"the norm of order {order} is not covered for posits, only 2")
+    over = _dims(x, dims)
+    kept = [d for d in range(x.dim()) if d not in over]
+    lines = x.permute(*kept, *over).reshape([*(x.shape[d] for d in kept), -1])
+    found = grid.sqrt(products.dot(lines, lines, fmt, get_accumulation()), fmt)
+    for d in over if keepdim else ():
+        found = found.unsqueeze(d)
+    return found
+
+
+@covers("mm", "bmm")
+def mm(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
+    """a b, of matrices or of batches of them."""
+    return products.matmul(a, b, fmt, get_accumulation())
+
+
+@covers("dot")
+def dot(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
+    """Of two vectors."""
+    return products.dot(a, b, fmt, get_accumulation())
+
+
+@covers("mv")
+def mv(fmt: PositFormat, a: Tensor, b: Tensor) -> Tensor:
+    """A matrix times a vector."""
+    return products.matmul(a, b.unsqueeze(1), fmt, get_accumulation()).squeeze(1)
+
+
+@covers("addmm", "baddbmm")
+def addmm(
+    fmt: PositFormat, start: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """beta start + alpha a b: the sum starts from ``beta start``, unless alpha is not 1."""
+    mode = get_accumulation()
+    start = scaled(start, beta, fmt)
+    if alpha == 1:
+        return products.matmul(a, b, fmt, mode, start)
+    return grid.add(start, scaled(products.matmul(a, b, fmt, mode), alpha, fmt), fmt)

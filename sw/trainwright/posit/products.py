@@ -1,0 +1,173 @@
+"""Matrix products on a posit grid: rounded at every operation, or exact and rounded once.
+
+``sequential`` (the paper's): the sum starts at ``initial`` or 0, every product and every sum is
+rounded, in order of k. ``quire`` (the standard's): initial + sum of products, exact, rounded once.
+
+The quire is stood in for by float64 where that is proved right, element by element: the sum is
+exact because all terms are multiples of one unit and too few to leave 53 bits, or both ends of its
+error interval round to one posit. The few others are summed exactly (``trainwright.posit.exact``).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from trainwright.posit import grid, native
+from trainwright.posit.exact import exact_dot
+from trainwright.posit.exactness import DOUBLE, carrier, products_round_once
+from trainwright.posit.format import PositFormat
+from trainwright.posit.rounding import LAYOUTS, round_bits
+
+Mode = Literal["sequential", "quire"]
+_CHUNK = 1 << 20
+"""Most terms that are summed exactly at once."""
+_SMALLEST = 16
+"""Fewer elements than these in each product, and more products: all are better taken together."""
+
+
+def check_mode(mode: str) -> None:
+    """Raises ``ValueError`` for a mode of accumulation that does not exist."""
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
+
+
+def dot(x: Tensor, y: Tensor, fmt: PositFormat, mode: Mode = "quire") -> Tensor:
+    """Sum of products along the last dimension of tensors on the grid; shapes broadcast."""
+    x, y = torch.broadcast_tensors(x, y)
+    if x.dim() == 0:
+        raise ValueError("a dot product needs tensors of one dimension or more")
+    product = matmul(x.unsqueeze(-2), y.unsqueeze(-1), fmt, mode)
+    return product.squeeze(-1).squeeze(-1)
+
+
+def total(x: Tensor, dims: Sequence[int], fmt: PositFormat, mode: Mode = "quire") -> Tensor:
+    """Sum of a tensor on the grid over ``dims``, which go away; in row-major order of them.
+
+    A product with ones, which are posits: in ``sequential`` mode every sum is rounded.
+    """
+    order = sorted(d % x.dim() for d in dims)
+    kept = [d for d in range(x.dim()) if d not in order]
+    columns = x.permute(*order, *kept).reshape(-1, math.prod(x.shape[d] for d in kept))
+    ones = columns.new_ones(1, columns.shape[0])
+    return matmul(ones, columns, fmt, mode).reshape([x.shape[d] for d in kept])
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    fmt: PositFormat,
+    mode: Mode = "quire",
+    initial: Tensor | None = None,
+) -> Tensor:
+    """initial + a b: (..., M, K) times (..., K, N) to (..., M, N), on the grid.
+
+    Values in the format's carrier type; batch dimensions broadcast, and ``initial`` to the result.
+    Raises ``ValueError`` for shapes that do not fit, ``PositError`` for another type.
+    """
+    check_mode(mode)
+    grid.on_grid(fmt, a, b, *([] if initial is None else [initial]))
+    if a.dim() < 2 or b.dim() < 2 or a.shape[-1] != b.shape[-2]:
+        raise ValueError(
+            f"matmul needs (..., M, K) and (..., K, N), not {tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    batch = a.shape[:-2]
+    if b.shape[:-2] != batch:
+        batch = native.broadcast(batch, b.shape[:-2])
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    start = None if initial is None else initial.expand(shape)
+    if mode == "sequential":
+        return _sequential(a, b, fmt, start, shape)
+    return quire(a, b, fmt, start, shape).to(carrier(fmt))
+
+
+def _sequential(
+    a: Tensor, b: Tensor, fmt: PositFormat, start: Tensor | None, shape: tuple[int, ...]
+) -> Tensor:
+    total = a.new_zeros(shape) if start is None else start
+    small = math.prod(shape[-2:]) < _SMALLEST <= math.prod(shape[:-2])
+    if native.usable(a, b) and not small:
+        return _sequential_native(a, b, fmt, total)
+    for k in range(a.shape[-1]):
+        product = grid.mul(a[..., :, k : k + 1], b[..., k : k + 1, :], fmt)  # (..., M, N)
+        total = grid.add(total, product, fmt)
+    return total
+
+
+def _sequential_native(a: Tensor, b: Tensor, fmt: PositFormat, total: Tensor) -> Tensor:
+    """The kernel runs along the columns: of the transposed product, where there are too few."""
+    to_odd = not products_round_once(fmt)
+    if total.shape[-1] < min(_SMALLEST, total.shape[-2]):
+        return _sequential_native(b.mT, a.mT, fmt, total.mT).mT
+    total = total.clone(memory_format=torch.contiguous_format)
+    if b.dim() == 2 and total.is_contiguous() and a.shape[:-2] == total.shape[:-2]:
+        native.sequential(a.flatten(0, -2), b, total.flatten(0, -2), fmt, to_odd=to_odd)
+    else:
+        native.sequential(a, b, total, fmt, to_odd=to_odd)
+    return total
+
+
+def quire(
+    a: Tensor, b: Tensor, fmt: PositFormat, start: Tensor | None, shape: tuple[int, ...]
+) -> Tensor:
+    """start + a b of ``shape``, exact and rounded once; in float64, as operands may be already."""
+    a, b = a.to(torch.float64), b.to(torch.float64)
+    start = None if start is None else start.to(torch.float64)
+    total = a @ b if start is None else start + a @ b
+    if native.usable(a, b):
+        native.decide(a, b, start, total, fmt)
+        return total
+    slack = _error(a, b, start, fmt)
+    low, high = round_bits(total - slack, fmt), round_bits(total + slack, fmt)
+    unsure = (low != high) & ~total.isnan()
+    where = unsure.nonzero(as_tuple=True)
+    if len(where[0]):
+        rows = a.expand(*shape[:-2], *a.shape[-2:])
+        columns = b.mT.expand(*shape[:-2], shape[-1], a.shape[-1])
+        step = max(1, _CHUNK // max(1, a.shape[-1]))
+        for begin in range(0, len(where[0]), step):
+            at = tuple(index[begin : begin + step] for index in where)
+            low[at] = exact_dot(
+                rows[at[:-1]],  # (E, K)
+                columns[(*at[:-2], at[-1])],
+                fmt,
+                None if start is None else start[at],
+            )
+    return low
+
+
+def _error(a: Tensor, b: Tensor, start: Tensor | None, fmt: PositFormat) -> Tensor:
+    """A bound on the error of start + a @ b in float64, in whatever order; 0 where it is exact.
+
+    With T >= |start| + sum |a b| (Cauchy and Schwarz), K products and K sums err by at most
+    (K + 1) u T / (1 - (K + 1) u), u = 2^-53; a few u more pay for T's own rounding and the last.
+    All terms are multiples of a unit; where T is below 2^53 of them no sum is rounded.
+    """
+    size = a.square().sum(-1, keepdim=True).sqrt() * b.square().sum(-2, keepdim=True).sqrt()
+    unit = _unit(a, -1, fmt) * _unit(b, -2, fmt)
+    if start is not None:
+        size = size + start.abs()
+        unit = torch.minimum(unit, _unit(start, None, fmt))
+    terms = a.shape[-1]
+    size = size * (1 + (terms + 8) * 2.0**-50)
+    slack = size * ((terms + 8) * 2.0**-DOUBLE)
+    return torch.where(size < unit * 2.0**DOUBLE, 0.0, slack)
+
+
+def _unit(x: Tensor, dim: int | None, fmt: PositFormat) -> Tensor:
+    """A power of two, of which all values along ``dim`` (``None``: each one) are multiples.
+
+    The weight of the last digit, least for the smallest value; 0, with none, counts as maxpos.
+    """
+    size = torch.where(x == 0, fmt.maxpos, x.abs())
+    if isinstance(dim, int):
+        size = size.amin(dim, keepdim=True) if x.shape[dim] else size.sum(dim, keepdim=True) + 1
+    layout = LAYOUTS[torch.float64]
+    scale = (size.view(torch.int64) >> layout.fraction) - layout.bias
+    k = scale >> fmt.es
+    run = torch.where(k >= 0, k + 1, -k)
+    digits = (fmt.n - 1 - run - fmt.es).clamp(min=1)
+    exponent = (scale - digits + 1).clamp(-fmt.max_scale, fmt.max_scale)
+    return ((exponent + layout.bias) << layout.fraction).view(torch.float64)

@@ -1,0 +1,100 @@
+"""One word at a time, in plain integers: its fields, its exact value, and the rounding rule.
+
+What a datapath does in three steps: unpack, integer arithmetic, ``round_exact``. The vectorised
+arithmetic of this package and a hardware model are both held against it.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from trainwright.posit.format import PositError, PositFormat
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of a word other than 0 and NaR, as bit strings of the magnitude.
+
+    ``regime`` includes the bit that ends the run, if there is room for one; ``exponent`` and
+    ``fraction`` hold the bits that are left, perhaps none.
+    """
+
+    negative: bool
+    regime: str
+    exponent: str
+    fraction: str
+    k: int
+    scale: int
+    """k 2^es + exponent, cut-off exponent bits being 0."""
+
+
+def check_code(code: int, fmt: PositFormat) -> int:
+    """The code. Raises ``PositError`` outside 0 .. 2^n - 1."""
+    if not 0 <= code <= fmt.mask:
+        raise PositError(f"codes of {fmt} are 0 to {fmt.mask}, not {code}")
+    return code
+
+
+def fields(code: int, fmt: PositFormat) -> Fields | None:
+    """The fields of a code; ``None`` for 0 and NaR. Raises ``PositError`` for other integers."""
+    if check_code(code, fmt) in (0, fmt.nar):
+        return None
+    negative = code >= fmt.nar
+    body = format(-code & fmt.mask if negative else code, f"0{fmt.n}b")[1:]  # without the sign
+    run = len(body) - len(body.lstrip(body[0]))
+    k = run - 1 if body[0] == "1" else -run
+    rest = body[run + 1 :]
+    exponent, fraction = rest[: fmt.es], rest[fmt.es :]
+    scale = (k << fmt.es) + int(exponent.ljust(fmt.es, "0") or "0", 2)
+    return Fields(negative, body[: run + 1], exponent, fraction, k, scale)
+
+
+def unpack(code: int, fmt: PositFormat) -> tuple[int, int] | None:
+    """(significand, exponent) with value = significand * 2^exponent; ``None`` for NaR.
+
+    The significand is signed, its hidden bit included; 0 is (0, 0).
+    """
+    found = fields(code, fmt)
+    if found is None:
+        return (0, 0) if code == 0 else None
+    significand = int("1" + found.fraction, 2)
+    exponent = found.scale - len(found.fraction)
+    return (-significand if found.negative else significand), exponent
+
+
+def value(code: int, fmt: PositFormat) -> Fraction | None:
+    """The exact value; ``None`` for NaR."""
+    parts = unpack(code, fmt)
+    return None if parts is None else parts[0] * Fraction(2) ** parts[1]
+
+
+def round_exact(significand: int, exponent: int, fmt: PositFormat) -> int:
+    """The code nearest to significand * 2^exponent, any integers.
+
+    The word is written out at full length (regime, exponent, all fraction bits) and cut to n bits,
+    to nearest, ties to the even word. Beyond maxpos it is maxpos, below minpos it is minpos, never
+    0 or NaR.
+    """
+    if significand == 0:
+        return 0
+    size = abs(significand)
+    length = size.bit_length() - 1
+    scale = length + exponent
+    if scale >= fmt.max_scale:
+        word = fmt.nar - 1
+    elif scale < -fmt.max_scale:
+        word = 1
+    else:
+        k = scale >> fmt.es
+        regime, width = (((1 << (k + 1)) - 1) << 1, k + 2) if k >= 0 else (1, 1 - k)
+        tail = ((scale & ((1 << fmt.es) - 1)) << length) | (size - (1 << length))
+        long = (regime << (fmt.es + length)) | tail
+        word = _cut(long, width + fmt.es + length - (fmt.n - 1))
+    return -word & fmt.mask if significand < 0 else word
+
+
+def _cut(word: int, bits: int) -> int:
+    """``word`` without its last ``bits`` bits (or with more zeros), to nearest, ties to even."""
+    if bits <= 0:
+        return word << -bits
+    kept, lost, half = word >> bits, word & ((1 << bits) - 1), 1 << (bits - 1)
+    return kept + (lost > half or (lost == half and kept & 1 == 1))

@@ -1,0 +1,17 @@
+"""Low-precision arithmetic to study with, simulated in float32 and float64 (``docs/qr.md``)."""
+
+from trainwright.precision.dot import dot_mixed, dot_rounded
+from trainwright.precision.formats import NAMES, Format, PrecisionError, get_format
+from trainwright.precision.simulate import OPERATIONS, simulate, sqrt
+
+__all__ = [
+    "NAMES",
+    "OPERATIONS",
+    "Format",
+    "PrecisionError",
+    "dot_mixed",
+    "dot_rounded",
+    "get_format",
+    "simulate",
+    "sqrt",
+]

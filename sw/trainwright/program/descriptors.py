@@ -1,0 +1,216 @@
+"""Descriptors: what the accelerator executes, one dataclass a kind.
+
+Addresses are in scratchpad rows (``x``, ``z``, ``local``), factor-store entries or operand groups
+(``g``) and bytes of external memory (``address``). A register number adds that address register
+at issue; register 0 is always zero.
+
+A descriptor is issued when all engines of its ``wait`` are idle and those of its ``wait_older``
+have done all commands but the last one they were given (LOAD and STORE: are idle).
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from trainwright.program.fields import Engine, Operation, Target
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a contraction's loop nest: its count and the address step of each operand."""
+
+    count: int
+    x: int = 0
+    g: int = 0
+    z: int = 0
+
+
+@dataclass(frozen=True)
+class TransferLevel:
+    """One level of a transfer's loop nest: its count, byte step outside, local step inside."""
+
+    count: int
+    address: int = 0
+    local: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """A contraction or an element-wise operation over a loop nest (outermost level first).
+
+    With ``rq`` the requantiser (shift, round half to even or, with ``stochastic``, by random bits
+    (``trainwright.fixed.stochastic``), saturate to ``out_width`` bits) and
+    every address the base plus the sum of index x stride over the levels, one *tile* is, for each
+    index of the outer levels and each row r of the tile,
+
+    - PE1 (equation 5): ``Z[z + r*z_row_stride][l] = rq(sum over the reduction levels and k of
+      X[x + r*x_row_stride][k] * G1[g + l][k])``, l and k running over the lanes;
+    - PE2 (equation 6): ``Z[z + r*z_row_stride][l] = rq(sum X[x][l] * G2[g][r])``;
+    - PE3 (outer product, summed over the reduction levels): as PE2, with the second operand from
+      the scratchpad: ``g`` counts groups of ``pe2_rows`` words, group g being words
+      ``(g mod n)*pe2_rows ...`` of row ``g div n``, n = lanes / pe2_rows;
+    - PE4 (equation 5 with both operands in the scratchpad): ``Z[z + r*z_row_stride][l] = rq(sum
+      over the reduction levels and k of X[x + r*x_row_stride][k] * X[g + l*g_row_stride][k])``;
+      ``g`` counts scratchpad rows;
+    - BIAS: ``Z[z][l] = rq(act((X[x][l] << x_shift) + (X[g][l] << g_shift)))``, ``act`` being
+      max(0, .) with ``relu``; ``g`` is a scratchpad row; no reduction levels, one row a tile;
+    - MASK: ``Z[z][l] = rq(X[x][l] if X[g][l] > 0 else 0)``, likewise.
+
+    G1 and G2 are the factor stores of PE1 and PE2. The ``reduce_levels`` innermost levels are
+    summed. The tile has ``pe1_rows`` (PE1, PE4) or ``pe2_rows`` (PE2, PE3) rows, but in the
+    last iteration of level ``tile_level`` only ``last_rows`` of them are written. The sums of |q|
+    and the saturations of the written rows are added to statistics ``slot``.
+    """
+
+    operation: Operation
+    levels: tuple[Level, ...]
+    x: int
+    g: int
+    z: int
+    reduce_levels: int = 0
+    tile_level: int = 0
+    last_rows: int = 1
+    x_row_stride: int = 0
+    z_row_stride: int = 0
+    g_row_stride: int = 0
+    """PE4 only: rows from one entry of the second operand to the next."""
+    x_register: int = 0
+    g_register: int = 0
+    z_register: int = 0
+    shift: int = 0
+    out_width: int = 16
+    slot: int = 0
+    relu: bool = False
+    x_shift: int = 0
+    g_shift: int = 0
+    stochastic: bool = False
+    """Round by random bits: only on accelerators with ``stochastic_rounding``."""
+    wait: Engine = Engine.NONE
+    wait_older: Engine = Engine.NONE
+    tensor: str = ""
+    """Name of the tensor written; for people and tests, not encoded."""
+
+    @property
+    def outer(self) -> tuple[Level, ...]:
+        """The levels that are not summed."""
+        return self.levels[: len(self.levels) - self.reduce_levels]
+
+    @property
+    def reduction(self) -> tuple[Level, ...]:
+        """The levels that are summed."""
+        return self.levels[len(self.levels) - self.reduce_levels :]
+
+    @property
+    def tiles(self) -> int:
+        """Tiles written in one execution."""
+        return prod(level.count for level in self.outer)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the loop nest in one execution."""
+        return prod(level.count for level in self.levels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """A load (external memory to ``target``) or a store (scratchpad to external memory).
+
+    For every index of ``levels`` (outermost first) one run of ``beats`` beats moves between byte
+    ``address + sum(index * level.address)`` and local ``local + sum(index * level.local)``. Local
+    addresses are scratchpad rows or store entries and advance by one a row or entry within a run.
+    In the scratchpad ``element_bytes`` is 1 (sign-extended to a word on load; its low byte on
+    store) or 2; a factor store takes its packed elements as they are.
+    """
+
+    operation: Operation
+    address: int
+    local: int
+    beats: int
+    levels: tuple[TransferLevel, ...] = ()
+    target: Target = Target.SCRATCHPAD
+    element_bytes: int = 2
+    address_register: int = 0
+    local_register: int = 0
+    wait: Engine = Engine.NONE
+    wait_older: Engine = Engine.NONE
+    tensor: str = ""
+    """Name of the tensor moved; for people and tests, not encoded."""
+
+    @property
+    def runs(self) -> int:
+        """Runs in one execution."""
+        return prod(level.count for level in self.levels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """Repeat what follows, up to the matching ``End``, ``iterations`` times (at least once)."""
+
+    iterations: int
+    wait: Engine = Engine.NONE
+    wait_older: Engine = Engine.NONE
+
+    @property
+    def operation(self) -> Operation:
+        return Operation.LOOP
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """End of a loop body: add ``steps`` (register, value) to the registers, then repeat or go on.
+
+    The steps are added after every iteration, the last included.
+    """
+
+    steps: tuple[tuple[int, int], ...] = ()
+    wait: Engine = Engine.NONE
+    wait_older: Engine = Engine.NONE
+
+    @property
+    def operation(self) -> Operation:
+        return Operation.END
+
+
+@dataclass(frozen=True, kw_only=True)
+class Set:
+    """Set address registers to ``values`` (register, value). All are 0 when a program starts.
+
+    ``seed`` sets the stream of stochastic rounding, 32 bits, which advances by ``STREAM_STEP`` with
+    every compute descriptor that is executed; it is 0 when a program starts.
+    """
+
+    values: tuple[tuple[int, int], ...]
+    seed: int | None = None
+    wait: Engine = Engine.NONE
+    wait_older: Engine = Engine.NONE
+
+    @property
+    def operation(self) -> Operation:
+        return Operation.SET
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halt:
+    """End of the program: wait for every engine and raise the interrupt."""
+
+    wait: Engine = Engine.ALL
+    wait_older: Engine = Engine.NONE
+
+    @property
+    def operation(self) -> Operation:
+        return Operation.HALT
+
+
+Descriptor = Compute | Transfer | Loop | End | Set | Halt
+
+
+@dataclass(frozen=True)
+class Program:
+    """A sequence of descriptors that ends with ``Halt``, for one accelerator.
+
+    ``fingerprint`` is that of the ``AcceleratorParameters`` it was compiled for; ``slots`` names
+    the tensor counted in each statistics slot.
+    """
+
+    descriptors: tuple[Descriptor, ...]
+    fingerprint: int
+    slots: tuple[str, ...] = ()

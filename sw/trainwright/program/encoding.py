@@ -1,0 +1,372 @@
+"""The versioned binary encoding of programs (``docs/program.md``)."""
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Program,
+    Set,
+    Transfer,
+    TransferLevel,
+)
+from trainwright.program.fields import (
+    COUNT_WIDTH,
+    DESCRIPTOR_BYTES,
+    LAYOUTS,
+    LOCAL_WIDTH,
+    NEST_LEVELS,
+    REGISTER_WIDTH,
+    REGISTERS,
+    TRANSFER_LEVELS,
+    Engine,
+    Operation,
+    Target,
+)
+
+MAGIC = b"TRWP"
+VERSION = 3
+_HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fingerprint, crc
+
+
+class ProgramError(ValueError):
+    """A program, or a program file, that cannot be encoded, decoded or executed."""
+
+
+def _deltas(counts: Sequence[int], strides: Sequence[int], width: int) -> list[int]:
+    """Address step when a level advances and all levels inside it return to zero."""
+    deltas, span = [], 0
+    for count, stride in zip(reversed(counts), reversed(strides), strict=True):
+        deltas.append((stride - span) % (1 << width))
+        span += (count - 1) * stride
+    return deltas[::-1]
+
+
+def _strides(counts: Sequence[int], deltas: Sequence[int], width: int) -> list[int]:
+    """Inverse of ``_deltas``; strides come back signed."""
+    strides, span = [], 0
+    for count, delta in zip(reversed(counts), reversed(deltas), strict=True):
+        stride = (delta + span) % (1 << width)
+        if stride >= 1 << (width - 1):
+            stride -= 1 << width
+        strides.append(stride)
+        span += (count - 1) * stride
+    return strides[::-1]
+
+
+def _compute_fields(d: Compute) -> dict[str, int]:
+    if len(d.levels) > NEST_LEVELS:
+        raise ProgramError(
+            f"{d.tensor or d.operation.name}: {len(d.levels)} loop levels, "
+            f"at most {NEST_LEVELS} fit a descriptor"
+        )
+    pad = NEST_LEVELS - len(d.levels)
+    levels = (Level(1),) * pad + d.levels
+    counts = [level.count for level in levels]
+    fields = {
+        "x_base": d.x,
+        "x_register": d.x_register,
+        "g_base": d.g,
+        "g_register": d.g_register,
+        "z_base": d.z,
+        "z_register": d.z_register,
+        "x_row_stride": d.x_row_stride % (1 << LOCAL_WIDTH),
+        "z_row_stride": d.z_row_stride % (1 << LOCAL_WIDTH),
+        "g_row_stride": d.g_row_stride % (1 << LOCAL_WIDTH),
+        "reduce_levels": d.reduce_levels,
+        "tile_level": d.tile_level + pad,
+        "last_rows": d.last_rows,
+        "shift": d.shift,
+        "out_width": d.out_width,
+        "slot": d.slot,
+        "relu": int(d.relu),
+        "x_shift": d.x_shift,
+        "g_shift": d.g_shift,
+        "stochastic": int(d.stochastic),
+    }
+    for name in ("x", "g", "z"):
+        deltas = _deltas(counts, [getattr(level, name) for level in levels], LOCAL_WIDTH)
+        fields |= {f"{name}_delta{i}": delta for i, delta in enumerate(deltas)}
+    return fields | {f"count{i}": count for i, count in enumerate(counts)}
+
+
+def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Compute:
+    counts = [f[f"count{i}"] for i in range(NEST_LEVELS)]
+    if f["tile_level"] + f["reduce_levels"] >= NEST_LEVELS:
+        raise ProgramError(
+            f"{operation.name}: tile level {f['tile_level']} is not outside the "
+            f"{f['reduce_levels']} levels that are summed"
+        )
+    pad = 0
+    while pad < f["tile_level"] and counts[pad] == 1:
+        pad += 1
+    strides = [
+        _strides(counts, [f[f"{name}_delta{i}"] for i in range(NEST_LEVELS)], LOCAL_WIDTH)
+        for name in ("x", "g", "z")
+    ]
+    levels = tuple(Level(*level) for level in zip(counts, *strides, strict=True))[pad:]
+    signed = {
+        name: f[name] - (1 << LOCAL_WIDTH) * (f[name] >> (LOCAL_WIDTH - 1))
+        for name in ("x_row_stride", "z_row_stride", "g_row_stride")
+    }
+    return Compute(
+        operation=operation,
+        wait=wait,
+        levels=levels,
+        x=f["x_base"],
+        x_register=f["x_register"],
+        g=f["g_base"],
+        g_register=f["g_register"],
+        z=f["z_base"],
+        z_register=f["z_register"],
+        x_row_stride=signed["x_row_stride"],
+        z_row_stride=signed["z_row_stride"],
+        g_row_stride=signed["g_row_stride"],
+        reduce_levels=f["reduce_levels"],
+        tile_level=f["tile_level"] - pad,
+        last_rows=f["last_rows"],
+        shift=f["shift"],
+        out_width=f["out_width"],
+        slot=f["slot"],
+        relu=bool(f["relu"]),
+        x_shift=f["x_shift"],
+        g_shift=f["g_shift"],
+        stochastic=bool(f["stochastic"]),
+    )
+
+
+def _transfer_fields(d: Transfer) -> dict[str, int]:
+    if len(d.levels) > TRANSFER_LEVELS:
+        raise ProgramError(
+            f"{d.tensor or d.operation.name}: {len(d.levels)} transfer levels, "
+            f"at most {TRANSFER_LEVELS} fit a descriptor"
+        )
+    levels = (TransferLevel(1),) * (TRANSFER_LEVELS - len(d.levels)) + d.levels
+    counts = [level.count for level in levels]
+    fields = {
+        "target": int(d.target),
+        "element_bytes": d.element_bytes,
+        "address": d.address,
+        "address_register": d.address_register,
+        "local": d.local,
+        "local_register": d.local_register,
+        "beats": d.beats,
+    }
+    for name, width in (("address", 32), ("local", LOCAL_WIDTH)):
+        deltas = _deltas(counts, [getattr(level, name) for level in levels], width)
+        fields |= {f"{name}_delta{i}": delta for i, delta in enumerate(deltas)}
+    return fields | {f"count{i}": count for i, count in enumerate(counts)}
+
+
+def _transfer(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Transfer:
+    counts = [f[f"count{i}"] for i in range(TRANSFER_LEVELS)]
+    strides = [
+        _strides(counts, [f[f"{name}_delta{i}"] for i in range(TRANSFER_LEVELS)], width)
+        for name, width in (("address", 32), ("local", LOCAL_WIDTH))
+    ]
+    levels = [TransferLevel(*level) for level in zip(counts, *strides, strict=True)]
+    while levels and levels[0].count == 1:
+        levels.pop(0)
+    return Transfer(
+        operation=operation,
+        wait=wait,
+        levels=tuple(levels),
+        target=Target(f["target"]),
+        element_bytes=f["element_bytes"],
+        address=f["address"],
+        address_register=f["address_register"],
+        local=f["local"],
+        local_register=f["local_register"],
+        beats=f["beats"],
+    )
+
+
+def _updates(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
+    fields = {f"value{register}": 0 for register in range(REGISTERS)}
+    mask = 0
+    for register, value in pairs:
+        if not 1 <= register < REGISTERS:
+            raise ProgramError(f"address register {register} is not one of R1 to R{REGISTERS - 1}")
+        mask |= 1 << register
+        fields[f"value{register}"] = value % (1 << REGISTER_WIDTH)
+    return fields | {"mask": mask}
+
+
+def _set(d: Set) -> dict[str, int]:
+    """The seed goes where R0 would."""
+    fields = _updates(d.values)
+    if d.seed is None:
+        return fields
+    return fields | {"mask": fields["mask"] | 1, "value0": d.seed}
+
+
+def _pairs(f: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+    sign = 1 << (REGISTER_WIDTH - 1)
+    return tuple(
+        (register, (f[f"value{register}"] ^ sign) - sign)
+        for register in range(1, REGISTERS)
+        if f["mask"] >> register & 1
+    )
+
+
+def descriptor_fields(d: Descriptor) -> dict[str, int]:
+    """The encoded fields of a descriptor, by the names of ``fields.LAYOUTS``."""
+    fields = {
+        "operation": int(d.operation),
+        "wait": int(d.wait),
+        "wait_older": int(d.wait_older),
+    }
+    match d:
+        case Compute():
+            return fields | _compute_fields(d)
+        case Transfer():
+            return fields | _transfer_fields(d)
+        case Loop():
+            return fields | {"iterations": d.iterations}
+        case End():
+            return fields | _updates(d.steps)
+        case Set():
+            return fields | _set(d)
+        case Halt():
+            return fields
+
+
+def _least(name: str) -> int:
+    """Least value of a field."""
+    return 1 if name.startswith("count") or name in ("beats", "iterations", "last_rows") else 0
+
+
+def encode_descriptor(d: Descriptor) -> bytes:
+    """The ``DESCRIPTOR_BYTES`` of one descriptor.
+
+    Raises ``ProgramError`` naming the field whose value does not fit.
+    """
+    fields = descriptor_fields(d)
+    word, position = 0, 0
+    for name, width in LAYOUTS[d.operation]:
+        value = fields[name]
+        least = _least(name)
+        if not least <= value < 1 << width:
+            raise ProgramError(
+                f"{getattr(d, 'tensor', '') or d.operation.name}: {name} = {value} is not from "
+                f"{least} to {(1 << width) - 1}"
+            )
+        word |= value << position
+        position += width
+    return word.to_bytes(DESCRIPTOR_BYTES, "little")
+
+
+def decode_descriptor(data: bytes) -> Descriptor:
+    """Inverse of ``encode_descriptor``, but for names, which are not encoded."""
+    word = int.from_bytes(data, "little")
+    try:
+        operation = Operation(word & 15)
+    except ValueError:
+        raise ProgramError(f"unknown operation {word & 15}") from None
+    f, position = {}, 0
+    for name, width in LAYOUTS[operation]:
+        f[name] = word >> position & ((1 << width) - 1)
+        position += width
+        least = _least(name)
+        if f[name] < least:
+            raise ProgramError(f"{operation.name}: {name} = {f[name]}, it must be at least {least}")
+    d = _from_fields(operation, Engine(f["wait"]), f)
+    return replace(d, wait_older=Engine(f["wait_older"]))
+
+
+def _from_fields(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Descriptor:
+    match operation:
+        case Operation.LOAD | Operation.STORE:
+            return _transfer(operation, wait, f)
+        case Operation.LOOP:
+            return Loop(iterations=f["iterations"], wait=wait)
+        case Operation.END:
+            return End(steps=_pairs(f), wait=wait)
+        case Operation.SET:
+            seed = f["value0"] if f["mask"] & 1 else None
+            return Set(values=_pairs(f), seed=seed, wait=wait)
+        case Operation.HALT:
+            return Halt(wait=wait)
+        case _:
+            return _compute(operation, wait, f)
+
+
+def check_rounding(program: Program, p: AcceleratorParameters) -> None:
+    """Raise ``ProgramError`` where a program asks for a rounding that the accelerator has not."""
+    if p.stochastic_rounding:
+        return
+    for d in program.descriptors:
+        if isinstance(d, Compute) and d.stochastic:
+            raise ProgramError(
+                f"{d.tensor or d.operation.name}: stochastic rounding, which this accelerator was "
+                "built without; set stochastic_rounding=1"
+            )
+
+
+def encode_descriptors(program: Program) -> bytes:
+    """The descriptors alone, as they lie in the accelerator's memory."""
+    return b"".join(encode_descriptor(d) for d in program.descriptors)
+
+
+def encode(program: Program) -> bytes:
+    """A program file: header (magic, version, count, fingerprint, CRC-32) and descriptors."""
+    body = encode_descriptors(program)
+    header = _HEADER.pack(
+        MAGIC, VERSION, 0, len(program.descriptors), program.fingerprint, zlib.crc32(body)
+    )
+    return header + body
+
+
+def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
+    """Read a program file for an accelerator of these parameters.
+
+    Raises ``ProgramError`` for anything that is not such a file: wrong magic, another version, a
+    truncated or corrupt body, or a program compiled for other parameters.
+    """
+    if len(data) < _HEADER.size or data[:4] != MAGIC:
+        raise ProgramError("not a trainwright program: it does not start with 'TRWP' and a header")
+    _, version, _, count, fingerprint, crc = _HEADER.unpack_from(data)
+    if version != VERSION:
+        raise ProgramError(f"program version {version}; this trainwright reads version {VERSION}")
+    body = data[_HEADER.size :]
+    if len(body) != count * DESCRIPTOR_BYTES:
+        raise ProgramError(
+            f"truncated or overlong program: {count} descriptors need "
+            f"{count * DESCRIPTOR_BYTES} bytes, the file has {len(body)}"
+        )
+    if zlib.crc32(body) != crc:
+        raise ProgramError("corrupt program: its CRC-32 does not match")
+    if fingerprint != parameters.fingerprint:
+        raise ProgramError(
+            f"program compiled for other accelerator parameters (fingerprint {fingerprint:08x}, "
+            f"these have {parameters.fingerprint:08x}); compile it again"
+        )
+    descriptors = tuple(
+        decode_descriptor(body[start : start + DESCRIPTOR_BYTES])
+        for start in range(0, len(body), DESCRIPTOR_BYTES)
+    )
+    if not descriptors or not isinstance(descriptors[-1], Halt):
+        raise ProgramError("the program does not end with HALT")
+    return Program(descriptors, fingerprint)
+
+
+def without_names(program: Program) -> Program:
+    """The program as a round trip through its file returns it."""
+    return Program(
+        tuple(
+            replace(d, tensor="") if isinstance(d, Compute | Transfer) else d
+            for d in program.descriptors
+        ),
+        program.fingerprint,
+    )
+
+
+assert COUNT_WIDTH <= 16  # loop counts are stored as they are, not minus one

@@ -1,0 +1,88 @@
+"""What a descriptor reads and writes in the accelerator's own memories."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Transfer
+from trainwright.program.fields import Operation, Target
+
+PAD = Target.SCRATCHPAD.name
+"""The scratchpad; factor stores go by the names of their ``Target``."""
+
+
+@dataclass(frozen=True)
+class Touch:
+    """Rows or entries ``start`` to ``stop`` (exclusive) of a memory."""
+
+    space: str
+    start: int
+    stop: int
+    write: bool
+
+    def overlaps(self, other: "Touch") -> bool:
+        """Whether both touch a row or entry of the same memory."""
+        return self.space == other.space and self.start < other.stop and other.start < self.stop
+
+
+def _span(start: int, axes: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Least and greatest address, for axes of (count, stride)."""
+    low = high = start
+    for count, stride in axes:
+        reach = (count - 1) * stride
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    return low, high
+
+
+def _tiled_span(d: Compute, rows: int, start: int, name: str, row_stride: int) -> tuple[int, int]:
+    """Span of an operand whose tiles have rows, those past ``last_rows`` left out."""
+    levels = d.levels if name == "x" else d.outer
+    others = [(v.count, getattr(v, name)) for i, v in enumerate(levels) if i != d.tile_level]
+    tile = d.levels[d.tile_level]
+    step, last = getattr(tile, name), tile.count - 1
+    spans = [_span(start + last * step, [*others, (d.last_rows, row_stride)])]
+    if last:
+        spans.append(_span(start, [*others, (last, step), (rows, row_stride)]))
+    return min(low for low, _ in spans), max(high for _, high in spans)
+
+
+def footprint(d: Compute | Transfer, p: AcceleratorParameters) -> tuple[Touch, ...]:
+    """What ``d`` touches, with its registers at zero; external memory is left out.
+
+    Rows that PE1's engine fetches past ``last_rows`` and does not use are left out too.
+    """
+    if isinstance(d, Transfer):
+        return (_local(d, p),)
+    by_entries = d.operation in (Operation.PE1, Operation.PE4)
+    by_scalars = d.operation in (Operation.PE2, Operation.PE3)
+    count = p.pe1_rows if by_entries else p.pe2_rows if by_scalars else 1
+    x = _tiled_span(d, count, d.x, "x", d.x_row_stride if by_entries else 0)
+    z = _tiled_span(d, count, d.z, "z", d.z_row_stride)
+    g_axes = [(level.count, level.g) for level in d.levels]
+    space = PAD
+    if d.operation is Operation.PE1:
+        space = Target.PE1_STORE.name
+        g_axes.append((p.lanes, 1))
+    elif d.operation is Operation.PE4:
+        g_axes.append((p.lanes, d.g_row_stride))
+    elif d.operation is Operation.PE2:
+        space = Target.PE2_STORE.name
+    low, high = _span(d.g, g_axes)
+    if d.operation is Operation.PE3:  # groups of words
+        groups = p.lanes // p.pe2_rows
+        low, high = low // groups, high // groups
+    return (
+        Touch(PAD, x[0], x[1] + 1, False),
+        Touch(space, low, high + 1, False),
+        Touch(PAD, z[0], z[1] + 1, True),
+    )
+
+
+def _local(d: Transfer, p: AcceleratorParameters) -> Touch:
+    if d.target is Target.SCRATCHPAD:
+        run = d.beats // d.element_bytes
+    else:
+        width = p.lanes if d.target is Target.PE1_STORE else p.pe2_rows
+        run = d.beats * p.data_width // (width * p.factor_storage_width)
+    low, high = _span(d.local, [*((v.count, v.local) for v in d.levels), (run, 1)])
+    return Touch(d.target.name, low, high + 1, d.operation is Operation.LOAD)

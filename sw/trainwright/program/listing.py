@@ -1,0 +1,116 @@
+"""Programs for people: one line a descriptor, its loop nest and its waits."""
+
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Program,
+    Set,
+    Transfer,
+)
+from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+
+
+def _address(base: int, register: int, *, external: bool = False) -> str:
+    text = f"{base:#08x}" if external else str(base)
+    return f"{text}+R{register}" if register else text
+
+
+def _wait(wait: Engine, older: Engine) -> str:
+    engines = (Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)
+    names = [f"{e.name}{'' if e & wait else '-1'}" for e in engines if e & (wait | older)]
+    return "  ; wait " + ",".join(names) if names else ""
+
+
+def _levels(levels: tuple[Level, ...], reduce_levels: int, tile_level: int) -> str:
+    parts = []
+    for index, level in enumerate(levels):
+        steps = ",".join(
+            f"{name}{getattr(level, name):+d}" for name in "xgz" if getattr(level, name)
+        )
+        mark = "*" if index == tile_level and index < len(levels) - reduce_levels else ""
+        text = f"{level.count}{mark}" + (f"({steps})" if steps else "")
+        parts.append(text)
+    outer = parts[: len(parts) - reduce_levels]
+    inner = parts[len(parts) - reduce_levels :]
+    text = "for " + " ".join(outer) if outer else ""
+    return text + (f" sum {' '.join(inner)}" if inner else "")
+
+
+_SECOND = {
+    Operation.PE1: "G1",
+    Operation.PE2: "G2",
+    Operation.PE3: "group",
+    Operation.PE4: "y",
+}
+"""The second operand of the contractions; that of the others is a bias or what masks: ``b``."""
+
+
+def _compute(d: Compute) -> str:
+    source = _SECOND.get(d.operation, "b")
+    operands = (
+        f"x[{_address(d.x, d.x_register)}] {source}[{_address(d.g, d.g_register)}] -> "
+        f"z[{_address(d.z, d.z_register)}]"
+    )
+    scale = f">>{d.shift}{' stochastic' if d.stochastic else ''} to {d.out_width} bits"
+    if d.operation is Operation.BIAS:
+        scale = f"x<<{d.x_shift} b<<{d.g_shift} {'relu ' if d.relu else ''}{scale}"
+    nest = _levels(d.levels, d.reduce_levels, d.tile_level)
+    entries = f" g{d.g_row_stride:+d}" if d.operation is Operation.PE4 else ""
+    rows = f"rows x+{d.x_row_stride}{entries} z+{d.z_row_stride} last {d.last_rows}"
+    return f"{operands}  {nest}  {rows}  {scale}  slot {d.slot}"
+
+
+def _transfer(d: Transfer) -> str:
+    outside = f"mem[{_address(d.address, d.address_register, external=True)}]"
+    where = "pad" if d.target is Target.SCRATCHPAD else d.target.name.lower()
+    inside = f"{where}[{_address(d.local, d.local_register)}]"
+    arrow = f"{outside} -> {inside}"
+    if d.operation is Operation.STORE:
+        arrow = f"{inside} -> {outside}"
+    nest = " ".join(f"{v.count}(mem{v.address:+d},local{v.local:+d})" for v in d.levels)
+    size = f", {d.element_bytes} bytes an element" if d.element_bytes else ""
+    return f"{arrow}  {d.beats} beats{size}" + (f"  for {nest}" if nest else "")
+
+
+def _body(d: Descriptor) -> str:
+    match d:
+        case Compute():
+            return _compute(d)
+        case Transfer():
+            return _transfer(d)
+        case Loop():
+            return f"{d.iterations} times"
+        case End():
+            return " ".join(f"R{r}{v:+d}" for r, v in d.steps)
+        case Set():
+            seed = () if d.seed is None else (f"seed={d.seed:#010x}",)
+            return " ".join([*seed, *(f"R{r}={v}" for r, v in d.values)])
+        case Halt():
+            return ""
+
+
+def listing(program: Program) -> str:
+    """The program as text.
+
+    Levels read outermost first, ``count(step of each operand)``; ``*`` marks the tile level and
+    ``sum`` starts the levels that are summed. Steps are scratchpad rows, store entries or operand
+    groups; ``mem`` addresses are bytes. After ``wait`` come the engines that must be idle, and with
+    ``-1`` those whose commands before the last one must be done.
+    """
+    lines, depth = [], 0
+    for index, d in enumerate(program.descriptors):
+        if isinstance(d, End):
+            depth -= 1
+        name = getattr(d, "tensor", "")
+        head = f"{index:4d}  {'  ' * depth}{d.operation.name:<5}"
+        body = _body(d)
+        engine = ENGINE_OF.get(d.operation)
+        label = f"{name}: " if name and engine else ""
+        lines.append(f"{head} {label}{body}{_wait(d.wait, d.wait_older)}".rstrip())
+        if isinstance(d, Loop):
+            depth += 1
+    return "\n".join(lines) + "\n"

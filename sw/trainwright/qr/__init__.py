@@ -1,0 +1,21 @@
+"""Householder QR in any precision: by columns, in blocks, tall and skinny (``docs/qr.md``)."""
+
+from trainwright.qr.apriori import Bound
+from trainwright.qr.bounds import BoundError
+from trainwright.qr.householder import BlockQR, HouseholderQR, block_qr, householder_qr
+from trainwright.qr.result import QR, Errors, QRError
+from trainwright.qr.tall import TallQR, tsqr
+
+__all__ = [
+    "QR",
+    "BlockQR",
+    "Bound",
+    "BoundError",
+    "Errors",
+    "HouseholderQR",
+    "QRError",
+    "TallQR",
+    "block_qr",
+    "householder_qr",
+    "tsqr",
+]

@@ -1,0 +1,1 @@
+"""The draft's experiments and the ones it announces; ``trainwright reproduce qr`` runs them."""

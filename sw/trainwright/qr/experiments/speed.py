@@ -1,0 +1,107 @@
+"""Times and errors of every QR variant beside torch's and LAPACK's blocked routines."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
+
+from trainwright.qr import block_qr, householder_qr, tsqr
+from trainwright.qr.experiments.variants import variants
+from trainwright.qr.measure import orthogonality, residual
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One routine on one matrix, thin Q and R both made."""
+
+    m: int
+    n: int
+    routine: str
+    seconds: float
+    """Of the processor, the least of the repetitions."""
+    times_torch: float
+    """Divided by that of ``torch.linalg.qr`` in float64 or, where the routine is fp32, float32."""
+    residual: float
+    orthogonality: float
+
+
+def _scipy(kind: str, a: torch.Tensor) -> Callable[[], Pair]:
+    """LAPACK's geqrt with gemqrt: blocked in compact WY form, as ``block_qr`` is in WY form."""
+    import numpy as np
+    from scipy.linalg import lapack
+
+    matrix = np.asfortranarray(a.numpy())
+    m, n = matrix.shape
+    letter = {"fp32": "s", "fp64": "d"}[kind]
+    geqrt, gemqrt = getattr(lapack, f"{letter}geqrt"), getattr(lapack, f"{letter}gemqrt")
+
+    def call() -> Pair:
+        factored, t, _ = geqrt(min(32, n), matrix)
+        q, _ = gemqrt(factored, t, np.eye(m, n, dtype=matrix.dtype, order="F"))
+        return torch.from_numpy(q), torch.from_numpy(np.triu(factored[:n]))
+
+    return call
+
+
+def routines(a: torch.Tensor) -> dict[str, Callable[[], Pair]]:
+    """Name to a call that factors ``a`` (float64); the first two are the measures of the others."""
+    single = a.to(torch.float32)
+    found: dict[str, Callable[[], Pair]] = {
+        "torch.linalg.qr fp64": lambda: tuple(torch.linalg.qr(a)),
+        "torch.linalg.qr fp32": lambda: tuple(torch.linalg.qr(single)),
+    }
+    if find_spec("scipy") is not None:
+        found["LAPACK geqrt fp64"] = _scipy("fp64", a)
+        found["LAPACK geqrt fp32"] = _scipy("fp32", single)
+
+    def add(name: str, factor: Callable[[], object]) -> None:
+        def call() -> Pair:
+            result = factor()
+            return getattr(result, "Q"), getattr(result, "R")  # noqa: B009
+
+        found[name] = call
+
+    for high, matrix in (("fp64", a), ("fp32", single)):
+        add(f"{high} block", lambda high=high, matrix=matrix: block_qr(matrix, high=high))
+        add(f"{high} HQR", lambda high=high, matrix=matrix: householder_qr(matrix, high=high))
+        if a.shape[0] >> 2 >= a.shape[1]:
+            add(f"{high} TSQR, L = 2", lambda high=high, matrix=matrix: tsqr(matrix, high=high))
+    levels = (2,) if a.shape[0] >> 2 >= a.shape[1] else ()
+    for variant in variants(blocks=(32,), levels=levels):
+        if variant.options.get("low"):
+            add(variant.name, lambda variant=variant: variant(a))
+    return found
+
+
+def run(
+    m: int,
+    n: int,
+    repeat: int = 7,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Row]:
+    """Every routine on one random matrix; low-precision simulations are timed at most twice."""
+    a = torch.randn(m, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    a /= torch.linalg.matrix_norm(a)
+    rows: list[Row] = []
+    least: dict[str, float] = {}
+    calls = routines(a)
+    for name, call in calls.items():
+        times = []
+        pair = call()
+        for _ in range(repeat if "fp16" not in name else min(2, repeat)):
+            begin = time.process_time()
+            pair = call()
+            times.append(time.process_time() - begin)
+        least[name] = min(times)
+        base = least["torch.linalg.qr fp32" if "fp32" in name else "torch.linalg.qr fp64"] if (
+            len(least) > 1) else least[name]  # fmt: skip
+        q, r = (t.to(torch.float64) for t in pair)
+        errors = float(residual(a, q, r)), float(orthogonality(q))
+        rows.append(Row(m, n, name, min(times), min(times) / base, *errors))
+        progress(len(rows), len(calls))
+    return rows

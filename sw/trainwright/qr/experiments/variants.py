@@ -1,0 +1,52 @@
+"""The factorisations that the experiments compare, by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from trainwright.qr import QR, block_qr, householder_qr, tsqr
+
+_MAKERS = {"HQR": householder_qr, "block": block_qr, "TSQR": tsqr}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with its options."""
+
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """``BLAS-2 TSQR, L = 2`` and the like."""
+        o = self.options
+        level = {"end": "end", "block": "BLAS-3", "inner": "BLAS-2"}[o.get("rounding", "end")]
+        numbers = f"{o['low']} {level}" if o.get("low") else o.get("high", "fp64")
+        size = f", L = {o['levels']}" if "levels" in o else ""
+        size += f", r = {o['block']}" if "block" in o else ""
+        return f"{numbers} {self.method}{size}"
+
+    def __call__(self, a: torch.Tensor) -> QR:
+        """Factor ``a``."""
+        return _MAKERS[self.method](a, **self.options)
+
+
+def variants(
+    low: str = "fp16",
+    high: str = "fp32",
+    *,
+    blocks: tuple[int, ...] = (16,),
+    levels: tuple[int, ...] = (2, 4),
+) -> list[Variant]:
+    """Uniform and mixed, every method, rounded at every level."""
+    found = [Variant("HQR", {"high": h}) for h in ("fp64", high)]
+    found += [Variant("TSQR", {"high": "fp64", "levels": n}) for n in levels]
+    for rounding in ("end", "block", "inner"):
+        mixed = {"low": low, "high": high, "rounding": rounding}
+        if rounding != "block":
+            found.append(Variant("HQR", mixed))
+        found += [Variant("block", {**mixed, "block": r}) for r in blocks]
+        found += [Variant("TSQR", {**mixed, "levels": n}) for n in levels]
+    return found

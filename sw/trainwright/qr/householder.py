@@ -1,0 +1,111 @@
+"""Householder QR, column by column (Algorithm 3 of the draft) and in column blocks (3.2)."""
+
+from dataclasses import dataclass
+
+import torch
+
+from trainwright.precision import Format
+from trainwright.qr.apriori import Shape
+from trainwright.qr.precision import Precision, make_precision
+from trainwright.qr.reflectors import apply_panel, factor_panel, fill_wy
+from trainwright.qr.result import QR, QRError, checked_finite, column_major_zeros, prepared
+
+
+@dataclass(frozen=True, eq=False)
+class HouseholderQR(QR):
+    """``V`` (..., m, n) lower trapezoidal with ones on the diagonal, ``beta`` (..., n)."""
+
+    V: torch.Tensor
+    beta: torch.Tensor
+
+    def _apply(self, x: torch.Tensor, *, transposed: bool, triangular: bool = False) -> None:
+        arithmetic = self.precision.panel
+        apply_panel(x, self.V, self.beta, arithmetic, transposed=transposed, triangular=triangular)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockQR(HouseholderQR):
+    """The same in column blocks: P_1 ... P_r = I - W V^T for the reflectors of each."""
+
+    W: torch.Tensor
+    """(..., m, n): each block's W beside its V."""
+
+    def _apply(self, x: torch.Tensor, *, transposed: bool, triangular: bool = False) -> None:
+        width = self.shape.block or self.n
+        arithmetic = self.precision.trailing
+        starts = range(0, self.n, width)
+        for k in starts if transposed else reversed(starts):
+            v = self.V[..., k:, k : k + width]
+            w = self.W[..., k:, k : k + width]
+            left, right = (v, w) if transposed else (w, v)  # (I - W V^T)^T = I - V W^T
+            part = x[..., k:, k if triangular else 0 :]
+            arithmetic.subtract_product(part, left, arithmetic.matmul(right.mT, part))
+
+
+def householder_qr(
+    A: torch.Tensor,
+    *,
+    low: str | Format | None = None,
+    high: str | Format = "fp64",
+    rounding: str = "end",
+) -> HouseholderQR:
+    """QR of ``A`` (..., m, n), m >= n, by Algorithms 2 and 3 of the draft, column by column.
+
+    Uniform in ``high`` where ``low`` is None; else mixed, ``A`` rounded to ``low`` and the results
+    rounded at the level ``rounding``: ``end``, ``inner`` (BLAS-2), or ``block`` (BLAS-3, all
+    columns being one block). Formats are those of ``trainwright.precision``. Raises ``QRError`` for a
+    matrix that cannot be factored or overflows, ``PrecisionError``/``ValueError`` for the options.
+    """
+    precision = make_precision(low, high, rounding)
+    if low is not None and rounding == "block":
+        return _blocked(A, precision, A.shape[-1] if A.dim() else 0)
+    a = prepared(A, precision)
+    vectors = column_major_zeros(a)
+    betas = factor_panel(a, vectors, precision.panel)
+    m, n = a.shape[-2:]
+    r = precision.storage.round(a[..., :n, :].triu())
+    checked_finite(r, "R", precision)
+    return HouseholderQR(A, r, precision, Shape(m, n), vectors, betas)
+
+
+def block_qr(
+    A: torch.Tensor,
+    *,
+    block: int = 32,
+    low: str | Format | None = None,
+    high: str | Format = "fp64",
+    rounding: str = "end",
+) -> BlockQR:
+    """QR of ``A`` (..., m, n), m >= n, in column blocks of width ``block`` (WY form, 3.2).
+
+    Precisions and errors as ``householder_qr``.
+    """
+    if not isinstance(block, int) or block < 1:
+        raise ValueError(f"block must be an integer of at least 1, not {block!r}")
+    return _blocked(A, make_precision(low, high, rounding), block)
+
+
+def _blocked(given: torch.Tensor, precision: Precision, block: int) -> BlockQR:
+    a = prepared(given, precision)
+    m, n = a.shape[-2:]
+    storage, trailing = precision.storage, precision.trailing
+    cast = precision.low is not None and precision.rounding != "end"
+    vectors, ws = column_major_zeros(a), column_major_zeros(a)
+    betas = a.new_zeros(*a.shape[:-2], n)
+    for k in range(0, n, block):
+        end = min(k + block, n)
+        panel, v, w = (t[..., k:, k:end] for t in (a, vectors, ws))
+        betas[..., k:end] = beta = factor_panel(panel, v, precision.panel)
+        fill_wy(w, v, beta, precision.panel)
+        if cast:
+            for t in (panel, v, w):
+                t.copy_(storage.round(t))
+        if end < n:
+            rest = a[..., k:, end:]
+            trailing.subtract_product(rest, v, trailing.matmul(w.mT, rest))
+    r = storage.round(a[..., :n, :].triu())
+    checked_finite(r, "R", precision)
+    return BlockQR(given, r, precision, Shape(m, n, block=block), vectors, betas, ws)
+
+
+__all__ = ["BlockQR", "HouseholderQR", "QRError", "block_qr", "householder_qr"]

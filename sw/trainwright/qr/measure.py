@@ -1,0 +1,46 @@
+"""Errors of a factorisation, measured in float64 but as if it had twice the digits.
+
+In plain float64 the product Q^T Q of a float64 Q errs as much as Q itself. Both factors are
+therefore split: x = h + l with h on a grid so coarse (about 20 bits under the largest element) that
+products of h and their sums are exact.
+"""
+
+import torch
+
+from trainwright.precision.rounding import power_of_two
+
+
+def _split(x: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(h, l), h + l = x exactly, h a multiple of 2^-bits of a power of two over max |x|."""
+    top = x.abs().amax((-2, -1), keepdim=True)
+    exponent = torch.frexp(top).exponent.clamp(-900, 900)
+    unit = power_of_two(exponent - bits, x.dtype)
+    h = (x / unit).round() * unit
+    return h, x - h
+
+
+def product_minus(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """a b - c in float64, ``a`` (..., p, k), ``b`` (..., k, q).
+
+    The error is a small multiple of 2^-70 of k max|a| max|b|: sums of k products of ``bits`` bits
+    each fit into the 53 of float64.
+    """
+    bits = (52 - (a.shape[-1] - 1).bit_length()) // 2
+    (ah, al), (bh, bl) = _split(a, bits), _split(b, bits)
+    return (ah @ bh - c) + (ah @ bl + al @ b)
+
+
+def residual(a: torch.Tensor, q: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+    """||QR - A||_F / ||A||_F of each matrix of a batch, float64; 0 where A and QR are 0."""
+    top = torch.maximum(a.abs().amax((-2, -1)), r.abs().amax((-2, -1)))
+    scale = power_of_two(-torch.frexp(top).exponent, a.dtype)[..., None, None]
+    a, r = a * scale, r * scale  # squares of norms stay in range
+    size = torch.linalg.matrix_norm(a)
+    difference = torch.linalg.matrix_norm(product_minus(q, r, a))
+    return torch.where(size > 0, difference / torch.where(size > 0, size, 1.0), difference)
+
+
+def orthogonality(q: torch.Tensor) -> torch.Tensor:
+    """||Q^T Q - I||_2 of each matrix of a batch, float64."""
+    eye = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
+    return torch.linalg.matrix_norm(product_minus(q.mT, q, eye), ord=2)

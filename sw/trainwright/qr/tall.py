@@ -1,0 +1,157 @@
+"""TSQR (3.3): QR of a tall matrix in 2^L row blocks, joined in a binary tree.
+
+Block k of level i - 1 keeps its R in the top n rows of row block k 2^(i-1); node k of level i takes
+those of two neighbours, so that a level is a strided view of the row blocks and all its nodes are
+factored at once.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from trainwright.precision import Format
+from trainwright.qr.apriori import Shape
+from trainwright.qr.precision import Precision, make_precision
+from trainwright.qr.reflectors import apply_panel, factor_panel, fill_wy
+from trainwright.qr.result import (
+    QR,
+    QRError,
+    checked_finite,
+    column_major,
+    column_major_zeros,
+    prepared,
+)
+
+
+@dataclass(frozen=True)
+class Level:
+    """The reflectors of one level: ``V`` (..., nodes, rows, n), ``beta`` (..., nodes, n).
+
+    ``W`` as ``V`` where a node is applied as one block (rounding ``block``), else None.
+    """
+
+    V: torch.Tensor
+    beta: torch.Tensor
+    W: torch.Tensor | None
+
+    def apply(self, x: torch.Tensor, precision: Precision, *, transposed: bool) -> None:
+        """x <- Q x or Q^T x in place, ``x`` (..., nodes, rows, q)."""
+        if self.W is None:
+            apply_panel(x, self.V, self.beta, precision.panel, transposed=transposed)
+            return
+        left, right = (self.V, self.W) if transposed else (self.W, self.V)
+        arithmetic = precision.trailing
+        arithmetic.subtract_product(x, left, arithmetic.matmul(right.mT, x))
+
+
+@dataclass(frozen=True, eq=False)
+class TallQR(QR):
+    """``tree[0]`` has the row blocks, ``tree[i]`` the nodes of level i, the last one the root."""
+
+    tree: tuple[Level, ...]
+
+    @property
+    def V(self) -> tuple[torch.Tensor, ...]:
+        """Reflectors by level: (..., 2^L, rows, n), then (..., 2^(L-i), 2n, n)."""
+        return tuple(level.V for level in self.tree)
+
+    @property
+    def beta(self) -> tuple[torch.Tensor, ...]:
+        """(..., 2^(L-i), n) by level."""
+        return tuple(level.beta for level in self.tree)
+
+    def _apply(self, x: torch.Tensor, *, transposed: bool, triangular: bool = False) -> None:
+        blocks = to_blocks(x, self.shape.levels)
+        steps = list(enumerate(self.tree))
+        for i, level in steps if transposed else reversed(steps):
+            part = blocks if i == 0 else _pairs(blocks, i, self.n)
+            level.apply(part, self.precision, transposed=transposed)
+            if i:
+                _put_pairs(blocks, i, part)
+        x.copy_(from_blocks(blocks, self.m))
+
+
+def _index(rows: int, levels: int) -> torch.Tensor:
+    """(2^levels, height): which row is where; the number ``rows`` stands for a row of zeros.
+
+    The first blocks have one row more where the division leaves a rest.
+    """
+    count = 1 << levels
+    short, extra = divmod(rows, count)
+    sizes = short + (torch.arange(count) < extra).to(torch.int64)
+    begins = torch.cumsum(sizes, 0) - sizes
+    place = torch.arange(short + (extra > 0))
+    return torch.where(place < sizes[:, None], begins[:, None] + place, rows)
+
+
+def to_blocks(x: torch.Tensor, levels: int) -> torch.Tensor:
+    """(..., m, q) as (..., 2^levels, height, q), short blocks filled up with a row of zeros."""
+    padded = torch.cat([x, x.new_zeros(*x.shape[:-2], 1, x.shape[-1])], -2)
+    return padded[..., _index(x.shape[-2], levels).to(x.device), :]
+
+
+def from_blocks(blocks: torch.Tensor, rows: int) -> torch.Tensor:
+    """What ``to_blocks`` took apart."""
+    levels = blocks.shape[-3].bit_length() - 1
+    x = blocks.new_zeros(*blocks.shape[:-3], rows + 1, blocks.shape[-1])
+    x[..., _index(rows, levels).to(x.device), :] = blocks
+    return x[..., :rows, :]
+
+
+def _pairs(blocks: torch.Tensor, level: int, n: int) -> torch.Tensor:
+    """Operands of a level's nodes, a copy: (..., 2^(L-level), 2n, q)."""
+    tops = blocks[..., :: 1 << (level - 1), :n, :]
+    return tops.reshape(*tops.shape[:-3], tops.shape[-3] // 2, 2 * n, tops.shape[-1]).clone()
+
+
+def _put_pairs(blocks: torch.Tensor, level: int, pairs: torch.Tensor) -> None:
+    n = pairs.shape[-2] // 2
+    tops = blocks[..., :: 1 << (level - 1), :n, :]
+    tops.copy_(pairs.reshape(tops.shape))
+
+
+def _factored(a: torch.Tensor, precision: Precision) -> Level:
+    """One level, ``a`` (..., nodes, rows, n) becoming R over zeros in place."""
+    v = column_major_zeros(a)
+    beta = factor_panel(a, v, precision.panel)
+    if precision.low is None or precision.rounding != "block":
+        return Level(v, beta, None)
+    cast = precision.storage.round
+    w = column_major_zeros(a)
+    fill_wy(w, v, beta, precision.panel)
+    a.copy_(cast(a))
+    return Level(cast(v), beta, cast(w))
+
+
+def tsqr(
+    A: torch.Tensor,
+    *,
+    levels: int = 2,
+    low: str | Format | None = None,
+    high: str | Format = "fp64",
+    rounding: str = "end",
+) -> TallQR:
+    """QR of ``A`` (..., m, n) in 2^``levels`` row blocks of at least n rows each (3.3).
+
+    m need not divide. ``rounding`` as ``householder_qr``: ``block`` casts R and the reflectors
+    once a level. Raises ``QRError`` also where a row block would have fewer than n rows.
+    """
+    if not isinstance(levels, int) or levels < 0:
+        raise ValueError(f"levels must be an integer of at least 0, not {levels!r}")
+    precision = make_precision(low, high, rounding)
+    a = prepared(A, precision)
+    m, n = a.shape[-2:]
+    if m >> levels < n:
+        raise QRError(
+            f"{m} rows in 2^{levels} blocks leave {m >> levels} rows for {n} columns: "
+            f"take fewer levels"
+        )
+    blocks = column_major(to_blocks(a, levels))
+    tree = [_factored(blocks, precision)]
+    for level in range(1, levels + 1):
+        pairs = column_major(_pairs(blocks, level, n))
+        tree.append(_factored(pairs, precision))
+        _put_pairs(blocks, level, pairs)
+    r = precision.storage.round(blocks[..., 0, :n, :].triu())
+    checked_finite(r, "R", precision)
+    return TallQR(A, r, precision, Shape(m, n, levels=levels), tuple(tree))

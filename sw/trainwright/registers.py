@@ -1,0 +1,71 @@
+"""The register map: what host, hardware and simulation agree on (``docs/accelerator.md``)."""
+
+from dataclasses import fields
+from enum import IntEnum
+
+from trainwright.accelerator import Counters
+from trainwright.program.fields import Engine
+
+IDENTITY_VALUE = 0x54525732
+"""What IDENTITY reads: "TRW2"."""
+
+IDENTITY = 0x000
+FINGERPRINT = 0x004
+CONTROL = 0x008
+STATUS = 0x00C
+PROGRAM_ADDRESS = 0x010
+PROGRAM_LENGTH = 0x014
+INTERRUPT_ENABLE = 0x018
+WATCHDOG = 0x01C
+"""Cycles in which nothing moves until a run is stopped; 0: never."""
+LAST = 0x020
+"""Descriptors that the engines were given last: 16 bits each of LOAD, STORE, PE1, PE2."""
+COUNTERS_BASE = 0x040
+"""The first of the 64-bit counters."""
+STATISTICS_BASE = 0x1000
+STATISTICS_BYTES = 16
+"""Bytes of a statistics slot."""
+
+CONTROL_START = 1
+CONTROL_CLEAR = 2
+STATUS_BUSY = 1
+STATUS_DONE = 2
+STATUS_ERROR = 4
+
+WATCHDOG_CYCLES = 200_000
+"""WATCHDOG as the driver sets it: twenty times the slowest memory that a simulation takes."""
+
+COUNTER_NAMES = tuple(field.name for field in fields(Counters))
+"""In the order of the counters from ``COUNTERS_BASE``."""
+
+
+class Error(IntEnum):
+    """Why a run stopped: STATUS's error code."""
+
+    NONE = 0
+    OPERATION = 1
+    PROGRAM = 2
+    NESTING = 3
+    READ = 4
+    WRITE = 5
+    WATCHDOG = 6
+
+
+MEANINGS: dict[int, str] = {
+    Error.OPERATION: "unknown operation, or a program without HALT",
+    Error.PROGRAM: "program too long for the program memory",
+    Error.NESTING: "loops nested too deep, or an END without its LOOP",
+    Error.READ: "the memory answered a read with an error",
+    Error.WRITE: "the memory answered a write with an error",
+    Error.WATCHDOG: "nothing moved for as long as WATCHDOG says",
+}
+
+
+def status_error(status: int) -> tuple[int, int]:
+    """Error code and descriptor number of a STATUS value."""
+    return status >> 8 & 0xFF, status >> 16 & 0xFFF
+
+
+def hung_engines(status: int) -> Engine:
+    """The engines that were busy when the watchdog stopped the run, of a STATUS value."""
+    return Engine(status >> 28)

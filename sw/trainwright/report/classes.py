@@ -1,0 +1,58 @@
+"""Accuracy class by class."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainwright.report.tables import markdown
+from trainwright.train.evaluate import Evaluation
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """How the images of one class fared."""
+
+    name: str
+    samples: int
+    correct: int
+    accuracy: float | None
+    """``correct`` of ``samples`` (recall); None where there are none."""
+    precision: float | None
+    """``correct`` of all images taken for this class; None where there are none."""
+    mistaken_for: str | None
+    """The class that most of the others were taken for; None where none was."""
+
+
+def class_results(evaluation: Evaluation, names: Sequence[str]) -> list[ClassResult]:
+    """One result a name, from the confusion matrix."""
+    matrix = evaluation.confusion(len(names))
+    results = []
+    for n, name in enumerate(names):
+        samples, taken, correct = int(matrix[n].sum()), int(matrix[:, n].sum()), int(matrix[n, n])
+        wrong = np.where(np.arange(len(names)) == n, 0, matrix[n])
+        results.append(
+            ClassResult(
+                name=name,
+                samples=samples,
+                correct=correct,
+                accuracy=correct / samples if samples else None,
+                precision=correct / taken if taken else None,
+                mistaken_for=names[int(wrong.argmax())] if wrong.any() else None,
+            )
+        )
+    return results
+
+
+def class_table(results: Sequence[ClassResult]) -> str:
+    """The results as a Markdown table, fractions in percent."""
+
+    def percent(part: float | None) -> str:
+        return "-" if part is None else f"{part:.2%}"
+
+    head = ("class", "images", "right", "accuracy", "precision", "most mistaken for")
+    rows = [
+        (r.name, r.samples, r.correct, percent(r.accuracy), percent(r.precision), r.mistaken_for)
+        for r in results
+    ]
+    return markdown(head, rows)

@@ -1,0 +1,62 @@
+"""Pictures of the experiments with multi-component floats, as PNG bytes."""
+
+from collections.abc import Sequence
+
+from trainwright.mcf.experiments import embedding, errors, learning
+from trainwright.report.figure import COLOURS, dress, new_figure, to_png
+
+_STYLES = {"float16": ":", "float32": "-", "float64": "--", "mcf": "-"}
+
+
+def draw_errors(points: Sequence[errors.Point], figure_number: int) -> bytes:
+    """Figure 8 or 9: relative errors against the magnitude; points: mean, lines: largest."""
+    figure = new_figure(10.5, 4.0)
+    shown = [point for point in points if point.figure == figure_number]
+    for place, operation in zip(figure.subplots(1, 3), errors.OPERATIONS, strict=True):
+        axes = dress(place, operation, "magnitude of x, 10^m", "relative error")
+        for colour, way in zip(COLOURS, dict.fromkeys(p.way for p in shown), strict=False):
+            line = [p for p in shown if (p.operation, p.way) == (operation, way)]
+            at = [p.magnitude for p in line]
+            axes.plot(at, [p.largest for p in line], color=colour, linewidth=1, label=way)
+            axes.plot(at, [p.mean for p in line], ".", color=colour, markersize=4)
+        axes.set_yscale("log")
+    second = "of the same magnitude" if figure_number == 8 else f"of magnitude 10^{errors.HELD}"
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
+        loc="outside lower center", title=f"y {second}; lines: largest, points: mean",
+    )  # fmt: skip
+    return to_png(figure)
+
+
+def draw_learning(title: str, outcomes: Sequence[learning.Outcome]) -> bytes:
+    """Training loss by epoch in every type; the accuracy beside it where there is a test set."""
+    tested = outcomes[0].accuracy is not None
+    figure = new_figure(10.5 if tested else 6.5, 4.2)
+    places = figure.subplots(1, 2 if tested else 1, squeeze=False)[0]
+    dress(places[0], title, "epoch", "training loss")
+    places[0].set_yscale("log")
+    if tested:
+        dress(places[1], "Test set", "epoch", "% right")
+    for colour, found in zip(COLOURS, outcomes, strict=False):
+        style = _STYLES[found.way.split()[0]]
+        for axes, values in zip(places, (found.losses, found.accuracies), strict=False):
+            axes.plot(range(1, len(values) + 1), values, style, color=colour, linewidth=1.2,
+                      label=found.way)  # fmt: skip
+    figure.legend(*places[0].get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3,
+                  loc="outside lower center")  # fmt: skip
+    return to_png(figure)
+
+
+def draw_embedding(outcomes: Sequence[embedding.Outcome]) -> bytes:
+    """Loss of the half-space embedding by epoch."""
+    figure = new_figure(6.5, 4.2)
+    axes = dress(figure.subplots(), "WordNet mammals in the half-space", "epoch", "loss of a pair")
+    colours: dict[str, str] = dict(zip(embedding.WAYS, COLOURS, strict=False))
+    named: set[str] = set()
+    for found in outcomes:
+        label = None if found.way in named else found.way
+        named.add(found.way)
+        axes.plot(range(1, len(found.losses) + 1), found.losses, color=colours[found.way],
+                  linewidth=1, label=label)  # fmt: skip
+    axes.legend(frameon=False, fontsize=8)
+    return to_png(figure)

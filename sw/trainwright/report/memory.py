@@ -1,0 +1,93 @@
+"""Memory of a whole training state, beside the model bits that the paper counts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from re import fullmatch
+
+from trainwright.compiler import CompiledStep
+from trainwright.network import Network
+from trainwright.train.settings import TrainSettings
+from trainwright.train.storage import master_bits, moment_bits
+
+PLACES = ACCELERATOR, HOST, CHIP = "external memory", "host", "on chip"
+
+
+@dataclass(frozen=True)
+class MemoryItem:
+    """One part of the training state."""
+
+    name: str
+    place: str
+    """``external memory`` of the accelerator, ``host``, or ``on chip``."""
+    bits: int
+
+
+_BUFFERS = (
+    ("programs", r"program\..*|identity|ones|zeros"),
+    ("inputs, as laid out", r"x(\..*)?"),
+    ("activations kept for backward", r"l\d+\.a"),
+    ("gradients of the parameters", r"l\d+\.(dG\d+|db)"),
+    ("factors and biases, as laid out", r"l\d+\.(G\d+\..*|b(\..*)?)"),
+    ("gradients between layers, intermediate results", r".*"),
+)
+"""Kinds of buffers in external memory, by what their names match first."""
+
+
+def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
+    """Bits of the buffers that a compiled step has in external memory, and of the chip's own.
+
+    As stored: padded, in whole bytes, a factor once for every way in which a program reads it.
+    """
+    bits = {name: 0 for name, _ in _BUFFERS}
+    for buffer in step.buffers.values():
+        kind = next(kind for kind, pattern in _BUFFERS if fullmatch(pattern, buffer.name))
+        bits[kind] += 8 * buffer.size
+    items = [MemoryItem(name, ACCELERATOR, count) for name, count in bits.items()]
+    on_chip = step.parameters.on_chip_bits
+    return [*items, MemoryItem("scratchpad, stores, queues", CHIP, on_chip)]
+
+
+def host_memory(network: Network, settings: TrainSettings) -> list[MemoryItem]:
+    """Bits of the master copies and of Adam's moments."""
+    factors = [shape for layer in network.layers for shape in layer.factor_shapes]
+    biases = [(layer.output_size,) for layer in network.layers if layer.bias]
+    return [
+        MemoryItem(
+            f"master copies, {settings.masters}",
+            HOST,
+            master_bits(settings.masters) * network.parameters,
+        ),
+        MemoryItem(
+            f"Adam moments, {settings.moments}",
+            HOST,
+            sum(moment_bits(settings.moments, shape) for shape in (*factors, *biases)),
+        ),
+    ]
+
+
+def float_memory(network: Network, batch: int, parameters: int) -> list[MemoryItem]:
+    """Training in float32 with Adam, W rebuilt or dense: ``parameters`` is what is stored of it."""
+    kept = sum(layer.input_size for layer in network.layers)
+    widest = max(layer.output_size for layer in network.layers)
+    logits = network.layers[-1].output_size
+    return [
+        MemoryItem("parameters", HOST, 32 * parameters),
+        MemoryItem("Adam moments, float32", HOST, 64 * parameters),
+        MemoryItem("gradients of the parameters", HOST, 32 * parameters),
+        MemoryItem("inputs and activations kept for backward", HOST, 32 * batch * kept),
+        MemoryItem("logits, gradient between layers", HOST, 32 * batch * (logits + widest)),
+    ]
+
+
+def dense_parameters(network: Network) -> int:
+    """Elements of the same network with whole matrices."""
+    return network.dense_bits // 32
+
+
+def training_memory(
+    network: Network, settings: TrainSettings, compiled: Callable[[], CompiledStep]
+) -> list[MemoryItem]:
+    """What the training state of a run takes; ``compiled`` gives its step where there is one."""
+    if network.widths.is_float:
+        return float_memory(network, settings.batch, network.parameters)
+    return [*accelerator_memory(compiled()), *host_memory(network, settings)]

@@ -1,0 +1,128 @@
+"""The report as one HTML file with everything inside: no network, no other files."""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from trainwright.network import Network, Widths
+from trainwright.report.memory import MemoryItem
+from trainwright.report.summary import Summary, summary_rows
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem;
+       color: #222; }
+h1 { margin-bottom: 0; } h2 { margin-top: 2.2rem; }
+p.lead { color: #555; margin-top: .3rem; }
+.figures { display: flex; flex-wrap: wrap; gap: .8rem; }
+.figures > div { border: 1px solid #ddd; border-radius: .5rem; padding: .5rem .9rem;
+                 min-width: 9rem; }
+.figures b { display: block; font-size: 1.5rem; }
+.figures .bad { background: #fde8e8; } .figures .good { background: #e9f6ec; }
+table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text-align: left;
+        border-bottom: 1px solid #eee; vertical-align: top; }
+td.n { text-align: right; font-variant-numeric: tabular-nums; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(27rem, 1fr)); gap: 1rem; }
+img { max-width: 100%; } code { font-size: .85em; word-break: break-all; }
+"""
+
+
+def _table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: int = 0) -> str:
+    """Rows of text; the last ``numbers`` columns are set as numbers."""
+    lines = ["<table>"]
+    if head:
+        lines.append("<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>")
+    for row in rows:
+        plain = len(row) - numbers
+        cells = (
+            f"<td{' class=n' if n >= plain else ''}>{escape(cell)}</td>"
+            for n, cell in enumerate(row)
+        )
+        lines.append("<tr>" + "".join(cells) + "</tr>")
+    return "\n".join([*lines, "</table>"])
+
+
+def _figures(s: Summary) -> str:
+    boxes = [
+        ("", f"{s.test_accuracy:.1%}", "test accuracy"),
+        ("", f"{s.reduction:.1f}x", "smaller than dense float32"),
+        ("", f"{s.model_bits:,}", "model bits"),
+    ]
+    if s.cycles:
+        boxes.append(("", f"{s.cycles_last_step:,}", "cycles a step at the end"))
+    if s.verified_steps:
+        kind = "bad" if s.mismatches else "good"
+        boxes.append((kind, f"{s.mismatches:,}", f"mismatches in {s.values_compared:,} values"))
+    return "".join(
+        f'<div class="{kind}"><b>{escape(value)}</b>{escape(name)}</div>'
+        for kind, value, name in boxes
+    )
+
+
+def _layers(now: Network, then: Network) -> str:
+    rows = []
+    for number, (layer, first) in enumerate(zip(now.layers, then.layers, strict=True), 1):
+        rows.append(
+            (
+                str(number),
+                f"{' x '.join(map(str, layer.inputs))} = {layer.input_size}",
+                f"{' x '.join(map(str, layer.outputs))} = {layer.output_size}",
+                f"{', '.join(map(str, first.ranks))} → {', '.join(map(str, layer.ranks))}",
+                f"{layer.factor_parameters:,}",
+                f"{layer.output_size * layer.input_size:,}",
+            )
+        )
+    head = ("layer", "inputs", "outputs", "ranks", "factor elements", "matrix elements")
+    return _table(rows, head, numbers=2)
+
+
+def _numbers(w: Widths) -> str:
+    if w.is_float:
+        return "float32"
+    return (
+        f"{w.factor}-bit factors, {w.activation}-bit activations, {w.bias}-bit biases, "
+        f"{w.gradient}-bit gradients, {w.intermediate}-bit intermediate results"
+    )
+
+
+def render_page(
+    summary: Summary,
+    *,
+    now: Network,
+    then: Network,
+    batch: int,
+    settings: Mapping[str, object],
+    memory: Sequence[MemoryItem],
+    pictures: Mapping[str, bytes],
+) -> str:
+    """The page. ``now`` has the ranks after training, ``then`` those before."""
+    images = "\n".join(
+        f'<div><img alt="{escape(name)}" src="data:image/png;base64,'
+        f'{base64.b64encode(png).decode()}"></div>'
+        for name, png in pictures.items()
+    )
+    rows = [(m.name, m.place, f"{m.bits:,}") for m in memory]
+    rows.append(("together", "", f"{sum(m.bits for m in memory):,}"))
+    return f"""<!DOCTYPE html>
+<html lang="en"><meta charset="utf-8"><title>trainwright: {escape(summary.network)}</title>
+<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>
+<h1>{escape(summary.network)}</h1>
+<p class="lead">Trained on {escape(summary.dataset)}, back end {escape(summary.backend)}, seed
+{summary.seed}: {_numbers(now.widths)}.</p>
+<div class="figures">{_figures(summary)}</div>
+<h2>Result</h2>
+{_table(summary_rows(summary))}
+<h2>Pictures</h2>
+<div class="pictures">
+{images}
+</div>
+<h2>Network</h2>
+{_layers(now, then)}
+<h2>Memory of the training state</h2>
+<p>Model bits are what is usually reported. A training step of {batch} samples keeps all of this,
+as it is stored:</p>
+{_table(rows, ("what", "where", "bits"), numbers=1)}
+<h2>Settings</h2>
+{_table((name, str(value)) for name, value in settings.items())}
+<p>Factors after training: <code>sha256 {escape(summary.digest)}</code></p>
+</html>
+"""

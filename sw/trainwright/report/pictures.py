@@ -1,0 +1,199 @@
+"""Pictures of a run, as PNG bytes. Drawn without a display and without global state."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+
+from trainwright.data import DataSet
+from trainwright.network import Network
+from trainwright.report.figure import COLOURS, dress, new_figure, to_png
+from trainwright.train.batches import class_names
+from trainwright.train.evaluate import Evaluation
+from trainwright.train.history import History, ScaleRecord
+
+_TRAIN, _TEST = COLOURS[:2]
+
+
+def _smooth(values: npt.NDArray[np.float64], window: int) -> npt.NDArray[np.float64]:
+    """Mean over the ``window`` values up to each."""
+    sums = np.cumsum(np.concatenate([[0.0], values]))
+    end = np.arange(1, len(values) + 1)
+    begin = np.maximum(0, end - window)
+    return (sums[end] - sums[begin]) / (end - begin)
+
+
+def draw_loss(history: History) -> bytes:
+    """Cross-entropy of every batch, and its running mean."""
+    figure = new_figure()
+    axes = dress(figure.subplots(), "Loss", "step", "cross-entropy")
+    steps = [r.step for r in history.steps]
+    loss = np.array([r.loss for r in history.steps])
+    axes.plot(steps, loss, color=_TRAIN, alpha=0.3, linewidth=0.8, label="batch")
+    axes.plot(steps, _smooth(loss, 20), color=_TRAIN, label="mean of 20 batches")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.legend(frameon=False)
+    return to_png(figure)
+
+
+def draw_accuracy(history: History) -> bytes:
+    """Accuracy on the training batches of each epoch and on the test images after it."""
+    figure = new_figure()
+    axes = dress(figure.subplots(), "Accuracy", "step", "% classified right")
+    epochs = list(history.epochs())
+    axes.plot(
+        [step for step, _, _ in epochs],
+        [100 * accuracy for _, _, accuracy in epochs],
+        "o-",
+        color=_TRAIN,
+        markersize=4,
+        label="training batches of the epoch",
+    )
+    axes.plot(
+        [r.step for r in history.evaluations],
+        [100 * r.accuracy for r in history.evaluations],
+        "s-",
+        color=_TEST,
+        markersize=4,
+        label="test images",
+    )
+    axes.set_xlim(left=0)
+    axes.set_ylim(top=101)
+    axes.legend(frameon=False, loc="lower right")
+    return to_png(figure)
+
+
+def draw_ranks(history: History, network: Network) -> bytes:
+    """Every rank against the step; ``network`` gives the bonds their names."""
+    figure = new_figure()
+    axes = dress(figure.subplots(), "Tensor-train ranks", "step", "rank")
+    steps = [r.step for r in history.steps]
+    names = [
+        f"layer {number}, bond {n}"
+        for number, layer in enumerate(network.layers, 1)
+        for n in range(1, layer.order)
+    ]
+    ranks = np.array([r.ranks for r in history.steps])
+    for n, name in enumerate(names):
+        axes.step(
+            steps,
+            ranks[:, n],
+            where="post",
+            color=COLOURS[n % len(COLOURS)],
+            linewidth=1.5 + 1.5 * (len(names) - 1 - n),  # equal ranks show beneath each other
+            label=name,
+        )
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False)
+    return to_png(figure)
+
+
+def draw_cycles(history: History) -> bytes:
+    """Cycles of forward and backward of every step."""
+    figure = new_figure()
+    axes = dress(figure.subplots(), "Accelerator cycles a step", "step", "cycles")
+    axes.step(
+        [r.step for r in history.steps],
+        [r.cycles for r in history.steps],
+        where="post",
+        color=_TRAIN,
+    )
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    return to_png(figure)
+
+
+def draw_scales(scales: Sequence[ScaleRecord], title: str = "Scales") -> bytes:
+    """Exponents of all tensors, and the parts of them that saturate, against the step."""
+    figure = new_figure(7.0, 6.0)
+    above, below = figure.subplots(2, 1, sharex=True)
+    dress(above, title, "", "exponent of 2")
+    above.yaxis.set_major_locator(MaxNLocator(integer=True))
+    dress(below, "", "step", "% of the values saturated")
+    lines: dict[str, list[ScaleRecord]] = {}
+    for record in scales:
+        lines.setdefault(record.tensor, []).append(record)
+    worst = sorted(lines, key=lambda name: -sum(r.saturated for r in lines[name]))
+    for n, name in enumerate(worst):
+        records = lines[name]
+        steps = [r.step for r in records]
+        named = n < 6
+        style = {
+            "color": COLOURS[n] if named else "#bbbbbb",
+            "linewidth": 1.4 if named else 0.6,
+            "zorder": 3 if named else 2,
+        }
+        label = name if named else None
+        above.step(steps, [r.exponent for r in records], where="post", **style)
+        below.plot(steps, [100 * r.saturated for r in records], label=label, **style)
+    below.legend(frameon=False, fontsize=8, ncols=3, title="those that saturate most")
+    return to_png(figure)
+
+
+def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
+    """Confusion matrix of the test images, each row in percent of its class."""
+    matrix = evaluation.confusion(len(names))
+    share = 100 * matrix / np.maximum(1, matrix.sum(1, keepdims=True))
+    figure = new_figure(6.2, 5.4)
+    axes = figure.subplots()
+    axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
+    long = max(map(len, names)) > 2
+    axes.set_xticks(
+        range(len(names)), names, rotation=45 if long else 0, ha="right" if long else "center"
+    )
+    axes.set_yticks(range(len(names)), names)
+    axes.set(title="Test images (numbers are images)", xlabel="taken for", ylabel="is")
+    for (row, column), count in np.ndenumerate(matrix):
+        if count:
+            color = "white" if share[row, column] > 55 else "black"
+            axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=8)
+    axes.spines[:].set_visible(False)
+    return to_png(figure)
+
+
+def draw_samples(
+    evaluation: Evaluation, data: DataSet, names: Sequence[str], columns: int = 8
+) -> bytes:
+    """Test images with what they were taken for: the first mistakes, then the first others."""
+    wrong = np.flatnonzero(evaluation.predictions != evaluation.labels)[:columns]
+    right = np.flatnonzero(evaluation.predictions == evaluation.labels)
+    shown = np.concatenate([wrong, right[: 3 * columns - len(wrong)]])
+    rows = -(-len(shown) // columns)
+    figure = new_figure(columns * 1.05, rows * 1.35)
+    places = np.atleast_1d(figure.subplots(rows, columns)).ravel()
+    for axes in places:
+        axes.set_axis_off()
+    for axes, index in zip(places, shown, strict=False):
+        image = data.test.images[index]
+        axes.imshow(image, cmap="gray_r", vmin=0, vmax=data.full_scale)
+        label = names[int(evaluation.labels[index])]
+        guess = names[int(evaluation.predictions[index])]
+        if label == guess:
+            axes.set_title(label, fontsize=9, color="#228833")
+        else:
+            axes.set_title(f"{guess}\nis {label}", fontsize=8, color="#bb2233")
+    return to_png(figure)
+
+
+def draw_all(
+    history: History, evaluation: Evaluation, network: Network, data: DataSet
+) -> dict[str, bytes]:
+    """PNG bytes by file name, in the order of the report."""
+    pictures = {
+        "accuracy.png": draw_accuracy(history),
+        "loss.png": draw_loss(history),
+        "ranks.png": draw_ranks(history, network),
+    }
+    if history.scales:
+        pictures["scales.png"] = draw_scales(history.scales)
+    if history.cycles:
+        pictures["cycles.png"] = draw_cycles(history)
+    names = class_names(network, data)
+    pictures["confusion.png"] = draw_confusion(evaluation, names)
+    pictures["samples.png"] = draw_samples(evaluation, data, names)
+    return pictures

@@ -1,0 +1,155 @@
+"""The numbers of a finished run, as the screen, the JSON and the report show them."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainwright.train.evaluate import Evaluation
+from trainwright.train.state import TrainingState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Numbers of one run; fractions are 0..1, sizes bits, times seconds of wall time."""
+
+    network: str
+    dataset: str
+    backend: str
+    steps: int
+    epochs: float
+    seconds: float
+    """From the start to the end, less the time between an interruption and --resume."""
+    accelerator_seconds: float
+    """Forward and backward passes of all steps."""
+    test_accuracy: float
+    test_samples: int
+    best_test_accuracy: float
+    """Of the best epoch, chosen on the test images themselves; ``test_accuracy`` is the last's."""
+    best_epoch: int
+    train_accuracy: float
+    """On the batches of the last epoch, each before its update."""
+    final_loss: float
+    """Mean cross-entropy of the last epoch's batches."""
+    ranks: tuple[tuple[int, ...], ...]
+    initial_ranks: tuple[tuple[int, ...], ...]
+    model_bits: int
+    initial_model_bits: int
+    dense_bits: int
+    reduction: float
+    initial_reduction: float
+    cycles: int
+    """Of all training steps; 0 where the back end counts none."""
+    cycles_per_step: float
+    cycles_first_step: int
+    cycles_last_step: int
+    test_cycles: int
+    """Of the classification of the test images."""
+    verified_steps: int
+    tensors_compared: int
+    values_compared: int
+    mismatches: int
+    seed: int
+    digest: str
+    """SHA-256 over the quantised factors (``Model.digest``)."""
+
+    @property
+    def cycles_per_second(self) -> float:
+        """Simulated cycles a second of wall time; 0 where the back end counts none."""
+        return self.cycles / self.accelerator_seconds if self.accelerator_seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def summarise(
+    state: TrainingState,
+    evaluation: Evaluation,
+    *,
+    dataset: str,
+    backend: str,
+    steps_an_epoch: int,
+    seconds: float,
+) -> Summary:
+    """The summary of a trained state."""
+    history, now, then = state.history, state.model.network, state.network
+    _, loss, accuracy = list(history.epochs())[-1]
+    best = max(history.evaluations, key=lambda r: (r.accuracy, -r.step))
+    return Summary(
+        network=then.name,
+        dataset=dataset,
+        backend=backend,
+        steps=state.step,
+        epochs=round(state.step / steps_an_epoch, 3),
+        seconds=round(seconds, 3),
+        accelerator_seconds=round(history.accelerator_seconds, 3),
+        test_accuracy=evaluation.accuracy,
+        test_samples=len(evaluation.labels),
+        best_test_accuracy=best.accuracy,
+        best_epoch=best.epoch,
+        train_accuracy=accuracy,
+        final_loss=loss,
+        ranks=now.ranks,
+        initial_ranks=then.ranks,
+        model_bits=now.model_bits,
+        initial_model_bits=then.model_bits,
+        dense_bits=now.dense_bits,
+        reduction=round(now.reduction, 3),
+        initial_reduction=round(then.reduction, 3),
+        cycles=history.cycles,
+        cycles_per_step=round(history.cycles / state.step, 1),
+        cycles_first_step=history.steps[0].cycles,
+        cycles_last_step=history.steps[-1].cycles,
+        test_cycles=evaluation.counters.cycles,
+        verified_steps=state.verification.steps,
+        tensors_compared=state.verification.tensors,
+        values_compared=state.verification.values,
+        mismatches=state.verification.mismatches,
+        seed=state.settings.seed,
+        digest=state.model.digest(),
+    )
+
+
+def summary_rows(s: Summary) -> list[tuple[str, str]]:
+    """(name, value) of everything worth reading, in order."""
+    rows = [
+        ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} images"),
+        (
+            "best epoch",
+            f"{s.best_test_accuracy:.2%} after epoch {s.best_epoch}, by the test images",
+        ),
+        ("training accuracy", f"{s.train_accuracy:.2%} in the last epoch"),
+        ("steps", f"{s.steps:,} ({s.epochs:g} epochs) in {s.seconds:.1f} s"),
+        ("ranks", _ranks(s.ranks)),
+        ("model", f"{s.model_bits:,} bits, {s.reduction:.1f} times smaller than dense float32"),
+    ]
+    if s.ranks != s.initial_ranks:
+        rows.append(
+            (
+                "at the start",
+                f"ranks {_ranks(s.initial_ranks)}, {s.initial_model_bits:,} bits, "
+                f"{s.initial_reduction:.1f} times smaller",
+            )
+        )
+    if s.cycles:
+        rows += [
+            (
+                "cycles",
+                f"{s.cycles:,}; a step {s.cycles_first_step:,} at first, "
+                f"{s.cycles_last_step:,} at last",
+            ),
+            ("simulation", f"{s.cycles_per_second:,.0f} cycles a second"),
+        ]
+    if s.verified_steps:
+        rows.append(
+            (
+                "compared with golden",
+                f"{s.verified_steps:,} steps, {s.tensors_compared:,} tensors, "
+                f"{s.values_compared:,} values: {s.mismatches:,} mismatches",
+            )
+        )
+    rows.append(("factors", f"sha256 {s.digest[:16]}"))
+    return rows
+
+
+def _ranks(ranks: tuple[tuple[int, ...], ...]) -> str:
+    return " | ".join(" ".join(map(str, layer)) for layer in ranks)

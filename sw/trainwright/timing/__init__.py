@@ -1,0 +1,10 @@
+"""The cycle model: how long a program takes, without running it.
+
+``predict`` follows a program command by command: the sequencer, what waits for what, the arrays'
+steps, the external memory's bandwidth, and the banks of the scratchpad that commands at work share.
+It knows nothing of data: shifts and exponents do not matter. docs/cycles.md says how near it comes.
+"""
+
+from trainwright.timing.timeline import MemoryTiming, Span, Timeline, predict
+
+__all__ = ["MemoryTiming", "Span", "Timeline", "predict"]

@@ -1,0 +1,131 @@
+"""Where the cycles of a step went: measured commands, or predicted ones, by descriptor."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainwright.accelerator import CommandRecord, Run
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, Transfer
+from trainwright.program.fields import Engine
+from trainwright.timing.commands import work_of
+from trainwright.timing.timeline import Timeline
+
+PROGRAM = "the program"
+"""What the first load brings."""
+
+
+@dataclass
+class Line:
+    """One descriptor: all its executions together."""
+
+    part: str
+    """forward or backward."""
+    number: int
+    """Of the descriptor; -1 for the load of the program."""
+    operation: str
+    tensor: str
+    engine: str
+    times: int = 0
+    cycles: int = 0
+    macs: int = 0
+    utilisation: float | None = None
+    """Of the engine's own multipliers."""
+    stall_operand: int = 0
+    stall_result: int = 0
+    bytes: int = 0
+    saturations: int | None = None
+    """Of the tensor, over the step; with its first descriptor."""
+
+
+def predicted(timeline: Timeline) -> tuple[CommandRecord, ...]:
+    """A predicted run as commands: a body of a loop once, its times told by ``Line.times``."""
+    return tuple(
+        CommandRecord(s.number, s.engine, round(s.start), round(s.end), 0, 0)
+        for s in timeline.spans
+    )
+
+
+def lines(
+    part: str,
+    descriptors: Sequence[Descriptor],
+    commands: Iterable[CommandRecord],
+    p: AcceleratorParameters,
+    run: Run | None = None,
+    times: dict[int, int] | None = None,
+) -> list[Line]:
+    """A line a descriptor that engines executed; ``times`` where a command stands for several."""
+    found: dict[int, Line] = {}
+    counted: set[int] = set()
+    for command in sorted(commands, key=lambda one: one.start):
+        count = (times or {}).get(command.number, 1)
+        line = found.get(command.number)
+        if line is None:
+            line = found[command.number] = _line(part, descriptors, command)
+            if run is not None and command.number >= 0:
+                d = descriptors[command.number]
+                if isinstance(d, Compute) and d.slot not in counted:
+                    counted.add(d.slot)
+                    line.saturations = int(run.saturations[d.slot])
+        line.times += count
+        line.cycles += count * (command.end - command.start)
+        line.stall_operand += command.stall_operand
+        line.stall_result += command.stall_result
+        if command.number >= 0:
+            d = descriptors[command.number]
+            assert isinstance(d, Compute | Transfer)
+            if isinstance(d, Transfer):
+                line.bytes += count * d.runs * d.beats * p.beat_bytes
+            else:
+                line.macs += count * work_of(d, p).macs
+    rows = {"PE1": p.pe1_rows, "PE2": p.pe2_rows}
+    for line in found.values():
+        if line.macs and line.cycles:
+            line.utilisation = line.macs / (rows[line.engine] * p.lanes * line.cycles)
+    return list(found.values())
+
+
+def _line(part: str, descriptors: Sequence[Descriptor], command: CommandRecord) -> Line:
+    if command.number < 0:
+        return Line(part, -1, "LOAD", PROGRAM, "LOAD")
+    d = descriptors[command.number]
+    tensor = d.tensor if isinstance(d, Compute | Transfer) else ""
+    return Line(part, command.number, d.operation.name, tensor, command.engine.name or "")
+
+
+def trace_events(
+    parts: Sequence[tuple[str, Sequence[Descriptor], Sequence[CommandRecord]]],
+) -> dict[str, Any]:
+    """A trace for Perfetto or chrome://tracing: a row an engine, a cycle as a microsecond."""
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 1, "tid": engine.value, "name": "thread_name", "args": {"name": name}}
+        for engine in (Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2)
+        if (name := engine.name)
+    ]
+    begun = 0
+    for part, descriptors, commands in parts:
+        for command in commands:
+            line = _line(part, descriptors, command)
+            events.append(
+                {
+                    "ph": "X",
+                    "pid": 1,
+                    "tid": command.engine.value,
+                    "ts": begun + command.start,
+                    "dur": max(1, command.end - command.start),
+                    "name": f"{line.operation} {line.tensor}",
+                    "cat": part,
+                    "args": {
+                        "descriptor": command.number,
+                        "stall_operand": command.stall_operand,
+                        "stall_result": command.stall_result,
+                    },
+                }
+            )
+        begun += max((command.end for command in commands), default=0)
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def as_rows(found: Iterable[Line]) -> list[dict[str, Any]]:
+    """The lines as plain values."""
+    return [asdict(line) for line in found]

@@ -1,0 +1,266 @@
+"""The program on a time line: commands start when the sequencer and their engine let them.
+
+Commands at work share two things: the bandwidth of the external memory, and the banks of the
+scratchpad, one row a bank and cycle. A command that asks more of a bank than the others leave it,
+or more than half of it, slows down; speeds change only when a command starts or ends.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Transfer
+from trainwright.program.fields import DESCRIPTOR_BYTES, ENGINE_OF, Engine
+from trainwright.timing.commands import START, Work, finish, work_of
+
+ISSUE = 4
+"""Cycles of the sequencer for a descriptor."""
+FETCH = 36
+"""Cycles before the first descriptor of a program, beyond its beats."""
+STOP = 12
+"""Cycles from the last result to the end of a run."""
+TRANSFER = 8
+"""Cycles of a transfer before its first beat, the latency of the memory left out."""
+HIDDEN = 10
+"""Cycles by which a first read begins earlier than its latency says, fitted to the simulation."""
+ARRAYS = (Engine.PE1, Engine.PE2)
+DMA = (Engine.LOAD, Engine.STORE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTiming:
+    """The external memory: as the simulation's default."""
+
+    read_latency: int = 40
+    write_latency: int = 10
+    bandwidth: float = 0.8
+    """Beats a cycle, reads and writes together."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """One execution of a descriptor: its number, engine, and the cycles from start to end.
+
+    ``times`` is how often it is executed alike: a body of a loop appears once.
+    """
+
+    number: int
+    engine: Engine
+    start: float
+    end: float
+    macs: int
+    times: int
+
+
+@dataclass
+class Timeline:
+    """A program's predicted run."""
+
+    cycles: int = 0
+    spans: list[Span] = field(default_factory=list)
+    bytes_moved: int = 0
+
+    def busy(self, engine: Engine) -> float:
+        """Cycles between the start and the end of the commands of an engine."""
+        return sum((s.end - s.start) * s.times for s in self.spans if s.engine is engine)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, rows that are not written left out."""
+        return sum(s.macs * s.times for s in self.spans)
+
+
+@dataclass
+class _Running:
+    number: int
+    work: Work
+    start: float
+    left: float
+    """Cycles, or beats, still to do at full speed."""
+    ready: float
+    """When its first step is taken, or its first beat moves."""
+
+
+class _Machine:
+    """The engines: commands at work, and when each of the earlier ones ended."""
+
+    def __init__(self, parameters: AcceleratorParameters, timing: MemoryTiming, now: float):
+        self.parameters = parameters
+        self.timing = timing
+        self.now = now
+        self.running: list[_Running] = []
+        self.done: dict[Engine, float] = {}
+        """When the last result of each engine's ended commands is out."""
+        self.before: dict[Engine, float] = {}
+        """As ``done``, without the last of them."""
+        self.spans: list[tuple[_Running, float]] = []
+
+    def _speeds(self) -> list[float]:
+        moving = [r for r in self.running if r.work.engine in DMA and r.ready <= self.now]
+        share = min(1.0, self.timing.bandwidth / max(1, len(moving)))
+        speeds = []
+        for r in self.running:
+            if r.ready > self.now:
+                speeds.append(0.0)
+                continue
+            slow = max((self._slowness(r, n) for n in range(len(r.work.streams))), default=1.0)
+            speeds.append((share if r.work.engine in DMA else 1.0) / slow)
+        return speeds
+
+    def _slowness(self, r: _Running, number: int) -> float:
+        """Cycles that a stream of ``r`` takes for one, over the banks it passes through."""
+        total, stream = 0.0, r.work.streams[number]
+        for bank, part in enumerate(stream.banks):
+            if not part:
+                continue
+            mine = stream.rate + sum(
+                s.rate * s.banks[bank] for n, s in enumerate(r.work.streams) if n != number
+            )
+            others = sum(
+                s.rate * s.banks[bank] * (0.8 if o.work.engine in DMA else 1.0)
+                for o in self.running
+                if o is not r and o.ready <= self.now
+                for s in o.work.streams
+            )
+            total += part * max(1.0, mine / max(1 - others, 0.5))
+        return total
+
+    def advance(self, until: float) -> None:
+        """Let the engines work up to a time, or as long as anything does where that is infinite."""
+        while self.running and self.now < until:
+            speeds = self._speeds()
+            step = until - self.now
+            for r, speed in zip(self.running, speeds, strict=True):
+                step = min(step, r.left / speed if speed else r.ready - self.now)
+            for r, speed in zip(self.running, speeds, strict=True):
+                r.left -= speed * step
+            self.now += step
+            for r in [r for r in self.running if r.left <= 1e-6 and r.ready <= self.now]:
+                self.running.remove(r)
+                self._end(r)
+        if until != float("inf"):
+            self.now = max(self.now, until)
+
+    def _end(self, r: _Running) -> None:
+        engine = r.work.engine
+        if engine in ARRAYS:
+            after = finish(engine, self.parameters)
+        else:
+            after = 4 if engine is Engine.LOAD else self.timing.write_latency
+        self.before[engine] = self.done.get(engine, 0.0)
+        self.done[engine] = self.now + after
+        self.spans.append((r, self.done[engine]))
+
+    def at_work(self, engine: Engine) -> bool:
+        """Whether a command of the engine takes steps, or moves beats."""
+        return any(r.work.engine is engine for r in self.running)
+
+    def until_free(self, engine: Engine) -> None:
+        """Wait until an engine takes another command."""
+        while self.at_work(engine):
+            self._next_end()
+        if engine in ARRAYS:  # two in flight at most
+            self.advance(max(self.now, self.before.get(engine, 0.0)))
+
+    def until_idle(self, engines: Engine) -> None:
+        """Wait until the last results of engines are out."""
+        for engine in (e for e in (*DMA, *ARRAYS) if e & engines):
+            while self.at_work(engine):
+                self._next_end()
+            self.advance(max(self.now, self.done.get(engine, 0.0)))
+
+    def until_older(self, engines: Engine) -> None:
+        """Wait until what came before the last command of each engine is out."""
+        for engine in (e for e in ARRAYS if e & engines):
+            mark = self.done if self.at_work(engine) else self.before
+            self.advance(max(self.now, mark.get(engine, 0.0)))
+
+    def _next_end(self) -> None:
+        count = len(self.running)
+        while len(self.running) == count:
+            speeds = self._speeds()
+            step = min(
+                r.left / speed if speed else r.ready - self.now
+                for r, speed in zip(self.running, speeds, strict=True)
+            )
+            self.advance(self.now + max(step, 1e-6))
+
+    def start(self, number: int, work: Work) -> None:
+        """Begin a command."""
+        ready = self.now + self._latency(work.engine)
+        self.running.append(_Running(number, work, self.now, work.cycles, ready))
+
+    def _latency(self, engine: Engine) -> float:
+        """Cycles from a command to its first step, or its first beat."""
+        if engine in ARRAYS:
+            return START[engine]
+        following = self.done.get(engine, 0.0) > self.now - self.timing.read_latency
+        if engine is Engine.STORE or following:  # what comes first hides the latency
+            return TRANSFER
+        return self.timing.read_latency - HIDDEN
+
+
+def predict(
+    program: Sequence[Descriptor],
+    parameters: AcceleratorParameters,
+    timing: MemoryTiming | None = None,
+) -> Timeline:
+    """The predicted run of a program's descriptors."""
+    timing = timing or MemoryTiming()
+    beats = len(program) * DESCRIPTOR_BYTES // parameters.beat_bytes
+    timeline = Timeline()
+    now = FETCH + beats / timing.bandwidth
+    timeline.bytes_moved = len(program) * DESCRIPTOR_BYTES
+    end = _run(program, 0, len(program), now, 1, parameters, timing, timeline)
+    timeline.cycles = round(end + STOP)
+    timeline.spans.sort(key=lambda span: span.start)
+    return timeline
+
+
+def _run(
+    program: Sequence[Descriptor],
+    first: int,
+    stop: int,
+    now: float,
+    times: int,
+    p: AcceleratorParameters,
+    timing: MemoryTiming,
+    timeline: Timeline,
+) -> float:
+    """Descriptors ``first`` to ``stop``, executed ``times`` times alike; when all is done."""
+    machine, index = _Machine(p, timing, now), first
+    while index < stop:
+        d = program[index]
+        machine.advance(machine.now + ISSUE)
+        if isinstance(d, Loop):
+            end = _matching(program, index)
+            machine.until_idle(Engine.ALL)
+            begun = machine.now
+            after = _run(program, index + 1, end, begun, times * d.iterations, p, timing, timeline)
+            machine.advance(begun + (after - begun) * d.iterations)
+            index = end
+        elif isinstance(d, Halt):
+            break
+        elif isinstance(d, Compute | Transfer):
+            work = work_of(d, p)
+            machine.until_older(d.wait_older)
+            machine.until_idle(d.wait)
+            machine.until_free(ENGINE_OF[d.operation])
+            machine.start(index, work)
+            if isinstance(d, Transfer):
+                timeline.bytes_moved += times * d.runs * d.beats * p.beat_bytes
+        index += 1
+    machine.until_idle(Engine.ALL)
+    timeline.spans += [
+        Span(r.number, r.work.engine, r.start, end, r.work.macs, times) for r, end in machine.spans
+    ]
+    return machine.now
+
+
+def _matching(program: Sequence[Descriptor], start: int) -> int:
+    depth = 0
+    for index in range(start, len(program)):
+        depth += isinstance(program[index], Loop) - isinstance(program[index], End)
+        if not depth:
+            return index
+    raise ValueError("a LOOP has no END")

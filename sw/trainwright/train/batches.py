@@ -1,0 +1,90 @@
+"""Batches in a seeded order, as the integers that the accelerator reads."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from trainwright.data import DataError, DataSet, Split
+from trainwright.fixed.requantise import limits
+from trainwright.network import Network
+
+
+def check_data(network: Network, data: DataSet, batch: int) -> None:
+    """Raise ``DataError`` unless the network can be trained on the data set in such batches."""
+    check_fit(network, data)
+    if len(data.train) < batch:
+        raise DataError(
+            f"batch {batch} is more than the {len(data.train)} training samples of {data.name!r}"
+        )
+
+
+def check_fit(network: Network, data: DataSet) -> None:
+    """Raise ``DataError`` unless the network can classify the data set."""
+    if data.image != network.image:
+        raise DataError(
+            f"network {network.name!r} is made for images of {network.image[0]} x "
+            f"{network.image[1]}, data set {data.name!r} has {data.image[0]} x {data.image[1]}"
+        )
+    if data.classes > network.classes:
+        raise DataError(
+            f"network {network.name!r} tells {network.classes} classes apart, data set "
+            f"{data.name!r} has {data.classes}"
+        )
+
+
+def class_names(network: Network, data: DataSet) -> tuple[str, ...]:
+    """A name for each class of the network; those the data set lacks are numbered."""
+    return (*data.class_names, *map(str, range(data.classes, network.classes)))
+
+
+@lru_cache(maxsize=2)
+def _order(samples: int, seed: int, epoch: int) -> np.ndarray:
+    return np.random.RandomState([seed, 1, epoch]).permutation(samples)
+
+
+def batch_indices(samples: int, batch: int, seed: int, step: int) -> np.ndarray:
+    """Indices (batch,) of the samples of ``step`` (from 0).
+
+    Epoch e visits the samples in the order ``RandomState([seed, 1, e]).permutation(samples)``; what
+    is left after its last full batch is dropped. A pure function, so that the position of a run is
+    its step number and nothing else.
+    """
+    epoch, position = divmod(step, samples // batch)
+    return _order(samples, seed, epoch)[position * batch : (position + 1) * batch]
+
+
+@dataclass(frozen=True)
+class InputQuantiser:
+    """Turns images into the network's inputs: quantise, pad at the bottom and right, flatten."""
+
+    network: Network
+    full_scale: int
+    exponent: int
+    """The driver's ``input_exponent``."""
+
+    def __call__(self, images: np.ndarray) -> torch.Tensor:
+        """Inputs int64 (batch, I) of images uint8 (batch, rows, columns).
+
+        A pixel is byte / ``full_scale``; its integer is that / 2^exponent, rounded half to even and
+        saturated to the activation width.
+        """
+        least, greatest = limits(self.network.widths.activation)
+        levels = np.arange(256) / self.full_scale * 2.0**-self.exponent
+        table = np.clip(np.rint(levels), least, greatest).astype(np.int64)
+        batch, rows, columns = images.shape
+        padded = np.zeros((batch, *self.network.padded), np.int64)
+        padded[:, :rows, :columns] = table[images]
+        return torch.from_numpy(padded.reshape(batch, -1))
+
+    def padded_batch(self, split: Split, start: int, batch: int) -> tuple[torch.Tensor, int]:
+        """Inputs of the samples from ``start`` on, filled up to ``batch`` with blank images.
+
+        Returns the inputs and how many of them are samples.
+        """
+        images = split.images[start : start + batch]
+        real = len(images)
+        if real < batch:
+            images = np.concatenate([images, np.zeros((batch - real, *images.shape[1:]), np.uint8)])
+        return self(images), real

@@ -1,0 +1,50 @@
+"""Block scales of factors: powers of two along a bond that cost neither a bit nor hardware.
+
+Column r of bond n times 2^b in G_n and times 2^-b in G_{n+1} leaves W as it is, and with it all
+that the accelerator computes but for the quantisation of the two blocks G_n(:, :, :, r) and
+G_{n+1}(r, :, :, :). So that pair has a scale of its own, b, for which nothing is stored: the
+masters are kept as they are quantised. A column that the rank prior wears out, or one that its
+neighbour has outgrown, keeps using its bits.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+
+from trainwright.train.adam import Parameter
+
+UNEVEN = 1.25
+"""Binary logarithm of the ratio of the two blocks' sizes, in quantisation steps, from which on they
+are moved; a move changes it by 2, so that they do not move back and forth."""
+
+
+def moves(left: torch.Tensor, right: torch.Tensor, exponents: tuple[int, int]) -> torch.Tensor:
+    """By how much b of each column should move: -1, 0 or 1; int64 (R_n,).
+
+    ``left`` (R_{n-1}, J_n, I_n, R_n) and ``right`` are masters, quantised with ``exponents``. Size
+    is the root of the mean square; a block of zeros does not move.
+    """
+    on_left = left.to(torch.float64).square().mean((0, 1, 2))
+    on_right = right.to(torch.float64).square().mean((1, 2, 3))
+    uneven = 0.5 * (on_left / on_right).log2() - (exponents[0] - exponents[1])
+    uneven = uneven.where((on_left > 0) & (on_right > 0), 0.0)
+    return (uneven < -UNEVEN).to(torch.int64) - (uneven > UNEVEN).to(torch.int64)
+
+
+def scale(parameter: Parameter, powers: torch.Tensor) -> None:
+    """Multiply by 2^powers, of -1, 0 and 1, which broadcast; Adam's moments follow. Exact."""
+    halves = torch.tensor([0.5, 1.0, 2.0])
+    value, gradient = halves[1 + powers], halves[1 - powers]
+    parameter.value = parameter.value * value
+    parameter.first = parameter.first * gradient
+    parameter.second = parameter.second * gradient * gradient
+
+
+def balance(factors: Sequence[Parameter], exponents: Sequence[int]) -> None:
+    """Move the blocks of one layer, bond by bond."""
+    for (left, right), pair in zip(pairwise(factors), pairwise(exponents), strict=True):
+        powers = moves(left.value, right.value, pair)
+        if powers.any():
+            scale(left, powers)
+            scale(right, -powers[:, None, None, None])

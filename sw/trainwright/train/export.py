@@ -1,0 +1,125 @@
+"""The trained model as a file: integers, exponents and the network description, nothing else."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainwright.driver import QuantisedModel
+from trainwright.files import write_whole
+from trainwright.fixed.scale import Scales
+from trainwright.network import Network, network_from_dict
+from trainwright.train.checkpoint import CheckpointError, decode, encode
+from trainwright.train.model import Model
+
+FORMAT = "trainwright-model-2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What a model was trained on and how its programs were compiled.
+
+    With the same batch, plan and accelerator the same program runs again: the logits have the bits
+    they had in training.
+    """
+
+    dataset: str
+    class_names: tuple[str, ...]
+    full_scale: int
+    """A pixel's value is its byte divided by this: 0..1, quantised with the input exponent."""
+    batch: int
+    """Samples of a program."""
+    plan: str
+    accelerator: tuple[str, ...] = ()
+    """Sizes other than the default, as NAME=N."""
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Origin":
+        """What ``asdict`` made. Raises ``ValueError``/``TypeError``."""
+        names, accelerator = tuple(values["class_names"]), tuple(values["accelerator"])
+        origin = cls(**{**values, "class_names": names, "accelerator": accelerator})
+        texts = (origin.dataset, origin.plan, *names, *accelerator)
+        if not all(isinstance(text, str) for text in texts) or not 0 < origin.batch < 1 << 20:
+            raise ValueError(f"origin {values!r}")
+        return origin
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What inference needs: the quantised model and the exponents it was trained with."""
+
+    model: QuantisedModel
+    scales: Scales
+    origin: Origin | None
+    """None where it was not told."""
+    digest: str
+    """See ``Model.digest``."""
+
+
+def save_model(path: Path, model: Model, scales: Scales, origin: Origin | None = None) -> None:
+    """Write a safetensors file; network, ranks, exponents and origin are in its header.
+
+    ``factor.L.N`` is int8, or int16 over 8 bits, or float32 in a float32 network; ``bias.L`` is
+    float32. Raises ``OSError``.
+    """
+    quantised = model.quantised()
+    tensors = {
+        f"factor.{n}.{k}": factor.to(_stored(model.network))
+        for n, factors in enumerate(quantised.factors)
+        for k, factor in enumerate(factors)
+    }
+    for n, bias in enumerate(model.biases):
+        if bias is not None:
+            tensors[f"bias.{n}"] = bias.value
+    metadata = {
+        "format": FORMAT,
+        "network": model.network.to_dict(),
+        "factor_exponents": model.exponents,
+        "exponents": scales.exponents,
+        "digest": model.digest(),
+        "origin": None if origin is None else asdict(origin),
+    }
+    write_whole(path, encode(metadata, tensors))
+
+
+def _stored(network: Network) -> torch.dtype:
+    """In what the file has factors: the narrowest type that holds their bits."""
+    if network.widths.is_float:
+        return torch.float32
+    return torch.int8 if network.widths.factor <= 8 else torch.int16
+
+
+def load_model(path: Path) -> TrainedModel:
+    """Read what ``save_model`` wrote. Raises ``CheckpointError``."""
+    metadata, tensors = decode(path, FORMAT)
+    try:
+        network = network_from_dict(metadata["network"])
+        kind = torch.float32 if network.widths.is_float else torch.int64
+        model = QuantisedModel(
+            network=network,
+            factors=[
+                [tensors[f"factor.{n}.{k}"].to(kind) for k in range(layer.order)]
+                for n, layer in enumerate(network.layers)
+            ],
+            factor_exponents=[tuple(exponents) for exponents in metadata["factor_exponents"]],
+            biases=[
+                tensors[f"bias.{n}"].to(torch.float64) if layer.bias else None
+                for n, layer in enumerate(network.layers)
+            ],
+        )
+        for layer, factors, bias in zip(network.layers, model.factors, model.biases, strict=True):
+            shapes = tuple(tuple(factor.shape) for factor in factors)
+            if shapes != layer.factor_shapes or (
+                bias is not None and tuple(bias.shape) != (layer.output_size,)
+            ):
+                raise ValueError("factors do not have the shapes of the network")
+        origin = metadata["origin"]
+        return TrainedModel(
+            model,
+            Scales(exponents=dict(metadata["exponents"])),
+            None if origin is None else Origin.from_dict(origin),
+            metadata["digest"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is not a model of this version: {error}") from None

@@ -1,0 +1,183 @@
+"""What happened in a run: a record a step, a record an evaluation, now and then the scales."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, field, fields
+from itertools import groupby, takewhile
+from typing import Any
+
+import torch
+
+from trainwright.network import Network
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One training step. All numbers are exact in float64, which is how checkpoints hold them."""
+
+    step: int
+    """From 1."""
+    epoch: int
+    """From 1."""
+    loss: float
+    """Mean cross-entropy of the batch, without the prior."""
+    correct: int
+    """Samples of the batch that were classified right, before the update."""
+    samples: int
+    learning_rate: float
+    prior_weight: float
+    cycles: int
+    """Cycles of forward and backward; 0 where the back end counts none."""
+    seconds: float
+    """Wall time of forward and backward on the accelerator."""
+    moved: int
+    """Exponents that moved after the step."""
+    saturations: int
+    """Values saturated in the step."""
+    ranks: tuple[int, ...]
+    """All bonds of all layers, as they were in the step."""
+
+
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """Accuracy on the test split after ``step`` steps."""
+
+    step: int
+    epoch: int
+    accuracy: float
+    """Fraction of ``samples``."""
+    samples: int
+
+
+@dataclass(frozen=True)
+class ScaleRecord:
+    """What the accelerator counted of one tensor in ``step``."""
+
+    step: int
+    tensor: str
+    exponent: int
+    """It was computed with; a value is integer x 2^exponent."""
+    mean: float
+    """Mean of |q| as a fraction of full scale."""
+    saturated: float
+    """Fraction of the values that saturated."""
+
+
+Record = StepRecord | ScaleRecord | EvaluationRecord
+_KINDS: dict[type[Record], str] = {
+    StepRecord: "step", ScaleRecord: "scale", EvaluationRecord: "evaluation",
+}  # fmt: skip
+"""In the order in which they follow a step."""
+
+SCALE_RECORDS = 200
+"""Steps of a run, evenly spread, whose scales are kept."""
+
+_STEP_FIELDS = tuple(f.name for f in fields(StepRecord))[:-1]
+_INTEGERS = frozenset(f.name for f in fields(StepRecord) if f.type in (int, "int"))
+
+
+@dataclass
+class History:
+    """All records of a run so far."""
+
+    steps: list[StepRecord] = field(default_factory=list)
+    evaluations: list[EvaluationRecord] = field(default_factory=list)
+    scales: list[ScaleRecord] = field(default_factory=list)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all steps."""
+        return sum(record.cycles for record in self.steps)
+
+    @property
+    def accelerator_seconds(self) -> float:
+        """Wall time of all steps on the accelerator."""
+        return sum(record.seconds for record in self.steps)
+
+    def last_epoch_accuracy(self) -> float:
+        """Accuracy on the training batches of the last epoch begun, each before its update."""
+        if not self.steps:
+            return 0.0
+        last = [r for r in self.steps if r.epoch == self.steps[-1].epoch]
+        return sum(r.correct for r in last) / sum(r.samples for r in last)
+
+    def epochs(self) -> Iterator[tuple[int, float, float]]:
+        """(last step, mean loss, accuracy) on the training batches of each epoch."""
+        for _, group in groupby(self.steps, key=lambda r: r.epoch):
+            records = list(group)
+            samples = sum(r.samples for r in records)
+            loss = sum(r.loss for r in records) / len(records)
+            yield records[-1].step, loss, sum(r.correct for r in records) / samples
+
+    def scales_of(self, step: int) -> list[ScaleRecord]:
+        """The scales that were kept of the last ``step``, if any."""
+        return list(takewhile(lambda r: r.step == step, reversed(self.scales)))[::-1]
+
+    def best_accuracy(self) -> float:
+        """Greatest accuracy on the test split after any epoch; 0 without an evaluation."""
+        return max((r.accuracy for r in self.evaluations), default=0.0)
+
+    def to_tensors(self) -> dict[str, torch.Tensor]:
+        """The lists as float64 tables, one record a row; names of tensors as lines of UTF-8."""
+        steps = [
+            (*(float(getattr(r, name)) for name in _STEP_FIELDS), *map(float, r.ranks))
+            for r in self.steps
+        ]
+        evaluations = [tuple(map(float, astuple(r))) for r in self.evaluations]
+        names = sorted({r.tensor for r in self.scales})
+        numbers = {name: float(number) for number, name in enumerate(names)}
+        scales = [
+            (float(r.step), numbers[r.tensor], float(r.exponent), r.mean, r.saturated)
+            for r in self.scales
+        ]
+        return {
+            "history.steps": torch.tensor(steps, dtype=torch.float64),
+            "history.evaluations": torch.tensor(evaluations, dtype=torch.float64),
+            "history.scales": torch.tensor(scales, dtype=torch.float64),
+            "history.scales.names": torch.tensor(
+                list("\n".join(names).encode()), dtype=torch.uint8
+            ),
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, torch.Tensor]) -> "History":
+        """The history that ``to_tensors`` wrote."""
+        history = cls()
+        for row in tensors["history.steps"].tolist():
+            values: dict[str, Any] = {
+                name: int(value) if name in _INTEGERS else value
+                for name, value in zip(_STEP_FIELDS, row, strict=False)
+            }
+            ranks = tuple(int(rank) for rank in row[len(_STEP_FIELDS) :])
+            history.steps.append(StepRecord(**values, ranks=ranks))
+        for step, epoch, accuracy, samples in tensors["history.evaluations"].tolist():
+            history.evaluations.append(
+                EvaluationRecord(int(step), int(epoch), accuracy, int(samples))
+            )
+        names = bytes(tensors["history.scales.names"].tolist()).decode().split("\n")
+        for step, name, exponent, mean, saturated in tensors["history.scales"].tolist():
+            history.scales.append(
+                ScaleRecord(int(step), names[int(name)], int(exponent), mean, saturated)
+            )
+        return history
+
+    def to_lines(self) -> str:
+        """JSON lines as things happened; ``kind`` is step, scale or evaluation."""
+        return "".join(map(to_line, self.in_order()))
+
+    def in_order(self) -> Iterator["Record"]:
+        """All records as they happened: what a step left behind follows it."""
+        records: list[Record] = [*self.steps, *self.scales, *self.evaluations]
+        kinds = list(_KINDS)
+        yield from sorted(records, key=lambda r: (r.step, kinds.index(type(r))))
+
+
+def to_line(record: Record) -> str:
+    """A record as one line of JSON, with its newline."""
+    return json.dumps({"kind": _KINDS[type(record)], **vars(record)}) + "\n"
+
+
+def with_flat_ranks(network: Network, flat: Sequence[int]) -> Network:
+    """The network with the ranks of a record, which has those of all layers in one row."""
+    rest = list(flat)
+    return network.with_ranks([[rest.pop(0) for _ in layer.ranks] for layer in network.layers])

@@ -1,0 +1,63 @@
+"""Initial values and exponents of the factors.
+
+An element of W is a sum over all bonds of products of one element of each factor, so that for
+independent elements Var(W) = R_1 ... R_{d-1} sigma_1^2 ... sigma_d^2. Wanted is Var(W) = 2/I before
+a ReLU and 1/I elsewhere, which keeps the size of activations from layer to layer.
+
+Four bits are used well where the factor's standard deviation is about ``SPREAD`` steps: the levels
+-8..7 then reach 3 standard deviations at the start and leave some room to grow. Every factor gets
+the power of two that brings an equal share of the wanted product nearest to that, and the residue
+(within a factor of sqrt 2) goes into the values themselves.
+"""
+
+from math import log2, prod
+
+import numpy as np
+import torch
+
+from trainwright.network import Layer, Network
+from trainwright.train.adam import Parameter
+from trainwright.train.connect import clip
+
+SPREAD = 2.5
+"""Standard deviation aimed at, in quantisation steps at 4 bits; doubles with each further bit."""
+
+
+def deviation(layer: Layer) -> float:
+    """Standard deviation of every factor's elements that gives W its variance."""
+    wanted = (2.0 if layer.relu else 1.0) / layer.input_size
+    return (wanted / prod(layer.ranks)) ** (0.5 / layer.order)
+
+
+def initial_exponents(layer: Layer, width: int, spread: float = SPREAD) -> tuple[int, ...]:
+    """Exponent of each factor; ``spread`` is the deviation aimed at, in steps at 4 bits."""
+    steps = spread * 2.0 ** (width - 4)
+    return (round(log2(deviation(layer) / steps)),) * layer.order
+
+
+def initial_factors(
+    network: Network, seed: int, spread: float = SPREAD
+) -> tuple[list[list[Parameter]], list[tuple[int, ...]]]:
+    """Normal factors of every layer, and their exponents.
+
+    The numbers come from numpy's ``RandomState``, whose stream is frozen.
+    """
+    random = np.random.RandomState([seed, 0])
+    factors: list[list[Parameter]] = []
+    exponents: list[tuple[int, ...]] = []
+    for layer in network.layers:
+        sigma = deviation(layer)
+        values = [
+            torch.from_numpy(random.standard_normal(shape) * sigma) for shape in layer.factor_shapes
+        ]
+        if network.widths.is_float:
+            scales = (0,) * layer.order
+        else:
+            scales = initial_exponents(layer, network.widths.factor, spread)
+            values = [
+                clip(value, k, network.widths.factor)
+                for value, k in zip(values, scales, strict=True)
+            ]
+        factors.append([Parameter.of(value) for value in values])
+        exponents.append(scales)
+    return factors, exponents

@@ -1,0 +1,95 @@
+"""What the trainer asks of others: a driver, a verifier, an observer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, Steps
+from trainwright.fixed.scale import Scales
+from trainwright.network import Network
+from trainwright.train.history import EvaluationRecord, StepRecord
+
+GradientOf = Callable[[torch.Tensor], torch.Tensor]
+"""From logits float64 (batch, outputs) to the derivative of the loss by them."""
+
+
+class StepDriver(Steps, Protocol):
+    """The part of ``trainwright.driver.Driver`` that training uses."""
+
+    input_exponent: int
+    """Exponent of the network's inputs."""
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the tensors whose exponents a step needs."""
+        ...
+
+    def calibrate(
+        self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
+    ) -> object:
+        """Repeat a step on one batch until the exponents in ``scales`` stand still."""
+        ...
+
+
+DriverFactory = Callable[[Network], StepDriver]
+"""Makes a driver for a network of these ranks; called at the start and after each cut."""
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """A step that has just been run, with all that went into it and all that came out."""
+
+    number: int
+    """From 1."""
+    driver: StepDriver
+    inputs: torch.Tensor
+    model: QuantisedModel
+    scales: Scales
+    """The exponents asked for, as they were before the step; a copy."""
+    gradient: torch.Tensor
+    forward: ForwardResult
+    backward: BackwardResult
+    seeds: tuple[int | None, int | None] = (None, None)
+    """Of stochastic rounding, forward and backward."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Sums over verified steps: what was compared with the golden model, and what differed."""
+
+    steps: int = 0
+    tensors: int = 0
+    values: int = 0
+    mismatches: int = 0
+
+    def __add__(self, other: "Verification") -> "Verification":
+        sums = (a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
+        return Verification(*sums)
+
+
+Verifier = Callable[[StepCase], Verification]
+"""Runs a step on the golden model as well and compares every tensor written."""
+
+
+class Observer:
+    """Is told what happens; this one does nothing. Must not change what it is given."""
+
+    def started(self, step: int, total: int, network: Network) -> None:
+        """Training goes on from ``step`` (0 for a new run) to ``total`` steps."""
+
+    def stepped(self, record: StepRecord) -> None:
+        """A step is complete."""
+
+    def cut(self, step: int, network: Network) -> None:
+        """Ranks were cut after ``step``; ``network`` has those that are left."""
+
+    def verified(self, total: Verification) -> None:
+        """One more step was compared with the golden model; ``total`` is over all of them."""
+
+    def evaluated(self, record: EvaluationRecord) -> None:
+        """The test split was classified."""
+
+    def evaluating(self, done: int, samples: int) -> None:
+        """Progress of an evaluation."""

@@ -1,0 +1,108 @@
+"""The model being trained: masters, moments and exponents of every layer."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from trainwright.driver import QuantisedModel
+from trainwright.network import Network
+from trainwright.train import connect
+from trainwright.train.adam import Parameter
+from trainwright.train.blocks import balance
+from trainwright.train.initial import SPREAD, initial_factors
+
+
+@dataclass
+class Model:
+    """Master copies; ``network`` always has the ranks that the factors have.
+
+    ``factors[l][n]`` (R_{n-1}, J_n, I_n, R_n) with the fixed ``exponents[l][n]``; ``biases[l]``
+    (J,) or None.
+    """
+
+    network: Network
+    factors: list[list[Parameter]]
+    exponents: list[tuple[int, ...]]
+    biases: list[Parameter | None]
+
+    def parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Every parameter with its name, ``factor.0.1`` or ``bias.0``."""
+        for number, (factors, bias) in enumerate(zip(self.factors, self.biases, strict=True)):
+            for n, factor in enumerate(factors):
+                yield f"factor.{number}.{n}", factor
+            if bias is not None:
+                yield f"bias.{number}", bias
+
+    def quantised(self) -> QuantisedModel:
+        """What the driver is given: integer factors, biases that the driver quantises.
+
+        A network in float32 has the factors themselves, with exponents 0.
+        """
+        width = self.network.widths.factor
+        quantise = _as_they_are if self.network.widths.is_float else connect.quantise
+        return QuantisedModel(
+            network=self.network,
+            factors=[
+                [quantise(f.value, k, width) for f, k in zip(layer, exponents, strict=True)]
+                for layer, exponents in zip(self.factors, self.exponents, strict=True)
+            ],
+            factor_exponents=self.exponents,
+            biases=[None if b is None else b.value.to(torch.float64) for b in self.biases],
+        )
+
+    def clip(self) -> None:
+        """Hold the masters of the factors within the range of their bits."""
+        if self.network.widths.is_float:
+            return
+        width = self.network.widths.factor
+        for layer, exponents in zip(self.factors, self.exponents, strict=True):
+            for factor, k in zip(layer, exponents, strict=True):
+                factor.value = connect.clip(factor.value, k, width)
+
+    def rescale(self) -> None:
+        """Move a factor's exponent by one where its masters have outgrown, or left, their bits."""
+        width = self.network.widths.factor
+        if self.network.widths.is_float:
+            return
+        for number, (layer, exponents) in enumerate(zip(self.factors, self.exponents, strict=True)):
+            self.exponents[number] = tuple(
+                k + connect.direction(f.value, k, width)
+                for f, k in zip(layer, exponents, strict=True)
+            )
+
+    def balance(self) -> None:
+        """Move the block scales along the bonds (``train.blocks``)."""
+        if self.network.widths.is_float:
+            return
+        for layer, exponents in zip(self.factors, self.exponents, strict=True):
+            balance(layer, exponents)
+
+    def digest(self) -> str:
+        """SHA-256 over the quantised factors, as int16 (float32) in order with their exponents.
+
+        Equal digests mean equal factors: it is how runs on different back ends are compared.
+        """
+        sha = hashlib.sha256()
+        model = self.quantised()
+        for layer, exponents in zip(model.factors, model.factor_exponents, strict=True):
+            for factor, k in zip(layer, exponents, strict=True):
+                sha.update(f"{list(factor.shape)} 2^{k}\n".encode())
+                kind = "<f4" if factor.is_floating_point() else "<i2"
+                sha.update(factor.contiguous().numpy().astype(kind).tobytes())
+        return sha.hexdigest()
+
+
+def _as_they_are(value: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
+    return value
+
+
+def initial_model(network: Network, seed: int, spread: float = SPREAD) -> Model:
+    """An untrained model: factors of ``train/initial.py``, biases 0."""
+    factors, exponents = initial_factors(network, seed, spread)
+    biases = [
+        Parameter.of(torch.zeros(layer.output_size)) if layer.bias else None
+        for layer in network.layers
+    ]
+    return Model(network, factors, exponents, biases)

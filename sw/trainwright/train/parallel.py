@@ -1,0 +1,240 @@
+"""A batch in micro-batches: one step of the trainer, several of accelerators, on several workers.
+
+Every micro-batch is a step with the same exponents: those of the scales, and one for the gradient
+of the logits, which is that of the whole batch. Gradients, sums of |q| and counts are integers and
+are added as such. Who runs which micro-batch in what order therefore cannot change a bit; how many
+micro-batches there are can, as each has its gradients requantised to 16 bits.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from trainwright.accelerator import Counters, Run
+from trainwright.driver import (
+    BackwardResult,
+    Driver,
+    ForwardResult,
+    QuantisedModel,
+    fitting_exponent,
+    settle,
+)
+from trainwright.fixed.random_bits import derived_seed
+from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.train.interfaces import GradientOf
+from trainwright.train.workers import Workers
+
+_COUNTERS = len(vars(Counters()))
+
+
+class ParallelDriver:
+    """Implements ``train.interfaces.StepDriver`` on this worker's drivers and the other workers'.
+
+    ``drivers`` are one a micro-batch of this worker, each with an accelerator of its own, compiled
+    for the micro-batch; every worker has as many. All workers call the same methods with equal
+    arguments and get equal results. ``AcceleratorError`` where a worker is gone or differs.
+    """
+
+    def __init__(self, drivers: Sequence[Driver], workers: Workers) -> None:
+        self._drivers, self._workers = drivers, workers
+        self._micro_batch = drivers[0].step.batch
+        self._batch = self._micro_batch * len(drivers) * workers.count
+        self.network = drivers[0].network
+        self.input_exponent = drivers[0].input_exponent
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """See ``Driver.tensors``."""
+        return self._drivers[0].tensors
+
+    def _rows(self) -> list[slice]:
+        """Samples of the batch that each of the drivers has."""
+        size, first = self._micro_batch, self._workers.rank * len(self._drivers)
+        return [
+            slice((first + n) * size, (first + n + 1) * size) for n in range(len(self._drivers))
+        ]
+
+    def _seeds(self, seed: int | None) -> list[int | None]:
+        """A seed for each of the drivers, by the number of its micro-batch in the whole batch."""
+        first = self._workers.rank * len(self._drivers)
+        return [micro_seed(seed, first + n) for n in range(len(self._drivers))]
+
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+    ) -> ForwardResult:
+        """Logits of the whole batch; see ``Driver.forward``."""
+        if len(inputs) != self._batch:
+            raise ValueError(f"inputs of {len(inputs)} samples, not {self._batch}")
+        rows = self._rows()
+        done = [
+            driver.forward(inputs[part], model, scales, seed=own_seed)
+            for driver, part, own_seed in zip(self._drivers, rows, self._seeds(seed), strict=True)
+        ]
+        logits = _zeros_like(done[0].logits, self._batch)
+        for part, one in zip(rows, done, strict=True):
+            logits[part] = one.logits
+        own = torch.zeros(self._workers.count, dtype=torch.int64)
+        own[self._workers.rank] = _fingerprint(model, scales)
+        # The rows of others are zeros, bit for bit: to add the bits is to collect the rows.
+        bits, sames, statistics, counters = self._sum([logits.view(torch.int64).ravel(), own], done)
+        self._workers.check_same("model", sames)
+        return ForwardResult(
+            logits=logits.copy_(bits.view(torch.float64).reshape(logits.shape)),
+            statistics=statistics,
+            counters=counters,
+            seconds=sum(one.seconds for one in done),
+            run=_run(done, counters),
+        )
+
+    def backward(
+        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+    ) -> BackwardResult:
+        """Gradients of the sum over the whole batch; see ``Driver.backward``."""
+        width = self.network.widths.gradient
+        exponent = fitting_exponent(gradient, width, zero=1 - width)
+        done = [
+            driver.backward(gradient[part], scales, seed=own_seed, exponent=exponent)
+            for driver, part, own_seed in zip(
+                self._drivers, self._rows(), self._seeds(seed), strict=True
+            )
+        ]
+        integers = sum((_integers(one) for one in done[1:]), _integers(done[0]))
+        summed, statistics, counters = self._sum([integers], done)
+        factors, biases = _values(summed, done[0])
+        return replace(
+            done[0],
+            factors=factors,
+            biases=biases,
+            statistics=statistics,
+            counters=counters,
+            seconds=sum(one.seconds for one in done),
+            run=_run(done, counters),
+        )
+
+    def calibrate(
+        self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales
+    ) -> int:
+        """As ``Driver.calibrate``, by the statistics of the whole batch, on the accelerators."""
+        return settle(self, inputs, gradient_of, model, scales)
+
+    def _sum(
+        self, values: list[torch.Tensor], done: Sequence[ForwardResult] | Sequence[BackwardResult]
+    ) -> tuple:
+        """Each of ``values`` (int64 vectors) summed over the workers, then statistics, counters."""
+        names = list(done[0].statistics)
+        counts = [
+            count
+            for name in names
+            for count in (
+                sum(one.statistics[name].total for one in done),
+                sum(one.statistics[name].saturations for one in done),
+            )
+        ]
+        counters = sum((one.counters for one in done[1:]), done[0].counters)
+        last = torch.tensor([*counts, *vars(counters).values()], dtype=torch.int64)
+        message = self._workers.total(torch.cat([*values, last]))
+        *sums, last = message.split([len(part) for part in (*values, last)])
+        found = last.tolist()
+        return (
+            *sums,
+            self._statistics(done[0].statistics, found[:-_COUNTERS]),
+            Counters(*found[-_COUNTERS:]),
+        )
+
+    def _statistics(
+        self, one: Mapping[str, TensorStatistics], counts: Sequence[int]
+    ) -> dict[str, TensorStatistics]:
+        parts = self._batch // self._micro_batch
+        return {
+            name: replace(s, count=s.count * parts, total=total, saturations=saturations)
+            for (name, s), total, saturations in zip(
+                one.items(), counts[::2], counts[1::2], strict=True
+            )
+        }
+
+
+def micro_seed(seed: int | None, number: int) -> int | None:
+    """The seed (32 bits) of stochastic rounding in micro-batch ``number`` of a step with ``seed``.
+
+    None stays None; that of the first is the step's own.
+    """
+    if seed is None or not number:
+        return seed
+    return derived_seed(seed, number)
+
+
+def _zeros_like(part: torch.Tensor, rows: int) -> torch.Tensor:
+    """A float64 matrix of ``rows`` rows in the layout of ``part``.
+
+    The layout decides in what order torch adds the terms of the loss.
+    """
+    columns = part.shape[1]
+    if part.is_contiguous():
+        return torch.zeros((rows, columns), dtype=torch.float64)
+    return torch.zeros((columns, rows), dtype=torch.float64).T
+
+
+def _fingerprint(model: QuantisedModel, scales: Scales) -> int:
+    """CRC-32 over factors and all exponents: what workers must have in common."""
+    crc = zlib.crc32(repr((model.factor_exponents, sorted(scales.exponents.items()))).encode())
+    for layer in model.factors:
+        for factor in layer:
+            crc = zlib.crc32(factor.contiguous().numpy().tobytes(), crc)
+    for bias in model.biases:
+        if bias is not None:
+            crc = zlib.crc32(bias.contiguous().numpy().tobytes(), crc)
+    return crc
+
+
+def _parts(result: BackwardResult) -> list[tuple[torch.Tensor, int]]:
+    """All gradients of a result with their exponents, factors first."""
+    pairs = [
+        (value, exponent)
+        for layer, exponents in zip(result.factors, result.factor_exponents, strict=True)
+        for value, exponent in zip(layer, exponents, strict=True)
+    ]
+    for value, exponent in zip(result.biases, result.bias_exponents, strict=True):
+        if value is not None and exponent is not None:
+            pairs.append((value, exponent))
+    return pairs
+
+
+def _integers(result: BackwardResult) -> torch.Tensor:
+    """All gradients as the accelerator has them, int64 in one vector."""
+    return torch.cat(
+        [(value * 2.0**-exponent).to(torch.int64).ravel() for value, exponent in _parts(result)]
+    )
+
+
+def _values(
+    integers: torch.Tensor, like: BackwardResult
+) -> tuple[list[list[torch.Tensor]], list[torch.Tensor | None]]:
+    """Undo ``_integers``: float64, exact as long as the sums have at most 53 bits."""
+    parts = _parts(like)
+    pieces = integers.split([value.numel() for value, _ in parts])
+    values = iter(
+        [
+            piece.double().reshape(value.shape) * 2.0**exponent
+            for piece, (value, exponent) in zip(pieces, parts, strict=True)
+        ]
+    )
+    factors = [[next(values) for _ in layer] for layer in like.factors]
+    return factors, [None if bias is None else next(values) for bias in like.biases]
+
+
+def _run(done: Sequence[ForwardResult] | Sequence[BackwardResult], counters: Counters) -> Run:
+    """What the runs of this worker left behind, added up; counters of all workers."""
+    return Run(
+        sums=np.sum([one.run.sums for one in done], 0),
+        saturations=np.sum([one.run.saturations for one in done], 0),
+        counters=counters,
+        seconds=sum(one.seconds for one in done),
+    )

@@ -1,0 +1,122 @@
+"""Starting from a dense network: its layers as tensor trains, in a file and as a model.
+
+``trainwright compress`` writes the file, ``trainwright train --initial`` reads it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2
+from pathlib import Path
+
+import torch
+
+from trainwright.files import write_whole
+from trainwright.network import Layer, Network, network_from_dict
+from trainwright.train.adam import Parameter
+from trainwright.train.checkpoint import CheckpointError, decode, encode
+from trainwright.train.connect import clip, dequantise, quantise
+from trainwright.train.initial import SPREAD
+from trainwright.train.model import Model
+from trainwright.tt.trains import TrainError
+
+FORMAT = "trainwright-factors-2"
+
+
+@dataclass(frozen=True, eq=False)
+class Pretrained:
+    """Float factors ``factors[l][n]`` (R_{n-1}, J_n, I_n, R_n) and ``biases[l]`` (J,) or None;
+    ``network`` has their ranks."""
+
+    network: Network
+    factors: Sequence[Sequence[torch.Tensor]]
+    biases: Sequence[torch.Tensor | None]
+
+
+def fit_weight(weight: torch.Tensor, layer: Layer, image: tuple[int, int] | None = None,
+               padded: tuple[int, int] | None = None) -> torch.Tensor:  # fmt: skip
+    """A dense weight (rows, columns) as large as a layer's W (J, I), filled up with zeros.
+
+    With ``image`` and ``padded`` (the first layer) the columns are pixels of an image that the
+    network pads at the bottom and the right; otherwise zeros follow the given columns. Raises
+    ``TrainError`` for a weight that does not fit.
+    """
+    if weight.dim() != 2:
+        raise TrainError(f"a weight has 2 dimensions, not {weight.dim()}")
+    rows, columns = weight.shape
+    if rows > layer.output_size or columns > layer.input_size:
+        raise TrainError(
+            f"a weight {rows} x {columns} does not fit into a layer of {layer.output_size} x "
+            f"{layer.input_size}"
+        )
+    if image and padded and columns == image[0] * image[1] != layer.input_size:
+        grid = weight.new_zeros(rows, *padded)
+        grid[:, : image[0], : image[1]] = weight.reshape(rows, *image)
+        weight = grid.reshape(rows, -1)
+    result = weight.new_zeros(layer.output_size, layer.input_size)
+    result[:rows, : weight.shape[1]] = weight
+    return result
+
+
+def quantisation(value: torch.Tensor, width: int) -> int:
+    """Exponent with which a float factor loses least in ``width`` bits.
+
+    Tried are those around the one that gives the standard deviation of a fresh factor.
+    """
+    deviation = float(value.to(torch.float64).square().mean().sqrt())
+    if deviation == 0:
+        return 0
+    middle = round(log2(deviation / (SPREAD * 2.0 ** (width - 4))))
+
+    def loss(exponent: int) -> float:
+        error = dequantise(quantise(value, exponent, width), exponent) - value.to(torch.float64)
+        return float(error.square().sum())
+
+    return min(range(middle - 3, middle + 3), key=loss)
+
+
+def pretrained_model(given: Pretrained) -> Model:
+    """The model that training starts from: masters are the given factors, clipped to their bits."""
+    width = given.network.widths.factor
+    factors: list[list[Parameter]] = []
+    exponents: list[tuple[int, ...]] = []
+    for layer in given.factors:
+        scales = tuple(quantisation(factor, width) for factor in layer)
+        exponents.append(scales)
+        factors.append(
+            [Parameter.of(clip(f, k, width)) for f, k in zip(layer, scales, strict=True)]
+        )
+    biases = [None if bias is None else Parameter.of(bias) for bias in given.biases]
+    return Model(given.network, factors, exponents, biases)
+
+
+def save_pretrained(path: Path, given: Pretrained) -> None:
+    """Write ``factor.L.N`` and ``bias.L`` as float32, the network in the header. ``OSError``."""
+    tensors = {
+        f"factor.{n}.{k}": factor.to(torch.float32)
+        for n, layer in enumerate(given.factors)
+        for k, factor in enumerate(layer)
+    }
+    for n, bias in enumerate(given.biases):
+        if bias is not None:
+            tensors[f"bias.{n}"] = bias.to(torch.float32)
+    write_whole(path, encode({"format": FORMAT, "network": given.network.to_dict()}, tensors))
+
+
+def load_pretrained(path: Path) -> Pretrained:
+    """Read what ``save_pretrained`` wrote. Raises ``CheckpointError``."""
+    metadata, tensors = decode(path, FORMAT)
+    try:
+        network = network_from_dict(metadata["network"])
+        factors = [
+            [tensors[f"factor.{n}.{k}"] for k in range(layer.order)]
+            for n, layer in enumerate(network.layers)
+        ]
+        for layer, given in zip(network.layers, factors, strict=True):
+            if tuple(tuple(f.shape) for f in given) != layer.factor_shapes:
+                raise ValueError("factors do not have the shapes of the network")
+        biases = [
+            tensors[f"bias.{n}"] if layer.bias else None for n, layer in enumerate(network.layers)
+        ]
+        return Pretrained(network, factors, biases)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is not of trainwright compress: {error}") from None

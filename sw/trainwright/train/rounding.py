@@ -1,0 +1,129 @@
+"""Rounding a trained model: TT rounding of its layers, and what that does to the accuracy."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from trainwright.data import DataSet
+from trainwright.fixed.scale import PRESETS, Scales
+from trainwright.train.connect import dequantise
+from trainwright.train.history import with_flat_ranks
+from trainwright.train.interfaces import DriverFactory
+from trainwright.train.model import Model
+from trainwright.train.pretrained import Pretrained, pretrained_model
+from trainwright.train.state import TrainingState
+from trainwright.train.trainer import Trainer
+from trainwright.tt import Numbers, balance, ranks_of, tt_round
+
+TOLERANCES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+"""What is tried beside the tolerance asked for."""
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A rounded model on the test split."""
+
+    tolerance: float
+    """Most that each layer's matrix may change, relative, before it is quantised again."""
+    ranks: tuple[tuple[int, ...], ...]
+    model_bits: int
+    accuracy: float
+    """As rounded."""
+    tuned: float | None
+    """After further training at these ranks; None where there was none."""
+
+
+def rounded_model(model: Model, tolerance: float, numbers: Numbers | None = None) -> Model:
+    """The quantised layers rounded to ``tolerance``, in the balanced gauge, quantised again.
+
+    Moments start at 0. The arithmetic is that of ``numbers`` (default: float64).
+    """
+    quantised = model.quantised()
+    layers = []
+    for factors, exponents in zip(quantised.factors, quantised.factor_exponents, strict=True):
+        values = [dequantise(f, k) for f, k in zip(factors, exponents, strict=True)]
+        layers.append(balance(tt_round(values, tolerance=tolerance, numbers=numbers or Numbers())))
+    network = model.network.with_ranks([ranks_of(layer) for layer in layers])
+    biases = [None if b is None else b.value for b in model.biases]
+    return pretrained_model(
+        Pretrained(network, [[f.to(torch.float32) for f in layer] for layer in layers], biases)
+    )
+
+
+def _state(trained: TrainingState, model: Model, epochs: int) -> TrainingState:
+    settings = replace(
+        trained.settings,
+        epochs=max(1, epochs),
+        steps=None,
+        prior=None,
+        learning_rate=trained.settings.learning_rate / 4,
+    )
+    return TrainingState(model.network, settings, model, Scales(PRESETS[settings.windows]))
+
+
+def round_trained(
+    trained: TrainingState,
+    data: DataSet,
+    open_driver: DriverFactory,
+    tolerances: Sequence[float],
+    *,
+    epochs: int = 0,
+    numbers: Numbers | None = None,
+    test_samples: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[tuple[Rounded, TrainingState]]:
+    """The model at each tolerance, classified through the accelerator, with its state.
+
+    ``epochs`` of further training follow each rounding, without prior and at a quarter of the
+    learning rate. Equal ranks are done once. The trained state stays as it is.
+    """
+    found: dict[tuple[tuple[int, ...], ...], tuple[float, float | None, TrainingState]] = {}
+    results: list[tuple[Rounded, TrainingState]] = []
+    for number, tolerance in enumerate(tolerances, 1):
+        if stop():
+            break
+        model = rounded_model(trained.model, tolerance, numbers)
+        ranks = model.network.ranks
+        if ranks not in found:
+            state = _state(trained, model, epochs)
+            trainer = Trainer(state, data, open_driver, test_samples=test_samples, stop=stop)
+            trainer.calibrate()
+            accuracy, tuned = trainer.evaluate_test().accuracy, None
+            if epochs:
+                if not trainer.run():
+                    break
+                tuned = trainer.evaluate_test().accuracy
+            found[ranks] = accuracy, tuned, state
+        accuracy, tuned, state = found[ranks]
+        bits = state.model.network.model_bits
+        results.append((Rounded(tolerance, ranks, bits, accuracy, tuned), state))
+        progress(number, len(tolerances))
+    return results
+
+
+@dataclass(frozen=True)
+class PriorPoint:
+    """A point of the run itself: what the rank prior had reached after a step."""
+
+    step: int
+    model_bits: int
+    accuracy: float
+
+
+def prior_points(trained: TrainingState) -> list[PriorPoint]:
+    """Size and test accuracy after every evaluation of the run."""
+    ranks = {record.step: record.ranks for record in trained.history.steps}
+    last = trained.history.steps[-1].step if trained.history.steps else 0
+    points = []
+    for record in trained.history.evaluations:
+        if record.step not in ranks:
+            continue
+        network = (
+            trained.model.network
+            if record.step == last
+            else with_flat_ranks(trained.network, ranks[record.step])
+        )
+        points.append(PriorPoint(record.step, network.model_bits, record.accuracy))
+    return points

@@ -1,0 +1,151 @@
+"""What a training run can be told, as frozen settings. All of it decides the bits that come out."""
+
+from dataclasses import asdict, dataclass, field
+from math import cos, pi
+from typing import Any
+
+from trainwright.fixed.random_bits import ROUNDINGS
+from trainwright.fixed.scale import PRESETS
+from trainwright.train.initial import SPREAD
+from trainwright.train.ranks import FORMS
+from trainwright.train.storage import MASTERS, MOMENTS
+
+SCHEDULES = ("cosine", "constant")
+FACTOR_SCALES = ("fixed", "automatic", "blocks")
+
+
+_CHOICES = {
+    "schedule": SCHEDULES,
+    "windows": tuple(PRESETS),
+    "factor_scales": FACTOR_SCALES,
+    "masters": MASTERS,
+    "moments": MOMENTS,
+    "rounding": ROUNDINGS,
+}
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorSettings:
+    """The rank prior and when a column counts as gone."""
+
+    form: str = "storage"
+    """``paper``: equations 1, 2 and 4; ``storage``: weighs a column by what it costs to store
+    (``train.storage_prior``)."""
+
+    weight: float = 0.25
+    """Prior weight w in units of 1/|D|, |D| being the samples of the train split."""
+    warmup: float = 0.1
+    """Part of the run over which the weight rises linearly from 0."""
+    threshold: float = 0.02
+    """A column is cut where its strength (``paper``: lambda) is below this fraction of the largest
+    of its bond."""
+    interval: int = 10
+    """Steps between two looks at the columns; each cut needs a newly compiled program."""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.form in FORMS, f"prior form must be one of {', '.join(FORMS)}, not {self.form!r}"
+        )
+        _require(self.weight > 0, f"prior weight must be over 0, not {self.weight!r}")
+        _require(0 <= self.warmup < 1, f"prior warm-up must be in [0, 1), not {self.warmup!r}")
+        _require(
+            0 < self.threshold < 1, f"rank threshold must be in (0, 1), not {self.threshold!r}"
+        )
+        _require(self.interval >= 1, f"rank interval must be at least 1, not {self.interval!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """One training run. Two runs with equal settings and data give equal bits on every back end."""
+
+    epochs: int = 20
+    batch: int = 64
+    """Samples a step. What is left of an epoch after the last full batch is not used in it; as
+    each epoch has its own order, every sample gets its turn."""
+    micro_batches: int = 1
+    """Parts of equal size that a batch is cut into, each a step of an accelerator with the same
+    exponents. Their integers are summed, so that the bits do not depend on who runs which."""
+    seed: int = 0
+    learning_rate: float = 1e-2
+    schedule: str = "cosine"
+    steps: int | None = None
+    """Most steps to train; the schedules end there too."""
+    windows: str = "default"
+    """Preset of the scale selection's windows."""
+    spread: float = SPREAD
+    """Standard deviation of the initial factors in quantisation steps, at 4 bits
+    (``train.initial``)."""
+    factor_scales: str = "fixed"
+    """``fixed``: the exponents of the start; ``automatic``: a factor's follows the masters' size;
+    ``blocks``: those of the start, and a scale for each column of a bond (``train.blocks``)."""
+    masters: str = "float32"
+    """In what the master copies are kept between steps (``train.storage``)."""
+    moments: str = "float32"
+    """In what Adam's moments are kept between steps (``train.storage``)."""
+    rounding: str = "nearest"
+    """What the accelerator rounds stochastically: ``trainwright.fixed.random_bits.ROUNDINGS``."""
+    prior: PriorSettings | None = field(default_factory=PriorSettings)
+
+    def __post_init__(self) -> None:
+        _require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs!r}")
+        _require(self.batch >= 1, f"batch must be at least 1, not {self.batch!r}")
+        _require(
+            self.micro_batches >= 1 and self.batch % self.micro_batches == 0,
+            f"micro-batches must divide the batch {self.batch}, not be {self.micro_batches!r}",
+        )
+        _require(0 <= self.seed < 1 << 32, f"seed must be from 0 to 2^32 - 1, not {self.seed!r}")
+        _require(
+            0 < self.learning_rate < 1,
+            f"learning rate must be between 0 and 1, not {self.learning_rate!r}",
+        )
+        _require(
+            self.steps is None or self.steps >= 1, f"steps must be at least 1, not {self.steps!r}"
+        )
+        _require(
+            0.25 <= self.spread <= 8, f"spread must be from 0.25 to 8 steps, not {self.spread!r}"
+        )
+        for name, known in _CHOICES.items():
+            value = getattr(self, name)
+            _require(
+                value in known,
+                f"{name.replace('_', ' ')} must be one of {', '.join(known)}, not {value!r}",
+            )
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples of a step of one accelerator."""
+        return self.batch // self.micro_batches
+
+    def total_steps(self, samples: int) -> int:
+        """Steps of the whole run on ``samples`` training samples."""
+        steps = self.epochs * (samples // self.batch)
+        return steps if self.steps is None else min(steps, self.steps)
+
+    def rate_at(self, step: int, total: int) -> float:
+        """Learning rate of ``step`` (from 0) of ``total``."""
+        if self.schedule == "constant":
+            return self.learning_rate
+        return self.learning_rate * 0.5 * (1 + cos(pi * step / total))
+
+    def prior_weight_at(self, step: int, total: int, samples: int) -> float:
+        """Weight w of the prior at ``step``; 0 without a prior."""
+        if self.prior is None:
+            return 0.0
+        warmup = self.prior.warmup * total
+        rise = min(1.0, (step + 1) / warmup) if warmup > 0 else 1.0
+        return self.prior.weight / samples * rise
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that ``settings_from_dict`` reads back."""
+        return asdict(self)
+
+
+def settings_from_dict(values: dict[str, Any]) -> TrainSettings:
+    """The settings that ``TrainSettings.to_dict`` wrote. Raises ``ValueError``/``TypeError``."""
+    prior = values.get("prior")
+    return TrainSettings(**{**values, "prior": None if prior is None else PriorSettings(**prior)})

@@ -1,0 +1,43 @@
+"""The state of a training run: all that the next step depends on."""
+
+from dataclasses import dataclass, field
+
+from trainwright.fixed.scale import PRESETS, Scales
+from trainwright.network import Network
+from trainwright.train.history import History
+from trainwright.train.interfaces import Verification
+from trainwright.train.model import Model, initial_model
+from trainwright.train.settings import TrainSettings
+
+
+@dataclass
+class TrainingState:
+    """Everything a run needs to go on to the same bits.
+
+    There is no generator state: the order of the batches is a function of seed and step.
+    """
+
+    network: Network
+    """As it was described, with its initial ranks; ``model.network`` has the present ones."""
+    settings: TrainSettings
+    model: Model
+    scales: Scales
+    step: int = 0
+    """Steps done."""
+    history: History = field(default_factory=History)
+    verification: Verification = field(default_factory=Verification)
+
+
+def initial_state(network: Network, settings: TrainSettings) -> TrainingState:
+    """The state before the first step."""
+    return TrainingState(
+        network=network,
+        settings=settings,
+        model=initial_model(network, settings.seed, settings.spread),
+        scales=Scales(PRESETS[settings.windows]),
+    )
+
+
+def copy_scales(scales: Scales) -> Scales:
+    """An independent copy."""
+    return Scales(scales.windows, dict(scales.exponents))

@@ -1,0 +1,30 @@
+"""A trained model out of a file, be it that of the finished run or a checkpoint of an open one."""
+
+from pathlib import Path
+
+from trainwright.train.checkpoint import FORMAT as CHECKPOINT
+from trainwright.train.checkpoint import CheckpointError, decode, load_checkpoint
+from trainwright.train.export import FORMAT as MODEL
+from trainwright.train.export import Origin, TrainedModel, load_model
+
+
+def load_trained(path: Path) -> tuple[TrainedModel, Origin]:
+    """The model of a ``model.safetensors`` or ``checkpoint.safetensors``, and its origin.
+
+    Raises ``CheckpointError`` for any other file, and for a model that does not tell its origin.
+    """
+    metadata, _ = decode(path, MODEL, CHECKPOINT)
+    trained = load_model(path) if metadata["format"] == MODEL else _of_checkpoint(path)
+    if trained.origin is None:
+        raise CheckpointError(f"{path} does not say on what data and how it was trained")
+    return trained, trained.origin
+
+
+def _of_checkpoint(path: Path) -> TrainedModel:
+    checkpoint = load_checkpoint(path)
+    state = checkpoint.state
+    try:
+        origin = Origin.from_dict(checkpoint.run["origin"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: not of trainwright train: {error}") from None
+    return TrainedModel(state.model.quantised(), state.scales, origin, state.model.digest())

@@ -1,0 +1,269 @@
+"""The training loop: forward, loss, backward, update, scales, ranks."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from trainwright.data import DataSet
+from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
+from trainwright.fixed.random_bits import step_seeds
+from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.train.batches import InputQuantiser, batch_indices, check_data
+from trainwright.train.evaluate import Evaluation, evaluate
+from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
+from trainwright.train.interfaces import DriverFactory, Observer, StepCase, Verification, Verifier
+from trainwright.train.loss import cross_entropy
+from trainwright.train.ranks import cut_ranks, prior_gradients
+from trainwright.train.state import TrainingState, copy_scales
+from trainwright.train.storage import store_master, store_moments
+
+RESCALE_INTERVAL = 10
+"""Steps between two looks at the scales of the factors, where they follow."""
+
+
+class Stopped(Exception):
+    """An evaluation was abandoned because a stop was asked for; the state is sound."""
+
+
+class Trainer:
+    """Trains a state in place on whatever the drivers run on.
+
+    ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
+    ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
+    called with the state at most every ``save_seconds``, between steps. ``stop`` is asked between
+    steps and between the batches of an evaluation. Raises ``DataError`` where data and network do
+    not fit.
+    """
+
+    def __init__(
+        self,
+        state: TrainingState,
+        data: DataSet,
+        open_driver: DriverFactory,
+        *,
+        observer: Observer | None = None,
+        verifier: Verifier | None = None,
+        verify_every: int = 0,
+        test_samples: int | None = None,
+        save: Callable[[TrainingState], None] | None = None,
+        save_seconds: float = 30.0,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        check_data(state.network, data, state.settings.batch)
+        self.state = state
+        self.total_steps = state.settings.total_steps(len(data.train))
+        self._data = data
+        self._test = data.test if test_samples is None else data.test.first(test_samples)
+        self._open_driver = open_driver
+        self._driver = open_driver(state.model.network)
+        self._quantiser = InputQuantiser(
+            state.network, data.full_scale, self._driver.input_exponent
+        )
+        self._observer = observer or Observer()
+        self._verifier = verifier if verify_every else None
+        self._verify_every = verify_every
+        self._save = save
+        self._save_seconds = save_seconds
+        self._stop = stop
+        self.abandonable = False
+        """Whether the present call only waits for the accelerator: raising out of it then leaves
+        the state as it was after the last complete step."""
+
+    def run(self) -> bool:
+        """Train to the end or until ``stop()``; returns whether the end was reached.
+
+        Between two epochs the test split is classified; at
+        the end, call ``evaluate_test``.
+        """
+        self._observer.started(self.state.step, self.total_steps, self.state.model.network)
+        saved = time.monotonic()
+        while self.state.step < self.total_steps:
+            if self._stop():
+                return False
+            if self._evaluation_is_due():
+                try:
+                    self.evaluate_test()
+                except Stopped:
+                    return False
+            self.step()
+            if self._save and time.monotonic() - saved > self._save_seconds:
+                self._save(self.state)
+                saved = time.monotonic()
+        return True
+
+    def step(self) -> StepRecord:
+        """One training step. The state changes only after all results are in."""
+        state, classes = self.state, self.state.network.classes
+        inputs, labels = self._batch(state.step)
+        model, scales = state.model.quantised(), copy_scales(state.scales)
+        with self._waiting():
+            if not scales.exponents.keys() >= self._driver.tensors:
+                self._calibrate(inputs, labels, model, scales)
+            before = copy_scales(scales)
+            seeds = step_seeds(state.settings.rounding, state.settings.seed, state.step)
+            forward = self._driver.forward(inputs, model, scales, seed=seeds[0])
+            loss, gradient = cross_entropy(forward.logits, labels, classes)
+            backward = self._driver.backward(gradient, scales, seed=seeds[1])
+            case = StepCase(
+                state.step + 1, self._driver, inputs, model, before, gradient, forward, backward,
+                seeds,
+            )  # fmt: skip
+            verified = self._verify(case)
+        if verified:
+            state.verification += verified
+            self._observer.verified(state.verification)
+        correct = int((forward.logits[:, :classes].argmax(1) == labels).sum())
+        statistics = {**forward.statistics, **backward.statistics}
+        rate, weight = self._update(backward)
+        state.scales = scales
+        record = StepRecord(
+            step=state.step + 1,
+            epoch=state.step // self._steps_an_epoch() + 1,
+            loss=loss,
+            correct=correct,
+            samples=len(labels),
+            learning_rate=rate,
+            prior_weight=weight,
+            cycles=_cycles(forward, backward),
+            seconds=forward.seconds + backward.seconds,
+            moved=scales.update(statistics),
+            saturations=sum(s.saturations for s in statistics.values()),
+            ranks=tuple(rank for layer in state.model.network.ranks for rank in layer),
+        )
+        state.step += 1
+        state.history.steps.append(record)
+        if state.step % max(1, self.total_steps // SCALE_RECORDS) == 0:
+            state.history.scales += _scale_records(state.step, statistics)
+        self._observer.stepped(record)
+        self._cut()
+        return record
+
+    def calibrate(self) -> None:
+        """Choose the exponents by the next batch, as the first step of a run does by itself."""
+        inputs, labels = self._batch(self.state.step)
+        with self._waiting():
+            self._calibrate(inputs, labels, self.state.model.quantised(), self.state.scales)
+
+    def _calibrate(
+        self, inputs: torch.Tensor, labels: torch.Tensor, model: QuantisedModel, scales: Scales
+    ) -> None:
+        classes = self.state.network.classes
+        self._driver.calibrate(
+            inputs, lambda logits: cross_entropy(logits, labels, classes)[1], model, scales
+        )
+
+    def evaluate_test(self) -> Evaluation:
+        """Classify the test split and add the accuracy to the history.
+
+        Raises ``Stopped`` when a stop is asked for before it is done.
+        """
+        with self._waiting():
+            result = evaluate(
+                self._driver,
+                self.state.model,
+                self.state.scales,
+                self._quantiser,
+                self._test,
+                self.state.settings.batch,
+                progress=self._evaluating,
+            )
+        step = self.state.step
+        record = EvaluationRecord(
+            step=step,
+            epoch=-(-step // self._steps_an_epoch()),
+            accuracy=result.accuracy,
+            samples=len(self._test),
+        )
+        evaluations = self.state.history.evaluations
+        if evaluations and evaluations[-1].step == step:  # again, after a resumed run
+            evaluations.pop()
+        evaluations.append(record)
+        self._observer.evaluated(record)
+        return result
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self.abandonable = True
+        try:
+            yield
+        finally:
+            self.abandonable = False
+
+    def _evaluating(self, done: int, samples: int) -> None:
+        self._observer.evaluating(done, samples)
+        if done < samples and self._stop():
+            raise Stopped
+
+    def _verify(self, case: StepCase) -> Verification | None:
+        if self._verifier is None or (case.number - 1) % self._verify_every:
+            return None
+        return self._verifier(case)
+
+    def _steps_an_epoch(self) -> int:
+        return len(self._data.train) // self.state.settings.batch
+
+    def _evaluation_is_due(self) -> bool:
+        step, evaluations = self.state.step, self.state.history.evaluations
+        done = bool(evaluations) and evaluations[-1].step == step
+        return step > 0 and step % self._steps_an_epoch() == 0 and not done
+
+    def _batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        train, settings = self._data.train, self.state.settings
+        indices = batch_indices(len(train), settings.batch, settings.seed, step)
+        labels = torch.from_numpy(train.labels[indices].astype(np.int64))
+        return self._quantiser(train.images[indices]), labels
+
+    def _update(self, backward: BackwardResult) -> tuple[float, float]:
+        """Adam on all masters; returns the learning rate and the prior weight used."""
+        state, settings = self.state, self.state.settings
+        rate = settings.rate_at(state.step, self.total_steps)
+        weight = settings.prior_weight_at(state.step, self.total_steps, len(self._data.train))
+        number = state.step + 1
+        for layer, gradients in zip(state.model.factors, backward.factors, strict=True):
+            pulls: Sequence[torch.Tensor | None] = [None] * len(layer)
+            if weight and settings.prior:
+                pulls = prior_gradients([f.value for f in layer], weight, settings.prior.form)
+            for factor, gradient, pull in zip(layer, gradients, pulls, strict=True):
+                factor.step(gradient if pull is None else gradient + pull, rate, number)
+        for bias, gradient in zip(state.model.biases, backward.biases, strict=True):
+            if bias is not None and gradient is not None:
+                bias.step(gradient, rate, number)
+        if number % RESCALE_INTERVAL == 0:
+            if settings.factor_scales == "automatic":
+                state.model.rescale()
+            elif settings.factor_scales == "blocks":
+                state.model.balance()
+        state.model.clip()
+        self._store(number)
+        return rate, weight
+
+    def _store(self, number: int) -> None:
+        """Keep of masters and moments what their storage can hold."""
+        settings = self.state.settings
+        random = np.random.RandomState([settings.seed, 2, number])
+        for _, parameter in self.state.model.parameters():
+            store_master(parameter, settings.masters)
+            store_moments(parameter, settings.moments, random)
+
+    def _cut(self) -> None:
+        prior = self.state.settings.prior
+        if prior is None or self.state.step % prior.interval:
+            return
+        network = cut_ranks(self.state.model, prior.threshold, prior.form)
+        if network is not None:
+            self._driver = self._open_driver(network)
+            self._observer.cut(self.state.step, network)
+
+
+def _scale_records(step: int, statistics: Mapping[str, TensorStatistics]) -> list[ScaleRecord]:
+    return [
+        ScaleRecord(step, name, s.exponent, s.mean_fraction, s.saturations / s.count)
+        for name, s in statistics.items()
+    ]
+
+
+def _cycles(forward: ForwardResult, backward: BackwardResult) -> int:
+    return forward.counters.cycles + backward.counters.cycles

@@ -1,0 +1,90 @@
+"""The processes that train together under ``torchrun``: who they are, sums over them, agreement.
+
+There is one kind of message: a sum of int64 over all workers, which is the same on each of them
+whatever the order of the additions. It also carries whether a worker was asked to stop, so that all
+of them stop after the same step.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+from trainwright.accelerator import AcceleratorError
+
+T = TypeVar("T")
+
+
+class Workers:
+    """This process among ``count``; alone, nothing is sent."""
+
+    def __init__(self, rank: int = 0, count: int = 1) -> None:
+        self.rank, self.count = rank, count
+        self.requested: Callable[[], bool] = lambda: False
+        """Whether this worker was asked to stop."""
+        self.stopping = False
+        """Whether any was, by the last sum."""
+
+    def total(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum of an int64 vector over all workers. ``AcceleratorError`` where one is gone."""
+        if self.count == 1:
+            return values
+        message = torch.cat([values, torch.tensor([int(self.requested())])])
+        try:
+            torch.distributed.all_reduce(message)
+        except RuntimeError as error:
+            raise AcceleratorError(
+                f"worker {self.rank} of {self.count} lost the others: {error}"
+            ) from None
+        self.stopping = bool(message[-1])
+        return message[:-1]
+
+    def agree(self, what: str, data: bytes) -> None:
+        """Raise ``AcceleratorError`` on every worker unless all have the same ``data``."""
+        own = torch.zeros(self.count, dtype=torch.int64)
+        own[self.rank] = zlib.crc32(data)
+        self.check_same(what, self.total(own))
+
+    def check_same(self, what: str, sums: torch.Tensor) -> None:
+        """Raise ``AcceleratorError`` unless all numbers, one a worker, are the same."""
+        if bool((sums != sums[0]).any()):
+            others = torch.nonzero(sums != sums[0]).ravel().tolist()
+            raise AcceleratorError(f"workers {others} have another {what} than worker 0")
+
+    def together(self, make: Callable[[], T]) -> T:
+        """``make()`` on every worker, on the first before the others.
+
+        Where it raises on one, that one raises the error, and the others ``SystemExit``.
+        """
+        if self.count == 1:
+            return make()
+        result: list[T] = []
+        error: Exception | None = None
+        for turn in (self.rank == 0, self.rank != 0):
+            if turn:
+                try:
+                    result.append(make())
+                except Exception as found:
+                    error = found
+            failed = self.total(torch.tensor([int(error is not None)]))
+            if error is not None:
+                raise error
+            if failed[0]:
+                raise SystemExit(2)
+        return result[0]
+
+
+@contextmanager
+def joined() -> Iterator[Workers]:
+    """The workers that ``torchrun`` started, connected by gloo; one alone without it."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_torchelastic_launched()):
+        yield Workers()
+        return
+    distributed.init_process_group("gloo")
+    try:
+        yield Workers(distributed.get_rank(), distributed.get_world_size())
+    finally:
+        distributed.destroy_process_group()

@@ -1,0 +1,20 @@
+"""Tensor trains of matrices: orthogonalisation, TT-SVD and rounding in any precision."""
+
+from trainwright.tt.numbers import Numbers
+from trainwright.tt.orthogonal import orthogonalise_left, orthogonalise_right
+from trainwright.tt.rounding import balance, tt_round, tt_svd
+from trainwright.tt.trains import TrainError, distance, parameters_of, ranks_of, to_matrix
+
+__all__ = [
+    "Numbers",
+    "TrainError",
+    "balance",
+    "distance",
+    "orthogonalise_left",
+    "orthogonalise_right",
+    "parameters_of",
+    "ranks_of",
+    "to_matrix",
+    "tt_round",
+    "tt_svd",
+]

@@ -1,0 +1,82 @@
+"""What tensor trains are orthogonalised in: a QR method and its precisions."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from trainwright.precision import Format
+from trainwright.qr import block_qr, householder_qr, tsqr
+from trainwright.qr.precision import Precision, make_precision
+from trainwright.qr.result import QR
+
+METHODS = ("block", "householder", "tsqr")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """``method`` of ``trainwright.qr`` with its options; all products follow ``rounding`` too."""
+
+    method: str = "block"
+    low: str | Format | None = None
+    high: str | Format = "fp64"
+    rounding: str = "end"
+    block: int = 32
+    levels: int = 2
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
+        make_precision(self.low, self.high, self.rounding)
+
+    @property
+    def precision(self) -> Precision:
+        """Both precisions and the level of rounding."""
+        return make_precision(self.low, self.high, self.rounding)
+
+    def uniform(self) -> "Numbers":
+        """The same all in ``high``."""
+        return replace(self, low=None)
+
+    def qr(self, a: torch.Tensor) -> QR:
+        """QR of ``a`` (m, n), m >= n; TSQR with fewer levels where the matrix is not tall."""
+        low, high, rounding = self.low, self.high, self.rounding
+        if self.method == "householder":
+            return householder_qr(a, low=low, high=high, rounding=rounding)
+        if self.method == "block":
+            return block_qr(a, block=self.block, low=low, high=high, rounding=rounding)
+        levels = self.levels
+        while levels and a.shape[0] >> levels < a.shape[1]:
+            levels -= 1
+        return tsqr(a, levels=levels, low=low, high=high, rounding=rounding)
+
+    def store(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` rounded to the storage format, in the carrier type."""
+        wide = x if x.dtype is torch.float64 else x.to(torch.float32)
+        return self.precision.storage.round(wide).to(self.precision.carrier)
+
+    def matmul(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """Product of stored matrices, rounded where the level says, and stored."""
+        return self.store(self.precision.trailing.matmul(a, b))
+
+    def qr_any(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Q (m, k) and R (k, n), k = min(m, n): a wide matrix is factored by its first columns."""
+        m, n = a.shape
+        if m >= n:
+            result = self.qr(a)
+            return result.Q, result.R
+        result = self.qr(a[:, :m])
+        rest = result.apply(a[:, m:], transposed=True)
+        return result.Q, torch.cat([result.R, rest.to(result.R.dtype)], 1)
+
+    def svd(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """U (m, k), s (k,), V^T (k, n): QR in these numbers, then the SVD of R in float64.
+
+        R is small; U and V^T are stored, and U = Q U_R is a product in these numbers.
+        """
+        m, n = a.shape
+        if m < n:
+            u, s, vt = self.svd(a.mT)
+            return vt.mT, s, u.mT
+        result = self.qr(a)
+        u, s, vt = torch.linalg.svd(result.R.to(torch.float64), full_matrices=False)
+        return self.matmul(result.Q, self.store(u)), s, self.store(vt)

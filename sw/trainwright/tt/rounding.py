@@ -1,0 +1,129 @@
+"""TT-SVD of a matrix, TT rounding of a train, and the gauge that suits few bits."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from trainwright.tt.numbers import Numbers
+from trainwright.tt.orthogonal import orthogonalise_right
+from trainwright.tt.trains import Factors, TrainError, check_factors, to_tensor
+
+_DEFAULT = Numbers()
+
+
+def _bounds(ranks: int | Sequence[int] | None, bonds: int) -> list[int | None]:
+    if ranks is None:
+        return [None] * bonds
+    given = [ranks] * bonds if isinstance(ranks, int) else list(ranks)
+    if len(given) != bonds or any(not isinstance(r, int) or r < 1 for r in given):
+        raise TrainError(f"ranks must be {bonds} numbers of at least 1, not {ranks!r}")
+    return list(given)
+
+
+def _check_tolerance(tolerance: float | None) -> None:
+    if tolerance is not None and not 0 <= tolerance < 1:
+        raise TrainError(f"tolerance must be in [0, 1), not {tolerance!r}")
+
+
+def kept_rank(s: torch.Tensor, allowed: float, bound: int | None) -> int:
+    """Least rank whose dropped singular values have a norm of at most ``allowed``; at least 1."""
+    tails = torch.flip(s.square(), [0]).cumsum(0).flip([0]).sqrt()  # of what is dropped from r on
+    rank = int((tails > allowed).sum())
+    return max(1, rank if bound is None else min(rank, bound))
+
+
+def tt_svd(
+    matrix: torch.Tensor,
+    outputs: Sequence[int],
+    inputs: Sequence[int],
+    *,
+    ranks: int | Sequence[int] | None = None,
+    tolerance: float | None = None,
+    numbers: Numbers = _DEFAULT,
+) -> list[torch.Tensor]:
+    """Factors of a dense W (J, I), J = J_1 ... J_d, I = I_1 ... I_d (TT-SVD).
+
+    ``tolerance`` bounds ||W - TT||_F / ||W||_F (beyond the precision of ``numbers``), ``ranks``
+    the ranks; both may be given. All factors but the last are left-orthogonal. Raises
+    ``TrainError``.
+    """
+    tensor = to_tensor(matrix, outputs, inputs)
+    if not bool(matrix.isfinite().all()):
+        raise TrainError("the matrix has NaN or infinite elements")
+    bounds = _bounds(ranks, len(outputs) - 1)
+    _check_tolerance(tolerance)
+    rest = numbers.store(tensor)
+    allowed = _allowed(rest, tolerance, len(bounds))
+    factors: list[torch.Tensor] = []
+    left = 1
+    for j, i, bound in zip(outputs, inputs, bounds, strict=False):
+        u, s, vt = numbers.svd(rest.reshape(left * j * i, -1))
+        rank = kept_rank(s, allowed, bound)
+        factors.append(u[:, :rank].reshape(left, j, i, rank))
+        rest = numbers.store(numbers.store(s[:rank, None]) * vt[:rank])
+        left = rank
+    factors.append(rest.reshape(left, outputs[-1], inputs[-1], 1))
+    return factors
+
+
+def _allowed(x: torch.Tensor, tolerance: float | None, bonds: int) -> float:
+    """What each of the bonds may drop; with no tolerance only what is exactly 0."""
+    size = float(torch.linalg.vector_norm(x.to(torch.float64)))
+    return (tolerance or 0.0) * size / math.sqrt(max(1, bonds))
+
+
+def tt_round(
+    factors: Factors,
+    *,
+    ranks: int | Sequence[int] | None = None,
+    tolerance: float | None = None,
+    numbers: Numbers = _DEFAULT,
+) -> list[torch.Tensor]:
+    """The train with smaller ranks that ``tolerance`` (relative, of W) and ``ranks`` allow.
+
+    Orthogonalised from the right, then cut from the left by SVDs of single factors: as accurate as
+    TT-SVD of the dense W, which is never formed. All factors but the last are left-orthogonal.
+    """
+    check_factors(factors)
+    bounds = _bounds(ranks, len(factors) - 1)
+    _check_tolerance(tolerance)
+    result = orthogonalise_right(factors, numbers=numbers)
+    allowed = _allowed(result[0], tolerance, len(bounds))
+    for n, bound in enumerate(bounds):
+        left, j, i, right = result[n].shape
+        u, s, vt = numbers.svd(result[n].reshape(left * j * i, right))
+        rank = kept_rank(s, allowed, bound)
+        result[n] = u[:, :rank].reshape(left, j, i, rank)
+        following = result[n + 1]
+        scaled = numbers.store(numbers.store(s[:rank, None]) * vt[:rank])
+        product = numbers.matmul(scaled, following.reshape(right, -1))
+        result[n + 1] = product.reshape(rank, *following.shape[1:])
+    return result
+
+
+def balance(factors: Factors) -> list[torch.Tensor]:
+    """The same W in the symmetric gauge: every bond's singular values split evenly, float64.
+
+    Both sides of a bond then carry the importance of its columns, and all factors one norm, which
+    is what factors of few bits need: an orthogonal factor spends its levels on columns that
+    hardly matter.
+    """
+    result = orthogonalise_right(factors)
+    before = result[0].new_ones(1)
+    for n in range(len(result) - 1):
+        left, j, i, right = result[n].shape
+        u, s, vt = torch.linalg.svd(result[n].reshape(left * j * i, right), full_matrices=False)
+        keep = max(1, int((s > s[0] * 1e-14).sum()))
+        u, s, vt = u[:, :keep], s[:keep], vt[:keep]
+        root = s.sqrt() if float(s[0]) > 0 else torch.ones_like(s)
+        core = u.reshape(left, j, i, keep)
+        result[n] = core / before[:, None, None, None] * root
+        result[n + 1] = torch.einsum("rs,sjit->rjit", s[:, None] * vt, result[n + 1])
+        before = root
+    result[-1] = result[-1] / before[:, None, None, None]
+    norms = [float(torch.linalg.vector_norm(factor)) for factor in result]
+    if min(norms) == 0:
+        return result
+    mean = math.exp(sum(map(math.log, norms)) / len(norms))
+    return [factor * (mean / norm) for factor, norm in zip(result, norms, strict=True)]

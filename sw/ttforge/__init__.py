@@ -1,9 +1,0 @@
-"""ttforge: train tensor-train networks on an FPGA accelerator.
-
-This room says what is computed, bit by bit: number formats, tensor trains, the planner and
-compiler, the golden model, the trainer, the driver interface and the command line. It never imports
-Amaranth; what it must reach in the rooms above (a simulated accelerator, a board) registers through
-the entry points `ttforge.backends` and `ttforge.commands`.
-"""
-
-__version__ = "0.1.0.dev0"

@@ -1,7 +1,0 @@
-"""``python -m ttforge.cli`` is ``ttforge``."""
-
-import sys
-
-from ttforge.cli.core import main
-
-sys.exit(main())
