@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from trainwright_hw.sdram_timing import SdramTiming
+from trainwright_hw.external.sdram.timing import SdramTiming
 
 BLOCK, SDRAM = "block", "sdram"
 """What can be the accelerator's external memory: block RAM of the part; a chip beside it."""
@@ -17,7 +17,7 @@ class Part:
 
     name: str
     family: str
-    """``ecp5`` or ``gw5a``: what ``trainwright_hw.multiplier.Target`` knows."""
+    """``ecp5`` or ``gw5a``: what ``trainwright_hw.arith.multiplier.DevicePlatform`` knows."""
     luts: int
     multipliers: int
     """Of 18 x 18 bits."""
@@ -38,7 +38,7 @@ class Sdram:
 
     pins: Mapping[str, tuple[str, ...]]
     """Sites of its pins by their names, bit 0 first; the names are those of
-    ``trainwright_hw.sdram_pads.SdramPins``, and ``dq``."""
+    ``trainwright_hw.external.sdram.pads.SdramPins``, and ``dq``."""
     timing: SdramTiming = field(default_factory=SdramTiming)
     pin_options: str = "PULLMODE=NONE IO_TYPE=LVCMOS33 DRIVE=4 SLEWRATE=FAST"
 

@@ -13,8 +13,8 @@ from trainwright_boards.refine import refine
 from trainwright_boards.spacers import add_spacers, remove_spacers
 from trainwright_boards.top import CLOCK
 from trainwright_boards.unpack import BITSTREAM, CONFIG, check_bitstream
+from trainwright_hw.build.synthesis import ecp5_passes
 from trainwright_hw.soc import Soc
-from trainwright_hw.synthesis import ecp5_passes
 
 SPREAD, PLACED = "spread.json", "placed.json"
 """The netlist among spacers, and the placed design."""

@@ -13,7 +13,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_boards.export import ZynqBoard
 from trainwright_boards.job import REPORT_IT, Steps
 from trainwright_boards.tools import BuildError
-from trainwright_hw.convert import TOP, to_rtlil
+from trainwright_hw.build.convert import TOP, to_rtlil
 
 ESTIMATE = "estimate.json"
 RTLIL, COUNTS = "accelerator.il", "cells.json"

@@ -104,7 +104,7 @@ report_timing_summary -file timing.txt
 
 def export(board: ZynqBoard, parameters: AcceleratorParameters, folder: Path) -> list[Path]:
     """Write the files of a board; what was written. Raises ``BuildError``, ``ConversionError``."""
-    from trainwright_hw.convert import to_verilog
+    from trainwright_hw.build.convert import to_verilog
 
     files = {
         VERILOG: to_verilog(parameters),

@@ -13,14 +13,14 @@ from trainwright_boards.gowin_tools import Gowin
 from trainwright_boards.job import NETLIST, REPORT_IT, RTLIL, TOP, Build, Steps
 from trainwright_boards.replicas import replicate
 from trainwright_boards.tools import BuildError
-from trainwright_hw.convert import design_to_rtlil
+from trainwright_hw.arith.multiplier import DevicePlatform
+from trainwright_hw.build.bram_registers import absorb
+from trainwright_hw.build.convert import design_to_rtlil
+from trainwright_hw.build.synthesis import write_adders
+from trainwright_hw.external.on_chip_memory import OnChipMemory
+from trainwright_hw.external.sdram.controller import SdramMemory
 from trainwright_hw.link.uart import divisor
-from trainwright_hw.memory import OnChipMemory
-from trainwright_hw.multiplier import Target
-from trainwright_hw.output_registers import absorb
-from trainwright_hw.sdram import SdramMemory
 from trainwright_hw.soc import Soc
-from trainwright_hw.synthesis import write_adders
 
 FAMILIES = MappingProxyType({"ecp5": Ecp5(), "gw5a": Gowin()})
 """By ``Part.family``."""
@@ -71,7 +71,7 @@ def write_design(build: Build) -> None:
     except ValueError as error:
         raise BuildError(str(error)) from error
     top = make(soc_of(build))
-    text = design_to_rtlil(top, top.ports, name=TOP, target=Target(board.part.family))
+    text = design_to_rtlil(top, top.ports, name=TOP, target=DevicePlatform(board.part.family))
     (build.folder / RTLIL).write_text(text)
     (build.folder / tools.pins).write_text(tools.constraints(board, build.memory))
     write_adders(build.folder)

@@ -7,8 +7,8 @@ from trainwright_boards.family import Family, places
 from trainwright_boards.gowin import GowinTop
 from trainwright_boards.gowin_unpack import check_bitstream
 from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, Build, Steps
+from trainwright_hw.build.synthesis import gowin_passes
 from trainwright_hw.soc import Soc
-from trainwright_hw.synthesis import gowin_passes
 
 
 class Gowin(Family):

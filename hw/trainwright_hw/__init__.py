@@ -1,5 +1,16 @@
-"""How it is computed: the accelerator in Amaranth, one block a file, put together in `top`.
+"""How it is computed: the accelerator in Amaranth, a package a part of the machine.
 
-Parameter objects and golden functions come from `trainwright`; nothing here knows how the design is
-simulated or which board carries it.
+``accelerator`` puts the parts together, ``soc`` adds memory and host link. The packages, each
+built on those before it only (kept so by a check in CI):
+
+- ``vendor``: primitives of the devices; ``stream``: queues, delay lines, arbiters;
+- ``bus``: AXI4 and AXI4-Lite; ``storage``: scratchpad and factor stores;
+- ``control``: sequencer, program memory, registers, counters;
+- ``arith``: number formats, multipliers, requantiser; ``writeback``: results to the scratchpad;
+- ``dma``: LOAD and STORE; ``compute``: PE1 and PE2;
+- ``link``: the host's serial line; ``external``: memories outside the accelerator;
+- ``build``: from Amaranth to RTLIL, Verilog and netlists.
+
+Parameter objects and golden functions come from ``trainwright``; nothing here knows how the design
+is simulated or which board carries it.
 """

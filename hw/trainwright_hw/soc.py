@@ -5,12 +5,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.convert import component_to_rtlil
+from trainwright_hw.accelerator import Accelerator
+from trainwright_hw.build.convert import component_to_rtlil
+from trainwright_hw.external.on_chip_memory import OnChipMemory
+from trainwright_hw.external.sdram.controller import SdramMemory
+from trainwright_hw.external.sdram.pads import SdramPins
 from trainwright_hw.link.link import HostLink
-from trainwright_hw.memory import OnChipMemory
-from trainwright_hw.sdram import SdramMemory
-from trainwright_hw.sdram_pads import SdramPins
-from trainwright_hw.top import Accelerator
 
 
 class Soc(wiring.Component):

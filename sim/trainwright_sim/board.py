@@ -12,9 +12,9 @@ from trainwright.link.backend import LinkAccelerator
 from trainwright.native.cache import Cache
 from trainwright.native.tools import Progress
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.memory import OnChipMemory
-from trainwright_hw.sdram import SdramMemory
-from trainwright_hw.sdram_timing import SdramTiming
+from trainwright_hw.external.on_chip_memory import OnChipMemory
+from trainwright_hw.external.sdram.controller import SdramMemory
+from trainwright_hw.external.sdram.timing import SdramTiming
 from trainwright_hw.soc import soc_to_rtlil
 from trainwright_sim import sdram
 from trainwright_sim.build import build, tell

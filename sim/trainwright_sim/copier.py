@@ -7,9 +7,9 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from trainwright import registers
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import DESCRIPTOR_BYTES
-from trainwright_hw.axi import BURST_INCR
-from trainwright_hw.convert import component_to_rtlil
-from trainwright_hw.top import TRACED_ENGINES, accelerator_signature
+from trainwright_hw.accelerator import TRACED_ENGINES, accelerator_signature
+from trainwright_hw.build.convert import component_to_rtlil
+from trainwright_hw.bus.axi import BURST_INCR
 
 OFFSET = 0xF00
 """Register: bytes from the program to its copy; 0 only reads. ``DEFAULT_OFFSET`` after reset."""
@@ -200,5 +200,5 @@ class Copier(wiring.Component):
 
 
 def to_rtlil(parameters: AcceleratorParameters, *, trace: bool = False) -> str:
-    """The copier as RTLIL text, in place of ``trainwright_hw.convert.to_rtlil``."""
+    """The copier as RTLIL text, in place of ``trainwright_hw.build.convert.to_rtlil``."""
     return component_to_rtlil(Copier(parameters, trace=trace))

@@ -32,14 +32,14 @@ def _key(parameters: AcceleratorParameters, trace: bool) -> str:
 
 
 def kept_rtlil(parameters: AcceleratorParameters, *, trace: bool, cache: Cache) -> str:
-    """What ``trainwright_hw.convert.to_rtlil`` gives, from the cache where it was asked for before.
+    """What ``trainwright_hw.build.convert.to_rtlil`` gives, from the cache where it was asked for before.
 
     Conversion takes seconds; reading its result, milliseconds.
     """
     key = _key(parameters, trace)
     found = cache.find(key)
     if found is None:
-        from trainwright_hw.convert import to_rtlil
+        from trainwright_hw.build.convert import to_rtlil
 
         text = to_rtlil(parameters, trace=trace)
         with cache.building(key) as folder:

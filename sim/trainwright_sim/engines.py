@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.native.tools import INSTALL, BuildLog, Tool, ToolError
-from trainwright_hw.convert import TOP
+from trainwright_hw.build.convert import TOP
 from trainwright_sim import tools
 
 NATIVE = Path(__file__).parent / "native"

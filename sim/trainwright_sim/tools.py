@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainwright.native.tools import INSTALL, Tool, ToolError, asked_version
-from trainwright_hw.convert import yosys_command
+from trainwright_hw.build.convert import yosys_command
 
 
 def yosys() -> Tool:

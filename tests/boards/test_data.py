@@ -18,11 +18,11 @@ from trainwright_boards.fits import block_rams, choose_memory, needed_block_rams
 from trainwright_boards.flow import family
 from trainwright_boards.pll import DETECTOR_HZ, OSCILLATOR_HZ, pll_settings
 from trainwright_boards.tools import BuildError
-from trainwright_hw.convert import design_to_rtlil
+from trainwright_hw.arith.multiplier import DevicePlatform
+from trainwright_hw.build.convert import design_to_rtlil
+from trainwright_hw.external.sdram.controller import SdramMemory
+from trainwright_hw.external.sdram.pads import SdramPins
 from trainwright_hw.link.uart import MOST_ERROR, divisor
-from trainwright_hw.multiplier import Target
-from trainwright_hw.sdram import SdramMemory
-from trainwright_hw.sdram_pads import SdramPins
 from trainwright_hw.soc import Soc
 from trainwright_sim.copier import Copier
 
@@ -132,7 +132,7 @@ def test_pads_of_an_sdram_are_registers(clock_hz, output, tmp_path):
         parameters, memory=memory, divisor=15, clock_hz=clock_hz, accelerator=Copier(parameters)
     )
     top = Ecp5Top(soc, pll_settings(board.clock_hz, clock_hz))
-    text = design_to_rtlil(top, top.ports, name="top", target=Target("ecp5"))
+    text = design_to_rtlil(top, top.ports, name="top", target=DevicePlatform("ecp5"))
     cells = {
         cell: text.count(f"cell \\{cell} ") for cell in ("BB", "IDDRX1F", "OFS1P3BX", "ODDRX1F")
     }

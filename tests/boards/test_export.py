@@ -9,7 +9,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.parameters import AcceleratorParameters
 from trainwright_boards import cli
 from trainwright_boards.export import EXPORTS, ULTRA96_V2, constraints, export, script
-from trainwright_hw.convert import TOP, port_list
+from trainwright_hw.build.convert import TOP, port_list
 
 SMALL = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=256)
 

@@ -15,7 +15,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.encoding import descriptor_fields
 from trainwright.program.fields import Operation
-from trainwright_hw.ports import ENTRY_LATENCY, ROW_LATENCY
+from trainwright_hw.storage.ports import ENTRY_LATENCY, ROW_LATENCY
 
 ROWS = 1024
 """Scratchpad rows of the bench; operands lie in the lower half, results in the upper."""

@@ -7,8 +7,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out
 
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
-from trainwright_hw.convert import component_to_rtlil, port_list, rtlil_to_verilog, to_rtlil
-from trainwright_hw.multiplier import Target
+from trainwright_hw.arith.multiplier import DevicePlatform
+from trainwright_hw.build.convert import component_to_rtlil, port_list, rtlil_to_verilog, to_rtlil
 
 LEAST = {
     "lanes": 4,
@@ -62,7 +62,7 @@ def test_no_element_is_named_like_a_bit():
     """For a device, as yosys takes ``row[3]`` for a bit of ``row`` after ``abc9``."""
     parameters = AcceleratorParameters(**LEAST)
     named = re.compile(r"\\\S*row(?:\$\d+)?(\[\d+\]|\.\d+)\s")
-    for target, mark in ((None, "["), (Target("gw5a"), ".")):
+    for target, mark in ((None, "["), (DevicePlatform("gw5a"), ".")):
         text = to_rtlil(parameters, target=target)
         assert {found[1][0] for found in named.finditer(text)} == {mark}
         assert bool(re.search(r"\S\[\d+\]", text)) == (target is None)

@@ -8,8 +8,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.encoding import descriptor_fields
 from trainwright.program.fields import Operation, Target
-from trainwright_hw.load import LoadEngine
-from trainwright_hw.unpack import TARGETS
+from trainwright_hw.dma.load import LoadEngine
+from trainwright_hw.dma.unpack import TARGETS
 from trainwright_sim.amaranth_peers import AxiMemory
 
 MEMORY_BYTES = 1 << 16

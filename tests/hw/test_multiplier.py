@@ -8,8 +8,8 @@ from amaranth.hdl import Elaboratable, Module, Signal, signed, unsigned
 from amaranth.sim import Simulator
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.convert import design_to_rtlil, to_rtlil
-from trainwright_hw.multiplier import FAMILIES, Target, registered_product
+from trainwright_hw.arith.multiplier import FAMILIES, DevicePlatform, registered_product
+from trainwright_hw.build.convert import design_to_rtlil, to_rtlil
 
 PRIMITIVES = {"ecp5": ("MULT18X18D", 18, 18), "gw5a": ("MULTALU27X18", 27, 18)}
 REGISTERS = {
@@ -42,7 +42,7 @@ class Product(Elaboratable):
 def rtlil(family: str, left: int, right: int, *, held: bool, raw: bool = False) -> str:
     design = Product(left, right, held=held, raw=raw)
     ports = {name: getattr(design, name) for name in ("left", "right", "enable", "product")}
-    return design_to_rtlil(design, ports, name="top", target=Target(family))
+    return design_to_rtlil(design, ports, name="top", target=DevicePlatform(family))
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -80,7 +80,7 @@ def test_operands_that_are_too_wide_are_named(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_product_of_an_accelerator_is_a_primitive(family):
-    text = to_rtlil(SMALL, target=Target(family))
+    text = to_rtlil(SMALL, target=DevicePlatform(family))
     primitive, *_ = PRIMITIVES[family]
     assert text.count(f"cell \\{primitive} ") == SMALL.multipliers + 2 * SMALL.lanes
 
@@ -92,7 +92,7 @@ def test_without_a_target_an_accelerator_has_no_primitive():
 
 def test_a_family_that_there_is_not():
     with pytest.raises(ValueError, match="no family 'zx81'; there are ecp5, gw5a"):
-        Target("zx81")
+        DevicePlatform("zx81")
 
 
 @pytest.mark.parametrize("held", [True, False])

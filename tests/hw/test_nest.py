@@ -8,7 +8,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.encoding import descriptor_fields
 from trainwright.program.fields import LOCAL_WIDTH, Operation
-from trainwright_hw.nest import LoopNest
+from trainwright_hw.compute.loop_nest import LoopNest
 
 
 def steps(d: Compute):

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from trainwright_hw.output_registers import absorb
+from trainwright_hw.build.bram_registers import absorb
 
 CLOCK = 2
 

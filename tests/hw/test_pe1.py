@@ -5,7 +5,7 @@ import pytest
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
-from trainwright_hw.pe1 import Pe1
+from trainwright_hw.compute.pe1.engine import Pe1
 
 PARAMETERS = {
     "4x2": AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2),

@@ -5,7 +5,7 @@ import pytest
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
-from trainwright_hw.pe2 import Pe2
+from trainwright_hw.compute.pe2.engine import Pe2
 
 SMALL = {"lanes": 4, "pe1_rows": 2, "pe2_rows": 2}
 PARAMETERS = {

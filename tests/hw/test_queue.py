@@ -7,9 +7,9 @@ from amaranth.hdl import ClockDomain, Module
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.sim import Simulator
 
-from trainwright_hw.arbiter import RoundRobin
-from trainwright_hw.block_queue import BlockQueue
-from trainwright_hw.queue import RegisteredQueue
+from trainwright_hw.stream.block_queue import BlockQueue
+from trainwright_hw.stream.registered_queue import RegisteredQueue
+from trainwright_hw.stream.round_robin import RoundRobin
 
 
 @pytest.mark.parametrize("counted", [False, True])

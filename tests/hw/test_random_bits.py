@@ -4,7 +4,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from trainwright.fixed.random_bits import mixed, unit_bytes
-from trainwright_hw.random_bits import KEY_WIDTH, RANDOM_CYCLES, RandomBits
+from trainwright_hw.arith.random_bits import KEY_WIDTH, RANDOM_CYCLES, RandomBits
 
 
 @pytest.mark.parametrize("units", (2, 8, 16))

@@ -4,7 +4,8 @@ from random import Random
 import pytest
 from amaranth.sim import Simulator
 
-from trainwright_hw.requantise import Requantiser, Statistics, requantise_cycles
+from trainwright_hw.arith.requantiser import Requantiser, requantise_cycles
+from trainwright_hw.writeback.statistics_accumulator import StatisticsAccumulator
 
 LANES = 4
 
@@ -93,7 +94,7 @@ def test_against_definition(engines, width, with_random):
 def test_statistics(lanes):
     """Commands one after the other; an item is taken before the second command after it ends."""
     random = Random(f"statistics {lanes}")
-    dut = Statistics(lanes=lanes)
+    dut = StatisticsAccumulator(lanes=lanes)
     wanted, got = [], []
 
     async def cycle(ctx) -> None:

@@ -7,8 +7,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.sdram import SdramMemory
-from trainwright_hw.sdram_timing import SdramTiming
+from trainwright_hw.external.sdram.controller import SdramMemory
+from trainwright_hw.external.sdram.timing import SdramTiming
 from trainwright_sim.sdram import PINS, SdramChip
 
 P = {lanes: AcceleratorParameters(lanes=lanes, pe1_rows=2, pe2_rows=2) for lanes in (4, 8, 16)}

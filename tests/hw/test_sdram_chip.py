@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from trainwright_hw.sdram_request import request_layout
-from trainwright_hw.sdram_timing import SdramTiming
+from trainwright_hw.external.sdram.request import request_layout
+from trainwright_hw.external.sdram.timing import SdramTiming
 from trainwright_sim.sdram import PINS, SdramChip
 
 CLOCK_HZ = 100e6

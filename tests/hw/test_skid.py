@@ -3,7 +3,7 @@ from random import Random
 import pytest
 from amaranth.sim import Simulator
 
-from trainwright_hw.skid import Skid
+from trainwright_hw.stream.skid_buffer import SkidBuffer
 
 
 @pytest.mark.parametrize("offered", (0.3, 1.0))
@@ -11,7 +11,7 @@ from trainwright_hw.skid import Skid
 def test_items_pass_at_once_and_none_is_lost(offered, taken):
     """``i`` is a source that must not know ``ready`` before it offers."""
     random = Random(f"skid {offered} {taken}")
-    dut = Skid(16)
+    dut = SkidBuffer(16)
     items = [random.getrandbits(16) for _ in range(300)]
 
     async def testbench(ctx):

@@ -7,8 +7,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.encoding import descriptor_fields
 from trainwright.program.fields import Operation
-from trainwright_hw.ports import ROW_LATENCY
-from trainwright_hw.store import StoreEngine
+from trainwright_hw.dma.store import StoreEngine
+from trainwright_hw.storage.ports import ROW_LATENCY
 from trainwright_sim.amaranth_peers import AxiMemory
 
 MEMORY_BYTES = 1 << 16

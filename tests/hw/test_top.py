@@ -19,9 +19,9 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.fields import DESCRIPTOR_BYTES, Engine, Operation, Target
-from trainwright_hw import registers
-from trainwright_hw.counters import COUNTERS
-from trainwright_hw.top import TRACED_ENGINES, Accelerator
+from trainwright_hw.accelerator import TRACED_ENGINES, Accelerator
+from trainwright_hw.control import csr as registers
+from trainwright_hw.control.counters import COUNTERS
 from trainwright_sim.amaranth_peers import AxiMemory, LiteHost
 
 MEMORY_BYTES = 1 << 14

@@ -16,7 +16,7 @@ from trainwright.parameters import AcceleratorParameters, preset
 from trainwright_boards.board import SDRAM
 from trainwright_boards.catalogue import BOARDS
 from trainwright_boards.table2 import memory_timing
-from trainwright_hw.sdram_timing import SdramTiming
+from trainwright_hw.external.sdram.timing import SdramTiming
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.board import SimulatedLine, open_line
 from trainwright_sim.copier import Copier

@@ -14,7 +14,7 @@ from trainwright.link.protocol import (
     Request,
     Status,
 )
-from trainwright_hw.axi import Axi4Lite
+from trainwright_hw.bus.axi import Axi4Lite
 from trainwright_hw.link.framing import MOST_FRAME_WORDS
 from trainwright_hw.link.host_port import HostPort
 

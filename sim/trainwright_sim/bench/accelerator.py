@@ -7,8 +7,8 @@ from cocotb.task import resume
 from trainwright.accelerator import AcceleratorError, Counters, Run, Trace
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
-from trainwright_hw import registers
-from trainwright_hw.top import TRACED_ENGINES
+from trainwright_hw.accelerator import TRACED_ENGINES
+from trainwright_hw.control import csr as registers
 from trainwright_sim.bench.axi import (
     BurstRules,
     ByteMemory,

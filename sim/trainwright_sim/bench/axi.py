@@ -15,9 +15,9 @@ from cocotbext.axi import (
     AxiWriteBus,
 )
 
-from trainwright_hw.axi import BURST_BOUNDARY_BYTES, BURST_INCR
-from trainwright_hw.counters import COUNTERS
-from trainwright_hw.registers import COUNTERS_BASE
+from trainwright_hw.bus.axi import BURST_BOUNDARY_BYTES, BURST_INCR
+from trainwright_hw.control.counters import COUNTERS
+from trainwright_hw.control.csr import COUNTERS_BASE
 from trainwright_sim.bench.testbench import Stalls, TestBench
 
 _READ_INPUTS = ("arready", "rid", "rdata", "rresp", "rlast", "rvalid")

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from amaranth.lib import wiring
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.convert import component_to_rtlil, to_rtlil
-from trainwright_hw.load import LoadEngine
-from trainwright_hw.nest import LoopNest
-from trainwright_hw.pe1 import Pe1
-from trainwright_hw.pe2 import Pe2
-from trainwright_hw.scratchpad import Scratchpad
-from trainwright_hw.sequencer import Sequencer
-from trainwright_hw.statistics import Statistics
-from trainwright_hw.store import StoreEngine
-from trainwright_hw.unpack import Unpack
+from trainwright_hw.build.convert import component_to_rtlil, to_rtlil
+from trainwright_hw.compute.loop_nest import LoopNest
+from trainwright_hw.compute.pe1.engine import Pe1
+from trainwright_hw.compute.pe2.engine import Pe2
+from trainwright_hw.control.sequencer import Sequencer
+from trainwright_hw.control.statistics_slots import StatisticsSlots
+from trainwright_hw.dma.load import LoadEngine
+from trainwright_hw.dma.store import StoreEngine
+from trainwright_hw.dma.unpack import Unpack
+from trainwright_hw.storage.scratchpad import Scratchpad
 from trainwright_sim.bench import designs
 
 Convert = Callable[[AcceleratorParameters], str]
@@ -90,7 +90,7 @@ _ALL = (
     Bench("unpack-wide", "unpack", WIDE, _of(Unpack), slow=_VERILATOR),
     Bench("load", "load", SMALL, _of(LoadEngine)),
     Bench("store", "store", SMALL, _of(StoreEngine)),
-    Bench("statistics", "statistics", SMALL, _of(Statistics)),
+    Bench("statistics", "statistics", SMALL, _of(StatisticsSlots)),
     Bench("host", "host", SMALL, _of(designs.Host)),
     Bench("sequencer", "sequencer", SMALL, _of(Sequencer)),
     Bench("top", "top", TOP, _traced_top, simulators=_VERILATOR),

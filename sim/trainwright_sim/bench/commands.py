@@ -10,7 +10,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.fields import Operation
-from trainwright_hw.ports import COMPUTE_LAYOUT
+from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 
 SPACE = 1024
 """Scratchpad rows: operands below ``RESULTS``, results above."""

@@ -5,16 +5,16 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.axi import Axi4Lite
-from trainwright_hw.counters import Counters, Events
-from trainwright_hw.factor_store import FactorStore
-from trainwright_hw.fetch import OperandFetch
-from trainwright_hw.lite import LiteBridge
-from trainwright_hw.ports import StatisticsPort
-from trainwright_hw.registers import DESCRIPTOR_WIDTH, ENGINES, ERROR_WIDTH, Registers
-from trainwright_hw.requantise import Requantiser
-from trainwright_hw.statistics import Statistics
-from trainwright_hw.watchdog import WATCHDOG_WIDTH
+from trainwright_hw.arith.requantiser import Requantiser
+from trainwright_hw.bus.axi import Axi4Lite
+from trainwright_hw.bus.axi_lite import LiteBridge
+from trainwright_hw.compute.pe2.fetch import OperandFetch
+from trainwright_hw.control.counters import Counters, Events
+from trainwright_hw.control.csr import DESCRIPTOR_WIDTH, ENGINES, ERROR_WIDTH, Registers
+from trainwright_hw.control.engine_ports import StatisticsPort
+from trainwright_hw.control.statistics_slots import StatisticsSlots
+from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
+from trainwright_hw.storage.factor_store import FactorStore
 
 
 class Flat(wiring.Component):
@@ -99,7 +99,7 @@ class Host(wiring.Component):
         m.submodules.bridge = bridge = LiteBridge()
         m.submodules.registers = registers = Registers(self._parameters)
         m.submodules.counters = counters = Counters()
-        m.submodules.statistics = statistics = Statistics(self._parameters, engines=2)
+        m.submodules.statistics = statistics = StatisticsSlots(self._parameters, engines=2)
         connect(m, flipped(self.lite), bridge.lite)
         connect(m, bridge.bus, registers.bus)
         connect(m, counters.values, registers.values)

@@ -1,6 +1,6 @@
 """Items of the statistics streams."""
 
-from trainwright_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH
+from trainwright_hw.control.engine_ports import SATURATIONS_WIDTH, SUM_WIDTH
 
 SLOT_WIDTH = 8
 

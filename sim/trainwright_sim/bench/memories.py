@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from trainwright_hw.ports import ENTRY_LATENCY, ROW_LATENCY
+from trainwright_hw.storage.ports import ENTRY_LATENCY, ROW_LATENCY
 from trainwright_sim.bench.streams import StreamSink
 from trainwright_sim.bench.testbench import TestBench, pack, unpack
 
@@ -38,7 +38,7 @@ class RowReadPeer:
 
 
 class EntryReadPeer:
-    """Answers a ``StorePort`` from ``entries`` (n, width); addresses beyond wrap."""
+    """Answers a ``FactorReadPort`` from ``entries`` (n, width); addresses beyond wrap."""
 
     def __init__(self, tb: TestBench, name: str, entries: Words):
         self._entries, self._width = entries, tb.parameters.factor_width

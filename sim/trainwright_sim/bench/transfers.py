@@ -11,7 +11,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.fields import Operation, Target
-from trainwright_hw.ports import TRANSFER_LAYOUT
+from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
 from trainwright_sim.bench.testbench import pack
 
 Bytes = npt.NDArray[np.uint8]

@@ -1,5 +1,5 @@
 // Behaviour of the ECP5 cells that yosys has as black boxes, as far as its own mapping and
-// trainwright_hw.multiplier use them. `A`, `B` and so on are the pins, gathered by cells.py.
+// trainwright_hw.arith.multiplier use them. `A`, `B` and so on are the pins, gathered by cells.py.
 
 // Two ports of block RAM, 1 to 18 bits wide; 36 bits are written through port A and read through
 // port B, the upper half on the other port's pins. Addresses count bits: the lowest that a width

@@ -13,9 +13,9 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.native.cache import Cache
 from trainwright.native.tools import BuildLog, ToolError
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.convert import TOP, to_rtlil
-from trainwright_hw.multiplier import Target
-from trainwright_hw.synthesis import ADDERS_TEXT, write_adders
+from trainwright_hw.arith.multiplier import DevicePlatform
+from trainwright_hw.build.convert import TOP, to_rtlil
+from trainwright_hw.build.synthesis import ADDERS_TEXT, write_adders
 from trainwright_sim import tools
 
 FILE = "netlist.il"
@@ -36,7 +36,7 @@ class NetlistDesign:
     """
 
     family: str
-    """Of ``trainwright_hw.multiplier.Target``."""
+    """Of ``trainwright_hw.arith.multiplier.DevicePlatform``."""
     passes: str
     """From ``RTLIL`` to cells."""
     models: str
@@ -50,7 +50,7 @@ class NetlistDesign:
 
     def __call__(self, parameters: AcceleratorParameters, *, trace: bool = False) -> str:
         """The RTLIL."""
-        rtlil = to_rtlil(parameters, trace=trace, target=Target(self.family))
+        rtlil = to_rtlil(parameters, trace=trace, target=DevicePlatform(self.family))
         scripts = [
             f"{self.passes}; write_rtlil synthesised.il; write_json {JSON}",
             f"read_json {JSON}; {self.replacement}; {FINISH}",

@@ -1,8 +1,8 @@
 """An accelerator synthesised for an ECP5."""
 
-from trainwright_hw.convert import TOP
-from trainwright_hw.output_registers import absorb
-from trainwright_hw.synthesis import ecp5_passes
+from trainwright_hw.build.bram_registers import absorb
+from trainwright_hw.build.convert import TOP
+from trainwright_hw.build.synthesis import ecp5_passes
 from trainwright_sim.netlist import cells
 from trainwright_sim.netlist.design import CELLS, RTLIL, NetlistDesign
 

@@ -1,7 +1,7 @@
 """An accelerator synthesised for a GW5A."""
 
-from trainwright_hw.convert import TOP
-from trainwright_hw.synthesis import gowin_passes
+from trainwright_hw.build.convert import TOP
+from trainwright_hw.build.synthesis import gowin_passes
 from trainwright_sim.netlist import gowin_cells
 from trainwright_sim.netlist.design import CELLS, RTLIL, NetlistDesign
 

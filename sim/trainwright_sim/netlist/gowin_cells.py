@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainwright_hw.multalu27x18 import BYPASSED, REGISTERS, SELECTED
+from trainwright_hw.vendor.gowin import BYPASSED, REGISTERS, SELECTED
 
 MODELS = Path(__file__).with_name("gowin_cells.v")
 CONTENTS = [f"INIT_RAM_{n:02X}" for n in range(64)]

@@ -1,5 +1,5 @@
 // Behaviour of the GW5A cells that yosys has as black boxes, as far as its own mapping and
-// trainwright_hw.multalu27x18 use them; the cells themselves are in gowin_cells.py.
+// trainwright_hw.vendor.gowin use them; the cells themselves are in gowin_cells.py.
 
 // Two ports of block RAM: 2,048 bytes of 8 or 9 bits; a port is a part of a byte, a byte, two or
 // four bytes wide. Addresses count bits; the lowest enable bytes when two or four are written. What

@@ -3,7 +3,7 @@
 import cocotb
 
 from trainwright.program.fields import LOCAL_WIDTH
-from trainwright_hw.ports import ENTRY_LATENCY
+from trainwright_hw.storage.ports import ENTRY_LATENCY
 from trainwright_sim.bench.testbench import TestBench
 
 

@@ -6,7 +6,7 @@ import cocotb
 
 from trainwright.program.descriptors import Compute
 from trainwright.program.fields import Operation
-from trainwright_hw.fetch import OPERAND_CYCLES
+from trainwright_hw.compute.pe2.fetch import OPERAND_CYCLES
 from trainwright_sim.bench.blocks.nest import walk
 from trainwright_sim.bench.commands import SPACE, Operands, command_bits, random_compute
 from trainwright_sim.bench.memories import EntryReadPeer, RowReadPeer

@@ -2,10 +2,10 @@
 
 import cocotb
 
-from trainwright_hw import registers
-from trainwright_hw.counters import COUNTERS
-from trainwright_hw.ports import SUM_WIDTH
-from trainwright_hw.registers import DESCRIPTOR_WIDTH, ENGINES
+from trainwright_hw.control import csr as registers
+from trainwright_hw.control.counters import COUNTERS
+from trainwright_hw.control.csr import DESCRIPTOR_WIDTH, ENGINES
+from trainwright_hw.control.engine_ports import SUM_WIDTH
 from trainwright_sim.bench.axi import Host
 from trainwright_sim.bench.items import SLOT_WIDTH
 from trainwright_sim.bench.streams import StreamSource

@@ -8,7 +8,7 @@ import cocotb
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import LOCAL_WIDTH, Operation
-from trainwright_hw.nest import STEP_LAYOUT
+from trainwright_hw.compute.loop_nest import STEP_LAYOUT
 from trainwright_sim.bench.commands import command_bits
 from trainwright_sim.bench.streams import StreamSink
 from trainwright_sim.bench.testbench import STALLS, TestBench

@@ -7,7 +7,7 @@ import cocotb
 import torch
 
 from trainwright.fixed.requantise import requantise
-from trainwright_hw.requantise import requantise_cycles
+from trainwright_hw.arith.requantiser import requantise_cycles
 from trainwright_sim.bench.testbench import TestBench
 
 WIDTHS = range(4, 17)

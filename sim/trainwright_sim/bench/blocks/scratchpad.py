@@ -6,8 +6,8 @@ import cocotb
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
-from trainwright_hw.ports import ROW_LATENCY
-from trainwright_hw.scratchpad import SETTLING
+from trainwright_hw.storage.ports import ROW_LATENCY
+from trainwright_hw.storage.scratchpad import SETTLING
 from trainwright_sim.bench.streams import StreamSource
 from trainwright_sim.bench.testbench import STALLS, TestBench, pack
 

@@ -2,7 +2,7 @@
 
 import cocotb
 
-from trainwright_hw.ports import SATURATIONS_WIDTH, SUM_WIDTH
+from trainwright_hw.control.engine_ports import SATURATIONS_WIDTH, SUM_WIDTH
 from trainwright_sim.bench.items import SLOT_WIDTH, statistics_fields
 from trainwright_sim.bench.streams import StreamSource
 from trainwright_sim.bench.testbench import TestBench

@@ -13,7 +13,7 @@ from trainwright.network import Layer, Network
 from trainwright.program.descriptors import Halt, Program, Transfer
 from trainwright.program.fields import DESCRIPTOR_BYTES, Operation
 from trainwright.registers import Error
-from trainwright_hw import registers
+from trainwright_hw.control import csr as registers
 from trainwright_sim.bench.accelerator import AcceleratorBench, Bridged
 from trainwright_sim.bench.catalogue import TOP
 

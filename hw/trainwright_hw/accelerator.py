@@ -1,0 +1,200 @@
+"""The accelerator: every block, put together."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from trainwright.accelerator import ENGINES
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import LOCAL_WIDTH
+from trainwright_hw.bus.axi import Axi4, Axi4Lite, bus_widths
+from trainwright_hw.bus.axi_lite import LiteBridge
+from trainwright_hw.compute.pe1.engine import Pe1
+from trainwright_hw.compute.pe2.engine import Pe2
+from trainwright_hw.control.counters import Counters
+from trainwright_hw.control.csr import Registers
+from trainwright_hw.control.sequencer import NUMBER_WIDTH, Sequencer
+from trainwright_hw.control.statistics_slots import StatisticsSlots
+from trainwright_hw.dma.load import LoadEngine
+from trainwright_hw.dma.store import StoreEngine
+from trainwright_hw.storage.factor_store import FactorStore
+from trainwright_hw.storage.scratchpad import Scratchpad
+
+TRACED_ENGINES = ("load", "pe1", "pe2")
+"""Engines that write to the scratchpad."""
+EVENTS = ("accept", "busy", "older", "stall_operand", "stall_result")
+"""Bits of ``trace_events`` for each engine: a command is taken; one is not done; nor is another one
+before the last; the engine waits for operands or memory; for room or the write port."""
+
+
+def accelerator_signature(
+    parameters: AcceleratorParameters, *, trace: bool = False
+) -> wiring.Signature:
+    """The ports of ``Accelerator``."""
+    members = {
+        "m_axi": Out(Axi4(**bus_widths(parameters))),
+        "s_axil": In(Axi4Lite()),
+        "interrupt": Out(1),
+    }
+    if trace:
+        for engine in TRACED_ENGINES:
+            members[f"trace_{engine}_valid"] = Out(1)
+            members[f"trace_{engine}_address"] = Out(LOCAL_WIDTH)
+            members[f"trace_{engine}_row"] = Out(parameters.lanes * parameters.word_width)
+        members["trace_events"] = Out(len(EVENTS) * len(ENGINES))
+        members["trace_number"] = Out(NUMBER_WIDTH)
+    return wiring.Signature(members)
+
+
+class Accelerator(wiring.Component):
+    """The whole accelerator (``docs/accelerator.md``).
+
+    Members: ``m_axi``, the memory port; ``s_axil``, the host's port; ``interrupt``. With ``trace``
+    also, for each engine of ``TRACED_ENGINES``, ``trace_{engine}_valid``, ``_address`` and
+    ``_row``: valid in the cycle after a scratchpad write of that engine was taken; and
+    ``trace_events``, for each of ``EVENTS`` a bit an engine of ``ENGINES``, with ``trace_number``,
+    the descriptor that is being issued.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters, *, trace: bool = False):
+        self.parameters = parameters
+        self.trace = trace
+        super().__init__(accelerator_signature(parameters, trace=trace))
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.load = load = LoadEngine(self.parameters)
+        m.submodules.store = store = StoreEngine(self.parameters)
+        m.submodules.pe1 = pe1 = Pe1(self.parameters)
+        m.submodules.pe2 = pe2 = Pe2(self.parameters)
+        m.submodules.sequencer = sequencer = Sequencer(self.parameters)
+        m.submodules.statistics = statistics = StatisticsSlots(self.parameters)
+        engines = {"load": load, "store": store, "pe1": pe1, "pe2": pe2}
+
+        connect_bus(m, load.axi, self.m_axi)
+        connect_bus(m, store.axi, self.m_axi)
+        connect(m, load.program, sequencer.program)
+        connect(m, pe1.statistics, statistics.ports[0])
+        connect(m, pe2.statistics, statistics.ports[1])
+        for name, engine in engines.items():
+            connect(m, getattr(sequencer, name), engine.command)
+        m.d.comb += [
+            sequencer.busy.eq(Cat(engine.status.busy for engine in engines.values())),
+            sequencer.older.eq(Cat(engine.status.older for engine in engines.values())),
+            sequencer.settling.eq(statistics.busy),
+            sequencer.read_error.eq(load.error),
+            sequencer.write_error.eq(store.error),
+        ]
+        if self.parameters.stochastic_rounding:
+            m.d.comb += [engine.stream.eq(sequencer.stream) for engine in (pe1, pe2)]
+        self._memories(m, sequencer, load, store, pe1, pe2)
+        if self.trace:
+            status = [engine.status for engine in engines.values()]
+            m.d.comb += [
+                self.trace_events.eq(
+                    Cat(
+                        *(one.command.valid & one.command.ready for one in engines.values()),
+                        *(getattr(one, name) for name in EVENTS[1:] for one in status),
+                    )
+                ),
+                self.trace_number.eq(sequencer.descriptor),
+            ]
+        self._host(m, sequencer, statistics, engines)
+        return m
+
+    def _memories(self, m: Module, sequencer, load, store, pe1, pe2) -> None:
+        """Scratchpad and factor stores; whether anything moves in them or at the memory port."""
+        p = self.parameters
+        readers = (store.scratchpad, pe1.x, pe1.g, pe2.x, pe2.g)
+        writers = (load.scratchpad, pe1.z, pe2.z)
+        m.submodules.scratchpad = scratchpad = Scratchpad(
+            p, readers=len(readers), writers=len(writers)
+        )
+        m.submodules.pe1_store = pe1_store = FactorStore(p, depth=p.pe1_store_depth, width=p.lanes)
+        m.submodules.pe2_store = pe2_store = FactorStore(
+            p, depth=p.pe2_store_depth, width=p.pe2_rows
+        )
+        for client, port in zip(readers, scratchpad.read, strict=True):
+            connect(m, client, port)
+        for client, port in zip(writers, scratchpad.write, strict=True):
+            connect(m, client, port)
+        connect(m, load.pe1_store, pe1_store.write)
+        connect(m, load.pe2_store, pe2_store.write)
+        connect(m, pe1.store, pe1_store.read)
+        connect(m, pe2.store, pe2_store.read)
+        bus = self.m_axi
+        ports = [port.request for port in (*scratchpad.read, *scratchpad.write)]
+        progress = Cat(
+            *(port.valid & port.ready for port in ports),
+            *(bus_valid & bus_ready for bus_valid, bus_ready in handshakes(bus)),
+        )
+        moved = Signal.like(progress)  # from all over the design, late in a cycle
+        m.d.sync += [moved.eq(progress), sequencer.progress.eq(moved.any())]
+        if self.trace:
+            for engine, port in zip(TRACED_ENGINES, writers, strict=True):
+                self._trace(m, engine, port)
+
+    def _trace(self, m: Module, engine: str, port) -> None:
+        request = port.request
+        m.d.sync += [
+            getattr(self, f"trace_{engine}_valid").eq(request.valid & request.ready),
+            getattr(self, f"trace_{engine}_address").eq(request.payload),
+        ]
+        m.d.comb += getattr(self, f"trace_{engine}_row").eq(port.row)
+
+    def _host(self, m: Module, sequencer, statistics, engines: dict) -> None:
+        """Registers and counters."""
+        m.submodules.bridge = bridge = LiteBridge()
+        m.submodules.registers = registers = Registers(self.parameters)
+        m.submodules.counters = counters = Counters()
+        connect(m, flipped(self.s_axil), bridge.lite)
+        connect(m, bridge.bus, registers.bus)
+        connect(m, counters.values, registers.values)
+        m.d.comb += [
+            sequencer.start.eq(registers.start),
+            sequencer.address.eq(registers.address),
+            sequencer.length.eq(registers.length),
+            registers.running.eq(sequencer.running),
+            registers.finished.eq(sequencer.finished),
+            registers.error.eq(sequencer.error),
+            registers.descriptor.eq(sequencer.descriptor),
+            registers.hung.eq(sequencer.hung),
+            *(to.eq(last) for to, last in zip(registers.last, sequencer.last, strict=True)),
+            sequencer.watchdog.eq(registers.watchdog),
+            statistics.clear.eq(registers.start),
+            statistics.read.eq(registers.read),
+            statistics.slot.eq(registers.slot),
+            registers.read_done.eq(statistics.read_done),
+            registers.totals.eq(statistics.totals),
+            self.interrupt.eq(registers.interrupt),
+            counters.clear.eq(registers.clear),
+        ]
+        bus = self.m_axi
+        events = {
+            "cycles": sequencer.running,
+            **{f"busy_{name}": engine.status.busy for name, engine in engines.items()},
+            "stall_pe1_operand": engines["pe1"].status.stall_operand,
+            "stall_pe1_result": engines["pe1"].status.stall_result,
+            "stall_pe2_operand": engines["pe2"].status.stall_operand,
+            "stall_pe2_result": engines["pe2"].status.stall_result,
+            "wait_engine": sequencer.waiting,
+            "beats_read": bus.rvalid & bus.rready,
+            "beats_written": bus.wvalid & bus.wready,
+            "stall_load": engines["load"].status.stall_operand,
+            "stall_store": engines["store"].status.stall_result,
+        }
+        m.d.comb += [getattr(counters.events, name).eq(event) for name, event in events.items()]
+
+
+def handshakes(bus) -> list[tuple]:
+    """Valid and ready of every channel."""
+    return [
+        (getattr(bus, f"{n}valid"), getattr(bus, f"{n}ready")) for n in ("ar", "r", "aw", "w", "b")
+    ]
+
+
+def connect_bus(m: Module, part, whole) -> None:
+    """Connects an engine's channels to those of the memory port."""
+    for path, member, value in part.signature.flatten(part):
+        outer = getattr(whole, path[0])
+        m.d.comb += outer.eq(value) if member.flow == Out else value.eq(outer)

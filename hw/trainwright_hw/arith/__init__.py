@@ -1,0 +1,1 @@
+"""Arithmetic of a lane: products, sums, re-quantisation, random bits."""

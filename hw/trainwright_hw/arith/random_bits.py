@@ -1,0 +1,85 @@
+"""Random bits of stochastic rounding: hardware of ``trainwright.fixed.random_bits``."""
+
+from amaranth.hdl import C, Cat, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from trainwright.fixed.random_bits import (
+    CONSTANT,
+    KEY_ROTATIONS,
+    KEYS_A_ROW,
+    RANDOM_WIDTH,
+    ROTATIONS,
+    ROUNDS,
+    STREAM_ROTATION,
+    TWIST,
+)
+from trainwright.program.fields import LOCAL_WIDTH
+from trainwright_hw.control.command_contexts import by_turn
+
+RANDOM_CYCLES = 2
+"""Cycles from a key to its random bits."""
+
+STREAM_WIDTH = 32
+LANE_WIDTH = (KEYS_A_ROW - 1).bit_length()
+KEY_WIDTH = LOCAL_WIDTH + LANE_WIDTH
+
+
+class RandomBits(wiring.Component):
+    """``mixed`` and ``unit_bytes``: a key a cycle, ``units`` (up to 16) random bytes of each.
+
+    Half the rounds, each an operation of four bits for a bit, in either of ``RANDOM_CYCLES``
+    cycles. ``stream`` is taken in a cycle of ``configure`` for the keys of one of two turns
+    (``in_flight``).
+
+    Members: ``configure``, ``configure_turn``, ``stream``; in ``turn`` and ``key``; out ``random``,
+    ``units`` bytes, ``RANDOM_CYCLES`` later.
+    """
+
+    def __init__(self, *, units: int):
+        self._units = units
+        super().__init__(
+            {
+                "configure": In(1),
+                "configure_turn": In(1),
+                "stream": In(STREAM_WIDTH),
+                "turn": In(1),
+                "key": In(KEY_WIDTH),
+                "random": Out(RANDOM_WIDTH).array(units),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        streams = by_turn(m, self.configure, self.configure_turn, self.stream, "stream")
+        stream, key = Signal(STREAM_WIDTH), Signal(STREAM_WIDTH)
+        m.d.comb += [stream.eq(streams(self.turn)), key.eq(self.key)]
+        first, second = KEY_ROTATIONS
+        low = stream ^ _sum(key.rotate_left(bits) for bits in first)
+        high = stream.rotate_left(STREAM_ROTATION) ^ C(CONSTANT, STREAM_WIDTH)
+        high = high ^ _sum(key.rotate_left(bits) for bits in second)
+        for cycle in range(RANDOM_CYCLES):
+            rounds = range(cycle * ROUNDS // RANDOM_CYCLES, (cycle + 1) * ROUNDS // RANDOM_CYCLES)
+            for _ in rounds:
+                low, high = _round(m, low, high)
+            state = Signal(2 * STREAM_WIDTH, name=f"state_{cycle}", reset_less=True)
+            m.d.sync += state.eq(Cat(low, high))
+            low, high = state[:STREAM_WIDTH], state[STREAM_WIDTH:]
+        places = Cat(low, high)
+        m.d.comb += Cat(self.random).eq(Cat(places, places ^ places.rotate_right(TWIST)))
+        return m
+
+
+def _sum(words) -> Value:
+    """The words added bit by bit."""
+    total, *rest = words
+    for word in rest:
+        total = total ^ word
+    return total
+
+
+def _round(m: Module, low: Value, high: Value) -> tuple[Value, Value]:
+    one, eight, two = (low.rotate_left(bits) for bits in ROTATIONS)
+    mixed = Signal(STREAM_WIDTH, name="mixed")
+    m.d.comb += mixed.eq(high ^ (one & eight) ^ two)
+    return mixed, low

@@ -1,0 +1,1 @@
+"""From Amaranth to RTLIL, Verilog and synthesised netlists."""

@@ -1,0 +1,1 @@
+"""AXI4 masters towards memory, AXI4-Lite towards the host."""

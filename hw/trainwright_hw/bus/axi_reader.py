@@ -1,0 +1,77 @@
+"""AXI read channels: bursts out, beats back."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.bus.axi import BURST_INCR, Axi4Read, bus_widths
+from trainwright_hw.bus.bursts import burst_layout
+from trainwright_hw.stream.block_queue import BlockQueue
+
+FIFO_BEATS = 128
+"""Least beats asked for ahead of their use: they hide that many cycles of memory latency."""
+
+
+class AxiReader(wiring.Component):
+    """Reads bursts and gives their beats in order.
+
+    A burst goes out only while the beats still to come fit the data FIFO, so that ``rready`` is
+    always high, and while fewer than ``outstanding_bursts`` are in flight. One burst and one beat
+    a cycle.
+
+    Members: ``axi``, the read channels; ``burst``, a stream of what to read; ``beats``, a stream
+    of what was read; ``error``, high for one cycle for each beat with an error response.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        self.depth = max(FIFO_BEATS, 2 * parameters.burst_beats)
+        super().__init__(
+            {
+                "axi": Out(Axi4Read(**bus_widths(parameters))),
+                "burst": In(stream.Signature(burst_layout(parameters))),
+                "beats": Out(stream.Signature(parameters.data_width)),
+                "error": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        axi, burst, p = self.axi, self.burst.payload, self.parameters
+        m.submodules.fifo = fifo = BlockQueue(width=p.data_width, depth=self.depth)
+        room = Signal(range(self.depth + 1), init=self.depth)  # beats not yet asked for
+        flying = Signal(range(p.outstanding_bursts + 1))
+        asked, landed = Signal(), Signal()
+        taken = Signal()  # a beat was, a cycle ago: what takes beats ends long paths
+        m.d.comb += [
+            axi.arsize.eq(exact_log2(p.beat_bytes)),
+            axi.arburst.eq(BURST_INCR),
+            axi.rready.eq(1),
+            fifo.w_en.eq(axi.rvalid),
+            fifo.w_data.eq(axi.rdata),
+            self.beats.valid.eq(fifo.r_rdy),
+            self.beats.payload.eq(fifo.r_data),
+            fifo.r_en.eq(self.beats.ready),
+            self.burst.ready.eq(
+                (~axi.arvalid | axi.arready)
+                & (room >= p.burst_beats)
+                & (flying != p.outstanding_bursts)
+            ),
+            asked.eq(self.burst.valid & self.burst.ready),
+            landed.eq(axi.rvalid & axi.rlast),
+        ]
+        with m.If(asked):
+            m.d.sync += [axi.araddr.eq(burst.address), axi.arlen.eq(burst.beats - 1)]
+        with m.If(asked | axi.arready):
+            m.d.sync += axi.arvalid.eq(asked)
+        with m.If(asked ^ landed):
+            m.d.sync += flying.eq(Mux(asked, flying + 1, flying - 1))
+        m.d.sync += taken.eq(self.beats.valid & self.beats.ready)
+        with m.If(asked):
+            m.d.sync += room.eq(room + taken - burst.beats)
+        with m.Elif(taken):
+            m.d.sync += room.eq(room + 1)
+        m.d.sync += self.error.eq(axi.rvalid & axi.rresp[1])
+        return m

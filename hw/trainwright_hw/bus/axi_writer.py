@@ -1,0 +1,105 @@
+"""AXI write channels: bursts and their beats out, responses back."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.bus.axi import BURST_INCR, Axi4Write, bus_widths
+from trainwright_hw.bus.bursts import burst_width
+
+
+def write_layout(parameters: AcceleratorParameters) -> data.StructLayout:
+    """A burst to write: where, how long, and a flag that comes back beside its data."""
+    return data.StructLayout(
+        {"address": parameters.address_width, "beats": burst_width(parameters), "flag": 1}
+    )
+
+
+class AxiWriter(wiring.Component):
+    """Writes bursts. Addresses run ahead of the data by up to ``outstanding_bursts`` bursts.
+
+    One burst and one beat a cycle; all strobes are set. A burst whose address is out needs all its
+    beats sooner or later.
+
+    Members: ``axi``, the write channels; ``burst``, a stream of what to write; ``beats``, a stream
+    of the data, and ``flag``, that of the burst the next beat belongs to, while ``flag_valid``
+    (no beat is taken before); ``flying``, high while a response is to come; ``blocked``, high
+    while a beat waits for the memory; ``error``, high for one cycle for each error response.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "axi": Out(Axi4Write(**bus_widths(parameters))),
+                "burst": In(stream.Signature(write_layout(parameters))),
+                "beats": In(stream.Signature(parameters.data_width)),
+                "flag": Out(1),
+                "flag_valid": Out(1),
+                "flying": Out(1),
+                "blocked": Out(1),
+                "error": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        axi = self.axi
+        m.d.comb += [
+            axi.awsize.eq(exact_log2(self.parameters.beat_bytes)),
+            axi.awburst.eq(BURST_INCR),
+            axi.wstrb.eq(~0),
+            axi.bready.eq(1),
+        ]
+        m.d.sync += self.error.eq(axi.bvalid & axi.bresp[1])
+        self._beats(m, self._addresses(m))
+        return m
+
+    def _addresses(self, m: Module) -> SyncFIFOBuffered:
+        """Sends the addresses; gives the queue of the bursts that wait for their data."""
+        axi, burst = self.axi, self.burst.payload
+        most = self.parameters.outstanding_bursts
+        m.submodules.queue = queue = SyncFIFOBuffered(
+            width=burst_width(self.parameters) + 1, depth=most + 1
+        )
+        flying = Signal(range(most + 1))
+        asked = Signal()
+        m.d.comb += [
+            self.burst.ready.eq((~axi.awvalid | axi.awready) & (flying != most)),
+            asked.eq(self.burst.valid & self.burst.ready),
+            queue.w_en.eq(asked),
+            queue.w_data.eq(Cat(burst.beats, burst.flag)),
+            self.flying.eq(flying != 0),
+        ]
+        with m.If(asked):
+            m.d.sync += [axi.awaddr.eq(burst.address), axi.awlen.eq(burst.beats - 1)]
+        with m.If(asked | axi.awready):
+            m.d.sync += axi.awvalid.eq(asked)
+        with m.If(asked ^ axi.bvalid):
+            m.d.sync += flying.eq(Mux(asked, flying + 1, flying - 1))
+        return queue
+
+    def _beats(self, m: Module, queue: SyncFIFOBuffered) -> None:
+        """Sends the data."""
+        axi = self.axi
+        width = burst_width(self.parameters)
+        sent = Signal(width)
+        take, last = Signal(), Signal()
+        m.d.comb += [
+            self.flag.eq(queue.r_data[width]),
+            self.flag_valid.eq(queue.r_rdy),
+            self.beats.ready.eq(queue.r_rdy & (~axi.wvalid | axi.wready)),
+            self.blocked.eq(axi.wvalid & ~axi.wready),
+            take.eq(self.beats.valid & self.beats.ready),
+            last.eq(sent + 1 == queue.r_data[:width]),
+            queue.r_en.eq(take & last),
+        ]
+        with m.If(take):
+            m.d.sync += [axi.wdata.eq(self.beats.payload), axi.wlast.eq(last), sent.eq(sent + 1)]
+            with m.If(last):
+                m.d.sync += sent.eq(0)
+        with m.If(take | axi.wready):
+            m.d.sync += axi.wvalid.eq(take)

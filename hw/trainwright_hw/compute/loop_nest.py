@@ -1,0 +1,144 @@
+"""The loop nest of a contraction: one step of it a cycle, with the three operand addresses."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, NEST_LEVELS
+from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
+from trainwright_hw.stream.skid_buffer import SkidBuffer
+
+STEP_LAYOUT = data.StructLayout(
+    {
+        "x": LOCAL_WIDTH,
+        "g": LOCAL_WIDTH,
+        "z": LOCAL_WIDTH,
+        "first": 1,
+        "last": 1,
+        "tile_last": 1,
+        "final": 1,
+    }
+)
+"""One step: the addresses; ``first`` and ``last`` of its reduction; ``tile_last``, level
+``tile_level`` is at its last index; ``final``, the last step of the command."""
+
+_OPERANDS = ("x", "g", "z")
+
+
+class _Level:
+    """Registers of one level of the nest."""
+
+    def __init__(self, index: int):
+        self.top = Signal(COUNT_WIDTH, name=f"top_{index}")
+        self.remaining = Signal(COUNT_WIDTH, name=f"remaining_{index}")
+        self.start = Signal(name=f"start_{index}")
+        self.end = Signal(name=f"end_{index}")
+        self.is_reduction = Signal(name=f"is_reduction_{index}")
+        self.is_tile = Signal(name=f"is_tile_{index}")
+        self.delta = {name: Signal(LOCAL_WIDTH, name=f"{name}_delta_{index}") for name in _OPERANDS}
+
+
+class LoopNest(wiring.Component):
+    """Address generator of PE1 and PE2: walks a command's levels, innermost fastest.
+
+    In a cycle of ``load``, allowed only while ``free``, it takes counts, deltas and bases of
+    ``command``; two cycles later ``step`` (a stream) offers the first step, then one a cycle, until
+    the ``final`` one was taken; from the next cycle on it is ``free``.
+    Addresses are modulo 2^20. ``parameters.nest_levels`` innermost levels are built; the counts of
+    the others must be 1, and a ``tile_level`` among them is always at its last index.
+
+    Two stages, so that the choice of a delta and the addition of it are a cycle each: the indices
+    run one step ahead of the addresses. A skid buffer behind them, so that they do not hang on
+    whether the step is taken.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "free": Out(1, init=1),
+                "load": In(1),
+                "command": In(COMPUTE_LAYOUT),
+                "step": Out(stream.Signature(STEP_LAYOUT)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        # innermost first
+        levels = [_Level(NEST_LEVELS - 1 - i) for i in range(self._parameters.nest_levels)]
+        prime = Signal()  # the first step moves from the indices to the output
+        advance = Signal()
+        m.submodules.skid = skid = SkidBuffer(STEP_LAYOUT)
+        connect(m, flipped(self.step), skid.o)
+        valid, step = Signal(), Signal(STEP_LAYOUT)
+        m.d.comb += [
+            skid.i.valid.eq(valid),
+            skid.i.payload.eq(step),
+            advance.eq(prime | (valid & skid.i.ready)),
+        ]
+        m.d.sync += prime.eq(self.load)
+        with m.If(self.load):
+            m.d.sync += self.free.eq(0)
+        with m.Elif(self.step.valid & self.step.ready & self.step.payload.final):
+            m.d.sync += self.free.eq(1)
+        self._indices(m, levels, advance)
+
+        delta = {name: Signal(LOCAL_WIDTH, name=f"{name}_delta") for name in _OPERANDS}
+        final = Cat(level.end for level in levels).all()
+        with m.If(advance):
+            m.d.sync += [
+                valid.eq(prime | ~step.final),
+                step.first.eq(Cat(lv.start | ~lv.is_reduction for lv in levels).all()),
+                step.last.eq(Cat(lv.end | ~lv.is_reduction for lv in levels).all()),
+                step.tile_last.eq(Cat(lv.end | ~lv.is_tile for lv in levels).all()),
+                step.final.eq(final),
+            ]
+            # the innermost level that is not at its end advances next
+            with m.Switch(Cat(~level.end for level in levels)):
+                for i, level in enumerate(levels):
+                    with m.Case("-" * (len(levels) - 1 - i) + "1" + "0" * i):
+                        m.d.sync += [delta[name].eq(level.delta[name]) for name in _OPERANDS]
+            with m.If(~prime):
+                m.d.sync += [step[name].eq(step[name] + delta[name]) for name in _OPERANDS]
+        with m.If(self.free):
+            m.d.sync += [step[name].eq(self.command[f"{name}_base"]) for name in _OPERANDS]
+        return m
+
+    def _indices(self, m: Module, levels: list[_Level], advance: Signal) -> None:
+        """Counters and flags of every level; ``remaining`` counts down, so 0 is the last index.
+
+        They take whatever is offered while the nest is free, and so what it is loaded with: whether
+        a command is loaded is known too late in a cycle for so many registers.
+        """
+        for i, level in enumerate(levels):
+            inner_end = Cat(advance, *(inner.end for inner in levels[:i])).all()
+            number = NEST_LEVELS - 1 - i
+            count = self.command[f"count{number}"]
+            with m.If(inner_end):
+                with m.If(level.end):
+                    m.d.sync += [
+                        level.remaining.eq(level.top),
+                        level.end.eq(level.top == 0),
+                        level.start.eq(1),
+                    ]
+                with m.Else():
+                    m.d.sync += [
+                        level.remaining.eq(level.remaining - 1),
+                        level.end.eq(level.remaining == 1),
+                        level.start.eq(0),
+                    ]
+            with m.If(self.free):
+                m.d.sync += [
+                    level.top.eq(count - 1),
+                    level.remaining.eq(count - 1),
+                    level.end.eq(count == 1),
+                    level.start.eq(1),
+                    level.is_reduction.eq(self.command.reduce_levels > i),
+                    level.is_tile.eq(self.command.tile_level == number),
+                    *(
+                        level.delta[name].eq(self.command[f"{name}_delta{number}"])
+                        for name in _OPERANDS
+                    ),
+                ]

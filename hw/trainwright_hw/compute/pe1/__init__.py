@@ -1,0 +1,1 @@
+"""PE1 and PE4: contraction along the lanes."""

@@ -1,0 +1,150 @@
+"""The array of PE1: dot products of stationary rows with factor-store entries."""
+
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.arith.fixed import FixedArithmetic
+from trainwright_hw.arith.multiplier import registered_product
+from trainwright_hw.storage.ports import row_layout
+from trainwright_hw.stream.delay_line import along
+
+DOT_CYCLES = 5
+"""Cycles from an entry at the input to its complete sum of row 0 at the output."""
+
+
+class DotProductArray(wiring.Component):
+    """``pe1_rows`` x ``lanes`` multipliers, an adder tree a row, an accumulator a (row, entry).
+
+    Stationary rows are loaded into a shadow set (``load``: row number ``load_row``, ``row``) and
+    all become active in a cycle of ``swap``, which counts for the entry of the same cycle and
+    later ones; a row may be loaded in the cycle of a swap, for the swap after.
+
+    In a cycle of ``valid``, ``entry`` (``lanes`` signed words) is entry ``number`` of its step:
+    each row gives one dot product, added to the accumulator of (row, number). ``first`` starts new
+    sums; on ``last`` they appear ``DOT_CYCLES`` later as ``result_valid`` and ``value``, one of
+    each row, with the ``turn`` that the entry had. An entry a cycle, never stalled; the same number
+    at most every third cycle. ``coming_number`` and ``coming_turn`` are those of what may appear in
+    the next cycle.
+
+    Row r does all this r cycles after row 0 (``skew``): ``result_valid`` and what is coming are
+    row 0's, ``value[r]`` is due r cycles after ``value[0]``.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._rows = parameters.pe1_rows
+        self._lanes = parameters.lanes
+        self._arithmetic = FixedArithmetic(
+            left_width=parameters.word_width,
+            right_width=parameters.word_width,
+            accumulator_width=parameters.accumulator_width,
+        )
+        super().__init__(
+            {
+                "load": In(1),
+                "load_row": In(range(parameters.pe1_rows)),
+                "row": In(row_layout(parameters)),
+                "swap": In(1),
+                "valid": In(1),
+                "entry": In(self._arithmetic.right).array(parameters.lanes),
+                "number": In(range(parameters.lanes)),
+                "first": In(1),
+                "last": In(1),
+                "turn": In(1),
+                "result_valid": Out(1),
+                "result_turn": Out(1),
+                "coming_number": Out(range(parameters.lanes)),
+                "coming_turn": Out(1),
+                "value": Out(self._arithmetic.accumulator).array(parameters.pe1_rows),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        # stage n of row r is stage n + r of row 0
+        stages = DOT_CYCLES + self._rows - 1
+        self._valid, self._number, self._first, self._last, turn = (
+            along(m, getattr(self, name), stages, name, reset_less=False)
+            for name in ("valid", "number", "first", "last", "turn")
+        )
+        final = DOT_CYCLES - 1
+        m.d.sync += [
+            self.result_valid.eq(self._valid[final] & self._last[final]),
+            self.result_turn.eq(turn[final]),
+        ]
+        m.d.comb += [
+            self.coming_number.eq(self._number[final]),
+            self.coming_turn.eq(turn[final]),
+        ]
+        width = self._arithmetic.right.width
+        swap = along(m, self.swap, self._rows, "swap", reset_less=False)
+        entries = along(m, Cat(*self.entry), self._rows, "entry")
+        for row, shadow in enumerate(self._shadow(m)):
+            entry = [entries[row].word_select(n, width).as_signed() for n in range(self._lanes)]
+            self._row(m, row, self._products(m, platform, row, swap[row], shadow, entry))
+        return m
+
+    def _shadow(self, m: Module) -> list[list[Signal]]:
+        """The rows of the next swap."""
+        shape = self._arithmetic.left
+        load = along(m, self.load, self._rows, "load", reset_less=False)
+        number = along(m, self.load_row, self._rows, "load_row")
+        passed = along(m, self.row.as_value(), self._rows, "row")
+        rows = []
+        for row in range(self._rows):
+            names = [f"shadow_{row}_{lane}" for lane in range(self._lanes)]
+            rows.append([Signal(shape, name=name, reset_less=True) for name in names])
+            with m.If(load[row] & (number[row] == row)):
+                m.d.sync += Cat(*rows[row]).eq(passed[row])
+        return rows
+
+    def _products(
+        self, m: Module, platform, row: int, swap: Value, shadow: list[Signal], entry: list[Value]
+    ) -> list[Signal]:
+        """Cycles 0 and 1: the products of a row, of registers for the active row and the entry."""
+        return [
+            registered_product(
+                m,
+                platform,
+                f"product_{row}_{lane}",
+                shadow[lane],
+                entry[lane],
+                left_enable=swap,
+                multiply=self._arithmetic.multiply,
+            )
+            for lane in range(self._lanes)
+        ]
+
+    def _row(self, m: Module, row: int, products: list[Signal]) -> None:
+        arithmetic, lanes = self._arithmetic, self._lanes
+        # Cycle 2: sums of four.
+        partial = []
+        for start in range(0, lanes, 4):
+            register = Signal(
+                arithmetic.sum_shape(4), name=f"partial_{row}_{start}", reset_less=True
+            )
+            m.d.sync += register.eq(arithmetic.reduce(products[start : start + 4]))
+            partial.append(register)
+        # Cycle 3: the dot product; its accumulator is read meanwhile.
+        memory = Memory(shape=arithmetic.accumulator, depth=lanes, init=[])
+        m.submodules[f"accumulators_{row}"] = memory
+        read, write = memory.read_port(domain="comb"), memory.write_port()
+        dot = Signal(arithmetic.sum_shape(lanes), name=f"dot_{row}", reset_less=True)
+        accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}", reset_less=True)
+        m.d.comb += read.addr.eq(self._number[3 + row])
+        m.d.sync += [
+            dot.eq(arithmetic.reduce(partial)),
+            accumulator.eq(arithmetic.start(read.data, first=self._first[3 + row])),
+        ]
+        # Cycle 4: the sum.
+        total = Signal(arithmetic.accumulator, name=f"total_{row}")
+        m.d.comb += [
+            total.eq(arithmetic.accumulate(accumulator, dot)),
+            write.addr.eq(self._number[4 + row]),
+            write.data.eq(total),
+            write.en.eq(self._valid[4 + row]),
+        ]
+        with m.If(self._valid[4 + row] & self._last[4 + row]):
+            m.d.sync += self.value[row].eq(total)

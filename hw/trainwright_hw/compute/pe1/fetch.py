@@ -1,0 +1,134 @@
+"""Operand fetch of PE1 and PE4: the steps of the nest, and the rows that each step needs."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import LOCAL_WIDTH, Operation
+from trainwright_hw.compute.loop_nest import LoopNest
+from trainwright_hw.compute.pe1.entry_fetch import EntryFetch
+from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
+from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
+from trainwright_hw.storage.ports import ReadPort, row_layout
+from trainwright_hw.stream.registered_queue import RegisteredQueue
+from trainwright_hw.writeback.result_queue import ROWS_WIDTH
+
+STEPS_DEPTH = 16
+"""Steps whose rows may be on their way: more than there are rows in flight."""
+
+STEP_LAYOUT = data.StructLayout(
+    {
+        "g": LOCAL_WIDTH,
+        "z": LOCAL_WIDTH,
+        "rows": ROWS_WIDTH,
+        "first": 1,
+        "last": 1,
+        "final": 1,
+        "from_pad": 1,
+        "turn": 1,
+    }
+)
+"""One step: its first store entry, the tile it belongs to, its place in reduction and command;
+whether its entries are rows of the scratchpad (PE4); the turn of its command."""
+
+
+class StepFetch(wiring.Component):
+    """Walks the nest and fetches the ``pe1_rows`` rows of each step, and PE4's entries.
+
+    ``load`` takes a command of ``command_turn``, while ``free``: every row of the one before was
+    asked for. Rows come at ``row`` in order, ``pe1_rows`` a step, as of ``RowReader``; steps at
+    ``step``, held while ``step_valid``: its entries, if it takes them from the scratchpad, are all
+    here. It is taken in a cycle of ``step_ready`` (only while ``step_valid``); its entries then
+    show at ``entry``, and one goes in a cycle of ``entry_ready``. A row and an entry a cycle; no
+    gap between steps.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "free": Out(1),
+                "load": In(1),
+                "command": In(COMPUTE_LAYOUT),
+                "command_turn": In(1),
+                "x": Out(ReadPort(parameters)),
+                "g": Out(ReadPort(parameters)),
+                "row_valid": Out(1),
+                "row_ready": In(1),
+                "row": Out(row_layout(parameters)),
+                "level": Out(range(FETCH_DEPTH + 1)),
+                "step_valid": Out(1),
+                "step_ready": In(1),
+                "step": Out(STEP_LAYOUT),
+                "entry_ready": In(1),
+                "entry": Out(row_layout(parameters)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        rows = self._parameters.pe1_rows
+        m.submodules.nest = nest = LoopNest(self._parameters)
+        m.submodules.reader = reader = RowReader(self._parameters)
+        m.submodules.steps = steps = RegisteredQueue(width=STEP_LAYOUT.size, depth=STEPS_DEPTH)
+        m.submodules.entries = entries = EntryFetch(self._parameters)
+        connect(m, reader.port, flipped(self.x))
+        connect(m, entries.g, flipped(self.g))
+
+        last_rows, stride = Signal(ROWS_WIDTH), Signal(LOCAL_WIDTH)
+        from_pad, turn = Signal(), Signal()
+        with m.If(self.free):  # and so when a command is loaded, which is known late in a cycle
+            m.d.sync += [
+                last_rows.eq(self.command.last_rows),
+                stride.eq(self.command.x_row_stride),
+                from_pad.eq(self.command.operation == Operation.PE4),
+                turn.eq(self.command_turn),
+            ]
+        # The first row of a step is requested as the nest gives it, the others count up.
+        step = nest.step.payload
+        row, address, start = Signal(range(rows)), Signal(LOCAL_WIDTH), Signal()
+        is_first, room = Signal(init=1), Signal()
+        now = Mux(is_first, step.x, address)
+        m.d.comb += [
+            room.eq(steps.w_rdy & (entries.room | ~from_pad)),
+            start.eq(reader.room & Mux(is_first, nest.step.valid & room, 1)),
+            self.free.eq(nest.free & is_first),
+            nest.step.ready.eq(start & is_first),
+            reader.start.eq(start),
+            reader.address.eq(now),
+        ]
+        with m.If(start):
+            m.d.sync += [
+                row.eq(row + 1),
+                is_first.eq(row == rows - 1),
+                address.eq(now + stride),
+            ]
+
+        entry = data.View(STEP_LAYOUT, steps.w_data)
+        m.d.comb += [
+            nest.load.eq(self.load),
+            nest.command.eq(self.command),
+            steps.w_en.eq(nest.step.valid & nest.step.ready),
+            *(entry[name].eq(step[name]) for name in ("g", "z", "first", "last", "final")),
+            entry.rows.eq(Mux(step.tile_last, last_rows, rows)),
+            entry.from_pad.eq(from_pad),
+            entry.turn.eq(turn),
+            self.row_valid.eq(reader.valid),
+            reader.ready.eq(self.row_ready),
+            self.row.eq(reader.row),
+            self.level.eq(reader.level),
+            self.step_valid.eq(steps.r_rdy & (entries.whole | ~self.step.from_pad)),
+            steps.r_en.eq(self.step_ready),
+            self.step.as_value().eq(steps.r_data),
+            entries.configure.eq(self.load),
+            entries.configure_turn.eq(self.command_turn),
+            entries.stride.eq(self.command.g_row_stride),
+            entries.step.eq(steps.w_en & from_pad),
+            entries.turn.eq(turn),
+            entries.address.eq(step.g),
+            entries.claim.eq(self.step_ready & self.step.from_pad),
+            entries.take.eq(self.entry_ready),
+            self.entry.eq(entries.row),
+        ]
+        return m

@@ -1,0 +1,186 @@
+"""Operand fetch of PE2: rows and entries of each step of the nest, joined."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import LOCAL_WIDTH, Operation
+from trainwright_hw.compute.loop_nest import LoopNest
+from trainwright_hw.compute.readers import FETCH_DEPTH, EntryReader, RowReader
+from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
+from trainwright_hw.storage.ports import FactorReadPort, ReadPort, row_layout
+from trainwright_hw.stream.registered_queue import RegisteredQueue
+from trainwright_hw.writeback.result_queue import ROWS_WIDTH
+
+OPERAND_CYCLES = 2
+"""Cycles from a step that is taken to its operands."""
+
+
+class OperandFetch(wiring.Component):
+    """Both operands of PE2, PE3, BIAS and MASK, one step a cycle when the memories keep up.
+
+    ``load`` takes a command of ``command_turn``, while ``free``: every step of the one before is on
+    its way. The step at the output is held while ``valid``, and taken in a cycle of
+    ``valid & ready``:
+
+    - ``first``, ``last``: of the reduction; ``final``: last step of the command;
+    - ``z``, ``rows``: where the tile goes and how many rows of it are written;
+    - ``turn``: of its command.
+
+    Its operands are there ``OPERAND_CYCLES`` later, for a cycle: whoever takes a step decides for a
+    few bits, and what these decide for, hundreds of registers, has a cycle of its own.
+
+    - ``x_row``: the row of the first operand;
+    - ``g_row``: the second operand. PE2: the store entry, its elements sign-extended in words 0 to
+      ``pe2_rows`` - 1. PE3: the group's words there. BIAS, MASK: the whole row.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._parameters = parameters
+        self._group_bits = (parameters.lanes // parameters.pe2_rows).bit_length() - 1
+        row = row_layout(parameters)
+        super().__init__(
+            {
+                "free": Out(1),
+                "load": In(1),
+                "command": In(COMPUTE_LAYOUT),
+                "command_turn": In(1),
+                "x": Out(ReadPort(parameters)),
+                "g": Out(ReadPort(parameters)),
+                "store": Out(FactorReadPort(parameters, parameters.pe2_rows)),
+                "valid": Out(1),
+                "ready": In(1),
+                "x_row": Out(row),
+                "g_row": Out(row),
+                "first": Out(1),
+                "last": Out(1),
+                "final": Out(1),
+                "z": Out(LOCAL_WIDTH),
+                "rows": Out(ROWS_WIDTH),
+                "turn": Out(1),
+            }
+        )
+        # of the command whose steps start
+        self._turn = Signal()
+        self._from_store = Signal()  # PE2
+        self._by_group = Signal()  # PE3
+        self._last_rows = Signal(ROWS_WIDTH)
+        self._tile_rows = Signal(ROWS_WIDTH)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        parameters = self._parameters
+        m.submodules.nest = nest = LoopNest(parameters)
+        m.submodules.x_reader = x_reader = RowReader(parameters)
+        m.submodules.g_reader = g_reader = RowReader(parameters)
+        m.submodules.entries = entries = EntryReader(parameters, width=parameters.pe2_rows)
+        connect(m, x_reader.port, flipped(self.x))
+        connect(m, g_reader.port, flipped(self.g))
+        connect(m, entries.port, flipped(self.store))
+        self._take_command(m)
+
+        step = nest.step.payload
+        start = Signal()
+        taken = Signal()
+        rows = Mux(step.tile_last, self._last_rows, self._tile_rows)
+        group = step.g & ((1 << self._group_bits) - 1)
+        m.submodules.steps = steps = RegisteredQueue(
+            width=6 + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits,
+            depth=FETCH_DEPTH,
+            counted=True,
+        )
+        # of the step at the output, and of the one that was taken
+        from_store, by_group, group_there = Signal(), Signal(), Signal(max(1, self._group_bits))
+        kinds = Cat(from_store, by_group, group_there[: self._group_bits])
+        # one each: the queues lie far apart
+        x_taken, g_taken, entry_taken = Signal(), Signal(), Signal()
+        was_from_store, was_by_group = Signal(), Signal()
+        was_group = Signal.like(group_there)
+        outputs = (self.first, self.last, self.final, self.z, self.rows, self.turn)
+        m.d.comb += [
+            nest.load.eq(self.load),
+            nest.command.eq(self.command),
+            self.free.eq(nest.free),
+            # all queues fill and empty together but for latency: the room of one is that of all
+            nest.step.ready.eq(x_reader.room),
+            start.eq(nest.step.valid & nest.step.ready),
+            x_reader.start.eq(start),
+            x_reader.address.eq(step.x),
+            g_reader.start.eq(start & ~self._from_store),
+            g_reader.address.eq(Mux(self._by_group, step.g >> self._group_bits, step.g)),
+            entries.start.eq(start & self._from_store),
+            entries.address.eq(step.g),
+            steps.w_en.eq(start),
+            steps.w_data.eq(
+                Cat(
+                    *(step.first, step.last, step.final, step.z, rows, self._turn),
+                    *(self._from_store, self._by_group, group),
+                )
+            ),
+            Cat(*outputs, kinds).eq(steps.r_data),
+            self.valid.eq(
+                _supply(m, "rows", x_reader, taken)
+                & Mux(
+                    from_store,
+                    _supply(m, "entries", entries, taken & from_store),
+                    _supply(m, "second_rows", g_reader, taken & ~from_store),
+                )
+            ),
+            taken.eq(self.valid & self.ready),
+            steps.r_en.eq(taken),
+            x_reader.ready.eq(x_taken),
+            g_reader.ready.eq(g_taken),
+            entries.ready.eq(entry_taken),
+        ]
+        second = Signal.like(self.g_row)
+        x_row, g_row = (Signal.like(self.x_row, name=f"{n}_row", reset_less=True) for n in "xg")
+        self._select(
+            m, second, entries.entry, g_reader.row, was_group, was_from_store, was_by_group
+        )
+        m.d.sync += [
+            x_taken.eq(taken),
+            g_taken.eq(taken & ~from_store),
+            entry_taken.eq(taken & from_store),
+            Cat(was_from_store, was_by_group, was_group).eq(Cat(from_store, by_group, group_there)),
+            x_row.eq(x_reader.row),
+            g_row.eq(second),
+        ]
+        m.d.comb += [self.x_row.eq(x_row), self.g_row.eq(g_row)]
+        return m
+
+    def _take_command(self, m: Module) -> None:
+        operation = self.command.operation
+        is_contraction = (operation == Operation.PE2) | (operation == Operation.PE3)
+        with m.If(self.free):  # and so when a command is loaded, which is known late in a cycle
+            m.d.sync += [
+                self._turn.eq(self.command_turn),
+                self._from_store.eq(operation == Operation.PE2),
+                self._by_group.eq(operation == Operation.PE3),
+                self._last_rows.eq(Mux(is_contraction, self.command.last_rows, 1)),
+                self._tile_rows.eq(Mux(is_contraction, self._parameters.pe2_rows, 1)),
+            ]
+
+    def _select(self, m: Module, second, entry, row, group, from_store, by_group) -> None:
+        """The second operand: the scalars of PE2 and PE3 in words 0 to pe2_rows - 1."""
+        width = self._parameters.word_width * self._parameters.pe2_rows
+        with m.If(from_store):
+            m.d.comb += [
+                second[r].eq(entry[r].as_signed()) for r in range(self._parameters.pe2_rows)
+            ]
+        with m.Else():
+            m.d.comb += second.eq(row)
+            with m.If(by_group):
+                scalars = row.as_value().word_select(group, width)
+                m.d.comb += second.as_value()[:width].eq(scalars)
+
+
+def _supply(m: Module, name: str, reader: RowReader | EntryReader, taken: Value) -> Signal:
+    """Whether there is one that no step was taken for, from a register: the reader's own output
+    lags behind by a cycle."""
+    count, there = Signal(range(FETCH_DEPTH + 1), name=f"{name}_left"), Signal(name=f"{name}_there")
+    with m.If(reader.arrives & ~taken):
+        m.d.sync += [count.eq(count + 1), there.eq(1)]
+    with m.If(~reader.arrives & taken):
+        m.d.sync += [count.eq(count - 1), there.eq(count != 1)]
+    return there

@@ -1,0 +1,110 @@
+"""Readers: rows of the scratchpad and entries of a factor store, in the order of their addresses."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import LOCAL_WIDTH
+from trainwright_hw.storage.ports import ENTRY_LATENCY, FactorReadPort, ReadPort, row_layout
+from trainwright_hw.stream.registered_queue import RegisteredQueue
+
+FETCH_DEPTH = 16
+"""Rows between nest and array; covers the scratchpad's latency and its bank conflicts."""
+
+
+class RowReader(wiring.Component):
+    """Rows of the scratchpad in the order of their addresses, never more than there is room for.
+
+    In a cycle of ``start``, allowed only while ``room``, ``address`` is queued; the row appears
+    later at the output, where it is held while ``valid`` and taken in a cycle of ``valid & ready``.
+    ``level`` counts the rows at the output; in a cycle of ``arrives`` another one comes. A row a
+    cycle, six cycles from ``start`` to ``valid`` when the scratchpad grants the request at once.
+    ``depth`` rows are asked for ahead.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters, *, depth: int = FETCH_DEPTH):
+        self._depth = depth
+        super().__init__(
+            {
+                "start": In(1),
+                "address": In(LOCAL_WIDTH),
+                "room": Out(1, init=1),
+                "port": Out(ReadPort(parameters)),
+                "valid": Out(1),
+                "ready": In(1),
+                "row": Out(row_layout(parameters)),
+                "arrives": Out(1),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        request = self.port.request
+        m.submodules.addresses = addresses = RegisteredQueue(width=LOCAL_WIDTH, depth=self._depth)
+        m.submodules.rows = rows = RegisteredQueue(
+            width=len(self.row.as_value()), depth=self._depth, counted=True
+        )
+        m.d.comb += [
+            addresses.w_en.eq(self.start),
+            addresses.w_data.eq(self.address),
+            request.valid.eq(addresses.r_rdy),
+            request.payload.eq(addresses.r_data),
+            addresses.r_en.eq(request.ready),
+            rows.w_en.eq(self.port.valid),
+            rows.w_data.eq(self.port.row.as_value()),
+            self.valid.eq(rows.r_rdy),
+            self.row.as_value().eq(rows.r_data),
+            self.arrives.eq(self.port.valid),
+            self.level.eq(rows.level),
+            rows.r_en.eq(self.ready),
+        ]
+        # A response cannot be held back: a place in `rows` is taken when the address is queued, and
+        # given back a cycle after its row went, which is known late.
+        in_flight = Signal(range(self._depth + 1))
+        taken = Signal()
+        m.d.sync += taken.eq(self.valid & self.ready)
+        with m.If(self.start & ~taken):
+            m.d.sync += [in_flight.eq(in_flight + 1), self.room.eq(in_flight != self._depth - 1)]
+        with m.If(~self.start & taken):
+            m.d.sync += [in_flight.eq(in_flight - 1), self.room.eq(1)]
+        return m
+
+
+class EntryReader(wiring.Component):
+    """Entries of a factor store in the order of their addresses.
+
+    As ``RowReader``, without ``room``: at most ``FETCH_DEPTH`` entries may be on their way.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters, *, width: int):
+        self._port = FactorReadPort(parameters, width)
+        super().__init__(
+            {
+                "start": In(1),
+                "address": In(LOCAL_WIDTH),
+                "port": Out(self._port),
+                "ready": In(1),
+                "arrives": Out(1),
+                "entry": Out(self._port.members["entry"].shape),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.entries = entries = RegisteredQueue(
+            width=len(self.entry.as_value()), depth=FETCH_DEPTH, counted=True
+        )
+        arriving = Signal(ENTRY_LATENCY)
+        m.d.sync += arriving.eq(Cat(self.start, arriving))
+        m.d.comb += [
+            self.port.address.eq(self.address),
+            self.port.enable.eq(self.start),
+            entries.w_en.eq(arriving[-1]),
+            entries.w_data.eq(self.port.entry.as_value()),
+            self.arrives.eq(arriving[-1]),
+            self.entry.as_value().eq(entries.r_data),
+            entries.r_en.eq(self.ready),
+        ]
+        return m

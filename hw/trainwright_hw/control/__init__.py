@@ -1,0 +1,1 @@
+"""The sequencer and what it needs: program, loops, registers, counters, statistics, watchdog."""

@@ -1,0 +1,173 @@
+"""The registers of ``trainwright.registers``."""
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.registers import (
+    CONTROL,
+    COUNTERS_BASE,
+    FINGERPRINT,
+    IDENTITY,
+    IDENTITY_VALUE,
+    INTERRUPT_ENABLE,
+    LAST,
+    PROGRAM_ADDRESS,
+    PROGRAM_LENGTH,
+    STATISTICS_BASE,
+    STATISTICS_BYTES,
+    STATUS,
+    WATCHDOG,
+)
+from trainwright_hw.bus.axi import LITE_DATA_WIDTH
+from trainwright_hw.bus.axi_lite import RegisterBus
+from trainwright_hw.control.counters import COUNTER_WIDTH, COUNTERS, Values
+from trainwright_hw.control.statistics_slots import TOTALS
+from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
+
+ERROR_WIDTH = 8
+DESCRIPTOR_WIDTH = 12
+ENGINES = 4
+
+
+class Registers(wiring.Component):
+    """Control, status, counters and statistics as the host sees them.
+
+    Members: ``bus``, the host's accesses; ``start``, high for one cycle after the host starts an
+    idle accelerator; ``clear``, then and after a reset; ``address`` and ``length`` of its program;
+    ``running``, ``finished`` (high for one cycle), ``error`` (its code, 0 for none),
+    ``descriptor``, ``hung`` and ``last`` from the sequencer; ``watchdog`` for it; ``values`` of the
+    counters; ``read``, ``slot``, ``read_done`` and ``totals`` of the statistics; ``interrupt``.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "bus": In(RegisterBus()),
+                "start": Out(1),
+                "clear": Out(1, init=1),
+                "address": Out(LITE_DATA_WIDTH),
+                "length": Out(LITE_DATA_WIDTH),
+                "running": In(1),
+                "finished": In(1),
+                "error": In(ERROR_WIDTH),
+                "descriptor": In(DESCRIPTOR_WIDTH),
+                "hung": In(ENGINES),
+                "last": In(DESCRIPTOR_WIDTH).array(ENGINES),
+                "watchdog": Out(WATCHDOG_WIDTH),
+                "values": In(Values()),
+                "read": Out(1),
+                "slot": Out(8),
+                "read_done": In(1),
+                "totals": In(TOTALS),
+                "interrupt": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        done, failed, enable = Signal(), Signal(), Signal()
+        code = Signal(ERROR_WIDTH)
+        self._write(m, done, failed, code, enable)
+        with m.If(self.finished):
+            m.d.sync += [done.eq(self.error == 0), failed.eq(self.error != 0), code.eq(self.error)]
+        m.d.comb += self.interrupt.eq(enable & (done | failed))
+        status = Cat(self.running, done, failed, C(0, 5), code, self.descriptor, self.hung)
+        self._read(m, status, enable)
+        return m
+
+    def _write(self, m: Module, done, failed, code, enable) -> None:
+        bus = self.bus
+
+        def masked(register):
+            mask = bus.write_mask[: len(register)]
+            return (register & ~mask) | (bus.write_data & mask)
+
+        written = bus.write_data & bus.write_mask
+        begin = Signal()
+        # a cycle of its own for what goes to a thousand registers
+        m.d.sync += [self.start.eq(begin), self.clear.eq(begin)]
+        with m.If(bus.write), m.Switch(bus.write_address):
+            with m.Case(CONTROL >> 2):
+                m.d.comb += begin.eq(written[0] & ~self.running & ~self.start)
+                with m.If(written[1] | begin):
+                    m.d.sync += [done.eq(0), failed.eq(0), code.eq(0)]
+            with m.Case(PROGRAM_ADDRESS >> 2):
+                m.d.sync += self.address.eq(masked(self.address))
+            with m.Case(PROGRAM_LENGTH >> 2):
+                m.d.sync += self.length.eq(masked(self.length))
+            with m.Case(INTERRUPT_ENABLE >> 2):
+                m.d.sync += enable.eq(masked(enable))
+            with m.Case(WATCHDOG >> 2):
+                m.d.sync += self.watchdog.eq(masked(self.watchdog))
+
+    def _read(self, m: Module, status, enable) -> None:
+        """Registers answer two cycles later, a statistics slot when it was looked up."""
+        bus = self.bus
+        slot_shift = exact_log2(STATISTICS_BYTES // 4)
+        slot_width = exact_log2(self.parameters.statistics_depth)
+        base = STATISTICS_BASE >> 2
+        in_statistics = Signal()
+        word, total = Signal(LITE_DATA_WIDTH), Signal(LITE_DATA_WIDTH)
+        m.d.comb += [
+            in_statistics.eq(
+                bus.read_address[slot_shift + slot_width :] == base >> (slot_shift + slot_width)
+            ),
+            self.slot.eq(bus.read_address[slot_shift : slot_shift + slot_width]),
+            self.read.eq(bus.read & in_statistics & ~bus.read_done),
+            bus.read_data.eq(Mux(in_statistics, total, word)),
+        ]
+        looked = Signal()  # the groups' words are there
+        m.d.sync += looked.eq(bus.read & ~bus.read_done)
+        m.d.sync += bus.read_done.eq(
+            bus.read & ~bus.read_done & Mux(in_statistics, self.read_done, looked)
+        )
+        plain = {
+            IDENTITY: C(IDENTITY_VALUE, LITE_DATA_WIDTH),
+            FINGERPRINT: C(self.parameters.fingerprint, LITE_DATA_WIDTH),
+            STATUS: status,
+            PROGRAM_ADDRESS: self.address,
+            PROGRAM_LENGTH: self.length,
+            INTERRUPT_ENABLE: enable,
+            WATCHDOG: self.watchdog,
+            LAST: Cat(self.last[0], C(0, 4), self.last[1]),
+            LAST + 4: Cat(self.last[2], C(0, 4), self.last[3]),
+        }
+        # the two halves meet a cycle later
+        m.d.sync += [total.eq(0), word.eq(0)]
+        with m.Switch(bus.read_address[:slot_shift]):
+            with m.Case(0):
+                m.d.sync += total.eq(self.totals.sum[:LITE_DATA_WIDTH])
+            with m.Case(1):
+                m.d.sync += total.eq(self.totals.sum[LITE_DATA_WIDTH:])
+            with m.Case(2):
+                m.d.sync += total.eq(self.totals.saturations)
+        # one of each group of eight in the first cycle, one of those in the second
+        groups: dict[int, dict[int, Value]] = {}
+        for offset, value in (plain | self._counter_words()).items():
+            groups.setdefault(offset >> 5, {})[offset >> 2 & 7] = value
+        for number, members in groups.items():
+            chosen = Signal(LITE_DATA_WIDTH, name=f"group_{number}", reset_less=True)
+            m.d.sync += chosen.eq(0)
+            with m.Switch(bus.read_address[:3]):
+                for index, value in members.items():
+                    with m.Case(index):
+                        m.d.sync += chosen.eq(value)
+            with m.If(bus.read_address[3:] == number):
+                m.d.sync += word.eq(chosen)
+
+    def _counter_words(self) -> dict:
+        """Both words of each counter by offset; beats are shown as bytes."""
+        words = {}
+        for index, name in enumerate(COUNTERS):
+            value = getattr(self.values, name)
+            if name.startswith("beats"):
+                beat_shift = exact_log2(self.parameters.beat_bytes)
+                value = Cat(C(0, beat_shift), value[: COUNTER_WIDTH - beat_shift])
+            offset = COUNTERS_BASE + 8 * index
+            words[offset] = value[:LITE_DATA_WIDTH]
+            words[offset + 4] = value[LITE_DATA_WIDTH:]
+        return words

@@ -1,0 +1,62 @@
+"""Between the sequencer and the engines: commands, status, and the statistics of results."""
+
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import COMPUTE, TRANSFER, Field
+
+SUM_WIDTH = 48
+"""Bits of a sum of |q|."""
+SATURATIONS_WIDTH = 32
+"""Bits of a count of saturations."""
+
+
+def command_layout(fields: tuple[Field, ...]) -> data.StructLayout:
+    """A descriptor's fields as a structure: the same bits as in memory."""
+    return data.StructLayout(dict(fields))
+
+
+COMPUTE_LAYOUT = command_layout(COMPUTE)
+TRANSFER_LAYOUT = command_layout(TRANSFER)
+
+
+class StatisticsPort(wiring.Signature):
+    """What one command adds to its statistics slot; a stream, one item a command."""
+
+    def __init__(self):
+        layout = data.StructLayout({"slot": 8, "sum": SUM_WIDTH, "saturations": SATURATIONS_WIDTH})
+        super().__init__({"item": Out(stream.Signature(layout))})
+
+
+class EngineStatus(wiring.Signature):
+    """What an engine tells the sequencer and the counters, each cycle.
+
+    ``busy``: from the cycle after a command is taken until its last effect is done (rows written,
+    statistics handed over). ``older``: a command before the last one is not done (where that is not
+    known, the same as ``busy``). ``stall_operand``: busy, and waiting for an operand.
+    ``stall_result``: busy, and waiting for room for a result.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {"busy": Out(1), "older": Out(1), "stall_operand": Out(1), "stall_result": Out(1)}
+        )
+
+
+class ComputeEngine(wiring.Signature):
+    """The side of PE1 and PE2 that faces the sequencer and the statistics.
+
+    ``command``'s bases are already resolved (registers added). Accelerators with stochastic
+    rounding have ``stream`` too, that of the command.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        super().__init__(
+            {
+                "command": In(stream.Signature(COMPUTE_LAYOUT)),
+                "status": Out(EngineStatus()),
+                "statistics": Out(StatisticsPort()),
+                **({"stream": In(32)} if parameters.stochastic_rounding else {}),
+            }
+        )

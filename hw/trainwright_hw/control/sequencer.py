@@ -1,0 +1,354 @@
+"""The sequencer: loads a program and issues its descriptors to the engines."""
+
+from collections.abc import Mapping
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from trainwright.fixed.random_bits import STREAM_STEP
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import (
+    DESCRIPTOR_BITS,
+    DESCRIPTOR_BYTES,
+    ENGINE_OF,
+    HEADER,
+    LOOP,
+    REGISTER_UPDATE,
+    REGISTER_WIDTH,
+    Engine,
+    Operation,
+    Target,
+)
+from trainwright.registers import Error
+from trainwright_hw.control.address_registers import AddressRegisters
+from trainwright_hw.control.csr import DESCRIPTOR_WIDTH, ERROR_WIDTH
+from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT, TRANSFER_LAYOUT, command_layout
+from trainwright_hw.control.loop_stack import LoopStack
+from trainwright_hw.control.program_memory import ProgramMemory, ProgramWritePort, descriptor_beats
+from trainwright_hw.control.watchdog import WATCHDOG_WIDTH, Watchdog
+
+NUMBER_WIDTH = DESCRIPTOR_WIDTH + 1
+"""Bits of a descriptor's number; one more than any has, for the end of the longest program."""
+COMMANDS = {
+    Engine.LOAD: ("load", TRANSFER_LAYOUT),
+    Engine.STORE: ("store", TRANSFER_LAYOUT),
+    Engine.PE1: ("pe1", COMPUTE_LAYOUT),
+    Engine.PE2: ("pe2", COMPUTE_LAYOUT),
+}
+"""Name and layout of each engine's commands."""
+TRANSFER_ADDRESSES = {"address": "address_register", "local": "local_register"}
+COMPUTE_ADDRESSES = {"x_base": "x_register", "g_base": "g_register", "z_base": "z_register"}
+"""Fields of commands to which a register is added, and the fields that name it."""
+OWN = (Operation.HALT, Operation.LOOP, Operation.END, Operation.SET)
+"""The sequencer's own operations."""
+
+
+def _with_fields(layout: data.StructLayout, bits: Value, fields: Mapping[str, Value]) -> Value:
+    """``bits`` of ``layout`` with those of its fields replaced that are in ``fields``."""
+    return Cat(
+        fields[name] if name in fields else bits[field.offset : field.offset + field.width]
+        for name, field in layout
+    )
+
+
+class Sequencer(wiring.Component):
+    """Executes programs (``trainwright.program.descriptors``).
+
+    After ``start`` the program is loaded whole, then run: fetch, read, add registers, issue: four
+    cycles from one descriptor to the next where nothing is waited for. Beyond the descriptor's
+    waits a command waits until its engine takes it; LOAD and STORE take one while the last one's
+    data is still moving. HALT waits for all engines. After an error no further descriptor is
+    issued; the run ends when all engines are idle. Running past the last descriptor, or an empty
+    program, is the error ``OPERATION``. Where nothing moves for ``watchdog`` cycles the run ends at
+    once, with the error ``WATCHDOG`` if there was none: the engines that are then ``hung`` need a
+    reset.
+
+    Members: ``start``, ``address``, ``length``, ``running``, ``finished``, ``error`` and
+    ``descriptor`` as in ``Registers``; ``begin``, high in the cycle in which a run begins;
+    ``load``, ``store``, ``pe1`` and ``pe2``, streams of commands with resolved addresses;
+    ``busy`` and ``older`` of their status, a bit an engine; ``settling``, high while results of
+    idle engines are still on their way to the host; ``read_error`` and ``write_error``;
+    ``program``, where the load engine puts the program; ``waiting``, high while a descriptor waits
+    for engines; ``watchdog`` and ``progress`` as in ``Watchdog``; ``hung``, the engines that were
+    busy when it expired; ``last``, for each engine the number of the descriptor it was given last;
+    where there is stochastic rounding, ``stream``: that of the command offered to PE1 or PE2.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "start": In(1),
+                "address": In(REGISTER_WIDTH),
+                "length": In(32),
+                "running": Out(1),
+                "finished": Out(1),
+                "error": Out(ERROR_WIDTH),
+                "descriptor": Out(DESCRIPTOR_WIDTH),
+                **{name: Out(stream.Signature(layout)) for name, layout in COMMANDS.values()},
+                "busy": In(len(COMMANDS)),
+                "older": In(len(COMMANDS)),
+                "settling": In(1),
+                "read_error": In(1),
+                "write_error": In(1),
+                "program": In(ProgramWritePort(parameters)),
+                "waiting": Out(1),
+                "watchdog": In(WATCHDOG_WIDTH),
+                "progress": In(1),
+                "hung": Out(len(COMMANDS)),
+                "last": Out(DESCRIPTOR_WIDTH).array(len(COMMANDS)),
+                **({"stream": Out(32)} if parameters.stochastic_rounding else {}),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = ProgramMemory(self.parameters)
+        m.submodules.registers = registers = AddressRegisters(
+            readers=len(TRANSFER_ADDRESSES) + len(COMPUTE_ADDRESSES)
+        )
+        m.submodules.watchdog = watchdog = Watchdog()
+        m.submodules.loops = loops = LoopStack(self.parameters, number_width=NUMBER_WIDTH)
+        connect(m, flipped(self.program), memory.write)
+        number = Signal(NUMBER_WIDTH)
+        error = Signal(Error)
+        # What follows the memory, which keeps its answer, is this register alone: it can be that of
+        # the block RAM.
+        descriptor = Signal(DESCRIPTOR_BITS, reset_less=True)
+        m.d.sync += descriptor.eq(memory.descriptor)
+        header = data.View(command_layout(HEADER), descriptor[: _width(HEADER)])
+        # Whether to wait is decided in the cycle before: that costs one only where there is a wait.
+        idle, clear, clearing = Signal(), Signal(), Signal()
+        m.d.comb += clearing.eq(((header.wait & self.busy) | (header.wait_older & self.older)) == 0)
+        m.d.sync += [idle.eq((self.busy == 0) & ~self.settling), clear.eq(clearing)]
+        m.d.comb += [
+            self.error.eq(error),
+            self.descriptor.eq(number),
+            memory.number.eq(number),
+            registers.clear.eq(self.start),
+            loops.clear.eq(self.start),
+        ]
+        self._watch(m, watchdog, number)
+        loading = self._commands(m, descriptor, header, registers)
+        self._controls(m, descriptor, registers, loops, number)
+        if self.parameters.stochastic_rounding:
+            self._stream(m, registers)
+        coming, kinds = self._kinds(m, header)
+        # as the engines see a command: from a register, as they look at much in that cycle
+        offered = {name: Signal(name=f"{name}_offered") for name, _ in COMMANDS.values()}
+        offer = [offered[name].eq(clearing & coming[name]) for name in offered]
+        m.d.comb += [getattr(self, name).valid.eq(signal) for name, signal in offered.items()]
+        m.d.sync += [
+            *_withdraw(offered),
+            *(strobe.eq(0) for strobe in (loops.push, loops.end, registers.add, registers.set)),
+        ]
+
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(self.start):
+                    m.d.sync += [self.running.eq(1), number.eq(0), error.eq(Error.NONE)]
+                    m.next = "LOAD-PROGRAM"
+                    with m.If(self.length == 0):
+                        m.d.sync += error.eq(Error.OPERATION)
+                        m.next = "DRAIN"
+                    with m.If(self.length > self.parameters.program_depth):
+                        m.d.sync += error.eq(Error.PROGRAM)
+                        m.next = "DRAIN"
+            with m.State("LOAD-PROGRAM"):
+                m.d.comb += [loading.eq(1), self.load.valid.eq(1)]
+                m.d.sync += idle.eq(0)
+                with m.If(self.load.ready):
+                    m.next = "AWAIT-PROGRAM"
+            with m.State("AWAIT-PROGRAM"):
+                m.d.comb += watchdog.waiting.eq(~idle)
+                with m.If(idle):
+                    m.next = "FETCH"
+                with m.If(watchdog.expired):
+                    m.next = "HANG"
+            with m.State("FETCH"):
+                m.d.comb += memory.enable.eq(1)
+                m.next = "READ"
+                with m.If(number == self.length):
+                    m.d.sync += error.eq(Error.OPERATION)
+                    m.next = "DRAIN"
+                with m.If(error != Error.NONE):
+                    m.next = "DRAIN"
+            with m.State("READ"):
+                m.next = "ADD"
+            with m.State("ADD"):
+                m.d.sync += offer
+                m.next = "ISSUE"
+            with m.State("ISSUE"):
+                m.d.sync += offer
+                self._issue(m, kinds, offered, registers, loops, number, error, idle, clear)
+                m.d.comb += watchdog.waiting.eq(self.waiting)
+                with m.If(watchdog.expired & self.waiting):
+                    m.d.sync += _withdraw(offered)
+                    m.next = "HANG"
+            with m.State("DRAIN"):
+                m.d.comb += watchdog.waiting.eq(~idle)
+                with m.If(idle):
+                    m.next = "FINISH"
+                with m.If(watchdog.expired):
+                    m.next = "HANG"
+            with m.State("HANG"):
+                m.d.sync += self.hung.eq(self.busy)
+                with m.If(error == Error.NONE):
+                    m.d.sync += error.eq(Error.WATCHDOG)
+                m.next = "FINISH"
+            with m.State("FINISH"):
+                m.d.comb += self.finished.eq(1)
+                m.d.sync += self.running.eq(0)
+                m.next = "IDLE"
+
+        with m.If(error == Error.NONE):
+            with m.If(self.read_error):
+                m.d.sync += error.eq(Error.READ)
+            with m.Elif(self.write_error):
+                m.d.sync += error.eq(Error.WRITE)
+        return m
+
+    def _watch(self, m: Module, watchdog: Watchdog, number: Signal) -> None:
+        """What is told of a run that hangs."""
+        m.d.comb += [
+            watchdog.limit.eq(self.watchdog),
+            watchdog.progress.eq(self.progress),
+        ]
+        before = Signal.like(number)
+        m.d.sync += before.eq(number)
+        for index, (name, _) in enumerate(COMMANDS.values()):
+            command = getattr(self, name)
+            taken = Signal(name=f"{name}_taken")  # a cycle ago, with its number still in `before`
+            m.d.sync += taken.eq(command.valid & command.ready)
+            with m.If(taken):
+                m.d.sync += self.last[index].eq(before)
+        with m.If(self.start):
+            m.d.sync += [self.hung.eq(0), *(last.eq(0) for last in self.last)]
+
+    def _commands(self, m: Module, descriptor, header, registers) -> Signal:
+        """Resolves addresses: the registers are chosen in the cycle after the descriptor is there,
+        and added in the next, at whose end engines hold the sum. While the signal that this gives
+        is high, LOAD's command is that for the program itself."""
+        loading = Signal()
+        compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
+        transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
+        # every address of both layouts has a register: to choose first would be a longer way
+        views = ((transfer, TRANSFER_ADDRESSES), (compute, COMPUTE_ADDRESSES))
+        sums = [(view[name], view[its], name) for view, of in views for name, its in of.items()]
+        resolved = {}
+        for reader, (base, register, name) in enumerate(sums):
+            addend = Signal(len(base), name=f"addend_{name}", reset_less=True)
+            m.d.comb += registers.select[reader].eq(register)
+            m.d.sync += addend.eq(registers.value[reader])
+            resolved[name] = (base + addend)[: len(base)]
+        move = _with_fields(TRANSFER_LAYOUT, descriptor, resolved)
+        work = _with_fields(COMPUTE_LAYOUT, descriptor, resolved)
+        m.d.comb += [
+            self.load.payload.eq(Mux(loading, self._program_transfer(), move)),
+            self.store.payload.eq(move),
+            self.pe1.payload.eq(work),
+            self.pe2.payload.eq(work),
+        ]
+        return loading
+
+    def _program_transfer(self) -> Value:
+        """The command that loads the program: a run for each descriptor."""
+        beats = descriptor_beats(self.parameters)
+        fields = {
+            "operation": Operation.LOAD,
+            "target": Target.PROGRAM,
+            "beats": beats,
+            "count0": 1,
+            "count1": 1,
+            "address_delta2": DESCRIPTOR_BYTES,
+            "local_delta2": beats,
+        }
+        constants = {
+            name: C(int(value), TRANSFER_LAYOUT[name].width) for name, value in fields.items()
+        }
+        variables = {"address": self.address, "count2": self.length[:16]}
+        return _with_fields(TRANSFER_LAYOUT, C(0, TRANSFER_LAYOUT.size), constants | variables)
+
+    def _controls(self, m: Module, descriptor, registers, loops, number) -> None:
+        """Operands of the sequencer's own operations."""
+        update = data.View(command_layout(REGISTER_UPDATE), descriptor[: _width(REGISTER_UPDATE)])
+        loop = data.View(command_layout(LOOP), descriptor[: _width(LOOP)])
+        m.d.comb += [
+            registers.mask.eq(update.mask),
+            *(value.eq(update[f"value{n}"]) for n, value in enumerate(registers.values)),
+            loops.iterations.eq(loop.iterations),
+            loops.number.eq(number),
+        ]
+
+    def _stream(self, m: Module, registers) -> None:
+        """SET's seed, in the place of R0; each command of PE1 and PE2 takes the next value."""
+        taken = [engine.valid & engine.ready for engine in (self.pe1, self.pe2)]
+        with m.If(self.start):
+            m.d.sync += self.stream.eq(0)
+        with m.Elif(registers.set & registers.mask[0]):
+            m.d.sync += self.stream.eq(registers.values[0])
+        with m.Elif(taken[0] | taken[1]):
+            m.d.sync += self.stream.eq(self.stream + STREAM_STEP)
+
+    def _kinds(self, m: Module, header) -> tuple[dict[str, Signal], dict[str, Signal]]:
+        """What the descriptor is: for an engine, or of an operation; and that a cycle later."""
+        operations = {
+            name: [one for one, its in ENGINE_OF.items() if its == engine]
+            for engine, (name, _) in COMMANDS.items()
+        }
+        operations |= {one.name.lower(): [one] for one in OWN}
+        coming = {kind: Signal(name=f"coming_{kind}") for kind in operations}
+        kinds = {kind: Signal(name=f"is_{kind}") for kind in operations}
+        for kind, signal in coming.items():
+            m.d.comb += signal.eq(Cat(header.operation == one for one in operations[kind]).any())
+            m.d.sync += kinds[kind].eq(signal)
+        return coming, kinds
+
+    def _issue(self, m: Module, kinds, offered, registers, loops, number, error, idle, clear):
+        """The state in which a descriptor takes effect."""
+        done = Signal()
+        m.d.comb += [
+            done.eq(
+                (kinds["halt"] & idle)
+                | Cat(signal & getattr(self, name).ready for name, signal in offered.items()).any()
+                | clear & Cat(kinds[name] for name in ("loop", "end", "set")).any()
+            ),
+            self.waiting.eq(~done),
+        ]
+        # in the next state, whose ``number`` is the one after a loop's: many registers are changed
+        m.d.sync += [
+            loops.push.eq(clear & kinds["loop"] & ~loops.full),
+            loops.end.eq(clear & kinds["end"] & ~loops.empty),
+            registers.add.eq(clear & kinds["end"] & ~loops.empty),
+            registers.set.eq(clear & kinds["set"]),
+        ]
+
+        def fail(code: Error) -> None:
+            m.d.sync += [error.eq(code), number.eq(number)]  # number: the one to blame
+            m.next = "DRAIN"
+
+        with m.If(~clear & (error != Error.NONE)):
+            m.d.sync += _withdraw(offered)
+            m.next = "DRAIN"
+        with m.If(done):
+            m.d.sync += [number.eq(number + 1), *_withdraw(offered)]
+            m.next = "FETCH"
+        with m.If(kinds["halt"] & idle):
+            m.d.sync += number.eq(number)
+            m.next = "FINISH"
+        with m.If(clear & kinds["end"] & loops.again):
+            m.d.sync += number.eq(loops.body)
+        full, empty = kinds["loop"] & loops.full, kinds["end"] & loops.empty
+        with m.If(clear & (full | empty)):
+            fail(Error.NESTING)
+        with m.If(~Cat(kinds.values()).any()):
+            fail(Error.OPERATION)
+
+
+def _withdraw(offered: dict[str, Signal]) -> list:
+    return [signal.eq(0) for signal in offered.values()]
+
+
+def _width(fields) -> int:
+    return command_layout(fields).size

@@ -1,0 +1,95 @@
+"""Sums of |q| and saturations of each statistics slot."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.control.engine_ports import SATURATIONS_WIDTH, SUM_WIDTH, StatisticsPort
+from trainwright_hw.stream.round_robin import RoundRobin
+
+TOTALS = data.StructLayout({"sum": SUM_WIDTH, "saturations": SATURATIONS_WIDTH})
+
+
+class StatisticsSlots(wiring.Component):
+    """Adds the items of several engines to their slots, modulo the widths of ``TOTALS``.
+
+    An item takes three cycles. ``clear`` marks every slot as untouched in one cycle; a slot's first
+    item starts from zero. Slot bits above the depth are ignored.
+
+    Members: ``ports``, an array of ``engines`` item streams; ``clear``; ``busy``, while an item is
+    being added; ``read`` with ``slot``, held until ``read_done``, in which cycle ``totals`` holds.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters, *, engines: int = 2):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "ports": In(StatisticsPort()).array(engines),
+                "clear": In(1),
+                "busy": Out(1),
+                "read": In(1),
+                "slot": In(8),
+                "read_done": Out(1),
+                "totals": Out(TOTALS),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        depth = self.parameters.statistics_depth
+        # of LUTs: a block RAM answers too late in the cycle for the sum behind it
+        attrs = {"ram_style": "distributed"}
+        m.submodules.memory = memory = Memory(shape=TOTALS, depth=depth, init=[], attrs=attrs)
+        m.submodules.arbiter = arbiter = RoundRobin(len(self.ports))
+        reader, writer = memory.read_port(), memory.write_port()
+        touched = Signal(depth)
+        item = Signal.like(self.ports[0].item.payload)
+        slot = Signal(exact_log2(depth))  # of the item, or of the host's read
+        known = Signal()  # slot was touched
+        # the sum goes to the memory a cycle after it was made
+        added, write = Signal(TOTALS, reset_less=True), Signal()
+        m.d.comb += [
+            reader.addr.eq(slot),
+            writer.addr.eq(slot),  # it stays until that cycle is over
+            writer.data.eq(added),
+            writer.en.eq(write),
+        ]
+        m.d.sync += [
+            write.eq(0),
+            added.sum.eq(self.totals.sum + item.sum),
+            added.saturations.eq(self.totals.saturations + item.saturations),
+        ]
+        with m.If(known):
+            m.d.comb += self.totals.eq(reader.data)
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(self.read):
+                    m.d.sync += slot.eq(self.slot)
+                    m.next = "LOOK-UP"
+                for number, port in enumerate(self.ports):
+                    m.d.comb += arbiter.requests[number].eq(port.item.valid)
+                    m.d.comb += port.item.ready.eq(arbiter.grant[number])
+                    with m.If(arbiter.grant[number]):
+                        m.d.sync += [item.eq(port.item.payload), slot.eq(port.item.payload.slot)]
+                        m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += [reader.en.eq(1), self.busy.eq(1)]
+                m.d.sync += known.eq(touched.bit_select(slot, 1))
+                m.next = "ADD"
+            with m.State("ADD"):
+                m.d.comb += self.busy.eq(1)
+                m.d.sync += [write.eq(1), touched.eq(touched | (1 << slot))]
+                m.next = "IDLE"
+            with m.State("LOOK-UP"):
+                m.d.comb += reader.en.eq(1)
+                m.d.sync += known.eq(touched.bit_select(slot, 1))
+                m.next = "ANSWER"
+            with m.State("ANSWER"):
+                m.d.comb += self.read_done.eq(1)
+                m.next = "IDLE"
+        with m.If(self.clear):
+            m.d.sync += touched.eq(0)
+        return m

@@ -1,0 +1,1 @@
+"""LOAD and STORE: between external memory and the memories of the accelerator."""

@@ -1,0 +1,72 @@
+"""The LOAD engine: external memory to scratchpad, factor stores and program memory."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out, connect, flipped
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.bus.axi import Axi4Read, bus_widths
+from trainwright_hw.bus.axi_reader import AxiReader
+from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
+from trainwright_hw.dma.transfer import BurstSource, TransferEngine
+from trainwright_hw.dma.unpack import TARGETS, Unpack, target_ports
+
+
+class LoadEngine(wiring.Component):
+    """Executes LOAD (``trainwright.program.descriptors.Transfer``).
+
+    Bursts are asked for ahead of the data, across runs, and from one command to the next: a
+    command is taken as soon as all bursts of the one before are on their way. A beat a cycle, two
+    for a row of 16-bit words; a factor store takes one entry a cycle. 16-bit factors wider than a
+    beat come as two.
+
+    Members: those of ``TransferEngine``; ``axi``; ``scratchpad``, ``pe1_store``, ``pe2_store`` and
+    ``program``, the write ports of the targets. In ``status``, ``stall_operand`` is waiting for
+    the memory, ``stall_result`` for the scratchpad.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        super().__init__(
+            {
+                **TransferEngine().members,
+                "axi": Out(Axi4Read(**bus_widths(parameters))),
+                **target_ports(parameters),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.source = source = BurstSource(self.parameters)
+        m.submodules.reader = reader = AxiReader(self.parameters)
+        m.submodules.unpack = unpack = Unpack(self.parameters)
+        connect(m, source.burst, reader.burst)
+        connect(m, reader.beats, unpack.beats)
+        connect(m, flipped(self.axi), reader.axi)
+        for member in TARGETS.values():
+            connect(m, flipped(getattr(self, member)), getattr(unpack, member))
+
+        held = Signal(TRANSFER_LAYOUT)
+        fresh = Signal()  # held has just come
+        handing = Signal()  # the data side has yet to take it
+        m.d.comb += [
+            self.command.ready.eq(~fresh & ~handing & ~source.busy),
+            source.command.eq(held),
+            source.start.eq(fresh),
+            unpack.command.payload.eq(held),
+            unpack.command.valid.eq(handing),
+            self.error.eq(reader.error),
+            self.status.busy.eq(fresh | handing | source.busy | unpack.busy),
+            self.status.older.eq(self.status.busy),
+            self.status.stall_operand.eq(unpack.starved),
+            self.status.stall_result.eq(unpack.blocked),
+        ]
+        m.d.sync += fresh.eq(0)
+        with m.If(unpack.command.ready):
+            m.d.sync += handing.eq(0)
+        # what is there without being valid may be held too: nobody looks at it
+        with m.If(self.command.ready):
+            m.d.sync += held.eq(self.command.payload)
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [fresh.eq(1), handing.eq(1)]
+        return m

@@ -1,0 +1,131 @@
+"""What LOAD and STORE have in common: their command port, and bursts from a descriptor."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import LOCAL_WIDTH, TRANSFER_LEVELS
+from trainwright_hw.bus.bursts import Bursts, burst_layout
+from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT, EngineStatus
+from trainwright_hw.dma.descriptor_walk import Runs
+from trainwright_hw.stream.skid_buffer import SkidBuffer
+
+
+class TransferEngine(wiring.Signature):
+    """The side of a transfer engine that faces the sequencer.
+
+    ``command``'s addresses are already resolved (registers added). ``error`` is high for one cycle
+    for each error response of the memory.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "command": In(stream.Signature(TRANSFER_LAYOUT)),
+                "status": Out(EngineStatus()),
+                "error": Out(1),
+            }
+        )
+
+
+def start_runs(runs: Runs, command, name: str) -> list:
+    """Assignments of a command's levels and base to ``runs``; ``name`` is "address" or "local"."""
+    levels = range(TRANSFER_LEVELS)
+    return [
+        runs.base.eq(command[name]),
+        *(getattr(runs, f"count{n}").eq(command[f"count{n}"]) for n in levels),
+        *(getattr(runs, f"delta{n}").eq(command[f"{name}_delta{n}"]) for n in levels),
+    ]
+
+
+class BurstSource(wiring.Component):
+    """The bursts of one transfer, in order.
+
+    Members: ``start`` begins with ``command``, which must stay as it is while ``busy``; ``burst``,
+    a stream of (byte address, beats). ``busy`` rises in the cycle after ``start`` and falls after
+    the last burst was taken.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "start": In(1),
+                "command": In(TRANSFER_LAYOUT),
+                "burst": Out(stream.Signature(burst_layout(parameters))),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.runs = runs = Runs(self.parameters.address_width)
+        m.submodules.bursts = bursts = Bursts(self.parameters)
+        m.submodules.skid = skid = SkidBuffer(burst_layout(self.parameters))
+        connect(m, bursts.burst, skid.i)
+        connect(m, skid.o, flipped(self.burst))
+        m.d.comb += [
+            *start_runs(runs, self.command, "address"),
+            runs.start.eq(self.start),
+            bursts.run.valid.eq(runs.valid),
+            bursts.run.payload.address.eq(runs.value),
+            bursts.run.payload.beats.eq(self.command.beats),
+            runs.next.eq(bursts.run.ready & runs.valid),
+            self.busy.eq(runs.valid | bursts.busy | skid.holding),
+        ]
+        return m
+
+
+class LocalRuns(wiring.Component):
+    """The local addresses of one transfer, one a cycle at most, run after run.
+
+    Members: ``start`` begins with ``command``, of which every run has ``items`` rows or entries;
+    both must stay as they are while ``busy`` (``items`` from its first cycle on). ``address`` is a
+    stream of row or entry addresses.
+    ``busy`` rises in the cycle after ``start`` and falls after the last address was taken.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": In(1),
+                "command": In(TRANSFER_LAYOUT),
+                "items": In(LOCAL_WIDTH),
+                "address": Out(stream.Signature(LOCAL_WIDTH)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.runs = runs = Runs(LOCAL_WIDTH)
+        m.submodules.skid = skid = SkidBuffer(LOCAL_WIDTH)
+        connect(m, skid.o, flipped(self.address))
+        address = skid.i
+        valid, value = Signal(), Signal(LOCAL_WIDTH)
+        left = Signal(LOCAL_WIDTH)  # items of this run, the present one included
+        final = Signal()  # left == 1
+        m.d.comb += [
+            *start_runs(runs, self.command, "local"),
+            runs.start.eq(self.start),
+            address.valid.eq(valid),
+            address.payload.eq(value),
+            runs.next.eq(runs.valid & (~valid | (address.ready & final))),
+            self.busy.eq(runs.valid | self.address.valid),
+        ]
+        with m.If(runs.next):
+            m.d.sync += [
+                valid.eq(1),
+                value.eq(runs.value),
+                left.eq(self.items),
+                final.eq(self.items == 1),
+            ]
+        with m.Elif(valid & address.ready):
+            m.d.sync += [
+                valid.eq(~final),
+                value.eq(value + 1),
+                left.eq(left - 1),
+                final.eq(left == 2),
+            ]
+        return m

@@ -1,0 +1,1 @@
+"""A controller for an SDR SDRAM."""

@@ -1,0 +1,180 @@
+"""From an AXI4 port and the host's port to accesses of an SDRAM."""
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from trainwright.link.protocol import WORD_BYTES
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.bus.axi import Axi4, bus_widths
+from trainwright_hw.external.on_chip_memory import DECERR, OKAY
+from trainwright_hw.external.sdram.request import TAG, request_layout
+from trainwright_hw.external.sdram.timing import SdramTiming
+from trainwright_hw.link.host_port import HostPort
+from trainwright_hw.stream.registered_queue import RegisteredQueue
+
+ASKED_BEATS = 16
+"""Most beats that are read and not yet taken: more than come while one is asked for."""
+WAITING = 4
+"""Accesses that wait for the chip."""
+
+
+class Side:
+    """One who wants accesses: ``request`` while ``wanted``, taken in a cycle of ``given``."""
+
+    def __init__(self, layout: data.StructLayout, name: str):
+        self.wanted = Signal(name=f"{name}_wanted")
+        self.given = Signal(name=f"{name}_given")
+        self.request = Signal(layout, name=f"{name}_request")
+
+
+class SdramBus(wiring.Component):
+    """A beat a cycle at most, as fast as accesses are taken.
+
+    One burst of each direction at a time, INCR, whole beats. When both directions want the memory
+    they take turns, a burst each; a write that waits for its data keeps nobody waiting. The host's
+    accesses come before any beat. A write is answered when nothing can overtake it. What lies
+    outside of the memory is answered with DECERR, and changes nothing.
+
+    Members: ``axi``; ``host``; ``request``, and ``read_valid``, ``read_data`` and ``read_tag`` as
+    of ``SdramEngine``.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters, timing: SdramTiming):
+        self._beat_bits = exact_log2(parameters.beat_bytes)
+        self._address_width = exact_log2(timing.memory_bytes)
+        self._layout = request_layout(timing, parameters.data_width)
+        super().__init__(
+            {
+                "axi": In(Axi4(**bus_widths(parameters))),
+                "host": In(HostPort(self._address_width - exact_log2(WORD_BYTES))),
+                "request": Out(stream.Signature(self._layout)),
+                "read_valid": In(1),
+                "read_data": In(parameters.data_width),
+                "read_tag": In(TAG),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.queue = queue = RegisteredQueue(width=self._layout.size, depth=WAITING)
+        read, write, host = (Side(self._layout, name) for name in ("read", "write", "host"))
+        self._read_side(m, read)
+        self._write_side(m, write)
+        self._host_side(m, host)
+        turn = Signal()  # high: of a write
+        write_first = Signal()
+        free = queue.w_rdy & ~host.wanted
+        m.d.comb += [
+            write_first.eq(write.wanted & (turn | ~read.wanted)),
+            host.given.eq(queue.w_rdy & host.wanted),
+            write.given.eq(free & write_first),
+            read.given.eq(free & read.wanted & ~write_first),
+            queue.w_en.eq(host.wanted | write.wanted | read.wanted),
+            queue.w_data.eq(
+                Mux(host.wanted, host.request, Mux(write_first, write.request, read.request))
+            ),
+            self.request.valid.eq(queue.r_rdy),
+            self.request.payload.eq(queue.r_data),
+            queue.r_en.eq(self.request.ready),
+        ]
+        with m.If(write.given):
+            m.d.sync += turn.eq(~self.axi.wlast)
+        with m.If(read.given):
+            m.d.sync += turn.eq(read.request.tag.last)
+        return m
+
+    def _place(self, address: Value) -> tuple[Value, Value]:
+        """Beat of a byte address, and whether it lies outside."""
+        outside = address[self._address_width :].any()
+        return address[self._beat_bits : self._address_width], outside
+
+    def _at(self, request, beat: Value) -> Value:
+        """Assigns the number of a beat to a request."""
+        return Cat(request.column, request.bank, request.row).eq(beat)
+
+    def _read_side(self, m: Module, side: Side) -> None:
+        axi, request = self.axi, side.request
+        place, outside = self._place(axi.araddr)
+        beat, left, wrong = Signal.like(place), Signal(9), Signal()
+        busy, room, some = Signal(), Signal(range(ASKED_BEATS + 1), init=ASKED_BEATS), Signal()
+        last = left == 1
+        m.d.comb += [
+            axi.arready.eq(~busy),
+            side.wanted.eq(busy & some),
+            self._at(request, beat),
+            request.tag.wrong.eq(wrong),
+            request.tag.last.eq(last),
+        ]
+        with m.If(axi.arvalid & axi.arready):
+            m.d.sync += [beat.eq(place), left.eq(axi.arlen + 1), wrong.eq(outside), busy.eq(1)]
+        with m.If(side.given):
+            m.d.sync += [beat.eq(beat + 1), left.eq(left - 1), busy.eq(~last)]
+        m.submodules.beats = beats = RegisteredQueue(
+            width=len(self.read_data) + 2, depth=ASKED_BEATS
+        )
+        taken = axi.rvalid & axi.rready
+        with m.If(side.given & ~taken):
+            m.d.sync += [room.eq(room - 1), some.eq(room != 1)]
+        with m.Elif(taken & ~side.given):
+            m.d.sync += [room.eq(room + 1), some.eq(1)]
+        with m.Else():
+            m.d.sync += some.eq(room != 0)
+        is_wrong = Signal()
+        m.d.comb += [
+            beats.w_en.eq(self.read_valid & ~self.read_tag.host),
+            beats.w_data.eq(Cat(self.read_data, self.read_tag.last, self.read_tag.wrong)),
+            Cat(axi.rdata, axi.rlast, is_wrong).eq(beats.r_data),
+            axi.rresp.eq(Mux(is_wrong, DECERR, OKAY)),
+            axi.rvalid.eq(beats.r_rdy),
+            beats.r_en.eq(axi.rready),
+        ]
+
+    def _write_side(self, m: Module, side: Side) -> None:
+        axi, request = self.axi, side.request
+        place, outside = self._place(axi.awaddr)
+        beat, busy, wrong = Signal.like(place), Signal(), Signal()
+        m.d.comb += [
+            axi.awready.eq(~busy & ~axi.bvalid),
+            axi.wready.eq(side.given),
+            axi.bresp.eq(Mux(wrong, DECERR, OKAY)),
+            side.wanted.eq(busy & axi.wvalid),
+            self._at(request, beat),
+            request.write.eq(1),
+            request.enable.eq(Mux(wrong, 0, axi.wstrb)),
+            request.data.eq(axi.wdata),
+        ]
+        with m.If(axi.bready):
+            m.d.sync += axi.bvalid.eq(0)
+        with m.If(axi.awvalid & axi.awready):
+            m.d.sync += [beat.eq(place), busy.eq(1), wrong.eq(outside)]
+        with m.If(side.given):
+            m.d.sync += beat.eq(beat + 1)
+            with m.If(axi.wlast):
+                m.d.sync += [busy.eq(0), axi.bvalid.eq(1)]
+
+    def _host_side(self, m: Module, side: Side) -> None:
+        host, request = self.host, side.request
+        words = len(self.read_data) // (8 * WORD_BYTES)
+        word_bits = exact_log2(words)
+        word = host.address[:word_bits] if word_bits else C(0, 1)
+        reading, done = Signal(), Signal()
+        m.d.comb += [
+            side.wanted.eq(host.request & ~reading & ~done),
+            self._at(request, host.address[word_bits:]),
+            request.tag.host.eq(1),
+            request.write.eq(host.write),
+            request.data.eq(host.write_data.replicate(words)),
+            request.enable.eq(Cat((word == n).replicate(WORD_BYTES) for n in range(words))),
+            host.done.eq(done),
+        ]
+        m.d.sync += done.eq(0)
+        with m.If(side.given):
+            m.d.sync += [reading.eq(~host.write), done.eq(host.write)]
+        with m.If(self.read_valid & self.read_tag.host):
+            m.d.sync += [
+                reading.eq(0),
+                done.eq(1),
+                host.read_data.eq(self.read_data.word_select(word, 8 * WORD_BYTES)),
+            ]

@@ -1,0 +1,221 @@
+"""The commands of an SDRAM: power-up, rows, beats, refreshes."""
+
+from amaranth.hdl import C, Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from trainwright_hw.external.sdram.pads import SdramPins
+from trainwright_hw.external.sdram.request import TAG, request_layout
+from trainwright_hw.external.sdram.timing import SdramCycles, SdramTiming
+
+# RAS, CAS and WE, low when active
+NOP, ACTIVATE, READ, WRITE = 0b111, 0b011, 0b101, 0b100
+PRECHARGE, REFRESH, LOAD_MODE = 0b010, 0b001, 0b000
+ALL_BANKS = 1 << 10
+"""Address bit with PRECHARGE."""
+
+
+class SdramEngine(wiring.Component):
+    """Executes accesses in order, a beat as one burst of the chip, a word a cycle without gaps
+    while they stay in open rows and in one direction. A row stays open in every bank.
+
+    A beat that is read comes ``read_latency`` cycles after its command at least, and must be taken
+    then.
+
+    Members: ``request``, a stream of accesses; ``read_valid``, ``read_data`` and ``read_tag``, the
+    beats that were read; ``pins``, to be registered once more (``SdramPads``).
+    """
+
+    def __init__(self, timing: SdramTiming, cycles: SdramCycles, *, beat_width: int):
+        self._timing, self._cycles = timing, cycles
+        self._words = beat_width // timing.data_width
+        super().__init__(
+            {
+                "request": In(stream.Signature(request_layout(timing, beat_width))),
+                "read_valid": Out(1),
+                "read_data": Out(beat_width),
+                "read_tag": Out(TAG),
+                "pins": Out(SdramPins(timing)),
+            }
+        )
+        # command, pad, chip, pad, the words of a beat
+        self.read_latency = 3 + cycles.cas_latency + self._words + cycles.late_capture
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        self._command(m)
+        self._timers(m)
+        self._rows(m)
+        self._refreshes(m)
+        self._write_data(m)
+        self._read_data(m)
+        with m.FSM():
+            self._power_up(m)
+            with m.State("REFRESH"):  # rows are closed
+                with m.If(self._wait == 0):
+                    self._give(m, REFRESH, self._cycles.trfc)
+                    m.d.comb += self._refreshed.eq(1)
+                    m.next = "RUN"
+            with m.State("RUN"):
+                with m.If(self._wait == 0):
+                    self._run(m)
+        return m
+
+    def _command(self, m: Module) -> None:
+        self._code = Signal(3, init=NOP)
+        pins = self.pins
+        m.d.comb += [Cat(pins.we_n, pins.cas_n, pins.ras_n).eq(self._code), pins.cke.eq(1)]
+        m.d.sync += self._code.eq(NOP)
+
+    def _timers(self, m: Module) -> None:
+        """Cycles until a command may be given: any; PRECHARGE; ACTIVATE; WRITE."""
+        c, words = self._cycles, self._words
+        self._wait = Signal(range(max(c.trcd, c.trp, c.trfc, c.tmrd, words)))
+        # the end of tRAS, or of what a READ or WRITE after tRCD asks for
+        left = c.tras - c.trcd
+        self._after_read = max(words, left)
+        self._after_write = max(words - 1 + c.twr, left)
+        self._no_precharge = Signal(range(max(c.tras, self._after_read, self._after_write)))
+        self._no_activate = Signal(range(c.trc))
+        # nobody drives the data for a cycle after the chip; dq_oe is a cycle early
+        self._turn = words + c.cas_latency + 2
+        self._no_write = Signal(range(self._turn))
+        for timer in (self._wait, self._no_precharge, self._no_activate, self._no_write):
+            with m.If(timer != 0):
+                m.d.sync += timer.eq(timer - 1)
+
+    def _give(self, m: Module, code: int, cycles: int) -> None:
+        """A command, and the cycles until the next one."""
+        m.d.sync += [self._code.eq(code), self._wait.eq(cycles - 1)]
+
+    def _power_up(self, m: Module) -> None:
+        c, t, pins = self._cycles, self._timing, self.pins
+        left = Signal(range(c.power_up + 1), init=c.power_up)
+        refreshes = Signal(range(t.power_up_refreshes + 1), init=t.power_up_refreshes)
+        with m.State("POWER_UP"):
+            m.d.sync += left.eq(left - 1)
+            with m.If(left == 0):
+                self._give(m, PRECHARGE, c.trp)
+                m.d.sync += pins.a.eq(ALL_BANKS)
+                m.next = "POWER_UP_REFRESH"
+        with m.State("POWER_UP_REFRESH"):
+            with m.If(self._wait == 0):
+                self._give(m, REFRESH, c.trfc)
+                m.d.sync += refreshes.eq(refreshes - 1)
+                with m.If(refreshes == 1):
+                    m.next = "LOAD_MODE"
+        with m.State("LOAD_MODE"):
+            with m.If(self._wait == 0):
+                self._give(m, LOAD_MODE, c.tmrd)
+                m.d.sync += [pins.a.eq(exact_log2(self._words) | c.cas_latency << 4), pins.ba.eq(0)]
+                m.d.comb += self._refreshed.eq(1)
+                m.next = "RUN"
+
+    def _refreshes(self, m: Module) -> None:
+        """``due`` from ``trefi`` cycles after the last time on; a late one is made up for."""
+        self._refreshed, self._due = Signal(), Signal()
+        left = Signal(range(self._cycles.trefi), init=self._cycles.trefi - 1)
+        m.d.sync += left.eq(left - 1)
+        with m.If(self._refreshed):
+            m.d.sync += self._due.eq(0)
+        with m.If(left == 0):
+            m.d.sync += [left.eq(self._cycles.trefi - 1), self._due.eq(1)]
+
+    def _rows(self, m: Module) -> None:
+        """The access at hand, and whether its row, or another one of its bank, is open."""
+        request, t = self.request, self._timing
+        self._now = now = Signal(request.payload.shape(), reset_less=True)
+        self._valid, self._looked = Signal(), Signal()
+        self._hit, self._other = Signal(), Signal()
+        self._done, self._activated = Signal(), Signal()
+        self._open = Signal(1 << t.bank_bits)
+        m.submodules.rows = rows = Memory(shape=t.row_bits, depth=1 << t.bank_bits, init=[])
+        write, read = rows.write_port(), rows.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(self._activated),
+            write.addr.eq(now.bank),
+            write.data.eq(now.row),
+            read.addr.eq(now.bank),
+            request.ready.eq(~self._valid | self._done),
+        ]
+        is_open = self._open.bit_select(now.bank, 1)
+        same = read.data == now.row
+        m.d.sync += [self._hit.eq(is_open & same), self._other.eq(is_open & ~same)]
+        m.d.sync += self._looked.eq(self._valid)
+        with m.If(self._activated):
+            m.d.sync += self._hit.eq(1)
+        with m.If(request.ready):
+            m.d.sync += [now.eq(request.payload), self._valid.eq(request.valid)]
+            m.d.sync += self._looked.eq(0)
+
+    def _run(self, m: Module) -> None:
+        """A command for the access at hand, or towards a refresh."""
+        c, now, pins = self._cycles, self._now, self.pins
+        with m.If(self._due):
+            with m.If(self._no_precharge == 0):
+                self._give(m, PRECHARGE, c.trp)
+                m.d.sync += [pins.a.eq(ALL_BANKS), self._open.eq(0), self._looked.eq(0)]
+                m.next = "REFRESH"
+        with m.Elif(self._valid & self._looked):
+            m.d.sync += pins.ba.eq(now.bank)
+            with m.If(self._hit):
+                self._beat(m)
+            with m.Elif(self._other):
+                with m.If(self._no_precharge == 0):
+                    self._give(m, PRECHARGE, c.trp)
+                    m.d.sync += [pins.a.eq(0), self._other.eq(0)]
+                    m.d.sync += self._open.bit_select(now.bank, 1).eq(0)
+            with m.Elif(self._no_activate == 0):
+                self._give(m, ACTIVATE, c.trcd)
+                m.d.sync += [
+                    pins.a.eq(now.row),
+                    self._no_precharge.eq(c.tras - 1),
+                    self._no_activate.eq(c.trc - 1),
+                    self._open.bit_select(now.bank, 1).eq(1),
+                ]
+                m.d.comb += self._activated.eq(1)
+
+    def _beat(self, m: Module) -> None:
+        now, pins, words = self._now, self.pins, self._words
+        column = Cat(C(0, exact_log2(words)), now.column)
+        with m.If(~now.write):
+            self._give(m, READ, words)
+            m.d.sync += [
+                pins.a.eq(column),
+                self._no_precharge.eq(self._after_read - 1),
+                self._no_write.eq(self._turn - 1),
+            ]
+            m.d.comb += [self._done.eq(1), self._reads.eq(1)]
+        with m.Elif(self._no_write == 0):
+            self._give(m, WRITE, words)
+            m.d.sync += [pins.a.eq(column), self._no_precharge.eq(self._after_write - 1)]
+            m.d.comb += [self._done.eq(1), self._writes.eq(1)]
+
+    def _write_data(self, m: Module) -> None:
+        """The words of a beat, from its command on; ``dq_oe`` as long as they are at the pads and
+        a cycle before."""
+        pins, width = self.pins, self._timing.data_width
+        self._writes = Signal()
+        data, mask = Signal.like(self.read_data), Signal(len(self.read_data) // 8)
+        enable = Signal(self._words + 1)
+        m.d.sync += [data.eq(data >> width), mask.eq(mask >> width // 8), enable.eq(enable >> 1)]
+        with m.If(self._writes):
+            m.d.sync += [data.eq(self._now.data), mask.eq(~self._now.enable), enable.eq(~0)]
+        m.d.comb += [
+            pins.dq_o.eq(data[:width]),
+            pins.dqm.eq(mask[: width // 8]),
+            pins.dq_oe.eq(enable[0]),
+        ]
+
+    def _read_data(self, m: Module) -> None:
+        width = self._timing.data_width
+        self._reads = Signal()
+        under_way = [Cat(self._reads, self._now.tag)]
+        for n in range(self.read_latency):
+            stage = Signal(len(under_way[0]), name=f"under_way{n}")
+            m.d.sync += stage.eq(under_way[-1])
+            under_way.append(stage)
+        m.d.sync += self.read_data.eq(Cat(self.read_data[width:], self.pins.dq_i))
+        m.d.comb += Cat(self.read_valid, self.read_tag).eq(under_way[-1])

@@ -1,0 +1,1 @@
+"""The scratchpad, the factor stores, and their ports."""

@@ -1,0 +1,49 @@
+"""A factor store: packed factor elements beside a multiplier array."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In
+from amaranth.utils import exact_log2
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.storage.ports import FactorReadPort, FactorWritePort
+
+
+class FactorStore(wiring.Component):
+    """``depth`` entries of ``width`` factor elements, one read and one write a cycle.
+
+    ``ENTRY_LATENCY`` cycles from address to entry, which is held until the next read's. Address
+    bits above the depth are ignored. An entry read in the cycle of its write is unspecified.
+
+    Members: ``read``, the engine's port; ``write``, the load engine's.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters, *, depth: int, width: int):
+        self.parameters = parameters
+        self.depth = depth
+        self.width = width
+        super().__init__(
+            {
+                "read": In(FactorReadPort(parameters, width)),
+                "write": In(FactorWritePort(parameters, width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        bits = self.parameters.factor_width * self.width
+        m.submodules.memory = memory = Memory(shape=bits, depth=self.depth, init=[])
+        address_width = exact_log2(self.depth)
+        writer, reader = memory.write_port(), memory.read_port()
+        m.d.comb += [
+            writer.en.eq(self.write.request.valid),
+            writer.addr.eq(self.write.request.payload.address[:address_width]),
+            writer.data.eq(self.write.request.payload.entry),
+            reader.en.eq(self.read.enable),
+            reader.addr.eq(self.read.address[:address_width]),
+        ]
+        entry = Signal.like(reader.data, reset_less=True)  # may be the block RAM's own
+        m.d.sync += entry.eq(reader.data)
+        m.d.comb += self.read.entry.eq(entry)
+        return m

@@ -1,0 +1,1 @@
+"""Queues, skid buffers, delay lines and arbiters: what data moves through."""

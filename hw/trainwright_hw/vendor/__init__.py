@@ -1,0 +1,1 @@
+"""Primitives of device families, instantiated."""
