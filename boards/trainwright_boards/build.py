@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from trainwright.native.tools import Progress
+from trainwright.support.native.tools import Progress
 from trainwright_boards import flow, report
 from trainwright_boards.job import NETLIST, TIMING, TOP, Build, Steps
 from trainwright_boards.netlist import Netlist, complaints

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trainwright.files import write_whole
-from trainwright.native.tools import Progress
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.files import write_whole
+from trainwright.support.native.tools import Progress
 from trainwright_boards.export import ZynqBoard
 from trainwright_boards.job import REPORT_IT, Steps
 from trainwright_boards.tools import BuildError

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwright.files import write_whole
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.files import write_whole
 from trainwright_boards.tools import BuildError
 
 VERILOG, CONSTRAINTS, SCRIPT = "trainwright.v", "trainwright.xdc", "build.tcl"

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwright.native.tools import Progress
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.native.tools import Progress
 from trainwright_boards.board import BLOCK, Board
 from trainwright_boards.tools import BuildError, tool
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from shutil import which
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.native.tools import Tool, asked_version
+from trainwright.support.native.tools import Tool, asked_version
 
 INSTALL = "pip install 'trainwright[boards]'"
 

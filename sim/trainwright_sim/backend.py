@@ -8,13 +8,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from trainwright import control, registers
-from trainwright.accelerator import AcceleratorError, Run
-from trainwright.native.cache import Cache
-from trainwright.native.tools import Progress
+from trainwright.accelerator import AcceleratorError, Run, control, registers
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import check_rounding, encode_descriptors
+from trainwright.support.native.cache import Cache
+from trainwright.support.native.tools import Progress
 from trainwright_sim.build import build, tell
 from trainwright_sim.design import kept_rtlil
 from trainwright_sim.library import Simulator, Stop
@@ -40,7 +39,8 @@ class RtlAccelerator:
     tells what hangs.
     ``design`` simulates another design with the same ports. With ``trace``, the default, every run
     can be traced, at no measurable cost in speed; without, the simulated design is the one that
-    ``trainwright verilog`` writes, and the first traced run makes a second simulation for traced runs.
+    ``trainwright verilog`` writes, and the first traced run makes a second simulation for traced
+    runs.
 
     Raises ``AcceleratorError`` where the simulator cannot be built, or is not of ``parameters``.
     """

@@ -1,4 +1,4 @@
-"""A board in simulation: the whole of ``trainwright_hw.soc`` at the end of a simulated serial line."""
+"""A board in simulation: all of ``trainwright_hw.soc`` behind a simulated serial line."""
 
 import ctypes
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.link.backend import LinkAccelerator
-from trainwright.native.cache import Cache
-from trainwright.native.tools import Progress
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.native.cache import Cache
+from trainwright.support.native.tools import Progress
 from trainwright_hw.external.on_chip_memory import OnChipMemory
 from trainwright_hw.external.sdram.controller import SdramMemory
 from trainwright_hw.external.sdram.timing import SdramTiming
@@ -43,11 +43,11 @@ _MOST_BYTES = 1 << 12
 
 
 class SimulatedLine(NativeModel):
-    """A ``trainwright.link.host.Line`` whose other end is a simulated design, compiled at ``library``.
+    """A ``trainwright.link.host.Line`` to a simulated design, compiled at ``library``.
 
     Seconds are those of its clock, ``clock_hz``; the design stands still between two calls.
-    ``memory`` is what its SDRAM holds, in place (``trainwright_sim.sdram.MEMORY_BYTES``,) uint8; None
-    without one. What the chip complains of is an ``AcceleratorError``.
+    ``memory`` is what its SDRAM holds, in place (``trainwright_sim.sdram.MEMORY_BYTES``,) uint8;
+    None without one. What the chip complains of is an ``AcceleratorError``.
     """
 
     def __init__(self, library: Path, *, divisor: int, clock_hz: int):

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.native import tools as native_tools
-from trainwright.native.cache import Cache
-from trainwright.native.tools import BuildLog, Progress, Tool, ToolError
+from trainwright.support.native import tools as native_tools
+from trainwright.support.native.cache import Cache
+from trainwright.support.native.tools import BuildLog, Progress, Tool, ToolError
 from trainwright_sim import engines, tools
 from trainwright_sim.engines import ACCELERATOR, NATIVE, Engine, Harness
 
@@ -49,8 +49,9 @@ def build(
     """The shared library that simulates a design with the ports that ``harness`` drives.
 
     Compiled at the first call with the same design, engine, tools, compiler and processor; later
-    calls find it in the cache. ``compiler`` is a command, see ``trainwright.native.tools.compiler`` for
-    the default. ``progress`` gets a line before each long step.
+    calls find it in the cache. ``compiler`` is a command, see
+    ``trainwright.support.native.tools.compiler`` for the default. ``progress`` gets a line before
+    each long step.
 
     Raises ``AcceleratorError`` where a tool is absent or fails; ``ValueError`` for an unknown
     engine.

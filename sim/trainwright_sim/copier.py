@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 
-from trainwright import registers
+from trainwright.accelerator import registers
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright_hw.accelerator import TRACED_ENGINES, accelerator_signature

@@ -9,8 +9,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainwright.native.cache import Cache
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.native.cache import Cache
 
 FILE = "design.il"
 
@@ -32,7 +32,7 @@ def _key(parameters: AcceleratorParameters, trace: bool) -> str:
 
 
 def kept_rtlil(parameters: AcceleratorParameters, *, trace: bool, cache: Cache) -> str:
-    """What ``trainwright_hw.build.convert.to_rtlil`` gives, from the cache where it was asked for before.
+    """What ``trainwright_hw.build.convert.to_rtlil`` gives, cached.
 
     Conversion takes seconds; reading its result, milliseconds.
     """

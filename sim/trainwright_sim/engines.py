@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.native.tools import INSTALL, BuildLog, Tool, ToolError
+from trainwright.support.native.tools import INSTALL, BuildLog, Tool, ToolError
 from trainwright_hw.build.convert import TOP
 from trainwright_sim import tools
 

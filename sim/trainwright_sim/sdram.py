@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.native import load
-from trainwright.native.tools import INSTALL
+from trainwright.support.native import load
+from trainwright.support.native.tools import INSTALL
 from trainwright_sim.engines import SERIAL
 from trainwright_sim.model import NativeModel
 

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainwright.native.tools import INSTALL, Tool, ToolError, asked_version
+from trainwright.support.native.tools import INSTALL, Tool, ToolError, asked_version
 from trainwright_hw.build.convert import yosys_command
 
 

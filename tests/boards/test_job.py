@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from trainwright.native.tools import Tool
+from trainwright.support.native.tools import Tool
 from trainwright_boards import job
 from trainwright_boards.job import Steps
 from trainwright_boards.tools import BuildError

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from trainwright import registers
-from trainwright.accelerator import AcceleratorError
+from trainwright.accelerator import AcceleratorError, registers
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright_sim import copier

@@ -7,7 +7,7 @@ import pytest
 from serial_lines import FaultyLine
 
 from trainwright.accelerator import AcceleratorError, backend_names
-from trainwright.check import check_step
+from trainwright.check.step import check_step
 from trainwright.cli.core import main
 from trainwright.driver import RESETS
 from trainwright.link.backend import LinkAccelerator

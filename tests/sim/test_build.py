@@ -8,9 +8,9 @@ import time
 import pytest
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.native import tools as native_tools
-from trainwright.native.cache import MOST_ENTRIES, Cache
-from trainwright.native.tools import ToolError
+from trainwright.support.native import tools as native_tools
+from trainwright.support.native.cache import MOST_ENTRIES, Cache
+from trainwright.support.native.tools import ToolError
 from trainwright_sim import build as build_module
 from trainwright_sim import copier, engines, tools
 from trainwright_sim.build import build

@@ -11,7 +11,7 @@ from math import prod
 import pytest
 
 from trainwright.accelerator import backend_names
-from trainwright.check import check_step
+from trainwright.check.step import check_step
 from trainwright.cli.core import main
 from trainwright.compiler import PLANS, CompileError, plan_layers
 from trainwright.compiler.plans import LayerPlan

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from serial_lines import FaultyLine
 
-from trainwright import registers
-from trainwright.accelerator import AcceleratorError, AcceleratorReset, open_accelerator
+from trainwright.accelerator import AcceleratorError, AcceleratorReset, open_accelerator, registers
 from trainwright.link.backend import LinkAccelerator
 from trainwright.link.frames import encode_frame
 from trainwright.link.host import Link, LinkError

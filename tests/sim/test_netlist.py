@@ -6,7 +6,7 @@ import random
 import pytest
 
 from trainwright.accelerator import Run
-from trainwright.check import check_step
+from trainwright.check.step import check_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.check import check_step
+from trainwright.check.step import check_step
 from trainwright.link.backend import LinkAccelerator
 from trainwright.link.host import Link
 from trainwright.link.protocol import Request

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainwright.native import without
 from trainwright.posit import native
+from trainwright.support.native import without
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)  # more of them spin against each other on tensors this small

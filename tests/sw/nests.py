@@ -5,7 +5,6 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.golden.transfer import pack
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
@@ -19,6 +18,7 @@ from trainwright.program.descriptors import (
     Transfer,
 )
 from trainwright.program.fields import Operation, Target
+from trainwright.program.packing import pack
 
 ROWS = 512
 """Rows of the scratchpad: operands below ``RESULTS``."""

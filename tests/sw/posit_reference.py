@@ -1,8 +1,8 @@
 """Posits once more, by exact integers and rationals and from the standard's text alone.
 
-Nothing here is shared with ``trainwright.posit``. A word's value is the standard's formula on the word
-as it stands, negative words included: with the sign s, the regime's number r, the exponent e and
-the fraction f, ((1 - 3 s) + f) 2^((1 - 2 s) (2^es r + e + s)). The value half-way between two
+Nothing here is shared with ``trainwright.posit``. A word's value is the standard's formula on the
+word as it stands, negative words included: with the sign s, the regime's number r, the exponent e
+and the fraction f, ((1 - 3 s) + f) 2^((1 - 2 s) (2^es r + e + s)). The value half-way between two
 neighbours, for rounding, is that of the word of n + 1 bits between them.
 """
 

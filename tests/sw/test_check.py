@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from trainwright.check import check_step, summary
+from trainwright.check.step import check_step, summary
 from trainwright.compiler import compile_step
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network

@@ -10,11 +10,12 @@ from float_driver import FloatDriver
 
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
-from trainwright.files import write_whole
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.train.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from trainwright.support.files import write_whole
+from trainwright.support.tensor_file import CheckpointError
+from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.export import load_model, save_model
 from trainwright.train.settings import PriorSettings, TrainSettings
 from trainwright.train.state import initial_state

@@ -10,7 +10,8 @@ import torch
 from trainwright.accelerator import Counters, backend_names
 from trainwright.cli import main
 from trainwright.report.classes import class_results, class_table
-from trainwright.train.checkpoint import decode, encode, load_checkpoint
+from trainwright.support.tensor_file import decode, encode
+from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.evaluate import Evaluation
 from trainwright.train.export import FORMAT, load_model, save_model
 from trainwright.train.trainer import Trainer

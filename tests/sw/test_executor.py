@@ -18,7 +18,6 @@ from nests import (
 )
 from reference import ReferenceAccelerator
 
-from trainwright import native
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.executor import SOURCE, Executor
 from trainwright.golden.flat import OVERLAPS, REPEATS
@@ -36,6 +35,7 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import Operation, Target
+from trainwright.support import native
 
 OPERATIONS = (*CONTRACTIONS, Operation.BIAS, Operation.MASK)
 P = AcceleratorParameters()

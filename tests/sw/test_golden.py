@@ -10,17 +10,17 @@ from chains import Chains, plain_forward, straight_through
 from operands import calibrated, disturbed, random_batch, random_model, roomy
 from reference import ReferenceAccelerator
 
-from trainwright import native
 from trainwright.compiler import CompileError, compile_step
 from trainwright.driver import Driver
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.golden.transfer import pack
 from trainwright.network import Network, Widths, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Transfer
 from trainwright.program.encoding import ProgramError, decode, encode
 from trainwright.program.fields import Operation, Target
+from trainwright.program.packing import pack
+from trainwright.support import native
 
 
 def tightest(case: Case) -> Case:

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from trainwright.compiler.images import Use, image, ones
-from trainwright.golden.transfer import pack, unpack
 from trainwright.network import Layer
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Target
+from trainwright.program.packing import pack, unpack
 
 LAYER = Layer((2, 3, 8), (3, 2, 16), (5, 7))
 P = AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=4, factor_width=5)

@@ -9,7 +9,7 @@ import torch
 
 from trainwright.mcf import arithmetic, products, reference
 from trainwright.mcf.errorfree import PRECISION, split, two_prod, two_prod_fma, two_sum
-from trainwright.native import without
+from trainwright.support.native import without
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 OPERATIONS = {"add": operator.add, "mul": operator.mul, "div": operator.truediv}

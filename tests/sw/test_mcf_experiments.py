@@ -16,7 +16,7 @@ from trainwright.mcf.experiments import data, embedding, errors, hierarchy
 from trainwright.mcf.experiments.halfspace import RiemannianSGD, distance, moved
 from trainwright.mcf.experiments.learning import WIDE, train
 from trainwright.mcf.experiments.tables import TABLES
-from trainwright.train.checkpoint import CheckpointError
+from trainwright.support.tensor_file import CheckpointError
 
 TREE = """id1,id2,weight
 dog,canine,1

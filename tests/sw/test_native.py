@@ -5,10 +5,10 @@ from shutil import which
 import pytest
 
 import trainwright
-from trainwright import native
-from trainwright.native import library, tools
-from trainwright.native.cache import Cache
-from trainwright.native.tools import Tool, ToolError
+from trainwright.support import native
+from trainwright.support.native import library, tools
+from trainwright.support.native.cache import Cache
+from trainwright.support.native.tools import Tool, ToolError
 
 SOURCE = """
 #include "twice.h"

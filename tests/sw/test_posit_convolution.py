@@ -4,11 +4,11 @@ import pytest
 import torch
 from posit_cases import any_codes, generator, normal_codes
 
-from trainwright.native import without
 from trainwright.posit import PositError, PositFormat, round_to
 from trainwright.posit.convolution import Geometry, conv2d, input_gradient, weight_gradient
 from trainwright.posit.exactness import carrier
 from trainwright.posit.rounding import values_of
+from trainwright.support.native import without
 
 P16, P8, P32 = PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2)
 GEOMETRIES = [

@@ -13,7 +13,7 @@ from trainwright.posit import PositError, PositFormat
 from trainwright.posit.experiments import accuracy
 from trainwright.posit.experiments.lenet import RUNS, LeNet5, arithmetic
 from trainwright.posit.experiments.training import Settings, digest, pixels, resume, train
-from trainwright.train.checkpoint import CheckpointError
+from trainwright.support.tensor_file import CheckpointError
 
 pytest.importorskip("safetensors")
 

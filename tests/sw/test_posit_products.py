@@ -8,11 +8,11 @@ from posit_cases import any_codes, generator, normal_codes
 from posit_reference import nearest, parts, value
 
 from trainwright import posit
-from trainwright.native import without
 from trainwright.posit import PositError, PositFormat, products, round_to
 from trainwright.posit.exact import exact_dot
 from trainwright.posit.quire import Quire
 from trainwright.posit.rounding import codes_of, values_of
+from trainwright.support.native import without
 
 P16, P8, P32 = PositFormat(16, 2), PositFormat(8, 2), PositFormat(32, 2)
 SOME = [P16, P8, P32, *(PositFormat(n, es) for n, es in ((8, 0), (16, 1), (32, 4), (5, 1), (2, 0)))]

@@ -10,7 +10,7 @@ from matrices import normal
 from trainwright.cli import main
 from trainwright.cli.train import after
 from trainwright.network import load_network
-from trainwright.train.checkpoint import CheckpointError
+from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.connect import dequantise, quantise
 from trainwright.train.export import load_model
 from trainwright.train.initial import initial_factors
@@ -24,7 +24,7 @@ from trainwright.train.pretrained import (
     save_pretrained,
 )
 from trainwright.train.rounding import rounded_model
-from trainwright.tt import TrainError, distance, to_matrix
+from trainwright.tt import TensorTrainError, distance, to_matrix
 
 DIGITS, FASHION = load_network("digits"), load_network("fashion")
 
@@ -38,7 +38,7 @@ def test_weights_are_filled_up_as_images_are():
     direct = weight @ torch.arange(784.0).double()
     assert torch.allclose(fitted[:500] @ image.flatten().double(), direct)
     assert not fitted[500:].any()
-    with pytest.raises(TrainError, match="does not fit"):
+    with pytest.raises(TensorTrainError, match="does not fit"):
         fit_weight(normal(513, 784), layer)
 
 

@@ -1,14 +1,14 @@
 """The golden model computes what it computed when its digests were recorded.
 
-Where a change of bits is meant, ``python -m trainwright.golden.record`` records them anew.
+Where a change of bits is meant, ``python -m trainwright.check.record`` records them anew.
 """
 
 import copy
 
 import pytest
 
-from trainwright.golden import record
-from trainwright.golden.record import CASES, check, compute, differences, load
+from trainwright.check import record
+from trainwright.check.record import CASES, check, compute, differences, load
 
 DIGITS = CASES[0]
 

@@ -10,7 +10,6 @@ import pytest
 from nests import CONTRACTIONS, MAGNITUDES, filling, program_of, random_nest, random_parameters
 from reference import ReferenceAccelerator, random_byte, stochastically
 
-from trainwright import native
 from trainwright.accelerator import AcceleratorError
 from trainwright.compiler import compile_step
 from trainwright.data import load_data_set
@@ -40,6 +39,7 @@ from trainwright.program.encoding import (
     encode_descriptor,
 )
 from trainwright.program.fields import Operation
+from trainwright.support import native
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.settings import TrainSettings
 from trainwright.train.state import initial_state

@@ -9,7 +9,7 @@ from tensorly.tt_matrix import tt_matrix_to_tensor
 
 from trainwright.tt import (
     Numbers,
-    TrainError,
+    TensorTrainError,
     balance,
     distance,
     orthogonalise_left,
@@ -150,19 +150,19 @@ def test_a_zero_matrix_has_rank_one():
 
 
 def test_what_is_no_train():
-    with pytest.raises(TrainError, match="24 x 30"):
+    with pytest.raises(TensorTrainError, match="24 x 30"):
         tt_svd(torch.ones(24, 31), OUTPUTS, INPUTS)
-    with pytest.raises(TrainError, match="differ in length"):
+    with pytest.raises(TensorTrainError, match="differ in length"):
         tt_svd(torch.ones(24, 30), OUTPUTS, (30,))
-    with pytest.raises(TrainError, match="NaN"):
+    with pytest.raises(TensorTrainError, match="NaN"):
         tt_svd(torch.full((24, 30), float("nan")), OUTPUTS, INPUTS)
-    with pytest.raises(TrainError, match="2 numbers of at least 1"):
+    with pytest.raises(TensorTrainError, match="2 numbers of at least 1"):
         tt_svd(_dense(), OUTPUTS, INPUTS, ranks=(1, 0))
-    with pytest.raises(TrainError, match="tolerance"):
+    with pytest.raises(TensorTrainError, match="tolerance"):
         tt_round(_train((2, 2)), tolerance=1.0)
-    with pytest.raises(TrainError, match="bond 1"):
+    with pytest.raises(TensorTrainError, match="bond 1"):
         tt_round([_train((2, 2))[0], *_train((3, 2))[1:]])
-    with pytest.raises(TrainError, match="outer ranks"):
+    with pytest.raises(TensorTrainError, match="outer ranks"):
         to_matrix(_train((2, 2))[1:])
     with pytest.raises(ValueError, match="method"):
         Numbers(method="gram")

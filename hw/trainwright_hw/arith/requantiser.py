@@ -58,8 +58,8 @@ class Requantiser(wiring.Component):
     ``saturated`` (a bit a lane).
 
     With ``with_random`` also ``stochastic``, taken as ``shift`` is: the rounding is that of
-    ``trainwright.fixed.stochastic.stochastic_requantise``, ``random`` (a byte a lane) being due in the
-    cycle after value 0.
+    ``trainwright.fixed.stochastic.stochastic_requantise``, ``random`` (a byte a lane) being due in
+    the cycle after value 0.
     """
 
     def __init__(self, *, lanes: int, value_width: int, with_random: bool = False):

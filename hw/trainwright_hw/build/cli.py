@@ -7,10 +7,11 @@ from pathlib import Path
 
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters, add_accelerator_options
-from trainwright.files import write_whole
+from trainwright.support.files import write_whole
 
 DESCRIPTION = """\
-Write the accelerator as one file of plain Verilog (module trainwright), for simulators and synthesis.
+Write the accelerator as one file of plain Verilog (module trainwright), for simulators and
+synthesis.
 """
 
 EPILOG = """\

@@ -1,4 +1,4 @@
-"""Readers: rows of the scratchpad and entries of a factor store, in the order of their addresses."""
+"""Rows of the scratchpad and entries of a factor store, in the order of their addresses."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring

@@ -1,12 +1,11 @@
-"""The registers of ``trainwright.registers``."""
+"""The registers of ``trainwright.accelerator.registers``."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from trainwright.parameters import AcceleratorParameters
-from trainwright.registers import (
+from trainwright.accelerator.registers import (
     CONTROL,
     COUNTERS_BASE,
     FINGERPRINT,
@@ -21,6 +20,7 @@ from trainwright.registers import (
     STATUS,
     WATCHDOG,
 )
+from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.bus.axi import LITE_DATA_WIDTH
 from trainwright_hw.bus.axi_lite import RegisterBus
 from trainwright_hw.control.counters import COUNTER_WIDTH, COUNTERS, Values

@@ -6,6 +6,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from trainwright.accelerator.registers import Error
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import (
@@ -20,7 +21,6 @@ from trainwright.program.fields import (
     Operation,
     Target,
 )
-from trainwright.registers import Error
 from trainwright_hw.control.address_registers import AddressRegisters
 from trainwright_hw.control.csr import DESCRIPTOR_WIDTH, ERROR_WIDTH
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT, TRANSFER_LAYOUT, command_layout

@@ -9,7 +9,7 @@ WIDTH = 18
 def mult18x18d(
     m: Module, name: str, left: Value, right: Value, *, left_enable: Value | None = None
 ) -> Signal:
-    """``trainwright_hw.arith.multiplier.registered_product`` from a MULT18X18D: at most 18 bits each."""
+    """``arith.multiplier.registered_product`` from a MULT18X18D: at most 18 bits each."""
     if max(len(left), len(right)) > WIDTH:
         raise ValueError(f"operands of {len(left)} and {len(right)} bits exceed {WIDTH}")
     # left-aligned, so that the primitive's low bits are constant and the sign is wired once

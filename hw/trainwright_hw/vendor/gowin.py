@@ -30,7 +30,7 @@ UNUSED = {
 def multalu27x18(
     m: Module, name: str, left: Value, right: Value, *, left_enable: Value | None = None
 ) -> Signal:
-    """``trainwright_hw.arith.multiplier.registered_product`` from a MULTALU27X18: at most 27 and 18 bits."""
+    """``arith.multiplier.registered_product`` from a MULTALU27X18: at most 27 and 18 bits."""
     if len(left) > LEFT_WIDTH or len(right) > RIGHT_WIDTH:
         raise ValueError(
             f"operands of {len(left)} and {len(right)} bits exceed {LEFT_WIDTH} and {RIGHT_WIDTH}"

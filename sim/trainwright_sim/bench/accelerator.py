@@ -98,7 +98,7 @@ class AcceleratorBench(TestBench):
 
 
 class Bridged:
-    """A bench's accelerator as ``trainwright.accelerator.Accelerator``, for code under ``bridge``."""
+    """A bench as ``trainwright.accelerator.Accelerator``, for code under ``bridge``."""
 
     def __init__(self, bench: AcceleratorBench):
         self._bench = bench

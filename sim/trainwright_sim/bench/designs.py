@@ -1,4 +1,4 @@
-"""Designs under test that are more, or named otherwise, than one component of ``trainwright_hw``."""
+"""Designs under test that are not one component of ``trainwright_hw`` as it stands."""
 
 from amaranth.hdl import Const, Module, Value
 from amaranth.lib import wiring

@@ -19,8 +19,8 @@ import cocotb_tools.config
 import find_libpython
 from cocotb_tools.runner import get_runner
 
-from trainwright.native.cache import Cache, default_folder
-from trainwright.native.tools import processor
+from trainwright.support.native.cache import Cache, default_folder
+from trainwright.support.native.tools import processor
 from trainwright_hw.build.convert import TOP, rtlil_to_verilog, yosys_command
 from trainwright_sim import tools
 from trainwright_sim.bench.catalogue import Bench

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.accelerator import AcceleratorError
-from trainwright.native.cache import Cache
-from trainwright.native.tools import BuildLog, ToolError
 from trainwright.parameters import AcceleratorParameters
+from trainwright.support.native.cache import Cache
+from trainwright.support.native.tools import BuildLog, ToolError
 from trainwright_hw.arith.multiplier import DevicePlatform
 from trainwright_hw.build.convert import TOP, to_rtlil
 from trainwright_hw.build.synthesis import ADDERS_TEXT, write_adders

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainwright.ape.rounding import Rounding, power_of_two, to_float32
-from trainwright.errorfree import round_to_odd, two_sum
+from trainwright.support.errorfree import round_to_odd, two_sum
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
 """How long a product takes on this machine: sampled, fitted, kept (section 5.3)."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,31 +9,11 @@ import torch
 
 from trainwright.ape import products
 from trainwright.ape.schemes import NATIVE, scheme
+from trainwright.support.stopwatch import least_seconds
 
 SIZES = ((16, 128, 16), (64, 128, 64), (64, 64, 128), (128, 128, 128), (256, 64, 128))
 """Samples on the CPU; on CUDA each is 8 times larger, so that launches do not hide the work."""
 KINDS = ("fp32-f", "fp32-f4", "fp32-b", "fp32-t4", NATIVE)
-
-
-def least_seconds(run: Callable[[], object], device: torch.device, repeats: int = 3) -> float:
-    """Least seconds of a call, after one that does not count.
-
-    Processor seconds on a CPU, so that other processes count little; wall time on CUDA.
-    """
-    clock = time.perf_counter if device.type == "cuda" else time.process_time
-
-    def whole() -> None:
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    whole()
-    best = float("inf")
-    for _ in range(repeats):
-        begin = clock()
-        whole()
-        best = min(best, clock() - begin)
-    return best
 
 
 def measure(dtype: str, m: int, k: int, n: int, device: torch.device, repeats: int = 3) -> float:

@@ -1,7 +1,8 @@
 """Exact sums in float64 and one correct rounding to float32.
 
 A float64 sum rounded again to float32 is rounded twice, which is wrong at ties. So it is rounded to
-odd first (``trainwright.errorfree``), and a number rounded to odd in 53 bits rounds correctly to 24.
+odd first (``trainwright.support.errorfree``), and a number rounded to odd in 53 bits rounds
+correctly to 24.
 """
 
 from typing import Literal

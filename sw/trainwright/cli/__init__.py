@@ -1,4 +1,4 @@
-"""The command line: ``trainwright train``, ``check``, ``listing``, and what other rooms register."""
+"""The command line: ``trainwright train``, ``check``, and what other packages register."""
 
 from trainwright.cli.core import main
 

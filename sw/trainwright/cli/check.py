@@ -44,7 +44,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from trainwright.check import check_step, summary
+    from trainwright.check.step import check_step, summary
     from trainwright.network import load_network
 
     network = with_ranks(load_network(args.network), args.ranks)

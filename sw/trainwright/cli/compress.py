@@ -16,7 +16,8 @@ network's layers are filled up with zeros, so that an image network trained on 2
 EPILOG = """\
 examples:
   trainwright compress dense.safetensors --network fashion --out factors.safetensors
-  trainwright compress dense.safetensors --network fashion --tolerance 0.3 --low fp16 --rounding block
+  trainwright compress dense.safetensors --network fashion --tolerance 0.3 \\
+      --low fp16 --rounding block
   trainwright train --initial factors.safetensors --out runs/fine-tuned
 """
 

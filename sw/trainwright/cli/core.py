@@ -38,7 +38,7 @@ examples:
   trainwright train --network fashion --data DIR       the paper's network on Fashion-MNIST
   trainwright eval runs/digits/model.safetensors       classify with what came out, class by class
   trainwright check --network digits                   one step on both, every tensor compared
-  trainwright plan fashion                             how its layers are computed, in how many cycles
+  trainwright plan fashion                             how its layers are computed, and the cycles
   trainwright listing digits                           the program that the accelerator executes
   trainwright compress dense.safetensors --rank 16     a trained dense network as tensor trains
   trainwright reproduce qr                             experiments in mixed-precision arithmetic

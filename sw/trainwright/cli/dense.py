@@ -13,7 +13,15 @@ import torch
 from trainwright.cli.errors import OptionError
 from trainwright.network import Network
 from trainwright.train.pretrained import Pretrained, fit_weight
-from trainwright.tt import Numbers, TrainError, balance, parameters_of, ranks_of, to_matrix, tt_svd
+from trainwright.tt import (
+    Numbers,
+    TensorTrainError,
+    balance,
+    parameters_of,
+    ranks_of,
+    to_matrix,
+    tt_svd,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +120,8 @@ def describe(
             weight = fit_weight(given.weight, layer, *image)
             train = tt_svd(weight, layer.outputs, layer.inputs, ranks=ranks, tolerance=tolerance,
                            numbers=numbers)  # fmt: skip
-        except TrainError as error:
-            raise TrainError(f"{given.name}: {error}") from None
+        except TensorTrainError as error:
+            raise TensorTrainError(f"{given.name}: {error}") from None
         size = float(torch.linalg.matrix_norm(weight))
         error = float(torch.linalg.matrix_norm(to_matrix(train) - weight)) / (size or 1.0)
         even = [factor.to(torch.float32) for factor in balance(train)]
@@ -137,6 +145,8 @@ def _bias(given: Dense, size: int) -> torch.Tensor:
     result = torch.zeros(size)
     if given.bias is not None:
         if given.bias.dim() != 1 or len(given.bias) > size:
-            raise TrainError(f"{given.name}: its bias {list(given.bias.shape)} is not of {size}")
+            raise TensorTrainError(
+                f"{given.name}: its bias {list(given.bias.shape)} is not of {size}"
+            )
         result[: len(given.bias)] = given.bias
     return result

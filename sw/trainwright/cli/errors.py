@@ -17,7 +17,7 @@ _EXPECTED = (
     ("trainwright.posit.format", "PositError"),
     ("trainwright.precision.formats", "PrecisionError"),
     ("trainwright.qr.result", "QRError"),
-    ("trainwright.tt.trains", "TrainError"),
+    ("trainwright.tt.trains", "TensorTrainError"),
     ("trainwright.cli.errors", "OptionError"),
 )
 

@@ -15,8 +15,8 @@ from trainwright.cli.options import (
     positive,
     with_ranks,
 )
-from trainwright.files import write_whole
 from trainwright.program.descriptors import Program
+from trainwright.support.files import write_whole
 
 PARTS = ("forward", "backward")
 SUFFIX = ".trwp"

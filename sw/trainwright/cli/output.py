@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.cli.errors import OptionError
-from trainwright.files import write_whole
+from trainwright.support.files import write_whole
 
 
 def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:

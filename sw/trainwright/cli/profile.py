@@ -52,7 +52,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _profiled(args: argparse.Namespace, network: Any) -> tuple[list[tuple], Any]:
     """(part, descriptors, commands, run, times) of both programs, and the accelerator's sizes."""
-    from trainwright.check import random_inputs
+    from trainwright.check.step import random_inputs
     from trainwright.driver import Driver
     from trainwright.timing import predict
     from trainwright.timing.profile import predicted

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainwright.golden.transfer import pack
 from trainwright.network import Layer
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Target
+from trainwright.program.packing import pack
 
 
 class Use(Enum):

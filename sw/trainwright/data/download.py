@@ -1,7 +1,7 @@
 """Fetching the files of MNIST and Fashion-MNIST, every byte held against the published SHA-256.
 
-Nothing is fetched unless it is asked for (``trainwright train --download``). A file that was fetched
-whole stays when another fails, so that the next attempt goes on with what is missing.
+Nothing is fetched unless it is asked for (``trainwright train --download``). A file that was
+fetched whole stays when another fails, so that the next attempt goes on with what is missing.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from trainwright.data.dataset import DataError
-from trainwright.files import write_whole
+from trainwright.support.files import write_whole
 
 TIMEOUT = 30.0
 """Seconds that a mirror may be silent."""

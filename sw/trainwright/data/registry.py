@@ -8,7 +8,7 @@ from trainwright.data.digits import load_digits_data
 from trainwright.data.download import SOURCES, download
 from trainwright.data.idx import STEMS, missing, read_split
 from trainwright.data.npz import load_npz
-from trainwright.native.cache import default_folder
+from trainwright.support.native.cache import default_folder
 
 DATA_SETS = ("digits", "fashion-mnist", "mnist", "npz")
 NPZ = ".npz"
@@ -50,9 +50,9 @@ def load_data_set(
 
     ``digits`` needs no files; ``npz`` is any user's, read from the file ``root``. The others are
     read from ``root``/``name`` or ``root`` itself, or from an ``.npz``; without ``root`` the
-    environment variable TRAINWRIGHT_DATA names it, or else the user's cache folder does. With ``fetch``
-    files that are not there are downloaded first. Raises ``DataError`` in one line for an unknown
-    name, a missing folder or file, and a file that is not sound.
+    environment variable TRAINWRIGHT_DATA names it, or else the user's cache folder does. With
+    ``fetch`` files that are not there are downloaded first. Raises ``DataError`` in one line for an
+    unknown name, a missing folder or file, and a file that is not sound.
     """
     if name not in DATA_SETS:
         raise DataError(f"unknown data set {name!r}; there are {', '.join(DATA_SETS)}")
@@ -95,8 +95,8 @@ def _cached(name: str, *, fetch: bool) -> Path:
         _fetch(name, folder)
     if missing(folder):
         raise DataError(
-            f"data set {name!r} needs its files: give --data DIR or set TRAINWRIGHT_DATA to a folder "
-            f"with {name}/ or with {_listed()}, or add --download"
+            f"data set {name!r} needs its files: give --data DIR or set TRAINWRIGHT_DATA to a "
+            f"folder with {name}/ or with {_listed()}, or add --download"
         )
     return folder
 

@@ -17,8 +17,8 @@ from trainwright.program.encoding import ProgramError, check_rounding
 class GoldenAccelerator:
     """Implements ``trainwright.accelerator.Accelerator`` by the golden model.
 
-    A C kernel executes programs where there is a compiler (``trainwright.native``), the interpreter
-    elsewhere: the bits are the same.
+    A C kernel executes programs where there is a compiler (``trainwright.support.native``), the
+    interpreter elsewhere: the bits are the same.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, memory_bytes: int):

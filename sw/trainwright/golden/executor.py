@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from trainwright import native
 from trainwright.accelerator import Counters, Run, Trace
 from trainwright.golden.flat import TRACED, Flat, engine_of, executed, rows_of
 from trainwright.golden.state import Bytes
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program
 from trainwright.program.fields import Operation
+from trainwright.support import native
 
 SOURCE = Path(__file__).parent / "native" / "execute.c"
 MOST_FLAT = 8

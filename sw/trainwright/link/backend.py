@@ -6,8 +6,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from trainwright import control, registers
-from trainwright.accelerator import AcceleratorError, AcceleratorReset, Run
+from trainwright.accelerator import AcceleratorError, AcceleratorReset, Run, control, registers
 from trainwright.link.host import Line, Link
 from trainwright.link.protocol import WORD_BYTES, Request
 from trainwright.link.serial_line import DEFAULT_BAUD, SerialLine

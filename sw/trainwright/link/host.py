@@ -129,8 +129,8 @@ class Link:
                 return reply
         raise LinkError(
             f"no answer from the board at {self._line.name} in {self._attempts} attempts of "
-            f"{seconds:.2g} s: is it powered, loaded (`trainwright load`) and at {self._line.baud:g} "
-            f"baud? ({self._decoder.bad} damaged frames came)"
+            f"{seconds:.2g} s: is it powered, loaded (`trainwright load`) and at "
+            f"{self._line.baud:g} baud? ({self._decoder.bad} damaged frames came)"
         )
 
     def _reply(

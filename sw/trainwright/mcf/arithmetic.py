@@ -1,9 +1,9 @@
 """The operations of the paper on component tensors, corrected: what ``MCTensor`` computes with.
 
 Operands are components (..., nc) in float16, bfloat16, float32 or float64, normalised (see
-``trainwright.mcf.expansion``); shapes before the last broadcast. Where a function takes a plain tensor
-it has no component dimension. Results are normalised and have nc components; infinities, NaN and
-the signs of zeros are those of the operation on the leading components. An operation on one
+``trainwright.mcf.expansion``); shapes before the last broadcast. Where a function takes a plain
+tensor it has no component dimension. Results are normalised and have nc components; infinities, NaN
+and the signs of zeros are those of the operation on the leading components. An operation on one
 component is the plain one. ``docs/mcf.md`` has the algorithms, their errors and measurements.
 """
 

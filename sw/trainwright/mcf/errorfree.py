@@ -7,7 +7,7 @@ float64, element-wise with broadcasting, and give the same bits on every device.
 import torch
 from torch import Tensor
 
-from trainwright.errorfree import two_product, two_sum
+from trainwright.support.errorfree import two_product, two_sum
 
 __all__ = ["fast_two_sum", "split", "two_prod", "two_prod_fma", "two_sum"]
 

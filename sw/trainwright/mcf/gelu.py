@@ -7,12 +7,12 @@ import mpmath
 import torch
 from torch import Tensor
 
-from trainwright.errorfree import two_product
 from trainwright.mcf import carriers, constants
 from trainwright.mcf.arithmetic import add_mcn, binary, mult_mcn
 from trainwright.mcf.errorfree import PRECISION
 from trainwright.mcf.expansion import finished, stacked, terms_of
 from trainwright.mcf.functions import number_like, sigmoid, through
+from trainwright.support.errorfree import two_product
 
 _ROOT_HALF = math.sqrt(0.5)
 _FAR = 40

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainwright.native import load
+from trainwright.support.native import load
 
 _SOURCE = Path(__file__).parent / "kernels" / "mcf.c"
 MOST = 4

@@ -9,10 +9,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from trainwright.errorfree import two_product
 from trainwright.mcf.carriers import join, join_pair, part
 from trainwright.mcf.errorfree import fast_two_sum, two_prod, two_sum
 from trainwright.mcf.expansion import Terms, distilled, finished, terms_of
+from trainwright.support.errorfree import two_product
 
 
 def _route(x: Tensor, y: Tensor) -> str:

@@ -2,7 +2,8 @@
 
 ``PositTensor`` is a torch tensor every operation on which is rounded; ``convert`` makes a module's
 parameters into them. ``add`` to ``matmul`` are on integer tensors of codes, the format last;
-``trainwright.posit.grid`` and ``trainwright.posit.products`` have the same on float tensors on the grid.
+``trainwright.posit.grid`` and ``trainwright.posit.products`` have the same on float tensors on the
+grid.
 """
 
 from trainwright.posit.accumulation import accumulation, get_accumulation, set_accumulation

@@ -1,7 +1,7 @@
 """Convolutions on a posit grid, and their gradients: matrix products of unfolded images.
 
-Each element of each result is one dot product, accumulated as ``trainwright.posit.products`` has it; a
-bias is what the sum starts from. ``x`` (B, C, H, W), ``weight`` (O, C / groups, kh, kw).
+Each element of each result is one dot product, accumulated as ``trainwright.posit.products`` has
+it; a bias is what the sum starts from. ``x`` (B, C, H, W), ``weight`` (O, C / groups, kh, kw).
 """
 
 import math

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainwright.files import write_whole
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.tensor import PositTensor
+from trainwright.support.files import write_whole
 
 _KEY = "posits"
 

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from trainwright.native import load
 from trainwright.posit.format import PositFormat
+from trainwright.support.native import load
 
 _SOURCE = Path(__file__).parent / "kernels" / "posit.c"
 Operation = Literal["add", "sub", "mul", "div"]

@@ -7,7 +7,7 @@ hold values of a format, whose magnitudes, from 2^-480 to 2^480 or 0, keep all t
 import torch
 from torch import Tensor
 
-from trainwright.errorfree import round_to_odd, two_product, two_sum
+from trainwright.support.errorfree import round_to_odd, two_product, two_sum
 
 
 def product_to_odd(x: Tensor, y: Tensor) -> Tensor:

@@ -53,8 +53,9 @@ def householder_qr(
 
     Uniform in ``high`` where ``low`` is None; else mixed, ``A`` rounded to ``low`` and the results
     rounded at the level ``rounding``: ``end``, ``inner`` (BLAS-2), or ``block`` (BLAS-3, all
-    columns being one block). Formats are those of ``trainwright.precision``. Raises ``QRError`` for a
-    matrix that cannot be factored or overflows, ``PrecisionError``/``ValueError`` for the options.
+    columns being one block). Formats are those of ``trainwright.precision``. Raises ``QRError`` for
+    a matrix that cannot be factored or overflows, ``PrecisionError``/``ValueError`` for the
+    options.
     """
     precision = make_precision(low, high, rounding)
     if low is not None and rounding == "block":

@@ -8,7 +8,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 
 from trainwright.data import DataSet
 from trainwright.network import Network
-from trainwright.report.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 from trainwright.train.batches import class_names
 from trainwright.train.evaluate import Evaluation
 from trainwright.train.history import History, ScaleRecord

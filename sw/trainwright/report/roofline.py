@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.report.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 
 
 def draw_roofline(

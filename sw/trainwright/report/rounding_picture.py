@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.ticker import StrMethodFormatter
 
-from trainwright.report.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 from trainwright.train.rounding import PriorPoint, Rounded
 
 

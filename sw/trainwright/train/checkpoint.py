@@ -1,21 +1,20 @@
 """Checkpoints: one safetensors file with the whole training state, JSON in its header, no code.
 
 Tensors: ``factor.L.N``, ``bias.L``, each with ``.first`` and ``.second`` (Adam), and the history.
-The header's ``trainwright`` entry holds network, present ranks, settings, exponents, step and a SHA-256
-over the tensors, so that a flipped bit is found and not trained on.
+The header's ``trainwright`` entry holds network, present ranks, settings, exponents, step and a
+SHA-256 over the tensors, so that a flipped bit is found and not trained on.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from trainwright.files import write_whole
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.network import Network, network_from_dict
+from trainwright.support.files import write_whole
+from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.train.adam import Parameter
 from trainwright.train.history import History
 from trainwright.train.interfaces import Verification
@@ -26,63 +25,12 @@ from trainwright.train.state import TrainingState
 FORMAT = "trainwright-checkpoint-2"
 
 
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be read, is damaged, or belongs to another run."""
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """A state with what else its run needs to know (``run``: plain data of the caller)."""
 
     state: TrainingState
     run: dict[str, Any] = field(default_factory=dict)
-
-
-def tensor_digest(tensors: dict[str, torch.Tensor]) -> str:
-    """SHA-256 over names, types, shapes and bytes."""
-    sha = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
-        sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        sha.update(tensor.numpy().tobytes())
-    return sha.hexdigest()
-
-
-def encode(metadata: dict[str, Any], tensors: dict[str, torch.Tensor]) -> bytes:
-    """A safetensors file with ``metadata`` as JSON and the tensors' digest in its header."""
-    from safetensors.torch import save
-
-    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    text = json.dumps({**metadata, "sha256": tensor_digest(tensors)}, sort_keys=True)
-    return save(tensors, metadata={"trainwright": text})
-
-
-def decode(path: Path, *kinds: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Metadata and tensors of a file that ``encode`` made, its digest checked.
-
-    Raises ``CheckpointError`` naming the file where it cannot be read, is damaged, or does not say
-    that its format is one of ``kinds``.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = json.loads((file.metadata() or {})["trainwright"])
-            if not isinstance(metadata, dict):
-                raise ValueError("its header is not an object")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise CheckpointError(f"there is no checkpoint {path}") from None
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from None
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged or not of trainwright: {error}") from None
-    if metadata.get("format") not in kinds:
-        wanted = " or ".join(map(repr, kinds))
-        raise CheckpointError(f"{path} has format {metadata.get('format')!r} and not {wanted}")
-    if metadata.get("sha256") != tensor_digest(tensors):
-        raise CheckpointError(f"{path} is damaged: its contents do not have the digest it states")
-    return metadata, tensors
 
 
 def save_checkpoint(path: Path, state: TrainingState, run: dict[str, Any] | None = None) -> None:

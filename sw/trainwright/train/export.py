@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from trainwright.driver import QuantisedModel
-from trainwright.files import write_whole
 from trainwright.fixed.scale import Scales
 from trainwright.network import Network, network_from_dict
-from trainwright.train.checkpoint import CheckpointError, decode, encode
+from trainwright.support.files import write_whole
+from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.train.model import Model
 
 FORMAT = "trainwright-model-2"

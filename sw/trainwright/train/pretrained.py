@@ -10,14 +10,14 @@ from pathlib import Path
 
 import torch
 
-from trainwright.files import write_whole
 from trainwright.network import Layer, Network, network_from_dict
+from trainwright.support.files import write_whole
+from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.train.adam import Parameter
-from trainwright.train.checkpoint import CheckpointError, decode, encode
 from trainwright.train.connect import clip, dequantise, quantise
 from trainwright.train.initial import SPREAD
 from trainwright.train.model import Model
-from trainwright.tt.trains import TrainError
+from trainwright.tt.trains import TensorTrainError
 
 FORMAT = "trainwright-factors-2"
 
@@ -38,13 +38,13 @@ def fit_weight(weight: torch.Tensor, layer: Layer, image: tuple[int, int] | None
 
     With ``image`` and ``padded`` (the first layer) the columns are pixels of an image that the
     network pads at the bottom and the right; otherwise zeros follow the given columns. Raises
-    ``TrainError`` for a weight that does not fit.
+    ``TensorTrainError`` for a weight that does not fit.
     """
     if weight.dim() != 2:
-        raise TrainError(f"a weight has 2 dimensions, not {weight.dim()}")
+        raise TensorTrainError(f"a weight has 2 dimensions, not {weight.dim()}")
     rows, columns = weight.shape
     if rows > layer.output_size or columns > layer.input_size:
-        raise TrainError(
+        raise TensorTrainError(
             f"a weight {rows} x {columns} does not fit into a layer of {layer.output_size} x "
             f"{layer.input_size}"
         )

@@ -4,9 +4,9 @@ After each step they are replaced by the nearest that the storage can hold, so t
 with exactly what a device would have kept. Master copies:
 
 ``float32``    as they are.
-``float16x2``  two components of float16 (``trainwright.mcf``): the nearest float16, and the nearest to
-               what that leaves. As many bits as float32, for hosts that have only half precision.
-``float16``    the nearest float16.
+``float16x2``  two components of float16 (``trainwright.mcf``): the nearest float16, and the nearest
+               to what that leaves. As many bits as float32, for hosts that have only half
+precision. ``float16``    the nearest float16.
 
 Moments:
 

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from trainwright.support.tensor_file import CheckpointError, decode
 from trainwright.train.checkpoint import FORMAT as CHECKPOINT
-from trainwright.train.checkpoint import CheckpointError, decode, load_checkpoint
+from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.export import FORMAT as MODEL
 from trainwright.train.export import Origin, TrainedModel, load_model
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from trainwright.accelerator import Accelerator
-from trainwright.check import Comparison, Results, compare_memory, compare_results
+from trainwright.check.step import Comparison, Results, compare_memory, compare_results
 from trainwright.driver import Driver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.train.interfaces import StepCase, Verification, Verifier

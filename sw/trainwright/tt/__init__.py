@@ -3,11 +3,11 @@
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.orthogonal import orthogonalise_left, orthogonalise_right
 from trainwright.tt.rounding import balance, tt_round, tt_svd
-from trainwright.tt.trains import TrainError, distance, parameters_of, ranks_of, to_matrix
+from trainwright.tt.trains import TensorTrainError, distance, parameters_of, ranks_of, to_matrix
 
 __all__ = [
     "Numbers",
-    "TrainError",
+    "TensorTrainError",
     "balance",
     "distance",
     "orthogonalise_left",

@@ -34,7 +34,7 @@ def orthogonalise_right(factors: Factors, *, numbers: Numbers = _DEFAULT) -> lis
 def mirrored(factors: Factors) -> list[torch.Tensor]:
     """The train read from right to left: each (R_(n-1), J_n, I_n, R_n) as (R_n, J_n, I_n, R_(n-1)).
 
-    Raises ``TrainError`` where the factors are no train.
+    Raises ``TensorTrainError`` where the factors are no train.
     """
     check_factors(factors)
     return [factor.permute(3, 1, 2, 0) for factor in reversed(factors)]

@@ -7,7 +7,7 @@ import torch
 
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.orthogonal import orthogonalise_right
-from trainwright.tt.trains import Factors, TrainError, check_factors, to_tensor
+from trainwright.tt.trains import Factors, TensorTrainError, check_factors, to_tensor
 
 _DEFAULT = Numbers()
 
@@ -17,13 +17,13 @@ def _bounds(ranks: int | Sequence[int] | None, bonds: int) -> list[int | None]:
         return [None] * bonds
     given = [ranks] * bonds if isinstance(ranks, int) else list(ranks)
     if len(given) != bonds or any(not isinstance(r, int) or r < 1 for r in given):
-        raise TrainError(f"ranks must be {bonds} numbers of at least 1, not {ranks!r}")
+        raise TensorTrainError(f"ranks must be {bonds} numbers of at least 1, not {ranks!r}")
     return list(given)
 
 
 def _check_tolerance(tolerance: float | None) -> None:
     if tolerance is not None and not 0 <= tolerance < 1:
-        raise TrainError(f"tolerance must be in [0, 1), not {tolerance!r}")
+        raise TensorTrainError(f"tolerance must be in [0, 1), not {tolerance!r}")
 
 
 def kept_rank(s: torch.Tensor, allowed: float, bound: int | None) -> int:
@@ -46,11 +46,11 @@ def tt_svd(
 
     ``tolerance`` bounds ||W - TT||_F / ||W||_F (beyond the precision of ``numbers``), ``ranks``
     the ranks; both may be given. All factors but the last are left-orthogonal. Raises
-    ``TrainError``.
+    ``TensorTrainError``.
     """
     tensor = to_tensor(matrix, outputs, inputs)
     if not bool(matrix.isfinite().all()):
-        raise TrainError("the matrix has NaN or infinite elements")
+        raise TensorTrainError("the matrix has NaN or infinite elements")
     bounds = _bounds(ranks, len(outputs) - 1)
     _check_tolerance(tolerance)
     rest = numbers.store(tensor)

@@ -9,27 +9,27 @@ import torch
 Factors = Sequence[torch.Tensor]
 
 
-class TrainError(ValueError):
+class TensorTrainError(ValueError):
     """Factors, shapes, ranks or tolerances that do not make a tensor train."""
 
 
 def check_factors(factors: Factors) -> None:
-    """Raise ``TrainError`` where the factors are not a tensor train of a matrix."""
+    """Raise ``TensorTrainError`` where the factors are not a tensor train of a matrix."""
     if not factors:
-        raise TrainError("a tensor train has at least one factor")
+        raise TensorTrainError("a tensor train has at least one factor")
     for n, factor in enumerate(factors, 1):
         if factor.dim() != 4:
-            raise TrainError(f"factor {n} has {factor.dim()} dimensions and not 4")
+            raise TensorTrainError(f"factor {n} has {factor.dim()} dimensions and not 4")
         if not bool(factor.isfinite().all()):
-            raise TrainError(f"factor {n} has NaN or infinite elements")
+            raise TensorTrainError(f"factor {n} has NaN or infinite elements")
     for n, (left, right) in enumerate(pairwise(factors), 1):
         if left.shape[3] != right.shape[0]:
-            raise TrainError(
+            raise TensorTrainError(
                 f"bond {n}: factor {n} ends in rank {left.shape[3]}, factor {n + 1} begins with "
                 f"rank {right.shape[0]}"
             )
     if factors[0].shape[0] != 1 or factors[-1].shape[3] != 1:
-        raise TrainError("the outer ranks of a tensor train are 1")
+        raise TensorTrainError("the outer ranks of a tensor train are 1")
 
 
 def ranks_of(factors: Factors) -> tuple[int, ...]:
@@ -56,12 +56,14 @@ def to_matrix(factors: Factors, dtype: torch.dtype = torch.float64) -> torch.Ten
 def to_tensor(matrix: torch.Tensor, outputs: Sequence[int], inputs: Sequence[int]) -> torch.Tensor:
     """W (J, I) as (J_1 I_1, J_2 I_2, ...): the tensor whose train the factors are.
 
-    Raises ``TrainError`` where the shapes do not fit.
+    Raises ``TensorTrainError`` where the shapes do not fit.
     """
     if len(outputs) != len(inputs) or not outputs:
-        raise TrainError(f"outputs {list(outputs)} and inputs {list(inputs)} differ in length")
+        raise TensorTrainError(
+            f"outputs {list(outputs)} and inputs {list(inputs)} differ in length"
+        )
     if matrix.dim() != 2 or tuple(matrix.shape) != (prod(outputs), prod(inputs)):
-        raise TrainError(
+        raise TensorTrainError(
             f"a matrix {list(matrix.shape)} is not {prod(outputs)} x {prod(inputs)}, as outputs "
             f"{list(outputs)} and inputs {list(inputs)} say"
         )

@@ -53,8 +53,8 @@ class Pe1(wiring.Component):
     All ``pe1_rows`` rows of a tile are fetched, also those past ``last_rows``: what they hold has
     no effect.
 
-    Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``FactorReadPort`` of
-    ``lanes`` elements; ``z``: ``WritePort``. ``stall_operand``: the array is free and the next
+    Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``FactorReadPort``
+    of ``lanes`` elements; ``z``: ``WritePort``. ``stall_operand``: the array is free and the next
     step's rows or entries are not there. ``stall_result``: they are, but there is no room for the
     tile; or at the end rows wait for the write port.
     """

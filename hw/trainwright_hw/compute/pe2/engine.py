@@ -40,8 +40,8 @@ class Pe2(wiring.Component):
     The next command is taken while the last results of the one before are on their way: it may
     read rows that are not yet written, unless it waits for its own engine.
 
-    Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``FactorReadPort`` of
-    ``pe2_rows`` elements; ``z``: ``WritePort``. ``stall_operand``: no step to take.
+    Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``FactorReadPort``
+    of ``pe2_rows`` elements; ``z``: ``WritePort``. ``stall_operand``: no step to take.
     ``stall_result``: a step waits for room, or at the end rows wait for the write port.
     """
 

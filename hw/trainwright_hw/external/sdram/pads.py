@@ -45,7 +45,8 @@ class SdramPads(wiring.Component):
     of setup and half of hold. ``dq_i`` is taken at the falling edge, and is there in the next
     cycle; with ``late_capture`` at the rising edge after it, and is there a cycle later.
 
-    Without a ``DevicePlatform`` the chip is taken to answer within its cycle, and ``clk`` is not driven.
+    Without a ``DevicePlatform`` the chip is taken to answer within its cycle, and ``clk`` is not
+    driven.
 
     Members: ``controller``, the pins a cycle before; ``chip``, the pins.
     """

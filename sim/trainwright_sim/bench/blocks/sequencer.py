@@ -7,6 +7,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import RisingEdge
 
+from trainwright.accelerator.registers import Error
 from trainwright.program.descriptors import (
     Compute,
     Descriptor,
@@ -29,7 +30,6 @@ from trainwright.program.fields import (
     Operation,
     Target,
 )
-from trainwright.registers import Error
 from trainwright_sim.bench.testbench import STALLS, Stalls, TestBench
 
 NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}

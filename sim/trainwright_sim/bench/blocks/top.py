@@ -5,6 +5,7 @@ import numpy as np
 import torch
 from cocotb.task import bridge
 
+from trainwright.accelerator.registers import Error
 from trainwright.compiler import compile_step
 from trainwright.driver import Driver, QuantisedModel
 from trainwright.fixed.scale import Scales
@@ -12,7 +13,6 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, Network
 from trainwright.program.descriptors import Halt, Program, Transfer
 from trainwright.program.fields import DESCRIPTOR_BYTES, Operation
-from trainwright.registers import Error
 from trainwright_hw.control import csr as registers
 from trainwright_sim.bench.accelerator import AcceleratorBench, Bridged
 from trainwright_sim.bench.catalogue import TOP

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from trainwright.ape.adapter import Adapter, hybrid
 from trainwright.ape.decider import Decision, Kind, block_kinds, jobs_of
-from trainwright.ape.performance import PerformanceModel, least_seconds, measure
+from trainwright.ape.performance import PerformanceModel, measure
 from trainwright.ape.products import product
 from trainwright.ape.schemes import scheme
+from trainwright.support.stopwatch import least_seconds
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 

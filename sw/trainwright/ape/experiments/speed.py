@@ -14,7 +14,7 @@ from trainwright.ape.adapter import Adapter
 from trainwright.ape.conv import conv2d
 from trainwright.ape.decider import block_kinds
 from trainwright.ape.gemm import gemm
-from trainwright.ape.performance import least_seconds
+from trainwright.support.stopwatch import least_seconds
 
 OURS = ("fp32-f", "fp32-f4", "fp32-t", "fp32-b", "fp32-m")
 """``fp32-m`` is the naive product of two float16 each, four products."""

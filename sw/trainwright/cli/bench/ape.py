@@ -1,4 +1,4 @@
-"""``trainwright bench ape``: emulated types beside native ones, on the CPU and on CUDA if present."""
+"""``trainwright bench ape``: emulated types beside native ones, on CPU and CUDA."""
 
 import argparse
 from dataclasses import asdict

@@ -20,8 +20,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "A training step (forward, backward, all gradients; no update) on the golden model, bit "
         "by bit what the accelerator computes, with all statistics; and in float32: tltorch's "
-        "tensor-train layers (pip install 'trainwright[bench]') and a dense pair of torch's. Steps of "
-        "all are taken by turns; processor seconds of one thread."
+        "tensor-train layers (pip install 'trainwright[bench]') and a dense pair of torch's. Steps "
+        "of all are taken by turns; processor seconds of one thread."
     )
     add_network_argument(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
@@ -34,7 +34,7 @@ def _golden(
     network: Any, batch: int, plan: str, seed: int, rounding: str = "nearest"
 ) -> Callable[[], object]:
     """A step in the given plan, its exponents calibrated, its seeds other ones each time."""
-    from trainwright.check import random_inputs
+    from trainwright.check.step import random_inputs
     from trainwright.driver import Driver
     from trainwright.fixed.random_bits import step_seeds
     from trainwright.golden.backend import GoldenAccelerator
@@ -114,12 +114,12 @@ def _measure(steps: dict[str, Callable[[], object]], repeat: int) -> dict[str, l
 def _run(args: argparse.Namespace) -> int:
     import torch
 
-    from trainwright import native
     from trainwright.cli.output import to_json
     from trainwright.fixed.random_bits import ROUNDINGS
     from trainwright.golden.executor import SOURCE
     from trainwright.network import load_network
     from trainwright.report.tables import markdown
+    from trainwright.support import native
 
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)

@@ -61,7 +61,7 @@ _Outcome = tuple[Any, list[str], Mapping[str, bytes]]
 
 def _magnitude(args: argparse.Namespace) -> _Outcome:
     from trainwright.ape.experiments import magnitude
-    from trainwright.report.ape_pictures import draw_magnitude
+    from trainwright.ape.experiments.pictures import draw_magnitude
     from trainwright.report.tables import markdown
 
     rows = magnitude.run(1024 if args.quick else 16384, args.seed)
@@ -77,8 +77,8 @@ def _magnitude(args: argparse.Namespace) -> _Outcome:
 
 def _sizes(args: argparse.Namespace) -> _Outcome:
     from trainwright.ape.experiments import sizes
+    from trainwright.ape.experiments.pictures import draw_sizes
     from trainwright.cli.output import teller
-    from trainwright.report.ape_pictures import draw_sizes
     from trainwright.report.tables import markdown
 
     chosen = tuple(size for size in sizes.SIZES if size <= args.largest) or (args.largest,)
@@ -98,8 +98,8 @@ def _sizes(args: argparse.Namespace) -> _Outcome:
 
 def _crossover(args: argparse.Namespace) -> _Outcome:
     from trainwright.ape.experiments import crossover
+    from trainwright.ape.experiments.pictures import draw_crossover
     from trainwright.cli.output import teller
-    from trainwright.report.ape_pictures import draw_crossover
     from trainwright.report.tables import markdown
 
     rows, model, f_seconds = crossover.run(

@@ -1,4 +1,4 @@
-"""``trainwright reproduce mctensor``: tables 2, 3, 6, 7, 8 and 11, figures 1, 8 and 9 of the paper."""
+"""``trainwright reproduce mctensor``: tables 2, 3, 6 to 8, 11, figures 1, 8, 9 of the paper."""
 
 import argparse
 from collections.abc import Mapping
@@ -40,7 +40,8 @@ The folder gets tables.md, results.json and pictures. Settings and what they rea
 
 examples:
   trainwright reproduce mctensor --experiment table-8
-  trainwright reproduce mctensor --experiment table-3 --way float64 --way "mcf float64 nc=2" --seeds 5
+  trainwright reproduce mctensor --experiment table-3 --seeds 5 \\
+      --way float64 --way "mcf float64 nc=2"
 """
 
 
@@ -101,7 +102,7 @@ _Outcome = tuple[Any, str, Mapping[str, bytes]]
 def _figures(args: argparse.Namespace) -> _Outcome:
     from trainwright.cli.bars import progress_bar
     from trainwright.mcf.experiments import errors
-    from trainwright.report.mcf_pictures import draw_errors
+    from trainwright.mcf.experiments.pictures import draw_errors
     from trainwright.report.tables import markdown
 
     count, magnitudes = (10, (-12, -2, 2, 12)) if args.quick else (100, errors.MAGNITUDES)
@@ -123,8 +124,8 @@ def _figures(args: argparse.Namespace) -> _Outcome:
 def _learning(name: str, args: argparse.Namespace) -> _Outcome:
     from trainwright.cli.bars import progress_bar
     from trainwright.mcf.experiments.learning import WAYS, train
+    from trainwright.mcf.experiments.pictures import draw_learning
     from trainwright.mcf.experiments.tables import TABLES
-    from trainwright.report.mcf_pictures import draw_learning
 
     table = TABLES[name]
     epochs = args.epochs or (min(table.task.epochs, 20) if args.quick else table.task.epochs)
@@ -164,7 +165,7 @@ def _learning_table(table: "Table", epochs: int, found: "list[Outcome]") -> str:
 def _embedding(args: argparse.Namespace) -> _Outcome:
     from trainwright.cli.bars import progress_bar
     from trainwright.mcf.experiments import embedding, hierarchy
-    from trainwright.report.mcf_pictures import draw_embedding
+    from trainwright.mcf.experiments.pictures import draw_embedding
 
     mammals = hierarchy.read(args.data)
     epochs = args.epochs or (2 if args.quick else 1000)

@@ -1,4 +1,4 @@
-"""``trainwright reproduce posit``: figures 2, 8 and 9 of the paper that brought posits to PyTorch."""
+"""``trainwright reproduce posit``: figures 2, 8 and 9 of *Posits in PyTorch*."""
 
 import argparse
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ _Outcome = tuple[Any, str, Mapping[str, bytes]]
 
 def _decimals() -> _Outcome:
     from trainwright.posit.experiments import accuracy
-    from trainwright.report.posit_pictures import draw_decimals
+    from trainwright.posit.experiments.pictures import draw_decimals
     from trainwright.report.tables import markdown
 
     curves = accuracy.run()
@@ -96,8 +96,8 @@ def _decades(x: list[float]) -> float:
 def _training(name: str, kinds: "list[Arithmetic]", args: argparse.Namespace) -> _Outcome:
     from trainwright.cli.bars import progress_bar
     from trainwright.data import load_data_set
+    from trainwright.posit.experiments.pictures import draw_training
     from trainwright.posit.experiments.training import Settings, train
-    from trainwright.report.posit_pictures import draw_training
 
     data = load_data_set(_DATA[name], args.data)
     images = min(args.images, len(data.train))

@@ -73,7 +73,7 @@ _Outcome = tuple[Any, list[str], Mapping[str, bytes]]
 def _dots(args: argparse.Namespace) -> _Outcome:
     from trainwright.cli.output import teller
     from trainwright.qr.experiments import dots
-    from trainwright.report.qr_pictures import draw_dots
+    from trainwright.qr.experiments.pictures import draw_dots
     from trainwright.report.tables import markdown
 
     second = dots.table_2()
@@ -104,7 +104,7 @@ def _dots(args: argparse.Namespace) -> _Outcome:
 def _conditions(args: argparse.Namespace) -> _Outcome:
     from trainwright.cli.output import teller
     from trainwright.qr.experiments import conditions
-    from trainwright.report.qr_pictures import draw_conditions, draw_sizes
+    from trainwright.qr.experiments.pictures import draw_conditions, draw_sizes
     from trainwright.report.tables import markdown
 
     rows = conditions.run(args.rows, args.columns, progress=teller("conditions"))
@@ -139,7 +139,7 @@ def _conditions(args: argparse.Namespace) -> _Outcome:
 def _clustering(args: argparse.Namespace) -> _Outcome:
     from trainwright.cli.output import teller
     from trainwright.qr.experiments import clustering
-    from trainwright.report.qr_pictures import draw_clustering
+    from trainwright.qr.experiments.pictures import draw_clustering
     from trainwright.report.tables import markdown
 
     models = clustering.MODELS[:2] if args.quick else clustering.MODELS

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainwright.cli.errors import OptionError
-from trainwright.files import write_whole
+from trainwright.support.files import write_whole
 
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"

@@ -15,8 +15,9 @@ from trainwright.cli.train.logs import check_tensorboard
 from trainwright.cli.train.options import check_same_settings, make_settings
 from trainwright.data import DataSet, is_npz, load_data_set
 from trainwright.network import Network, NetworkError, load_network
+from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.batches import class_names
-from trainwright.train.checkpoint import CheckpointError, load_checkpoint
+from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.export import Origin
 from trainwright.train.pretrained import Pretrained, load_pretrained, pretrained_model
 from trainwright.train.state import TrainingState, initial_state

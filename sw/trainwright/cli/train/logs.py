@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainwright.cli.errors import OptionError
-from trainwright.files import write_whole
 from trainwright.network import Network
+from trainwright.support.files import write_whole
 from trainwright.train.history import (
     EvaluationRecord,
     History,

@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainwright import mcf
-from trainwright.files import write_whole
 from trainwright.mcf.experiments.halfspace import RiemannianSGD, distance
 from trainwright.mcf.experiments.hierarchy import Hierarchy, Reconstruction, reconstruction
-from trainwright.train.checkpoint import CheckpointError, decode, encode
+from trainwright.support.files import write_whole
+from trainwright.support.tensor_file import CheckpointError, decode, encode
 
 FORMAT = "trainwright-mcf-halfspace-2"
 PRINTED: dict[str, tuple[float, float]] = {

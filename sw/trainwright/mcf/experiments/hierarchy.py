@@ -30,7 +30,7 @@ class Hierarchy:
 
 
 def read(root: str | None = None) -> Hierarchy:
-    """From ``root``/wordnet-mammals/mammal_closure.csv; default root: the variable TRAINWRIGHT_DATA.
+    """From ``root``/wordnet-mammals/mammal_closure.csv; default root: TRAINWRIGHT_DATA.
 
     Raises ``DataError`` in one line where the file is not there or not of pairs.
     """

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainwright.native import load
 from trainwright.posit.format import PositError, PositFormat
+from trainwright.support.native import load
 
 _DRIVER = Path(__file__).parent / "peers" / "softposit.c"
 

@@ -8,8 +8,6 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from trainwright.ape.performance import least_seconds
-from trainwright.native import without
 from trainwright.posit import codes, grid, products
 from trainwright.posit.accumulation import accumulation
 from trainwright.posit.experiments.lenet import Arithmetic
@@ -19,6 +17,8 @@ from trainwright.posit.format import PositFormat
 from trainwright.posit.native import usable
 from trainwright.posit.products import Mode
 from trainwright.posit.rounding import codes_of, decode, round_to
+from trainwright.support.native import without
+from trainwright.support.stopwatch import least_seconds
 
 CPU = torch.device("cpu")
 

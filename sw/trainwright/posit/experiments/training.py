@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from trainwright.data import DataSet
 from trainwright.data.dataset import Split
-from trainwright.files import write_whole
 from trainwright.posit.accumulation import accumulation
 from trainwright.posit.experiments.lenet import Arithmetic, LeNet5
 from trainwright.posit.files import pack, unpack
-from trainwright.train.checkpoint import CheckpointError, decode, encode
+from trainwright.support.files import write_whole
+from trainwright.support.tensor_file import CheckpointError, decode, encode
 
 FORMAT = "trainwright-posit-lenet-2"
 _BATCH = 500

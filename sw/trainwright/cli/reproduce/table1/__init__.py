@@ -1,4 +1,4 @@
-"""``trainwright reproduce table1``: the paper's Table 1 on Fashion-MNIST, and what lies beyond it."""
+"""``trainwright reproduce table1``: Table 1 of the paper on Fashion-MNIST, and more."""
 
 import argparse
 import sys
@@ -16,10 +16,10 @@ rows (a name, or a group):
   frontier   {", ".join(row.name for row in FRONTIER)}
   ablations  {", ".join(row.name for row in ABLATIONS)}
 
-A row is one choice of options of `trainwright train --network fashion`. Every run has a folder of its
-own, OUT/ROW/seed-N, with its report; runs that are finished are kept, interrupted ones go on: give
-the same command again. What is finished is put together in OUT: table.md, results.json, pictures.
-Thirty epochs on the golden model take two to three minutes a run on one core.
+A row is one choice of options of `trainwright train --network fashion`. Every run has a folder of
+its own, OUT/ROW/seed-N, with its report; runs that are finished are kept, interrupted ones go on:
+give the same command again. What is finished is put together in OUT: table.md, results.json,
+pictures. Thirty epochs on the golden model take two to three minutes a run on one core.
 
 examples:
   trainwright reproduce table1 --data DIR --seeds 3 --jobs 2

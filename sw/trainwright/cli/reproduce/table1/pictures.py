@@ -6,8 +6,8 @@ from statistics import mean
 from trainwright.cli.reproduce.table1.results import Outcome
 from trainwright.cli.reproduce.table1.rows import FRONTIER, TABLE, Row
 from trainwright.cli.reproduce.table1.runs import Run
-from trainwright.report.figure import COLOURS, dress, new_figure, to_png
 from trainwright.report.pictures import draw_scales
+from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 from trainwright.train.history import ScaleRecord
 
 _Runs = Mapping[Row, Sequence[Run]]

@@ -1,4 +1,4 @@
-"""The runs behind the table: ``trainwright train`` as processes, finished ones kept, others resumed."""
+"""The runs behind the table: processes of ``trainwright train``, kept when done, else resumed."""
 
 import json
 import shlex
@@ -15,7 +15,7 @@ from typing import Any
 from trainwright.cli.errors import OptionError
 from trainwright.cli.reproduce.table1.rows import Row
 from trainwright.cli.train.folder import CHECKPOINT, RESULT
-from trainwright.files import write_whole
+from trainwright.support.files import write_whole
 
 ORIGIN = "command.txt"
 """The command line of a run, beside its results."""

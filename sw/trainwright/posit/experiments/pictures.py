@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from trainwright.posit.experiments.accuracy import Curve
-from trainwright.report.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 
 PAPER = {
     "mnist": ("8", {"float32": 97.0, "posit(16,2)": 96.0}),

@@ -1,6 +1,6 @@
 """Digests of what the golden model computes, kept in the package: a regression for every bit.
 
-``python -m trainwright.golden.record`` records every case anew, ``--check`` only compares. A record
+``python -m trainwright.check.record`` records every case anew, ``--check`` only compares. A record
 says, for one step on fixed operands, the digest of both encoded programs, of every tensor written
 to the scratchpad in the order of the program, of the statistics, and of every memory buffer. It
 also holds the exponents it was computed with, so that a change of how exponents are chosen does
@@ -31,7 +31,7 @@ from trainwright.program.descriptors import Compute, Program, Transfer
 from trainwright.program.encoding import encode
 from trainwright.program.fields import ENGINE_OF
 
-FOLDER = Path(str(files("trainwright") / "golden" / "records"))
+FOLDER = Path(str(files("trainwright") / "check" / "records"))
 
 
 @dataclass(frozen=True)
@@ -225,9 +225,7 @@ def check(case: Case) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Record or check; the exit status is 1 where something differs."""
-    parser = argparse.ArgumentParser(
-        prog="python -m trainwright.golden.record", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m trainwright.check.record", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     status = 0
     if parser.parse_args(argv).check:

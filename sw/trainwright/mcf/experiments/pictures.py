@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trainwright.mcf.experiments import embedding, errors, learning
-from trainwright.report.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 
 _STYLES = {"float16": ":", "float32": "-", "float64": "--", "mcf": "-"}
 

@@ -5,8 +5,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from trainwright import registers
-from trainwright.accelerator import AcceleratorError, Counters
+from trainwright.accelerator import registers
+from trainwright.accelerator.interface import AcceleratorError, Counters
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import Engine

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainwright.ape.experiments import crossover, magnitude, sizes
-from trainwright.report.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 
 _TYPES = ("fp32-f", "fp32-t", "fp32-b", "fp32-m")
 

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from enum import IntEnum
 
-from trainwright.accelerator import Counters
+from trainwright.accelerator.interface import Counters
 from trainwright.program.fields import Engine
 
 IDENTITY_VALUE = 0x54525732

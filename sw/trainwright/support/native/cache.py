@@ -15,7 +15,7 @@ _MANIFEST = "manifest.json"
 
 
 def default_folder() -> Path:
-    """The user's cache folder for trainwright: ``TRAINWRIGHT_CACHE``, or where the system keeps caches."""
+    """The user's cache folder: ``TRAINWRIGHT_CACHE``, or where the system keeps caches."""
     if named := os.environ.get("TRAINWRIGHT_CACHE"):
         return Path(named)
     if sys.platform == "win32":

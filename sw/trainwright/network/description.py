@@ -338,7 +338,7 @@ def load_network(name: str) -> Network:
     is not a network.
     """
     if name in BUILT_IN:
-        text = (files("trainwright") / "networks" / f"{name}.toml").read_text()
+        text = (files("trainwright") / "network" / "builtin" / f"{name}.toml").read_text()
     else:
         path = Path(name)
         if not path.suffix and not path.exists():

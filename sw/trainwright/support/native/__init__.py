@@ -2,9 +2,10 @@
 
 ``load(source)`` gives the library, or ``None`` where there is no compiler; every caller has a path
 without it that yields the same bits. The compiler is what ``CC`` names, the wheel of ziglang, or
-the system's. ``trainwright.native.cache`` keeps what is built, simulators of the accelerator included.
+the system's. ``trainwright.support.native.cache`` keeps what is built, simulators of the
+accelerator included.
 """
 
-from trainwright.native.library import load, without
+from trainwright.support.native.library import load, without
 
 __all__ = ["load", "without"]

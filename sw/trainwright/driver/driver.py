@@ -1,9 +1,7 @@
 """The driver: training steps on any accelerator, from integers in to gradients out."""
 
-import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -13,14 +11,20 @@ from trainwright.accelerator import (
     Accelerator,
     AcceleratorError,
     AcceleratorReset,
-    Counters,
     Run,
 )
 from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
 from trainwright.compiler.memory import Buffer
 from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.compiler.plans import LayerPlan
-from trainwright.fixed.requantise import limits
+from trainwright.driver.model import (
+    BackwardResult,
+    ForwardResult,
+    QuantisedModel,
+    check_integers,
+    fitting_exponent,
+    quantise,
+)
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
@@ -44,88 +48,12 @@ def _persist(work: Callable[[], Result], restore: Callable[[], object] = lambda:
     raise AssertionError
 
 
-@dataclass(frozen=True)
-class QuantisedModel:
-    """What the accelerator is given of a model.
-
-    ``factors[l][n]`` int64 (R_{n-1}, J_n, I_n, R_n) with ``factor_exponents[l][n]``; ``biases[l]``
-    float (J,) or None: the driver quantises them, as their exponent depends on the layer's.
-    """
-
-    network: Network
-    factors: Sequence[Sequence[torch.Tensor]]
-    factor_exponents: Sequence[Sequence[int]]
-    biases: Sequence[torch.Tensor | None]
-
-
-@dataclass(frozen=True)
-class ForwardResult:
-    """``logits`` float64 (batch, outputs of the last layer), exact values of the integers."""
-
-    logits: torch.Tensor
-    statistics: dict[str, TensorStatistics]
-    counters: Counters
-    seconds: float
-    run: Run
-
-
-@dataclass(frozen=True)
-class BackwardResult:
-    """Gradients of the sum over the batch, float64, exact values of the accelerator's integers.
-
-    ``factors[l][n]`` has the factor's shape, ``biases[l]`` (J,) or None.
-    """
-
-    factors: list[list[torch.Tensor]]
-    biases: list[torch.Tensor | None]
-    statistics: dict[str, TensorStatistics]
-    counters: Counters
-    seconds: float
-    run: Run
-    factor_exponents: list[list[int]] = field(default_factory=list)
-    """Exponents of ``factors`` and ``biases``: divided by 2^exponent they are integers."""
-    bias_exponents: list[int | None] = field(default_factory=list)
-
-
-def fitting_exponent(values: torch.Tensor, width: int, *, zero: int = 0) -> int:
-    """Least exponent at which no value of a float tensor saturates ``width`` bits.
-
-    ``zero`` where all values are 0. Raises ``ValueError`` for values that are not finite.
-    """
-    greatest = float(values.abs().max())
-    if not math.isfinite(greatest):
-        raise ValueError(f"cannot quantise a tensor whose largest value is {greatest}")
-    if greatest == 0:
-        return zero
-    top = limits(width)[1]
-    exponent = math.frexp(greatest / top)[1]  # greatest / top < 2^exponent
-    return exponent - 1 if greatest <= top * 2.0 ** (exponent - 1) else exponent
-
-
-def quantise(values: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
-    """Float values to int64 integers x 2^exponent: round half to even, saturate."""
-    least, greatest = limits(width)
-    scaled = torch.round(values.double() * 2.0**-exponent)
-    return scaled.clamp(least, greatest).to(torch.int64)
-
-
-def _check_integers(name: str, values: torch.Tensor, shape: tuple[int, ...], width: int) -> None:
-    if tuple(values.shape) != shape:
-        raise ValueError(f"{name} has shape {tuple(values.shape)}, not {shape}")
-    if values.dtype != torch.int64:
-        raise TypeError(f"{name} must be int64, not {values.dtype}")
-    least, greatest = limits(width)
-    low, high = (int(value) for value in torch.aminmax(values))
-    if low < least or high > greatest:
-        raise ValueError(f"{name} has values from {low} to {high}, not within {width} bits")
-
-
 class Driver:
     """Runs steps of one network shape and batch size on an accelerator.
 
     Make a new driver when ranks or the batch size change; tensors keep their names, so the same
-    ``Scales`` go on. Raises ``trainwright.compiler.CompileError`` where the network does not fit the
-    accelerator.
+    ``Scales`` go on. Raises ``trainwright.compiler.CompileError`` where the network does not fit
+    the accelerator.
     """
 
     def __init__(
@@ -202,7 +130,7 @@ class Driver:
         for number, layer in enumerate(self.network.layers, 1):
             for n, shape in enumerate(layer.factor_shapes, 1):
                 factor = model.factors[number - 1][n - 1]
-                _check_integers(f"l{number}.G{n}", factor, shape, width)
+                check_integers(f"l{number}.G{n}", factor, shape, width)
 
     def _statistics(
         self, program: CompiledProgram, bound: Bound, run: Run
@@ -266,7 +194,7 @@ class Driver:
         seed: int | None,
     ) -> ForwardResult:
         shape = (self.step.batch, self.network.layers[0].input_size)
-        _check_integers("inputs", inputs, shape, self.network.widths.activation)
+        check_integers("inputs", inputs, shape, self.network.widths.activation)
         self._check_model(model)
         self._put_images(self.step.forward, model)
         width = self.network.widths.bias

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from trainwright.native.cache import Cache
-from trainwright.native.tools import BuildLog, Tool, ToolError, compiler, processor
+from trainwright.support.native.cache import Cache
+from trainwright.support.native.tools import BuildLog, Tool, ToolError, compiler, processor
 
 LIBRARY = {"win32": "kernels.dll", "darwin": "kernels.dylib"}.get(sys.platform, "kernels.so")
 OPTIONS = (

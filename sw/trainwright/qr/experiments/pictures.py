@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from trainwright.qr.experiments import clustering, conditions, dots
-from trainwright.report.figure import COLOURS, dress, new_figure, to_png
+from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 
 
 def draw_dots(errors: Sequence[dots.DotErrors]) -> bytes:

@@ -1,0 +1,29 @@
+"""What an accelerator is to its users: one interface, its registers, and runs through them."""
+
+from trainwright.accelerator.interface import (
+    ENGINES,
+    Accelerator,
+    AcceleratorError,
+    AcceleratorReset,
+    CommandRecord,
+    Counters,
+    Run,
+    Trace,
+    backend_names,
+    is_backend,
+    open_accelerator,
+)
+
+__all__ = [
+    "ENGINES",
+    "Accelerator",
+    "AcceleratorError",
+    "AcceleratorReset",
+    "CommandRecord",
+    "Counters",
+    "Run",
+    "Trace",
+    "backend_names",
+    "is_backend",
+    "open_accelerator",
+]

@@ -1,0 +1,1 @@
+"""Bit-exactness: steps compared with the golden model, and with digests recorded before."""

@@ -1,0 +1,22 @@
+"""The driver: training steps on any accelerator, from integers in to gradients out."""
+
+from trainwright.driver.driver import RESETS, Driver, Steps, settle
+from trainwright.driver.model import (
+    BackwardResult,
+    ForwardResult,
+    QuantisedModel,
+    fitting_exponent,
+    quantise,
+)
+
+__all__ = [
+    "RESETS",
+    "BackwardResult",
+    "Driver",
+    "ForwardResult",
+    "QuantisedModel",
+    "Steps",
+    "fitting_exponent",
+    "quantise",
+    "settle",
+]

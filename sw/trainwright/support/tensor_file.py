@@ -1,0 +1,59 @@
+"""Tensors in a safetensors file, with JSON and a digest in its header: arrays and no code."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read, is damaged, or belongs to another run."""
+
+
+def tensor_digest(tensors: dict[str, torch.Tensor]) -> str:
+    """SHA-256 over names, types, shapes and bytes."""
+    sha = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        sha.update(tensor.numpy().tobytes())
+    return sha.hexdigest()
+
+
+def encode(metadata: dict[str, Any], tensors: dict[str, torch.Tensor]) -> bytes:
+    """A safetensors file with ``metadata`` as JSON and the tensors' digest in its header."""
+    from safetensors.torch import save
+
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    text = json.dumps({**metadata, "sha256": tensor_digest(tensors)}, sort_keys=True)
+    return save(tensors, metadata={"trainwright": text})
+
+
+def decode(path: Path, *kinds: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Metadata and tensors of a file that ``encode`` made, its digest checked.
+
+    Raises ``CheckpointError`` naming the file where it cannot be read, is damaged, or does not say
+    that its format is one of ``kinds``.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = json.loads((file.metadata() or {})["trainwright"])
+            if not isinstance(metadata, dict):
+                raise ValueError("its header is not an object")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no checkpoint {path}") from None
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from None
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged or not of trainwright: {error}") from None
+    if metadata.get("format") not in kinds:
+        wanted = " or ".join(map(repr, kinds))
+        raise CheckpointError(f"{path} has format {metadata.get('format')!r} and not {wanted}")
+    if metadata.get("sha256") != tensor_digest(tensors):
+        raise CheckpointError(f"{path} is damaged: its contents do not have the digest it states")
+    return metadata, tensors
