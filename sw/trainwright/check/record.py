@@ -1,7 +1,8 @@
 """Digests of what the golden model computes, kept in the package: a regression for every bit.
 
 ``python -m trainwright.check.record`` records every case anew, ``--check`` only compares. A record
-says, for one step on fixed operands, the digest of both encoded programs, of every tensor written
+says, for one step on fixed operands, the digest of both programs (descriptors, without the header
+of a program file), of every tensor written
 to the scratchpad in the order of the program, of the statistics, and of every memory buffer. It
 also holds the exponents it was computed with, so that a change of how exponents are chosen does
 not change it. The operands are raw words of NumPy's PCG64, whose stream is guaranteed.
@@ -28,7 +29,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program, Transfer
-from trainwright.program.encoding import encode
+from trainwright.program.encoding import HEADER, encode
 from trainwright.program.fields import ENGINE_OF
 
 FOLDER = Path(str(files("trainwright") / "check" / "records"))
@@ -188,7 +189,7 @@ def compute(case: Case, exponents: dict[str, int] | None = None) -> dict[str, An
             if not name.startswith("program.")
         },
         "programs": {
-            name: digest(encode(program))
+            name: digest(encode(program)[HEADER.size :])
             for name, program in zip(names, recorder.programs, strict=True)
         },
     }

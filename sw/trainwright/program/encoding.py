@@ -34,7 +34,7 @@ from trainwright.program.fields import (
 
 MAGIC = b"TRWP"
 VERSION = 3
-_HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fingerprint, crc
+HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fingerprint, crc
 
 
 class ProgramError(ValueError):
@@ -319,7 +319,7 @@ def encode_descriptors(program: Program) -> bytes:
 def encode(program: Program) -> bytes:
     """A program file: header (magic, version, count, fingerprint, CRC-32) and descriptors."""
     body = encode_descriptors(program)
-    header = _HEADER.pack(
+    header = HEADER.pack(
         MAGIC, VERSION, 0, len(program.descriptors), program.fingerprint, zlib.crc32(body)
     )
     return header + body
@@ -331,12 +331,12 @@ def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
     Raises ``ProgramError`` for anything that is not such a file: wrong magic, another version, a
     truncated or corrupt body, or a program compiled for other parameters.
     """
-    if len(data) < _HEADER.size or data[:4] != MAGIC:
+    if len(data) < HEADER.size or data[:4] != MAGIC:
         raise ProgramError("not a trainwright program: it does not start with 'TRWP' and a header")
-    _, version, _, count, fingerprint, crc = _HEADER.unpack_from(data)
+    _, version, _, count, fingerprint, crc = HEADER.unpack_from(data)
     if version != VERSION:
         raise ProgramError(f"program version {version}; this trainwright reads version {VERSION}")
-    body = data[_HEADER.size :]
+    body = data[HEADER.size :]
     if len(body) != count * DESCRIPTOR_BYTES:
         raise ProgramError(
             f"truncated or overlong program: {count} descriptors need "
