@@ -24,7 +24,7 @@ TRACED_ENGINES = ("load", "pe1", "pe2")
 """Engines that write to the scratchpad."""
 EVENTS = ("accept", "busy", "older", "stall_operand", "stall_result")
 """Bits of ``trace_events`` for each engine: a command is taken; one is not done; nor is another one
-before the last; the engine waits for operands or memory; for room or the write port."""
+before the last; the engine waits for operands or memory; for credit or the write port."""
 
 
 def accelerator_signature(

@@ -16,7 +16,7 @@ FILE = "design.il"
 
 
 def _sources() -> Iterator[Path]:
-    """What the design is made from: the hardware room, and what it imports from below."""
+    """What the design is made from: the hardware package, and what it imports from below."""
     for module in ("trainwright_hw", "trainwright.program", "trainwright.parameters"):
         spec = find_spec(module)
         assert spec is not None and spec.origin is not None

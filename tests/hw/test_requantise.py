@@ -52,9 +52,9 @@ def test_against_definition(engines, width, with_random):
         for number, (shift, out_width) in enumerate(settings):
             values = corners(width, shift, random)
             rows = [[random.choice(values) for _ in range(LANES)] for _ in range(len(values) // 2)]
-            # the values of the turn before are still on their way
+            # the values of the context before are still on their way
             ctx.set(dut.configure, 1)
-            ctx.set(dut.configure_turn, number % 2)
+            ctx.set(dut.configure_context, number % 2)
             ctx.set(dut.shift, shift)
             ctx.set(dut.out_width, out_width)
             stochastic = with_random and (number + number // 64) % 2 == 0
@@ -64,7 +64,7 @@ def test_against_definition(engines, width, with_random):
             while rows:
                 row = rows.pop() if rows[-1] is None or random.random() < 0.8 else None
                 ctx.set(dut.valid, row is not None)
-                ctx.set(dut.turn, number % 2 if rows else random.randrange(2))
+                ctx.set(dut.context, number % 2 if rows else random.randrange(2))
                 given_rows.appendleft(row)
                 for lane, its in enumerate(given_rows):
                     ctx.set(dut.value[lane], its[lane] if its else random.randrange(1 << 20))

@@ -5,8 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.fixed.random_bits import RANDOM_WIDTH
-from trainwright_hw.control.command_contexts import by_turn, derived
-from trainwright_hw.stream.delay_line import aligned, along, skewed
+from trainwright_hw.control.command_contexts import derived, per_context
+from trainwright_hw.stream.delay_line import delay_line, deskew, skew
 
 LANE_CYCLES = 3
 """Cycles of a lane from its value to its word."""
@@ -47,15 +47,15 @@ class Requantiser(wiring.Component):
 
     ``q = saturate(round_half_even(value / 2^shift), out_width)``, sign-extended to 16 bits.
     ``shift`` (0 to 63) and ``out_width`` (4 to 16) are taken in a cycle of ``configure``, not later
-    than three cycles before the first value, for the values of one of two turns (``in_flight``).
-    ``valid`` is that of value 0, ``turn`` the one that it has in the next cycle.
+    than three cycles before the first value, for the values of one of two contexts.
+    ``valid`` is that of value 0, ``context`` the one that it has in the next cycle.
     Latency ``requantise_cycles``, one set of values a cycle, no back-pressure: who feeds it has
-    made room for the results.
+    taken credit for the results.
 
-    Members: ``configure``, ``configure_turn``, ``shift``, ``out_width``; in ``valid``, ``turn`` and
-    ``value`` (an array of ``lanes`` signed values of ``value_width`` bits); out ``result_valid``,
-    ``coming`` (the same of the next cycle), ``word`` (``lanes`` signed 16-bit words) and
-    ``saturated`` (a bit a lane).
+    Members: ``configure``, ``configure_context``, ``shift``, ``out_width``; in ``valid``,
+    ``context`` and ``value`` (an array of ``lanes`` signed values of ``value_width`` bits); out
+    ``result_valid``, ``next_valid`` (the same of the next cycle), ``word`` (``lanes`` signed 16-bit
+    words) and ``saturated`` (a bit a lane).
 
     With ``with_random`` also ``stochastic``, taken as ``shift`` is: the rounding is that of
     ``trainwright.fixed.stochastic.stochastic_requantise``, ``random`` (a byte a lane) being due in
@@ -72,13 +72,13 @@ class Requantiser(wiring.Component):
         super().__init__(
             {
                 "configure": In(1),
-                "configure_turn": In(1),
+                "configure_context": In(1),
                 "shift": In(SHIFT_WIDTH),
                 "out_width": In(OUT_WIDTH_WIDTH),
                 "valid": In(1),
-                "turn": In(1),
+                "context": In(1),
                 "value": In(signed(value_width)).array(lanes),
-                "coming": Out(1),
+                "next_valid": Out(1),
                 "result_valid": Out(1),
                 "word": Out(signed(WORD_WIDTH)).array(lanes),
                 "saturated": Out(1).array(lanes),
@@ -95,7 +95,7 @@ class Requantiser(wiring.Component):
         if self._with_random:
             taken["stochastic"] = self.stochastic
         settings = {
-            name: by_turn(m, self.configure, self.configure_turn, value, name)
+            name: per_context(m, self.configure, self.configure_context, value, name)
             for name, value in taken.items()
         }
         shift, out_width = settings["shift"], settings.pop("out_width")
@@ -103,31 +103,31 @@ class Requantiser(wiring.Component):
         settings |= {
             # bit n: shift > n + 1; shift <= n - under; out_width > n + 1
             "sticky_mask": derived(
-                m, lambda turn: thermometer(shift(turn))[1 : width + 1], "sticky_mask"
+                m, lambda context: thermometer(shift(context))[1 : width + 1], "sticky_mask"
             ),
             "beyond_mask": derived(
                 m,
-                lambda turn: Cat(C(0, under), ~thermometer(shift(turn))[: width - under]),
+                lambda context: Cat(C(0, under), ~thermometer(shift(context))[: width - under]),
                 "beyond_mask",
             ),
             "greatest": derived(
-                m, lambda turn: thermometer(out_width(turn))[1:WORD_WIDTH], "greatest"
+                m, lambda context: thermometer(out_width(context))[1:WORD_WIDTH], "greatest"
             ),
         }
         stages = requantise_cycles(self._lanes) + 1
         # stage n of lane l is stage n + l of lane 0
-        valid = along(m, self.valid, stages, "valid", reset_less=False)
-        turn = along(m, self.turn, LANE_CYCLES, "turn", reset_less=False)
-        m.d.comb += [self.coming.eq(valid[-2]), self.result_valid.eq(valid[-1])]
+        valid = delay_line(m, self.valid, stages, "valid", reset_less=False)
+        context = delay_line(m, self.context, LANE_CYCLES, "context", reset_less=False)
+        m.d.comb += [self.next_valid.eq(valid[-2]), self.result_valid.eq(valid[-1])]
         # registers, so that their loads and the shifters behind have the cycle to themselves
         when = {"shift": 0, "sticky_mask": 0, "beyond_mask": 0, "stochastic": 1, "greatest": 2}
         passed = {}
         for name, setting in settings.items():
-            value = setting(turn[when[name]])
+            value = setting(context[when[name]])
             register = Signal(len(value), name=name, reset_less=True)
             m.d.sync += register.eq(value)
-            passed[name] = along(m, register, self._lanes, name)
-        random = skewed(m, list(self.random), "random") if self._with_random else None
+            passed[name] = delay_line(m, register, self._lanes, name)
+        random = skew(m, list(self.random), "random") if self._with_random else None
         words, flags = [], []
         for lane in range(self._lanes):
             of_lane = {name: values[lane] for name, values in passed.items()}
@@ -136,7 +136,7 @@ class Requantiser(wiring.Component):
             words.append(word)
             flags.append(saturated)
         for name, to, late in (("word", self.word, words), ("saturated", self.saturated, flags)):
-            together = aligned(m, late, name)
+            together = deskew(m, late, name)
             m.d.comb += [port.eq(value) for port, value in zip(to, together, strict=True)]
         return m
 

@@ -41,7 +41,7 @@ class AxiReader(wiring.Component):
         m = Module()
         axi, burst, p = self.axi, self.burst.payload, self.parameters
         m.submodules.fifo = fifo = BlockQueue(width=p.data_width, depth=self.depth)
-        room = Signal(range(self.depth + 1), init=self.depth)  # beats not yet asked for
+        credit = Signal(range(self.depth + 1), init=self.depth)  # beats not yet asked for
         flying = Signal(range(p.outstanding_bursts + 1))
         asked, landed = Signal(), Signal()
         taken = Signal()  # a beat was, a cycle ago: what takes beats ends long paths
@@ -56,7 +56,7 @@ class AxiReader(wiring.Component):
             fifo.r_en.eq(self.beats.ready),
             self.burst.ready.eq(
                 (~axi.arvalid | axi.arready)
-                & (room >= p.burst_beats)
+                & (credit >= p.burst_beats)
                 & (flying != p.outstanding_bursts)
             ),
             asked.eq(self.burst.valid & self.burst.ready),
@@ -70,8 +70,8 @@ class AxiReader(wiring.Component):
             m.d.sync += flying.eq(Mux(asked, flying + 1, flying - 1))
         m.d.sync += taken.eq(self.beats.valid & self.beats.ready)
         with m.If(asked):
-            m.d.sync += room.eq(room + taken - burst.beats)
+            m.d.sync += credit.eq(credit + taken - burst.beats)
         with m.Elif(taken):
-            m.d.sync += room.eq(room + 1)
+            m.d.sync += credit.eq(credit + 1)
         m.d.sync += self.error.eq(axi.rvalid & axi.rresp[1])
         return m

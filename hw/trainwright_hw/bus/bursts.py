@@ -51,15 +51,15 @@ class Bursts(wiring.Component):
         active = Signal()
         beat = Signal(self.parameters.address_width - beat_shift)  # address in beats
         left = Signal(COUNT_WIDTH)
-        room = Signal(burst_width(self.parameters))  # beats up to the next boundary
-        final = Signal()  # left <= room
+        to_boundary = Signal(burst_width(self.parameters))  # beats up to the next boundary
+        final = Signal()  # left <= to_boundary
         run_beat = self.run.payload.address[beat_shift:]
-        run_room = Signal.like(room)
+        run_to_boundary = Signal.like(to_boundary)
         m.d.comb += [
-            run_room.eq(most - run_beat[: exact_log2(most)] if most > 1 else 1),
+            run_to_boundary.eq(most - run_beat[: exact_log2(most)] if most > 1 else 1),
             self.burst.valid.eq(active),
             self.burst.payload.address.eq(Cat(Const(0, beat_shift), beat)),
-            self.burst.payload.beats.eq(Mux(final, left, room)),
+            self.burst.payload.beats.eq(Mux(final, left, to_boundary)),
             self.run.ready.eq(~active | (self.burst.ready & final)),
             self.busy.eq(active),
         ]
@@ -68,15 +68,15 @@ class Bursts(wiring.Component):
                 active.eq(1),
                 beat.eq(run_beat),
                 left.eq(self.run.payload.beats),
-                room.eq(run_room),
-                final.eq(self.run.payload.beats <= run_room),
+                to_boundary.eq(run_to_boundary),
+                final.eq(self.run.payload.beats <= run_to_boundary),
             ]
         with m.Elif(active & self.burst.ready):
             m.d.sync += [
                 active.eq(~final),
-                beat.eq(beat + room),
-                left.eq(left - room),
-                room.eq(most),
-                final.eq(left <= room + most),
+                beat.eq(beat + to_boundary),
+                left.eq(left - to_boundary),
+                to_boundary.eq(most),
+                final.eq(left <= to_boundary + most),
             ]
         return m

@@ -14,9 +14,9 @@ FETCH_DEPTH = 16
 
 
 class RowReader(wiring.Component):
-    """Rows of the scratchpad in the order of their addresses, never more than there is room for.
+    """Rows of the scratchpad in the order of their addresses, never more than there is credit for.
 
-    In a cycle of ``start``, allowed only while ``room``, ``address`` is queued; the row appears
+    In a cycle of ``start``, allowed only while ``credit``, ``address`` is queued; the row appears
     later at the output, where it is held while ``valid`` and taken in a cycle of ``valid & ready``.
     ``level`` counts the rows at the output; in a cycle of ``arrives`` another one comes. A row a
     cycle, six cycles from ``start`` to ``valid`` when the scratchpad grants the request at once.
@@ -29,7 +29,7 @@ class RowReader(wiring.Component):
             {
                 "start": In(1),
                 "address": In(LOCAL_WIDTH),
-                "room": Out(1, init=1),
+                "credit": Out(1, init=1),
                 "port": Out(ReadPort(parameters)),
                 "valid": Out(1),
                 "ready": In(1),
@@ -60,22 +60,22 @@ class RowReader(wiring.Component):
             self.level.eq(rows.level),
             rows.r_en.eq(self.ready),
         ]
-        # A response cannot be held back: a place in `rows` is taken when the address is queued, and
-        # given back a cycle after its row went, which is known late.
+        # A response cannot be back-pressured: a place in `rows` is taken when the address is
+        # queued, and given back a cycle after its row went, which is known late.
         in_flight = Signal(range(self._depth + 1))
         taken = Signal()
         m.d.sync += taken.eq(self.valid & self.ready)
         with m.If(self.start & ~taken):
-            m.d.sync += [in_flight.eq(in_flight + 1), self.room.eq(in_flight != self._depth - 1)]
+            m.d.sync += [in_flight.eq(in_flight + 1), self.credit.eq(in_flight != self._depth - 1)]
         with m.If(~self.start & taken):
-            m.d.sync += [in_flight.eq(in_flight - 1), self.room.eq(1)]
+            m.d.sync += [in_flight.eq(in_flight - 1), self.credit.eq(1)]
         return m
 
 
 class EntryReader(wiring.Component):
     """Entries of a factor store in the order of their addresses.
 
-    As ``RowReader``, without ``room``: at most ``FETCH_DEPTH`` entries may be on their way.
+    As ``RowReader``, without ``credit``: at most ``FETCH_DEPTH`` entries may be on their way.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, width: int):

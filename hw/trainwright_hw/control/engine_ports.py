@@ -35,7 +35,7 @@ class EngineStatus(wiring.Signature):
     ``busy``: from the cycle after a command is taken until its last effect is done (rows written,
     statistics handed over). ``older``: a command before the last one is not done (where that is not
     known, the same as ``busy``). ``stall_operand``: busy, and waiting for an operand.
-    ``stall_result``: busy, and waiting for room for a result.
+    ``stall_result``: busy, and waiting for credit for a result.
     """
 
     def __init__(self):

@@ -134,10 +134,10 @@ class Sequencer(wiring.Component):
         self._controls(m, descriptor, registers, loops, number)
         if self.parameters.stochastic_rounding:
             self._stream(m, registers)
-        coming, kinds = self._kinds(m, header)
+        next_kind, kinds = self._kinds(m, header)
         # as the engines see a command: from a register, as they look at much in that cycle
         offered = {name: Signal(name=f"{name}_offered") for name, _ in COMMANDS.values()}
-        offer = [offered[name].eq(clearing & coming[name]) for name in offered]
+        offer = [offered[name].eq(clearing & next_kind[name]) for name in offered]
         m.d.comb += [getattr(self, name).valid.eq(signal) for name, signal in offered.items()]
         m.d.sync += [
             *_withdraw(offered),
@@ -298,12 +298,12 @@ class Sequencer(wiring.Component):
             for engine, (name, _) in COMMANDS.items()
         }
         operations |= {one.name.lower(): [one] for one in OWN}
-        coming = {kind: Signal(name=f"coming_{kind}") for kind in operations}
+        next_kind = {kind: Signal(name=f"next_{kind}") for kind in operations}
         kinds = {kind: Signal(name=f"is_{kind}") for kind in operations}
-        for kind, signal in coming.items():
+        for kind, signal in next_kind.items():
             m.d.comb += signal.eq(Cat(header.operation == one for one in operations[kind]).any())
             m.d.sync += kinds[kind].eq(signal)
-        return coming, kinds
+        return next_kind, kinds
 
     def _issue(self, m: Module, kinds, offered, registers, loops, number, error, idle, clear):
         """The state in which a descriptor takes effect."""

@@ -85,7 +85,7 @@ class StoreEngine(wiring.Component):
         """Rows from the scratchpad to beats; gives whether one is there."""
         data_width = self.parameters.data_width
         m.submodules.rows = fifo = SyncFIFOBuffered(width=2 * data_width, depth=FIFO_ROWS + 1)
-        room = Signal(range(FIFO_ROWS + 1), init=FIFO_ROWS)  # rows not yet asked for
+        credit = Signal(range(FIFO_ROWS + 1), init=FIFO_ROWS)  # rows not yet asked for
         upper = Signal()  # the row's second beat is due
         # The arbiters' answer ends in this queue, not in the loops of the addresses.
         m.submodules.addresses = addresses = RegisteredQueue(width=LOCAL_WIDTH, depth=2)
@@ -99,7 +99,7 @@ class StoreEngine(wiring.Component):
             addresses.r_en.eq(request.ready),
             addresses.w_data.eq(locals_.address.payload),
             addresses.w_en.eq(asked),
-            asked.eq(locals_.address.valid & addresses.w_rdy & (room != 0)),
+            asked.eq(locals_.address.valid & addresses.w_rdy & (credit != 0)),
             locals_.address.ready.eq(asked),
             fifo.w_en.eq(self.scratchpad.valid),
             fifo.w_data.eq(self.scratchpad.row),
@@ -114,5 +114,5 @@ class StoreEngine(wiring.Component):
         with m.If(taken & ~writer.flag):
             m.d.sync += upper.eq(~upper)
         with m.If(asked ^ fifo.r_en):  # both known late: no sum behind them
-            m.d.sync += room.eq(Mux(asked, room - 1, room + 1))
+            m.d.sync += credit.eq(Mux(asked, credit - 1, credit + 1))
         return fifo.r_rdy

@@ -70,7 +70,7 @@ class Unpack(wiring.Component):
         fresh = Signal()
         # The write at the output, and some behind it: so that what comes before does not hang on
         # the scratchpad's arbiters in the same cycle. The item follows its address by a cycle.
-        # The contents go a cycle later, and so say for both whether there is room.
+        # The contents go a cycle later, and so say for both whether there is credit.
         m.submodules.writes = writes = RegisteredQueue(
             width=self._place.size,
             depth=WRITES,

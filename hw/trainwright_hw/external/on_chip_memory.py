@@ -66,14 +66,14 @@ class OnChipMemory(wiring.Component):
         # in a register behind it (both come from all over the device), and in a queue for which
         # their places are counted.
         m.submodules.beats = beats = RegisteredQueue(width=2 + self._data_width, depth=READ_AHEAD)
-        free, room = Signal(range(READ_AHEAD + 1), init=READ_AHEAD), Signal(init=1)
+        free, credit = Signal(range(READ_AHEAD + 1), init=READ_AHEAD), Signal(init=1)
         issue, taken = Signal(), Signal()
         reading, arrived = Signal(), Signal()
         flags, later_flags = Signal(2), Signal(2)  # of these: the last of its burst, and wrong
         word, host_reading = Signal(self._data_width, reset_less=True), Signal()
         m.d.comb += [
             axi.arready.eq(~busy),
-            issue.eq(busy & room),
+            issue.eq(busy & credit),
             port.addr.eq(address),
             beats.w_en.eq(arrived),
             beats.w_data.eq(Cat(later_flags, word)),
@@ -89,9 +89,9 @@ class OnChipMemory(wiring.Component):
         with m.If(issue):
             m.d.sync += [address.eq(address + 1), left.eq(left - 1), busy.eq(left != 1)]
         with m.If(issue & ~taken):
-            m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
+            m.d.sync += [free.eq(free - 1), credit.eq(free != 1)]
         with m.If(taken & ~issue):
-            m.d.sync += [free.eq(free + 1), room.eq(1)]
+            m.d.sync += [free.eq(free + 1), credit.eq(1)]
         m.d.sync += [
             reading.eq(issue),
             flags.eq(Cat(left == 1, wrong)),

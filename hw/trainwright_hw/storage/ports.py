@@ -19,7 +19,7 @@ class ReadPort(wiring.Signature):
 
     Members: ``request``, a stream of row addresses out of the client; ``valid`` and ``row`` into
     it: the rows in the order of the requests, one a cycle at most, ``ROW_LATENCY`` cycles after
-    the request was taken, and never held back: the client asks only for what it can take.
+    the request was taken, and never back-pressured: the client asks only for what it can take.
     """
 
     def __init__(self, parameters: AcceleratorParameters):

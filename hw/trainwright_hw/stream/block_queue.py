@@ -13,11 +13,11 @@ class BlockQueue(Elaboratable):
     """First in, first out; ``depth`` words of ``width`` bits, and up to ``AHEAD`` more.
 
     A block RAM takes long to answer. So the oldest words are read ahead into a short queue with
-    registers at its output, where a word goes at once that finds room there and nothing behind it:
-    it can be read two cycles after it was written, as of ``amaranth.lib.fifo.SyncFIFOBuffered``. A
-    word a cycle in and out.
+    registers at its output, where a word goes at once that finds a place there and nothing behind
+    it: it can be read two cycles after it was written, as of
+    ``amaranth.lib.fifo.SyncFIFOBuffered``. A word a cycle in and out.
 
-    Members: ``w_en``, ``w_data`` (who writes keeps count of the room: there is no ``w_rdy``);
+    Members: ``w_en``, ``w_data`` (who writes keeps count of the credit: there is no ``w_rdy``);
     ``r_en``, ``r_rdy``, ``r_data``. What ``r_data`` holds while ``r_rdy`` is low is unspecified.
     """
 
@@ -43,13 +43,13 @@ class BlockQueue(Elaboratable):
         reading = Signal()  # a word is at its output
         arrived, word = Signal(), Signal(self.width, reset_less=True)
         free = Signal(range(AHEAD + 1), init=AHEAD)  # places ahead that no word is on its way to
-        room = Signal(init=1)
+        credit = Signal(init=1)
         pass_by, keep, fetch, taken = Signal(), Signal(), Signal(), Signal()
         last = self.depth - 1
         m.d.comb += [
-            pass_by.eq(arrived & ~more & ~reading & room),
+            pass_by.eq(arrived & ~more & ~reading & credit),
             keep.eq(arrived & ~pass_by),
-            fetch.eq(more & room),
+            fetch.eq(more & credit),
             taken.eq(self.r_en & self.r_rdy),
             writer.en.eq(keep),
             writer.addr.eq(produce),
@@ -73,7 +73,7 @@ class BlockQueue(Elaboratable):
             m.d.sync += [stored.eq(stored - 1), more.eq(stored != 1)]
         goes = pass_by | fetch
         with m.If(goes & ~taken):
-            m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
+            m.d.sync += [free.eq(free - 1), credit.eq(free != 1)]
         with m.If(taken & ~goes):
-            m.d.sync += [free.eq(free + 1), room.eq(1)]
+            m.d.sync += [free.eq(free + 1), credit.eq(1)]
         return m

@@ -1,8 +1,9 @@
-"""Arrays whose units work one after another, a cycle apart.
+"""Delay lines, skew and deskew: arrays whose units work one after another, a cycle apart.
 
-What all units of an array need goes from one to the next through registers, as in a systolic array
-(H. T. Kung, "Why systolic architectures?", 1982): a wire to all of them would cross the device. So
-unit n works n cycles after the first, and words for or of the units are that much apart.
+Operands and control that are broadcast to an array go from one unit to the next through registers,
+as in a systolic array (H. T. Kung, "Why systolic architectures?", 1982): a wire to all of them
+would cross the device. So unit n works n cycles after the first, and words for or of the units are
+that much apart.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from amaranth.hdl import Module, Signal, Value
 
 
-def along(
+def delay_line(
     m: Module, value: Value, units: int, name: str, *, reset_less: bool = True
 ) -> list[Value]:
     """``value`` as each of ``units`` units gets it: as it is, a cycle later, and so on.
@@ -25,11 +26,11 @@ def along(
     return passed
 
 
-def skewed(m: Module, words: Sequence[Value], name: str) -> list[Value]:
+def skew(m: Module, words: Sequence[Value], name: str) -> list[Value]:
     """Words of one cycle, word n delayed by n cycles."""
-    return [along(m, word, n + 1, f"{name}_{n}")[-1] for n, word in enumerate(words)]
+    return [delay_line(m, word, n + 1, f"{name}_{n}")[-1] for n, word in enumerate(words)]
 
 
-def aligned(m: Module, words: Sequence[Value], name: str) -> list[Value]:
+def deskew(m: Module, words: Sequence[Value], name: str) -> list[Value]:
     """Words of which word n comes n cycles after the first, all in the cycle of the last."""
-    return skewed(m, words[::-1], name)[::-1]
+    return skew(m, words[::-1], name)[::-1]

@@ -13,8 +13,8 @@ class RegisteredQueue(Elaboratable):
 
     ``depth`` (at least 2) words of ``width`` bits; members as of ``SyncFIFO``. What ``r_data``
     holds while ``r_rdy`` is low is unspecified, but for its lowest ``flags`` bits, which are 0.
-    ``counted``: who writes knows of the room, and never writes when there is none; ``w_rdy`` is not
-    looked at.
+    ``counted``: who writes knows of the credit, and never writes when there is none; ``w_rdy`` is
+    not looked at.
     """
 
     def __init__(self, *, width: int, depth: int, counted: bool = False, flags: int = 0):

@@ -1,4 +1,4 @@
-"""Who may go: a round-robin arbiter."""
+"""A round-robin arbiter."""
 
 from itertools import combinations
 

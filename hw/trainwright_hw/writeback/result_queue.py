@@ -1,4 +1,4 @@
-"""Results on their way to the scratchpad, and the room made for them beforehand."""
+"""Results on their way to the scratchpad, and the credits taken for them beforehand."""
 
 from collections.abc import Sequence
 
@@ -26,14 +26,14 @@ def select(values: Sequence[Value], index: Value) -> Value:
 class ResultQueue(wiring.Component):
     """``depth`` rows between an engine and its write port.
 
-    An engine reserves room for a tile (``reserve``, ``reserve_rows``) before it starts what cannot
-    be held back, and only while ``room`` (``tile_rows`` places are free); it pushes exactly the
-    rows it reserved. So nothing between the operands and this queue ever waits. ``final`` marks the
-    last row of a command; ``final_written`` is high in the cycle in which the port takes it.
+    An engine takes credit for a tile (``reserve``, ``reserve_rows``) before it starts what cannot
+    be back-pressured, and only while ``credit`` (``tile_rows`` places are free); it pushes exactly
+    the rows it reserved. So nothing between the operands and this queue ever waits. ``final`` marks
+    the last row of a command; ``final_written`` is high in the cycle in which the port takes it.
 
-    ``held_back``: in the cycle before, a row waited for the port.
+    ``back_pressured``: in the cycle before, a row waited for the port.
 
-    Members: ``reserve``, ``reserve_rows``, ``room``; ``push`` with ``address``, ``row`` and
+    Members: ``reserve``, ``reserve_rows``, ``credit``; ``push`` with ``address``, ``row`` and
     ``final``; ``final_written``; ``z``, the write port. One row a cycle; a row is offered the cycle
     after its push.
     """
@@ -48,11 +48,11 @@ class ResultQueue(wiring.Component):
             {
                 "reserve": In(1),
                 "reserve_rows": In(ROWS_WIDTH),
-                "room": Out(1, init=1),
+                "credit": Out(1, init=1),
                 "push": In(1),
                 "final": In(1),
                 "final_written": Out(1),
-                "held_back": Out(1),
+                "back_pressured": Out(1),
                 "address": In(LOCAL_WIDTH),
                 "row": In(row_layout(parameters)),
                 "z": Out(WritePort(parameters)),
@@ -98,8 +98,8 @@ class ResultQueue(wiring.Component):
         ]
         m.d.sync += [
             returned.eq(accepted),
-            self.held_back.eq(request.valid & ~request.ready),
+            self.back_pressured.eq(request.valid & ~request.ready),
             free.eq(left),
-            self.room.eq(left >= self._tile_rows),
+            self.credit.eq(left >= self._tile_rows),
         ]
         return m

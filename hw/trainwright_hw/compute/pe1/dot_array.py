@@ -9,7 +9,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.arith.multiplier import registered_product
 from trainwright_hw.storage.ports import row_layout
-from trainwright_hw.stream.delay_line import along
+from trainwright_hw.stream.delay_line import delay_line
 
 DOT_CYCLES = 5
 """Cycles from an entry at the input to its complete sum of row 0 at the output."""
@@ -25,11 +25,11 @@ class DotProductArray(wiring.Component):
     In a cycle of ``valid``, ``entry`` (``lanes`` signed words) is entry ``number`` of its step:
     each row gives one dot product, added to the accumulator of (row, number). ``first`` starts new
     sums; on ``last`` they appear ``DOT_CYCLES`` later as ``result_valid`` and ``value``, one of
-    each row, with the ``turn`` that the entry had. An entry a cycle, never stalled; the same number
-    at most every third cycle. ``coming_number`` and ``coming_turn`` are those of what may appear in
-    the next cycle.
+    each row, with the ``context`` that the entry had. An entry a cycle, never stalled; the same
+    number at most every third cycle. ``next_number`` and ``next_context`` are those of what may
+    appear in the next cycle.
 
-    Row r does all this r cycles after row 0 (``skew``): ``result_valid`` and what is coming are
+    Row r does all this r cycles after row 0 (``skew``): ``result_valid`` and what is next are
     row 0's, ``value[r]`` is due r cycles after ``value[0]``.
     """
 
@@ -52,11 +52,11 @@ class DotProductArray(wiring.Component):
                 "number": In(range(parameters.lanes)),
                 "first": In(1),
                 "last": In(1),
-                "turn": In(1),
+                "context": In(1),
                 "result_valid": Out(1),
-                "result_turn": Out(1),
-                "coming_number": Out(range(parameters.lanes)),
-                "coming_turn": Out(1),
+                "result_context": Out(1),
+                "next_number": Out(range(parameters.lanes)),
+                "next_context": Out(1),
                 "value": Out(self._arithmetic.accumulator).array(parameters.pe1_rows),
             }
         )
@@ -65,22 +65,22 @@ class DotProductArray(wiring.Component):
         m = Module()
         # stage n of row r is stage n + r of row 0
         stages = DOT_CYCLES + self._rows - 1
-        self._valid, self._number, self._first, self._last, turn = (
-            along(m, getattr(self, name), stages, name, reset_less=False)
-            for name in ("valid", "number", "first", "last", "turn")
+        self._valid, self._number, self._first, self._last, context = (
+            delay_line(m, getattr(self, name), stages, name, reset_less=False)
+            for name in ("valid", "number", "first", "last", "context")
         )
         final = DOT_CYCLES - 1
         m.d.sync += [
             self.result_valid.eq(self._valid[final] & self._last[final]),
-            self.result_turn.eq(turn[final]),
+            self.result_context.eq(context[final]),
         ]
         m.d.comb += [
-            self.coming_number.eq(self._number[final]),
-            self.coming_turn.eq(turn[final]),
+            self.next_number.eq(self._number[final]),
+            self.next_context.eq(context[final]),
         ]
         width = self._arithmetic.right.width
-        swap = along(m, self.swap, self._rows, "swap", reset_less=False)
-        entries = along(m, Cat(*self.entry), self._rows, "entry")
+        swap = delay_line(m, self.swap, self._rows, "swap", reset_less=False)
+        entries = delay_line(m, Cat(*self.entry), self._rows, "entry")
         for row, shadow in enumerate(self._shadow(m)):
             entry = [entries[row].word_select(n, width).as_signed() for n in range(self._lanes)]
             self._row(m, row, self._products(m, platform, row, swap[row], shadow, entry))
@@ -89,9 +89,9 @@ class DotProductArray(wiring.Component):
     def _shadow(self, m: Module) -> list[list[Signal]]:
         """The rows of the next swap."""
         shape = self._arithmetic.left
-        load = along(m, self.load, self._rows, "load", reset_less=False)
-        number = along(m, self.load_row, self._rows, "load_row")
-        passed = along(m, self.row.as_value(), self._rows, "row")
+        load = delay_line(m, self.load, self._rows, "load", reset_less=False)
+        number = delay_line(m, self.load_row, self._rows, "load_row")
+        passed = delay_line(m, self.row.as_value(), self._rows, "row")
         rows = []
         for row in range(self._rows):
             names = [f"shadow_{row}_{lane}" for lane in range(self._lanes)]

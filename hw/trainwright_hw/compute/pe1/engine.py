@@ -13,7 +13,7 @@ from trainwright_hw.arith.requantiser import Requantiser, thermometer
 from trainwright_hw.compute.pe1.dot_array import DOT_CYCLES, DotProductArray
 from trainwright_hw.compute.pe1.fetch import StepFetch
 from trainwright_hw.compute.pe1.transposer import Transposer
-from trainwright_hw.control.command_contexts import CommandsInFlight, by_turn
+from trainwright_hw.control.command_contexts import CommandContexts, per_context
 from trainwright_hw.control.engine_ports import ComputeEngine
 from trainwright_hw.storage.ports import ENTRY_LATENCY, FactorReadPort, ReadPort, WritePort
 from trainwright_hw.stream.registered_queue import RegisteredQueue
@@ -34,7 +34,7 @@ RESULT_DEPTH = 32
 def _tile(rows: int) -> data.StructLayout:
     """Where a tile goes; ``written``: which of the array's ``rows`` are its own."""
     return data.StructLayout(
-        {"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "written": rows, "final": 1, "turn": 1}
+        {"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "written": rows, "final": 1, "context": 1}
     )
 
 
@@ -45,7 +45,7 @@ class Pe1(wiring.Component):
     scratchpad (PE4), a cycle against ``pe1_rows`` stationary rows. The next step's rows are loaded
     (and PE4's entries fetched), and the tiles before are requantised, transposed and written, under
     it. A step starts only when its rows and entries are there, the last one of a reduction only
-    when the result queue has room for its tile; from there on nothing waits.
+    when the result queue has credit for its tile; from there on nothing waits.
 
     The next command is taken while the last results of the one before are on their way: it may
     read rows that are not yet written, unless it waits for its own engine.
@@ -55,7 +55,7 @@ class Pe1(wiring.Component):
 
     Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``FactorReadPort``
     of ``lanes`` elements; ``z``: ``WritePort``. ``stall_operand``: the array is free and the next
-    step's rows or entries are not there. ``stall_result``: they are, but there is no room for the
+    step's rows or entries are not there. ``stall_result``: they are, but there is no credit for the
     tile; or at the end rows wait for the write port.
     """
 
@@ -80,7 +80,7 @@ class Pe1(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         parameters = self._parameters
-        m.submodules.in_flight = in_flight = CommandsInFlight()
+        m.submodules.contexts = contexts = CommandContexts()
         m.submodules.fetch = fetch = StepFetch(parameters)
         m.submodules.array = array = DotProductArray(parameters)
         m.submodules.requantiser = requantiser = Requantiser(
@@ -93,7 +93,7 @@ class Pe1(wiring.Component):
         m.submodules.results = results = ResultQueue(
             parameters,
             tile_rows=parameters.pe1_rows,
-            # from a tile's last step, until which there must be room, to that of its last row
+            # from a tile's last step, until which there must be credit, to that of its last row
             depth=max(RESULT_DEPTH, parameters.lanes + 2 * parameters.pe1_rows + 16),
         )
         m.submodules.tiles = tiles = RegisteredQueue(width=self._tile.size, depth=TILES_IN_FLIGHT)
@@ -102,31 +102,31 @@ class Pe1(wiring.Component):
         connect(m, results.z, flipped(self.z))
         connect(m, statistics.port, flipped(self.statistics))
 
-        self._take_command(m, in_flight, fetch, requantiser)
+        self._take_command(m, contexts, fetch, requantiser)
         self._load_shadow(m, fetch, array)
         self._start_step(m, fetch, results, tiles)
         self._stream(m, fetch, array)
-        self._write(m, in_flight, array, requantiser, statistics, transposer, tiles, results)
-        self._control(m, in_flight, fetch, results)
+        self._write(m, contexts, array, requantiser, statistics, transposer, tiles, results)
+        self._control(m, contexts, fetch, results)
         if parameters.stochastic_rounding:
             self._randomise(m, fetch, array, requantiser)
         return m
 
-    def _take_command(self, m, in_flight, fetch, requantiser) -> None:
+    def _take_command(self, m, contexts, fetch, requantiser) -> None:
         command = self.command.payload
         m.d.comb += [
             self._load.eq(self.command.valid & self.command.ready),
-            in_flight.accept.eq(self._load),
+            contexts.accept.eq(self._load),
             fetch.load.eq(self._load),
             fetch.command.eq(command),
-            fetch.command_turn.eq(in_flight.turn),
-            requantiser.configure.eq(in_flight.room),
-            requantiser.configure_turn.eq(in_flight.turn),
+            fetch.command_context.eq(contexts.context),
+            requantiser.configure.eq(contexts.free),
+            requantiser.configure_context.eq(contexts.context),
             requantiser.shift.eq(command.shift),
             requantiser.out_width.eq(command.out_width),
         ]
         # from a register: the sequencer and what it tells of commands are behind it
-        m.d.sync += self.command.ready.eq(fetch.free & in_flight.room & ~self._load)
+        m.d.sync += self.command.ready.eq(fetch.free & contexts.free & ~self._load)
 
     def _load_shadow(self, m: Module, fetch, array) -> None:
         """Rows of the next step to the shadow set, from the cycle of a swap on."""
@@ -154,12 +154,12 @@ class Pe1(wiring.Component):
         ]
 
     def _start_step(self, m: Module, fetch, results, tiles) -> None:
-        """Start a step when its rows are there, and room for its tile if it completes one."""
+        """Start a step when its rows are there, and credit for its tile if it completes one."""
         step = fetch.step
         blocked, completes = Signal(), Signal()
         tile = Signal(self._tile, reset_less=True)
         m.d.comb += [
-            blocked.eq(step.last & ~results.room),
+            blocked.eq(step.last & ~results.credit),
             self._start.eq(self._idle & self._shadow_ready & fetch.step_valid & ~blocked),
             fetch.step_ready.eq(self._start),
             results.reserve.eq(completes),
@@ -170,7 +170,7 @@ class Pe1(wiring.Component):
         # a cycle later, long before the next step can start and the tile is complete
         m.d.sync += [
             completes.eq(self._start & step.last),
-            *(tile[name].eq(step[name]) for name in ("z", "rows", "final", "turn")),
+            *(tile[name].eq(step[name]) for name in ("z", "rows", "final", "context")),
             tile.written.eq(thermometer(step.rows)),
         ]
 
@@ -181,8 +181,8 @@ class Pe1(wiring.Component):
         stages = range(ENTRY_LATENCY + 1)
         number = [Signal(range(lanes), name=f"number_{stage}") for stage in stages]
         flags = [Signal(5, name=f"flags_{stage}") for stage in stages]
-        valid, first, last, turn, from_pad = flags[0]
-        valid_now, first_now, last_now, turn_now, from_pad_now = flags[-1]
+        valid, first, last, context, from_pad = flags[0]
+        valid_now, first_now, last_now, context_now, from_pad_now = flags[-1]
         for delayed in (number, flags):
             m.d.sync += [later.eq(earlier) for earlier, later in pairwise(delayed)]
         m.d.comb += [
@@ -195,7 +195,7 @@ class Pe1(wiring.Component):
             array.valid.eq(valid_now),
             array.first.eq(first_now),
             array.last.eq(last_now),
-            array.turn.eq(turn_now),
+            array.context.eq(context_now),
             array.number.eq(number[-1]),
             array.swap.eq(self._swap),
         ]
@@ -206,7 +206,7 @@ class Pe1(wiring.Component):
             m.d.comb += [stored.eq(element.as_signed()), to.eq(chosen)]
         with m.If(self._start):
             m.d.sync += [
-                Cat(valid, first, last, turn).eq(Cat(1, step.first, step.last, step.turn)),
+                Cat(valid, first, last, context).eq(Cat(1, step.first, step.last, step.context)),
                 from_pad.eq(step.from_pad),
                 number[0].eq(0),
                 self._idle.eq(lanes == 1),
@@ -221,26 +221,26 @@ class Pe1(wiring.Component):
             ]
 
     def _write(
-        self, m, in_flight, array, requantiser, statistics, transposer, tiles, results
+        self, m, contexts, array, requantiser, statistics, transposer, tiles, results
     ) -> None:
         """Complete sums through requantiser and transposer to the result queue."""
         command, tile = self.command.payload, data.View(self._tile, tiles.r_data)
-        z_row_stride = by_turn(
-            m, in_flight.room, in_flight.turn, command.z_row_stride, "z_row_stride"
+        z_row_stride = per_context(
+            m, contexts.free, contexts.context, command.z_row_stride, "z_row_stride"
         )
-        slot = by_turn(m, in_flight.room, in_flight.turn, command.slot, "slot")
+        slot = per_context(m, contexts.free, contexts.context, command.slot, "slot")
         m.d.comb += [
             requantiser.valid.eq(array.result_valid),
-            requantiser.turn.eq(array.coming_turn),
+            requantiser.context.eq(array.next_context),
             statistics.valid.eq(requantiser.result_valid),
             statistics.enable.eq(tile.written),
             statistics.final.eq(transposer.complete & tile.final),
-            statistics.slot.eq(slot(tile.turn)),
-            transposer.coming.eq(requantiser.coming),
+            statistics.slot.eq(slot(tile.context)),
+            transposer.next_valid.eq(requantiser.next_valid),
             transposer.valid.eq(requantiser.result_valid),
             transposer.rows.eq(tile.rows),
             transposer.z.eq(tile.z),
-            transposer.z_row_stride.eq(z_row_stride(tile.turn)),
+            transposer.z_row_stride.eq(z_row_stride(tile.context)),
             transposer.final.eq(tile.final),
             tiles.r_en.eq(transposer.complete),
             results.push.eq(transposer.push),
@@ -267,33 +267,33 @@ class Pe1(wiring.Component):
         m.d.sync += [later.eq(earlier) for earlier, later in pairwise(z)]
         lane = Signal(LANE_WIDTH)
         m.d.comb += [
-            lane.eq(array.coming_number),
+            lane.eq(array.next_number),
             random.configure.eq(self._load),
-            random.configure_turn.eq(requantiser.configure_turn),
+            random.configure_context.eq(requantiser.configure_context),
             random.stream.eq(self.stream),
-            random.turn.eq(array.coming_turn),
+            random.context.eq(array.next_context),
             random.key.eq(Cat(lane, z[-1])),
             requantiser.stochastic.eq(self.command.payload.stochastic),
             Cat(requantiser.random).eq(Cat(random.random)),
         ]
 
-    def _control(self, m: Module, in_flight, fetch, results) -> None:
+    def _control(self, m: Module, contexts, fetch, results) -> None:
         """Busy from a command until its rows and its statistics are out."""
         operands = Signal()
         item = self.statistics.item
         m.d.comb += [
             operands.eq(self._shadow_ready & fetch.step_valid),
-            in_flight.final_step.eq(self._start & fetch.step.final),
-            in_flight.final_row.eq(results.final_written),
-            in_flight.item.eq(item.valid & item.ready),
-            self.status.busy.eq(in_flight.busy),
-            self.status.older.eq(in_flight.older),
-            self.status.stall_operand.eq(in_flight.stepping & self._idle & ~operands),
+            contexts.final_step.eq(self._start & fetch.step.final),
+            contexts.final_row.eq(results.final_written),
+            contexts.item.eq(item.valid & item.ready),
+            self.status.busy.eq(contexts.busy),
+            self.status.older.eq(contexts.older),
+            self.status.stall_operand.eq(contexts.stepping & self._idle & ~operands),
             self.status.stall_result.eq(
                 Mux(
-                    in_flight.stepping,
+                    contexts.stepping,
                     self._idle & operands & ~self._start,
-                    results.held_back,
+                    results.back_pressured,
                 )
             ),
         ]

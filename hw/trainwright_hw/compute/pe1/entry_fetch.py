@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.compute.readers import RowReader
-from trainwright_hw.control.command_contexts import by_turn
+from trainwright_hw.control.command_contexts import per_context
 from trainwright_hw.storage.ports import ReadPort, row_layout
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 
@@ -22,11 +22,11 @@ LEAST_DEPTH = 24
 class EntryFetch(wiring.Component):
     """Fetches ``lanes`` rows for each step, two steps ahead.
 
-    A step is announced in a cycle of ``step``, allowed only while ``room``: its first entry is row
-    ``address``, the others follow with the stride of its ``turn``, which was ``stride`` in a cycle
-    of ``configure``. ``whole``: all entries of the next step that was not claimed are here. In a
-    cycle of ``claim``, allowed only while ``whole``, the step is claimed; its entries appear at
-    ``row`` in order, and one goes in a cycle of ``take``. A row a cycle.
+    A step is announced in a cycle of ``step``, allowed only while ``credit``: its first entry is
+    row ``address``, the others follow with the stride of its ``context``, which was ``stride`` in a
+    cycle of ``configure``. ``whole``: all entries of the next step that was not claimed are here.
+    In a cycle of ``claim``, allowed only while ``whole``, the step is claimed; its entries appear
+    at ``row`` in order, and one goes in a cycle of ``take``. A row a cycle.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -34,12 +34,12 @@ class EntryFetch(wiring.Component):
         super().__init__(
             {
                 "configure": In(1),
-                "configure_turn": In(1),
+                "configure_context": In(1),
                 "stride": In(LOCAL_WIDTH),
                 "g": Out(ReadPort(parameters)),
-                "room": Out(1),
+                "credit": Out(1),
                 "step": In(1),
-                "turn": In(1),
+                "context": In(1),
                 "address": In(LOCAL_WIDTH),
                 "whole": Out(1),
                 "claim": In(1),
@@ -55,19 +55,19 @@ class EntryFetch(wiring.Component):
         m.submodules.reader = reader = RowReader(self._parameters, depth=depth)
         m.submodules.steps = steps = RegisteredQueue(width=LOCAL_WIDTH + 1, depth=STEPS_DEPTH)
         connect(m, reader.port, flipped(self.g))
-        stride = by_turn(m, self.configure, self.configure_turn, self.stride, "stride")
+        stride = per_context(m, self.configure, self.configure_context, self.stride, "stride")
 
         # The first entry of a step is asked for as the step comes up, the others count on.
         number, address, start = Signal(range(lanes)), Signal(LOCAL_WIDTH), Signal()
-        turn, first_turn, first = Signal(), Signal(), Signal(LOCAL_WIDTH)
+        context, first_context, first = Signal(), Signal(), Signal(LOCAL_WIDTH)
         is_first = number == 0
         now = Mux(is_first, first, address)
         m.d.comb += [
-            self.room.eq(steps.w_rdy),
+            self.credit.eq(steps.w_rdy),
             steps.w_en.eq(self.step),
-            steps.w_data.eq(Cat(self.address, self.turn)),
-            Cat(first, first_turn).eq(steps.r_data),
-            start.eq(reader.room & (steps.r_rdy | ~is_first)),
+            steps.w_data.eq(Cat(self.address, self.context)),
+            Cat(first, first_context).eq(steps.r_data),
+            start.eq(reader.credit & (steps.r_rdy | ~is_first)),
             steps.r_en.eq(start & is_first),
             reader.start.eq(start),
             reader.address.eq(now),
@@ -77,10 +77,10 @@ class EntryFetch(wiring.Component):
         with m.If(start):
             m.d.sync += [
                 number.eq(number + 1),
-                address.eq(now + stride(Mux(is_first, first_turn, turn))),
+                address.eq(now + stride(Mux(is_first, first_context, context))),
             ]
             with m.If(is_first):
-                m.d.sync += turn.eq(first_turn)
+                m.d.sync += context.eq(first_context)
 
         unclaimed, there = Signal(range(depth + 1)), Signal(range(depth + 2))
         m.d.comb += there.eq(unclaimed + reader.port.valid)

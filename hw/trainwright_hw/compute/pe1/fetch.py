@@ -26,17 +26,17 @@ STEP_LAYOUT = data.StructLayout(
         "last": 1,
         "final": 1,
         "from_pad": 1,
-        "turn": 1,
+        "context": 1,
     }
 )
 """One step: its first store entry, the tile it belongs to, its place in reduction and command;
-whether its entries are rows of the scratchpad (PE4); the turn of its command."""
+whether its entries are rows of the scratchpad (PE4); the context of its command."""
 
 
 class StepFetch(wiring.Component):
     """Walks the nest and fetches the ``pe1_rows`` rows of each step, and PE4's entries.
 
-    ``load`` takes a command of ``command_turn``, while ``free``: every row of the one before was
+    ``load`` takes a command of ``command_context``, while ``free``: every row of the one before was
     asked for. Rows come at ``row`` in order, ``pe1_rows`` a step, as of ``RowReader``; steps at
     ``step``, held while ``step_valid``: its entries, if it takes them from the scratchpad, are all
     here. It is taken in a cycle of ``step_ready`` (only while ``step_valid``); its entries then
@@ -51,7 +51,7 @@ class StepFetch(wiring.Component):
                 "free": Out(1),
                 "load": In(1),
                 "command": In(COMPUTE_LAYOUT),
-                "command_turn": In(1),
+                "command_context": In(1),
                 "x": Out(ReadPort(parameters)),
                 "g": Out(ReadPort(parameters)),
                 "row_valid": Out(1),
@@ -77,22 +77,22 @@ class StepFetch(wiring.Component):
         connect(m, entries.g, flipped(self.g))
 
         last_rows, stride = Signal(ROWS_WIDTH), Signal(LOCAL_WIDTH)
-        from_pad, turn = Signal(), Signal()
+        from_pad, context = Signal(), Signal()
         with m.If(self.free):  # and so when a command is loaded, which is known late in a cycle
             m.d.sync += [
                 last_rows.eq(self.command.last_rows),
                 stride.eq(self.command.x_row_stride),
                 from_pad.eq(self.command.operation == Operation.PE4),
-                turn.eq(self.command_turn),
+                context.eq(self.command_context),
             ]
         # The first row of a step is requested as the nest gives it, the others count up.
         step = nest.step.payload
         row, address, start = Signal(range(rows)), Signal(LOCAL_WIDTH), Signal()
-        is_first, room = Signal(init=1), Signal()
+        is_first, credit = Signal(init=1), Signal()
         now = Mux(is_first, step.x, address)
         m.d.comb += [
-            room.eq(steps.w_rdy & (entries.room | ~from_pad)),
-            start.eq(reader.room & Mux(is_first, nest.step.valid & room, 1)),
+            credit.eq(steps.w_rdy & (entries.credit | ~from_pad)),
+            start.eq(reader.credit & Mux(is_first, nest.step.valid & credit, 1)),
             self.free.eq(nest.free & is_first),
             nest.step.ready.eq(start & is_first),
             reader.start.eq(start),
@@ -113,7 +113,7 @@ class StepFetch(wiring.Component):
             *(entry[name].eq(step[name]) for name in ("g", "z", "first", "last", "final")),
             entry.rows.eq(Mux(step.tile_last, last_rows, rows)),
             entry.from_pad.eq(from_pad),
-            entry.turn.eq(turn),
+            entry.context.eq(context),
             self.row_valid.eq(reader.valid),
             reader.ready.eq(self.row_ready),
             self.row.eq(reader.row),
@@ -122,10 +122,10 @@ class StepFetch(wiring.Component):
             steps.r_en.eq(self.step_ready),
             self.step.as_value().eq(steps.r_data),
             entries.configure.eq(self.load),
-            entries.configure_turn.eq(self.command_turn),
+            entries.configure_context.eq(self.command_context),
             entries.stride.eq(self.command.g_row_stride),
             entries.step.eq(steps.w_en & from_pad),
-            entries.turn.eq(turn),
+            entries.context.eq(context),
             entries.address.eq(step.g),
             entries.claim.eq(self.step_ready & self.step.from_pad),
             entries.take.eq(self.entry_ready),

@@ -13,12 +13,12 @@ from trainwright_hw.writeback.result_queue import ROWS_WIDTH, select
 class Transposer(wiring.Component):
     """``lanes`` columns of ``pe1_rows`` words in, up to ``pe1_rows`` rows of ``lanes`` words out.
 
-    In a cycle of ``valid``, ``word`` holds the next column of a tile; ``coming`` is ``valid`` of
-    the next cycle. With the last (``complete``; ``rows``, ``z``, ``z_row_stride`` and ``final`` are
-    read in that cycle) the tile moves to the second half of the ping-pong buffer, and from the next
-    cycle on its first ``rows`` rows leave one a cycle (``push``, ``address``, ``row``;
+    In a cycle of ``valid``, ``word`` holds the next column of a tile; ``next_valid`` is ``valid``
+    of the next cycle. With the last (``complete``; ``rows``, ``z``, ``z_row_stride`` and ``final``
+    are read in that cycle) the tile moves to the second half of the ping-pong buffer, and from the
+    next cycle on its first ``rows`` rows leave one a cycle (``push``, ``address``, ``row``;
     ``final_row`` with the last of a ``final`` tile) at ``z``, ``z + z_row_stride``, .... A tile is
-    never longer in leaving than the next in coming, so nothing here waits.
+    never longer in leaving than the next in arriving, so nothing here waits.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -27,7 +27,7 @@ class Transposer(wiring.Component):
         self._word = signed(parameters.word_width)
         super().__init__(
             {
-                "coming": In(1),
+                "next_valid": In(1),
                 "valid": In(1),
                 "word": In(self._word).array(parameters.pe1_rows),
                 "z": In(LOCAL_WIDTH),
@@ -49,7 +49,7 @@ class Transposer(wiring.Component):
             m.d.sync += number.eq(number + 1)
         # from a register: a tile's move has a thousand bits
         m.d.sync += self.complete.eq(
-            self.coming & (number == Mux(self.valid, self._lanes - 2, self._lanes - 1))
+            self.next_valid & (number == Mux(self.valid, self._lanes - 2, self._lanes - 1))
         )
         row, remaining = Signal(range(self._rows)), Signal(ROWS_WIDTH)
         stride, final = Signal(LOCAL_WIDTH), Signal()
@@ -75,15 +75,15 @@ class Transposer(wiring.Component):
                 Signal(self._word, name=f"leaving_{r}_{lane}", reset_less=True)
                 for r in range(self._rows)
             ]
-            coming = self.word
+            arriving = self.word
             if lane < self._lanes - 1:  # the last column needs no place to wait
-                coming = [
-                    Signal(self._word, name=f"coming_{r}_{lane}", reset_less=True)
+                arriving = [
+                    Signal(self._word, name=f"arriving_{r}_{lane}", reset_less=True)
                     for r in range(self._rows)
                 ]
                 with m.If(self.valid & (number == lane)):
-                    m.d.sync += [to.eq(word) for to, word in zip(coming, self.word, strict=True)]
+                    m.d.sync += [to.eq(word) for to, word in zip(arriving, self.word, strict=True)]
             with m.If(self.complete):
-                m.d.sync += [to.eq(word) for to, word in zip(leaving, coming, strict=True)]
+                m.d.sync += [to.eq(word) for to, word in zip(leaving, arriving, strict=True)]
             m.d.comb += self.row[lane].eq(select(leaving, row))
         return m

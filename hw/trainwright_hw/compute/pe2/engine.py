@@ -13,18 +13,18 @@ from trainwright_hw.arith.requantiser import Requantiser, requantise_cycles
 from trainwright_hw.compute.pe2.fetch import OPERAND_CYCLES, OperandFetch
 from trainwright_hw.compute.pe2.outer_array import OUTER_CYCLES, OuterProductArray
 from trainwright_hw.compute.pe2.vector import VECTOR_CYCLES, VectorUnit
-from trainwright_hw.control.command_contexts import CommandsInFlight, by_turn
+from trainwright_hw.control.command_contexts import CommandContexts, per_context
 from trainwright_hw.control.engine_ports import ComputeEngine
 from trainwright_hw.storage.ports import FactorReadPort, ReadPort, WritePort
-from trainwright_hw.stream.delay_line import along
+from trainwright_hw.stream.delay_line import delay_line
 from trainwright_hw.writeback.result_queue import ROWS_WIDTH, ResultQueue
 from trainwright_hw.writeback.statistics_accumulator import StatisticsAccumulator
 
 RESULT_DEPTH = 32
 """Rows of results on their way, at least."""
 
-_TILE = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 1, "turn": 1})
-_TAIL = data.StructLayout({"address": LOCAL_WIDTH, "final": 1, "turn": 1})
+_TILE = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 1, "context": 1})
+_TAIL = data.StructLayout({"address": LOCAL_WIDTH, "final": 1, "context": 1})
 
 assert OUTER_CYCLES == VECTOR_CYCLES  # both meet at the drain
 
@@ -34,15 +34,16 @@ class Pe2(wiring.Component):
 
     One step of the nest a cycle. The tile of a complete reduction is drained at one row a cycle
     under the next tile's steps, so a reduction of at least ``pe2_rows`` steps costs nothing more
-    and a shorter one ``rows`` cycles. A tile's last step waits until the result queue has room for
-    the tile and the tile before it has left the drain buffer in time; from there on nothing waits.
+    and a shorter one ``rows`` cycles. A tile's last step waits until the result queue has credit
+    for the tile and the tile before it has left the drain buffer in time; from there on nothing
+    waits.
 
     The next command is taken while the last results of the one before are on their way: it may
     read rows that are not yet written, unless it waits for its own engine.
 
     Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``FactorReadPort``
     of ``pe2_rows`` elements; ``z``: ``WritePort``. ``stall_operand``: no step to take.
-    ``stall_result``: a step waits for room, or at the end rows wait for the write port.
+    ``stall_result``: a step waits for credit, or at the end rows wait for the write port.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -61,7 +62,7 @@ class Pe2(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         parameters = self._parameters
-        m.submodules.in_flight = in_flight = CommandsInFlight()
+        m.submodules.contexts = contexts = CommandContexts()
         m.submodules.fetch = fetch = OperandFetch(parameters)
         m.submodules.array = array = OuterProductArray(parameters)
         m.submodules.vector = vector = VectorUnit(parameters)
@@ -74,7 +75,7 @@ class Pe2(wiring.Component):
         m.submodules.results = results = ResultQueue(
             parameters,
             tile_rows=parameters.pe2_rows,
-            # from a tile's last step, until which there must be room, to that of its last row
+            # from a tile's last step, until which there must be credit, to that of its last row
             depth=max(RESULT_DEPTH, parameters.lanes + 2 * parameters.pe2_rows + 8),
         )
         for name in ("x", "g", "store"):
@@ -82,49 +83,54 @@ class Pe2(wiring.Component):
         connect(m, results.z, flipped(self.z))
         connect(m, statistics.port, flipped(self.statistics))
 
-        fields = self._take_command(m, in_flight, fetch, vector, requantiser)
+        fields = self._take_command(m, contexts, fetch, vector, requantiser)
         issue = self._issue(m, fetch, results)
-        elementwise = fields["elementwise"](fetch.turn)
+        elementwise = fields["elementwise"](fetch.context)
         stages = OPERAND_CYCLES + 1
-        flags = along(
-            m, Cat(issue & ~elementwise, fetch.last, fetch.turn), stages, "flags", reset_less=False
+        flags = delay_line(
+            m,
+            Cat(issue & ~elementwise, fetch.last, fetch.context),
+            stages,
+            "flags",
+            reset_less=False,
         )
         for unit in (array, vector):
             m.d.comb += [unit.x_row.eq(fetch.x_row), unit.g_row.eq(fetch.g_row)]
-        m.d.comb += Cat(array.valid, array.last, vector.turn).eq(flags[-1])
+        m.d.comb += Cat(array.valid, array.last, vector.context).eq(flags[-1])
         tail = self._drain(m, issue, fields, fetch, array, vector, requantiser)
         self._write(m, tail, fields, requantiser, statistics, results)
-        self._control(m, in_flight, issue, fetch, results)
+        self._control(m, contexts, issue, fetch, results)
         return m
 
-    def _take_command(self, m, in_flight, fetch, vector, requantiser) -> dict[str, Callable]:
-        """Gives what is needed later of the commands in flight, by turn."""
-        command, turn = self.command.payload, in_flight.turn
+    def _take_command(self, m, contexts, fetch, vector, requantiser) -> dict[str, Callable]:
+        """Gives what is needed later of the commands in flight, by context."""
+        command, context = self.command.payload, contexts.context
         operation = command.operation
         is_elementwise = (operation == Operation.BIAS) | (operation == Operation.MASK)
         m.d.comb += [
             self._load.eq(self.command.valid & self.command.ready),
-            in_flight.accept.eq(self._load),
+            contexts.accept.eq(self._load),
             fetch.load.eq(self._load),
             fetch.command.eq(command),
-            fetch.command_turn.eq(turn),
-            vector.configure.eq(in_flight.room),
-            vector.configure_turn.eq(turn),
+            fetch.command_context.eq(context),
+            vector.configure.eq(contexts.free),
+            vector.configure_context.eq(context),
             vector.command.eq(command),
-            requantiser.configure.eq(in_flight.room),
-            requantiser.configure_turn.eq(turn),
+            requantiser.configure.eq(contexts.free),
+            requantiser.configure_context.eq(context),
             requantiser.shift.eq(command.shift),
             requantiser.out_width.eq(command.out_width),
         ]
         # from a register: the sequencer and what it tells of commands are behind it
-        m.d.sync += self.command.ready.eq(fetch.free & in_flight.room & ~self._load)
+        m.d.sync += self.command.ready.eq(fetch.free & contexts.free & ~self._load)
         fields = {
             "elementwise": is_elementwise,
             "z_row_stride": command.z_row_stride,
             "slot": command.slot,
         }
         return {
-            name: by_turn(m, in_flight.room, turn, value, name) for name, value in fields.items()
+            name: per_context(m, contexts.free, context, value, name)
+            for name, value in fields.items()
         }
 
     def _issue(self, m: Module, fetch, results) -> Signal:
@@ -134,7 +140,7 @@ class Pe2(wiring.Component):
         near = Signal()  # it is not 0
         ends_tile = Signal()
         m.d.comb += [
-            blocked.eq(fetch.last & (near | ~results.room)),
+            blocked.eq(fetch.last & (near | ~results.credit)),
             fetch.ready.eq(~blocked),
             issue.eq(fetch.valid & ~blocked),
             ends_tile.eq(issue & fetch.last),
@@ -158,7 +164,10 @@ class Pe2(wiring.Component):
         lands = [Signal(name=f"lands_{stage}") for stage in range(stages)]
         m.d.comb += [
             lands[0].eq(issue & fetch.last),
-            *(tiles[0][name].eq(getattr(fetch, name)) for name in ("rows", "z", "final", "turn")),
+            *(
+                tiles[0][name].eq(getattr(fetch, name))
+                for name in ("rows", "z", "final", "context")
+            ),
         ]
         for stage in range(1, stages):
             m.d.sync += lands[stage].eq(lands[stage - 1])
@@ -167,7 +176,7 @@ class Pe2(wiring.Component):
 
         draining, final = Signal(), Signal()
         row, remaining = Signal(ROWS_WIDTH), Signal(ROWS_WIDTH)
-        address, turn = Signal(LOCAL_WIDTH), Signal()
+        address, context = Signal(LOCAL_WIDTH), Signal()
         landed = tiles[-1]
         with m.If(lands[-1]):
             m.d.sync += [
@@ -176,14 +185,14 @@ class Pe2(wiring.Component):
                 remaining.eq(landed.rows - 1),
                 address.eq(landed.z),
                 final.eq(landed.final),
-                turn.eq(landed.turn),
+                context.eq(landed.context),
             ]
         with m.Elif(draining):
             m.d.sync += [
                 draining.eq(remaining != 0),
                 row.eq(row + 1),
                 remaining.eq(remaining - 1),
-                address.eq(address + fields["z_row_stride"](turn)),
+                address.eq(address + fields["z_row_stride"](context)),
             ]
         m.d.comb += array.row.eq(row)
         # a register between the selection of a row and the shifters of the requantiser
@@ -193,26 +202,26 @@ class Pe2(wiring.Component):
             m.d.sync += [
                 tail.address.eq(address),
                 tail.final.eq(final & (remaining == 0)),
-                tail.turn.eq(turn),
+                tail.context.eq(context),
             ]
-        elementwise = along(m, fields["elementwise"](turn), lanes, "elementwise_at")
+        elementwise = delay_line(m, fields["elementwise"](context), lanes, "elementwise_at")
         for lane, to in enumerate(requantiser.value):
             value = Signal.like(to, name=f"value_{lane}", reset_less=True)
             m.d.sync += value.eq(Mux(elementwise[lane], vector.value[lane], array.value[lane]))
             m.d.comb += to.eq(value)
-        m.d.comb += requantiser.turn.eq(turn)  # of the row in the next cycle
+        m.d.comb += requantiser.context.eq(context)  # of the row in the next cycle
         if self._parameters.stochastic_rounding:
-            self._randomise(m, address, turn, requantiser)
+            self._randomise(m, address, context, requantiser)
         return tail
 
-    def _randomise(self, m: Module, address, turn, requantiser) -> None:
+    def _randomise(self, m: Module, address, context, requantiser) -> None:
         """Random bits of the row that goes to the requantiser in the next cycle."""
         m.submodules.random = random = RandomBits(units=self._parameters.lanes)
         m.d.comb += [
             random.configure.eq(self._load),
-            random.configure_turn.eq(requantiser.configure_turn),
+            random.configure_context.eq(requantiser.configure_context),
             random.stream.eq(self.stream),
-            random.turn.eq(turn),
+            random.context.eq(context),
             random.key.eq(Cat(C(0, LANE_WIDTH), address)),
             requantiser.stochastic.eq(self.command.payload.stochastic),
             Cat(requantiser.random).eq(Cat(random.random)),
@@ -221,14 +230,14 @@ class Pe2(wiring.Component):
     def _write(self, m: Module, tail, fields, requantiser, statistics, results) -> None:
         """Requantised rows to the result queue and into the statistics."""
         stages = requantise_cycles(self._parameters.lanes) + 1
-        written = data.View(_TAIL, along(m, tail.as_value(), stages, "tail")[-1])
+        written = data.View(_TAIL, delay_line(m, tail.as_value(), stages, "tail")[-1])
         m.d.comb += [
             results.push.eq(requantiser.result_valid),
             results.address.eq(written.address),
             results.final.eq(written.final),
             statistics.valid.eq(requantiser.result_valid),
             statistics.final.eq(written.final),
-            statistics.slot.eq(fields["slot"](written.turn)),
+            statistics.slot.eq(fields["slot"](written.context)),
             statistics.enable.eq(~0),
         ]
         for lane, word in enumerate(requantiser.word):
@@ -238,17 +247,17 @@ class Pe2(wiring.Component):
                 statistics.saturated[lane].eq(requantiser.saturated[lane]),
             ]
 
-    def _control(self, m: Module, in_flight, issue, fetch, results) -> None:
+    def _control(self, m: Module, contexts, issue, fetch, results) -> None:
         """Busy from a command until its rows and its statistics are out."""
         item = self.statistics.item
         m.d.comb += [
-            in_flight.final_step.eq(issue & fetch.final),
-            in_flight.final_row.eq(results.final_written),
-            in_flight.item.eq(item.valid & item.ready),
-            self.status.busy.eq(in_flight.busy),
-            self.status.older.eq(in_flight.older),
-            self.status.stall_operand.eq(in_flight.stepping & ~fetch.valid),
+            contexts.final_step.eq(issue & fetch.final),
+            contexts.final_row.eq(results.final_written),
+            contexts.item.eq(item.valid & item.ready),
+            self.status.busy.eq(contexts.busy),
+            self.status.older.eq(contexts.older),
+            self.status.stall_operand.eq(contexts.stepping & ~fetch.valid),
             self.status.stall_result.eq(
-                Mux(in_flight.stepping, fetch.valid & ~issue, results.held_back)
+                Mux(contexts.stepping, fetch.valid & ~issue, results.back_pressured)
             ),
         ]

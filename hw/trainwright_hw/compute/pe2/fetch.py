@@ -20,13 +20,13 @@ OPERAND_CYCLES = 2
 class OperandFetch(wiring.Component):
     """Both operands of PE2, PE3, BIAS and MASK, one step a cycle when the memories keep up.
 
-    ``load`` takes a command of ``command_turn``, while ``free``: every step of the one before is on
-    its way. The step at the output is held while ``valid``, and taken in a cycle of
-    ``valid & ready``:
+    ``load`` takes a command of ``command_context``, while ``free``: every step of the one before is
+    on its way. The step at the output is held while ``valid``, and taken in a cycle of ``valid &
+    ready``:
 
     - ``first``, ``last``: of the reduction; ``final``: last step of the command;
     - ``z``, ``rows``: where the tile goes and how many rows of it are written;
-    - ``turn``: of its command.
+    - ``context``: of its command.
 
     Its operands are there ``OPERAND_CYCLES`` later, for a cycle: whoever takes a step decides for a
     few bits, and what these decide for, hundreds of registers, has a cycle of its own.
@@ -45,7 +45,7 @@ class OperandFetch(wiring.Component):
                 "free": Out(1),
                 "load": In(1),
                 "command": In(COMPUTE_LAYOUT),
-                "command_turn": In(1),
+                "command_context": In(1),
                 "x": Out(ReadPort(parameters)),
                 "g": Out(ReadPort(parameters)),
                 "store": Out(FactorReadPort(parameters, parameters.pe2_rows)),
@@ -58,11 +58,11 @@ class OperandFetch(wiring.Component):
                 "final": Out(1),
                 "z": Out(LOCAL_WIDTH),
                 "rows": Out(ROWS_WIDTH),
-                "turn": Out(1),
+                "context": Out(1),
             }
         )
         # of the command whose steps start
-        self._turn = Signal()
+        self._context = Signal()
         self._from_store = Signal()  # PE2
         self._by_group = Signal()  # PE3
         self._last_rows = Signal(ROWS_WIDTH)
@@ -97,13 +97,13 @@ class OperandFetch(wiring.Component):
         x_taken, g_taken, entry_taken = Signal(), Signal(), Signal()
         was_from_store, was_by_group = Signal(), Signal()
         was_group = Signal.like(group_there)
-        outputs = (self.first, self.last, self.final, self.z, self.rows, self.turn)
+        outputs = (self.first, self.last, self.final, self.z, self.rows, self.context)
         m.d.comb += [
             nest.load.eq(self.load),
             nest.command.eq(self.command),
             self.free.eq(nest.free),
-            # all queues fill and empty together but for latency: the room of one is that of all
-            nest.step.ready.eq(x_reader.room),
+            # all queues fill and empty together but for latency: the credit of one is that of all
+            nest.step.ready.eq(x_reader.credit),
             start.eq(nest.step.valid & nest.step.ready),
             x_reader.start.eq(start),
             x_reader.address.eq(step.x),
@@ -114,7 +114,7 @@ class OperandFetch(wiring.Component):
             steps.w_en.eq(start),
             steps.w_data.eq(
                 Cat(
-                    *(step.first, step.last, step.final, step.z, rows, self._turn),
+                    *(step.first, step.last, step.final, step.z, rows, self._context),
                     *(self._from_store, self._by_group, group),
                 )
             ),
@@ -154,7 +154,7 @@ class OperandFetch(wiring.Component):
         is_contraction = (operation == Operation.PE2) | (operation == Operation.PE3)
         with m.If(self.free):  # and so when a command is loaded, which is known late in a cycle
             m.d.sync += [
-                self._turn.eq(self.command_turn),
+                self._context.eq(self.command_context),
                 self._from_store.eq(operation == Operation.PE2),
                 self._by_group.eq(operation == Operation.PE3),
                 self._last_rows.eq(Mux(is_contraction, self.command.last_rows, 1)),

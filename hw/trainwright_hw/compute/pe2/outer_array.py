@@ -8,7 +8,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.arith.multiplier import registered_product
 from trainwright_hw.storage.ports import row_layout
-from trainwright_hw.stream.delay_line import along, skewed
+from trainwright_hw.stream.delay_line import delay_line, skew
 from trainwright_hw.writeback.result_queue import select
 
 OUTER_CYCLES = 3
@@ -52,12 +52,12 @@ class OuterProductArray(wiring.Component):
         arithmetic = self._arithmetic
         # stage n of lane l is stage n + l of lane 0
         valid, last = (
-            along(m, flag, OUTER_CYCLES - 1 + self._lanes, name, reset_less=False)
+            delay_line(m, flag, OUTER_CYCLES - 1 + self._lanes, name, reset_less=False)
             for name, flag in (("valid", self.valid), ("last", self.last))
         )
-        rows = along(m, self.row, self._lanes, "row")
-        x_row = skewed(m, list(self.x_row), "x_row")
-        scalars = along(m, Cat(*list(self.g_row)[: self._rows]), self._lanes, "g_row")
+        rows = delay_line(m, self.row, self._lanes, "row")
+        x_row = skew(m, list(self.x_row), "x_row")
+        scalars = delay_line(m, Cat(*list(self.g_row)[: self._rows]), self._lanes, "g_row")
         for lane in range(self._lanes):
             # from reset on, so that all sums start with zero: the accumulators have no other reset
             complete = Signal(init=1, name=f"complete_{lane}")

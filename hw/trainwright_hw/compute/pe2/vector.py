@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Operation
 from trainwright_hw.arith.multiplier import registered_product
-from trainwright_hw.control.command_contexts import by_turn, derived
+from trainwright_hw.control.command_contexts import derived, per_context
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.storage.ports import row_layout
-from trainwright_hw.stream.delay_line import along, skewed
+from trainwright_hw.stream.delay_line import delay_line, skew
 
 VECTOR_CYCLES = 3
 """Cycles from two rows at the input to the value of lane 0 at the output."""
@@ -23,8 +23,8 @@ class VectorUnit(wiring.Component):
     ``relu``, or with ``mask`` ``x if g > 0 else 0``, on signed words. ``value``: ``lanes`` signed
     values of ``2 * word_width`` bits, ``VECTOR_CYCLES`` after their rows and for a cycle; a pair of
     rows a cycle, never stalled. A cycle of ``configure`` takes the settings from ``command`` for
-    the rows of one of two turns (``in_flight``), two cycles before the first of them or earlier;
-    ``turn`` is that of the rows. ``value[n]`` comes n cycles after ``value[0]`` (``skew``).
+    the rows of one of two contexts (``contexts``), two cycles before the first of them or earlier;
+    ``context`` is that of the rows. ``value[n]`` comes n cycles after ``value[0]`` (``skew``).
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -32,9 +32,9 @@ class VectorUnit(wiring.Component):
         self._word_width = parameters.word_width
         super().__init__(
             {
-                "turn": In(1),
+                "context": In(1),
                 "configure": In(1),
-                "configure_turn": In(1),
+                "configure_context": In(1),
                 "command": In(COMPUTE_LAYOUT),
                 "x_row": In(row_layout(parameters)),
                 "g_row": In(row_layout(parameters)),
@@ -54,28 +54,29 @@ class VectorUnit(wiring.Component):
             "g_shift": self.command.g_shift,
         }
         settings = {
-            name: by_turn(m, self.configure, self.configure_turn, value, name)
+            name: per_context(m, self.configure, self.configure_context, value, name)
             for name, value in fields.items()
         }
         masked, x_shift, g_shift = (settings[name] for name in ("mask", "x_shift", "g_shift"))
         settings |= {
             "x_factor": derived(
-                m, lambda turn: C(1) << Mux(masked(turn), 0, x_shift(turn)), "x_factor"
+                m, lambda context: C(1) << Mux(masked(context), 0, x_shift(context)), "x_factor"
             ),
             "g_factor": derived(
-                m, lambda turn: Mux(masked(turn), 0, C(1) << g_shift(turn)), "g_factor"
+                m, lambda context: Mux(masked(context), 0, C(1) << g_shift(context)), "g_factor"
             ),
         }
-        turn = along(m, self.turn, VECTOR_CYCLES, "turn")
+        context = delay_line(m, self.context, VECTOR_CYCLES, "context")
         mask, rectify = (
-            along(m, settings[name](turn[2]), self._lanes, name) for name in ("mask", "rectify")
+            delay_line(m, settings[name](context[2]), self._lanes, name)
+            for name in ("mask", "rectify")
         )
         factors, rows = {}, {}
         for name, row in (("x", self.x_row), ("g", self.g_row)):
             factor = Signal(signed(width + 1), name=f"{name}_factor")
-            m.d.comb += factor.eq(settings[f"{name}_factor"](turn[0]))
-            factors[name] = along(m, factor, self._lanes, f"{name}_factor")
-            rows[name] = skewed(m, list(row), f"{name}_row")
+            m.d.comb += factor.eq(settings[f"{name}_factor"](context[0]))
+            factors[name] = delay_line(m, factor, self._lanes, f"{name}_factor")
+            rows[name] = skew(m, list(row), f"{name}_row")
         for lane in range(self._lanes):
             words = {name: row[lane].as_signed() for name, row in rows.items()}
             wide = {

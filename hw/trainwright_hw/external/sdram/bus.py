@@ -98,7 +98,7 @@ class SdramBus(wiring.Component):
         axi, request = self.axi, side.request
         place, outside = self._place(axi.araddr)
         beat, left, wrong = Signal.like(place), Signal(9), Signal()
-        busy, room, some = Signal(), Signal(range(ASKED_BEATS + 1), init=ASKED_BEATS), Signal()
+        busy, credit, some = Signal(), Signal(range(ASKED_BEATS + 1), init=ASKED_BEATS), Signal()
         last = left == 1
         m.d.comb += [
             axi.arready.eq(~busy),
@@ -116,11 +116,11 @@ class SdramBus(wiring.Component):
         )
         taken = axi.rvalid & axi.rready
         with m.If(side.given & ~taken):
-            m.d.sync += [room.eq(room - 1), some.eq(room != 1)]
+            m.d.sync += [credit.eq(credit - 1), some.eq(credit != 1)]
         with m.Elif(taken & ~side.given):
-            m.d.sync += [room.eq(room + 1), some.eq(1)]
+            m.d.sync += [credit.eq(credit + 1), some.eq(1)]
         with m.Else():
-            m.d.sync += some.eq(room != 0)
+            m.d.sync += some.eq(credit != 0)
         is_wrong = Signal()
         m.d.comb += [
             beats.w_en.eq(self.read_valid & ~self.read_tag.host),

@@ -22,7 +22,7 @@ class FetchBench(TestBench):
         super().__init__(dut, seed)
         p = self.parameters
         self.operands = Operands.random(p, self.random, p.pe2_store_depth, p.pe2_rows)
-        self.set(o_load=0, o_command=0, o_command_turn=0, o_ready=0)
+        self.set(o_load=0, o_command=0, o_command_context=0, o_ready=0)
         self.peers = [
             RowReadPeer(self, "x", self.operands.rows, stall=stall),
             RowReadPeer(self, "g", self.operands.rows, stall=stall),
@@ -37,7 +37,7 @@ class FetchBench(TestBench):
         self._ready = False
         self.agents.append(self)
 
-    _OUTPUTS = ("first", "last", "final", "z", "rows", "turn")
+    _OUTPUTS = ("first", "last", "final", "z", "rows", "context")
 
     def cycle(self) -> None:
         seen = taken = None
@@ -63,7 +63,7 @@ class FetchBench(TestBench):
             got = unpack(self.get(f"o_{name}"), p.word_width, p.lanes)
             assert got[: len(want[name])] == want[name]
 
-    def _steps(self, d: Compute, turn: int) -> list[dict]:
+    def _steps(self, d: Compute, context: int) -> list[dict]:
         p, steps = self.parameters, []
         rows, entries = self.operands.rows, self.operands.entries
         groups = p.lanes // p.pe2_rows
@@ -78,19 +78,23 @@ class FetchBench(TestBench):
                 second = rows[g % SPACE]
             count = d.last_rows if tile_last and tile_rows > 1 else tile_rows
             step = {"first": first, "last": last, "final": final, "z": z, "rows": count}
-            step |= {"turn": turn, "x_row": rows[x % SPACE].tolist(), "g_row": second.tolist()}
+            step |= {
+                "context": context,
+                "x_row": rows[x % SPACE].tolist(),
+                "g_row": second.tolist(),
+            }
             steps.append(step)
         return steps
 
     async def check(self, commands: list[Compute]) -> None:
-        """Commands, each as soon as there is room for it, its turn the other one."""
+        """Commands, each as soon as there is room for it, its context the other one."""
         for number, d in enumerate(commands):
             await self.until(lambda: self.get("o_free"))
-            turn = number % 2
-            self._expected += self._steps(d, turn)
-            self.set(o_load=1, o_command=command_bits(d), o_command_turn=turn)
+            context = number % 2
+            self._expected += self._steps(d, context)
+            self.set(o_load=1, o_command=command_bits(d), o_command_context=context)
             await self.run()
-            self.set(o_load=0, o_command_turn=self.random.randrange(2))
+            self.set(o_load=0, o_command_context=self.random.randrange(2))
             await self.run()
         await self.until(lambda: not self._expected and not any(self._operands))
 

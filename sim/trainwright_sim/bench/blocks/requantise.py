@@ -28,8 +28,8 @@ class RequantiserBench(TestBench):
         self._expected: deque[list[tuple[int, int]] | None] = deque(
             [None] * requantise_cycles(self.lanes)
         )
-        self.set(valid=0, turn=0, configure=0, configure_turn=0, shift=0, out_width=16)
-        self._turn = 0
+        self.set(valid=0, context=0, configure=0, configure_context=0, shift=0, out_width=16)
+        self._context = 0
         self._rows: deque[Sequence[int]] = deque([[0] * self.lanes] * self.lanes, self.lanes)
 
     async def _cycle(
@@ -51,14 +51,14 @@ class RequantiserBench(TestBench):
     async def command(self, values: list[list[int]], shift: int, out_width: int) -> None:
         """Configure, then requantise sets of ``lanes`` values."""
         words, flags = requantise(torch.tensor(values), shift, out_width)
-        self._turn ^= 1
-        self.set(configure=1, configure_turn=self._turn, shift=shift, out_width=out_width)
+        self._context ^= 1
+        self.set(configure=1, configure_context=self._context, shift=shift, out_width=out_width)
         await self._cycle(None)
         # what the settings are now must not matter
         other = {"shift": self.random.choice(SHIFTS), "out_width": self.random.choice(WIDTHS)}
         self.set(configure=0, **other)
         await self._cycle(None)
-        self.set(turn=self._turn)  # it goes ahead by a cycle
+        self.set(context=self._context)  # it goes ahead by a cycle
         await self._cycle(None)
         results = zip(values, words.tolist(), flags.int().tolist(), strict=True)
         for row, word, flag in results:
