@@ -41,7 +41,10 @@ def decode(path: Path, *kinds: str) -> tuple[dict[str, Any], dict[str, torch.Ten
 
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = json.loads((file.metadata() or {})["trainwright"])
+            header = file.metadata() or {}
+            if "trainwright" not in header:
+                raise ValueError("its header has no entry 'trainwright'")
+            metadata = json.loads(header["trainwright"])
             if not isinstance(metadata, dict):
                 raise ValueError("its header is not an object")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -49,7 +52,7 @@ def decode(path: Path, *kinds: str) -> tuple[dict[str, Any], dict[str, torch.Ten
         raise CheckpointError(f"there is no checkpoint {path}") from None
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from None
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged or not of trainwright: {error}") from None
     if metadata.get("format") not in kinds:
         wanted = " or ".join(map(repr, kinds))
