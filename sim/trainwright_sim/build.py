@@ -14,7 +14,7 @@ from trainwright.support.native import tools as native_tools
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, Progress, Tool, ToolError
 from trainwright_sim import engines, tools
-from trainwright_sim.engines import ACCELERATOR, NATIVE, Engine, Harness
+from trainwright_sim.engines import ACCELERATOR, NATIVE, SimulationEngine, Harness
 
 LIBRARY = {"win32": "simulator.dll", "darwin": "simulator.dylib"}.get(sys.platform, "simulator.so")
 COMPILE = (
@@ -67,7 +67,7 @@ def build(
 
 def _built(
     rtlil: str,
-    engine: Engine,
+    engine: SimulationEngine,
     harness: Harness,
     cache: Cache,
     compiler: str | None,
@@ -86,7 +86,7 @@ def _built(
     return cache.entry(key) / LIBRARY
 
 
-def _key(engine: Engine, harness: Harness, cxx: Tool, rtlil: str) -> str:
+def _key(engine: SimulationEngine, harness: Harness, cxx: Tool, rtlil: str) -> str:
     files = [path for folder in (NATIVE, harness.folder) for path in sorted(folder.iterdir())]
     sources = {path.name: path.read_text() for path in files if path.is_file()}
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
@@ -101,7 +101,7 @@ def _hash(material: object) -> str:
 def _build(
     folder: Path,
     log: BuildLog,
-    engine: Engine,
+    engine: SimulationEngine,
     harness: Harness,
     cxx: Tool,
     rtlil: str,
@@ -146,7 +146,7 @@ def _compile(log: BuildLog, cxx: Tool, base: list[str], files: list[Path]) -> li
             raise
 
 
-def _runtime(engine: Engine, cxx: Tool, cache: Cache, progress: Progress) -> list[Path]:
+def _runtime(engine: SimulationEngine, cxx: Tool, cache: Cache, progress: Progress) -> list[Path]:
     """Objects of the engine's own runtime, which every design shares.
 
     They are linked once for nothing: for its first link on a machine ziglang builds its C++

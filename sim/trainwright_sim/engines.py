@@ -32,7 +32,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Engine:
+class SimulationEngine:
     """One way to turn a design into C++."""
 
     name: str
@@ -122,7 +122,7 @@ SERIAL = Harness(
 )
 
 
-def ports_header(rtlil: str, engine: Engine, harness: Harness = ACCELERATOR) -> str:
+def ports_header(rtlil: str, engine: SimulationEngine, harness: Harness = ACCELERATOR) -> str:
     """``ports.h`` (see ``native/model.h``)."""
     found = ports(rtlil)
     for required in harness.needs:
@@ -200,7 +200,7 @@ def _cxxrtl_headers() -> Path:
 
 
 _RENAMED = {"interrupt": "__SYM__interrupt"}  # Verilator takes it for a word of C++
-VERILATOR = Engine(
+VERILATOR = SimulationEngine(
     name="verilator",
     tools=lambda: (tools.yosys(), tools.verilator()),
     generate=_verilator,
@@ -208,7 +208,7 @@ VERILATOR = Engine(
     options=(YOSYS_PASSES, *VERILATOR_OPTIONS),
     runtime=_verilator_runtime,
 )
-CXXRTL = Engine(
+CXXRTL = SimulationEngine(
     name="cxxrtl",
     tools=lambda: (tools.yosys(),),
     generate=_cxxrtl,
