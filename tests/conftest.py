@@ -1,4 +1,4 @@
-"""What tests of every room share."""
+"""What all tests share."""
 
 import os
 from pathlib import Path

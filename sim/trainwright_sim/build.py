@@ -14,7 +14,7 @@ from trainwright.support.native import tools as native_tools
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import BuildLog, Progress, Tool, ToolError
 from trainwright_sim import engines, tools
-from trainwright_sim.engines import ACCELERATOR, NATIVE, SimulationEngine, Harness
+from trainwright_sim.engines import ACCELERATOR, NATIVE, Harness, SimulationEngine
 
 LIBRARY = {"win32": "simulator.dll", "darwin": "simulator.dylib"}.get(sys.platform, "simulator.so")
 COMPILE = (

@@ -20,7 +20,7 @@ struct TraceBuffer {
 };
 
 // A command of an engine (load, store, pe1, pe2): the descriptor, the cycles in which it was taken
-// and was done, and those in which it waited for operands or memory, and for room.
+// and was done, and those in which it waited for operands or memory, and for credit.
 struct CommandTrace {
     uint64_t engine, number, taken, done, stall_operand, stall_result;
 };

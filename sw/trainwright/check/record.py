@@ -4,7 +4,8 @@
 says, for one step on fixed operands, the digest of both programs (descriptors, without the header
 of a program file), of every tensor written to the scratchpad in the order of the program, of the
 statistics, and of every memory buffer. It also holds the exponents it was computed with, so that a
-change of how exponents are chosen does not change it. The operands are raw words of NumPy's PCG64, whose stream is guaranteed.
+change of how exponents are chosen does not change it. The operands are raw words of NumPy's PCG64,
+whose stream is guaranteed.
 """
 
 import argparse

@@ -87,7 +87,7 @@ class FetchBench(TestBench):
         return steps
 
     async def check(self, commands: list[Compute]) -> None:
-        """Commands, each as soon as there is room for it, its context the other one."""
+        """Commands, each as soon as a context is free, alternating between the two."""
         for number, d in enumerate(commands):
             await self.until(lambda: self.get("o_free"))
             context = number % 2

@@ -56,7 +56,7 @@ async def throughput(dut, operation: Operation):
 
 @cocotb.test()
 async def full_queue(dut):
-    """More tiles than there is room for, before the first row is taken."""
+    """More tiles than there is credit for, before the first row is taken."""
     tb = Pe2Bench(dut, "full queue", "late", stalled=("z",))
     await tb.start()
     rows = tb.parameters.pe2_rows
