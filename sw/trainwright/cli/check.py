@@ -24,6 +24,9 @@ DESCRIPTION = """\
 Run one training step, with random operands over the whole range of their formats, on the golden
 model and on the simulated hardware, and compare bit by bit: every row that any engine writes to
 the scratchpad, the external memory, the statistics. Exit status 1 where anything differs.
+
+The golden model executes programs by a C kernel. With --backend golden that kernel is compared with
+the golden model's readable interpreter (trainwright.golden.interpreter), in the same way.
 """
 
 
@@ -67,7 +70,7 @@ def _run(args: argparse.Namespace) -> int:
             rounding=args.rounding,
         )
     figures = outcome.to_dict()
-    print(json.dumps(figures) if args.json else summary(figures))
+    print(json.dumps(figures) if args.json else summary(figures, outcome.compared))
     return 1 if outcome.comparison.differing else 0
 
 
