@@ -100,12 +100,14 @@ def test_sample_too_big_for_the_scratchpad():
         compile_step(load_network("fashion"), 1, small)
 
 
-def test_batch_too_big_for_the_scratchpad():
+@pytest.mark.parametrize("batch", [1000, 1001, 1003, 1006])
+def test_batch_too_big_for_the_scratchpad(batch):
+    """The batch that is named fits, and none larger does."""
     network = network_of(Layer((2, 16), (2, 32), (2,)))
     small = replace(P, scratchpad_rows=2048, accumulator_width=40)
-    message = r"l1.dy needs 1000 rows of the scratchpad, .*; a batch of \d+ fits$"
+    message = rf"l1.dy needs {batch} rows of the scratchpad, .*; a batch of \d+ fits$"
     with pytest.raises(CompileError, match=message) as found:
-        compile_step(network, 1000, small)
+        compile_step(network, batch, small)
     fitting = int(str(found.value).split()[-2])
     compile_step(network, fitting, small, plan="paper")
     with pytest.raises(CompileError):

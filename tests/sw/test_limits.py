@@ -79,6 +79,14 @@ def test_a_fallback_is_said_with_its_reasons():
     assert not compile_step(load_network("digits"), 64, P).fallback
 
 
+def test_a_candidate_that_does_not_fit_is_refused_with_what_it_lacks():
+    refusals = plan_layers(load_network("fashion"), 64, P).refusals
+    reasons = {(r.layer, r.forward, r.kind, r.bond): r.reason for r in refusals}
+    assert re.match(r"l1\.right needs 16384 rows of the scratchpad", reasons[1, True, "rebuild", 1])
+    assert "times the multiply-accumulates" in reasons[2, False, "bidirectional", 1]
+    assert "not bidirectional" in reasons[1, False, "bidirectional", 2]
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_any_network_ends_in_a_plan_or_an_error(seed):
     network, batch, p = odd_network(seed)

@@ -27,6 +27,9 @@ the scratchpad, the external memory, the statistics. Exit status 1 where anythin
 
 The golden model executes programs by a C kernel. With --backend golden that kernel is compared with
 the golden model's readable interpreter (trainwright.golden.interpreter), in the same way.
+
+Utilisation (`mac_utilisation` in --json) is the useful multiply-accumulates, `macs`, over
+multipliers times cycles: padding and copies left out (docs/cycles.md).
 """
 
 
