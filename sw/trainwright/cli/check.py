@@ -45,7 +45,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounding", choices=ROUNDINGS, default=ROUNDINGS[0], help=f"default: {ROUNDINGS[0]}"
     )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
-    add_accelerator_options(parser)
+    add_accelerator_options(parser, explained=True)
     add_simulation_options(parser)
 
 
