@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 from serial_lines import FaultyLine
 
 from trainwright.accelerator import AcceleratorError, backend_names
-from trainwright.check.step import check_step
+from trainwright.check.step import StepCheck, check_step
 from trainwright.cli.core import main
 from trainwright.driver import RESETS
 from trainwright.link.backend import LinkAccelerator
@@ -50,22 +51,29 @@ class Borrowed:
         pass
 
 
+class Quiet(NamedTuple):
+    """A step of which nothing disturbs the line."""
+
+    outcome: StepCheck
+    writes: int
+    """Requests."""
+    repeats: int
+
+
 @pytest.fixture(scope="module")
-def quiet_writes(line) -> int:
-    """Requests of a step without any trouble, which is exact."""
-    quiet = Borrowed(line)
-    with LinkAccelerator(SMALL, quiet, patience=1e-3) as board:
+def quiet(line) -> Quiet:
+    borrowed = Borrowed(line)
+    with LinkAccelerator(SMALL, borrowed, patience=1e-3) as board:
         outcome = check_step(load_network("digits"), BATCH, board)
-        assert outcome.comparison.mismatches == {}
-        assert outcome.comparison.values > 10_000
-        assert outcome.counters.cycles > 0
-        assert board.link.counts.repeats == 0
+        return Quiet(outcome, borrowed.writes, board.link.counts.repeats)
+
+
+def test_a_step_of_digits_is_exact(quiet):
+    assert quiet.outcome.comparison.mismatches == {}
+    assert quiet.outcome.comparison.values > 10_000
+    assert quiet.outcome.counters.cycles > 0
+    assert quiet.repeats == 0
     assert quiet.writes > WRITES_BEFORE + WRITES_AFTER
-    return quiet.writes
-
-
-def test_a_step_of_digits_is_exact(quiet_writes):
-    assert quiet_writes > 0
 
 
 WRITES_BEFORE = 140
@@ -78,14 +86,14 @@ WRITES_AFTER = 40
     "share",
     [pytest.param(0.1, marks=pytest.mark.slow), 0.5, pytest.param(0.9, marks=pytest.mark.slow)],
 )
-def test_a_reset_under_a_step_changes_nothing(line, quiet_writes, share):
+def test_a_reset_under_a_step_changes_nothing(line, quiet, share):
     """At different moments of a step: the driver repeats it, and the bits are the same."""
-    moment = WRITES_BEFORE + int(share * (quiet_writes - WRITES_BEFORE - WRITES_AFTER))
+    moment = WRITES_BEFORE + int(share * (quiet.writes - WRITES_BEFORE - WRITES_AFTER))
     shaken = Borrowed(line, resets=(moment,))
     with LinkAccelerator(SMALL, shaken, patience=1e-3) as board:
         outcome = check_step(load_network("digits"), BATCH, board)
         assert outcome.comparison.mismatches == {}
-    assert shaken.writes > quiet_writes
+    assert shaken.writes > quiet.writes
 
 
 @pytest.mark.slow

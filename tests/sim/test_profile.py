@@ -87,9 +87,15 @@ def test_profile_writes_what_people_open(backend, capsys, tmp_path):
     assert {event["tid"] for event in events} == {1, 2, 4, 8}
     step = profile["totals"][-1]
     assert step["part"] == "step" and 0 < step["utilisation"] < 1
+    compiled = compile_step(load_network("digits"), 16, P)
+    assert step["utilisation"] == step["occupancy"] == step["macs"] / (256 * step["cycles"])
+    assert step["useful_macs"] == compiled.macs < step["macs"]
+    assert step["mac_utilisation"] == compiled.macs / (256 * step["cycles"])
+    parts = profile["totals"][:-1]
+    assert [one["useful_macs"] for one in parts] == [compiled.forward.macs, compiled.backward.macs]
+    assert all(line["occupancy"] == line["utilisation"] for line in profile["descriptors"])
     lines = profile["descriptors"]
     assert sum(line["macs"] for line in lines) == step["macs"]
     if backend == "golden":
-        network = compile_step(load_network("digits"), 16, P)
-        assert step["cycles"] == pytest.approx(network.predicted_cycles, rel=0.01)
-        assert predict(network.forward.descriptors, P).cycles > 0
+        assert step["cycles"] == pytest.approx(compiled.predicted_cycles, rel=0.01)
+        assert predict(compiled.forward.descriptors, P).cycles > 0

@@ -6,8 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from trainwright.accelerator import AcceleratorError
 from trainwright.check.step import check_step, summary
 from trainwright.compiler import compile_step
+from trainwright.golden import interpreter
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
@@ -157,9 +159,32 @@ def test_figures_and_summary():
     assert figures["network"] == "digits" and figures["batch"] == 4
     assert figures["mismatches"] == 0 and figures["first_mismatch"] is None
     assert figures["cycles"] is None and figures["mac_utilisation"] is None
-    assert "0 mismatches" in summary(figures)
+    assert "values, the back end against the golden model: 0 mismatches" in summary(figures)
     figures |= {"mismatches": 3, "first_mismatch": "l1.z1"}
     assert "first tensor that differs: l1.z1" in summary(figures)
+
+
+def test_the_golden_model_is_held_to_its_interpreter(monkeypatch):
+    """A wrong shift of the interpreter alone is found, and what is compared is said."""
+    accelerator = GoldenAccelerator(P, memory_bytes=STEP.memory_bytes)
+    if accelerator.interpreted:
+        pytest.skip("there is no compiler for the kernel")
+    right = check_step(DIGITS, 4, accelerator, plan="paper")
+    assert right.comparison.values > 0 and right.comparison.differing == 0
+    assert "C kernel against its interpreter: 0" in summary(right.to_dict(), right.compared)
+    before = interpreter.compute
+
+    def wrong(d, state, p):
+        return before(replace(d, shift=d.shift + 1) if d.tensor == "l2.y" else d, state, p)
+
+    monkeypatch.setattr(interpreter, "compute", wrong)
+    assert check_step(DIGITS, 4, accelerator, plan="paper").comparison.first == "l2.y"
+
+
+def test_an_interpreter_is_not_compared_with_itself():
+    accelerator = GoldenAccelerator(P, memory_bytes=STEP.memory_bytes, interpreted=True)
+    with pytest.raises(AcceleratorError, match=r"no C compiler: .*--backend rtl"):
+        check_step(DIGITS, 4, accelerator, plan="paper")
 
 
 def test_figures_of_a_back_end_that_counts():

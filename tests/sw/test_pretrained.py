@@ -135,7 +135,7 @@ def test_a_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, dense):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--round", "1"], "must be in"),
+        (["--round", "1"], "at least 0 and less than 1, not 1"),
         (["--round-epochs", "1"], "need --round"),
         (["--round", "0.1", "--round-beside", "nowhere"], "no finished run"),
         (["--initial", "nothing.safetensors"], "no checkpoint"),

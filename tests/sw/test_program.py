@@ -302,19 +302,38 @@ def test_header(digits_file):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: b"", "not a trainwright program"),
-        (lambda data: data[:19], "not a trainwright program"),
-        (lambda data: header(data, magic=b"ELF\x00"), "not a trainwright program"),
-        (lambda data: header(data, version=1), "version 1; this trainwright reads version 3"),
-        (lambda data: data[:-1], r"need \d+ bytes, the file has \d+"),
+        (lambda data: b"", "not a program file: .* write it again with"),
+        (lambda data: data[:19], "not a program file: .* write it again with"),
+        (lambda data: header(data, magic=b"ELF\x00"), "not a program file: .* write it again with"),
+        (
+            lambda data: header(data, version=1),
+            "of version 1, this trainwright reads version 3; write it again",
+        ),
+        (lambda data: data[:-1], r"need \d+ bytes after the header, there are \d+; write it again"),
         (lambda data: data + b"\0", "truncated or overlong"),
         (lambda data: header(data, count=1), "1 descriptors need 128 bytes"),
-        (lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:], "CRC-32 does not match"),
-        (lambda data: header(data, crc=5), "CRC-32 does not match"),
-        (lambda data: header(data, fingerprint=1), r"\(fingerprint 00000001, these have"),
-        (lambda data: resealed(data[20:-128]), "does not end with HALT"),
-        (lambda data: resealed(b""), "does not end with HALT"),
-        (lambda data: resealed(b"\x0c" + data[21:]), "unknown operation 12"),
+        (
+            lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:],
+            r"corrupt .* CRC-32 .* is [0-9a-f]{8}, the header says [0-9a-f]{8};",
+        ),
+        (
+            lambda data: header(data, crc=5),
+            r"corrupt .* CRC-32 .* is [0-9a-f]{8}, the header says [0-9a-f]{8};",
+        ),
+        (
+            lambda data: header(data, fingerprint=1),
+            r"\(fingerprint 00000001, these have .*--preset",
+        ),
+        (lambda data: resealed(data[20:-128]), r"HALT: its last descriptor, \d+, is STORE"),
+        (lambda data: resealed(b""), "is empty and does not end with HALT"),
+        (
+            lambda data: resealed(b"\x0c" + data[21:]),
+            "descriptor 0: unknown operation 12, .* to 11",
+        ),
+        (
+            lambda data: resealed(data[20:276] + b"\x0d" + data[277:]),
+            "descriptor 2: unknown operation 13",
+        ),
     ],
 )
 def test_what_cannot_be_decoded(digits_file, change, message):

@@ -1,5 +1,8 @@
 """Bit-exactness: one training step on the golden model and on another back end, compared whole.
 
+The golden model itself is held to its readable interpreter, which shares no code with the C kernel
+that executes its programs.
+
 Compared with ``==``: every row that any engine writes to the scratchpad, in order, with its
 address; the whole external memory; every statistics slot.
 """
@@ -11,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainwright.accelerator import Accelerator, Counters, Run, Trace
+from trainwright.accelerator import Accelerator, AcceleratorError, Counters, Run, Trace
 from trainwright.compiler import CompiledStep
 from trainwright.compiler.plans import LayerPlan
 from trainwright.driver import BackwardResult, Driver, ForwardResult, QuantisedModel
@@ -149,6 +152,8 @@ class StepCheck:
     seconds: float
     """Wall time of the back end's two runs."""
     step: CompiledStep
+    compared: str
+    """What was compared with what."""
 
     def to_dict(self) -> dict[str, Any]:
         """The figures ``trainwright check --json`` prints."""
@@ -188,12 +193,23 @@ def check_step(
     plan: str | Sequence[LayerPlan] = "auto",
     rounding: str = "nearest",
 ) -> StepCheck:
-    """One whole training step, random operands, on golden model and ``accelerator``; compared."""
+    """One whole training step, random operands, on golden model and ``accelerator``; compared.
+
+    Where ``accelerator`` is the golden model it is compared with its interpreter. Raises
+    ``AcceleratorError`` where it is that interpreter itself, for want of a C compiler.
+    """
     p = accelerator.parameters
+    itself = isinstance(accelerator, GoldenAccelerator)
+    if isinstance(accelerator, GoldenAccelerator) and accelerator.interpreted:
+        raise AcceleratorError(
+            "the golden model executes by its interpreter, as there is no C compiler: there is "
+            "nothing to compare it with; install one (pip install ziglang), or check the hardware "
+            "(--backend rtl)"
+        )
     driver = Driver(accelerator, network, batch, plan=plan, trace=True)
     memory_bytes = driver.step.memory_bytes
     _clear(accelerator, memory_bytes)
-    with GoldenAccelerator(p, memory_bytes=memory_bytes) as golden:
+    with GoldenAccelerator(p, memory_bytes=memory_bytes, interpreted=itself) as golden:
         reference = Driver(golden, network, batch, plan=plan, trace=True)
         operands = random_inputs(network, reference, seed)
         seeds = step_seeds(rounding, seed, 0)
@@ -207,8 +223,13 @@ def check_step(
         counters=forward.counters + backward.counters,
         seconds=forward.seconds + backward.seconds,
         step=driver.step,
+        compared=KERNEL if itself else HARDWARE,
     )
 
+
+HARDWARE = "the back end against the golden model"
+KERNEL = "the golden model's C kernel against its interpreter"
+"""What a check compares."""
 
 Results = tuple[ForwardResult, BackwardResult]
 
@@ -239,12 +260,12 @@ def _clear(accelerator: Accelerator, size: int) -> None:
     accelerator.write(0, np.zeros(size, np.uint8))
 
 
-def summary(figures: Mapping[str, Any]) -> str:
-    """The figures of a check for people, a line each."""
+def summary(figures: Mapping[str, Any], compared: str = HARDWARE) -> str:
+    """The figures of a check for people, a line each; ``compared`` says of what."""
     lines = [
         f"network {figures['network']}, ranks {figures['ranks']}, batch {figures['batch']}, "
         f"plan {figures['plan']}",
-        f"compared {figures['tensors']} tensors, {figures['values']:,} values: "
+        f"compared {figures['tensors']} tensors, {figures['values']:,} values, {compared}: "
         f"{figures['mismatches']} mismatches",
     ]
     if figures["first_mismatch"]:

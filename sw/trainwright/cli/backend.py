@@ -43,7 +43,9 @@ def check_simulation_options(backend: str, memory: Mapping[str, float], engine: 
     given = [f"--memory-{name.split('_')[-1]}" for name in memory]
     given += ["--engine"] if engine else []
     if given and backend != "rtl":
-        raise OptionError(f"{given[0]} is of the simulated hardware: add --backend rtl")
+        raise OptionError(
+            f"{given[0]} is of the simulated hardware: add --backend rtl, or leave it away"
+        )
 
 
 @contextmanager

@@ -24,6 +24,12 @@ DESCRIPTION = """\
 Run one training step, with random operands over the whole range of their formats, on the golden
 model and on the simulated hardware, and compare bit by bit: every row that any engine writes to
 the scratchpad, the external memory, the statistics. Exit status 1 where anything differs.
+
+The golden model executes programs by a C kernel. With --backend golden that kernel is compared with
+the golden model's readable interpreter (trainwright.golden.interpreter), in the same way.
+
+Utilisation (`mac_utilisation` in --json) is the useful multiply-accumulates, `macs`, over
+multipliers times cycles: padding and copies left out (docs/cycles.md).
 """
 
 
@@ -39,7 +45,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounding", choices=ROUNDINGS, default=ROUNDINGS[0], help=f"default: {ROUNDINGS[0]}"
     )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
-    add_accelerator_options(parser)
+    add_accelerator_options(parser, explained=True)
     add_simulation_options(parser)
 
 
@@ -67,7 +73,7 @@ def _run(args: argparse.Namespace) -> int:
             rounding=args.rounding,
         )
     figures = outcome.to_dict()
-    print(json.dumps(figures) if args.json else summary(figures))
+    print(json.dumps(figures) if args.json else summary(figures, outcome.compared))
     return 1 if outcome.comparison.differing else 0
 
 

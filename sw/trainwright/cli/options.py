@@ -116,13 +116,23 @@ def with_ranks(network: Network, given: tuple[tuple[int, ...], ...] | None) -> N
     return network if given is None else network.with_ranks(given)
 
 
-def add_accelerator_options(parser: Any) -> None:
-    """Options that say what accelerator to make; read by ``accelerator_parameters``."""
+def add_accelerator_options(parser: Any, *, explained: bool = False) -> None:
+    """Options that say what accelerator to make; read by ``accelerator_parameters``.
+
+    ``explained``: in a group of their own, with all sizes and presets.
+    """
+    where = "see `trainwright check --help`"
+    if explained:
+        from trainwright.cli.sizes import describe_sizes
+
+        parser = parser.add_argument_group("the accelerator", describe_sizes())
+        where = "see the list above"
     parser.add_argument(
         "--accelerator",
         metavar="NAME=N",
         action="append",
-        help="a size of the accelerator other than its default, such as lanes=8 (repeatable)",
+        help="a size of the accelerator other than its default, such as lanes=8 (repeatable); "
+        f"names, ranges and presets: {where}",
     )
     parser.add_argument(
         "--preset",

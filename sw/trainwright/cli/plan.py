@@ -1,8 +1,9 @@
 """``trainwright plan``: how each layer can be computed, what that takes, and what is chosen."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainwright.cli.command import SimpleCommand
 from trainwright.cli.options import (
@@ -14,6 +15,13 @@ from trainwright.cli.options import (
     with_ranks,
 )
 
+if TYPE_CHECKING:
+    from trainwright.compiler.planner import Alternative
+    from trainwright.compiler.plans import LayerPlan
+    from trainwright.compiler.refusals import Refusal
+    from trainwright.network import Network
+    from trainwright.parameters import AcceleratorParameters
+
 DESCRIPTION = """\
 Show how the planner computes each layer of a network, forward and backward, and what it chose from.
 
@@ -23,7 +31,12 @@ bond are merged, and nothing of the size of W is made; cheaper where the ranks a
 the number of factors on the left; strips and slices are what is on chip at once; both arrays share
 the work as told by `shared` and `dot_u`. Every row is a whole forward or backward program with that
 choice for the one layer: its multiply-accumulates, the cycles that the model predicts, the bytes
-that it moves and the rows of the scratchpad that it uses.
+that it moves and the rows of the scratchpad that it uses. Where there is no row of a kind of plan,
+the reason is given. `auto` is the paper's schedule where no planned program fits or takes fewer
+cycles; then that is said. Utilisation is the useful multiply-accumulates (padding and copies left
+out) over multipliers times cycles.
+
+Exit status 2, and one line that says what is lacking, where no schedule fits.
 """
 
 
@@ -42,14 +55,17 @@ def _words(plan: object) -> str:
     return f"{kind}: {sizes}"
 
 
-def _rows(planned: Any) -> list[dict[str, Any]]:
+def _rows(
+    alternatives: "Sequence[Alternative]", chosen: "Sequence[LayerPlan]"
+) -> list[dict[str, Any]]:
+    """What was measured; ``chosen`` is empty where nothing fits."""
     rows, seen = [], set()
-    for one in planned.alternatives:
-        layer = planned.layers[one.layer - 1]
+    for one in alternatives:
         key = one.layer, one.plan
         if key in seen:
             continue
         seen.add(key)
+        layer = chosen[one.layer - 1] if chosen else None
         rows.append(
             {
                 "layer": one.layer,
@@ -59,13 +75,27 @@ def _rows(planned: Any) -> list[dict[str, Any]]:
                 "cycles": one.cycles,
                 "bytes": one.bytes_moved,
                 "scratchpad_rows": one.scratchpad_rows,
-                "chosen": one.plan in (layer.forward, layer.backward),
+                "chosen": layer is not None and one.plan in (layer.forward, layer.backward),
             }
         )
     return sorted(rows, key=lambda row: (row["layer"], row["pass"] == "backward", row["cycles"]))
 
 
-def _totals(network: Any, batch: int, parameters: Any) -> list[dict[str, Any]]:
+def _refusals(found: "Sequence[Refusal]") -> list[dict[str, Any]]:
+    return [
+        {
+            "layer": one.layer,
+            "pass": "forward" if one.forward else "backward",
+            "kind": one.kind,
+            "bond": one.bond,
+            "reason": one.reason,
+        }
+        for one in found
+    ]
+
+
+def _totals(network: "Network", batch: int, parameters: "AcceleratorParameters") -> list[dict]:
+    """A row a plan; raises ``CompileError`` where none fits."""
     from trainwright.compiler import PLANS, CompileError, compile_step
 
     totals = []
@@ -73,16 +103,22 @@ def _totals(network: Any, batch: int, parameters: Any) -> list[dict[str, Any]]:
         try:
             step = compile_step(network, batch, parameters, plan=name)
         except CompileError as error:
+            if name == "auto":  # which is the paper's schedule where nothing else fits
+                raise
             totals.append({"plan": name, "error": str(error)})
             continue
         cycles = step.predicted_cycles
+        utilisation = step.macs / (parameters.multipliers * cycles)
         totals.append(
             {
                 "plan": name,
                 "macs": step.macs,
                 "cycles": cycles,
-                "utilisation": step.macs / (parameters.multipliers * cycles),
+                "utilisation": utilisation,
                 "external_memory_bytes": step.memory_bytes,
+                "schedule": "planned" if step.layers else "paper",
+                "fallback": step.fallback or None,
+                "mac_utilisation": utilisation,
             }
         )
     return totals
@@ -90,36 +126,58 @@ def _totals(network: Any, batch: int, parameters: Any) -> list[dict[str, Any]]:
 
 def _run(args: argparse.Namespace) -> int:
     from trainwright.cli.output import to_json
-    from trainwright.compiler import CompileError, plan_layers
+    from trainwright.compiler import NotPlannedError, plan_layers
     from trainwright.network import load_network
-    from trainwright.report.tables import markdown
 
     network = with_ranks(load_network(args.network), args.ranks)
     parameters = accelerator_parameters(args.accelerator, network.widths.factor)
     totals = _totals(network, args.batch, parameters)
     try:
-        rows = _rows(plan_layers(network, args.batch, parameters))
-    except CompileError:
-        rows = []  # the totals say why
+        planned = plan_layers(network, args.batch, parameters)
+        rows, refusals = _rows(planned.alternatives, planned.layers), planned.refusals
+    except NotPlannedError as error:
+        rows, refusals = _rows(error.alternatives, ()), error.refusals
     if args.json:
-        print(to_json({"batch": args.batch, "alternatives": rows, "plans": totals}))
+        results = {"batch": args.batch, "alternatives": rows, "plans": totals}
+        print(to_json(results | {"refusals": _refusals(refusals)}))
         return 0
     for number in range(1, len(network.layers) + 1):
-        print(f"layer {number}")
-        mine = [row for row in rows if row["layer"] == number]
-        names = ("pass", "way", "macs", "cycles", "bytes", "scratchpad_rows")
-        cells = [
-            [*(row[name] for name in names), "chosen" if row["chosen"] else ""] for row in mine
-        ]
-        print(markdown((*names, ""), cells))
+        _print_layer(number, rows, refusals)
+    print(f"a step of {args.batch} samples on {parameters.multipliers} multipliers")
+    _print_totals(totals)
+    return 0
+
+
+def _print_layer(
+    number: int, rows: Sequence[dict[str, Any]], refusals: "Sequence[Refusal]"
+) -> None:
+    from trainwright.report.tables import markdown
+
+    print(f"layer {number}")
+    names = ("pass", "way", "macs", "cycles", "bytes", "scratchpad_rows")
+    cells = [
+        [*(row[name] for name in names), "chosen" if row["chosen"] else ""]
+        for row in rows
+        if row["layer"] == number
+    ]
+    if cells:
+        print(markdown((*names, ""), cells), end="")
+    for one in _refusals([one for one in refusals if one.layer == number]):
+        print(f"no {one['pass']} {one['kind']} at bond {one['bond']}: {one['reason']}")
+    print()
+
+
+def _print_totals(totals: Sequence[dict[str, Any]]) -> None:
+    from trainwright.report.tables import markdown
+
     names = ("plan", "macs", "cycles", "utilisation", "external_memory_bytes")
     good = [row for row in totals if "error" not in row]
-    print(f"a step of {args.batch} samples on {parameters.multipliers} multipliers")
     print(markdown(names, [[row[name] for name in names] for row in good]), end="")
     for row in totals:
         if "error" in row:
             print(f"{row['plan']}: does not fit: {row['error']}")
-    return 0
+        elif row["fallback"]:
+            print(f"{row['plan']} is the paper's schedule: {row['fallback']}")
 
 
 command = SimpleCommand(

@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainwright.cli.backend import (
     add_simulation_options,
@@ -21,17 +21,27 @@ from trainwright.cli.options import (
     with_ranks,
 )
 
+if TYPE_CHECKING:
+    from trainwright.parameters import AcceleratorParameters
+
 DESCRIPTION = """\
-Profile one training step: a line a descriptor with its cycles, multiply-accumulates, utilisation of
-its array, stalls by cause (waiting for operands or the memory, waiting for room for results), bytes
-and saturations; multiply-accumulates are those executed, copies by PE1 and padded lanes included.
+Profile one training step: a line a descriptor with its cycles, multiply-accumulates, occupancy of
+its array, stalls by cause (waiting for operands or the memory, or for results to be taken), bytes
+and saturations.
+
+`macs` are the multiply-accumulates executed, copies by PE1 and padded lanes included; `useful_macs`
+those of the equations alone. Occupancy is executed, utilisation useful multiply-accumulates over
+multipliers times cycles: what the arrays do, and what of it counts. In --json `mac_utilisation` is
+the utilisation, as `check` and `plan` give it; `utilisation` is the occupancy, a name kept for
+programs that read it.
+
 With --backend rtl everything is measured in the simulated hardware; with golden
 the cycles are those that the cycle model predicts. --out writes profile.json, trace.json, which
 https://ui.perfetto.dev and chrome://tracing open (a row an engine, a cycle as a microsecond), and
 roofline.png.
 """
 COLUMNS = (
-    "number", "operation", "tensor", "engine", "times", "cycles", "macs", "utilisation",
+    "number", "operation", "tensor", "engine", "times", "cycles", "macs", "occupancy",
     "stall_operand", "stall_result", "bytes", "saturations",
 )  # fmt: skip
 
@@ -51,7 +61,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _profiled(args: argparse.Namespace, network: Any) -> tuple[list[tuple], Any]:
-    """(part, descriptors, commands, run, times) of both programs, and the accelerator's sizes."""
+    """(part, program, commands, run, times) of both programs, and the accelerator's sizes."""
     from trainwright.check.step import random_inputs
     from trainwright.driver import Driver
     from trainwright.timing import predict
@@ -81,21 +91,37 @@ def _profiled(args: argparse.Namespace, network: Any) -> tuple[list[tuple], Any]
             timeline = predict(program.descriptors, p)
             commands = predicted(timeline)
             times = {span.number: span.times for span in timeline.spans}
-        parts.append((name, program.descriptors, commands, done.run, times))
+        parts.append((name, program, commands, done.run, times))
     return parts, p
 
 
-def _total(name: str, found: list[Any], cycles: int, p: Any) -> dict[str, Any]:
-    macs = sum(line.macs for line in found)
+def _shares(total: dict[str, Any], p: "AcceleratorParameters") -> dict[str, float]:
+    """Occupancy and utilisation."""
+    most = p.multipliers * max(1, total["cycles"])
+    occupancy = total["macs"] / most
+    return {
+        "utilisation": occupancy,
+        "occupancy": occupancy,
+        "mac_utilisation": total["useful_macs"] / most,
+    }
+
+
+def _total(
+    name: str, found: list[Any], cycles: int, useful: int, p: "AcceleratorParameters"
+) -> dict[str, Any]:
+    total = {
+        "part": name,
+        "cycles": cycles,
+        "macs": sum(line.macs for line in found),
+        "useful_macs": useful,
+    }
     busy = {
         engine: sum(line.cycles for line in found if line.engine == engine)
         for engine in ("LOAD", "STORE", "PE1", "PE2")
     }
     return {
-        "part": name,
-        "cycles": cycles,
-        "macs": macs,
-        "utilisation": macs / (p.multipliers * max(1, cycles)),
+        **total,
+        **_shares(total, p),
         "bytes": sum(line.bytes for line in found),
         **{f"{engine.lower()}_cycles": count for engine, count in busy.items()},
     }
@@ -113,16 +139,15 @@ def _run(args: argparse.Namespace) -> int:
     network = with_ranks(load_network(args.network), args.ranks)
     parts, p = _profiled(args, network)
     tables, totals = [], []
-    for name, descriptors, commands, run, times in parts:
-        found = lines(name, descriptors, commands, p, run, times)
+    for name, program, commands, run, times in parts:
+        found = lines(name, program.descriptors, commands, p, run, times)
         end = run.counters.cycles or max(command.end for command in commands)
         tables.append((name, found))
-        totals.append(_total(name, found, end, p))
+        totals.append(_total(name, found, end, program.macs, p))
     whole = {"part": "step"} | {
         key: sum(total[key] for total in totals) for key in totals[0] if key != "part"
     }
-    whole["utilisation"] = whole["macs"] / (p.multipliers * whole["cycles"])
-    totals.append(whole)
+    totals.append(whole | _shares(whole, p))
     results = {
         "network": network.name,
         "batch": args.batch,
@@ -136,7 +161,7 @@ def _run(args: argparse.Namespace) -> int:
 
         bandwidth = args.memory_bandwidth or MemoryTiming().bandwidth
         points = [(t["part"], t["macs"], t["bytes"], t["cycles"]) for t in totals]
-        trace = trace_events([(name, ds, commands) for name, ds, commands, *_ in parts])
+        trace = trace_events([(name, one.descriptors, cs) for name, one, cs, *_ in parts])
         files = {
             "profile.json": to_json(results),
             "trace.json": json.dumps(trace),
@@ -150,7 +175,8 @@ def _run(args: argparse.Namespace) -> int:
         rows = as_rows(found)
         print(f"{name}, cycles {results['cycles_are']}")
         print(markdown(COLUMNS, [[row[column] for column in COLUMNS] for row in rows]))
-    print(markdown(list(totals[0]), [list(total.values()) for total in totals]), end="")
+    names = [name for name in totals[0] if name != "utilisation"]
+    print(markdown(names, [[total[name] for name in names] for total in totals]), end="")
     if args.out:
         print(f"written to {args.out}: profile.json, trace.json, roofline.png")
     return 0

@@ -21,7 +21,7 @@ def emit_backward(b: Builder, network: Network, batch: int, memory: MemoryMap) -
         emit_left_chains(b, network, span, memory)
         if layer.bias:
             emit_bias_gradient(b, network, number, batch, memory)
-    b.halt()
+    b.halt("the backward program")
 
 
 def _restart(b: Builder) -> None:

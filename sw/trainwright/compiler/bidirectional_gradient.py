@@ -52,8 +52,9 @@ class BidirectionalGradient:
         self.rows = -(-batch // self.lanes)
         if split.p % self.lanes:
             raise CompileError(
-                f"layer {split.number + 1}: bi-directional gradients at bond {split.bond} need "
-                f"its {split.p} outputs on the left to be a multiple of {self.lanes}"
+                f"layer {split.number + 1}: bi-directional gradients at bond {split.bond} need the "
+                f"outputs on its left, {split.p}, to be a multiple of the {self.lanes} lanes; plan "
+                "another bond, or the full gradient"
             )
         self.slices = [
             (s, u)

@@ -64,7 +64,7 @@ def _emit(
         plan = plans[number]
         dy = _Layer(w, Split(network, number, plan.bond), plan, batch).emit(dy)
     w.flush()
-    b.halt()
+    b.halt("the backward program")
     return b
 
 

@@ -65,7 +65,7 @@ def _emit(
             above.prepare()
             current = above
         w.flush()
-    b.halt()
+    b.halt("the forward program")
     return b
 
 

@@ -61,7 +61,7 @@ def lay_out_blocks(
             if plan.forward.bond != split.bond or isinstance(plan.forward, ForwardRebuild):
                 raise CompileError(
                     f"layer {n}: bi-directional gradients at bond {split.bond} need the forward "
-                    "pass to be bi-directional there too"
+                    f"pass to be bi-directional there too; it is planned as {plan.forward}"
                 )
         if isinstance(plan.forward, ForwardBidirectional):
             split = Split(network, n - 1, plan.forward.bond)

@@ -5,9 +5,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partialmethod
 
-from trainwright.compiler.errors import CompileError
 from trainwright.compiler.hazards import Hazards
 from trainwright.compiler.images import Image
+from trainwright.compiler.limits import (
+    COUNTS,
+    LOOPS,
+    MOST_COUNT,
+    PE1_STORE,
+    PE2_STORE,
+    PROGRAM,
+    SCRATCHPAD,
+    STATISTICS,
+    require_accumulator,
+)
 from trainwright.compiler.memory import Buffer, LocalMemory, Region, largest_divisor
 from trainwright.compiler.nests import fitted, pe1_nest, pe2_nest, pe3_nest
 from trainwright.compiler.row_images import RowImage
@@ -24,13 +34,11 @@ from trainwright.program.descriptors import (
     Transfer,
     TransferLevel,
 )
-from trainwright.program.fields import COUNT_WIDTH, ENGINE_OF, Engine, Operation, Target
+from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
 from trainwright.program.footprint import Touch, footprint
 
 MEMORY = "memory"
 """The external memory, among the spaces of ``Touch``."""
-MOST = (1 << COUNT_WIDTH) - 1
-"""Greatest count that a descriptor can hold."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +68,17 @@ class Builder:
 
     def __init__(self, p: AcceleratorParameters):
         self.p = p
-        self.pad = LocalMemory("scratchpad", p.scratchpad_rows)
+        self.pad = LocalMemory(SCRATCHPAD, p)
         beat_bits = p.data_width
         self.stores = {
             Target.PE1_STORE: LocalMemory(
-                "PE1 factor store",
-                p.pe1_store_depth,
+                PE1_STORE,
+                p,
                 align=max(1, beat_bits // (p.lanes * p.factor_storage_width)),
             ),
             Target.PE2_STORE: LocalMemory(
-                "PE2 factor store",
-                p.pe2_store_depth,
+                PE2_STORE,
+                p,
                 align=max(1, beat_bits // (p.pe2_rows * p.factor_storage_width)),
             ),
         }
@@ -85,11 +93,7 @@ class Builder:
     def _emit(self, d: Compute | Transfer, memory: Sequence[Touch] = ()) -> None:
         """Add ``d`` with the waits it needs; ``memory`` is what it touches outside."""
         for level in d.levels:
-            if level.count > MOST:
-                raise CompileError(
-                    f"{d.tensor}: {level.count} iterations of a loop level, at most {MOST} can be "
-                    "encoded; use a smaller batch or a smaller scratchpad"
-                )
+            COUNTS.require(level.count, self.p, d.tensor)
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
         self.descriptors.append(replace(d, **waits._asdict()))
 
@@ -105,11 +109,7 @@ class Builder:
             yield
             return
         self._depth += 1
-        if self._depth > self.p.loop_depth:
-            raise CompileError(
-                f"the program nests {self._depth} loops, the sequencer {self.p.loop_depth}; set "
-                "loop_depth"
-            )
+        LOOPS.require(self._depth, self.p, "the program")
         self.descriptors.append(Loop(iterations=iterations))
         yield
         self._depth -= 1
@@ -120,14 +120,11 @@ class Builder:
         """Set address registers."""
         self.descriptors.append(Set(values=tuple(values)))
 
-    def halt(self) -> None:
-        """End the program."""
+    def halt(self, which: str) -> None:
+        """End the program, named for messages ``which``."""
         self.descriptors.append(Halt())
-        if len(self.descriptors) > self.p.program_depth:
-            raise CompileError(
-                f"the program has {len(self.descriptors)} descriptors, the program memory holds "
-                f"{self.p.program_depth}; use fewer layers or factors"
-            )
+        STATISTICS.require(len(self.tensors), self.p, which)
+        PROGRAM.require(len(self.descriptors), self.p, which)
 
     def opposite(self, x: Region, name: str, rows: int) -> Region:
         """Rows for a result at the other end of the scratchpad than its operand.
@@ -150,7 +147,7 @@ class Builder:
         register: int = 0,
     ) -> None:
         """Move runs of ``rows`` rows between ``buffer`` and ``region``."""
-        run = largest_divisor(rows, MOST // buffer.element_bytes)
+        run = largest_divisor(rows, MOST_COUNT // buffer.element_bytes)
         size = run * buffer.element_bytes  # in beats: a row of bytes is one
         levels = [*levels, TransferLevel(rows // run, size * self.p.beat_bytes, run)]
         levels = [level for level in levels if level.count > 1]
@@ -206,11 +203,6 @@ class Builder:
         tensor = Written(name, kind, width, count)
         known = self.tensors.setdefault(name, tensor)
         assert known == tensor, name
-        if len(self.tensors) > self.p.statistics_depth:
-            raise CompileError(
-                f"{len(self.tensors)} tensors are counted, there are {self.p.statistics_depth} "
-                "statistics slots; use fewer layers or factors"
-            )
         return tensor
 
     def contraction(
@@ -220,13 +212,7 @@ class Builder:
 
         ``macs`` multiply-accumulates are useful, padding not counted.
         """
-        bits = (terms << (sum(widths) - 2)).bit_length() + 1
-        if bits > self.p.accumulator_width:
-            raise CompileError(
-                f"{rule.z.name}: {terms} products of {widths[0]} x {widths[1]} bits need "
-                f"accumulators of {bits} bits, these have {self.p.accumulator_width}; set "
-                "accumulator_width, or use fewer bits or a smaller batch"
-            )
+        require_accumulator(terms, widths, self.p, rule.z.name)
         self.macs += macs
         self.compute(d, rule)
 

@@ -4,15 +4,15 @@ from math import prod
 
 from trainwright.compiler.builder import Builder, Rule
 from trainwright.compiler.chain import Stage, chain_rows, group_size, run_stages
-from trainwright.compiler.errors import CompileError
 from trainwright.compiler.images import Use, image
+from trainwright.compiler.limits import ADDRESS_REGISTERS
 from trainwright.compiler.memory import MemoryMap, Region
 from trainwright.compiler.names import activation_name
 from trainwright.fixed.scale import TensorClass
 from trainwright.network import Layer, Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Level
-from trainwright.program.fields import REGISTERS, Operation
+from trainwright.program.fields import Operation
 
 
 def forward_stages(layer: Layer, p: AcceleratorParameters) -> list[Stage]:
@@ -46,11 +46,7 @@ def emit_forward(b: Builder, network: Network, batch: int, memory: MemoryMap) ->
     )
     group = group_size(batch, needed, b, f"one sample of {network.name}")
     names = [activation_name(n) for n in range(len(network.layers) + 1)]
-    if len(names) >= REGISTERS:
-        raise CompileError(
-            f"network {network.name!r} has {len(network.layers)} layers; at most {REGISTERS - 2} "
-            "can be compiled, as each layer's output takes an address register"
-        )
+    ADDRESS_REGISTERS.require(len(names), p, "the paper's forward program")
     register_of = {name: n for n, name in enumerate(names, 1)}
     steps = [(register_of[name], group * memory.buffers[name].row_bytes) for name in names]
     with b.loop(batch // group, steps):
@@ -65,7 +61,7 @@ def emit_forward(b: Builder, network: Network, batch: int, memory: MemoryMap) ->
             name = names[number + 1]
             b.store(memory.buffers[name], x, x.count, register=register_of[name])
         b.pad.free(x)
-    b.halt()
+    b.halt("the forward program")
 
 
 def _layer(

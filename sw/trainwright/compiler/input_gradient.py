@@ -4,15 +4,15 @@ from math import prod
 
 from trainwright.compiler.builder import Builder, Rule
 from trainwright.compiler.chain import Stage, chain_rows, group_size, run_stages
-from trainwright.compiler.errors import CompileError
 from trainwright.compiler.images import Use, image
+from trainwright.compiler.limits import ADDRESS_REGISTERS
 from trainwright.compiler.memory import MemoryMap, Region
 from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.fixed.scale import TensorClass
 from trainwright.network import Layer, Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Level
-from trainwright.program.fields import REGISTERS, Operation
+from trainwright.program.fields import Operation
 
 
 def backward_stages(layer: Layer, p: AcceleratorParameters) -> list[Stage]:
@@ -47,7 +47,8 @@ def emit_input_gradients(b: Builder, network: Network, batch: int, memory: Memor
     group = group_size(batch, needed, b, f"one sample of {network.name}")
     masks = [activation_name(n) for n in range(1, count) if network.layers[n - 1].relu]
     names = [gradient_name(n) for n in range(1, count + 1)] + masks
-    register_of = _registers(b, network, names)
+    ADDRESS_REGISTERS.require(len(names), p, "the paper's backward program")
+    register_of = {name: n for n, name in enumerate(names, 1)}
     steps = [(register_of[n], group * memory.buffers[n].row_bytes) for n in names]
     with b.loop(batch // group, steps):
         name = gradient_name(count)
@@ -78,15 +79,6 @@ def emit_input_gradients(b: Builder, network: Network, batch: int, memory: Memor
                 y = _mask(b, network, number, y, group, batch, memory, register_of)
             b.store(memory.buffers[below], y, y.count, register=register_of[below])
         b.pad.free(y)
-
-
-def _registers(b: Builder, network: Network, names: list[str]) -> dict[str, int]:
-    if len(names) >= REGISTERS:
-        raise CompileError(
-            f"network {network.name!r}: the backward loop moves {len(names)} tensors, there are "
-            f"{REGISTERS - 1} address registers; use at most 4 layers"
-        )
-    return {name: n for n, name in enumerate(names, 1)}
 
 
 def _mask(

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from math import prod
 
-from trainwright.compiler.errors import NoRoomError
+from trainwright.compiler.limits import Limit, refuse_memory
+from trainwright.parameters import AcceleratorParameters
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,10 @@ class Region:
 class LocalMemory:
     """First-fit allocator of a local memory, from the bottom or from the top."""
 
-    def __init__(self, what: str, size: int, *, align: int = 1):
-        self.what = what
-        self.size = size
+    def __init__(self, limit: Limit, p: AcceleratorParameters, *, align: int = 1):
+        self.limit = limit
+        self.parameters = p
+        self.size = limit.available(p)
         self.align = align
         self._used: list[Region] = []
         self.peak = 0
@@ -108,7 +110,7 @@ class LocalMemory:
     ) -> Region:
         """Rows for ``name``; ``within`` a range if there is room, else anywhere.
 
-        Raises ``NoRoomError`` when no gap is large enough.
+        Raises ``MemoryFullError`` when no gap is large enough.
         """
         count = -(-count // self.align) * self.align
         gaps = self._gaps()
@@ -121,11 +123,8 @@ class LocalMemory:
                 self._used.append(region)
                 self.peak = max(self.peak, sum(used.count for used in self._used))
                 return region
-        raise NoRoomError(
-            f"{name}: {count} rows do not fit the {self.what} of {self.size} rows "
-            f"(largest gap {max(stop - start for start, stop in gaps)}); use a smaller batch, "
-            "smaller factors or ranks, or a larger memory"
-        )
+        used = sum(region.count for region in self._used)
+        refuse_memory(self.limit, self.parameters, name, count, used, self.largest_gap)
 
     def free(self, region: Region) -> None:
         """Give a region back."""

@@ -12,7 +12,8 @@ from functools import cache
 from trainwright.compiler.block_backward import emit_block_backward
 from trainwright.compiler.block_forward import emit_block_forward
 from trainwright.compiler.block_layout import lay_out_blocks
-from trainwright.compiler.errors import CompileError
+from trainwright.compiler.errors import CompileError, NotPlannedError
+from trainwright.compiler.limits import require_network
 from trainwright.compiler.merged import Split
 from trainwright.compiler.plans import (
     BackwardBidirectional,
@@ -23,6 +24,7 @@ from trainwright.compiler.plans import (
     ForwardRebuild,
     LayerPlan,
 )
+from trainwright.compiler.refusals import Kind, Refusal, Refusals
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.timing import predict
@@ -58,6 +60,8 @@ class Planned:
 
     layers: tuple[LayerPlan, ...]
     alternatives: tuple[Alternative, ...]
+    refusals: tuple[Refusal, ...]
+    """For each layer, pass, kind of plan and bond of which nothing was measured: why."""
 
 
 def _divisors(value: int) -> list[int]:
@@ -151,6 +155,7 @@ class _Search:
     def __init__(self, network: Network, batch: int, p: AcceleratorParameters):
         self.network, self.batch, self.p = network, batch, p
         self.tried: list[Alternative] = []
+        self._refused = Refusals()
 
     def _splits(self, number: int) -> list[Split]:
         order = self.network.layers[number].order
@@ -158,38 +163,55 @@ class _Search:
 
     def _kinds(
         self, number: int, products: Callable[..., int], flag: str
-    ) -> Iterator[tuple[Split, bool]]:
-        """Bonds and ways that are worth a try."""
-        pairs = [(s, first) for s in self._splits(number) for first in (True, False)]
-        needs = [products(s, self.batch, **{flag: first}) for s, first in pairs]
-        for pair, need in zip(pairs, needs, strict=True):
+    ) -> Iterator[tuple[Split, Kind]]:
+        """Bonds and kinds that are worth a try; ``flag`` is what is not bidirectional."""
+        pairs = [(s, name) for s in self._splits(number) for name in (flag, "bidirectional")]
+        needs = [products(s, self.batch, **{flag: name == flag}) for s, name in pairs]
+        for (split, name), need in zip(pairs, needs, strict=True):
+            kind = Kind(number, flag == "rebuild", name, split.bond)
             if need <= HOPEFUL * min(needs):
-                yield pair
+                yield split, kind
+            else:
+                more = f"{need / min(needs):.1f} times the multiply-accumulates of the best"
+                self._refused.add(kind, f"not tried: it takes {more}")
+
+    def _sized(self, kind: Kind, found: Iterator) -> list:
+        """The most promising sizes of strips or slices of one kind."""
+        best = _best(found)
+        if not best:
+            self._refused.add(kind, kind.no_size(self.p))
+        return best
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Why there is no alternative of a layer, pass, kind and bond."""
+        return self._refused.beside(Kind.of(one.layer - 1, one.plan) for one in self.tried)
 
     def forwards(self, number: int) -> list[ForwardPlan]:
         """Candidates for a layer's forward pass."""
         found = []
-        for split, rebuild in self._kinds(number, forward_products, "rebuild"):
-            if rebuild:
-                found += _best(_forward_rebuilds(split, self.p))
+        for split, kind in self._kinds(number, forward_products, "rebuild"):
+            if kind.name == "rebuild":
+                found += self._sized(kind, _forward_rebuilds(split, self.p))
             else:
-                found += _best(_forward_bidirectionals(split, self.batch, self.p))
+                found += self._sized(kind, _forward_bidirectionals(split, self.batch, self.p))
         return found
 
     def backwards(self, number: int) -> list[BackwardPlan]:
         """Candidates for a layer's way back."""
         found = []
-        for split, full in self._kinds(number, backward_products, "full"):
-            if full:
-                found += _best(_backward_fulls(split, self.p))
+        for split, kind in self._kinds(number, backward_products, "full"):
+            if kind.name == "full":
+                found += self._sized(kind, _backward_fulls(split, self.p))
             else:
-                found += _best(_backward_bidirectionals(split, self.batch, self.p))
+                found += self._sized(kind, _backward_bidirectionals(split, self.batch, self.p))
         return found
 
     def measure(
         self, plans: Sequence[LayerPlan], number: int, *, forward: bool
     ) -> Alternative | None:
         """One direction's program; ``None`` where it does not fit."""
+        way = plans[number].forward if forward else plans[number].backward
         try:
             memory = lay_out_blocks(self.network, self.batch, self.p, plans)
             if forward:
@@ -198,10 +220,10 @@ class _Search:
             else:
                 ways = [plan.backward for plan in plans]
                 b = emit_block_backward(self.p, self.network, self.batch, memory, ways)
-        except CompileError:
+        except CompileError as error:
+            self._refused.add(Kind.of(number, way), error.reason)
             return None
         timeline = predict(b.descriptors, self.p)
-        way = plans[number].forward if forward else plans[number].backward
         found = Alternative(
             number + 1, way, timeline.cycles, b.macs, timeline.bytes_moved, b.pad.peak
         )
@@ -241,6 +263,8 @@ class _Search:
         for back in self.backwards(number):
             fitting = [way for way in ahead or {now.forward: 0} if _goes_with(way, back)]
             if not fitting:
+                reason = "the forward pass is not bidirectional at this bond"
+                self._refused.add(Kind.of(number, back), reason)
                 continue
             way = min(fitting, key=lambda way: ahead.get(way, 0))
             plan = LayerPlan(way, back)
@@ -263,8 +287,10 @@ def _goes_with(way: ForwardPlan, back: BackwardPlan) -> bool:
 def plan_layers(network: Network, batch: int, p: AcceleratorParameters) -> Planned:
     """Choose for every layer, the largest first.
 
-    Raises ``CompileError`` where nothing fits.
+    Raises ``NotPlannedError`` where nothing fits, ``CompileError`` for what no schedule can
+    compute.
     """
+    require_network(network, batch, p)
     search = _Search(network, batch, p)
     plans = [search.simplest(n) for n in range(len(network.layers))]
     sizes = [layer.output_size * layer.input_size for layer in network.layers]
@@ -272,5 +298,8 @@ def plan_layers(network: Network, batch: int, p: AcceleratorParameters) -> Plann
         search.improve(plans, number)
     for forward in (True, False):  # both ends of what was chosen, for the record
         if search.measure(plans, 0, forward=forward) is None:
-            search.refuse(plans)
-    return Planned(tuple(plans), tuple(search.tried))
+            try:
+                search.refuse(plans)
+            except CompileError as error:
+                raise NotPlannedError(error, search.tried, search.refusals) from error
+    return Planned(tuple(plans), tuple(search.tried), search.refusals)

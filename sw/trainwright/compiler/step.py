@@ -13,6 +13,7 @@ from trainwright.compiler.errors import CompileError
 from trainwright.compiler.forward import emit_forward
 from trainwright.compiler.images import Image
 from trainwright.compiler.layout import lay_out
+from trainwright.compiler.limits import require_memory, require_network
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.compiler.planner import plan_layers
 from trainwright.compiler.plans import LayerPlan
@@ -134,6 +135,8 @@ class CompiledStep:
     """External memory used."""
     forward: CompiledProgram
     backward: CompiledProgram
+    fallback: str = ""
+    """Why plan "auto" is the paper's schedule, where it is."""
 
     @cached_property
     def predicted_cycles(self) -> int:
@@ -149,31 +152,6 @@ class CompiledStep:
     def macs(self) -> int:
         """Multiply-accumulates of a step, padding not counted."""
         return self.forward.macs + self.backward.macs
-
-
-def _check(
-    network: Network, batch: int, p: AcceleratorParameters, plan: str | Sequence[LayerPlan]
-) -> None:
-    if isinstance(plan, str) and plan not in PLANS:
-        raise CompileError(f"unknown plan {plan!r}; there are {', '.join(PLANS)}")
-    if not 1 <= batch <= 4096:
-        raise CompileError(f"the batch must be from 1 to 4096 samples, not {batch!r}")
-    if network.widths.is_float:
-        raise CompileError(
-            f"network {network.name!r} is in float32, the accelerator computes with integers"
-        )
-    if network.widths.factor > p.factor_width:
-        raise CompileError(
-            f"factors of {network.widths.factor} bits, the accelerator takes {p.factor_width}; "
-            "set factor_width"
-        )
-    for n, layer in enumerate(network.layers, 1):
-        for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
-            if sizes[-1] % p.lanes:
-                raise CompileError(
-                    f"layer {n}: the last dimension of {what} {list(sizes)} must be a multiple of "
-                    f"{p.lanes}, not {sizes[-1]}"
-                )
 
 
 def _finish(b: Builder, memory: MemoryMap, name: str) -> CompiledProgram:
@@ -202,12 +180,18 @@ def compile_step(
     fewer cycles or nothing else fits; else it says how each layer is computed. Raises
     ``CompileError`` where the network does not fit.
     """
-    _check(network, batch, parameters, plan)
-    if plan == "paper":
-        return _paper(network, batch, parameters)
-    if isinstance(plan, str):
-        return _chosen(network, batch, parameters)
-    return _planned(network, batch, parameters, tuple(plan))
+    if isinstance(plan, str) and plan not in PLANS:
+        raise CompileError(f"there is no plan {plan!r}; give one of {', '.join(PLANS)}")
+    require_network(network, batch, parameters)
+    if not isinstance(plan, str):
+        return _planned(network, batch, parameters, tuple(plan))
+    try:
+        return (_paper if plan == "paper" else _chosen)(network, batch, parameters)
+    except CompileError as error:
+        fitting = _fitting_batch(network, batch, parameters)
+        if not fitting:
+            raise
+        raise CompileError(f"{error}; a batch of {fitting} fits") from error
 
 
 @cache
@@ -215,14 +199,43 @@ def _chosen(network: Network, batch: int, p: AcceleratorParameters) -> CompiledS
     """The planner's choice or the paper's schedule, whichever is predicted to take fewer cycles."""
     try:
         planned = _planned(network, batch, p, plan_layers(network, batch, p).layers)
-    except CompileError:
-        return replace(_paper(network, batch, p), plan="auto")
+    except CompileError as error:
+        try:
+            paper = _paper(network, batch, p)
+        except CompileError as other:
+            raise _neither(error, other) from other
+        return replace(paper, plan="auto", fallback=f"no planned program fits: {error.reason}")
     try:
         paper = _paper(network, batch, p)
     except CompileError:
         return planned
-    best = min(planned, paper, key=lambda step: step.predicted_cycles)
-    return replace(best, plan="auto")
+    if planned.predicted_cycles <= paper.predicted_cycles:
+        return replace(planned, plan="auto")
+    why = f"the planned programs take more cycles, {planned.predicted_cycles:,}"
+    return replace(paper, plan="auto", fallback=why)
+
+
+def _neither(planned: CompileError, paper: CompileError) -> CompileError:
+    """The error where neither the planner's choice nor the paper's schedule fits."""
+    if planned.reason == paper.reason:
+        return planned
+    remedy = f"; {planned.remedy}" if planned.remedy else ""
+    return CompileError(
+        f"no schedule fits: planned, {planned.reason}; in the paper's, {paper.reason}{remedy}"
+    )
+
+
+def _fitting_batch(network: Network, batch: int, p: AcceleratorParameters) -> int:
+    """A smaller batch, as large as can be, that the paper's schedule takes; 0 if none."""
+    fits, fails = 0, batch
+    while fails - fits > 1:  # what it needs grows with the batch
+        middle = (fits + fails) // 2 if fits else 1
+        try:
+            _paper(network, middle, p)
+            fits = middle
+        except CompileError:
+            fails = middle
+    return fits
 
 
 def _paper(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
@@ -252,8 +265,7 @@ def _step(
     plan: str,
     layers: tuple[LayerPlan, ...],
 ) -> CompiledStep:
-    if memory.top >= 1 << p.address_width:
-        raise CompileError(f"{memory.top} bytes of external memory do not fit the address space")
+    require_memory(memory.top, p)
     return CompiledStep(
         network=network,
         batch=batch,

@@ -7,7 +7,7 @@ from math import prod
 from trainwright.compiler.blocks import Block
 from trainwright.compiler.builder import Builder, Rule, Written
 from trainwright.compiler.contract import dot_nest, outer_nest
-from trainwright.compiler.errors import NoRoomError
+from trainwright.compiler.errors import MemoryFullError
 from trainwright.compiler.memory import MemoryMap, Region
 from trainwright.compiler.row_images import Arrangement, RowImage, constant
 from trainwright.fixed.scale import TensorClass
@@ -51,7 +51,7 @@ def first_fitting(emit: Callable[[Place], Builder], places: Sequence[Place]) -> 
     for place in places[:-1]:
         try:
             return emit(place)
-        except NoRoomError:
+        except MemoryFullError:
             continue
     return emit(places[-1])
 

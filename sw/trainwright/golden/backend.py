@@ -18,14 +18,21 @@ class GoldenAccelerator:
     """Implements ``trainwright.accelerator.Accelerator`` by the golden model.
 
     A C kernel executes programs where there is a compiler (``trainwright.support.native``), the
-    interpreter elsewhere: the bits are the same.
+    interpreter elsewhere, or where ``interpreted`` asks for it: the bits are the same.
     """
 
-    def __init__(self, parameters: AcceleratorParameters, *, memory_bytes: int):
+    def __init__(
+        self, parameters: AcceleratorParameters, *, memory_bytes: int, interpreted: bool = False
+    ):
         self.parameters = parameters
         self.memory_bytes = memory_bytes
         self._memory = np.zeros(memory_bytes, np.uint8)
-        self._executor = Executor.open(parameters, self._memory)
+        self._executor = None if interpreted else Executor.open(parameters, self._memory)
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether the interpreter executes the programs."""
+        return self._executor is None
 
     def _check(self, address: int, size: int) -> None:
         if not 0 <= address <= address + size <= self.memory_bytes:

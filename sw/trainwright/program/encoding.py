@@ -270,7 +270,10 @@ def decode_descriptor(data: bytes) -> Descriptor:
     try:
         operation = Operation(word & 15)
     except ValueError:
-        raise ProgramError(f"unknown operation {word & 15}") from None
+        raise ProgramError(
+            f"unknown operation {word & 15}, there are {int(min(Operation))} to "
+            f"{int(max(Operation))}"
+        ) from None
     f, position = {}, 0
     for name, width in LAYOUTS[operation]:
         f[name] = word >> position & ((1 << width) - 1)
@@ -306,8 +309,8 @@ def check_rounding(program: Program, p: AcceleratorParameters) -> None:
     for d in program.descriptors:
         if isinstance(d, Compute) and d.stochastic:
             raise ProgramError(
-                f"{d.tensor or d.operation.name}: stochastic rounding, which this accelerator was "
-                "built without; set stochastic_rounding=1"
+                f"{d.tensor or d.operation.name} is to be rounded stochastically, which this "
+                "accelerator cannot; use one with stochastic_rounding=1"
             )
 
 
@@ -325,6 +328,9 @@ def encode(program: Program) -> bytes:
     return header + body
 
 
+_AGAIN = "write it again with `trainwright listing NETWORK --save FOLDER`"
+
+
 def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
     """Read a program file for an accelerator of these parameters.
 
@@ -332,30 +338,50 @@ def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
     truncated or corrupt body, or a program compiled for other parameters.
     """
     if len(data) < HEADER.size or data[:4] != MAGIC:
-        raise ProgramError("not a trainwright program: it does not start with 'TRWP' and a header")
+        raise ProgramError(
+            "not a program file: it does not start with the header of one, 'TRWP' and 16 bytes; "
+            f"{_AGAIN}"
+        )
     _, version, _, count, fingerprint, crc = HEADER.unpack_from(data)
     if version != VERSION:
-        raise ProgramError(f"program version {version}; this trainwright reads version {VERSION}")
+        raise ProgramError(
+            f"program file of version {version}, this trainwright reads version {VERSION}; {_AGAIN}"
+        )
     body = data[HEADER.size :]
     if len(body) != count * DESCRIPTOR_BYTES:
         raise ProgramError(
-            f"truncated or overlong program: {count} descriptors need "
-            f"{count * DESCRIPTOR_BYTES} bytes, the file has {len(body)}"
+            f"truncated or overlong program file: its {count} descriptors need "
+            f"{count * DESCRIPTOR_BYTES} bytes after the header, there are {len(body)}; {_AGAIN}"
         )
     if zlib.crc32(body) != crc:
-        raise ProgramError("corrupt program: its CRC-32 does not match")
+        raise ProgramError(
+            f"corrupt program file: the CRC-32 of its descriptors is {zlib.crc32(body):08x}, the "
+            f"header says {crc:08x}; {_AGAIN}"
+        )
     if fingerprint != parameters.fingerprint:
         raise ProgramError(
             f"program compiled for other accelerator parameters (fingerprint {fingerprint:08x}, "
-            f"these have {parameters.fingerprint:08x}); compile it again"
+            f"these have {parameters.fingerprint:08x}); give those it was compiled for "
+            "(--accelerator, --preset), or compile it again"
         )
-    descriptors = tuple(
-        decode_descriptor(body[start : start + DESCRIPTOR_BYTES])
-        for start in range(0, len(body), DESCRIPTOR_BYTES)
-    )
-    if not descriptors or not isinstance(descriptors[-1], Halt):
-        raise ProgramError("the program does not end with HALT")
+    descriptors = tuple(_descriptor(body, number) for number in range(count))
+    if not descriptors:
+        raise ProgramError("the program is empty and does not end with HALT")
+    if not isinstance(descriptors[-1], Halt):
+        last = descriptors[-1].operation.name
+        raise ProgramError(
+            f"the program does not end with HALT: its last descriptor, {count - 1}, is {last}"
+        )
     return Program(descriptors, fingerprint)
+
+
+def _descriptor(body: bytes, number: int) -> Descriptor:
+    """A descriptor of a program file; an error says which."""
+    start = number * DESCRIPTOR_BYTES
+    try:
+        return decode_descriptor(body[start : start + DESCRIPTOR_BYTES])
+    except ProgramError as error:
+        raise ProgramError(f"descriptor {number}: {error}") from None
 
 
 def without_names(program: Program) -> Program:

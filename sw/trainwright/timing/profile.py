@@ -30,12 +30,14 @@ class Line:
     cycles: int = 0
     macs: int = 0
     utilisation: float | None = None
-    """Of the engine's own multipliers."""
+    """The same as ``occupancy``, under the name that it had."""
     stall_operand: int = 0
     stall_result: int = 0
     bytes: int = 0
     saturations: int | None = None
     """Of the tensor, over the step; with its first descriptor."""
+    occupancy: float | None = None
+    """Multiply-accumulates executed, over the engine's own multipliers times ``cycles``."""
 
 
 def predicted(timeline: Timeline) -> tuple[CommandRecord, ...]:
@@ -81,7 +83,8 @@ def lines(
     rows = {"PE1": p.pe1_rows, "PE2": p.pe2_rows}
     for line in found.values():
         if line.macs and line.cycles:
-            line.utilisation = line.macs / (rows[line.engine] * p.lanes * line.cycles)
+            line.occupancy = line.macs / (rows[line.engine] * p.lanes * line.cycles)
+            line.utilisation = line.occupancy
     return list(found.values())
 
 

@@ -107,10 +107,10 @@ def _run(args: argparse.Namespace) -> int:
     from trainwright.report.tables import markdown
 
     if args.ranks and not args.network:
-        raise OptionError("--ranks needs --network")
+        raise OptionError("--ranks needs --network: they are those of one network")
     for plan in args.plan or ():
         if plan not in PLANS:
-            raise OptionError(f"--plan: unknown plan {plan!r}; there are {', '.join(PLANS)}")
+            raise OptionError(f"--plan must be one of {', '.join(PLANS)}, not {plan!r}")
     plans = args.plan or PLANS
     rows = [_row(network, batch, plan, args) for network, batch in _cases(args) for plan in plans]
     parameters = accelerator_parameters(args.accelerator, None)

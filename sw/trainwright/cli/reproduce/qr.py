@@ -45,7 +45,7 @@ def _run(args: argparse.Namespace) -> int:
     if missing := sorted(name for name in needed if find_spec(name) is None):
         raise OptionError(f"this needs {missing[0]}: pip install 'trainwright[train]'")
     if args.columns > args.rows:
-        raise OptionError(f"--columns {args.columns} is over --rows {args.rows}")
+        raise OptionError(f"--columns must be at most --rows, {args.rows}, not {args.columns}")
     if args.quick:
         args.vectors, args.rows, args.columns = min(args.vectors, 20_000), 400, 24
     torch.set_num_threads(args.threads)

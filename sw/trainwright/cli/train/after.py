@@ -20,9 +20,11 @@ def check_tolerance(tolerance: float | None, epochs: int, beside: list[str] | No
     """Raise ``OptionError`` where options of rounding do not go together."""
     if tolerance is None:
         if epochs or beside:
-            raise OptionError("--round-epochs and --round-beside need --round")
+            raise OptionError(
+                "--round-epochs and --round-beside need --round: add it, or leave them away"
+            )
     elif not 0 <= tolerance < 1:
-        raise OptionError(f"--round must be in [0, 1), not {tolerance:g}")
+        raise OptionError(f"--round must be at least 0 and less than 1, not {tolerance:g}")
 
 
 def other_run(folder: str) -> tuple[str, list[PriorPoint]]:

@@ -168,6 +168,9 @@ def _same(named: Network, stored: Network) -> bool:
     return (named.in_float32() if stored.widths.is_float else named) == stored
 
 
+_AGREE = "leave the option away, or start over with --force"
+
+
 def resumed_job(args: argparse.Namespace) -> Job:
     """The run in ``--out`` as its checkpoint has it.
 
@@ -185,11 +188,13 @@ def resumed_job(args: argparse.Namespace) -> Job:
     checkpoint = load_checkpoint(folder.checkpoint)
     state = checkpoint.state
     if args.numbers is not None and (args.numbers == "float32") != state.network.widths.is_float:
-        raise OptionError(f"--resume: the checkpoint was not made with --numbers {args.numbers}")
+        raise OptionError(
+            f"--resume: the checkpoint was not made with --numbers {args.numbers}; {_AGREE}"
+        )
     if args.network is not None and not _same(load_network(args.network), state.network):
         raise OptionError(
             f"--resume: {folder.checkpoint} is of network {state.network.name!r} as it was "
-            f"described then, not of --network {args.network}"
+            f"described then, not of --network {args.network}; {_AGREE}"
         )
     check_same_settings(args, state.settings)
     try:
@@ -203,11 +208,14 @@ def resumed_job(args: argparse.Namespace) -> Job:
         if name in given and given[name] != getattr(stored, name):
             raise OptionError(
                 f"--resume: the checkpoint was made with --{name} {getattr(stored, name)}, "
-                f"not {given[name]}"
+                f"not {given[name]}; {_AGREE}"
             )
     options = replace(stored, **given)
     _check_options(options, state.network)
     data = load_data_set(options.dataset, options.data, fetch=args.download)
     if data_crc(data) != crc:
-        raise OptionError(f"--resume: data set {options.dataset!r} has changed since the run began")
+        raise OptionError(
+            f"--resume: data set {options.dataset!r} has changed since the run began; give the "
+            "files of then with --data, or start over with --force"
+        )
     return Job(state, options, data, folder, begin)

@@ -1,0 +1,158 @@
+"""What an accelerator has of all that programs need: the one place of limits and their errors.
+
+Every limit is a parameter of the accelerator, or fixed by the encoding of descriptors. None is a
+number of layers or factors: how many fit follows from these.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from trainwright.compiler.errors import CompileError, MemoryFullError, ResourceError
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import COUNT_WIDTH, REGISTERS
+
+MOST_SAMPLES = 4096
+"""Of a batch."""
+MOST_COUNT = (1 << COUNT_WIDTH) - 1
+"""Greatest count that a descriptor can hold."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One thing that programs need, and what to do where the accelerator has too little of it."""
+
+    what: str
+    remedy: str
+    """What changes the need."""
+    parameter: str = ""
+    """Of the accelerator, where its size is one."""
+    greatest: int = 0
+    """What that parameter can be at most."""
+    fixed: int = 0
+    """How many there are where that is no parameter."""
+    memory: bool = True
+    """Whether the parameter is the size of a memory, a power of two."""
+
+    def available(self, p: AcceleratorParameters) -> int:
+        """How many there are."""
+        return getattr(p, self.parameter) if self.parameter else self.fixed
+
+    def advice(self, needed: int, p: AcceleratorParameters) -> str:
+        """What can be done: less is needed, or the accelerator has more."""
+        enough = 1 << (needed - 1).bit_length() if self.memory else needed
+        if enough > self.greatest:
+            return self.remedy
+        return f"{self.remedy}, or an accelerator with {self.parameter}={enough} or more"
+
+    def require(self, needed: int, p: AcceleratorParameters, where: str) -> None:
+        """Raise ``ResourceError`` where ``needed`` are more than there are."""
+        available = self.available(p)
+        if needed > available:
+            raise ResourceError(
+                f"{where} needs {needed} {self.what}, there are {available}",
+                self.advice(needed, p),
+            )
+
+
+STATISTICS = Limit(
+    "statistics slots (one for each tensor it makes)",
+    "use fewer layers or factors",
+    "statistics_depth",
+    256,
+)
+PROGRAM = Limit("descriptors", "use fewer layers or factors", "program_depth", 4096)
+LOOPS = Limit("nested loops", "use fewer layers or factors", "loop_depth", 8, memory=False)
+ADDRESS_REGISTERS = Limit(
+    "address registers (one for each tensor of its loop over the samples)",
+    "use fewer layers, or --plan auto, whose programs need none",
+    fixed=REGISTERS - 1,
+)
+SCRATCHPAD = Limit(
+    "rows of the scratchpad", "use smaller layers or ranks", "scratchpad_rows", 1 << 17
+)
+PE1_STORE = Limit(
+    "entries of the PE1 factor store", "use smaller factors or ranks", "pe1_store_depth", 1 << 16
+)
+PE2_STORE = Limit(
+    "entries of the PE2 factor store", "use smaller factors or ranks", "pe2_store_depth", 1 << 16
+)
+COUNTS = Limit("iterations of one loop level", "use smaller layers or ranks", fixed=MOST_COUNT)
+
+
+def refuse_memory(
+    limit: Limit, p: AcceleratorParameters, name: str, needed: int, used: int, gap: int
+) -> NoReturn:
+    """Raise ``MemoryFullError``: no gap of a memory takes the ``needed`` rows of ``name``."""
+    there = limit.available(p)
+    free = f", {used} of them in use and at most {gap} free in one piece" if used else ""
+    raise MemoryFullError(
+        f"{name} needs {needed} {limit.what}, there are {there}{free}",
+        limit.advice(max(needed + used, there + 1), p),
+    )
+
+
+def require_accumulator(
+    terms: int, widths: tuple[int, int], p: AcceleratorParameters, name: str
+) -> None:
+    """Raise ``ResourceError`` where a sum of so many products of these widths could overflow."""
+    bits = (terms << (sum(widths) - 2)).bit_length() + 1
+    if bits <= p.accumulator_width:
+        return
+    remedy = "use narrower numbers or smaller layers"
+    if bits <= 48:
+        remedy += f", or an accelerator with accumulator_width={bits} or more"
+    raise ResourceError(
+        f"{name}: {terms} products of {widths[0]} x {widths[1]} bits need "
+        f"accumulators of {bits} bits, these have {p.accumulator_width}",
+        remedy,
+    )
+
+
+def require_memory(needed: int, p: AcceleratorParameters) -> None:
+    """Raise ``ResourceError`` where so many bytes of external memory cannot be addressed."""
+    if needed >= 1 << p.address_width:
+        raise ResourceError(
+            f"the step needs {needed} bytes of external memory, addresses of {p.address_width} "
+            f"bits reach {1 << p.address_width}",
+            "use smaller layers",
+        )
+
+
+def require_network(network: Network, batch: int, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` for what no schedule can compute on this accelerator."""
+    if not 1 <= batch <= MOST_SAMPLES:
+        raise CompileError(f"the batch must be from 1 to {MOST_SAMPLES} samples, not {batch!r}")
+    if network.widths.is_float:
+        raise CompileError(
+            f"network {network.name!r} is in float32, the accelerator computes with integers: "
+            "give it [widths]"
+        )
+    if network.widths.factor > p.factor_width:
+        raise CompileError(
+            f"network {network.name!r} has factors of {network.widths.factor} bits, the "
+            f"accelerator takes at most {p.factor_width}: use narrower factors, or an accelerator "
+            f"with factor_width={network.widths.factor}"
+        )
+    for n, layer in enumerate(network.layers, 1):
+        for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
+            if sizes[-1] % p.lanes:
+                raise CompileError(_not_a_multiple(n, what, sizes, p.lanes, len(network.layers)))
+
+
+def _not_a_multiple(n: int, what: str, sizes: Sequence[int], lanes: int, layers: int) -> str:
+    """The complaint about the last dimension of a layer's outputs or inputs."""
+    last = sizes[-1]
+    enough = -(-last // lanes) * lanes
+    if what == "inputs" and n == 1:
+        remedy = "pad the image (`padded`), or split its pixels otherwise"
+    elif what == "outputs" and n == layers:
+        remedy = "the outputs after the first `classes` are ignored"
+    else:
+        below = n if what == "outputs" else n - 1
+        remedy = f"as layer {below}'s outputs are layer {below + 1}'s inputs, change both"
+    return (
+        f"layer {n}: the last of {what} {list(sizes)} must be a multiple of the accelerator's "
+        f"{lanes} lanes, which {last} is not: use {enough}, for instance; {remedy}"
+    )
