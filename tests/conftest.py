@@ -1,4 +1,4 @@
-"""What tests of every room share."""
+"""What tests of every package share."""
 
 import os
 from pathlib import Path

@@ -47,7 +47,7 @@ def test_as_sync_fifo(depth, write, read, flags, counted):
 @pytest.mark.parametrize("depth", [2, 13, 32])
 @pytest.mark.parametrize("pause", [0, 3, 40])
 def test_bursts_as_of_a_buffered_fifo(depth, pause):
-    """Words come in bursts, as room was kept for them: the same cycle by cycle."""
+    """Words come in bursts, as credits allow: the same cycle by cycle."""
     m = Module()
     m.submodules.ours = ours = BlockQueue(width=16, depth=depth)
     m.submodules.theirs = theirs = SyncFIFOBuffered(width=16, depth=depth + 1)

@@ -1,4 +1,4 @@
-"""Helpers beside the tests of this room can be imported by name; torch uses one thread."""
+"""Helpers beside the tests of this package can be imported by name; torch uses one thread."""
 
 import sys
 from pathlib import Path

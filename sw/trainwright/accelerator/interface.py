@@ -83,7 +83,7 @@ class CommandRecord:
     stall_operand: int
     """Cycles in which it waited for operands, or for the external memory."""
     stall_result: int
-    """Cycles in which it waited for room, or for the write port."""
+    """Cycles in which it waited for a credit, or for the write port."""
 
 
 @dataclass(frozen=True)

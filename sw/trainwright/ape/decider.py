@@ -10,7 +10,7 @@ from trainwright.ape.masks import Level, block_extent, block_levels
 from trainwright.ape.performance import PerformanceModel
 
 UNDERFLOW = 2.0**-122
-"""Products above this leave room for 24 bits and the roundings of three accumulators."""
+"""Products above this keep 24 bits and the roundings of three accumulators from underflow."""
 OVERFLOW = 2.0**126
 """Sums of |a b| below this cannot overflow, though parts are rounded up."""
 

@@ -69,8 +69,8 @@ def opened(
     parameters = accelerator_parameters(accelerator, factor_width, stochastic=stochastic)
     if stochastic and not parameters.stochastic_rounding:
         raise OptionError(
-            "--rounding asks for stochastic rounding and --accelerator stochastic_rounding=0 has "
-            "none: leave one of them away"
+            "--rounding-mode asks for stochastic rounding and --accelerator stochastic_rounding=0 "
+            "has none: leave one of them away"
         )
     options: dict[str, Any] = {"memory": dict(memory)} if memory else {}
     if engine:

@@ -1,4 +1,4 @@
-"""What a command is, and the commands that other rooms register."""
+"""What a command is, and the commands that other packages register."""
 
 import argparse
 from collections.abc import Callable
@@ -56,7 +56,7 @@ class BrokenCommand:
         return f"(not available: {self.reason})"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """None: nobody knows them."""
+        """None: they are not known."""
 
     def run(self, args: argparse.Namespace) -> int:
         """Raise ``OptionError``."""

@@ -17,13 +17,13 @@ from trainwright.cli.options import (
 DESCRIPTION = """\
 Show how the planner computes each layer of a network, forward and backward, and what it chose from.
 
-Rebuild: W is rebuilt strip by strip from its factors and multiplied densely; on the way back the
-whole gradient of W is made, slice by slice (full). Bidirectional: the factors left and right of a
-bond are merged, and nothing of the size of W is made; cheaper where the ranks are small. `bond` is
-the number of factors on the left; strips and slices are what is on chip at once; both arrays share
-the work as told by `shared` and `dot_u`. Every row is a whole forward or backward program with that
-choice for the one layer: its multiply-accumulates, the cycles that the model predicts, the bytes
-that it moves and the rows of the scratchpad that it uses.
+Rebuild: W is rebuilt strip by strip from its factors and multiplied densely; backward, the whole
+gradient of W is made, slice by slice (full). Bidirectional: the factors left and right of a bond
+are merged, and nothing of the size of W is made; cheaper where the ranks are small. `bond` is the
+number of factors on the left; strips and slices are what is on chip at once; the arrays share the
+work as told by `shared` (strips) and `pe1_u` (values of u that PE1 takes). Every row is a whole
+forward or backward program with that choice for the one layer: its multiply-accumulates, the cycles
+that the model predicts, the bytes that it moves and the scratchpad rows that it uses.
 """
 
 
@@ -108,10 +108,11 @@ def _run(args: argparse.Namespace) -> int:
         print(f"layer {number}")
         mine = [row for row in rows if row["layer"] == number]
         names = ("pass", "way", "macs", "cycles", "bytes", "scratchpad_rows")
+        titles = ("pass", "contraction order", "macs", "cycles", "bytes", "scratchpad rows", "")
         cells = [
             [*(row[name] for name in names), "chosen" if row["chosen"] else ""] for row in mine
         ]
-        print(markdown((*names, ""), cells))
+        print(markdown(titles, cells))
     names = ("plan", "macs", "cycles", "utilisation", "external_memory_bytes")
     good = [row for row in totals if "error" not in row]
     print(f"a step of {args.batch} samples on {parameters.multipliers} multipliers")

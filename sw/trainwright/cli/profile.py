@@ -23,10 +23,10 @@ from trainwright.cli.options import (
 
 DESCRIPTION = """\
 Profile one training step: a line a descriptor with its cycles, multiply-accumulates, utilisation of
-its array, stalls by cause (waiting for operands or the memory, waiting for room for results), bytes
-and saturations; multiply-accumulates are those executed, copies by PE1 and padded lanes included.
-With --backend rtl everything is measured in the simulated hardware; with golden
-the cycles are those that the cycle model predicts. --out writes profile.json, trace.json, which
+its array, stalls by cause (operands or the memory awaited, results back-pressured), bytes and
+saturations; multiply-accumulates are those executed, copies by PE1 and padded lanes included. With
+--backend rtl everything is measured in the simulated hardware; with golden the cycles are those
+that the cycle model predicts. --out writes profile.json, trace.json, which
 https://ui.perfetto.dev and chrome://tracing open (a row an engine, a cycle as a microsecond), and
 roofline.png.
 """

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import prod
 
-from trainwright.compiler.errors import NoRoomError
+from trainwright.compiler.errors import DoesNotFitError
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class LocalMemory:
     def allocate(
         self, name: str, count: int, *, top: bool = False, within: range | None = None
     ) -> Region:
-        """Rows for ``name``; ``within`` a range if there is room, else anywhere.
+        """Rows for ``name``; ``within`` a range if they fit there, else anywhere.
 
-        Raises ``NoRoomError`` when no gap is large enough.
+        Raises ``DoesNotFitError`` when no gap is large enough.
         """
         count = -(-count // self.align) * self.align
         gaps = self._gaps()
@@ -121,7 +121,7 @@ class LocalMemory:
                 self._used.append(region)
                 self.peak = max(self.peak, sum(used.count for used in self._used))
                 return region
-        raise NoRoomError(
+        raise DoesNotFitError(
             f"{name}: {count} rows do not fit the {self.what} of {self.size} rows "
             f"(largest gap {max(stop - start for start, stop in gaps)}); use a smaller batch, "
             "smaller factors or ranks, or a larger memory"

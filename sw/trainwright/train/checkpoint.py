@@ -64,7 +64,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             network=network,
             settings=settings,
             model=_model(network.with_ranks(metadata["ranks"]), metadata, tensors),
-            scales=Scales(PRESETS[settings.windows], dict(metadata["exponents"])),
+            scales=Scales(PRESETS[settings.scale_range], dict(metadata["exponents"])),
             step=metadata["step"],
             history=History.from_tensors(tensors),
             verification=Verification(**metadata["verification"]),

@@ -1,4 +1,4 @@
-"""The model being trained: masters, moments and exponents of every layer."""
+"""The model being trained: master weights, moments and exponents of every layer."""
 
 import hashlib
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ class Model:
         )
 
     def clip(self) -> None:
-        """Hold the masters of the factors within the range of their bits."""
+        """Hold the master weights of the factors within the range of their bits."""
         if self.network.widths.is_float:
             return
         width = self.network.widths.factor
@@ -62,7 +62,7 @@ class Model:
                 factor.value = connect.clip(factor.value, k, width)
 
     def rescale(self) -> None:
-        """Move a factor's exponent by one where its masters have outgrown, or left, their bits."""
+        """Move a factor's exponent by one where its weights have outgrown, or left, their bits."""
         width = self.network.widths.factor
         if self.network.widths.is_float:
             return

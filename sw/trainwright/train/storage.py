@@ -1,4 +1,4 @@
-"""What is kept of master copies and Adam's moments between two steps, and in how many bits.
+"""What is kept of master weights and Adam's moments between two steps, and in how many bits.
 
 After each step they are replaced by the nearest that the storage can hold, so that a run computes
 with exactly what a device would have kept. Master copies:
@@ -26,7 +26,7 @@ import torch
 from trainwright import mcf
 from trainwright.train.adam import Parameter
 
-MASTERS = ("float32", "float16x2", "float16")
+MASTER_WEIGHTS = ("float32", "float16x2", "float16")
 MOMENTS = ("float32", "8bit", "factored")
 _FRACTION = 4
 """Significant bits of an 8-bit element, the leading one included."""
@@ -34,7 +34,7 @@ _EXPONENTS = 16
 
 
 def master_bits(kind: str) -> int:
-    """Bits of an element of the master copy."""
+    """Bits of an element of the master weight."""
     return 16 if kind == "float16" else 32
 
 

@@ -217,7 +217,7 @@ class Trainer:
         return self._quantiser(train.images[indices]), labels
 
     def _update(self, backward: BackwardResult) -> tuple[float, float]:
-        """Adam on all masters; returns the learning rate and the prior weight used."""
+        """Adam on all master weights; returns the learning rate and the prior weight used."""
         state, settings = self.state, self.state.settings
         rate = settings.rate_at(state.step, self.total_steps)
         weight = settings.prior_weight_at(state.step, self.total_steps, len(self._data.train))
@@ -241,11 +241,11 @@ class Trainer:
         return rate, weight
 
     def _store(self, number: int) -> None:
-        """Keep of masters and moments what their storage can hold."""
+        """Keep of master weights and moments what their storage can hold."""
         settings = self.state.settings
         random = np.random.RandomState([settings.seed, 2, number])
         for _, parameter in self.state.model.parameters():
-            store_master(parameter, settings.masters)
+            store_master(parameter, settings.master_weights)
             store_moments(parameter, settings.moments, random)
 
     def _cut(self) -> None:

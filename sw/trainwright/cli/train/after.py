@@ -1,4 +1,4 @@
-"""What ``--round`` adds to a finished run: rounded models, their accuracy, and the picture."""
+"""What ``--tt-round`` adds to a finished run: rounded models, their accuracy, and the picture."""
 
 import json
 import sys
@@ -20,9 +20,9 @@ def check_tolerance(tolerance: float | None, epochs: int, beside: list[str] | No
     """Raise ``OptionError`` where options of rounding do not go together."""
     if tolerance is None:
         if epochs or beside:
-            raise OptionError("--round-epochs and --round-beside need --round")
+            raise OptionError("--tt-round-epochs and --tt-round-beside need --tt-round")
     elif not 0 <= tolerance < 1:
-        raise OptionError(f"--round must be in [0, 1), not {tolerance:g}")
+        raise OptionError(f"--tt-round must be in [0, 1), not {tolerance:g}")
 
 
 def other_run(folder: str) -> tuple[str, list[PriorPoint]]:
@@ -33,9 +33,11 @@ def other_run(folder: str) -> tuple[str, list[PriorPoint]]:
         point = PriorPoint(result["steps"], result["model_bits"], result["test_accuracy"])
         prior = result["settings"]["prior"]
     except OSError as error:
-        raise OptionError(f"--round-beside: no finished run in {path}: {error.strerror}") from None
+        raise OptionError(
+            f"--tt-round-beside: no finished run in {path}: {error.strerror}"
+        ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise OptionError(f"--round-beside: {path}/result.json is damaged: {error}") from None
+        raise OptionError(f"--tt-round-beside: {path}/result.json is damaged: {error}") from None
     kind = "no prior" if prior is None else f"prior weight {prior['weight']:g}"
     return f"{path.name} ({kind})", [point]
 
