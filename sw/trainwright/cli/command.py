@@ -29,7 +29,7 @@ class Command(Protocol):
         ...
 
     def run(self, args: argparse.Namespace, /) -> int:
-        """Do it; the exit status. Imports what is slow here and not before."""
+        """Run the command; the exit status. Slow imports belong here."""
         ...
 
 
@@ -52,7 +52,7 @@ class BrokenCommand:
 
     @property
     def help(self) -> str:
-        """Why it is not to be had."""
+        """Why it is not available."""
         return f"(not available: {self.reason})"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Backward from both sides: U = Left^T Y', and T = Right X as the forward pass stored it.
+"""Bidirectional backward pass: U = Left^T Y', and T = Right X as the forward pass stored it.
 
 Slice by slice of the samples and of u: the gradient of Left is the sum over s and q of Y' T, that
 of Right the sum over s and u of U X, that of the input the sum over k and q of Right U. Where no

@@ -187,7 +187,8 @@ class FullGradient:
         )
 
     def _left(self, product: Operand, total: RunningSum, t: int, q: int) -> None:
-        """The part of the gradient of Left; last made first: PE2 reads what was made first."""
+        """The part of the gradient of Left. PE1 reads what was made last first, as PE2 reads what
+        was made first."""
         split, plan, u = self.split, self.plan, self.plan.pe1_u
         right = self.merged.right
         entries = right.view(right.block.part("q", q, plan.q_per_slice))

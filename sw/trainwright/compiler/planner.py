@@ -1,4 +1,5 @@
-"""Chooses how each layer is computed: the least predicted cycles among what fits the accelerator.
+"""Chooses how each layer is computed: with the least predicted cycles of all that fits the
+accelerator.
 
 Candidates differ in the contraction order (rebuilding W or not), in the bond at which the layer is
 split, in the sizes of strips and slices, and in how the arrays share the work. Each is compiled
@@ -75,7 +76,7 @@ def _best(found: Iterator[tuple[float, ForwardPlan | BackwardPlan]]) -> list:
 
 
 def forward_products(split: Split, batch: int, *, rebuild: bool) -> int:
-    """Multiply-accumulates of a layer's forward pass, small change left out."""
+    """Multiply-accumulates of a layer's forward pass, without minor terms."""
     whole = split.layer.output_size * split.layer.input_size
     if rebuild:
         return whole * (batch + split.k)

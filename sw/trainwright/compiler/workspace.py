@@ -1,4 +1,4 @@
-"""What a plan works with: blocks of the scratchpad, loads and stores of them, contractions."""
+"""Blocks of the scratchpad, loads and stores of them, and contractions: what plans are made of."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -105,7 +105,7 @@ class Workspace:
         return Block.dense(region, **sizes)
 
     def _wanted(self, rows: int, bank: int | None, banks: int, at: int | None) -> range | None:
-        """The rows among which a block of ``rows`` is to lie, if that was said."""
+        """The rows among which a block of ``rows`` is to lie; ``None`` for any."""
         if at is not None:
             return range(at, at + rows)
         if bank is None:
@@ -150,7 +150,7 @@ class Workspace:
         self._later.append((name, region, keep))
 
     def flush(self) -> None:
-        """Store what has waited for it, and give its rows back."""
+        """Store what ``store_later`` collected, and give its rows back."""
         for name, region, keep in self._later:
             buffer = self.memory.buffers[name]
             rows = buffer.size // (buffer.element_bytes * self.p.lanes)
@@ -160,7 +160,7 @@ class Workspace:
         self._later.clear()
 
     def taken(self, block: Block) -> Region:
-        """The rows of a block, as it was made, which is then no longer kept here."""
+        """The rows of a block, as it was made; the caller owns them from then on."""
         return self._regions.pop(block.base)
 
     def load_image(

@@ -1,4 +1,4 @@
-"""Automatic scale selection (section 3.3 of the paper): power-of-two exponents that follow means.
+"""Automatic scale selection (section 3.3 of the paper): exponents that follow the mean of |q|.
 
 A tensor's value is integer x 2^exponent. After each step the accelerator reports sum|q| of every
 tensor it wrote; the exponent for the next step moves by one when the mean of |q|, as a fraction of

@@ -16,7 +16,7 @@ from trainwright.train.initial import SPREAD, initial_factors
 
 @dataclass
 class Model:
-    """Master copies; ``network`` always has the ranks that the factors have.
+    """Master weights; ``network`` always has the ranks that the factors have.
 
     ``factors[l][n]`` (R_{n-1}, J_n, I_n, R_n) with the fixed ``exponents[l][n]``; ``biases[l]``
     (J,) or None.
@@ -82,7 +82,7 @@ class Model:
     def digest(self) -> str:
         """SHA-256 over the quantised factors, as int16 (float32) in order with their exponents.
 
-        Equal digests mean equal factors: it is how runs on different back ends are compared.
+        Equal digests mean equal factors: runs on different back ends are compared by them.
         """
         sha = hashlib.sha256()
         model = self.quantised()

@@ -1,4 +1,4 @@
-"""What a training run can be told, as frozen settings. All of it decides the bits that come out."""
+"""The settings of a training run, frozen. All of them decide the bits of the result."""
 
 from dataclasses import asdict, dataclass, field
 from math import cos, pi
@@ -45,7 +45,7 @@ class PriorSettings:
     """A column is cut where its strength (``paper``: lambda) is below this fraction of the largest
     of its bond."""
     interval: int = 10
-    """Steps between two looks at the columns; each cut needs a newly compiled program."""
+    """Steps between two checks of the columns; each cut needs a newly compiled program."""
 
     def __post_init__(self) -> None:
         _require(
@@ -65,11 +65,12 @@ class TrainSettings:
 
     epochs: int = 20
     batch: int = 64
-    """Samples a step. What is left of an epoch after the last full batch is not used in it; as
-    each epoch has its own order, every sample is used."""
+    """Samples a step. Samples after the last full batch of an epoch are not used in it; each epoch
+    has an order of its own."""
     micro_batches: int = 1
     """Parts of equal size that a batch is cut into, each a step of an accelerator with the same
-    exponents. Their integers are summed, so that the bits do not depend on who runs which."""
+    exponents. Their integers are summed, so that the bits do not depend on which worker runs which.
+    """
     seed: int = 0
     learning_rate: float = 1e-2
     schedule: str = "cosine"

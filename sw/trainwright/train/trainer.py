@@ -21,7 +21,7 @@ from trainwright.train.state import TrainingState, copy_scales
 from trainwright.train.storage import store_master, store_moments
 
 RESCALE_INTERVAL = 10
-"""Steps between two looks at the scales of the factors, where they follow."""
+"""Steps between two updates of the factors' scales, where these follow."""
 
 
 class Stopped(Exception):
@@ -29,7 +29,7 @@ class Stopped(Exception):
 
 
 class Trainer:
-    """Trains a state in place on whatever the drivers run on.
+    """Trains a state in place, on the accelerators of its drivers.
 
     ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
     ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
@@ -241,7 +241,7 @@ class Trainer:
         return rate, weight
 
     def _store(self, number: int) -> None:
-        """Keep of master weights and moments what their storage can hold."""
+        """Round master weights and moments to their storage."""
         settings = self.state.settings
         random = np.random.RandomState([settings.seed, 2, number])
         for _, parameter in self.state.model.parameters():

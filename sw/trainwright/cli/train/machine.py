@@ -58,7 +58,7 @@ def check_parallel(
     *,
     round_: bool,
 ) -> None:
-    """Raise ``OptionError`` where micro-batches or several workers do not go with the rest."""
+    """Raise ``OptionError`` where micro-batches or several workers contradict other options."""
     parts, count = settings.micro_batches, workers.count
     if parts % count:
         raise OptionError(
