@@ -1,9 +1,9 @@
 """trainwright: train tensor-train networks on an FPGA accelerator.
 
-This room says what is computed, bit by bit: number formats, tensor trains, the planner and
+This layer says what is computed, bit by bit: number formats, tensor trains, the planner and
 compiler, the golden model, the trainer, the driver interface and the command line. It never imports
-Amaranth; what it must reach in the rooms above (a simulated accelerator, a board) registers through
-the entry points `trainwright.backends` and `trainwright.commands`.
+Amaranth; higher layers (a simulated accelerator, a board) register with it through the entry points
+`trainwright.backends` and `trainwright.commands`.
 """
 
 __version__ = "0.1.0.dev0"

@@ -188,7 +188,7 @@ class AcceleratorParameters:
     def fingerprint(self) -> int:
         """CRC-32 over all parameters: program files and hardware carry it, and must agree.
 
-        What an accelerator can have besides counts only where it has it.
+        Optional parts count only where they are present.
         """
         values = asdict(self)
         if not values["stochastic_rounding"]:
@@ -200,7 +200,7 @@ class AcceleratorParameters:
 def _queue_bits(p: AcceleratorParameters) -> int:
     """Bits of the queues between memories and arrays; an address has 20, a row all its words.
 
-    What is to be written carries a bit a bank besides.
+    Rows to be written carry one more bit for each bank.
     """
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
@@ -227,7 +227,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
 
 @dataclass(frozen=True)
 class Preset:
-    """Sizes for one device, and what it has of what they take."""
+    """Sizes for one device, and the device's own totals of what they take."""
 
     multipliers: int
     """Of 18 x 18 bits at least."""
@@ -269,7 +269,7 @@ external memory in its block RAM; its accumulators are as wide as batches of 64 
 
 
 def preset(name: str) -> AcceleratorParameters:
-    """The accelerator for a device; ``ValueError`` for a name that there is not."""
+    """The accelerator for a device; ``ValueError`` for an unknown name."""
     return AcceleratorParameters(**_preset_sizes(name))
 
 
@@ -282,7 +282,7 @@ def _preset_sizes(name: str) -> Mapping[str, int]:
 def parse_overrides(items: Sequence[str]) -> dict[str, int]:
     """``NAME=VALUE`` texts as keyword arguments of ``AcceleratorParameters``.
 
-    ``preset=NAME`` stands for the sizes of a preset; what is given besides goes before them. Raises
+    ``preset=NAME`` stands for the sizes of a preset; other settings override it. Raises
     ``ValueError`` naming the text for an unknown parameter or preset or a value that is no integer.
     """
     known = [field.name for field in fields(AcceleratorParameters)]

@@ -190,7 +190,7 @@ def test_block_rams_of_a_memory():
 
 
 def test_block_rams_are_no_fewer_than_synthesis_makes():
-    """yosys 0.70 makes 162 with this preset: nine less, for bits that nobody reads."""
+    """yosys 0.70 makes 162 with this preset: nine less, for bits that are never read."""
     assert 162 <= needed_block_rams(preset("ecp5-85f"), 1 << 17) <= 171
 
 

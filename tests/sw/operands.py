@@ -65,7 +65,7 @@ def disturbed(scales: Scales, seed: int, most: int = 4) -> Scales:
         name: exponent + int(move)
         for (name, exponent), move in zip(sorted(scales.exponents.items()), moves, strict=True)
     }
-    return Scales(scales.windows, exponents)
+    return Scales(scales.ranges, exponents)
 
 
 def roomy(driver: Driver, model: QuantisedModel, inputs, gradient) -> Scales:

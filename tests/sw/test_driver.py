@@ -108,7 +108,7 @@ def test_gradients_of_a_split_batch_add_up():
     """Integer sums, at exponents without rounding: halves of a batch give the whole's gradient."""
     model, inputs, gradient = operands_of(batch=8)
     gradient = quantise(gradient, -12, 8).double() * 2.0**-12
-    gradient[0, 0] = gradient[4, 0] = 0.5  # both halves have the same largest value, and room
+    gradient[0, 0] = gradient[4, 0] = 0.5  # both halves have the same largest value, and headroom
     whole, half = driver_of(batch=8), driver_of(batch=4)
     names = [t.name for t in whole.step.backward.tensors]
     scales = roomy(whole, model, inputs, gradient)
@@ -123,7 +123,7 @@ def test_gradients_of_a_split_batch_add_up():
     assert bool(total[1:].all()) and torch.equal((parts[0] + parts[1])[1:], total[1:])
 
 
-def test_calibration_settles_in_the_windows():
+def test_calibration_settles_in_the_ranges():
     model, inputs, gradient = operands_of(batch=16)
     driver = driver_of(batch=16)
     scales = Scales(PRESETS["default"])
@@ -134,10 +134,10 @@ def test_calibration_settles_in_the_windows():
         **driver.backward(gradient, scales).statistics,
     }
     for name, s in found.items():
-        window = scales.windows.of(s.kind)
-        assert s.mean_fraction <= window.high, name
-        assert s.mean_fraction >= window.low or s.exponent == s.floor, name
-    assert Scales(scales.windows, dict(scales.exponents)).jump(found) == 0
+        allowed = scales.ranges.of(s.kind)
+        assert s.mean_fraction <= allowed.high, name
+        assert s.mean_fraction >= allowed.low or s.exponent == s.floor, name
+    assert Scales(scales.ranges, dict(scales.exponents)).jump(found) == 0
 
 
 def test_calibration_leaves_the_accelerator_alone():

@@ -17,7 +17,7 @@ from trainwright.network import Layer, Network, Widths, load_network
 from trainwright.parameters import AcceleratorParameters
 
 WIDE = Widths(factor=4, bias=8, activation=16, gradient=16, intermediate=16)
-"""Room for every sum below."""
+"""Wide enough for every sum below."""
 INPUT = 1 - WIDE.activation
 """Exponent of the inputs; the factors have 0."""
 

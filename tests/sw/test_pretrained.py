@@ -111,12 +111,12 @@ def test_a_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, dense):
     monkeypatch.setattr(after, "TOLERANCES", (0.0, 0.6))
     factors, out = tmp_path / "factors.safetensors", tmp_path / "run"
     argv = ["compress", str(dense), "--network", "digits", "--tolerance", "0.3", "--json"]
-    argv += ["--low", "fp16", "--high", "fp32", "--rounding", "block", "--out", str(factors)]
+    argv += ["--low", "fp16", "--high", "fp32", "--cast-level", "block", "--out", str(factors)]
     assert main(argv) == 0
     layers = json.loads(capsys.readouterr().out)["layers"]
     assert all(layer["error"] < 0.31 for layer in layers)
     train = ["train", "--initial", str(factors), "--steps", "22", "--out", str(out), "--json"]
-    train += ["--no-prior", "--lr", "0.002", "--round", "0.3", "--round-epochs", "1"]
+    train += ["--no-prior", "--lr", "0.002", "--tt-round", "0.3", "--tt-round-epochs", "1"]
     assert main([*train, "--dataset", "digits"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["test_accuracy"] > 0.85  # a fresh network has under 0.8 after one epoch
@@ -135,9 +135,9 @@ def test_a_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, dense):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--round", "1"], "at least 0 and less than 1, not 1"),
-        (["--round-epochs", "1"], "need --round"),
-        (["--round", "0.1", "--round-beside", "nowhere"], "no finished run"),
+        (["--tt-round", "1"], "at least 0 and less than 1, not 1"),
+        (["--tt-round-epochs", "1"], "need --tt-round"),
+        (["--tt-round", "0.1", "--tt-round-beside", "nowhere"], "no finished run"),
         (["--initial", "nothing.safetensors"], "no checkpoint"),
         (["--initial", "x", "--resume", "--out", "y"], "--initial begins one"),
     ],

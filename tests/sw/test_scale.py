@@ -1,11 +1,18 @@
-"""Automatic scales: windows, moves by one, jumps, floors."""
+"""Automatic scales: ranges, moves by one, jumps, floors."""
 
 import random
 from pathlib import Path
 
 import pytest
 
-from trainwright.fixed.scale import PRESETS, Scales, TensorClass, TensorStatistics, Window, Windows
+from trainwright.fixed.scale import (
+    PRESETS,
+    ScaleRange,
+    ScaleRanges,
+    Scales,
+    TensorClass,
+    TensorStatistics,
+)
 
 KINDS = list(TensorClass)
 
@@ -38,19 +45,19 @@ def test_mean_is_a_fraction_of_full_scale():
 
 @pytest.mark.parametrize("preset", ["paper", "default"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_moves_by_one_outside_the_window(preset, kind):
-    windows = PRESETS[preset]
-    window = windows.of(kind)
+def test_update_moves_by_one_outside_the_range(preset, kind):
+    ranges = PRESETS[preset]
+    allowed = ranges.of(kind)
     for fraction, step in (
-        (0.99 * window.low, -1),
-        (window.low / 50, -1),
-        (1.01 * window.low, 0),
-        (0.99 * window.high, 0),
-        (1.01 * window.high, 1),
+        (0.99 * allowed.low, -1),
+        (allowed.low / 50, -1),
+        (1.01 * allowed.low, 0),
+        (0.99 * allowed.high, 0),
+        (1.01 * allowed.high, 1),
         (0.95, 1),
     ):
         s = statistics(fraction, kind=kind, width=16)
-        assert moved(Scales(windows), "update", s) == (abs(step), step)
+        assert moved(Scales(ranges), "update", s) == (abs(step), step)
 
 
 def test_update_stops_at_the_floor():
@@ -72,17 +79,17 @@ def test_exponents_start_from_the_ones_that_were_used():
 
 
 @pytest.mark.parametrize("preset", ["paper", "default"])
-def test_jump_lands_in_the_window(preset):
-    windows = PRESETS[preset]
+def test_jump_lands_in_the_range(preset):
+    ranges = PRESETS[preset]
     rng = random.Random(1)
     for kind in KINDS:
         for _ in range(200):
             fraction = 2.0 ** rng.uniform(-11, -0.01)
             s = statistics(fraction, kind=kind, width=16)
-            count, step = moved(Scales(windows), "jump", s)
-            window = windows.of(kind)
+            count, step = moved(Scales(ranges), "jump", s)
+            allowed = ranges.of(kind)
             landed = s.mean_fraction * 2.0**-step
-            assert window.low <= landed <= window.high
+            assert allowed.low <= landed <= allowed.high
             assert count == (step != 0)
 
 
@@ -101,15 +108,15 @@ def test_jump_is_bold_where_much_saturates():
 def test_presets():
     assert set(PRESETS) == {"default", "paper"}
     paper = PRESETS["paper"]
-    assert all(paper.of(kind) == Window(0.1, 0.3) for kind in KINDS)
-    assert PRESETS["default"] == Windows()
-    assert Windows().gradient.high < 0.1  # room for the heavy tails of gradients
+    assert all(paper.of(kind) == ScaleRange(0.1, 0.3) for kind in KINDS)
+    assert PRESETS["default"] == ScaleRanges()
+    assert ScaleRanges().gradient.high < 0.1  # headroom for the heavy tails of gradients
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_documented_windows(kind):
-    windows = [PRESETS[preset].of(kind) for preset in ("default", "paper")]
-    cells = " | ".join(f"{window.low} to {window.high}" for window in windows)
+def test_documented_ranges(kind):
+    ranges = [PRESETS[preset].of(kind) for preset in ("default", "paper")]
+    cells = " | ".join(f"{allowed.low} to {allowed.high}" for allowed in ranges)
     document = Path(__file__).parents[2] / "docs" / "formats.md"
     row = next(v for v in document.read_text().splitlines() if v.startswith(f"| {kind.value} |"))
     assert row.endswith(f"| {cells} |")
@@ -124,6 +131,6 @@ def test_documented_windows(kind):
         (0.2, 0.3, r"\[0.2, 0.3\] is narrower than a factor of 2"),
     ],
 )
-def test_windows_that_are_none(low, high, message):
+def test_ranges_that_are_refused(low, high, message):
     with pytest.raises(ValueError, match=message):
-        Window(low, high)
+        ScaleRange(low, high)

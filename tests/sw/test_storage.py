@@ -1,4 +1,4 @@
-"""What is kept of masters and moments between steps."""
+"""What is kept of master weights and moments between steps."""
 
 from math import prod
 
@@ -8,7 +8,7 @@ import torch
 
 from trainwright.train.adam import Parameter
 from trainwright.train.storage import (
-    MASTERS,
+    MASTER_WEIGHTS,
     MOMENTS,
     factored,
     master_bits,
@@ -85,8 +85,8 @@ def test_equal_generators_give_equal_moments(kind):
     assert torch.equal(results[0].first, parameter().first) == (kind == "float32")
 
 
-@pytest.mark.parametrize("kind", MASTERS)
-def test_masters(kind):
+@pytest.mark.parametrize("kind", MASTER_WEIGHTS)
+def test_master_weights(kind):
     p = parameter()
     before = p.value.clone()
     store_master(p, kind)
@@ -102,7 +102,7 @@ def test_masters(kind):
 
 
 def test_bits():
-    assert [master_bits(kind) for kind in MASTERS] == [32, 32, 16]
+    assert [master_bits(kind) for kind in MASTER_WEIGHTS] == [32, 32, 16]
     n = prod(SHAPE)
     assert moment_bits("float32", SHAPE) == 64 * n
     assert moment_bits("8bit", SHAPE) == 16 * n + 16

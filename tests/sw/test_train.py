@@ -168,7 +168,7 @@ def test_data_that_does_not_fit_the_network(network, digits):
         ({"batch": 0}, "batch must be"),
         ({"learning_rate": 0.0}, "learning rate must be"),
         ({"schedule": "steps"}, "schedule must be one of cosine, constant, not 'steps'"),
-        ({"windows": "narrow"}, "windows must be one of default, paper"),
+        ({"scale_range": "narrow"}, "scale range must be one of default, paper"),
         ({"seed": 1 << 32}, "seed must be from 0"),
         ({"steps": 0}, "steps must be"),
         ({"spread": float("nan")}, "spread must be from 0.25 to 8 steps, not nan"),

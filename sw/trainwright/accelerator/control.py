@@ -1,4 +1,4 @@
-"""How a host runs a program through the registers, whatever carries its accesses."""
+"""How a host runs a program through the registers, over any carrier of its accesses."""
 
 from typing import Protocol
 

@@ -21,11 +21,11 @@ ENGINES = ("load", "store", "pe1", "pe2")
 
 
 class AcceleratorError(RuntimeError):
-    """The accelerator, or what simulates it, stopped with an error or cannot be had."""
+    """The accelerator, or its simulation, stopped with an error or is not available."""
 
 
 class AcceleratorReset(AcceleratorError):
-    """The accelerator was reset: its memory and its registers are lost, and it works again.
+    """The accelerator was reset: memory and registers are lost, and it can be used again.
 
     The driver repeats the step.
     """
@@ -71,19 +71,20 @@ class Trace:
 
 @dataclass(frozen=True)
 class CommandRecord:
-    """One command of an engine: cycles since the first one was taken, which loads the program."""
+    """One command of an engine: in cycles since the first command was accepted, which loads the
+    program."""
 
     number: int
     """Of the descriptor; -1 for the load of the program."""
     engine: Engine
     start: int
     end: int
-    """When its last result is out; of LOAD and STORE, when the next command is taken or all are
+    """When its last result is out; for LOAD and STORE, when the next command is accepted or all are
     done."""
     stall_operand: int
     """Cycles in which it waited for operands, or for the external memory."""
     stall_result: int
-    """Cycles in which it waited for room, or for the write port."""
+    """Cycles in which it waited for a credit, or for the write port."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Run:
     saturations: npt.NDArray[np.int64]
     """(statistics_depth,) saturated values of each slot."""
     counters: Counters = field(default_factory=Counters)
-    """All zero where nothing counts (the golden model counts only bytes)."""
+    """All zero where there are no counters (the golden model counts only bytes)."""
     seconds: float = 0.0
     """Wall time of the execution."""
     traces: dict[str, Trace] | None = None

@@ -17,9 +17,9 @@ PROGRAM_ADDRESS = 0x010
 PROGRAM_LENGTH = 0x014
 INTERRUPT_ENABLE = 0x018
 WATCHDOG = 0x01C
-"""Cycles in which nothing moves until a run is stopped; 0: never."""
+"""Cycles without any movement after which a run is stopped; 0: never."""
 LAST = 0x020
-"""Descriptors that the engines were given last: 16 bits each of LOAD, STORE, PE1, PE2."""
+"""Descriptors that the engines were given last: 16 bits each for LOAD, STORE, PE1, PE2."""
 COUNTERS_BASE = 0x040
 """The first of the 64-bit counters."""
 STATISTICS_BASE = 0x1000

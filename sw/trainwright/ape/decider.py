@@ -1,4 +1,4 @@
-"""Which type for which block product, and which way is fastest (sections 5.2 and 5.3)."""
+"""Which type for which block product, and which method is fastest (sections 5.2 and 5.3)."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -10,7 +10,7 @@ from trainwright.ape.masks import Level, block_extent, block_levels
 from trainwright.ape.performance import PerformanceModel
 
 UNDERFLOW = 2.0**-122
-"""Products above this leave room for 24 bits and the roundings of three accumulators."""
+"""Products above this keep 24 bits and the roundings of three accumulators from underflow."""
 OVERFLOW = 2.0**126
 """Sums of |a b| below this cannot overflow, though parts are rounded up."""
 
@@ -75,7 +75,7 @@ def count_products(mask_a: Tensor, mask_b: Tensor) -> int:
     """How many block products have both blocks marked: the small GEMM of section 5.3.
 
     Masks (M, K) and (K, N) of blocks. The paper encodes FP32-F as 0 and FP32-B as 1 and says that
-    the product counts FP32-F; it does with the codes the other way round.
+    the product counts FP32-F; it does so if the codes are exchanged.
     """
     return int((mask_a.to(torch.float64) @ mask_b.to(torch.float64)).sum().item())
 
@@ -133,7 +133,7 @@ def decide(
     strict: bool = True,
     compete: bool = False,
 ) -> Decision:
-    """The fastest way to multiply float32 a (M, K) and b (K, N) that keeps the promise.
+    """The fastest method to multiply float32 a (M, K) and b (K, N) that keeps the promise.
 
     Candidates are each type for everything, and the hybrid of blocks; the native type only where
     nothing else holds, or, with ``compete``, wherever it is predicted to be faster. ``model`` is

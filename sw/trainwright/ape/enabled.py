@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 
 class _Mode(TorchDispatchMode):
-    """Sends float32 products to ``gemm``; everything else goes its way."""
+    """Sends float32 products to ``gemm``; everything else runs unchanged."""
 
     def __init__(self, options: dict[str, Any], calls: Counter[str]) -> None:
         super().__init__()

@@ -21,8 +21,8 @@ def split(x: Tensor, dtype: str) -> tuple[Tensor, ...]:
     ``x`` is float32 (int16 for ``int16``: high byte signed, low byte unsigned). Rounded to
     nearest even, part by part; each remainder is exact in float32. Where the first part is not
     finite (x infinite, NaN, or beyond the range) the lower parts are 0. A scaled lower part that
-    would round to infinity (residual of 16 in the top binade of fp16, which 2^12 does not leave
-    room for) saturates at 65504, an error of at most 2^-22. Raises ``TypeError``.
+    would round to infinity (residual of 16 in the top binade of fp16, which 2^12 takes out of
+    range) saturates at 65504, an error of at most 2^-22. Raises ``TypeError``.
     """
     if dtype == INT16:
         return integer.split(x)

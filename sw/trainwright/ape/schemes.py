@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Products that share one float32 accumulator, worked off pair by pair along K."""
+    """Products that share one float32 accumulator, computed pair by pair along K."""
 
     pairs: tuple[Pair, ...]
     shift: int = 0

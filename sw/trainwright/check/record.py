@@ -219,7 +219,7 @@ def load(case: Case) -> dict[str, Any]:
 
 
 def check(case: Case) -> list[str]:
-    """Names of what the golden model computes otherwise than recorded."""
+    """Names of what the golden model computes differently from the record."""
     recorded = load(case)
     return differences(recorded, compute(case, recorded["exponents"]))
 

@@ -1,4 +1,4 @@
-"""Opening the back end that was asked for, for every command that needs one."""
+"""Opens the requested back end, for every command that needs one."""
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,10 +60,9 @@ def opened(
 ) -> Iterator[Accelerator]:
     """An accelerator by the name of its back end, closed at the end.
 
-    ``stochastic``: by default with stochastic rounding.
-    ``accelerator`` are NAME=N items, ``memory`` settings of the simulated memory. Raises
-    ``OptionError`` for an unknown back end or a value that it does not take, ``AcceleratorError``
-    where the back end cannot be had.
+    ``stochastic``: by default with stochastic rounding. ``accelerator`` are NAME=N items,
+    ``memory`` settings of the simulated memory. Raises ``OptionError`` for an unknown back end or
+    an invalid value, ``AcceleratorError`` where the back end is not available.
     """
     if not is_backend(backend):
         names = ", ".join(backend_names())
@@ -71,8 +70,8 @@ def opened(
     parameters = accelerator_parameters(accelerator, factor_width, stochastic=stochastic)
     if stochastic and not parameters.stochastic_rounding:
         raise OptionError(
-            "--rounding asks for stochastic rounding and --accelerator stochastic_rounding=0 has "
-            "none: leave one of them away"
+            "--rounding-mode asks for stochastic rounding and --accelerator stochastic_rounding=0 "
+            "has none: leave one of them away"
         )
     options: dict[str, Any] = {"memory": dict(memory)} if memory else {}
     if engine:

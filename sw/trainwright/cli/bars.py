@@ -1,4 +1,4 @@
-"""A progress bar for long runs on a terminal, and lines now and then elsewhere."""
+"""Progress of long runs: a bar on a terminal, occasional lines elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

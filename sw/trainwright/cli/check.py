@@ -42,7 +42,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", default="rtl", metavar="NAME", help="default: rtl")
     add_plan_option(parser)
     parser.add_argument(
-        "--rounding", choices=ROUNDINGS, default=ROUNDINGS[0], help=f"default: {ROUNDINGS[0]}"
+        "--rounding-mode", choices=ROUNDINGS, default=ROUNDINGS[0], help=f"default: {ROUNDINGS[0]}"
     )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     add_accelerator_options(parser, explained=True)
@@ -62,7 +62,7 @@ def _run(args: argparse.Namespace) -> int:
         accelerator=args.accelerator or (),
         memory=memory,
         engine=args.engine,
-        stochastic=args.rounding != ROUNDINGS[0],
+        stochastic=args.rounding_mode != ROUNDINGS[0],
     ) as accelerator:
         outcome = check_step(
             network,
@@ -70,7 +70,7 @@ def _run(args: argparse.Namespace) -> int:
             accelerator,
             seed=args.seed,
             plan=args.plan,
-            rounding=args.rounding,
+            rounding=args.rounding_mode,
         )
     figures = outcome.to_dict()
     print(json.dumps(figures) if args.json else summary(figures, outcome.compared))

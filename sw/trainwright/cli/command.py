@@ -1,4 +1,4 @@
-"""What a command is, and the commands that other rooms register."""
+"""What a command is, and the commands that other packages register."""
 
 import argparse
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Command(Protocol):
         ...
 
     def run(self, args: argparse.Namespace, /) -> int:
-        """Do it; the exit status. Imports what is slow here and not before."""
+        """Run the command; the exit status. Slow imports belong here."""
         ...
 
 
@@ -52,11 +52,11 @@ class BrokenCommand:
 
     @property
     def help(self) -> str:
-        """Why it is not to be had."""
+        """Why it is not available."""
         return f"(not available: {self.reason})"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """None: nobody knows them."""
+        """None: they are not known."""
 
     def run(self, args: argparse.Namespace) -> int:
         """Raise ``OptionError``."""

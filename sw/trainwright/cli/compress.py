@@ -17,7 +17,7 @@ EPILOG = """\
 examples:
   trainwright compress dense.safetensors --network fashion --out factors.safetensors
   trainwright compress dense.safetensors --network fashion --tolerance 0.3 \\
-      --low fp16 --rounding block
+      --low fp16 --cast-level block
   trainwright train --initial factors.safetensors --out runs/fine-tuned
 """
 
@@ -46,7 +46,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--low", metavar="FORMAT", help="mixed precision: fp16, bf16, posit16, ...")
     parser.add_argument("--high", default="fp64", metavar="FORMAT", help="default: fp64")
     parser.add_argument(
-        "--rounding", default="end", help="to low at the end (default), block or inner level"
+        "--cast-level", default="end", help="to low at the end (default), block or inner level"
     )
     parser.add_argument("--out", default="factors.safetensors", metavar="FILE")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -66,7 +66,7 @@ def _run(args: argparse.Namespace) -> int:
     network = load_network(args.network)
     try:
         numbers = Numbers(
-            method=args.method, low=args.low, high=args.high, rounding=args.rounding
+            method=args.method, low=args.low, high=args.high, rounding=args.cast_level
         )  # fmt: skip
     except ValueError as error:
         raise OptionError(str(error)) from None

@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one line and status 2, no traceback."""
+"""Errors that the user can correct: one line and status 2, no traceback."""
 
 import sys
 

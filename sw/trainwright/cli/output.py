@@ -14,7 +14,7 @@ from trainwright.support.files import write_whole
 
 
 def write_results(folder: Path, files: Mapping[str, bytes | str]) -> None:
-    """Write files into a folder that is made if need be. Raises ``OptionError``."""
+    """Write files into a folder, which is made if there is none. Raises ``OptionError``."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
@@ -44,7 +44,7 @@ def on_terminal() -> bool:
 
 
 def teller(what: str, interval: float = 5.0) -> Callable[..., None]:
-    """A callback of (done, total, note) that tells how far ``what`` is, on stderr, now and then."""
+    """A callback of (done, total, note) that reports the progress of ``what`` on stderr."""
     told = time.monotonic()
     live = on_terminal()
 

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Show how the planner computes each layer of a network, forward and backward, and what it chose from.
 
-Rebuild: W is rebuilt strip by strip from its factors and multiplied densely; on the way back the
+Rebuild: W is rebuilt strip by strip from its factors and multiplied densely; backward, the
 whole gradient of W is made, slice by slice (full). Bidirectional: the factors left and right of a
 bond are merged, and nothing of the size of W is made; cheaper where the ranks are small. `bond` is
 the number of factors on the left; strips and slices are what is on chip at once; both arrays share
-the work as told by `shared` and `dot_u`. Every row is a whole forward or backward program with that
-choice for the one layer: its multiply-accumulates, the cycles that the model predicts, the bytes
-that it moves and the rows of the scratchpad that it uses. Where there is no row of a kind of plan,
-the reason is given. `auto` is the paper's schedule where no planned program fits or takes fewer
-cycles; then that is said. Utilisation is the useful multiply-accumulates (padding and copies left
-out) over multipliers times cycles.
+the work as told by `shared` (strips) and `pe1_u` (values of u that PE1 takes). Every row is a whole
+forward or backward program with that choice for the one layer: its multiply-accumulates, the cycles
+that the model predicts, the bytes that it moves and the rows of the scratchpad that it uses. Where
+there is no row of a kind of plan, the reason is given. `auto` is the paper's schedule where no
+planned program fits or takes fewer cycles; then that is said. Utilisation is the useful
+multiply-accumulates (padding and copies left out) over multipliers times cycles.
 
 Exit status 2, and one line that says what is lacking, where no schedule fits.
 """
@@ -155,13 +155,14 @@ def _print_layer(
 
     print(f"layer {number}")
     names = ("pass", "way", "macs", "cycles", "bytes", "scratchpad_rows")
+    titles = ("pass", "contraction order", "macs", "cycles", "bytes", "scratchpad rows", "")
     cells = [
         [*(row[name] for name in names), "chosen" if row["chosen"] else ""]
         for row in rows
         if row["layer"] == number
     ]
     if cells:
-        print(markdown((*names, ""), cells), end="")
+        print(markdown(titles, cells), end="")
     for one in _refusals([one for one in refusals if one.layer == number]):
         print(f"no {one['pass']} {one['kind']} at bond {one['bond']}: {one['reason']}")
     print()

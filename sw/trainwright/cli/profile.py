@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Profile one training step: a line a descriptor with its cycles, multiply-accumulates, occupancy of
-its array, stalls by cause (waiting for operands or the memory, or for results to be taken), bytes
+its array, stalls by cause (operands or the memory awaited, results back-pressured), bytes
 and saturations.
 
 `macs` are the multiply-accumulates executed, copies by PE1 and padded lanes included; `useful_macs`

@@ -15,7 +15,7 @@ _TURNS = 3
 """Slices of T held at once, in banks 1 to 3: one is made, one read for Y, one stored."""
 
 
-def turned_left(
+def transposed_left(
     w: Workspace,
     split: Split,
     left: Operand,
@@ -27,7 +27,7 @@ def turned_left(
     """Left as (u, k, p/)."""
     lanes, name = w.p.lanes, split.name("left_p")
     sizes = {"u": split.u, "k": split.k, "p_": -(-split.p // lanes)}
-    return w.turn(left, name, rows="k", entries="p", bank=bank, at=at, spare=spare, **sizes)
+    return w.transpose(left, name, rows="k", entries="p", bank=bank, at=at, spare=spare, **sizes)
 
 
 def middle(split: Split) -> str:
@@ -39,9 +39,9 @@ class BidirectionalForward:
     """Emits the forward pass of a layer: ``prepare``, then ``multiply``.
 
     T is made by both arrays: PE1 takes the first values of u, PE2 the others. What is read at the
-    same time lies in different banks: X for PE1 in bank 0; in banks 1 to 3, by turns, T for Y, Left
-    for Y, and T on its way to the external memory with Right for PE1, which are read at half the
-    speed. So Left and Right lie there three times.
+    same time lies in different banks: X for PE1 in bank 0; in banks 1 to 3, alternating, T for Y,
+    Left for Y, and T to be stored with Right for PE1, which are read at half the speed. So Left and
+    Right lie there three times.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class BidirectionalForward:
         self.rows = -(-batch // w.p.lanes)
         self.slices = [
             (s, q)
-            for s in range(0, self.rows, plan.slice_samples)
-            for q in range(0, split.q, plan.slice_q)
+            for s in range(0, self.rows, plan.sample_rows_per_slice)
+            for q in range(0, split.q, plan.q_per_slice)
         ]
         self.tensor = w.written(
             middle(split),
@@ -62,19 +62,19 @@ class BidirectionalForward:
         )
 
     def prepare(self) -> None:
-        """Turn Left and Right into the orders in which they are used."""
+        """Transpose Left and Right into the layouts in which they are read."""
         w, split, lanes = self.w, self.split, self.w.p.lanes
-        left = turned_left(w, split, self.merged.left, bank=1)
+        left = transposed_left(w, split, self.merged.left, bank=1)
         self.merged.free(left=True)
         self.lefts = self._copies(left)
         self.rights = self._copies(self.merged.right)
         self.right_t: Operand | None = None
-        if self.plan.dot_u < split.u:
+        if self.plan.pe1_u < split.u:
             right = self.merged.right
-            right = right.seen(right.block.part("k", 0, split.k))
+            right = right.view(right.block.part("k", 0, split.k))
             sizes = {"k": split.k, "v": split.v, "q_": split.q // lanes}
             name = split.name("right_t")
-            self.right_t = w.turn(right, name, rows="v", entries="q", bank=3, **sizes)
+            self.right_t = w.transpose(right, name, rows="v", entries="q", bank=3, **sizes)
 
     def _copies(self, x: Operand) -> list[Operand]:
         """``x`` in bank 1, and copies of it in banks 2 and 3."""
@@ -89,19 +89,24 @@ class BidirectionalForward:
     def multiply(self, a: Operand | None, b: Operand | None, y: Block, tensor: Written) -> None:
         """Y(j, s/) from X: ``a`` (i, s/) of PE2's values of u, ``b`` (s, i/) of PE1's."""
         w, split, plan = self.w, self.split, self.plan
-        sizes = {"s_": plan.slice_samples, "u": split.u, "k": split.k, "q": plan.slice_q}
+        sizes = {
+            "s_": plan.sample_rows_per_slice,
+            "u": split.u,
+            "k": split.k,
+            "q": plan.q_per_slice,
+        }
         some = min(_TURNS, len(self.slices))
         ts = [w.block(middle(split), bank=1 + n, **sizes) for n in range(some)]
         y = y.split("j", (("p", split.p), ("q", split.q)))
-        # In turn t: Y from T of turn t - 1, T of turn t, and the store of T of turn t - 2.
+        # Step t: Y from T of step t - 1, T of step t, and the store of T of step t - 2.
         for t in range(len(self.slices) + 2):
             if 0 < t <= len(self.slices):
                 s, q = self.slices[t - 1]
-                part = y.part("q", q, plan.slice_q).part("s/", s, plan.slice_samples)
+                part = y.part("q", q, plan.q_per_slice).part("s/", s, plan.sample_rows_per_slice)
                 self._product(ts[(t - 1) % some], self.lefts[t % some], part, tensor, s)
             if t < len(self.slices):
                 s, q = self.slices[t]
-                for row in range(plan.slice_samples):
+                for row in range(plan.sample_rows_per_slice):
                     z = ts[t % some].part("s/", row, 1)
                     self._by_dot(b, self.rights[(t + 1) % some], z, s + row, q)
                     if row == 0 and t > 1:
@@ -120,15 +125,15 @@ class BidirectionalForward:
         return size * self._samples(s, z.size("s/"))
 
     def _by_dot(self, b: Operand | None, right: Operand, z: Block, s: int, q: int) -> None:
-        split, lanes, us = self.split, self.w.p.lanes, self.plan.dot_u
+        split, lanes, us = self.split, self.w.p.lanes, self.plan.pe1_u
         if not b:
             return
         z = z.part("u", 0, us)
         x = right.block.part("k", 0, split.k).part("q", q, z.size("q"))
         g = b.block.part("s", s * lanes, z.size("s/") * lanes)
         self.w.dot(
-            right.seen(x),
-            b.seen(g.split("i/", (("u", us), ("v/", split.v // lanes)))),
+            right.view(x),
+            b.view(g.split("i/", (("u", us), ("v/", split.v // lanes)))),
             z,
             self.tensor,
             rows="q",
@@ -138,13 +143,13 @@ class BidirectionalForward:
         )
 
     def _by_outer(self, a: Operand | None, z: Block, s: int, q: int) -> None:
-        split, first = self.split, self.plan.dot_u
+        split, first = self.split, self.plan.pe1_u
         if not a or not self.right_t:
             return
         z = z.part("u", first, split.u - first)
         x = a.block.part("s/", s, z.size("s/"))
         self.w.outer(
-            a.seen(x.split("i", (("u", split.u - first), ("v", split.v)))),
+            a.view(x.split("i", (("u", split.u - first), ("v", split.v)))),
             self.right_t,
             z,
             self.tensor,
@@ -168,7 +173,7 @@ class BidirectionalForward:
         )
 
     def _store(self, t: Block, s: int, q: int) -> None:
-        """Store a slice of T, for the way back, where (s/, u, k, q) lie in rows."""
+        """Store a slice of T for the backward pass, where (s/, u, k, q) lie in rows."""
         split = self.split
         sizes = [("s/", self.rows), ("u", split.u), ("k", split.k), ("q", split.q)]
         strides = row_major(sizes)

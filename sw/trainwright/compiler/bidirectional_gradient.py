@@ -1,4 +1,4 @@
-"""Backward from both sides: U = Left^T Y', and T = Right X as the forward pass stored it.
+"""Bidirectional backward pass: U = Left^T Y', and T = Right X as the forward pass stored it.
 
 Slice by slice of the samples and of u: the gradient of Left is the sum over s and q of Y' T, that
 of Right the sum over s and u of U X, that of the input the sum over k and q of Right U. Where no
@@ -9,7 +9,7 @@ Right, from X(i, s/), and of Left.
 
 from math import prod
 
-from trainwright.compiler.bidirectional import middle, turned_left
+from trainwright.compiler.bidirectional import middle, transposed_left
 from trainwright.compiler.blocks import Block
 from trainwright.compiler.builder import Written
 from trainwright.compiler.errors import CompileError
@@ -58,8 +58,8 @@ class BidirectionalGradient:
             )
         self.slices = [
             (s, u)
-            for s in range(0, self.rows, plan.slice_samples)
-            for u in range(0, split.u, plan.slice_u)
+            for s in range(0, self.rows, plan.sample_rows_per_slice)
+            for u in range(0, split.u, plan.u_per_slice)
         ]
 
     def emit(self, dy: Operand) -> tuple[Block, Block]:
@@ -68,10 +68,10 @@ class BidirectionalGradient:
         Gives the gradients of Left and of Right, in the order of their factors' chains.
         """
         w, split, plan = self.w, self.split, self.plan
-        y = dy.seen(dy.block.split("j", (("p", split.p), ("q", split.q))))
-        w.flush()  # the slices need the room
+        y = dy.view(dy.block.split("j", (("p", split.p), ("q", split.q))))
+        w.flush()  # the slices need the rows
         self._prepare(y)
-        per_u = split.u // plan.slice_u
+        per_u = split.u // plan.u_per_slice
         ts, us, xs = self._buffers()
         left, right = self._sums(len(self.slices) // per_u)
         u_tensor = self._written("u", split.u * split.k * split.q * self.batch)
@@ -98,7 +98,7 @@ class BidirectionalGradient:
                 right.add(t - 2)
         left.add(left.parts - 1)
         right.add(right.parts - 1)
-        w.free(*ts, *us, *xs, *self._turned)
+        w.free(*ts, *us, *xs, *self._transposed)
         return self._ordered(left, right)
 
     @property
@@ -109,34 +109,34 @@ class BidirectionalGradient:
         return self.w.written(self.split.name(name), TensorClass.GRADIENT, self.width, count)
 
     def _prepare(self, y: Operand) -> None:
-        """What is turned once: Left, and Y' or Right."""
+        """What is transposed once: Left, and Y' or Right."""
         w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
-        uk = plan.slice_u * split.k
+        uk = plan.u_per_slice * split.k
         spare = -uk % lanes if self.dx else 0
         first = max(min(2, len(self.slices)) * self._u_rows, w.p.bank_rows)
-        self.left_p = turned_left(w, split, self.merged.left, at=first, spare=spare)
-        self._turned = [self.left_p.block]
+        self.left_p = transposed_left(w, split, self.merged.left, at=first, spare=spare)
+        self._transposed = [self.left_p.block]
         if not self.dx:
             sizes = {"s": self.batch, "q": split.q, "p_": split.p // lanes}
-            self.y_s = w.turn(y, f"{y.name}.s", rows="s", entries="p", bank=3, **sizes)
-            self._turned.append(self.y_s.block)
+            self.y_s = w.transpose(y, f"{y.name}.s", rows="s", entries="p", bank=3, **sizes)
+            self._transposed.append(self.y_s.block)
             self.merged.free(left=True, right=True)
             return
         if spare:
             w.clear(w.region(self.left_p.block).stop - spare, spare)
         block = self.left_p.block.joined("u", "k", "uk")
-        block = block.split("uk", (("t", split.u // plan.slice_u), ("uk", uk)))
-        sizes = {"t": split.u // plan.slice_u, "p": split.p, "uk_": -(-uk // lanes)}
+        block = block.split("uk", (("t", split.u // plan.u_per_slice), ("uk", uk)))
+        sizes = {"t": split.u // plan.u_per_slice, "p": split.p, "uk_": -(-uk // lanes)}
         name = split.name("left_uk")
-        self.left_uk = w.turn(
-            self.left_p.seen(block), name, rows="p", entries="uk", bank=1, **sizes
+        self.left_uk = w.transpose(
+            self.left_p.view(block), name, rows="p", entries="uk", bank=1, **sizes
         )
         right = self.merged.right
         block = right.block.part("k", 0, split.k)
         name = split.name("right_r")
         z = w.block(name, bank=0, k=split.k, q=split.q, v_=split.v // lanes)
-        self.right_r = w.copy(right.seen(block), z, name)
-        self._turned += [self.left_uk.block, z]
+        self.right_r = w.copy(right.view(block), z, name)
+        self._transposed += [self.left_uk.block, z]
         self.merged.free(left=True, right=True)
 
     def _sums(self, s_slices: int) -> tuple[RunningSum, RunningSum]:
@@ -171,14 +171,19 @@ class BidirectionalGradient:
         """
         w, split, lanes = self.w, self.split, self.lanes
         plan, two = self.plan, range(min(2, len(self.slices)))
-        sizes = {"s_": plan.slice_samples, "u": plan.slice_u, "k": split.k, "q": split.q}
+        sizes = {
+            "s_": plan.sample_rows_per_slice,
+            "u": plan.u_per_slice,
+            "k": split.k,
+            "q": split.q,
+        }
         t_sizes, name = sizes, split.name("u")
         if self.dx:
-            x_sizes = {"u": plan.slice_u, "v": split.v, "s_": plan.slice_samples}
+            x_sizes = {"u": plan.u_per_slice, "v": split.v, "s_": plan.sample_rows_per_slice}
         else:
-            samples = plan.slice_samples * lanes
-            sizes = {"s": samples, "u": plan.slice_u, "k": split.k, "q_": split.q // lanes}
-            x_sizes = {"s": samples, "u": plan.slice_u, "v_": split.v // lanes}
+            samples = plan.sample_rows_per_slice * lanes
+            sizes = {"s": samples, "u": plan.u_per_slice, "k": split.k, "q_": split.q // lanes}
+            x_sizes = {"s": samples, "u": plan.u_per_slice, "v_": split.v // lanes}
         rows, first = self._u_rows, w.region(self.left_p.block).stop
         us = [w.block(name, at=n * rows, **sizes) for n in two]
         ts = [w.block(middle(split), at=first + n * rows, **t_sizes) for n in two]
@@ -191,7 +196,7 @@ class BidirectionalGradient:
     def _u_rows(self) -> int:
         """Rows of a slice of U, and of one of T."""
         plan, split = self.plan, self.split
-        return plan.slice_samples * plan.slice_u * split.k * split.q
+        return plan.sample_rows_per_slice * plan.u_per_slice * split.k * split.q
 
     def _load_t(self, z: Block, s: int, u: int) -> None:
         split = self.split
@@ -213,12 +218,12 @@ class BidirectionalGradient:
     def _u(self, y: Operand, z: Block, tensor: Written, s: int, u: int) -> None:
         w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
         samples = self._samples(s)
-        macs = split.p * split.q * split.k * plan.slice_u * samples
+        macs = split.p * split.q * split.k * plan.u_per_slice * samples
         if self.dx:
-            left = self.left_uk.block.at("t", u // plan.slice_u)
+            left = self.left_uk.block.at("t", u // plan.u_per_slice)
             w.outer(
-                y.seen(y.block.part("s/", s, plan.slice_samples)),
-                self.left_uk.seen(left),
+                y.view(y.block.part("s/", s, plan.sample_rows_per_slice)),
+                self.left_uk.view(left),
                 z.joined("u", "k", "uk"),
                 tensor,
                 rows="uk",
@@ -226,10 +231,10 @@ class BidirectionalGradient:
                 macs=macs,
             )
             return
-        left = self.left_p.block.part("u", u, plan.slice_u).joined("u", "k", "uk")
+        left = self.left_p.block.part("u", u, plan.u_per_slice).joined("u", "k", "uk")
         w.dot(
-            self.left_p.seen(left),
-            self.y_s.seen(self.y_s.block.part("s", s * lanes, samples)),
+            self.left_p.view(left),
+            self.y_s.view(self.y_s.block.part("s", s * lanes, samples)),
             z.joined("u", "k", "uk").part("s", 0, samples),
             tensor,
             rows="uk",
@@ -240,10 +245,10 @@ class BidirectionalGradient:
 
     def _samples(self, s: int) -> int:
         """Samples in the slice from row ``s`` of samples."""
-        return min(self.plan.slice_samples * self.lanes, self.batch - s * self.lanes)
+        return min(self.plan.sample_rows_per_slice * self.lanes, self.batch - s * self.lanes)
 
     def _right(self, u: Operand, x: Operand, total: RunningSum, t: int, s: int) -> None:
-        split, some, samples = self.split, self.plan.slice_u, self._samples(s)
+        split, some, samples = self.split, self.plan.u_per_slice, self._samples(s)
         macs = split.k * split.q * split.v * some * samples
         if self.dx:
             self.w.dot(
@@ -258,8 +263,8 @@ class BidirectionalGradient:
             )
             return
         self.w.outer(
-            x.seen(x.block.part("s", 0, samples)),
-            u.seen(u.block.part("s", 0, samples)),
+            x.view(x.block.part("s", 0, samples)),
+            u.view(u.block.part("s", 0, samples)),
             total.block(t),
             total.part,
             rows="q",
@@ -273,30 +278,30 @@ class BidirectionalGradient:
         tensor = self.w.written(
             name, TensorClass.GRADIENT, self.width, split.layer.input_size * self.batch
         )
-        z = block.split("i", (("u", split.u), ("v", split.v))).part("u", u, plan.slice_u)
+        z = block.split("i", (("u", split.u), ("v", split.v))).part("u", u, plan.u_per_slice)
         self.w.outer(
             uu,
             self.right_r,
-            z.part("s/", s, plan.slice_samples),
+            z.part("s/", s, plan.sample_rows_per_slice),
             tensor,
             rows="v",
             summed=("k", "q"),
-            macs=split.k * split.q * split.v * plan.slice_u * self._samples(s),
+            macs=split.k * split.q * split.v * plan.u_per_slice * self._samples(s),
         )
 
     def _left(self, t: Block, y: Operand, total: RunningSum, part: int, s: int, u: int) -> None:
         split, plan = self.split, self.plan
-        z = total.block(part).part("u", u, plan.slice_u).joined("u", "k", "uk")
+        z = total.block(part).part("u", u, plan.u_per_slice).joined("u", "k", "uk")
         x = Operand(t.joined("u", "k", "uk"), middle(split), split.network.widths.intermediate)
         self.w.dot(
             x,
-            y.seen(y.block.part("s/", s, plan.slice_samples)),
+            y.view(y.block.part("s/", s, plan.sample_rows_per_slice)),
             z,
             total.part,
             rows="uk",
             entries="p",
             summed=("q", "s/"),
-            macs=split.p * split.q * split.k * plan.slice_u * self._samples(s),
+            macs=split.p * split.q * split.k * plan.u_per_slice * self._samples(s),
         )
 
     def _ordered(self, left: RunningSum, right: RunningSum) -> tuple[Block, Block]:
@@ -307,16 +312,16 @@ class BidirectionalGradient:
             name = split.name("dleft_k")
             wide = w.block(name, bank=2, u=split.u, k=rank, p_=split.p // lanes)
             w.clear(wide.base, split.u * rank * split.p // lanes)
-            source = w.copy(source, wide.part("k", 0, split.k), name).seen(wide)
+            source = w.copy(source, wide.part("k", 0, split.k), name).view(wide)
             made.append(wide)
         sizes = {"p": split.p, "u": split.u, "k_": rank // lanes}
         name = left_target(split) if split.bond == 1 else split.name("dleft_t")
-        turned = w.turn(source, name, rows="p", entries="k", bank=2, **sizes)
+        transposed = w.transpose(source, name, rows="p", entries="k", bank=2, **sizes)
         whole = ordered_right(w, split, right.result)
-        lefts = turned.block
+        lefts = transposed.block
         if split.bond > 1:
-            lefts = ordered_left(w, split, turned)
-            made.append(turned.block)
+            lefts = ordered_left(w, split, transposed)
+            made.append(transposed.block)
         w.free(*made)
         left.free()
         right.free()

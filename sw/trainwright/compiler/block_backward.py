@@ -6,6 +6,7 @@ from trainwright.compiler.bidirectional_gradient import BidirectionalGradient
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.blocks import Block
 from trainwright.compiler.builder import Builder
+from trainwright.compiler.core_gradients import CoreGradients
 from trainwright.compiler.full_gradient import FullGradient
 from trainwright.compiler.gradients import bias_gradient, left_target, ordered_left, right_level
 from trainwright.compiler.memory import MemoryMap
@@ -13,7 +14,6 @@ from trainwright.compiler.merged import Merged, Split
 from trainwright.compiler.names import activation_name, gradient_name, right_name
 from trainwright.compiler.plans import BackwardFull, BackwardPlan
 from trainwright.compiler.spans import Span
-from trainwright.compiler.tails import Tail
 from trainwright.compiler.workspace import (
     BOTTOM,
     HIGH,
@@ -81,25 +81,25 @@ class _Layer:
         w, split = self.w, self.split
         full = isinstance(self.plan, BackwardFull)
         merged = Merged(w, split, banks=(1, 0) if full else (2, 2), padded_rank=full)
-        tails = [Tail(w, split.network, span) for span in spans(split)]
+        cores = [CoreGradients(w, split.network, span) for span in spans(split)]
         for store in w.b.stores.values():
             store.clear()
-        for tail in tails:
-            tail.load()
+        for core in cores:
+            core.load()
         below, left, right = (self._full if full else self._bidirectional)(merged, dy)
         if split.layer.bias:
             bias_gradient(w, split, dy, self.batch)
         if below is not dy:
             w.free(dy.block)
-        for tail, source in zip(tails, (left, right), strict=True):
-            tail.emit(w.taken(source))
+        for core, source in zip(cores, (left, right), strict=True):
+            core.emit(w.taken(source))
         return below
 
     def _load_inputs(self, plan: BackwardFull) -> tuple[Operand, Operand | None]:
         """X as (i, s/), and as (s, i/) where both arrays need it: what each of them reads."""
         w, split, lanes = self.w, self.split, self.w.p.lanes
         size, name, width = split.layer.input_size, activation_name(split.number), self.width
-        mine = plan.dot_u * split.v  # of the inputs, PE1's
+        mine = plan.pe1_u * split.v  # of the inputs, PE1's
         inside = size if split.number else mine  # all for the mask
         block = w.block(name, bank=0, i=inside, s_=self.rows)
         w.load(name if split.number else SAMPLES_INSIDE, block, rows=inside * self.rows)
@@ -108,9 +108,9 @@ class _Layer:
             return a, None
         sizes = {"i_": (size - mine) // lanes}
         if split.number:
-            part = a.seen(a.block.part("i", mine, size - mine))
+            part = a.view(a.block.part("i", mine, size - mine))
             sizes = {"s": self.rows * lanes} | sizes
-            return a, w.turn(part, f"{name}.s", rows="s", entries="i", bank=1, **sizes)
+            return a, w.transpose(part, f"{name}.s", rows="s", entries="i", bank=1, **sizes)
         block = w.block(name, bank=1, s=self.batch, **sizes)
         w.load_columns(SAMPLES_OUTSIDE, block, mine // lanes, size // lanes)
         return a, Operand(block, name, width)
@@ -133,14 +133,14 @@ class _Layer:
         if split.number:
             block, name = self._below()
             dx = gradient.input_gradient(dy, block, name)
-        inside = a.block.part("i", 0, plan.dot_u * split.v)
-        inside = inside.split("i", (("u", plan.dot_u), ("v", split.v)))
+        inside = a.block.part("i", 0, plan.pe1_u * split.v)
+        inside = inside.split("i", (("u", plan.pe1_u), ("v", split.v)))
         outside = None
         if b:
-            us = split.u - plan.dot_u
+            us = split.u - plan.pe1_u
             block = b.block.part("s", 0, self.batch)
-            outside = b.seen(block.split("i/", (("u", us), ("v/", split.v // lanes))))
-        left, whole = gradient.emit(dy, a.seen(inside), outside)
+            outside = b.view(block.split("i/", (("u", us), ("v/", split.v // lanes))))
+        left, whole = gradient.emit(dy, a.view(inside), outside)
         merged.free(left=True, right=True)
         below = self._masked(dx, a) if dx else dy
         w.free(*(x.block for x in (a, b) if x))

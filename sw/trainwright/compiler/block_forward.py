@@ -78,7 +78,7 @@ def _emitter(
 
 
 def spare_rows(split: Split, plan: ForwardPlan, lanes: int) -> int:
-    """Rows behind Left that are read when it is turned."""
+    """Rows behind Left that are read when it is transposed."""
     entry = -(-split.k // lanes)
     if isinstance(plan, ForwardBidirectional):
         return -split.p % lanes * split.u * entry
@@ -94,7 +94,7 @@ class _Inputs:
         size = split.layer.input_size
         self.first, self.dots = 0, 0  # inputs: the first of PE2's, the number of PE1's
         if isinstance(plan, ForwardBidirectional):
-            self.first = self.dots = plan.dot_u * split.v
+            self.first = self.dots = plan.pe1_u * split.v
         elif plan.shared:
             self.dots = size
         rebuild = isinstance(plan, ForwardRebuild)
@@ -121,16 +121,16 @@ class _Inputs:
     def take(self, a: Operand) -> None:
         """Take the activations of the layer below, (j, s/)."""
         w, size, lanes = self.w, self.split.layer.input_size, self.w.p.lanes
-        a = a.seen(a.block.renamed(j="i"))
+        a = a.view(a.block.renamed(j="i"))
         self._made.append(a.block)
         if self.first < size:
-            self.inside = a.seen(a.block.part("i", self.first, size - self.first))
+            self.inside = a.view(a.block.part("i", self.first, size - self.first))
         if self.dots:
-            part = a.seen(a.block.part("i", 0, self.dots))
+            part = a.view(a.block.part("i", 0, self.dots))
             sizes = {"s": self.rows * lanes, "i_": self.dots // lanes}
             name, bank = f"{a.name}.s", self._banks[1]
-            turned = w.turn(part, name, rows="s", entries="i", bank=bank, **sizes)
-            self.outside = self._kept(turned)
+            transposed = w.transpose(part, name, rows="s", entries="i", bank=bank, **sizes)
+            self.outside = self._kept(transposed)
 
     def _kept(self, x: Operand) -> Operand:
         self._made.append(x.block)
@@ -156,7 +156,7 @@ class _Layer:
         )
 
     def prepare(self) -> None:
-        """Merge the factors and turn them; load the network's input."""
+        """Merge the factors and transpose them; load the network's input."""
         self.inputs = _Inputs(self.w, self.split, self.plan, self.batch)
         first = self.split.number == 0
         self.merged.make(self.inputs.load if first else lambda: None)
@@ -197,7 +197,7 @@ class _Layer:
             bias = w.block(source, bank=0, top=True, j=layer.output_size)
             w.load(source, bias)
             operand = Operand(bias, split.name("b"), widths.bias)
-            w.bias(y.seen(part), operand, part, tensor, relu=layer.relu)
+            w.bias(y.view(part), operand, part, tensor, relu=layer.relu)
             w.free(bias)
         w.store_later(name, w.region(y.block), keep=True)
         return Operand(y.block, name, tensor.width)

@@ -90,7 +90,7 @@ def _add_bias(
 
 
 def _add_span(memory: MemoryMap, network: Network, span: Span, p: AcceleratorParameters) -> None:
-    """What the chains of a span's factors hand on, and the images of its factors."""
+    """Results between the steps of a span's chains, and the images of its factors."""
     layer = network.layers[span.number]
     for n in range(span.first + 2, span.last + 2):
         _, j, i, right = layer.factor_shapes[n - 1]

@@ -60,7 +60,7 @@ class Rule:
     g: str | None
     z: Written
     exact: bool = False
-    """The values of x as they are: the exponent of z is the least there is."""
+    """z has the values of x unchanged: its exponent is its floor."""
 
 
 class Builder:
@@ -91,7 +91,7 @@ class Builder:
         self._depth = 0
 
     def _emit(self, d: Compute | Transfer, memory: Sequence[Touch] = ()) -> None:
-        """Add ``d`` with the waits it needs; ``memory`` is what it touches outside."""
+        """Add ``d`` with the waits it needs; ``memory`` is what it touches of external memory."""
         for level in d.levels:
             COUNTS.require(level.count, self.p, d.tensor)
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
@@ -103,7 +103,8 @@ class Builder:
     def loop(self, iterations: int, steps: Sequence[tuple[int, int]] = ()) -> Iterator[None]:
         """Repeat what is emitted inside; ``steps`` are added to registers after each iteration.
 
-        What is done once, in no other loop, needs none: then the registers stay as they are.
+        A single iteration outside of other loops emits no LOOP, and the registers keep their
+        values.
         """
         if iterations == 1 and not self._depth:
             yield

@@ -24,8 +24,8 @@ def outer_nest(
 ) -> Compute:
     """Z(rows, c) = sum over ``summed`` of G(rows) X(c), c along the lanes: PE2's array.
 
-    ``g`` has ``rows`` along its lanes, innermost; ``group`` is where in them, in groups of
-    ``pe2_rows``, row 0 lies.
+    ``g`` has ``rows`` along its lanes, innermost; row 0 is in group ``group`` of them, of
+    ``pe2_rows`` each.
     """
     groups = p.lanes // p.pe2_rows
     along = f"{rows}/"

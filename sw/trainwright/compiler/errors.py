@@ -42,7 +42,7 @@ class ResourceError(CompileError):
         return self._parts[1]
 
 
-class MemoryFullError(ResourceError):
+class DoesNotFitError(ResourceError):
     """What a program must hold at once does not fit a memory of the accelerator."""
 
 

@@ -10,7 +10,7 @@ from math import ceil
 from trainwright.compiler.blocks import Block
 from trainwright.compiler.gradients import (
     RunningSum,
-    by_digits,
+    by_sub_axes,
     left_target,
     right_block,
     right_level,
@@ -34,23 +34,23 @@ class FullGradient:
     def __init__(self, w: Workspace, split: Split, plan: BackwardFull, merged: Merged, batch: int):
         self.w, self.split, self.plan, self.merged, self.batch = w, split, plan, merged, batch
         self.lanes = w.p.lanes
-        self.shared = plan.dot_u < split.u
+        self.shared = plan.pe1_u < split.u
         self.along_p = split.p % self.lanes == 0
         if not self.shared:
             tile = w.p.pe1_rows
-            self.along_p = _filling(split.p, tile) >= _filling(plan.slice_q, tile)
+            self.along_p = _filling(split.p, tile) >= _filling(plan.q_per_slice, tile)
         layer, width = split.layer, split.network.widths.gradient
         self.tensor = w.written(
             split.name("dw"), TensorClass.GRADIENT, width, layer.output_size * layer.input_size
         )
 
     def prepare_input_gradient(self) -> None:
-        """Turn Right into the order in which W is rebuilt."""
+        """Transpose Right into the layout in which W is rebuilt."""
         w, split = self.w, self.split
         right = self.merged.right
         sizes = {"q": split.q, "v": split.v, "k_": right.block.size("k") // self.lanes}
         name = split.name("right_k")
-        self.right_k = w.turn(right, name, rows="v", entries="k", bank=3, **sizes)
+        self.right_k = w.transpose(right, name, rows="v", entries="k", bank=3, **sizes)
 
     def input_gradient(self, dy: Operand, z: Block, name: str) -> Operand:
         """X'(i, s/) = sum over j of W(j, i) Y'(j, s/): W rebuilt by PE1, the product by PE2."""
@@ -72,7 +72,7 @@ class FullGradient:
         for t, u in enumerate(range(0, split.u, some)):
             strip = strips[t % 2]
             w.dot(
-                left.seen(left.block.part("u", u, some)),
+                left.view(left.block.part("u", u, some)),
                 self.right_k,
                 strip,
                 weights,
@@ -82,7 +82,7 @@ class FullGradient:
                 macs=size // split.u * some * split.k,
             )
             w.outer(
-                dy.seen(y),
+                dy.view(y),
                 Operand(strip, weights.name, weights.width),
                 target.part("u", u, some),
                 tensor,
@@ -99,9 +99,9 @@ class FullGradient:
         Gives the gradients of Left (p, u, k/) and of Right (``right_block``).
         """
         w, split, plan, lanes = self.w, self.split, self.plan, self.lanes
-        turned = self._turned(dy) if self.shared else None
-        slices = split.q // plan.slice_q
-        sizes = {"u": split.u, "p": split.p, "q": plan.slice_q, "v_": split.v // lanes}
+        transposed = self._transposed(dy) if self.shared else None
+        slices = split.q // plan.q_per_slice
+        sizes = {"u": split.u, "p": split.p, "q": plan.q_per_slice, "v_": split.v // lanes}
         g = w.block(split.name("dw"), bank=2, banks=2, **sizes)
         count = split.k * split.q * split.v
         name = right_level(split, split.layer.order)
@@ -118,16 +118,16 @@ class FullGradient:
             k_=self.merged.left.block.size("k/"),
         )
         for t in range(slices):
-            q = t * plan.slice_q
+            q = t * plan.q_per_slice
             self._dot(dy, a, g, q)
-            if turned:
+            if transposed:
                 assert b is not None
-                self._outer(turned, b, g, q)
+                self._outer(transposed, b, g, q)
             product = Operand(g, self.tensor.name, self.tensor.width)
             w.outer(
-                product.seen(by_digits(w, split, g, q)),
+                product.view(by_sub_axes(w, split, g, q)),
                 self.merged.left,
-                right_slice(w, split, whole, q, plan.slice_q),
+                right_slice(w, split, whole, q, plan.q_per_slice),
                 right,
                 rows="k",
                 summed=("u", "p"),
@@ -139,46 +139,46 @@ class FullGradient:
             else:
                 left.add(t - 1)
         left.add(slices - 1)
-        w.free(g, *([turned.block] if turned else []))
+        w.free(g, *([transposed.block] if transposed else []))
         return left, whole
 
-    def _turned(self, dy: Operand) -> Operand:
+    def _transposed(self, dy: Operand) -> Operand:
         """Y' as (s, q, p/), or as (s, p, q/) where p is no multiple of the lanes."""
         w, split = self.w, self.split
-        y = dy.seen(dy.block.split("j", (("p", split.p), ("q", split.q))))
+        y = dy.view(dy.block.split("j", (("p", split.p), ("q", split.q))))
         name = f"{dy.name}.s"
         if self.along_p:
             sizes = {"s": self.batch, "q": split.q, "p_": split.p // self.lanes}
         else:
             sizes = {"s": self.batch, "p": split.p, "q_": split.q // self.lanes}
         entries = "p" if self.along_p else "q"
-        return w.turn(y, name, rows="s", entries=entries, bank=2, **sizes)
+        return w.transpose(y, name, rows="s", entries=entries, bank=2, **sizes)
 
     def _macs(self, us: int) -> int:
-        return self.split.p * self.plan.slice_q * us * self.split.v * self.batch
+        return self.split.p * self.plan.q_per_slice * us * self.split.v * self.batch
 
     def _dot(self, dy: Operand, a: Operand, g: Block, q: int) -> None:
         split, plan = self.split, self.plan
-        y = dy.block.split("j", (("p", split.p), ("q", split.q))).part("q", q, plan.slice_q)
+        y = dy.block.split("j", (("p", split.p), ("q", split.q))).part("q", q, plan.q_per_slice)
         self.w.dot(
-            dy.seen(y),
+            dy.view(y),
             a,
-            g.part("u", 0, plan.dot_u),
+            g.part("u", 0, plan.pe1_u),
             self.tensor,
             rows="p" if self.along_p else "q",
             entries="v",
             summed=("s/",),
-            macs=self._macs(plan.dot_u),
+            macs=self._macs(plan.pe1_u),
         )
 
     def _outer(self, y: Operand, b: Operand, g: Block, q: int) -> None:
         split, plan = self.split, self.plan
-        us = split.u - plan.dot_u
-        scalars = y.block.part("q", q, plan.slice_q) if self.along_p else y.block
+        us = split.u - plan.pe1_u
+        scalars = y.block.part("q", q, plan.q_per_slice) if self.along_p else y.block
         self.w.outer(
             b,
-            y.seen(scalars),
-            g.part("u", plan.dot_u, us),
+            y.view(scalars),
+            g.part("u", plan.pe1_u, us),
             self.tensor,
             rows="p" if self.along_p else "q",
             group=0 if self.along_p else q // self.w.p.pe2_rows,
@@ -187,22 +187,23 @@ class FullGradient:
         )
 
     def _left(self, product: Operand, total: RunningSum, t: int, q: int) -> None:
-        """The part of the gradient of Left; last made first: PE2 reads what was made first."""
-        split, plan, u = self.split, self.plan, self.plan.dot_u
+        """The part of the gradient of Left. PE1 reads what was made last first, as PE2 reads what
+        was made first."""
+        split, plan, u = self.split, self.plan, self.plan.pe1_u
         right = self.merged.right
-        entries = right.seen(right.block.part("q", q, plan.slice_q))
+        entries = right.view(right.block.part("q", q, plan.q_per_slice))
         tile = self.w.p.pe1_rows
         for first, count in ((u, split.u - u), (0, u)):
             if not count:
                 continue
             by_p = _filling(split.p, tile) >= _filling(count, tile)
             self.w.dot(
-                product.seen(product.block.part("u", first, count)),
+                product.view(product.block.part("u", first, count)),
                 entries,
                 total.block(t).part("u", first, count),
                 total.part,
                 rows="p" if by_p else "u",
                 entries="k",
                 summed=("q", "v/"),
-                macs=split.p * count * split.k * plan.slice_q * split.v,
+                macs=split.p * count * split.k * plan.q_per_slice * split.v,
             )

@@ -1,4 +1,4 @@
-"""What both ways backward share: sums over slices, and what is written for the factors' chains."""
+"""Shared by both contraction orders backward: sums over slices, outputs for the factors' chains."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,8 +15,8 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.program.descriptors import TransferLevel
 from trainwright.program.fields import TRANSFER_LEVELS
 
-Digits = list[tuple[str, int]]
-"""Names and sizes of the indices that make up one index, outermost first."""
+SubAxes = list[tuple[str, int]]
+"""Names and sizes of the axes that one axis is split into, outermost first."""
 
 
 def left_target(split: Split) -> str:
@@ -70,7 +70,7 @@ class RunningSum:
         part = Operand(self.block(t), self.part.name, self.part.width)
         sofar = Operand(self._sum, self.total.name, self.total.width)
         if t == 0:
-            part, sofar = part.seen(self.w.zero), part
+            part, sofar = part.view(self.w.zero), part
         self.w.bias(sofar, part, self._sum, self.total, relu=False)
 
     @property
@@ -138,21 +138,21 @@ def row_major(sizes: Sequence[tuple[str, int]]) -> dict[str, int]:
     return strides
 
 
-def _digits(first: int, count: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """``count`` values from ``first`` of an index of several digits: (start, count) of each.
+def _sub_ranges(first: int, count: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """``count`` values from ``first`` of an index made of sub-axes: (start, count) on each.
 
-    ``count`` must be some values of one digit and all of those inside it.
+    ``count`` must be some values of one sub-axis and all of those inside it.
     """
-    digits, inner = [], prod(sizes)
+    ranges, inner = [], prod(sizes)
     for size in sizes:
         inner //= size
         start, rest = divmod(first, inner)
         some = max(1, count // inner)
         assert count % inner == 0 or inner % count == 0, (first, count, sizes)
         assert start + some <= size, (first, count, sizes)
-        digits.append((start, some))
+        ranges.append((start, some))
         first, count = rest, min(count, inner)
-    return digits
+    return ranges
 
 
 def ordered_left(w: Workspace, split: Split, left: Operand) -> Block:
@@ -162,7 +162,7 @@ def ordered_left(w: Workspace, split: Split, left: Operand) -> Block:
     iz = [(f"i{n}", layer.inputs[n]) for n in range(m)]
     sizes = dict([*_pairs(js, iz), ("k/", left.block.size("k/"))])
     z = w.block(left_target(split), **sizes)
-    w.copy(left.seen(left.block.split("p", js).split("u", iz)), z, left_target(split))
+    w.copy(left.view(left.block.split("p", js).split("u", iz)), z, left_target(split))
     return z
 
 
@@ -170,43 +170,43 @@ def ordered_right(w: Workspace, split: Split, right: Operand) -> Block:
     """The gradient of Right (k, q, v/) in the order of its factors' chains, as a new block."""
     z = right_block(w, split)
     name = right_level(split, split.layer.order)
-    w.copy(right.seen(by_digits(w, split, right.block, 0)), z, name)
+    w.copy(right.view(by_sub_axes(w, split, right.block, 0)), z, name)
     return z
 
 
 def right_block(w: Workspace, split: Split, *, bank: int | None = None) -> Block:
     """Rows for the gradient of Right (k, j_{m+1}, i_{m+1}, .., j_d, i_d/)."""
-    sizes = dict([("k", split.k), *_pairs(*_right_digits(split, w.p.lanes))])
+    sizes = dict([("k", split.k), *_pairs(*_right_sub_axes(split, w.p.lanes))])
     return w.block(right_level(split, split.layer.order), bank=bank, **sizes)
 
 
 def right_slice(w: Workspace, split: Split, z: Block, q: int, count: int) -> Block:
     """The values from ``q`` of a block of ``right_block``: axes k, and those of q and of v."""
-    js, _ = _right_digits(split, w.p.lanes)
-    digits = _digits(q, count, [size for _, size in js])
-    for (name, _), (start, some) in zip(js, digits, strict=True):
+    js, _ = _right_sub_axes(split, w.p.lanes)
+    ranges = _sub_ranges(q, count, [size for _, size in js])
+    for (name, _), (start, some) in zip(js, ranges, strict=True):
         z = z.part(name, start, some)
     return z
 
 
-def by_digits(w: Workspace, split: Split, x: Block, q: int) -> Block:
-    """``x`` with axes q, from ``q``, and v/ by the digits of ``right_block``."""
-    js, iz = _right_digits(split, w.p.lanes)
-    digits = _digits(q, x.size("q"), [size for _, size in js])
-    parts = [(name, some) for (name, _), (_, some) in zip(js, digits, strict=True)]
+def by_sub_axes(w: Workspace, split: Split, x: Block, q: int) -> Block:
+    """``x`` with axes q, from ``q``, and v/ by the sub-axes of ``right_block``."""
+    js, iz = _right_sub_axes(split, w.p.lanes)
+    ranges = _sub_ranges(q, x.size("q"), [size for _, size in js])
+    parts = [(name, some) for (name, _), (_, some) in zip(js, ranges, strict=True)]
     return x.split("q", parts).split("v/", iz)
 
 
-def _right_digits(split: Split, lanes: int) -> tuple[Digits, Digits]:
+def _right_sub_axes(split: Split, lanes: int) -> tuple[SubAxes, SubAxes]:
     layer, m, d = split.layer, split.bond, split.layer.order
     inputs = [*layer.inputs[m : d - 1], layer.inputs[-1] // lanes]
     js = [(f"j{n}", layer.outputs[n]) for n in range(m, d)]
     return js, [(f"i{n}", size) for n, size in zip(range(m, d), inputs, strict=True)]
 
 
-def _pairs(js: Digits, iz: Digits) -> Digits:
+def _pairs(js: SubAxes, iz: SubAxes) -> SubAxes:
     """j_1, i_1, j_2, i_2 .."""
-    return [digit for pair in zip(js, iz, strict=True) for digit in pair]
+    return [axis for pair in zip(js, iz, strict=True) for axis in pair]
 
 
 def bias_gradient(w: Workspace, split: Split, dy: Operand, batch: int) -> None:

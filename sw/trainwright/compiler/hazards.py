@@ -8,7 +8,7 @@ from trainwright.program.fields import Engine
 from trainwright.program.footprint import Touch
 
 ARRAYS = Engine.PE1 | Engine.PE2
-"""Engines that take a command only when the one before the last is done."""
+"""Engines that hold two commands: they accept one only when the one before the last is done."""
 
 
 def _conflict(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
@@ -27,7 +27,7 @@ class Waits(NamedTuple):
     wait: Engine
     """Engines that must be idle."""
     wait_older: Engine
-    """Engines that must have done what came before their last command."""
+    """Engines that must have finished all commands but the last."""
 
 
 @dataclass

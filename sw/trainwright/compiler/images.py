@@ -1,7 +1,7 @@
 """Factor images: a factor as one contraction streams it, permuted, padded and packed.
 
-The host writes one image for each way a factor is used; the accelerator only ever reads them in
-sequence. Model size counts a factor once; the images are copies, a few bits a parameter each.
+The host writes one image for each use of a factor; the accelerator only ever reads them in
+sequence. Model size counts a factor once; the images are copies, of a few bits for each parameter.
 """
 
 from dataclasses import dataclass

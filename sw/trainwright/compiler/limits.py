@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from trainwright.compiler.errors import CompileError, MemoryFullError, ResourceError
+from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import COUNT_WIDTH, REGISTERS
@@ -84,10 +84,10 @@ COUNTS = Limit("iterations of one loop level", "use smaller layers or ranks", fi
 def refuse_memory(
     limit: Limit, p: AcceleratorParameters, name: str, needed: int, used: int, gap: int
 ) -> NoReturn:
-    """Raise ``MemoryFullError``: no gap of a memory takes the ``needed`` rows of ``name``."""
+    """Raise ``DoesNotFitError``: no gap of a memory takes the ``needed`` rows of ``name``."""
     there = limit.available(p)
     free = f", {used} of them in use and at most {gap} free in one piece" if used else ""
-    raise MemoryFullError(
+    raise DoesNotFitError(
         f"{name} needs {needed} {limit.what}, there are {there}{free}",
         limit.advice(max(needed + used, there + 1), p),
     )

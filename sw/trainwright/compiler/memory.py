@@ -108,9 +108,9 @@ class LocalMemory:
     def allocate(
         self, name: str, count: int, *, top: bool = False, within: range | None = None
     ) -> Region:
-        """Rows for ``name``; ``within`` a range if there is room, else anywhere.
+        """Rows for ``name``; ``within`` a range if they fit there, else anywhere.
 
-        Raises ``MemoryFullError`` when no gap is large enough.
+        Raises ``DoesNotFitError`` when no gap is large enough.
         """
         count = -(-count // self.align) * self.align
         gaps = self._gaps()

@@ -1,7 +1,7 @@
 """A layer split at a bond: W(j, i) = sum of Left(p, u, k) Right(k, q, v), j = (p, q), i = (u, v).
 
-Left is the contraction of the factors up to the bond, Right of those after it; both are made on
-the accelerator once a program, in integers that keep every bit where 16 are enough.
+Left is the contraction of the factors up to the bond, Right of those after it; both are made on the
+accelerator once in each program, exactly where 16 bits are enough.
 """
 
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def merged_images(split: Split, p: AcceleratorParameters) -> dict[int, RowImage]
 
 
 class Merged:
-    """Left and Right of one layer, and the orders in which the plans want them.
+    """Left and Right of one layer, in the layouts in which the plans read them.
 
     ``left`` has axes (p, u, k/), ``right`` (q, v/, k): its v along the lanes, and k padded with
     zero rows to a multiple of the lanes, unless ``padded_rank`` is false.

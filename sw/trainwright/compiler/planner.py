@@ -1,8 +1,9 @@
-"""Chooses how each layer is computed: the least predicted cycles among what fits the accelerator.
+"""Chooses how each layer is computed: with the least predicted cycles of all that fits the
+accelerator.
 
-Candidates differ in the way (rebuilding W or not), in the bond at which the layer is split, in the
-sizes of strips and slices, and in how the arrays share the work. Each is compiled into the whole
-program, the other layers as they are so far, and timed by the cycle model.
+Candidates differ in the contraction order (rebuilding W or not), in the bond at which the layer is
+split, in the sizes of strips and slices, and in how the arrays share the work. Each is compiled
+into the whole program, the other layers as they are so far, and timed by the cycle model.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,9 +31,9 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.timing import predict
 
 MOST_OF_A_KIND = 4
-"""Candidates of one way and bond that are compiled and timed, the most promising first."""
+"""Candidates timed for each contraction order and bond, the most promising first."""
 HOPEFUL = 1.6
-"""A way and bond are not tried if they need this many times the products of the best."""
+"""Contraction orders and bonds that need this many times the best one's products are not tried."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _best(found: Iterator[tuple[float, ForwardPlan | BackwardPlan]]) -> list:
 
 
 def forward_products(split: Split, batch: int, *, rebuild: bool) -> int:
-    """Multiply-accumulates of a layer's forward pass, small change left out."""
+    """Multiply-accumulates of a layer's forward pass, without minor terms."""
     whole = split.layer.output_size * split.layer.input_size
     if rebuild:
         return whole * (batch + split.k)
@@ -87,7 +88,7 @@ def forward_products(split: Split, batch: int, *, rebuild: bool) -> int:
 
 
 def backward_products(split: Split, batch: int, *, full: bool) -> int:
-    """As ``forward_products``, of the way back."""
+    """As ``forward_products``, of the backward pass."""
     whole, inner = split.layer.output_size * split.layer.input_size, split.number > 0
     if full:
         return whole * (batch + 2 * split.k) + inner * whole * (batch + split.k)
@@ -109,44 +110,51 @@ def _forward_rebuilds(split: Split, p: AcceleratorParameters) -> Iterator:
 def _forward_bidirectionals(split: Split, batch: int, p: AcceleratorParameters) -> Iterator:
     rows = -(-batch // p.lanes)
     share = min(1.0, (split.v + split.p) / (2 * split.v))
-    for slice_q in _divisors(split.q):
-        for slice_samples in _divisors(rows):
-            t_rows = slice_samples * split.u * split.k * slice_q
-            if slice_q % p.pe2_rows or slice_q % p.pe1_rows or 6 * t_rows > p.scratchpad_rows:
+    for q_per_slice in _divisors(split.q):
+        for sample_rows_per_slice in _divisors(rows):
+            t_rows = sample_rows_per_slice * split.u * split.k * q_per_slice
+            if (
+                q_per_slice % p.pe2_rows
+                or q_per_slice % p.pe1_rows
+                or 6 * t_rows > p.scratchpad_rows
+            ):
                 continue
-            slices = split.q // slice_q * (rows // slice_samples)
-            figure = -abs(slices - 12) - slice_samples / 10
-            dot_u = round(split.u * share)
-            yield figure, ForwardBidirectional(split.bond, slice_q, slice_samples, dot_u)
+            slices = split.q // q_per_slice * (rows // sample_rows_per_slice)
+            figure = -abs(slices - 12) - sample_rows_per_slice / 10
+            pe1_u = round(split.u * share)
+            yield (
+                figure,
+                ForwardBidirectional(split.bond, q_per_slice, sample_rows_per_slice, pe1_u),
+            )
 
 
 def _backward_fulls(split: Split, p: AcceleratorParameters) -> Iterator:
     inner = split.layer.outputs[split.bond :]
-    for slice_q in _divisors(split.q):
-        tail = split.q
-        for size in inner:  # some values of one digit, and all inside it
-            tail //= size
-            if slice_q % tail == 0 and slice_q // tail <= size and size % (slice_q // tail) == 0:
+    for q_per_slice in _divisors(split.q):
+        step = split.q
+        for size in inner:  # some values of one sub-axis, and all inside it
+            step //= size
+            if q_per_slice % step == 0 and size % (q_per_slice // step) == 0:
                 break
         else:
             continue
-        rows = split.u * split.p * slice_q * split.v // p.lanes
-        if 4 * rows > p.scratchpad_rows or (slice_q % p.pe2_rows and split.p % p.lanes):
+        rows = split.u * split.p * q_per_slice * split.v // p.lanes
+        if 4 * rows > p.scratchpad_rows or (q_per_slice % p.pe2_rows and split.p % p.lanes):
             continue
-        for dot_u in {split.u, split.u // 2} - {0}:
-            figure = 1e-4 * rows + (dot_u < split.u)
-            yield figure, BackwardFull(split.bond, slice_q, dot_u)
+        for pe1_u in {split.u, split.u // 2} - {0}:
+            figure = 1e-4 * rows + (pe1_u < split.u)
+            yield figure, BackwardFull(split.bond, q_per_slice, pe1_u)
 
 
 def _backward_bidirectionals(split: Split, batch: int, p: AcceleratorParameters) -> Iterator:
     rows = -(-batch // p.lanes)
-    for slice_u in _divisors(split.u):
-        for slice_samples in _divisors(rows):
-            t_rows = slice_samples * slice_u * split.k * split.q
+    for u_per_slice in _divisors(split.u):
+        for sample_rows_per_slice in _divisors(rows):
+            t_rows = sample_rows_per_slice * u_per_slice * split.k * split.q
             if 6 * t_rows > p.scratchpad_rows or split.p % p.lanes:
                 continue
-            figure = _filling(slice_u * split.k, p.pe1_rows) - abs(t_rows - 1500) / 3000
-            yield figure, BackwardBidirectional(split.bond, slice_u, slice_samples)
+            figure = _filling(u_per_slice * split.k, p.pe1_rows) - abs(t_rows - 1500) / 3000
+            yield figure, BackwardBidirectional(split.bond, u_per_slice, sample_rows_per_slice)
 
 
 class _Search:
@@ -164,7 +172,7 @@ class _Search:
     def _kinds(
         self, number: int, products: Callable[..., int], flag: str
     ) -> Iterator[tuple[Split, Kind]]:
-        """Bonds and kinds that are worth a try; ``flag`` is what is not bidirectional."""
+        """Bonds and contraction orders worth a try: ``flag`` (rebuild, full) and bidirectional."""
         pairs = [(s, name) for s in self._splits(number) for name in (flag, "bidirectional")]
         needs = [products(s, self.batch, **{flag: name == flag}) for s, name in pairs]
         for (split, name), need in zip(pairs, needs, strict=True):
@@ -198,7 +206,7 @@ class _Search:
         return found
 
     def backwards(self, number: int) -> list[BackwardPlan]:
-        """Candidates for a layer's way back."""
+        """Candidates for a layer's backward pass."""
         found = []
         for split, kind in self._kinds(number, backward_products, "full"):
             if kind.name == "full":
@@ -211,21 +219,21 @@ class _Search:
         self, plans: Sequence[LayerPlan], number: int, *, forward: bool
     ) -> Alternative | None:
         """One direction's program; ``None`` where it does not fit."""
-        way = plans[number].forward if forward else plans[number].backward
+        order = plans[number].forward if forward else plans[number].backward
         try:
             memory = lay_out_blocks(self.network, self.batch, self.p, plans)
             if forward:
-                ways = [plan.forward for plan in plans]
-                b = emit_block_forward(self.p, self.network, self.batch, memory, ways)
+                orders = [plan.forward for plan in plans]
+                b = emit_block_forward(self.p, self.network, self.batch, memory, orders)
             else:
-                ways = [plan.backward for plan in plans]
-                b = emit_block_backward(self.p, self.network, self.batch, memory, ways)
+                orders = [plan.backward for plan in plans]
+                b = emit_block_backward(self.p, self.network, self.batch, memory, orders)
         except CompileError as error:
-            self._refused.add(Kind.of(number, way), error.reason)
+            self._refused.add(Kind.of(number, order), error.reason)
             return None
         timeline = predict(b.descriptors, self.p)
         found = Alternative(
-            number + 1, way, timeline.cycles, b.macs, timeline.bytes_moved, b.pad.peak
+            number + 1, order, timeline.cycles, b.macs, timeline.bytes_moved, b.pad.peak
         )
         self.tried.append(found)
         return found
@@ -233,19 +241,19 @@ class _Search:
     def refuse(self, plans: Sequence[LayerPlan]) -> None:
         """Raise the error that keeps ``plans`` from fitting."""
         memory = lay_out_blocks(self.network, self.batch, self.p, plans)
-        ways = [plan.forward for plan in plans]
-        emit_block_forward(self.p, self.network, self.batch, memory, ways)
+        orders = [plan.forward for plan in plans]
+        emit_block_forward(self.p, self.network, self.batch, memory, orders)
         back = [plan.backward for plan in plans]
         emit_block_backward(self.p, self.network, self.batch, memory, back)
 
     def simplest(self, number: int) -> LayerPlan:
-        """A plan that needs little room: what the others are compared beside."""
+        """A plan that needs few rows: the baseline the candidates are compared with."""
         layer = self.network.layers[number]
         split = self._splits(number)[-1]
-        slice_q = self.p.lanes if layer.outputs[-1] % self.p.lanes == 0 else split.q
+        q_per_slice = self.p.lanes if layer.outputs[-1] % self.p.lanes == 0 else split.q
         return LayerPlan(
             ForwardRebuild(split.bond, 1, self.p.lanes, False),
-            BackwardFull(split.bond, slice_q, split.u),
+            BackwardFull(split.bond, q_per_slice, split.u),
         )
 
     def improve(self, plans: list[LayerPlan], number: int) -> None:
@@ -256,31 +264,31 @@ class _Search:
 
         now = plans[number]
         ahead: dict[ForwardPlan, int] = {}
-        for way in self.forwards(number):
-            if found := self.measure(at(replace(now, forward=way)), number, forward=True):
-                ahead[way] = found.cycles
+        for order in self.forwards(number):
+            if found := self.measure(at(replace(now, forward=order)), number, forward=True):
+                ahead[order] = found.cycles
         pairs: dict[LayerPlan, int] = {}
         for back in self.backwards(number):
-            fitting = [way for way in ahead or {now.forward: 0} if _goes_with(way, back)]
+            fitting = [order for order in ahead or {now.forward: 0} if _goes_with(order, back)]
             if not fitting:
                 reason = "the forward pass is not bidirectional at this bond"
                 self._refused.add(Kind.of(number, back), reason)
                 continue
-            way = min(fitting, key=lambda way: ahead.get(way, 0))
-            plan = LayerPlan(way, back)
+            order = min(fitting, key=lambda order: ahead.get(order, 0))
+            plan = LayerPlan(order, back)
             if found := self.measure(at(plan), number, forward=False):
-                pairs[plan] = ahead.get(way, 0) + found.cycles
+                pairs[plan] = ahead.get(order, 0) + found.cycles
         if pairs:
             plans[number] = min(pairs, key=lambda plan: pairs[plan])
         elif ahead:
-            plans[number] = replace(now, forward=min(ahead, key=lambda way: ahead[way]))
+            plans[number] = replace(now, forward=min(ahead, key=lambda order: ahead[order]))
 
 
-def _goes_with(way: ForwardPlan, back: BackwardPlan) -> bool:
-    """Whether the way back finds what it needs of the way ahead."""
+def _goes_with(order: ForwardPlan, back: BackwardPlan) -> bool:
+    """Whether the backward order finds the tensors it needs from the forward order."""
     if isinstance(back, BackwardFull):
         return True
-    return isinstance(way, ForwardBidirectional) and way.bond == back.bond
+    return isinstance(order, ForwardBidirectional) and order.bond == back.bond
 
 
 @cache

@@ -24,11 +24,11 @@ class ForwardBidirectional:
     """T = Right X, then Y = Left T."""
 
     bond: int
-    slice_q: int
+    q_per_slice: int
     """Values of q that T is made for at once; a multiple of ``pe2_rows`` that divides its size."""
-    slice_samples: int
+    sample_rows_per_slice: int
     """Rows of samples (of ``lanes`` each) that T is made for at once; divides their number."""
-    dot_u: int
+    pe1_u: int
     """Values of u of T that PE1 makes; PE2 makes the others, and Y."""
 
 
@@ -40,9 +40,9 @@ class BackwardFull:
     """
 
     bond: int
-    slice_q: int
+    q_per_slice: int
     """Values of q in a slice of the gradient of W; divides its size."""
-    dot_u: int
+    pe1_u: int
     """Values of u of the gradient that PE1 makes; PE2 makes the others."""
 
 
@@ -54,9 +54,9 @@ class BackwardBidirectional:
     """
 
     bond: int
-    slice_u: int
+    u_per_slice: int
     """Values of u that U is made for at once; divides its size."""
-    slice_samples: int
+    sample_rows_per_slice: int
     """Rows of samples that U is made for at once; divides their number."""
 
 

@@ -44,16 +44,16 @@ class RebuildForward:
         self.tensor = w.written(split.name("w"), TensorClass.INTERMEDIATE, width, size)
 
     def prepare(self) -> None:
-        """Turn Left and Right into the orders in which strips are built."""
+        """Transpose Left and Right into the layouts in which strips are built."""
         w, split, plan, lanes = self.w, self.split, self.plan, self.w.p.lanes
         left, right = self.merged.left, self.merged.right
         groups, pu = split.p // plan.strip_p, plan.strip_p * split.u
         block = left.block.joined("p", "u", "pu").split("pu", (("g", groups), ("pu", pu)))
-        self.left = left.seen(block)  # (g, pu, k/)
+        self.left = left.view(block)  # (g, pu, k/)
         columns = -(-pu // lanes)
         if self.outers:
-            x = right.seen(right.block.part("k", 0, split.k))
-            self.right_t = w.turn(
+            x = right.view(right.block.part("k", 0, split.k))
+            self.right_t = w.transpose(
                 x,
                 split.name("right_t"),
                 rows="v",
@@ -63,7 +63,7 @@ class RebuildForward:
                 v=split.v,
                 q_=split.q // lanes,
             )
-            self.left_t = w.turn(
+            self.left_t = w.transpose(
                 self.left,
                 split.name("left_t"),
                 rows="k",
@@ -74,7 +74,7 @@ class RebuildForward:
                 pu_=columns,
             )
         if self.dots:
-            self.right_k = w.turn(
+            self.right_k = w.transpose(
                 right,
                 split.name("right_k"),
                 rows="v",
@@ -133,8 +133,8 @@ class RebuildForward:
         lanes, plan = self.w.p.lanes, self.plan
         x = self.right_t.block.part("q/", strip.q // lanes, plan.strip_q // lanes)
         self.w.outer(
-            self.right_t.seen(x),
-            self.left_t.seen(self.left_t.block.at("g", strip.group)),
+            self.right_t.view(x),
+            self.left_t.view(self.left_t.block.at("g", strip.group)),
             z,
             self.tensor,
             rows="pu",
@@ -144,8 +144,8 @@ class RebuildForward:
 
     def _build_dot(self, strip: Strip, z: Block) -> None:
         self.w.dot(
-            self.left.seen(self.left.block.at("g", strip.group)),
-            self.right_k.seen(self.right_k.block.part("q", strip.q, self.plan.strip_q)),
+            self.left.view(self.left.block.at("g", strip.group)),
+            self.right_k.view(self.right_k.block.part("q", strip.q, self.plan.strip_q)),
             z,
             self.tensor,
             rows="pu",
@@ -159,7 +159,7 @@ class RebuildForward:
         x = a.block.split("i", (("u", split.u), ("v", split.v)))
         g = g.split("pu", (("p", plan.strip_p), ("u", split.u)))
         self.w.outer(
-            a.seen(x),
+            a.view(x),
             Operand(g, self.tensor.name, self.tensor.width),
             z,
             tensor,
@@ -174,7 +174,7 @@ class RebuildForward:
         g = b.block.split("i/", (("u", split.u), ("v/", split.v // lanes)))
         self.w.dot(
             Operand(x, self.tensor.name, self.tensor.width),
-            b.seen(g),
+            b.view(g),
             z,
             tensor,
             rows="q",

@@ -64,7 +64,7 @@ class RowImage:
         return self.rows
 
     def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> npt.NDArray[np.uint8]:
-        """The bytes of int64 ``factor`` (R_{n-1}, J_n, I_n, R_n); a constant takes no notice."""
+        """The bytes of int64 ``factor`` (R_{n-1}, J_n, I_n, R_n); a constant ignores it."""
         values = _arranged(self.arrangement, factor.numpy(), p)
         kind = np.int8 if self.element_bytes == 1 else np.dtype("<i2")
         return np.ascontiguousarray(values, kind).view(np.uint8).ravel()

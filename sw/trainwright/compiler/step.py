@@ -57,10 +57,11 @@ class CompiledProgram:
     """Where in external memory the program lies."""
     fingerprint: int
     _last: dict[int, Descriptor] = field(default_factory=dict, compare=False, repr=False)
-    """What was bound last, by index: most shifts stay as they are from step to step."""
+    """The descriptors bound last, by index: most shifts do not change from step to step."""
 
     def _shifted(self, index: int, shifts: tuple[int, int, int], stochastic: bool) -> Descriptor:
-        """A descriptor with these shifts (result, x, g): the last one if it has them."""
+        """A descriptor with these shifts (result, x, g): the one bound last if its shifts are
+        these."""
         last = self._last.get(index)
         if (
             isinstance(last, Compute)
@@ -86,10 +87,10 @@ class CompiledProgram:
         """Set every shift for the ``wanted`` exponents of the tensors written.
 
         ``operands`` are the exponents of what the program reads: inputs, factors, biases, and
-        tensors of the program before it. A tensor gets its wanted exponent, or that of its exact
-        sum where that is larger: no shift goes to the left. A bias's exponent is moved to within
-        ``MAX_ALIGNMENT`` of the sum it is added to; ``exponents`` has it as used. With a ``seed``
-        (32 bits) results are rounded stochastically: the program begins with a SET of the seed.
+        tensors of the program before it. A tensor gets its wanted exponent, or its floor where that
+        is larger: no shift goes to the left. A bias's exponent is moved to within ``MAX_ALIGNMENT``
+        of the sum it is added to; ``exponents`` has it as used. With a ``seed`` (32 bits) results
+        are rounded stochastically: the program begins with a SET of the seed.
         """
         exponents, floors = dict(operands), {}
         descriptors = list(self.descriptors)

@@ -1,4 +1,4 @@
-"""What a plan works with: blocks of the scratchpad, loads and stores of them, contractions."""
+"""Blocks of the scratchpad, loads and stores of them, and contractions: what plans are made of."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from math import prod
 from trainwright.compiler.blocks import Block
 from trainwright.compiler.builder import Builder, Rule, Written
 from trainwright.compiler.contract import dot_nest, outer_nest
-from trainwright.compiler.errors import MemoryFullError
+from trainwright.compiler.errors import DoesNotFitError
 from trainwright.compiler.memory import MemoryMap, Region
 from trainwright.compiler.row_images import Arrangement, RowImage, constant
 from trainwright.fixed.scale import TensorClass
@@ -26,7 +26,7 @@ class Operand:
     name: str
     width: int
 
-    def seen(self, block: Block) -> "Operand":
+    def view(self, block: Block) -> "Operand":
         """The same tensor, or a part of it, by other axes."""
         return replace(self, block=block)
 
@@ -38,7 +38,7 @@ class Place:
     bank: int
     top: bool
     banked: bool = True
-    """Blocks lie in the banks asked for if they can; else wherever they leave most room."""
+    """Blocks lie in the banks asked for if they can; else wherever they leave the largest gap."""
 
 
 LOW, MIDDLE, HIGH = Place(1, True), Place(2, True), Place(3, True)
@@ -47,11 +47,11 @@ TIGHT = Place(0, False, banked=False)
 
 
 def first_fitting(emit: Callable[[Place], Builder], places: Sequence[Place]) -> Builder:
-    """The program that ``emit`` makes with the first place that leaves room for the rest."""
+    """The program that ``emit`` makes with the first place that lets everything fit."""
     for place in places[:-1]:
         try:
             return emit(place)
-        except MemoryFullError:
+        except DoesNotFitError:
             continue
     return emit(places[-1])
 
@@ -95,7 +95,7 @@ class Workspace:
     ) -> Block:
         """A new tensor in row-major order, ``s_`` for axis "s/".
 
-        It lies at row ``at``, or in ``banks`` banks from ``bank``, if there is room, else anywhere;
+        It lies at row ``at``, or in ``banks`` banks from ``bank``, if it fits there, else anywhere;
         with ``top`` as high as it fits. ``spare`` rows behind it may be read, and hold nothing.
         """
         rows = prod(sizes.values()) + spare
@@ -105,7 +105,7 @@ class Workspace:
         return Block.dense(region, **sizes)
 
     def _wanted(self, rows: int, bank: int | None, banks: int, at: int | None) -> range | None:
-        """The rows among which a block of ``rows`` is to lie, if that was said."""
+        """The rows among which a block of ``rows`` is to lie; ``None`` for any."""
         if at is not None:
             return range(at, at + rows)
         if bank is None:
@@ -150,7 +150,7 @@ class Workspace:
         self._later.append((name, region, keep))
 
     def flush(self) -> None:
-        """Store what has waited for it, and give its rows back."""
+        """Store what ``store_later`` collected, and give its rows back."""
         for name, region, keep in self._later:
             buffer = self.memory.buffers[name]
             rows = buffer.size // (buffer.element_bytes * self.p.lanes)
@@ -160,7 +160,7 @@ class Workspace:
         self._later.clear()
 
     def taken(self, block: Block) -> Region:
-        """The rows of a block, as it was made, which is then no longer kept here."""
+        """The rows of a block, as it was made; the caller owns them from then on."""
         return self._regions.pop(block.base)
 
     def load_image(
@@ -233,7 +233,7 @@ class Workspace:
         rule = Rule(x.name, g.name, tensor) if x.name else Rule(g.name, None, tensor)
         self.b.contraction(d, rule, terms=terms, widths=(x.width, g.width), macs=macs)
 
-    def turn(
+    def transpose(
         self,
         x: Operand,
         name: str,
@@ -259,14 +259,14 @@ class Workspace:
             split = ((along, blocks), ("row", lanes))
             target = z.part(rows, 0, blocks * lanes).split(rows, split)
             source = x.block.part(along, 0, blocks)
-            self._turn(self.identity, source, target, entries, x, tensor)
+            self._transpose(self.identity, source, target, entries, x, tensor)
         if rest:
             target = z.part(rows, blocks * lanes, rest).split(rows, (("row", rest),))
             source = x.block.at(along, blocks)
-            self._turn(self.identity.part("row", 0, rest), source, target, entries, x, tensor)
+            self._transpose(self.identity.part("row", 0, rest), source, target, entries, x, tensor)
         return Operand(z, name, x.width)
 
-    def _turn(
+    def _transpose(
         self, unit: Block, source: Block, target: Block, entries: str, x: Operand, tensor: Written
     ) -> None:
         d = dot_nest(self.p, unit, source, target, rows="row", entries=entries, summed=())

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 class DataError(ValueError):
-    """A data set that cannot be had or is not what it claims to be, with the remedy."""
+    """A data set that is not available or not valid, with the remedy."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Fetching the files of MNIST and Fashion-MNIST, every byte held against the published SHA-256.
+"""Fetching the files of MNIST and Fashion-MNIST, checked against the published SHA-256.
 
 Nothing is fetched unless it is asked for (``trainwright train --download``). A file that was
 fetched whole stays when another fails, so that the next attempt goes on with what is missing.

@@ -19,7 +19,7 @@ from trainwright.data.dataset import DataError, DataSet, Split
 
 SPLIT_SEED = 0
 TEST_PART = 5
-"""Where there is no test split, one sample in so many becomes one."""
+"""Where there is no test split, one sample in so many goes into one."""
 FULL_SCALE = 255
 _SPLITS = (
     ("x_train", "y_train", "x_test", "y_test"),

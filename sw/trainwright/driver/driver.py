@@ -118,7 +118,7 @@ class Driver:
     def _put_images(
         self, program: CompiledProgram, model: QuantisedModel, *, there: Container[str] = ()
     ) -> None:
-        """Write the images of a program, but those that are ``there`` already."""
+        """Write the images of a program, except those that are ``there`` already."""
         for image, buffer in program.images:
             if image.name in there:
                 continue
@@ -149,7 +149,8 @@ class Driver:
         }
 
     def _check_seed(self, program: CompiledProgram, seed: int | None) -> None:
-        """Whether the accelerator can round stochastically, if it is to."""
+        """Raise ``AcceleratorError`` if a seed is given and the accelerator cannot round
+        stochastically."""
         if seed is None:
             return
         p = self.step.parameters
@@ -303,7 +304,7 @@ class Driver:
         *,
         most: int = 64,
     ) -> int:
-        """Repeat a step on one batch until the exponents stand still; returns the repetitions.
+        """Repeat a step on one batch until no exponent moves; returns the repetitions.
 
         ``gradient_of`` gives the loss gradient (batch, J) of logits (batch, J). The golden model
         executes the steps, whatever the accelerator is: the bits are the same.

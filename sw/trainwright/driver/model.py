@@ -14,7 +14,7 @@ from trainwright.network import Network
 
 @dataclass(frozen=True)
 class QuantisedModel:
-    """What the accelerator is given of a model.
+    """A model as the driver takes it.
 
     ``factors[l][n]`` int64 (R_{n-1}, J_n, I_n, R_n) with ``factor_exponents[l][n]``; ``biases[l]``
     float (J,) or None: the driver quantises them, as their exponent depends on the layer's.

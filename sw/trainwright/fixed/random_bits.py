@@ -1,7 +1,7 @@
 """Pseudo-random bits for stochastic rounding: the one definition of hardware and golden model.
 
-The random bits of a result are a pure function of the *stream* of its descriptor, of a *key* and of
-a *unit*, and of nothing that depends on time (``docs/formats.md``).
+The random bits of a result are a pure function of the *stream* of its descriptor, a *key* and a
+*unit*; they do not depend on time (``docs/formats.md``).
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ KEY_ROTATIONS = ((0, 11, 21), (5, 14, 26))
 STREAM_ROTATION = 16
 """Of the stream in the second word."""
 CONSTANT = 0x9E3779B9
-"""Added to the second word: else key and stream 0 would give 0 for ever."""
+"""Added to the second word; otherwise key and stream 0 would always give 0."""
 TWIST = 24
 """Rotation of the 64 bits that units 8 to 15 are made with."""
 
@@ -38,8 +38,8 @@ def rotated(word: Words, bits: int) -> Words:
 def mixed(stream: int, key: npt.ArrayLike) -> npt.NDArray[np.uint64]:
     """64 pseudo-random bits for every key (24 bits): ``ROUNDS`` Feistel rounds.
 
-    A round is ``x, y = y ^ (x<<<1 & x<<<8) ^ x<<<2, x``, the round function of the cipher Simon: an
-    operation of four bits for each new bit. ``x`` ends in the lower word.
+    A round is ``x, y = y ^ (x<<<1 & x<<<8) ^ x<<<2, x``, the round function of the cipher Simon:
+    each new bit depends on four bits. ``x`` ends in the lower word.
     """
     keys = np.asarray(key).astype(np.uint32)
     x = np.full_like(keys, stream & 0xFFFFFFFF)
@@ -67,8 +67,8 @@ def unit_bytes(state: npt.NDArray[np.uint64], units: int) -> npt.NDArray[np.int6
 def derived_seed(seed: int, *parts: int) -> int:
     """A seed of 32 bits for a program, from the seed of a run and numbers such as its step.
 
-    The numbers are mixed in one after the other (the finaliser of MurmurHash3), each different
-    list of them giving a seed of its own as far as 32 bits go.
+    The numbers are mixed in one after the other (the finaliser of MurmurHash3); different lists
+    give different seeds, within the limits of 32 bits.
     """
     state = 0
     for part in (seed, *parts):
@@ -80,7 +80,7 @@ def derived_seed(seed: int, *parts: int) -> int:
 
 
 ROUNDINGS = ("nearest", "stochastic-gradients", "stochastic")
-"""What is rounded by random bits: nothing; the results of backward passes; all results."""
+"""Results that are rounded by random bits: none; those of backward passes; all."""
 
 
 def step_seeds(rounding: str, seed: int, step: int) -> tuple[int | None, int | None]:

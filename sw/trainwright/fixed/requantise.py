@@ -46,7 +46,7 @@ def requantise(value: torch.Tensor, shift: int, width: int) -> tuple[torch.Tenso
 def requantise_float(value: torch.Tensor, shift: int, width: int) -> tuple[torch.Tensor, int, int]:
     """The same on a float tensor of exact integers, in place; also sum|q| and saturations.
 
-    Exact where ``value`` is: scaling by a power of two is, and ``torch.round`` rounds half to
+    Exact if ``value`` is: scaling by a power of two is exact, and ``torch.round`` rounds half to
     even. Float32 holds integers of up to 24 bits, float64 of up to 53.
     """
     if not 0 <= shift <= MAX_SHIFT:

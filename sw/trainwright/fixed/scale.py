@@ -1,8 +1,8 @@
-"""Automatic scale selection (section 3.3 of the paper): power-of-two exponents that follow means.
+"""Automatic scale selection (section 3.3 of the paper): exponents that follow the mean of |q|.
 
 A tensor's value is integer x 2^exponent. After each step the accelerator reports sum|q| of every
 tensor it wrote; the exponent for the next step moves by one when the mean of |q|, as a fraction of
-full scale, leaves the window of the tensor's class.
+full scale, leaves the range of the tensor's class.
 """
 
 import math
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class TensorClass(StrEnum):
-    """Classes of tensors that share a width and a window."""
+    """Classes of tensors that share a width and a scale range."""
 
     ACTIVATION = "activation"
     INTERMEDIATE = "intermediate"
@@ -20,7 +20,7 @@ class TensorClass(StrEnum):
 
 
 @dataclass(frozen=True)
-class Window:
+class ScaleRange:
     """Where the mean of |q| may lie, as fractions of full scale 2^(width - 1)."""
 
     low: float
@@ -28,34 +28,36 @@ class Window:
 
     def __post_init__(self) -> None:
         if not 0 < self.low < self.high < 1:
-            raise ValueError(f"a window needs 0 < low < high < 1, not [{self.low}, {self.high}]")
+            raise ValueError(
+                f"a scale range needs 0 < low < high < 1, not [{self.low}, {self.high}]"
+            )
         if self.high < 2 * self.low:
             raise ValueError(
-                f"window [{self.low}, {self.high}] is narrower than a factor of 2: exponents "
+                f"scale range [{self.low}, {self.high}] is narrower than a factor of 2: exponents "
                 "would move back and forth"
             )
 
 
 @dataclass(frozen=True)
-class Windows:
-    """One window a class of tensor."""
+class ScaleRanges:
+    """A range for each class of tensor."""
 
-    activation: Window = Window(0.02, 0.06)
-    intermediate: Window = Window(0.02, 0.08)
-    gradient: Window = Window(0.008, 0.03)
+    activation: ScaleRange = ScaleRange(0.02, 0.06)
+    intermediate: ScaleRange = ScaleRange(0.02, 0.08)
+    gradient: ScaleRange = ScaleRange(0.008, 0.03)
 
-    def of(self, kind: TensorClass) -> Window:
-        """The window of a class."""
+    def of(self, kind: TensorClass) -> ScaleRange:
+        """The range of a class."""
         return getattr(self, kind.value)
 
 
-_PAPER = Window(0.1, 0.3)
-PRESETS: dict[str, Windows] = {
-    "default": Windows(),
-    "paper": Windows(_PAPER, _PAPER, _PAPER),
+_PAPER = ScaleRange(0.1, 0.3)
+PRESETS: dict[str, ScaleRanges] = {
+    "default": ScaleRanges(),
+    "paper": ScaleRanges(_PAPER, _PAPER, _PAPER),
 }
-"""``paper`` is [0.1, 0.3] for every class; ``default`` leaves heavy tails room: activations that
-saturate still pass gradients straight through, and factors that grow then saturate more of them."""
+"""``paper`` is [0.1, 0.3] for every class; ``default`` leaves headroom for heavy tails: activations
+that saturate still pass gradients straight through; factors then grow and saturate more of them."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class TensorStatistics:
 class Scales:
     """The exponent wanted for each tensor, by name; part of the training state."""
 
-    windows: Windows = field(default_factory=Windows)
+    ranges: ScaleRanges = field(default_factory=ScaleRanges)
     exponents: dict[str, int] = field(default_factory=dict)
 
     def jump(self, statistics: Mapping[str, TensorStatistics]) -> int:
@@ -95,14 +97,14 @@ class Scales:
         """
         moved = 0
         for name, s in statistics.items():
-            window, mean = self.windows.of(s.kind), s.mean_fraction
+            allowed, mean = self.ranges.of(s.kind), s.mean_fraction
             step = 0
-            if mean > window.high:
+            if mean > allowed.high:
                 step = (
-                    4 if 4 * s.saturations > s.count else math.ceil(math.log2(mean / window.high))
+                    4 if 4 * s.saturations > s.count else math.ceil(math.log2(mean / allowed.high))
                 )
-            elif 0 < mean < window.low:
-                step = max(-math.ceil(math.log2(window.low / mean)), s.floor - s.exponent)
+            elif 0 < mean < allowed.low:
+                step = max(-math.ceil(math.log2(allowed.low / mean)), s.floor - s.exponent)
             moved += step != 0
             self.exponents[name] = s.exponent + step
         return moved
@@ -111,11 +113,11 @@ class Scales:
         """Move exponents by at most one after a step; returns how many moved."""
         moved = 0
         for name, s in statistics.items():
-            window = self.windows.of(s.kind)
+            allowed = self.ranges.of(s.kind)
             wanted = s.exponent
-            if s.mean_fraction > window.high:
+            if s.mean_fraction > allowed.high:
                 wanted += 1
-            elif s.mean_fraction < window.low and s.exponent > s.floor and s.total:
+            elif s.mean_fraction < allowed.low and s.exponent > s.floor and s.total:
                 wanted -= 1
             moved += wanted != s.exponent
             self.exponents[name] = wanted

@@ -1,8 +1,8 @@
 """Stochastic rounding: the one definition that hardware and golden model share.
 
-``q = saturate(floor((value + r) / 2^shift), width)`` with r pseudo-random, uniform in 0 ..
-2^shift - 1: the mean of q is ``value / 2^shift``. Of r the ``RANDOM_WIDTH`` highest bits are random
-and the bit below them is one, so that what is under them is rounded and not dropped.
+``q = saturate(floor((value + r) / 2^shift), width)`` with r pseudo-random, uniform in 0 .. 2^shift
+- 1: the mean of q is ``value / 2^shift``. The ``RANDOM_WIDTH`` highest bits of r are random and the
+bit below them is one, so that lower bits are rounded and not dropped.
 """
 
 import numpy as np
@@ -17,9 +17,9 @@ def stochastic_shift(
 ) -> npt.NDArray[np.int64]:
     """Divide ``value`` by 2^shift, rounding by ``random`` (0 to 255): floor or floor + 1.
 
-    ``value`` (of at most 62 bits and a sign) and ``random`` have one shape. What is divisible stays
-    as it is. Else q is floor + 1 with the probability of the fraction where ``shift`` is at most
-    ``RANDOM_WIDTH``, and of the fraction rounded to so many bits (half up) where it is more.
+    ``value`` (of at most 62 bits and a sign) and ``random`` have one shape. Multiples of 2^shift do
+    not change. Otherwise q is floor + 1 with the probability of the fraction if ``shift`` is at
+    most ``RANDOM_WIDTH``, else of the fraction rounded to so many bits (half up).
     """
     if not 0 <= shift <= MAX_SHIFT:
         raise ValueError(f"shift must be from 0 to {MAX_SHIFT}, not {shift!r}")

@@ -15,7 +15,7 @@ from trainwright.program.encoding import ProgramError, check_rounding
 
 
 class GoldenAccelerator:
-    """Implements ``trainwright.accelerator.Accelerator`` by the golden model.
+    """The golden model as a ``trainwright.accelerator.Accelerator``.
 
     A C kernel executes programs where there is a compiler (``trainwright.support.native``), the
     interpreter elsewhere, or where ``interpreted`` asks for it: the bits are the same.

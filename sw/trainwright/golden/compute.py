@@ -1,8 +1,8 @@
 """What each compute descriptor does, in exact integers, from the addresses that its nest gives.
 
 All operands are read before any result is written. A contraction gathers them and is one batched
-matrix product: levels that move both operands are its batch, levels that move x its rows (PE1,
-PE4) or columns (PE2, PE3), levels that move g the other ones. Sums are taken in float64, which is
+matrix product: levels that move both operands are its batch, levels that move x its rows (PE1, PE4)
+or columns (PE2, PE3), levels that move g its other dimension. Sums are taken in float64, which is
 exact: none passes 2^53.
 """
 
@@ -145,7 +145,8 @@ def _random(
     """Random bits of every result, (tiles, rows, lanes), from the addresses of all tiles' rows.
 
     PE1 and PE4: a key for every tile, by the address of its first row, and lane, a unit for every
-    row; else a key for every row, a unit for every lane: as results come out of the engines.
+    row; else a key for every row, a unit for every lane: the order in which results leave the
+    engines.
     """
     _, rows, lanes = shape
     if d.operation in (Operation.PE1, Operation.PE4):
@@ -155,7 +156,7 @@ def _random(
 
 
 def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
-    """Execute ``d`` on ``state``, whose registers it takes."""
+    """Execute ``d`` on ``state``, with its address registers."""
     x, g, z = (
         base + state.registers[register]
         for base, register in ((d.x, d.x_register), (d.g, d.g_register), (d.z, d.z_register))

@@ -126,7 +126,7 @@ class Executor:
             raise MemoryError("too little memory for the golden model's operands")
 
     def run(self, program: Program, *, trace: bool) -> Run | None:
-        """Execute a program; ``None``, and nothing done, where it is not a valid one."""
+        """Execute a program; ``None``, without effect, where it is not valid."""
         flat = self.flattened(program)
         if not flat.valid:
             return None

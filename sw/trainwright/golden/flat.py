@@ -14,7 +14,7 @@ _HEAD = 25
 WORDS = _HEAD + 4 * MOST_LEVELS
 """Integers of a descriptor."""
 _SHIFTS = (13, 17, 18)
-"""Where ``shift``, ``x_shift`` and ``g_shift`` lie: what changes from step to step."""
+"""Where ``shift``, ``x_shift`` and ``g_shift`` lie; they change from step to step."""
 OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(20, 24)
 _FOUND = (0, 0, 0, 0)
 """The last four, before validation."""
@@ -74,7 +74,7 @@ def flattened(d: Descriptor) -> list[int]:
 
 @dataclass
 class Flat:
-    """A program, flattened and validated; its shifts and its seed may be set anew."""
+    """A program, flattened and validated; its shifts and its seed may be replaced."""
 
     descriptors: tuple[Descriptor, ...]
     words: npt.NDArray[np.int64]
@@ -93,7 +93,7 @@ class Flat:
         return cls(descriptors, words, np.zeros(len(TRACED), np.int64))
 
     def become(self, descriptors: tuple[Descriptor, ...]) -> bool:
-        """Take other shifts and seeds from ``descriptors``; false, and nothing, if more differs."""
+        """Take shifts and seeds from ``descriptors``; false, without effect, if more differs."""
         if descriptors is self.descriptors:
             return True
         if len(descriptors) != len(self.descriptors):

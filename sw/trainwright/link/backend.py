@@ -22,8 +22,8 @@ class LinkAccelerator:
     """The accelerator at the other end of ``line`` (``trainwright.accelerator.Accelerator``).
 
     ``patience`` and ``attempts`` as of ``Link``; a run of more than ``run_seconds`` fails. A run
-    gives counters and statistics, no traces. When the board was reset, whatever was under way
-    raises ``AcceleratorReset``, and the next call finds the accelerator set up anew.
+    gives counters and statistics, no traces. When the board was reset, the pending call raises
+    ``AcceleratorReset``, and the next one finds the accelerator set up again.
 
     Raises ``AcceleratorError`` where the board does not answer or has other parameters.
     """

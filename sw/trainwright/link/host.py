@@ -45,12 +45,12 @@ class Line(Protocol):
 
 
 class LinkError(AcceleratorError):
-    """The board does not answer, or not as it should."""
+    """The board does not answer, or answers wrongly."""
 
 
 @dataclass
 class LinkCounts:
-    """What went wrong on a line so far, and was mended."""
+    """Errors of a line so far that were recovered."""
 
     requests: int = 0
     repeats: int = 0
@@ -62,7 +62,7 @@ class Link:
     """Reads and writes registers and memory of a board, in words of 32 bits.
 
     A request that is not answered within ``patience`` seconds, the time on the line added, is
-    repeated, ``attempts`` times in all. Raises ``LinkError`` when nothing helps, and
+    repeated, ``attempts`` times in all. Raises ``LinkError`` after the last attempt, and
     ``AcceleratorReset`` when the board was reset since ``hello``.
     """
 

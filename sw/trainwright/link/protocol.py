@@ -38,15 +38,15 @@ WRITES = (Request.WRITE_REGISTERS, Request.WRITE_MEMORY)
 class Status(IntEnum):
     """The third byte of a reply.
 
-    A reply is ``sequence, request, status, 0``, then what was read. A status other than OK comes
-    without anything else, and nothing was done.
+    A reply is ``sequence, request, status, 0``, then what was read. A status other than OK has no
+    payload, and the request had no effect.
     """
 
     OK = 0
     NO_SESSION = 1
     """The board was reset since the last HELLO, or never had one."""
     REFUSED = 2
-    """Unknown request, wrong length, or an address outside of what there is."""
+    """Unknown request, wrong length, or an address outside of the memory."""
 
 
 class Hello(IntEnum):

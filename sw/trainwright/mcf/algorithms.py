@@ -62,7 +62,7 @@ def renormalize(x: Tensor, r_nc: int | None = None) -> Tensor:
 def simple_renorm(x: Tensor, r_nc: int | None = None) -> Tensor:
     """Components in order, with zeros among them and slight overlap, as r_nc (algorithm 7).
 
-    One pass merges what overlaps; then zeros move to the end. All terms are seen.
+    One pass merges what overlaps; then zeros move to the end. All terms take part.
     """
     terms = terms_of(x)
     count = len(terms) if r_nc is None else r_nc

@@ -1,4 +1,4 @@
-"""Types that components are computed through, and the way back.
+"""Types that components are computed in, and conversions to and from them.
 
 Two components of float32 are a double in all but 5 digits; three fit a pair of doubles. Half types
 are widened to float32 components and narrowed again. Nothing here depends on rounding of the wider

@@ -13,7 +13,7 @@ BUILT_IN = ("digits", "fashion")
 
 
 class NetworkError(ValueError):
-    """A network description that is not one, with the offending value and the remedy."""
+    """An invalid network description, with the offending value and the remedy."""
 
 
 def _require(condition: bool, message: str) -> None:

@@ -1,6 +1,6 @@
-"""How torch's operators reach posit tensors: below autograd, to the rules of ``operators``.
+"""How torch's operators reach posit tensors: below autograd, by the rules of ``operators``.
 
-An operator without a rule is an error: nothing becomes a float on the way.
+An operator without a rule is an error: nothing silently becomes a float.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,9 +5,9 @@ is the midpoint of two posits, a number of at most p + 1 digits, and the exact r
 
 - Products are exact if 2 p <= P; quotients then miss a midpoint by more than the float's error.
 - Square roots do if 2 p + 2 <= P; they always go through rounding to odd here.
-- Sums do if 2 p + 1 <= P; with fewer digits where the tapered precision leaves room, which
-  ``sums_round_once`` decides by looking at every pair of exponents. In float64 it leaves room in
-  every format (a test looks), so that its sums need no correction.
+- Sums do if 2 p + 1 <= P; with fewer digits where the tapered precision allows it, which
+  ``sums_round_once`` decides by looking at every pair of exponents. In float64 every format
+  allows it (a test looks), so that its sums need no correction.
 
 Results must stay normal floats as well: S <= 63 in float32, always in float64 (S <= 480).
 """

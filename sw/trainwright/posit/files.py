@@ -25,7 +25,7 @@ def pack(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, st
 
 
 def unpack(tensors: Mapping[str, Tensor], formats: Mapping[str, str]) -> dict[str, Tensor]:
-    """The other way. Raises ``PositError`` for formats and words that there are not."""
+    """The other way. Raises ``PositError`` for unknown formats and words."""
     return {
         name: PositTensor.from_codes(x, PositFormat.parse(formats[name])) if name in formats else x
         for name, x in tensors.items()

@@ -1,7 +1,7 @@
 """The quire: a fixed-point sum of products without error, rounded once at the end.
 
 Unit minpos^2 = 2^-2S, two's complement, ``fmt.quire_width`` bits: 16 n for es = 2, as the standard
-of 2022 has it. Plain integers; the tensors' way to the same sums is ``trainwright.posit.exact``.
+of 2022 has it. Plain integers; tensors get the same sums by ``trainwright.posit.exact``.
 """
 
 from trainwright.posit.format import PositFormat

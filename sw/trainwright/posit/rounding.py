@@ -83,7 +83,7 @@ def round_bits(x: Tensor, fmt: PositFormat) -> Tensor:
     size += shift
     k = (size >> regime) - ((layout.bias + 1) >> fmt.es) - extra
     regime_bits = k ^ (k >> (8 * x.element_size() - 1))  # k, or -k - 1 below one
-    lost = regime_bits + (regime + (3 - fmt.n if fmt.n > 2 else 0))  # bits that find no room
+    lost = regime_bits + (regime + (3 - fmt.n if fmt.n > 2 else 0))  # bits that do not fit
     odd = (size >> lost) & 1
     one = torch.ones((), dtype=layout.integer, device=x.device)
     size += (one << (lost - 1)) - 1 + odd
@@ -112,12 +112,12 @@ def codes_of(values: Tensor, fmt: PositFormat) -> Tensor:
     k = (size >> regime) - ((layout.bias + 1) >> fmt.es)
     tail = size & ((1 << regime) - 1)
     run = torch.where(k >= 0, k + 2, 1 - k)  # with the bit that ends it
-    room = fmt.n - 1 - run
+    spare = fmt.n - 1 - run
     one = torch.ones((), dtype=torch.int64, device=values.device)
     ones = ((one << (k.clamp(0, 31) + 1)) - 1) << 1
-    fits = room.clamp(min=0, max=31)
+    fits = spare.clamp(min=0, max=31)
     word = (torch.where(k >= 0, ones, 1) << fits) | (tail >> (regime - fits).clamp(0, 63))
-    word = torch.where(room < 0, fmt.nar - 1, word)  # maxpos: a run that nothing ends
+    word = torch.where(spare < 0, fmt.nar - 1, word)  # maxpos: a run that nothing ends
     word = torch.where(bits < 0, -word & fmt.mask, word)
     word = torch.where(values == 0, 0, word)
     return torch.where(values.isnan(), fmt.nar, word)
@@ -182,11 +182,11 @@ def _decoded(codes: Tensor, fmt: PositFormat) -> Tensor:
     length = (flipped.to(torch.float64).view(torch.int64) >> layout.fraction) - layout.bias + 1
     run = width - torch.where(flipped == 0, 0, length)
     k = torch.where(above, run - 1, -run)
-    room = (width - 1 - run).clamp(min=0)
+    spare = (width - 1 - run).clamp(min=0)
     one = torch.ones((), dtype=torch.int64, device=codes.device)
-    tail = word & ((one << room) - 1)
+    tail = word & ((one << spare) - 1)
     regime = layout.fraction + fmt.es
-    pattern = ((k + ((layout.bias + 1) >> fmt.es)) << regime) | (tail << (regime - room))
+    pattern = ((k + ((layout.bias + 1) >> fmt.es)) << regime) | (tail << (regime - spare))
     value = (pattern - (1 << layout.fraction)).view(torch.float64)
     value = torch.where(codes > fmt.nar, -value, value)
     value = torch.where(codes == 0, 0.0, value)

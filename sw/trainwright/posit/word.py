@@ -14,7 +14,7 @@ from trainwright.posit.format import PositError, PositFormat
 class Fields:
     """The fields of a word other than 0 and NaR, as bit strings of the magnitude.
 
-    ``regime`` includes the bit that ends the run, if there is room for one; ``exponent`` and
+    ``regime`` includes the bit that ends the run, if there is one; ``exponent`` and
     ``fraction`` hold the bits that are left, perhaps none.
     """
 

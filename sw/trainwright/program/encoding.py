@@ -265,7 +265,7 @@ def encode_descriptor(d: Descriptor) -> bytes:
 
 
 def decode_descriptor(data: bytes) -> Descriptor:
-    """Inverse of ``encode_descriptor``, but for names, which are not encoded."""
+    """Inverse of ``encode_descriptor``, except for names, which are not encoded."""
     word = int.from_bytes(data, "little")
     try:
         operation = Operation(word & 15)
@@ -303,7 +303,7 @@ def _from_fields(operation: Operation, wait: Engine, f: Mapping[str, int]) -> De
 
 
 def check_rounding(program: Program, p: AcceleratorParameters) -> None:
-    """Raise ``ProgramError`` where a program asks for a rounding that the accelerator has not."""
+    """Raise ``ProgramError`` where a program asks for a rounding that the accelerator lacks."""
     if p.stochastic_rounding:
         return
     for d in program.descriptors:

@@ -46,7 +46,8 @@ _SECOND = {
     Operation.PE3: "group",
     Operation.PE4: "y",
 }
-"""The second operand of the contractions; that of the others is a bias or what masks: ``b``."""
+"""The second operand of the contractions; in the other operations it is the bias or the mask:
+``b``."""
 
 
 def _compute(d: Compute) -> str:

@@ -20,7 +20,8 @@ def unpack(data: Bytes, width: int, storage: int) -> npt.NDArray[np.int64]:
 
 
 def pack(values: npt.NDArray[np.int64], width: int, storage: int) -> Bytes:
-    """Inverse of ``unpack``: signed ``width``-bit integers, a whole number of bytes a last row."""
+    """Inverse of ``unpack``: signed ``width``-bit integers, a whole number of bytes for each last
+    row."""
     masked = values & ((1 << width) - 1)
     if storage == 4:
         pairs = masked.reshape(*values.shape[:-1], -1, 2)

@@ -8,7 +8,7 @@ from math import exp, log, sqrt
 
 
 class BoundError(ValueError):
-    """A bound asked for where the analysis says nothing: k u >= 1, or a broken precondition."""
+    """The analysis gives no bound: k u >= 1, or a broken precondition."""
 
 
 def _check(condition: bool, message: str) -> None:

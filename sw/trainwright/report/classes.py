@@ -19,9 +19,9 @@ class ClassResult:
     accuracy: float | None
     """``correct`` of ``samples`` (recall); None where there are none."""
     precision: float | None
-    """``correct`` of all images taken for this class; None where there are none."""
+    """``correct`` of all images classified as this class (precision); None where there are none."""
     mistaken_for: str | None
-    """The class that most of the others were taken for; None where none was."""
+    """The class that most of the misclassified images were given; None where there are none."""
 
 
 def class_results(evaluation: Evaluation, names: Sequence[str]) -> list[ClassResult]:

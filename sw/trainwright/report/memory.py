@@ -36,7 +36,7 @@ _BUFFERS = (
 def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
     """Bits of the buffers that a compiled step has in external memory, and of the chip's own.
 
-    As stored: padded, in whole bytes, a factor once for every way in which a program reads it.
+    As stored: padded, in whole bytes, a factor once for every layout in which a program reads it.
     """
     bits = {name: 0 for name, _ in _BUFFERS}
     for buffer in step.buffers.values():
@@ -48,14 +48,14 @@ def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
 
 
 def host_memory(network: Network, settings: TrainSettings) -> list[MemoryItem]:
-    """Bits of the master copies and of Adam's moments."""
+    """Bits of the master weights and of Adam's moments."""
     factors = [shape for layer in network.layers for shape in layer.factor_shapes]
     biases = [(layer.output_size,) for layer in network.layers if layer.bias]
     return [
         MemoryItem(
-            f"master copies, {settings.masters}",
+            f"master weights, {settings.master_weights}",
             HOST,
-            master_bits(settings.masters) * network.parameters,
+            master_bits(settings.master_weights) * network.parameters,
         ),
         MemoryItem(
             f"Adam moments, {settings.moments}",

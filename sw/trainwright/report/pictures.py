@@ -159,7 +159,7 @@ def draw_confusion(evaluation: Evaluation, names: Sequence[str]) -> bytes:
 def draw_samples(
     evaluation: Evaluation, data: DataSet, names: Sequence[str], columns: int = 8
 ) -> bytes:
-    """Test images with what they were taken for: the first mistakes, then the first others."""
+    """Test images with their predicted classes: the first mistakes, then the first others."""
     wrong = np.flatnonzero(evaluation.predictions != evaluation.labels)[:columns]
     right = np.flatnonzero(evaluation.predictions == evaluation.labels)
     shown = np.concatenate([wrong, right[: 3 * columns - len(wrong)]])

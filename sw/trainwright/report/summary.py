@@ -110,7 +110,7 @@ def summarise(
 
 
 def summary_rows(s: Summary) -> list[tuple[str, str]]:
-    """(name, value) of everything worth reading, in order."""
+    """(name, value) of every line of the summary, in order."""
     rows = [
         ("test accuracy", f"{s.test_accuracy:.2%} of {s.test_samples:,} images"),
         (

@@ -1,4 +1,4 @@
-"""Tables as text: Markdown, aligned so that they also read well on a terminal."""
+"""Tables as Markdown, aligned so that they also read well on a terminal."""
 
 from collections.abc import Iterable, Sequence
 

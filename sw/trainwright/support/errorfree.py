@@ -1,4 +1,4 @@
-"""Float64 operations with what they lost, and rounding to odd: the way around double rounding.
+"""Float64 operations with their rounding errors, and rounding to odd, which avoids double rounding.
 
 An inexact number whose last bit is made 1 (rounded to odd in 53 digits) is never a tie of a format
 of at most 51, and rounds to it as the exact number does (Boldo and Melquiond 2008). Plain IEEE

@@ -41,7 +41,7 @@ class Line:
 
 
 def predicted(timeline: Timeline) -> tuple[CommandRecord, ...]:
-    """A predicted run as commands: a body of a loop once, its times told by ``Line.times``."""
+    """A predicted run as commands: a loop's body once, its repetitions in ``Line.times``."""
     return tuple(
         CommandRecord(s.number, s.engine, round(s.start), round(s.end), 0, 0)
         for s in timeline.spans

@@ -1,4 +1,4 @@
-"""Random networks, to hold the cycle model to what is simulated."""
+"""Random networks, to compare the cycle model with the simulation."""
 
 import random
 

@@ -1,8 +1,8 @@
 """The program on a time line: commands start when the sequencer and their engine let them.
 
 Commands at work share two things: the bandwidth of the external memory, and the banks of the
-scratchpad, one row a bank and cycle. A command that asks more of a bank than the others leave it,
-or more than half of it, slows down; speeds change only when a command starts or ends.
+scratchpad, one row a bank and cycle. A command that needs more of a bank than the others leave, or
+more than half of it, slows down; speeds change only when a command starts or ends.
 """
 
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ EPSILON = 1e-8
 
 @dataclass
 class Parameter:
-    """A float32 master copy with its two Adam moments, all of one shape."""
+    """A float32 master weight with its two Adam moments, all of one shape."""
 
     value: torch.Tensor
     first: torch.Tensor

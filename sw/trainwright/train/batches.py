@@ -47,8 +47,8 @@ def _order(samples: int, seed: int, epoch: int) -> np.ndarray:
 def batch_indices(samples: int, batch: int, seed: int, step: int) -> np.ndarray:
     """Indices (batch,) of the samples of ``step`` (from 0).
 
-    Epoch e visits the samples in the order ``RandomState([seed, 1, e]).permutation(samples)``; what
-    is left after its last full batch is dropped. A pure function, so that the position of a run is
+    Epoch e visits the samples in the order ``RandomState([seed, 1, e]).permutation(samples)``;
+    samples after its last full batch are dropped. A pure function, so that the position of a run is
     its step number and nothing else.
     """
     epoch, position = divmod(step, samples // batch)

@@ -3,7 +3,7 @@
 Column r of bond n times 2^b in G_n and times 2^-b in G_{n+1} leaves W as it is, and with it all
 that the accelerator computes but for the quantisation of the two blocks G_n(:, :, :, r) and
 G_{n+1}(r, :, :, :). So that pair has a scale of its own, b, for which nothing is stored: the
-masters are kept as they are quantised. A column that the rank prior wears out, or one that its
+master weights are kept as they are quantised. A column that the rank prior shrinks, or that its
 neighbour has outgrown, keeps using its bits.
 """
 
@@ -22,8 +22,8 @@ are moved; a move changes it by 2, so that they do not move back and forth."""
 def moves(left: torch.Tensor, right: torch.Tensor, exponents: tuple[int, int]) -> torch.Tensor:
     """By how much b of each column should move: -1, 0 or 1; int64 (R_n,).
 
-    ``left`` (R_{n-1}, J_n, I_n, R_n) and ``right`` are masters, quantised with ``exponents``. Size
-    is the root of the mean square; a block of zeros does not move.
+    ``left`` (R_{n-1}, J_n, I_n, R_n) and ``right`` are master weights, quantised with
+    ``exponents``. Size is the root of the mean square; a block of zeros does not move.
     """
     on_left = left.to(torch.float64).square().mean((0, 1, 2))
     on_right = right.to(torch.float64).square().mean((1, 2, 3))

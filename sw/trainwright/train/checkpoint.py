@@ -2,7 +2,7 @@
 
 Tensors: ``factor.L.N``, ``bias.L``, each with ``.first`` and ``.second`` (Adam), and the history.
 The header's ``trainwright`` entry holds network, present ranks, settings, exponents, step and a
-SHA-256 over the tensors, so that a flipped bit is found and not trained on.
+SHA-256 over the tensors, so that a flipped bit is detected before training goes on.
 """
 
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             network=network,
             settings=settings,
             model=_model(network.with_ranks(metadata["ranks"]), metadata, tensors),
-            scales=Scales(PRESETS[settings.windows], dict(metadata["exponents"])),
+            scales=Scales(PRESETS[settings.scale_range], dict(metadata["exponents"])),
             step=metadata["step"],
             history=History.from_tensors(tensors),
             verification=Verification(**metadata["verification"]),

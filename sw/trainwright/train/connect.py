@@ -1,4 +1,4 @@
-"""BinaryConnect (equation 3): float32 masters on the host, few-bit factors for the accelerator."""
+"""BinaryConnect (equation 3): float32 master weights, few-bit factors for the accelerator."""
 
 import torch
 
@@ -21,9 +21,9 @@ def dequantise(q: torch.Tensor, exponent: int) -> torch.Tensor:
 
 
 def clip(value: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
-    """The master copy held within what ``width`` bits can represent.
+    """The master weight held within what ``width`` bits can represent.
 
-    Beyond it the quantised factor no longer moves while the master would run away.
+    Beyond it the quantised factor no longer moves while the master weight would run away.
     """
     least, greatest = limits(width)
     return value.clamp(least * 2.0**exponent, greatest * 2.0**exponent)

@@ -31,7 +31,7 @@ class Evaluation:
         return float((self.predictions == self.labels).mean())
 
     def confusion(self, classes: int) -> npt.NDArray[np.int64]:
-        """(classes, classes): samples of the row's class that were taken for the column's."""
+        """(classes, classes): samples of the row's class that were classified as the column's."""
         matrix = np.zeros((classes, classes), np.int64)
         np.add.at(matrix, (self.labels, self.predictions), 1)
         return matrix

@@ -84,7 +84,7 @@ def save_model(path: Path, model: Model, scales: Scales, origin: Origin | None =
 
 
 def _stored(network: Network) -> torch.dtype:
-    """In what the file has factors: the narrowest type that holds their bits."""
+    """Type of the factors in the file: the narrowest that holds their bits."""
     if network.widths.is_float:
         return torch.float32
     return torch.int8 if network.widths.factor <= 8 else torch.int16

@@ -1,4 +1,4 @@
-"""Training steps in float32 on the host: what the accelerator's numbers are compared with.
+"""Training steps in float32 on the host: the baseline for the accelerator's numbers.
 
 Same methods as ``trainwright.driver.Driver``. Nothing is quantised, so that there are no scales, no
 statistics and no cycles.

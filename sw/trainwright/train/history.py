@@ -22,7 +22,7 @@ class StepRecord:
     loss: float
     """Mean cross-entropy of the batch, without the prior."""
     correct: int
-    """Samples of the batch that were classified right, before the update."""
+    """Samples of the batch that were classified correctly, before the update."""
     samples: int
     learning_rate: float
     prior_weight: float

@@ -5,7 +5,7 @@ independent elements Var(W) = R_1 ... R_{d-1} sigma_1^2 ... sigma_d^2. Wanted is
 a ReLU and 1/I elsewhere, which keeps the size of activations from layer to layer.
 
 Four bits are used well where the factor's standard deviation is about ``SPREAD`` steps: the levels
--8..7 then reach 3 standard deviations at the start and leave some room to grow. Every factor gets
+-8..7 then reach 3 standard deviations at the start and leave some headroom. Every factor gets
 the power of two that brings an equal share of the wanted product nearest to that, and the residue
 (within a factor of sqrt 2) goes into the values themselves.
 """

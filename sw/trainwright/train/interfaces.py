@@ -39,7 +39,7 @@ DriverFactory = Callable[[Network], StepDriver]
 
 @dataclass(frozen=True)
 class StepCase:
-    """A step that has just been run, with all that went into it and all that came out."""
+    """A step that has just been run, with its operands and results."""
 
     number: int
     """From 1."""
@@ -74,7 +74,7 @@ Verifier = Callable[[StepCase], Verification]
 
 
 class Observer:
-    """Is told what happens; this one does nothing. Must not change what it is given."""
+    """Gets events; this one ignores them. Must not change its arguments."""
 
     def started(self, step: int, total: int, network: Network) -> None:
         """Training goes on from ``step`` (0 for a new run) to ``total`` steps."""

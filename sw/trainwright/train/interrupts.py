@@ -1,4 +1,4 @@
-"""Ctrl-C and termination: finish the step, or abandon it, but never leave a half-made one."""
+"""Ctrl-C and termination: finish the step, or abandon it, but never leave a partial one."""
 
 import signal
 from collections.abc import Callable

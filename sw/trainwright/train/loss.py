@@ -1,4 +1,4 @@
-"""Softmax and cross-entropy on the host, in float64: the end of forward, the start of backward."""
+"""Softmax and cross-entropy on the host, in float64, between forward and backward pass."""
 
 import torch
 

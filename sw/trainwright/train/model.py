@@ -1,4 +1,4 @@
-"""The model being trained: masters, moments and exponents of every layer."""
+"""The model being trained: master weights, moments and exponents of every layer."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from trainwright.train.initial import SPREAD, initial_factors
 
 @dataclass
 class Model:
-    """Master copies; ``network`` always has the ranks that the factors have.
+    """Master weights; ``network`` always has the ranks that the factors have.
 
     ``factors[l][n]`` (R_{n-1}, J_n, I_n, R_n) with the fixed ``exponents[l][n]``; ``biases[l]``
     (J,) or None.
@@ -53,7 +53,7 @@ class Model:
         )
 
     def clip(self) -> None:
-        """Hold the masters of the factors within the range of their bits."""
+        """Hold the master weights of the factors within the range of their bits."""
         if self.network.widths.is_float:
             return
         width = self.network.widths.factor
@@ -62,7 +62,7 @@ class Model:
                 factor.value = connect.clip(factor.value, k, width)
 
     def rescale(self) -> None:
-        """Move a factor's exponent by one where its masters have outgrown, or left, their bits."""
+        """Move a factor's exponent by one where its weights have outgrown, or left, their bits."""
         width = self.network.widths.factor
         if self.network.widths.is_float:
             return
@@ -82,7 +82,7 @@ class Model:
     def digest(self) -> str:
         """SHA-256 over the quantised factors, as int16 (float32) in order with their exponents.
 
-        Equal digests mean equal factors: it is how runs on different back ends are compared.
+        Equal digests mean equal factors: runs on different back ends are compared by them.
         """
         sha = hashlib.sha256()
         model = self.quantised()

@@ -2,8 +2,8 @@
 
 Every micro-batch is a step with the same exponents: those of the scales, and one for the gradient
 of the logits, which is that of the whole batch. Gradients, sums of |q| and counts are integers and
-are added as such. Who runs which micro-batch in what order therefore cannot change a bit; how many
-micro-batches there are can, as each has its gradients requantised to 16 bits.
+are added as such. So the bits do not depend on which worker runs which micro-batch in what order.
+They do depend on the number of micro-batches, as the gradients of each are requantised to 16 bits.
 """
 
 import zlib
@@ -231,7 +231,7 @@ def _values(
 
 
 def _run(done: Sequence[ForwardResult] | Sequence[BackwardResult], counters: Counters) -> Run:
-    """What the runs of this worker left behind, added up; counters of all workers."""
+    """The runs of this worker added up, with the counters of all workers."""
     return Run(
         sums=np.sum([one.run.sums for one in done], 0),
         saturations=np.sum([one.run.saturations for one in done], 0),

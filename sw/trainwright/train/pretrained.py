@@ -75,7 +75,7 @@ def quantisation(value: torch.Tensor, width: int) -> int:
 
 
 def pretrained_model(given: Pretrained) -> Model:
-    """The model that training starts from: masters are the given factors, clipped to their bits."""
+    """The model to start from: master weights are the given factors, clipped to their bits."""
     width = given.network.widths.factor
     factors: list[list[Parameter]] = []
     exponents: list[tuple[int, ...]] = []

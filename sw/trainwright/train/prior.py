@@ -4,8 +4,8 @@ For bond n and column r of a layer, with c_n = 1 + R_{n-1} I_n J_n and s = ||G_n
 lambda = 2 s / c_n (equation 4), and the prior adds w (s / lambda + c_n / 2 log lambda) to the loss.
 With lambda held constant its gradient is 2 w G_n / lambda.
 
-It is taken at the master copy, unlike the gradient of the cross-entropy, which is taken at the
-quantised factor: there a column whose elements all round to 0 would stop shrinking halfway.
+It is taken at the master weight, and the gradient of the cross-entropy at the quantised factor. At
+the quantised factor a column whose elements all round to 0 would stop shrinking.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Ranks while training: the pull of the chosen prior, and the cutting of columns it wears out."""
+"""Ranks while training: the gradient of the chosen prior, and the cutting of weak columns."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -36,7 +36,7 @@ def kept_columns(strength: torch.Tensor, threshold: float) -> torch.Tensor:
 
 
 def cut_ranks(model: Model, threshold: float, form: str) -> Network | None:
-    """Remove worn-out columns of G_n with the matching rows of G_{n+1}, moments included.
+    """Remove weak columns of G_n with the matching rows of G_{n+1}, moments included.
 
     The model is changed in place. Returns its new network, or None where nothing was cut.
     """

@@ -59,7 +59,7 @@ def _state(trained: TrainingState, model: Model, epochs: int) -> TrainingState:
         prior=None,
         learning_rate=trained.settings.learning_rate / 4,
     )
-    return TrainingState(model.network, settings, model, Scales(PRESETS[settings.windows]))
+    return TrainingState(model.network, settings, model, Scales(PRESETS[settings.scale_range]))
 
 
 def round_trained(

@@ -1,4 +1,4 @@
-"""What a training run can be told, as frozen settings. All of it decides the bits that come out."""
+"""The settings of a training run, frozen. All of them decide the bits of the result."""
 
 from dataclasses import asdict, dataclass, field
 from math import cos, pi
@@ -8,7 +8,7 @@ from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.fixed.scale import PRESETS
 from trainwright.train.initial import SPREAD
 from trainwright.train.ranks import FORMS
-from trainwright.train.storage import MASTERS, MOMENTS
+from trainwright.train.storage import MASTER_WEIGHTS, MOMENTS
 
 SCHEDULES = ("cosine", "constant")
 FACTOR_SCALES = ("fixed", "automatic", "blocks")
@@ -16,9 +16,9 @@ FACTOR_SCALES = ("fixed", "automatic", "blocks")
 
 _CHOICES = {
     "schedule": SCHEDULES,
-    "windows": tuple(PRESETS),
+    "scale_range": tuple(PRESETS),
     "factor_scales": FACTOR_SCALES,
-    "masters": MASTERS,
+    "master_weights": MASTER_WEIGHTS,
     "moments": MOMENTS,
     "rounding": ROUNDINGS,
 }
@@ -45,7 +45,7 @@ class PriorSettings:
     """A column is cut where its strength (``paper``: lambda) is below this fraction of the largest
     of its bond."""
     interval: int = 10
-    """Steps between two looks at the columns; each cut needs a newly compiled program."""
+    """Steps between two checks of the columns; each cut needs a newly compiled program."""
 
     def __post_init__(self) -> None:
         _require(
@@ -65,28 +65,30 @@ class TrainSettings:
 
     epochs: int = 20
     batch: int = 64
-    """Samples a step. What is left of an epoch after the last full batch is not used in it; as
-    each epoch has its own order, every sample gets its turn."""
+    """Samples a step. Samples after the last full batch of an epoch are not used in it; each epoch
+    has an order of its own."""
     micro_batches: int = 1
     """Parts of equal size that a batch is cut into, each a step of an accelerator with the same
-    exponents. Their integers are summed, so that the bits do not depend on who runs which."""
+    exponents. Their integers are summed, so that the bits do not depend on which worker runs which.
+    """
     seed: int = 0
     learning_rate: float = 1e-2
     schedule: str = "cosine"
     steps: int | None = None
     """Most steps to train; the schedules end there too."""
-    windows: str = "default"
-    """Preset of the scale selection's windows."""
+    scale_range: str = "default"
+    """Preset of the scale selection: ranges that means of |q| are held in."""
     spread: float = SPREAD
     """Standard deviation of the initial factors in quantisation steps, at 4 bits
     (``train.initial``)."""
     factor_scales: str = "fixed"
-    """``fixed``: the exponents of the start; ``automatic``: a factor's follows the masters' size;
-    ``blocks``: those of the start, and a scale for each column of a bond (``train.blocks``)."""
-    masters: str = "float32"
-    """In what the master copies are kept between steps (``train.storage``)."""
+    """``fixed``: the exponents of the start; ``automatic``: a factor's follows its
+    weights' size; ``blocks``: those of the start, and a scale for each column of a bond
+    (``train.blocks``)."""
+    master_weights: str = "float32"
+    """Type in which the master weights are kept between steps (``train.storage``)."""
     moments: str = "float32"
-    """In what Adam's moments are kept between steps (``train.storage``)."""
+    """Type in which Adam's moments are kept between steps (``train.storage``)."""
     rounding: str = "nearest"
     """What the accelerator rounds stochastically: ``trainwright.fixed.random_bits.ROUNDINGS``."""
     prior: PriorSettings | None = field(default_factory=PriorSettings)

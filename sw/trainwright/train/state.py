@@ -34,10 +34,10 @@ def initial_state(network: Network, settings: TrainSettings) -> TrainingState:
         network=network,
         settings=settings,
         model=initial_model(network, settings.seed, settings.spread),
-        scales=Scales(PRESETS[settings.windows]),
+        scales=Scales(PRESETS[settings.scale_range]),
     )
 
 
 def copy_scales(scales: Scales) -> Scales:
     """An independent copy."""
-    return Scales(scales.windows, dict(scales.exponents))
+    return Scales(scales.ranges, dict(scales.exponents))

@@ -1,7 +1,7 @@
-"""What is kept of master copies and Adam's moments between two steps, and in how many bits.
+"""What is kept of master weights and Adam's moments between two steps, and in how many bits.
 
-After each step they are replaced by the nearest that the storage can hold, so that a run computes
-with exactly what a device would have kept. Master copies:
+After each step they are replaced by the nearest values that the storage can hold, so that a run
+computes with exactly the values that a device would keep. Master weights:
 
 ``float32``    as they are.
 ``float16x2``  two components of float16 (``trainwright.mcf``): the nearest float16, and the nearest
@@ -26,7 +26,7 @@ import torch
 from trainwright import mcf
 from trainwright.train.adam import Parameter
 
-MASTERS = ("float32", "float16x2", "float16")
+MASTER_WEIGHTS = ("float32", "float16x2", "float16")
 MOMENTS = ("float32", "8bit", "factored")
 _FRACTION = 4
 """Significant bits of an 8-bit element, the leading one included."""
@@ -34,12 +34,12 @@ _EXPONENTS = 16
 
 
 def master_bits(kind: str) -> int:
-    """Bits of an element of the master copy."""
+    """Bits of an element of the master weight."""
     return 16 if kind == "float16" else 32
 
 
 def store_master(parameter: Parameter, kind: str) -> None:
-    """Replace the value of ``parameter`` by what ``kind`` keeps of it."""
+    """Round the value of ``parameter`` to the storage ``kind``."""
     if kind == "float32":
         return
     components = 2 if kind == "float16x2" else 1
@@ -60,7 +60,7 @@ def moment_bits(kind: str, shape: tuple[int, ...]) -> int:
 
 
 def store_moments(parameter: Parameter, kind: str, random: np.random.RandomState) -> None:
-    """Replace the moments of ``parameter`` by what ``kind`` keeps of them.
+    """Round the moments of ``parameter`` to the storage ``kind``.
 
     ``random`` gives the numbers of the stochastic rounding: equal states give equal bits.
     """

@@ -1,4 +1,4 @@
-"""A trained model out of a file, be it that of the finished run or a checkpoint of an open one."""
+"""A trained model from a file: that of a finished run, or a checkpoint."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from trainwright.train.export import Origin, TrainedModel, load_model
 def load_trained(path: Path) -> tuple[TrainedModel, Origin]:
     """The model of a ``model.safetensors`` or ``checkpoint.safetensors``, and its origin.
 
-    Raises ``CheckpointError`` for any other file, and for a model that does not tell its origin.
+    Raises ``CheckpointError`` for any other file, and for a model without its origin.
     """
     metadata, _ = decode(path, MODEL, CHECKPOINT)
     trained = load_model(path) if metadata["format"] == MODEL else _of_checkpoint(path)

@@ -21,7 +21,7 @@ from trainwright.train.state import TrainingState, copy_scales
 from trainwright.train.storage import store_master, store_moments
 
 RESCALE_INTERVAL = 10
-"""Steps between two looks at the scales of the factors, where they follow."""
+"""Steps between two updates of the factors' scales, where these follow."""
 
 
 class Stopped(Exception):
@@ -29,7 +29,7 @@ class Stopped(Exception):
 
 
 class Trainer:
-    """Trains a state in place on whatever the drivers run on.
+    """Trains a state in place, on the accelerators of its drivers.
 
     ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
     ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
@@ -217,7 +217,7 @@ class Trainer:
         return self._quantiser(train.images[indices]), labels
 
     def _update(self, backward: BackwardResult) -> tuple[float, float]:
-        """Adam on all masters; returns the learning rate and the prior weight used."""
+        """Adam on all master weights; returns the learning rate and the prior weight used."""
         state, settings = self.state, self.state.settings
         rate = settings.rate_at(state.step, self.total_steps)
         weight = settings.prior_weight_at(state.step, self.total_steps, len(self._data.train))
@@ -241,11 +241,11 @@ class Trainer:
         return rate, weight
 
     def _store(self, number: int) -> None:
-        """Keep of masters and moments what their storage can hold."""
+        """Round master weights and moments to their storage."""
         settings = self.state.settings
         random = np.random.RandomState([settings.seed, 2, number])
         for _, parameter in self.state.model.parameters():
-            store_master(parameter, settings.masters)
+            store_master(parameter, settings.master_weights)
             store_moments(parameter, settings.moments, random)
 
     def _cut(self) -> None:

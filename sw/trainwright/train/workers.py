@@ -62,8 +62,8 @@ class Workers:
             return make()
         result: list[T] = []
         error: Exception | None = None
-        for turn in (self.rank == 0, self.rank != 0):
-            if turn:
+        for mine in (self.rank == 0, self.rank != 0):
+            if mine:
                 try:
                     result.append(make())
                 except Exception as found:

@@ -56,7 +56,7 @@ def _tf32(a: Tensor, b: Tensor) -> Tensor:
 
 
 def gemm_ways(a: Tensor, b: Tensor) -> dict[str, Callable[[], Tensor]]:
-    """Every way to multiply on the device of ``a``, native float32 first."""
+    """Every method to multiply on the device of ``a``, native float32 first."""
     wide = a.to(torch.float64), b.to(torch.float64)
     ways: dict[str, Callable[[], Tensor]] = {"fp32": partial(gemm, a, b, dtype="fp32")}
     for name in OURS:

@@ -21,7 +21,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "A training step (forward, backward, all gradients; no update) on the golden model, bit "
         "by bit what the accelerator computes, with all statistics; and in float32: tltorch's "
         "tensor-train layers (pip install 'trainwright[bench]') and a dense pair of torch's. Steps "
-        "of all are taken by turns; processor seconds of one thread."
+        "of all are interleaved; processor seconds of one thread."
     )
     add_network_argument(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
@@ -83,18 +83,18 @@ def _peers(network: Any, batch: int) -> dict[str, Callable[[], object]]:
         return steps
     peer: Any = import_module(PEER)  # its annotations are narrower than what it takes
 
-    for way in ("reconstructed", "factorized"):
+    for implementation in ("reconstructed", "factorized"):
         layers = [
             peer.FactorizedLinear(
                 in_tensorized_features=one.inputs,
                 out_tensorized_features=one.outputs,
                 factorization="blocktt",
                 rank=(1, *one.ranks, 1),
-                implementation=way,
+                implementation=implementation,
             )
             for one in network.layers
         ]
-        steps[f"tltorch float32, {way}"] = _float_step(layers, network, batch)
+        steps[f"tltorch float32, {implementation}"] = _float_step(layers, network, batch)
     return steps
 
 

@@ -1,4 +1,4 @@
-"""What ``--round`` adds to a finished run: rounded models, their accuracy, and the picture."""
+"""What ``--tt-round`` adds to a finished run: rounded models, their accuracy, and the picture."""
 
 import json
 import sys
@@ -21,10 +21,10 @@ def check_tolerance(tolerance: float | None, epochs: int, beside: list[str] | No
     if tolerance is None:
         if epochs or beside:
             raise OptionError(
-                "--round-epochs and --round-beside need --round: add it, or leave them away"
+                "--tt-round-epochs and --tt-round-beside need --tt-round: add it, or leave them out"
             )
     elif not 0 <= tolerance < 1:
-        raise OptionError(f"--round must be at least 0 and less than 1, not {tolerance:g}")
+        raise OptionError(f"--tt-round must be at least 0 and less than 1, not {tolerance:g}")
 
 
 def other_run(folder: str) -> tuple[str, list[PriorPoint]]:
@@ -35,9 +35,11 @@ def other_run(folder: str) -> tuple[str, list[PriorPoint]]:
         point = PriorPoint(result["steps"], result["model_bits"], result["test_accuracy"])
         prior = result["settings"]["prior"]
     except OSError as error:
-        raise OptionError(f"--round-beside: no finished run in {path}: {error.strerror}") from None
+        raise OptionError(
+            f"--tt-round-beside: no finished run in {path}: {error.strerror}"
+        ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise OptionError(f"--round-beside: {path}/result.json is damaged: {error}") from None
+        raise OptionError(f"--tt-round-beside: {path}/result.json is damaged: {error}") from None
     kind = "no prior" if prior is None else f"prior weight {prior['weight']:g}"
     return f"{path.name} ({kind})", [point]
 

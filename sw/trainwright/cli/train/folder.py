@@ -68,7 +68,7 @@ class RunFolder:
             self.checkpoint.unlink()
 
     def check_resumable(self) -> None:
-        """Raise ``OptionError`` where there is nothing to go on with."""
+        """Raise ``OptionError`` where there is no run to resume."""
         if self.finished:
             raise OptionError(f"the run in {self.path} is finished; its report is report.html")
         if not self.checkpoint.is_file():

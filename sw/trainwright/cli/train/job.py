@@ -1,4 +1,4 @@
-"""What is to be done: a fresh run from the options, or a stored one that goes on."""
+"""The job of a session: a new run from the options, or a stored one to resume."""
 
 import argparse
 import shlex
@@ -23,7 +23,7 @@ from trainwright.train.pretrained import Pretrained, load_pretrained, pretrained
 from trainwright.train.state import TrainingState, initial_state
 
 FLOAT = "float32"
-"""What a run in float32 calls its back end: there is no accelerator."""
+"""Name of the back end of float32 runs, which have no accelerator."""
 
 
 @dataclass(frozen=True, kw_only=True)

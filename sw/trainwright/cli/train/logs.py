@@ -1,7 +1,7 @@
 """What is written while a run goes on: history.jsonl, and event files for TensorBoard.
 
-Both are functions of the history. A run that goes on from a checkpoint begins them anew with the
-history the checkpoint holds, so that steps which were done twice are not in them twice.
+Both are functions of the history. A resumed run writes them again from the history in its
+checkpoint, so that repeated steps are in them once.
 """
 
 import time

@@ -58,7 +58,7 @@ def check_parallel(
     *,
     round_: bool,
 ) -> None:
-    """Raise ``OptionError`` where micro-batches or several workers do not go with the rest."""
+    """Raise ``OptionError`` where micro-batches or several workers contradict other options."""
     parts, count = settings.micro_batches, workers.count
     if parts % count:
         raise OptionError(
@@ -70,7 +70,7 @@ def check_parallel(
     if parts > 1 and options.verify:
         raise OptionError("--verify compares whole batches: it does not go with --micro-batches")
     if count > 1 and round_:
-        raise OptionError("--round is for one worker: round the finished model afterwards")
+        raise OptionError("--tt-round is for one worker: round the finished model afterwards")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from trainwright.fixed.scale import PRESETS
 from trainwright.network import BUILT_IN
 from trainwright.train.ranks import FORMS
 from trainwright.train.settings import FACTOR_SCALES, SCHEDULES, PriorSettings, TrainSettings
-from trainwright.train.storage import MASTERS, MOMENTS
+from trainwright.train.storage import MASTER_WEIGHTS, MOMENTS
 
 DESCRIPTION = """\
 Train a network: forward and backward passes run on the accelerator, softmax, Adam and the rank
@@ -120,7 +120,10 @@ def _add_training(group: Any) -> None:
         "--steps", type=positive, metavar="N", help="stop after N steps (default: all epochs)"
     )
     group.add_argument(
-        "--windows", choices=tuple(PRESETS), help="preset of the automatic scale selection"
+        "--scale-range",
+        choices=tuple(PRESETS),
+        help="range of full scale in which tensors' means are held (default: "
+        f"{_DEFAULTS.scale_range})",
     )
     group.add_argument(
         "--spread",
@@ -137,17 +140,17 @@ def _add_training(group: Any) -> None:
         f"(default: {_DEFAULTS.factor_scales})",
     )
     group.add_argument(
-        "--masters",
-        choices=MASTERS,
-        help=f"what the master copies are kept in between steps (default: {_DEFAULTS.masters})",
+        "--master-weights",
+        choices=MASTER_WEIGHTS,
+        help=f"type of the master weights between steps (default: {_DEFAULTS.master_weights})",
     )
     group.add_argument(
         "--moments",
         choices=MOMENTS,
-        help=f"what Adam's moments are kept in between steps (default: {_DEFAULTS.moments})",
+        help=f"type of Adam's moments between steps (default: {_DEFAULTS.moments})",
     )
     group.add_argument(
-        "--rounding",
+        "--rounding-mode",
         choices=ROUNDINGS,
         help="of results on the accelerator: random for none (nearest, the default), for gradients "
         "and all else of backward passes, or for all",
@@ -195,21 +198,21 @@ def _add_prior(group: Any) -> None:
 
 def _add_rounding(group: Any) -> None:
     group.add_argument(
-        "--round",
+        "--tt-round",
         type=number,
         metavar="T",
         help="TT rounding after training, changing each matrix by at most this part; plots other "
         "tolerances beside the rank prior",
     )
     group.add_argument(
-        "--round-epochs",
+        "--tt-round-epochs",
         type=natural,
         default=0,
         metavar="N",
         help="train rounded models further (default: 0)",
     )
     group.add_argument(
-        "--round-beside",
+        "--tt-round-beside",
         action="append",
         metavar="DIR",
         help="show a finished run in the same picture (repeatable)",
@@ -254,12 +257,12 @@ _SETTING = {
     "lr": "learning_rate",
     "schedule": "schedule",
     "steps": "steps",
-    "windows": "windows",
+    "scale_range": "scale_range",
     "spread": "spread",
     "factor_scales": "factor_scales",
-    "masters": "masters",
+    "master_weights": "master_weights",
     "moments": "moments",
-    "rounding": "rounding",
+    "rounding_mode": "rounding",
 }
 _PRIOR_SETTING = {
     "prior_form": "form",

@@ -41,8 +41,8 @@ def run_training(args: argparse.Namespace) -> int:
     # Spinning OpenMP threads make two slower than one on contractions this small.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     torch.set_num_threads(args.threads)
-    check_tolerance(args.round, args.round_epochs, args.round_beside)
-    for folder in args.round_beside or []:
+    check_tolerance(args.tt_round, args.tt_round_epochs, args.tt_round_beside)
+    for folder in args.tt_round_beside or []:
         other_run(folder)  # complains now and not after training
     with joined() as workers, Interrupts() as interrupts:
         workers.requested = interrupts.requested
@@ -68,7 +68,7 @@ def _job(args: argparse.Namespace, workers: Workers) -> Job:
     job = resumed_job(args) if args.resume else fresh_job(args)
     state = job.state
     machine.check_parallel(
-        job.options, state.network, state.settings, workers, round_=args.round is not None
+        job.options, state.network, state.settings, workers, round_=args.tt_round is not None
     )
     return job
 
@@ -117,13 +117,13 @@ def _train(
         try:
             with progress:
                 evaluation = trainer.evaluate_test() if trainer.run() else None
-            if evaluation is not None and args.round is not None:
+            if evaluation is not None and args.tt_round is not None:
                 round_job(
                     job,
                     opened.open_driver,
-                    args.round,
-                    epochs=args.round_epochs,
-                    beside=args.round_beside,
+                    args.tt_round,
+                    epochs=args.tt_round_epochs,
+                    beside=args.tt_round_beside,
                     stop=stop,
                 )
         except (KeyboardInterrupt, Stopped, AcceleratorError):

@@ -79,7 +79,7 @@ def first_points(settings: Settings, count: int) -> Any:
 
 
 class Examples:
-    """Pairs with negatives, drawn anew every epoch from the seed and the epoch alone."""
+    """Pairs with negatives, drawn for every epoch from the seed and the epoch alone."""
 
     def __init__(self, hierarchy: Hierarchy, settings: Settings):
         self._pairs, self._settings = hierarchy.pairs, settings

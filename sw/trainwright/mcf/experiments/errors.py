@@ -1,7 +1,7 @@
 """Figures 1, 8 and 9: relative errors of sums and products against the operands' magnitude.
 
 Operands are drawn as the paper has it, (10 - N(0, 1))^m in 3,000 bits, and rounded to components;
-results are held against mpmath's of what the components say, in as many bits.
+results are compared with mpmath's for the components' values, in as many bits.
 """
 
 import math

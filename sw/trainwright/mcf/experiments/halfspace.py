@@ -40,7 +40,8 @@ def distance(u: Any, v: Any) -> Tensor:
 
 
 def moved(points: Any, step: Tensor) -> Any:
-    """The exponential map: from ``points`` along ``step``, both (n, d), s = |step| being the way.
+    """The exponential map: from ``points`` along ``step``, both (n, d), s = |step| being the
+    distance.
 
     ``step`` is a tangent vector over the point's last coordinate, a plain tensor. With c = cosh s,
     h = sinh(s) / s, the last coordinate is divided by c - h step_d, which for step_d > 0 is

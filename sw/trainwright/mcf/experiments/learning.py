@@ -21,7 +21,7 @@ from trainwright.mcf.nn import MCSGD
 from trainwright.mcf.tensor import MCTensor
 
 WIDE = ", float32 gradients"
-"""Of a way whose parameters have gradients of float32 and not of float16."""
+"""Of a type whose parameters have gradients of float32 and not of float16."""
 WAYS = (
     "float16", "float32", "float64", "mcf float16 nc=1", "mcf float16 nc=2", "mcf float16 nc=3",
     "mcf float16 nc=2" + WIDE,

@@ -117,8 +117,8 @@ def train(
 ) -> list[Epoch]:
     """Go on until there are ``epochs``; a checkpoint every ``interval`` seconds and after each.
 
-    The order of the images depends on the seed and the epoch only: a run that was interrupted
-    goes on as if it had not been. Raises ``CheckpointError`` for a checkpoint of other settings.
+    The order of the images depends on the seed and the epoch only: an interrupted run ends as an
+    uninterrupted one. Raises ``CheckpointError`` for a checkpoint of other settings.
     """
     run = resume(checkpoint, settings, kind) if checkpoint.exists() else begin(settings, kind)
     images = pixels(data.train, data.full_scale)[: settings.images]

@@ -25,9 +25,9 @@ static inline REAL decoded(int64_t code, coding c) {
     const INT length = (bits_of((REAL)left) >> FRACTION) - (INFINITE >> (FRACTION + 1)) + 1;
     const INT run = c.n - 1 - (length < 0 ? 0 : length);
     const INT k = above ? run - 1 : -run;
-    const INT room = c.n - 2 - run < 0 ? 0 : c.n - 2 - run;
-    const INT tail = word & (((INT)1 << room) - 1);
-    INT bits = (((k + c.zero) << c.regime) | tail << (c.regime - room)) - EXPONENT_ONE;
+    const INT spare = c.n - 2 - run < 0 ? 0 : c.n - 2 - run;
+    const INT tail = word & (((INT)1 << spare) - 1);
+    INT bits = (((k + c.zero) << c.regime) | tail << (c.regime - spare)) - EXPONENT_ONE;
     bits |= whole > c.nar ? ~MAGNITUDE : 0;
     bits = whole == 0 ? 0 : bits;
     bits = whole == c.nar ? INFINITE | (EXPONENT_ONE >> 1) : bits;
@@ -38,11 +38,11 @@ static inline int64_t encoded(REAL x, coding c) {
     const INT bits = bits_of(x), magnitude = bits & MAGNITUDE;
     const INT size = magnitude + EXPONENT_ONE, k = (size >> c.regime) - c.zero;
     const INT tail = size & (((INT)1 << c.regime) - 1);
-    const INT room = c.n - 1 - (k >= 0 ? k + 2 : 1 - k); /* -1 for maxpos, whose run nothing ends */
-    const INT fits = room < 0 ? 0 : room > c.n ? c.n : room;
+    const INT spare = c.n - 1 - (k >= 0 ? k + 2 : 1 - k); /* -1 for maxpos, whose run nothing ends */
+    const INT fits = spare < 0 ? 0 : spare > c.n ? c.n : spare;
     const INT ones = k >= 0 ? ((INT)2 << (k > 30 ? 30 : k + 1)) - 2 : 1;
     INT word = ones << fits | tail >> (c.regime - fits);
-    word = room < 0 ? c.nar - 1 : word;
+    word = spare < 0 ? c.nar - 1 : word;
     word = bits < 0 ? 2 * c.nar - word : word;
     word = magnitude == 0 ? 0 : word;
     return magnitude > INFINITE ? c.nar : word;

@@ -119,7 +119,8 @@ class Windows:
         ]
 
     def spread(self, pieces: Sequence[Tensor], fmt: PositFormat) -> Tensor:
-        """The transpose of taking windows: sums, by element of the image, of what the windows have.
+        """The transpose of unfolding: for each element of the image the sum over the windows that
+        hold it.
 
         One piece (B, C, *out) for each element of a window; summed in this order.
         """

@@ -59,7 +59,7 @@ FRONTIER = tuple(
 
 _RECIPE = ("--prior-weight", "0.5")
 _CHANGES = (
-    ("windows", "the paper's scale windows", "--windows paper"),
+    ("windows", "the paper's scale ranges", "--scale-range paper"),
     ("warmup-none", "no warm-up of the prior", "--prior-warmup 0"),
     ("warmup-half", "prior warming up over half the run", "--prior-warmup 0.5"),
     ("threshold-low", "columns cut at 0.005 of the strongest", "--rank-threshold 0.005"),
@@ -71,12 +71,12 @@ _CHANGES = (
     ("spread-double", "initial factors twice as many steps wide", "--spread 5"),
     ("factor-scales", "factor exponents that follow", "--factor-scales automatic"),
     ("factor-blocks", "block scales along the bonds", "--factor-scales blocks"),
-    ("stochastic", "stochastic rounding of gradients", "--rounding stochastic-gradients"),
+    ("stochastic", "stochastic rounding of gradients", "--rounding-mode stochastic-gradients"),
     ("moments-8bit", "Adam moments of 8 bits", "--moments 8bit"),
     ("moments-factored", "factored second moments", "--moments factored"),
-    ("masters-float16x2", "masters of two float16", "--masters float16x2"),
-    ("masters-float16", "masters of one float16", "--masters float16"),
-    ("least", "both of the smallest", "--masters float16 --moments factored"),
+    ("masters-float16x2", "master weights of two float16", "--master-weights float16x2"),
+    ("masters-float16", "master weights of one float16", "--master-weights float16"),
+    ("least", "both of the smallest", "--master-weights float16 --moments factored"),
 )
 ABLATIONS = (
     Row("as-is", "the recipe", _RECIPE),

@@ -17,7 +17,7 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.network import Network
 
 
-class Tail:
+class CoreGradients:
     """The factors of a span: ``load`` their images, then ``emit`` from the span's source."""
 
     def __init__(self, w: Workspace, network: Network, span: Span):
@@ -61,20 +61,20 @@ class Tail:
         w, span = self.w, self.span
         lefts = self._lefts[: n - span.first]
         sizes = leading_sizes(self.network, span.number, [spec for spec, _ in lefts])
-        tail_rows, tail_count = x.count // sizes[0], self._tail_count(n)
+        rows, columns = x.count // sizes[0], self._columns(n)
         name, x_name, made = f"l{span.number + 1}.dG{n + 1}", span.level(n + 1), None
         for k, ((spec, entries), (_, size)) in enumerate(zip(lefts, pairwise(sizes), strict=True)):
             out = name if k == len(lefts) - 1 else f"{name}.t{k + 1}"
-            tensor = w.written(out, TensorClass.GRADIENT, self.width, size * tail_count)
-            z = w.b.pad.allocate(out, size * tail_rows)
+            tensor = w.written(out, TensorClass.GRADIENT, self.width, size * columns)
+            z = w.b.pad.allocate(out, size * rows)
             rule = Rule(x_name, f"l{span.number + 1}.G{spec.index + 1}", tensor)
-            c = size // spec.free * tail_rows
+            c = size // spec.free * rows
             w.b.pe2(x, z, spec, entries, a=1, c=c, rule=rule, x_width=self.width)
             if made:
                 w.b.pad.free(made)
             x, x_name, made = z, out, z
         w.store_later(name, x)
 
-    def _tail_count(self, n: int) -> int:
+    def _columns(self, n: int) -> int:
         _, j, i, right = self.layer.factor_shapes[n]
         return j * i * right

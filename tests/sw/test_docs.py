@@ -1,0 +1,143 @@
+"""The documents: links and names lead somewhere, the tour's commands print what it says."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from tour_output import DOCUMENT as TOUR
+from tour_output import ROOT, examples, run
+
+from trainwright.accelerator import backend_names
+
+PAGES = (
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(ROOT.glob("*/README.md")),
+    ROOT / "README.md",
+)
+PACKAGES = {
+    "trainwright": "sw",
+    "trainwright_hw": "hw",
+    "trainwright_sim": "sim",
+    "trainwright_boards": "boards",
+}
+FOLDERS = ("boards", "docs", "hw", "scripts", "sim", "sw", "tests")
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def spans(page: Path) -> list[str]:
+    """What stands in code type in its text, line breaks as spaces."""
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose(page))]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of its headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def defined(body: list[ast.stmt]) -> dict[str, ast.stmt]:
+    """What statements define, by name; imported names too."""
+    names: dict[str, ast.stmt] = {}
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names[node.name] = node
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name: node for alias in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found = (n for target in targets for n in ast.walk(target))
+            names |= {name.id: node for name in found if isinstance(name, ast.Name)}
+    return names
+
+
+def missing(reference: str) -> str | None:
+    """The first part of ``package.module.name`` that is not in the sources, or ``None``."""
+    package, *rest = reference.split(".")
+    place = ROOT / PACKAGES[package] / package
+    while rest and (place / rest[0]).is_dir():
+        place /= rest.pop(0)
+    if rest and (place / f"{rest[0]}.py").is_file():
+        module = place / f"{rest.pop(0)}.py"
+    else:
+        module = place / "__init__.py"
+    body = ast.parse(module.read_text()).body
+    for name in rest:
+        node = defined(body).get(name)
+        if node is None:
+            return name
+        body = node.body if isinstance(node, ast.ClassDef) else []
+    return None
+
+
+REFERENCE = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+")
+
+
+def references(page: Path) -> list[str]:
+    """Names of modules, classes and functions that a page has in code type."""
+    return [span for span in spans(page) if REFERENCE.fullmatch(span)]
+
+
+def paths(page: Path) -> list[str]:
+    """Files and folders of the checkout that a page has in code type."""
+    pattern = rf"({'|'.join(FOLDERS)})/[\w./-]*"
+    return [span for span in spans(page) if re.fullmatch(pattern, span)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = page.parent / path if path else page
+        assert there.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(there), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_names_exist(page):
+    gone = [path for path in paths(page) if not (ROOT / path).exists()]
+    gone += [reference for reference in references(page) if missing(reference)]
+    assert not gone
+
+
+def tables_of_files(page: Path) -> list[tuple[Path, str]]:
+    """Folder and name (or pattern) of every file in a table headed ``file of `FOLDER/` ``."""
+    found, folder = [], None
+    for line in page.read_text().splitlines():
+        if head := re.match(r"\| file of `([\w/]+)/` \|", line):
+            folder = ROOT / head[1]
+        elif not line.startswith("|"):
+            folder = None
+        elif folder:
+            found += [(folder, name) for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tables_of_files(page):
+    gone = [name for folder, name in tables_of_files(page) if not list(folder.glob(name))]
+    assert not gone
+
+
+def test_the_tour_names_every_part():
+    """The checks above have something to check."""
+    parts = {reference.split(".")[1] for reference in references(TOUR)}
+    assert {"network", "compiler", "program", "driver", "control", "compute", "arith"} <= parts
+    assert {"storage", "dma", "golden", "check", "train"} <= parts
+    files = [
+        row for row in prose(ROOT / "docs" / "glossary.md").splitlines() if row.endswith("` |")
+    ]
+    assert len(files) > 30
+
+
+@pytest.mark.parametrize(("command", "output"), examples(TOUR.read_text()), ids=lambda v: v[:40])
+def test_tour(command, output):
+    if "rtl" in command and "rtl" not in backend_names():
+        pytest.skip("trainwright is not installed: no back ends are registered")
+    assert run(command) == output, "python tests/sw/tour_output.py writes it anew"
