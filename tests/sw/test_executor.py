@@ -229,8 +229,23 @@ def load_of(local: int, beats: int, address: int = 0, **options) -> Transfer:
     )
 
 
-def bias(**options) -> Compute:
-    return Compute(operation=Operation.BIAS, levels=(Level(1),), tensor="t", **options)
+def bias(*counts: int, **options) -> Compute:
+    levels = tuple(Level(count) for count in counts or (1,))
+    return Compute(operation=Operation.BIAS, levels=levels, tensor="t", **options)
+
+
+def pe3(*summed: Level, outer: tuple[int, ...] = (1,), **options) -> Compute:
+    """A sum over ``summed``, for every index of ``outer``, of row 0 with words of row 0."""
+    return Compute(
+        operation=Operation.PE3,
+        levels=(*(Level(count) for count in outer), *summed),
+        x=0,
+        g=0,
+        z=2,
+        reduce_levels=len(summed),
+        tensor="t",
+        **options,
+    )
 
 
 WRONG = {
@@ -248,6 +263,21 @@ WRONG = {
         bias(x=0, g=0, z=1, x_register=1),
         End(steps=((1, 2),)),
     ),
+    "terms past 64 bits": (load_of(0, 2), pe3(*[Level(1 << 15)] * 4)),
+    "terms": (load_of(0, 2), pe3(Level(1 << 12), Level((1 << 10) + 1))),
+    "tiles": (load_of(0, 2), bias(1 << 15, 1 << 15, x=0, g=0, z=1)),
+    "steps": (load_of(0, 2), pe3(Level(1 << 11), outer=(1 << 11, (1 << 10) + 1))),
+    "runs": (load_of(0, 2, levels=(TransferLevel(1 << 15),) * 4),),
+    "no step": (load_of(0, 2), pe3(Level(0))),
+    "a register that there is not": (load_of(0, 2), bias(x=0, g=0, z=1, x_register=8)),
+    "a register below": (load_of(0, 2, address_register=-1),),
+    "set register 8": (Set(values=((8, 1),)),),
+    "step register 0": (Loop(iterations=1), End(steps=((0, 1),))),
+    "seed": (Set(values=(), seed=1 << 32),),
+    "far away": (load_of(0, 2), bias(x=1 << 62, g=0, z=1)),
+    "farther": (load_of(0, 2), bias(x=1 << 70, g=0, z=1)),
+    "shift": (load_of(0, 2), bias(x=0, g=0, z=1, shift=64)),
+    "x_shift": (load_of(0, 2), bias(x=0, g=0, z=1, x_shift=16)),
     "no end": (Loop(iterations=3), load_of(0, 2)),
     "no loop": (load_of(0, 2), End()),
 }
@@ -262,6 +292,19 @@ def test_both_refuse_the_same(name):
             kind(P, memory_bytes=4096).run(program, 0)
         messages.append(str(error.value))
     assert messages[0] == messages[1]
+
+
+def test_sums_of_many_steps_that_do_not_move():
+    """As many terms as a sum may have, of strides 0: by both, with the same bits."""
+    memory = np.full(4096, 1, np.uint8)
+    store = Transfer(operation=Operation.STORE, address=0, local=2, beats=2, tensor="t")
+    many = pe3(Level(1 << 15), Level(1 << 3), shift=23)
+    program = program_of(P, load_of(0, 2), many, store)
+    assert_executed(P, memory, program)
+    golden = GoldenAccelerator(P, memory_bytes=4096)
+    golden.write(0, memory)
+    golden.run(program, 0)
+    assert golden.read(0, 2).view("<i2")[0] == (257 * 257 << 18) >> 23  # ties: none
 
 
 # Kept programs.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.golden.limits import check_updates
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.fields import ENGINE_OF, Operation, Target
 
@@ -47,6 +48,7 @@ def _transfer(d: Transfer) -> list[int]:
 
 
 def _update(d: End | Set) -> list[int]:
+    check_updates(d)
     words = [0] * (_HEAD + 4 * 8)
     pairs = d.steps if isinstance(d, End) else d.values
     words[0], words[3] = d.operation, sum(1 << register for register, _ in pairs)
