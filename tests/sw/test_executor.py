@@ -322,6 +322,46 @@ def test_a_program_is_flattened_once_and_takes_new_shifts():
     assert first.words[1, 13] == 0
 
 
+@pytest.mark.parametrize("change", [{"shift": 70}, {"shift": -1}, {"x_shift": 16}, {"g_shift": -2}])
+def test_a_shift_that_there_is_not_is_refused_beside_a_kept_program(change):
+    golden = GoldenAccelerator(P, memory_bytes=4096)
+    load, d = load_of(0, 2), bias(x=0, g=0, z=1)
+    golden.run(program_of(P, load, d), 0)
+    with pytest.raises(ProgramError, match=str(*change.values())):
+        golden.run(program_of(P, load, replace(d, **change)), 0)
+    golden.run(program_of(P, load, d), 0)
+
+
+def test_a_seed_that_there_is_not_is_refused_beside_a_kept_program():
+    golden = GoldenAccelerator(P, memory_bytes=4096)
+    golden.run(program_of(P, Set(values=(), seed=1)), 0)
+    for seed in (-1, 1 << 32):
+        with pytest.raises(ProgramError, match=f"seed {seed}"):
+            golden.run(program_of(P, Set(values=(), seed=seed)), 0)
+
+
+@pytest.mark.parametrize("operation", [Operation.LOAD, Operation.STORE], ids=lambda o: o.name)
+def test_programs_that_differ_in_element_bytes_alone(operation):
+    """One accelerator executes both, in either order, each as it is."""
+    load = load_of(0, 4)
+    store = Transfer(operation=Operation.STORE, address=64, local=0, beats=2, tensor="t")
+    programs = []
+    for element_bytes in (1, 2, 1):
+        if operation is Operation.LOAD:
+            changed = (replace(load, element_bytes=element_bytes), store)
+        else:
+            changed = (load, replace(store, element_bytes=element_bytes))
+        programs.append(program_of(P, *changed))
+    memory = np.zeros(128, np.uint8)
+    memory[:64] = np.arange(1, 65)
+    golden, other = GoldenAccelerator(P, memory_bytes=128), interpreter(P, memory_bytes=128)
+    for program in programs:
+        assert_same(
+            outcome(golden, memory, program, trace=True),
+            outcome(other, memory, program, trace=True),
+        )
+
+
 def test_halt_and_set():
     memory = np.arange(64, dtype=np.uint8)
     move = Transfer(

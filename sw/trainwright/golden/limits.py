@@ -21,8 +21,13 @@ _RANGES = {"shift": 63, "x_shift": 15, "g_shift": 15}
 """Greatest value of what may change from step to step."""
 
 
+def has_shifts(d: Compute) -> bool:
+    """Whether the requantiser and BIAS have the shifts of ``d``."""
+    return all(0 <= getattr(d, name) <= most for name, most in _RANGES.items())
+
+
 def check_shifts(d: Compute) -> None:
-    """Raise ``ProgramError`` for a shift that the requantiser or BIAS has not."""
+    """Raise ``ProgramError`` unless ``has_shifts``, naming the shift."""
     for name, most in _RANGES.items():
         if not 0 <= (value := getattr(d, name)) <= most:
             raise ProgramError(
