@@ -15,8 +15,8 @@ _HEAD = 25
 WORDS = _HEAD + 4 * MOST_LEVELS
 """Integers of a descriptor."""
 _SHIFTS = (13, 17, 18)
-"""Where ``shift``, ``x_shift``, ``g_shift`` of a ``Compute`` lie: what changes from step to step. Of
-a ``Transfer`` the first is ``element_bytes``, which decides what is executed."""
+"""Where ``shift``, ``x_shift`` and ``g_shift`` of a ``Compute`` lie: what changes from step to
+step. Of a ``Transfer`` the first is ``element_bytes``, which decides what is executed."""
 OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(20, 24)
 _FOUND = (0, 0, 0, 0)
 """The last four, before validation."""
