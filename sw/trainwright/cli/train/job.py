@@ -168,8 +168,8 @@ def _same(named: Network, stored: Network) -> bool:
     return (named.in_float32() if stored.widths.is_float else named) == stored
 
 
-def resumed_job(args: argparse.Namespace) -> Job:
-    """The run in ``--out`` as its checkpoint has it.
+def resumed_job(args: argparse.Namespace, *, claim: bool = True) -> Job:
+    """The run in ``--out`` as its checkpoint has it; the folder is claimed, if this worker is to.
 
     Raises ``OptionError`` or ``CheckpointError`` where there is none, it is damaged, or an option
     given beside ``--resume`` belongs to another run.
@@ -182,6 +182,18 @@ def resumed_job(args: argparse.Namespace) -> Job:
         raise OptionError("--resume needs the folder of the run: --out DIR")
     folder = RunFolder(Path(args.out))
     folder.check_resumable()
+    if not claim:
+        return _resumed(args, folder)
+    folder.claim()
+    try:
+        folder.check_resumable()  # another run may have ended meanwhile
+        return _resumed(args, folder)
+    except BaseException:
+        folder.release()
+        raise
+
+
+def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
     checkpoint = load_checkpoint(folder.checkpoint)
     state = checkpoint.state
     if args.numbers is not None and (args.numbers == "float32") != state.network.widths.is_float:
