@@ -138,11 +138,11 @@ def fresh_job(args: argparse.Namespace) -> Job:
         raise OptionError(f"network {network.name!r} names no data set: give --dataset")
     options = RunOptions(dataset=dataset, **given)
     _check_options(options, network)
-    settings = make_settings(args, dataset)
+    make_settings(args, dataset)  # complains before data is looked for
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
     data = load_data_set(dataset, options.data, fetch=args.download)
-    state = initial_state(network, settings)
+    state = initial_state(network, make_settings(args, dataset, len(data.train)))
     if pretrained is not None:
         state.model = pretrained_model(pretrained)
     return Job(state, options, data, folder)
