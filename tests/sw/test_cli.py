@@ -1,7 +1,10 @@
 """The command line: one-line errors, extras that break alone, and a whole run of ``train``."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
@@ -14,6 +17,7 @@ import trainwright.cli.command
 from trainwright.accelerator import AcceleratorError, backend_names
 from trainwright.cli import main
 from trainwright.cli.train import machine
+from trainwright.cli.train.folder import RunFolder
 from trainwright.network import load_network
 from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.export import load_model
@@ -265,6 +269,41 @@ def test_a_folder_of_other_things_is_left_alone(capsys, fake, tmp_path):
     assert (tmp_path / "thesis.tex").read_text() == "all my work"
     blocked = tmp_path / "thesis.tex" / "run"
     assert "--out" in complaint(capsys, "train", "--steps", "3", "--out", blocked)
+
+
+def test_one_run_at_a_time_writes_to_a_folder(capsys, fake, tmp_path):
+    out, short = tmp_path / "r", ["train", "--steps", "3", "--out", tmp_path / "r"]
+    other = RunFolder(out)
+    other.claim()
+    message = f"another run is writing to {out}: wait for its end, or name another --out"
+    assert message in complaint(capsys, *short)
+    assert message in complaint(capsys, *short, "--force")
+    (out / "checkpoint.safetensors").write_bytes(b"of the other run")
+    assert message in complaint(capsys, "train", "--resume", "--out", out)
+    (out / "checkpoint.safetensors").unlink()
+    other.release()
+    assert run(capsys, *short)[0] == 0
+    assert not (out / ".lock").exists()
+    assert "holds a finished run" in complaint(capsys, *short)
+
+
+def test_a_killed_run_holds_its_folder_no_longer(capsys, tmp_path):
+    short = ["train", "--steps", "30", "--no-prior"]
+    whole = json.loads(run(capsys, *short, "--json", "--out", tmp_path / "whole")[1])
+    out = tmp_path / "r"
+    command = [sys.executable, "-m", "trainwright.cli", *short, "--out", str(out)]
+    with subprocess.Popen(
+        [*command, "--checkpoint-seconds", "0"], stderr=subprocess.DEVNULL
+    ) as process:
+        while not (out / "checkpoint.safetensors").exists():
+            assert process.poll() is None
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGSTOP)
+        message = complaint(capsys, "train", "--resume", "--out", out)
+        assert f"another run is writing to {out}" in message
+        process.kill()
+    status, text, _ = run(capsys, "train", "--resume", "--out", out, "--json")
+    assert status == 0 and json.loads(text)["digest"] == whole["digest"]
 
 
 def interrupt():

@@ -2,11 +2,13 @@
 
 import gzip
 import hashlib
+import re
 import struct
 
 import numpy as np
 import pytest
 
+from trainwright.cli import main
 from trainwright.data import DataError, DataSet, Split, load_data_set
 from trainwright.data.idx import IMAGES, LABELS, STEMS, read_idx
 
@@ -49,6 +51,18 @@ def test_digits_have_one_split_for_all():
     assert labels[:16] == "2afb26f01c4ab83c"
     together = np.concatenate([data.train.images, data.test.images]).reshape(1797, -1)
     assert together.sum() == 561718  # every image is in one of the two
+
+
+def test_digits_take_no_folder(tmp_path, capsys):
+    """Not even one that has files of that name: it would not be read."""
+    (tmp_path / "digits").mkdir()
+    said = f"data set 'digits' comes with scikit-learn .* leave --data '{tmp_path}' away"
+    with pytest.raises(DataError, match=said):
+        load_data_set("digits", tmp_path)
+    command = ["train", "--network", "digits", "--out", str(tmp_path / "r")]
+    assert main([*command, "--data", str(tmp_path)]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert not (tmp_path / "r").exists()
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["gz", "plain"])

@@ -117,6 +117,11 @@ def test_other_data_and_its_class_names(capsys, trained, tmp_path):
     assert found["test_accuracy"] == own["test_accuracy"]
 
 
+def test_a_folder_beside_bundled_data(capsys, trained, tmp_path):
+    assert main(["eval", str(trained / "model.safetensors"), "--data", str(tmp_path)]) == 2
+    assert "data set 'digits' comes with scikit-learn" in capsys.readouterr().err
+
+
 def test_files_that_are_no_model(capsys, trained, tmp_path):
     path = tmp_path / "m.safetensors"
     assert "there is no checkpoint" in complaint(capsys, "eval", path)

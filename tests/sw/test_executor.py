@@ -229,8 +229,23 @@ def load_of(local: int, beats: int, address: int = 0, **options) -> Transfer:
     )
 
 
-def bias(**options) -> Compute:
-    return Compute(operation=Operation.BIAS, levels=(Level(1),), tensor="t", **options)
+def bias(*counts: int, **options) -> Compute:
+    levels = tuple(Level(count) for count in counts or (1,))
+    return Compute(operation=Operation.BIAS, levels=levels, tensor="t", **options)
+
+
+def pe3(*summed: Level, outer: tuple[int, ...] = (1,), **options) -> Compute:
+    """A sum over ``summed``, for every index of ``outer``, of row 0 with words of row 0."""
+    return Compute(
+        operation=Operation.PE3,
+        levels=(*(Level(count) for count in outer), *summed),
+        x=0,
+        g=0,
+        z=2,
+        reduce_levels=len(summed),
+        tensor="t",
+        **options,
+    )
 
 
 WRONG = {
@@ -248,6 +263,21 @@ WRONG = {
         bias(x=0, g=0, z=1, x_register=1),
         End(steps=((1, 2),)),
     ),
+    "terms past 64 bits": (load_of(0, 2), pe3(*[Level(1 << 15)] * 4)),
+    "terms": (load_of(0, 2), pe3(Level(1 << 12), Level((1 << 10) + 1))),
+    "tiles": (load_of(0, 2), bias(1 << 15, 1 << 15, x=0, g=0, z=1)),
+    "steps": (load_of(0, 2), pe3(Level(1 << 11), outer=(1 << 11, (1 << 10) + 1))),
+    "runs": (load_of(0, 2, levels=(TransferLevel(1 << 15),) * 4),),
+    "no step": (load_of(0, 2), pe3(Level(0))),
+    "a register that there is not": (load_of(0, 2), bias(x=0, g=0, z=1, x_register=8)),
+    "a register below": (load_of(0, 2, address_register=-1),),
+    "set register 8": (Set(values=((8, 1),)),),
+    "step register 0": (Loop(iterations=1), End(steps=((0, 1),))),
+    "seed": (Set(values=(), seed=1 << 32),),
+    "far away": (load_of(0, 2), bias(x=1 << 62, g=0, z=1)),
+    "farther": (load_of(0, 2), bias(x=1 << 70, g=0, z=1)),
+    "shift": (load_of(0, 2), bias(x=0, g=0, z=1, shift=64)),
+    "x_shift": (load_of(0, 2), bias(x=0, g=0, z=1, x_shift=16)),
     "no end": (Loop(iterations=3), load_of(0, 2)),
     "no loop": (load_of(0, 2), End()),
 }
@@ -264,6 +294,19 @@ def test_both_refuse_the_same(name):
     assert messages[0] == messages[1]
 
 
+def test_sums_of_many_steps_that_do_not_move():
+    """As many terms as a sum may have, of strides 0: by both, with the same bits."""
+    memory = np.full(4096, 1, np.uint8)
+    store = Transfer(operation=Operation.STORE, address=0, local=2, beats=2, tensor="t")
+    many = pe3(Level(1 << 15), Level(1 << 3), shift=23)
+    program = program_of(P, load_of(0, 2), many, store)
+    assert_executed(P, memory, program)
+    golden = GoldenAccelerator(P, memory_bytes=4096)
+    golden.write(0, memory)
+    golden.run(program, 0)
+    assert golden.read(0, 2).view("<i2")[0] == (257 * 257 << 18) >> 23  # ties: none
+
+
 # Kept programs.
 
 
@@ -277,6 +320,46 @@ def test_a_program_is_flattened_once_and_takes_new_shifts():
     assert executor.flattened(program_of(P, load, replace(d, z=2))) is not first
     assert executor.flattened(program_of(P, load, d)) is first
     assert first.words[1, 13] == 0
+
+
+@pytest.mark.parametrize("change", [{"shift": 70}, {"shift": -1}, {"x_shift": 16}, {"g_shift": -2}])
+def test_a_shift_that_there_is_not_is_refused_beside_a_kept_program(change):
+    golden = GoldenAccelerator(P, memory_bytes=4096)
+    load, d = load_of(0, 2), bias(x=0, g=0, z=1)
+    golden.run(program_of(P, load, d), 0)
+    with pytest.raises(ProgramError, match=str(*change.values())):
+        golden.run(program_of(P, load, replace(d, **change)), 0)
+    golden.run(program_of(P, load, d), 0)
+
+
+def test_a_seed_that_there_is_not_is_refused_beside_a_kept_program():
+    golden = GoldenAccelerator(P, memory_bytes=4096)
+    golden.run(program_of(P, Set(values=(), seed=1)), 0)
+    for seed in (-1, 1 << 32):
+        with pytest.raises(ProgramError, match=f"seed {seed}"):
+            golden.run(program_of(P, Set(values=(), seed=seed)), 0)
+
+
+@pytest.mark.parametrize("operation", [Operation.LOAD, Operation.STORE], ids=lambda o: o.name)
+def test_programs_that_differ_in_element_bytes_alone(operation):
+    """One accelerator executes both, in either order, each as it is."""
+    load = load_of(0, 4)
+    store = Transfer(operation=Operation.STORE, address=64, local=0, beats=2, tensor="t")
+    programs = []
+    for element_bytes in (1, 2, 1):
+        if operation is Operation.LOAD:
+            changed = (replace(load, element_bytes=element_bytes), store)
+        else:
+            changed = (load, replace(store, element_bytes=element_bytes))
+        programs.append(program_of(P, *changed))
+    memory = np.zeros(128, np.uint8)
+    memory[:64] = np.arange(1, 65)
+    golden, other = GoldenAccelerator(P, memory_bytes=128), interpreter(P, memory_bytes=128)
+    for program in programs:
+        assert_same(
+            outcome(golden, memory, program, trace=True),
+            outcome(other, memory, program, trace=True),
+        )
 
 
 def test_halt_and_set():

@@ -174,6 +174,23 @@ def test_wrong_descriptions(tmp_path, old, new, message):
 
 
 @pytest.mark.parametrize(
+    "name",
+    ["/tmp/else", "../..", "..", ".", ".hidden", "", "a/b", "a\\b", "C:x", "a\n", "x.", "n" * 65],
+)
+def test_names_that_would_leave_the_folder_of_runs(name):
+    """A run's folder is ``runs/NAME``."""
+    described = load_network("digits").to_dict() | {"name": name}
+    with pytest.raises(NetworkError, match=f"name {re.escape(repr(name))} is not one: up to 64"):
+        network_from_dict(described)
+
+
+@pytest.mark.parametrize("name", ["a", "digits-4.2", "my network", "mit Umlaut ä", "n" * 64])
+def test_names_of_networks(name):
+    described = load_network("digits").to_dict() | {"name": name}
+    assert network_from_dict(described).name == name
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("classes = ", "not a TOML file"),

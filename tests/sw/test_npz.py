@@ -1,5 +1,7 @@
 """Data sets of one's own in an .npz: what is read, how it is split, and one-line errors."""
 
+import argparse
+import json
 import struct
 import zipfile
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 from trainwright.cli import main
+from trainwright.cli.train.options import add_arguments, make_settings
 from trainwright.data import DataError, load_data_set
 from trainwright.data.npz import load_npz
 
@@ -177,7 +180,7 @@ def test_names_and_files_that_do_not_go_together(tmp_path):
     path = save(tmp_path / "a.npz", **GOOD)
     with pytest.raises(DataError, match=r"'npz' is a file: give --data FILE\.npz"):
         load_data_set("npz", tmp_path)
-    with pytest.raises(DataError, match="'digits' has no files: leave --data"):
+    with pytest.raises(DataError, match=r"'digits' .* has no files: leave --data"):
         load_data_set("digits", path)
 
 
@@ -191,3 +194,55 @@ def test_training_on_a_file_of_one_s_own(tmp_path, capsys):
     assert "of 287 images" in capsys.readouterr().out
     assert main(["train", "--network", "fashion", "--data", str(path), "--force", *out]) == 2
     assert "made for images of 28 x 28, data set 'npz' has 8 x 8" in capsys.readouterr().err
+
+
+TABLE = """
+name = "cancer"
+classes = 2
+image = [1, 30]
+padded = [1, 32]
+[[layers]]
+outputs = [4, 16]
+inputs = [2, 16]
+ranks = [8]
+[[layers]]
+outputs = [1, 16]
+inputs = [4, 16]
+ranks = [4]
+"""
+
+
+def test_a_small_table_is_learnt_with_the_prior_s_default(tmp_path, capsys):
+    """62 % of the samples are of one class, which is where too strong a prior ends."""
+    from sklearn.datasets import load_breast_cancer
+
+    x, y = load_breast_cancer(return_X_y=True)
+    x = (x - x.min(0)) / (x.max(0) - x.min(0))
+    data = save(tmp_path / "cancer.npz", images=x.reshape(-1, 1, 30), labels=y)
+    (tmp_path / "cancer.toml").write_text(TABLE)
+    command = ["train", "--network", str(tmp_path / "cancer.toml"), "--data", str(data)]
+    assert main([*command, "--epochs", "30", "--out", str(tmp_path / "r"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["test_accuracy"] > 0.9
+    stored = json.loads((tmp_path / "r" / "result.json").read_text())
+    assert stored["settings"]["prior"]["weight"] == 456 / 5700
+
+
+@pytest.mark.parametrize(
+    ("dataset", "samples", "weight"),
+    [
+        ("digits", 1437, 0.25),
+        ("fashion-mnist", 60000, 0.5),
+        ("fashion-mnist", 570, 0.1),
+        ("npz", 143, 143 / 5700),
+        ("npz", 2850, 0.5),
+        ("npz", 10**6, 0.5),
+    ],
+)
+def test_the_prior_s_default_weight(dataset, samples, weight):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    prior = make_settings(parser.parse_args([]), dataset, samples).prior
+    assert prior is not None and prior.weight == weight
+    given = make_settings(parser.parse_args(["--prior-weight", "3"]), dataset, samples).prior
+    assert given is not None and given.weight == 3

@@ -1,6 +1,7 @@
 """Accelerator parameters: every bound, and what follows from them."""
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -142,3 +143,12 @@ def test_keyword_only_and_frozen():
         AcceleratorParameters(16)  # type: ignore[misc]
     with pytest.raises(AttributeError):
         P.lanes = 8  # type: ignore[misc]
+
+
+def test_the_document_has_the_default_accumulator():
+    text = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    width = P.accumulator_width
+    assert f"`accumulator_width` is 24 to 48 bits, {width} by default" in text
+    samples = ((1 << (width - 1)) - 1) >> (8 + 16 - 2)
+    assert f"At {width} bits an outer product of 8-bit" in text
+    assert f"gradients takes up to {samples:,} samples" in text

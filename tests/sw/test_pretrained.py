@@ -113,8 +113,10 @@ def test_a_dense_network_becomes_a_run(capsys, tmp_path, monkeypatch, dense):
     argv = ["compress", str(dense), "--network", "digits", "--tolerance", "0.3", "--json"]
     argv += ["--low", "fp16", "--high", "fp32", "--cast-level", "block", "--out", str(factors)]
     assert main(argv) == 0
-    layers = json.loads(capsys.readouterr().out)["layers"]
-    assert all(layer["error"] < 0.31 for layer in layers)
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert all(layer["error"] < 0.31 for layer in found["layers"])
+    assert found["warnings"] == [] and "warning" not in printed.err
     train = ["train", "--initial", str(factors), "--steps", "22", "--out", str(out), "--json"]
     train += ["--no-prior", "--lr", "0.002", "--tt-round", "0.3", "--tt-round-epochs", "1"]
     assert main([*train, "--dataset", "digits"]) == 0
@@ -146,6 +148,26 @@ def test_options_of_training_that_cannot_be(capsys, tmp_path, monkeypatch, argv,
     monkeypatch.chdir(tmp_path)
     assert main(["train", *argv]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_matrix_that_is_mostly_gone_is_told(capsys, tmp_path, dense):
+    """And only that: a train of all ranks loses nothing."""
+    argv = ["compress", str(dense), "--network", "digits", "--json"]
+    argv += ["--out", str(tmp_path / "factors.safetensors")]
+    told = {}
+    for rank in ("1", "1000"):
+        assert main([*argv, "--rank", rank]) == 0
+        printed = capsys.readouterr()
+        found = json.loads(printed.out)
+        large = [layer for layer in found["layers"] if layer["error"] > 0.5]
+        assert len(found["warnings"]) == len(large) == printed.err.count("trainwright: warning: ")
+        for layer, warning in zip(large, found["warnings"], strict=True):
+            assert warning in printed.err
+            assert f"layer {layer['layer']}, {layer['matrix']}: " in warning
+            assert f"relative error {layer['error']:.2f}" in warning
+            assert "a higher --rank or a lower --tolerance keeps more" in warning
+        told[rank] = len(large)
+    assert told == {"1": 2, "1000": 0}
 
 
 def test_weights_that_cannot_be(capsys, tmp_path, dense):

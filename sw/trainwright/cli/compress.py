@@ -1,6 +1,7 @@
 """``trainwright compress``: a trained dense network as tensor trains, by TT-SVD."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from trainwright.cli.command import SimpleCommand
@@ -55,7 +56,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     import torch
 
-    from trainwright.cli.dense import describe, read_dense
+    from trainwright.cli.dense import describe, lossy, read_dense
     from trainwright.cli.output import to_json
     from trainwright.network import load_network
     from trainwright.report.tables import markdown
@@ -80,9 +81,12 @@ def _run(args: argparse.Namespace) -> int:
         save_pretrained(path, given)
     except OSError as error:
         raise OptionError(f"cannot write {path}: {error.strerror}") from None
+    warnings = lossy(rows)
+    for warning in warnings:
+        print(f"trainwright: warning: {warning}", file=sys.stderr)
     if args.json:
         print(to_json({"out": str(path), "precision": str(numbers.precision),
-                       "layers": [vars(row) for row in rows]}))  # fmt: skip
+                       "layers": [vars(row) for row in rows], "warnings": warnings}))  # fmt: skip
         return 0
     head = ("layer", "matrix", "ranks", "elements", "in the train", "relative error")
     print(markdown(head, [tuple(vars(row).values()) for row in rows]), end="")

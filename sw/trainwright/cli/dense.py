@@ -46,6 +46,21 @@ class Compressed:
     """||W - TT||_F / ||W||_F."""
 
 
+LARGE_ERROR = 0.5
+"""Above this relative error a quarter and more of ||W||_F^2 is gone."""
+
+
+def lossy(rows: Sequence[Compressed]) -> list[str]:
+    """A warning for each layer whose relative error is over ``LARGE_ERROR``."""
+    return [
+        f"layer {row.layer}, {row.matrix}: relative error {row.error:.2f}, so that "
+        f"{min(row.error, 1.0) ** 2:.0%} of the squared norm of its weights are gone; a higher "
+        "--rank or a lower --tolerance keeps more, else train on with trainwright train --initial"
+        for row in rows
+        if row.error > LARGE_ERROR
+    ]
+
+
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     try:
         if path.suffix == ".npz":

@@ -48,9 +48,10 @@ def load_data_set(
 ) -> DataSet:
     """Load a data set whole.
 
-    ``digits`` needs no files; ``npz`` is any user's, read from the file ``root``. The others are
-    read from ``root``/``name`` or ``root`` itself, or from an ``.npz``; without ``root`` the
-    environment variable TRAINWRIGHT_DATA names it, or else the user's cache folder does. With
+    ``digits`` needs no files and takes no ``root``; ``npz`` is any user's, read from the file
+    ``root``. The others are read from ``root``/``name`` or ``root`` itself, or from an ``.npz``;
+    without ``root`` the environment variable TRAINWRIGHT_DATA names it, or else the user's cache
+    folder does. With
     ``fetch`` files that are not there are downloaded first. Raises ``DataError`` in one line for an
     unknown name, a missing folder or file, and a file that is not sound.
     """
@@ -59,8 +60,11 @@ def load_data_set(
     if name == "npz" and not is_npz(root):
         raise DataError(f"data set 'npz' is a file: give --data FILE{NPZ}")
     if name == "digits":
-        if is_npz(root):
-            raise DataError(f"data set 'digits' has no files: leave --data {root} away")
+        if root is not None:
+            raise DataError(
+                "data set 'digits' comes with scikit-learn and has no files: leave --data "
+                f"{str(root)!r} away, or name the data set that lies there with --dataset"
+            )
         return load_digits_data()
     if root is not None and is_npz(root):
         return load_npz(root, name=name, class_names=_CLASS_NAMES.get(name))

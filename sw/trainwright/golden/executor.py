@@ -112,7 +112,7 @@ class Executor:
         return flat
 
     def _validate(self, flat: Flat) -> None:
-        scratch = np.zeros(9 * self.parameters.scratchpad_rows, np.uint8)
+        scratch = np.zeros(17 * self.parameters.scratchpad_rows, np.uint8)
         status = self._library.trainwright_validate(
             self._machine, flat.words.ctypes.data, len(flat.words), scratch.ctypes.data,
             flat.rows.ctypes.data,
@@ -127,7 +127,10 @@ class Executor:
 
     def run(self, program: Program, *, trace: bool) -> Run | None:
         """Execute a program; ``None``, without effect, where it is not valid."""
-        flat = self.flattened(program)
+        try:
+            flat = self.flattened(program)
+        except OverflowError:  # a field of more than 64 bits
+            return None
         if not flat.valid:
             return None
         machine, arrays = self._machine, self._arrays

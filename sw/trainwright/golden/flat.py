@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.golden.limits import check_updates, has_shifts
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.fields import ENGINE_OF, Operation, Target
 
@@ -14,7 +15,8 @@ _HEAD = 25
 WORDS = _HEAD + 4 * MOST_LEVELS
 """Integers of a descriptor."""
 _SHIFTS = (13, 17, 18)
-"""Where ``shift``, ``x_shift`` and ``g_shift`` lie; they change from step to step."""
+"""Where ``shift``, ``x_shift`` and ``g_shift`` of a ``Compute`` lie: what changes from step to
+step. Of a ``Transfer`` the first is ``element_bytes``, which decides what is executed."""
 OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(20, 24)
 _FOUND = (0, 0, 0, 0)
 """The last four, before validation."""
@@ -47,6 +49,7 @@ def _transfer(d: Transfer) -> list[int]:
 
 
 def _update(d: End | Set) -> list[int]:
+    check_updates(d)
     words = [0] * (_HEAD + 4 * 8)
     pairs = d.steps if isinstance(d, End) else d.values
     words[0], words[3] = d.operation, sum(1 << register for register, _ in pairs)
@@ -93,7 +96,10 @@ class Flat:
         return cls(descriptors, words, np.zeros(len(TRACED), np.int64))
 
     def become(self, descriptors: tuple[Descriptor, ...]) -> bool:
-        """Take shifts and seeds from ``descriptors``; false, without effect, if more differs."""
+        """Take other shifts and seeds from ``descriptors``; false, without effect, if more differs.
+
+        False also where one is out of range: such a program is a new one, to be validated.
+        """
         if descriptors is self.descriptors:
             return True
         if len(descriptors) != len(self.descriptors):
@@ -104,14 +110,15 @@ class Flat:
                 continue
             words, row = np.array(flattened(new)), self.words[index]
             differ = np.flatnonzero(words != row[: len(words)])
-            where = set(differ.tolist()) - {*_SHIFTS, OVERLAPS, REPEATS, X_WIDTH, G_WIDTH}
+            where = set(differ.tolist()) - {OVERLAPS, REPEATS, X_WIDTH, G_WIDTH}
             if isinstance(new, Set) and new.seed is not None:
                 where.discard(_SEED)
                 changed[index] = _SEED, new.seed
+            elif isinstance(new, Compute) and has_shifts(new):
+                where.difference_update(_SHIFTS)
+                changed[index] = _SHIFTS, (new.shift, new.x_shift, new.g_shift)
             if where or row[len(words) :].any():
                 return False
-            if isinstance(new, Compute):
-                changed[index] = _SHIFTS, (new.shift, new.x_shift, new.g_shift)
         for index, (places, values) in changed.items():
             self.words[index, places] = values
         self.descriptors = descriptors

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from trainwright.accelerator import Counters, Run, Trace
 from trainwright.golden.compute import compute
 from trainwright.golden.flat import TRACED, engine_of
+from trainwright.golden.limits import check_nest, check_updates
 from trainwright.golden.state import Addresses, Bytes, State, Words
 from trainwright.golden.transfer import transfer
 from trainwright.parameters import AcceleratorParameters
@@ -52,6 +53,7 @@ def _execute(
         if isinstance(d, Halt):
             return
         if isinstance(d, Set):
+            check_updates(d)
             for register, value in d.values:
                 state.registers[register] = value
             if d.seed is not None:
@@ -60,17 +62,20 @@ def _execute(
             end = matching_end(program, index - 1)
             closing = program[end]
             assert isinstance(closing, End)
+            check_updates(closing)
             for _ in range(d.iterations):
                 _execute(program[index:end], state, record, p)
                 for register, step in closing.steps:
                     state.registers[register] += step
             index = end + 1
         elif isinstance(d, Compute):
+            check_nest(d)
             done = compute(d, state, p)
             record.sums[d.slot] += done.total
             record.saturations[d.slot] += done.saturations
             record.written[engine_of(d)].append((d.tensor, done.addresses, done.rows))
         elif isinstance(d, Transfer):
+            check_nest(d)
             if loaded := transfer(d, state, p):
                 record.written[engine_of(d)].append((d.tensor, *loaded))
         else:
@@ -91,8 +96,8 @@ def interpret(
 ) -> Run:
     """Execute a program on ``memory``.
 
-    Raises ``ProgramError`` for accesses outside the memories and rows read before they are
-    written.
+    Raises ``ProgramError`` for accesses outside the memories, rows read before they are written
+    and nests past the limits of ``trainwright.golden.limits``.
     """
     state = State.fresh(memory, p)
     depth = p.statistics_depth

@@ -1,5 +1,6 @@
 """Networks as data: tensor-train matrix (TTM) layers, their shapes, ranks and number formats."""
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 BUILT_IN = ("digits", "fashion")
+_NAME = re.compile(r"\w([\w .+-]{0,62}[\w+-])?")
+"""A name is part of paths: ``runs/NAME``."""
 
 
 class NetworkError(ValueError):
@@ -320,8 +323,14 @@ def network_from_dict(description: Mapping[str, Any]) -> Network:
         except NetworkError as error:
             raise NetworkError(f"layer {n}: {error}") from None
     image = _pair(top["image"], "image")
+    name = top.get("name", "network")
+    _require(
+        _NAME.fullmatch(name) is not None,
+        f"network: name {name!r} is not one: up to 64 letters, digits, spaces and any of . _ + -, "
+        "the first a letter, a digit or _, the last no space and no dot",
+    )
     return Network(
-        name=top.get("name", "network"),
+        name=name,
         layers=tuple(layers),
         classes=top["classes"],
         image=image,

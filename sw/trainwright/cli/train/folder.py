@@ -1,16 +1,18 @@
 """The output folder of a run: what lies in it, and when it may be written to."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from trainwright.cli.errors import OptionError
 from trainwright.support.files import write_whole
+from trainwright.support.locks import Locked, locked
 
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"
 PICTURES = "pictures"
 ROUNDING = ("rounded.safetensors", "rounding.json", "pictures/rounding.png")
+LOCK = ".lock"
 _OURS = (RESULT, *ROUNDING, CHECKPOINT, "model.safetensors", "history.jsonl", "report.html")
 
 
@@ -20,6 +22,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoint = path / CHECKPOINT
+        self._held = ExitStack()
 
     @property
     def finished(self) -> bool:
@@ -41,19 +44,42 @@ class RunFolder:
                 f"{self.path} holds an unfinished run; --resume goes on with it, "
                 "--force replaces it"
             )
-        if any(self.path.iterdir()):
+        if any(path.name != LOCK for path in self.path.iterdir()):
             raise OptionError(
                 f"{self.path} is not empty and holds no run of trainwright; name another --out, "
                 "or add --force to write among its files"
             )
 
-    def begin(self) -> None:
-        """Make the folder; a run that was in it loses its files, other files stay.
+    def claim(self) -> None:
+        """Keep other processes from writing here until ``release``, or until this one ends.
 
-        Raises ``OptionError`` where the folder cannot be written to.
+        Makes the folder. Raises ``OptionError`` where another run is at work in it.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._held.enter_context(locked(self.path / LOCK, wait=False))
+            self._held.callback((self.path / LOCK).unlink, missing_ok=True)
+        except Locked:
+            raise OptionError(
+                f"another run is writing to {self.path}: wait for its end, or name another --out"
+            ) from None
+        except OSError as error:
+            raise OptionError(f"cannot write to --out {self.path}: {error.strerror}") from None
+
+    def release(self) -> None:
+        """Let others write here."""
+        with suppress(OSError):
+            self._held.close()
+
+    def begin(self, *, force: bool) -> None:
+        """Make the folder and claim it; a run that was in it loses its files, other files stay.
+
+        Raises ``OptionError`` where the folder cannot be written to, and those of ``check_new``:
+        another run may have been here since that was asked.
+        """
+        self.claim()
+        self.check_new(force=force)
+        try:
             for name in _OURS:
                 with suppress(FileNotFoundError):
                     (self.path / name).unlink()

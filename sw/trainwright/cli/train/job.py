@@ -138,11 +138,11 @@ def fresh_job(args: argparse.Namespace) -> Job:
         raise OptionError(f"network {network.name!r} names no data set: give --dataset")
     options = RunOptions(dataset=dataset, **given)
     _check_options(options, network)
-    settings = make_settings(args, dataset)
+    make_settings(args, dataset)  # complains before data is looked for
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
     data = load_data_set(dataset, options.data, fetch=args.download)
-    state = initial_state(network, settings)
+    state = initial_state(network, make_settings(args, dataset, len(data.train)))
     if pretrained is not None:
         state.model = pretrained_model(pretrained)
     return Job(state, options, data, folder)
@@ -171,8 +171,8 @@ def _same(named: Network, stored: Network) -> bool:
 _AGREE = "leave the option away, or start over with --force"
 
 
-def resumed_job(args: argparse.Namespace) -> Job:
-    """The run in ``--out`` as its checkpoint has it.
+def resumed_job(args: argparse.Namespace, *, claim: bool = True) -> Job:
+    """The run in ``--out`` as its checkpoint has it; the folder is claimed, if this worker is to.
 
     Raises ``OptionError`` or ``CheckpointError`` where there is none, it is damaged, or an option
     given beside ``--resume`` belongs to another run.
@@ -185,6 +185,18 @@ def resumed_job(args: argparse.Namespace) -> Job:
         raise OptionError("--resume needs the folder of the run: --out DIR")
     folder = RunFolder(Path(args.out))
     folder.check_resumable()
+    if not claim:
+        return _resumed(args, folder)
+    folder.claim()
+    try:
+        folder.check_resumable()  # another run may have ended meanwhile
+        return _resumed(args, folder)
+    except BaseException:
+        folder.release()
+        raise
+
+
+def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
     checkpoint = load_checkpoint(folder.checkpoint)
     state = checkpoint.state
     if args.numbers is not None and (args.numbers == "float32") != state.network.widths.is_float:

@@ -44,6 +44,11 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 """Defaults by data set, "" for any other."""
 
+LEAST_SAMPLES = 5700
+"""Training samples for each unit of the default prior weight: with fewer it is less. The loss is a
+mean over samples and the prior weighs 1 / samples, so that on little data it would outweigh the
+loss, cut every rank and leave a network that knows the most frequent class alone."""
+
 NUMBERS = ("fixed", "float32")
 
 _DEFAULTS, _PRIOR = TrainSettings(), PriorSettings()
@@ -173,7 +178,8 @@ def _add_prior(group: Any) -> None:
         "--prior-weight",
         type=number,
         metavar="W",
-        help="in units of 1 / training samples, by data set: " + _by_data_set("prior_weight"),
+        help="in units of 1 / training samples, by data set: "
+        f"{_by_data_set('prior_weight')}; at most training samples / {LEAST_SAMPLES}",
     )
     group.add_argument(
         "--prior-warmup",
@@ -278,10 +284,17 @@ def option_name(attribute: str) -> str:
     return "--" + attribute.replace("_", "-")
 
 
-def make_settings(args: argparse.Namespace, dataset: str) -> TrainSettings:
-    """The settings asked for, the rest by the data set's recipe. Raises ``OptionError``."""
+def make_settings(
+    args: argparse.Namespace, dataset: str, samples: int | None = None
+) -> TrainSettings:
+    """The settings asked for, the rest by the data set's recipe. Raises ``OptionError``.
+
+    ``samples`` are those of the train split; before they are known every value can be checked.
+    """
     values = dict(RECIPES.get(dataset, RECIPES[""]))
     weight = values.pop("prior_weight")
+    if samples is not None:
+        weight = min(weight, samples / LEAST_SAMPLES)
     values |= {s: v for a, s in _SETTING.items() if (v := getattr(args, a)) is not None}
     prior = {s: v for a, s in _PRIOR_SETTING.items() if (v := getattr(args, a)) is not None}
     if args.prior is False and prior:

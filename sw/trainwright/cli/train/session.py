@@ -47,8 +47,11 @@ def run_training(args: argparse.Namespace) -> int:
     with joined() as workers, Interrupts() as interrupts:
         workers.requested = interrupts.requested
         job = workers.together(lambda: _job(args, workers))
-        workers.agree("run, its options or data", repr(job.fingerprint).encode())
-        summary = _train(job, args, interrupts, workers)
+        try:
+            workers.agree("run, its options or data", repr(job.fingerprint).encode())
+            summary = _train(job, args, interrupts, workers)
+        finally:
+            job.folder.release()
     if workers.rank:
         return 0 if summary is not None else interrupts.exit_status
     if summary is None:
@@ -65,11 +68,15 @@ def run_training(args: argparse.Namespace) -> int:
 
 
 def _job(args: argparse.Namespace, workers: Workers) -> Job:
-    job = resumed_job(args) if args.resume else fresh_job(args)
+    job = resumed_job(args, claim=workers.rank == 0) if args.resume else fresh_job(args)
     state = job.state
-    machine.check_parallel(
-        job.options, state.network, state.settings, workers, round_=args.tt_round is not None
-    )
+    try:
+        machine.check_parallel(
+            job.options, state.network, state.settings, workers, round_=args.tt_round is not None
+        )
+    except BaseException:
+        job.folder.release()
+        raise
     return job
 
 
@@ -110,7 +117,7 @@ def _train(
             stop=stop,
         )
         if not args.resume:
-            workers.together(lambda: job.folder.begin() if first else None)
+            workers.together(lambda: job.folder.begin(force=args.force) if first else None)
         # A step that one worker abandons is lost to all: together they finish it.
         interrupts.abandonable = lambda: trainer.abandonable and workers.count == 1
         interrupts.on_request = progress.stop_requested

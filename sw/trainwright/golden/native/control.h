@@ -17,14 +17,27 @@ typedef struct {
     } loop[MOST_LOOPS];
 } Control;
 
-static inline void step_registers(Control *c, const Descriptor *d, int set)
+/* 0 where a register passes what addresses may be. */
+static inline int step_registers(Control *c, const Descriptor *d, int set)
 {
-    for (int r = 1; r < REGISTERS; r++)
-        if (d->g >> r & 1)
+    int right = 1;
+    for (int r = 1; r < REGISTERS; r++) {
+        if (d->g >> r & 1 && (right = right && within(d->level[r].x, MOST_BASE))) {
             c->registers[r] = d->level[r].x + (set ? 0 : c->registers[r]);
+            right = within(c->registers[r], MOST_BASE);
+        }
+    }
+    return right;
 }
 
-/* The next descriptor that an engine executes; NULL at the end. ``wrong``: loops do not match. */
+static inline Descriptor *refused(int *wrong)
+{
+    *wrong = 1;
+    return NULL;
+}
+
+/* The next descriptor that an engine executes; NULL at the end. ``wrong``: loops do not match, or a
+ * register passes its limit. */
 static Descriptor *next(Control *c, int *wrong)
 {
     while (c->at < c->count) {
@@ -33,18 +46,19 @@ static Descriptor *next(Control *c, int *wrong)
             *wrong = c->depth > 0;
             return NULL;
         } else if (d->operation == SET) {
-            step_registers(c, d, 1);
+            if (!step_registers(c, d, 1) ||
+                (d->g & 1 && (d->level[0].x < 0 || d->level[0].x > UINT32_MAX)))
+                return refused(wrong);
             if (d->g & 1)
                 c->stream = (uint32_t)d->level[0].x;
         } else if (d->operation == LOOP) {
             if (c->depth == MOST_LOOPS || d->x < 1)
-                break;
+                return refused(wrong);
             c->loop[c->depth].start = c->at;
             c->loop[c->depth++].left = d->x;
         } else if (d->operation == END) {
-            if (!c->depth)
-                break;
-            step_registers(c, d, 0);
+            if (!c->depth || !step_registers(c, d, 0))
+                return refused(wrong);
             if (--c->loop[c->depth - 1].left)
                 c->at = c->loop[c->depth - 1].start;
             else
@@ -53,7 +67,7 @@ static Descriptor *next(Control *c, int *wrong)
             return d;
         }
     }
-    *wrong = c->at < c->count || c->depth;
+    *wrong = c->depth > 0;
     return NULL;
 }
 

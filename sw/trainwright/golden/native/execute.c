@@ -63,12 +63,12 @@ int trainwright_execute(Machine *m, Descriptor *program, int64_t count)
 
 /* 0 where a program can be executed; then ``overlaps``, ``repeats`` and the widths are set, and ``rows``
  * (TRACES) holds how many rows each engine writes. 1 where it cannot, -1 where memory is short.
- * ``scratch``: 9 * pad_rows bytes, zero. */
+ * ``scratch``: 17 * pad_rows bytes, zero. */
 int trainwright_validate(Machine *m, Descriptor *program, int64_t count, uint8_t *scratch, int64_t *rows)
 {
     Control c = {.program = program, .count = count};
     Check k = {.m = m, .rows = rows};
-    k.reads = (int32_t *)scratch;
+    k.reads = (int64_t *)scratch;
     k.writes = k.reads + m->pad_rows;
     k.width = (uint8_t *)(k.writes + m->pad_rows);
     int wrong = 0, right = 1;

@@ -56,7 +56,7 @@ static int transfer(Machine *m, const Descriptor *d, const int64_t *registers)
     const int64_t size = d->g * m->lanes, address = d->x + registers[d->x_register];
     const int64_t local = d->z + registers[d->z_register];
     for (int64_t run = 0; run < p.count; run++) {
-        uint8_t *outside = m->memory + address + p.x[run];
+        uint8_t *outside = m->memory + (address + p.x[run]);
         int64_t inside = local + p.z[run];
         if (d->operation == STORE) {
             store_run(m, d->shift, outside, size, inside);

@@ -1,6 +1,6 @@
 /* What a program touches, without executing it: once a program, as shifts change none of it.
  *
- * Refuses accesses outside the memories, rows read before they are written, loops that do not
+ * Refuses nests and addresses past the limits of machine.h, accesses outside the memories, rows read before they are written, loops that do not
  * match, and what execute() has no way for. The interpreter in Python says what is wrong.
  */
 #ifndef TRAINWRIGHT_VALIDATE_H
@@ -12,9 +12,9 @@
 typedef struct {
     Machine *m;
     uint8_t *width;           /* (pad_rows): bits that the words have at most; 0: not written */
-    int32_t *reads, *writes;  /* (pad_rows): the last execution that did */
-    int32_t execution;        /* from 1 on */
-    int32_t mark;             /* what reads are noted as: the execution, or 0 */
+    int64_t *reads, *writes;  /* (pad_rows): the last execution that did */
+    int64_t execution;        /* from 1 on */
+    int64_t mark;             /* what reads are noted as: the execution, or 0 */
     int64_t widest;           /* of the rows read since it was set */
     int64_t *rows;            /* (TRACES): rows written by each engine */
 } Check;
@@ -28,21 +28,55 @@ static inline int reads_row(Check *k, int64_t row)
     return 1;
 }
 
-static inline int checked_levels(const Descriptor *d)
+static inline int checked_register(int64_t number) { return number >= 0 && number < REGISTERS; }
+
+/* Whether the nest and its addresses are within the limits of machine.h. */
+static inline int checked_nest(const Descriptor *d)
 {
-    if (d->levels < 0 || d->levels > LEVELS || d->reduce_levels < 0 || d->reduce_levels > d->levels)
+    if (d->levels < 0 || d->levels > LEVELS || d->reduce_levels < 0 || d->reduce_levels > d->levels ||
+        !checked_register(d->x_register) || !checked_register(d->g_register) ||
+        !checked_register(d->z_register) || !within(d->x, MOST_BASE) || !within(d->g, MOST_BASE) ||
+        !within(d->z, MOST_BASE) || !within(d->x_row_stride, MOST_STRIDE) ||
+        !within(d->z_row_stride, MOST_STRIDE) || !within(d->g_row_stride, MOST_STRIDE))
         return 0;
-    for (int i = 0; i < d->levels; i++)
-        if (d->level[i].count < 1)
+    for (int i = 0; i < d->levels; i++) {
+        const Level *v = &d->level[i];
+        if (!within(v->x, MOST_STRIDE) || !within(v->g, MOST_STRIDE) || !within(v->z, MOST_STRIDE))
             return 0;
-    return 1;
+    }
+    return steps_of(d, outer_levels(d), MOST_PLACES) && steps_of(d, summed_levels(d), MOST_PLACES) &&
+           steps_of(d, outer_levels(d) | summed_levels(d), MOST_STEPS);
+}
+
+/* The indices of some levels, the last level fastest, without keeping a place of each. */
+typedef struct {
+    int64_t at[LEVELS];
+    int64_t x, g; /* relative to the bases */
+} Walk;
+
+static inline int advance(const Descriptor *d, uint32_t levels, Walk *w)
+{
+    for (int i = (int)d->levels - 1; i >= 0; i--) {
+        if (!(levels >> i & 1))
+            continue;
+        const Level *v = &d->level[i];
+        w->x += v->x;
+        w->g += v->g;
+        if (++w->at[i] < v->count)
+            return 1;
+        w->x -= v->count * v->x;
+        w->g -= v->count * v->g;
+        w->at[i] = 0;
+    }
+    return 0;
 }
 
 static int checked_transfer(Check *k, const Descriptor *d, const int64_t *registers)
 {
     Machine *m = k->m;
     Places p;
-    if (!checked_levels(d) || !expand(m, PLACES_A, d, outer_levels(d), &p))
+    if (!checked_nest(d) || d->slot < SCRATCHPAD || d->slot > PE2_STORE || d->g < 1 ||
+        !expand(m, PLACES_A, d, outer_levels(d), &p))
         return 0;
     const int64_t size = d->g * m->lanes;
     const int pad = d->operation == STORE || d->slot == SCRATCHPAD;
@@ -52,7 +86,7 @@ static int checked_transfer(Check *k, const Descriptor *d, const int64_t *regist
         depth = d->slot == PE1_STORE ? m->pe1_depth : m->pe2_depth;
     }
     const int64_t bits = pad ? size : size * 8;
-    if (d->slot > PE2_STORE || (pad && d->shift != 1 && d->shift != 2) || d->g < 1 || bits % unit)
+    if ((pad && d->shift != 1 && d->shift != 2) || bits % unit)
         return 0;
     for (int64_t run = 0; run < p.count; run++) {
         int64_t address = d->x + registers[d->x_register] + p.x[run];
@@ -76,14 +110,12 @@ static int checked_second(Check *k, const Descriptor *d, int64_t base)
 {
     Machine *m = k->m;
     uint32_t moving = 0;
-    Places p;
+    Walk w = {{0}, 0, 0};
     for (int i = 0; i < d->levels; i++)
         moving |= (uint32_t)(d->level[i].g != 0) << i;
-    if (!expand(m, PLACES_A, d, moving, &p))
-        return 0;
     const int64_t groups = m->lanes / m->pe2_rows;
-    for (int64_t i = 0; i < p.count; i++) {
-        const int64_t g = base + p.g[i];
+    do {
+        const int64_t g = base + w.g;
         int right = 1;
         if (d->operation == PE1)
             right = g >= 0 && g + m->lanes <= m->pe1_depth;
@@ -98,24 +130,23 @@ static int checked_second(Check *k, const Descriptor *d, int64_t base)
             right = reads_row(k, g);
         if (!right)
             return 0;
-    }
+    } while (advance(d, moving, &w));
     return 1;
 }
 
 static int checked_first(Check *k, const Descriptor *d, int64_t base)
 {
     uint32_t moving = 0;
-    Places p;
+    Walk w = {{0}, 0, 0};
     for (int i = 0; i < d->levels; i++)
         moving |= (uint32_t)(d->level[i].x != 0 || i == d->tile_level) << i;
-    if (!expand(k->m, PLACES_A, d, moving, &p))
-        return 0;
-    for (int64_t i = 0; i < p.count; i++) {
-        int64_t rows = p.last[i] ? d->last_rows : tile_rows(k->m, d);
-        for (int64_t r = 0; r < (by_entries(d) ? rows : 1); r++)
-            if (!reads_row(k, base + p.x[i] + r * d->x_row_stride))
+    do {
+        const int last = w.at[d->tile_level] == d->level[d->tile_level].count - 1;
+        const int64_t rows = !by_entries(d) ? 1 : last ? d->last_rows : tile_rows(k->m, d);
+        for (int64_t r = 0; r < rows; r++)
+            if (!reads_row(k, base + w.x + r * d->x_row_stride))
                 return 0;
-    }
+    } while (advance(d, moving, &w));
     return 1;
 }
 
@@ -132,14 +163,14 @@ static int in_place(const Descriptor *d, int64_t operand, int64_t result, int se
 static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
 {
     Machine *m = k->m;
-    const int64_t x = d->x + registers[d->x_register], g = d->g + registers[d->g_register];
-    const int64_t z = d->z + registers[d->z_register], most = tile_rows(m, d);
-    if (!checked_levels(d) || d->tile_level < 0 || d->tile_level >= d->levels - d->reduce_levels ||
-        d->last_rows < 1 || d->last_rows > most || d->slot < 0 || d->slot >= m->slots ||
+    if (!checked_nest(d) || d->tile_level < 0 || d->tile_level >= d->levels - d->reduce_levels ||
+        d->last_rows < 1 || d->last_rows > tile_rows(m, d) || d->slot < 0 || d->slot >= m->slots ||
         d->shift < 0 || d->shift > 63 || d->out_width < 1 || d->out_width > 16 ||
         d->x_shift < 0 || d->x_shift > 15 || d->g_shift < 0 || d->g_shift > 15 ||
         (elementwise(d) && d->reduce_levels))
         return 0;
+    const int64_t x = d->x + registers[d->x_register], g = d->g + registers[d->g_register];
+    const int64_t z = d->z + registers[d->z_register], most = tile_rows(m, d);
     const int x_stays = in_place(d, x, z, 0), g_stays = in_place(d, g, z, 1);
     int crossing = 0, repeats = 0;
     k->execution++;

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainwright.support.locks import locked
+
 MOST_ENTRIES = 40
 """Least recently used entries beyond this many are removed when one is added."""
 _MANIFEST = "manifest.json"
@@ -25,19 +27,6 @@ def default_folder() -> Path:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "trainwright"
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a file lock; where the system has none, nothing: publishing is atomic all the same."""
-    with path.open("a") as file:
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            yield
-            return
-        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file closes, or the process dies
-        yield
 
 
 def _digest(path: Path) -> str:
@@ -81,7 +70,7 @@ class Cache:
         folder = self.entry(key)
         folder.parent.mkdir(parents=True, exist_ok=True)
         self.log(key).parent.mkdir(exist_ok=True)
-        with _locked(folder.with_suffix(".lock")):
+        with locked(folder.with_suffix(".lock")):  # without locks: publishing is atomic
             if self.find(key) is not None:
                 yield None
                 return
