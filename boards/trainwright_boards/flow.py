@@ -71,7 +71,9 @@ def write_design(build: Build) -> None:
     except ValueError as error:
         raise BuildError(str(error)) from error
     top = make(soc_of(build))
-    text = design_to_rtlil(top, top.ports, name=TOP, target=DevicePlatform(board.part.family))
+    text = design_to_rtlil(
+        top, [*top.ports.values()], name=TOP, target=DevicePlatform(board.part.family)
+    )
     (build.folder / RTLIL).write_text(text)
     (build.folder / tools.pins).write_text(tools.constraints(board, build.memory))
     write_adders(build.folder)

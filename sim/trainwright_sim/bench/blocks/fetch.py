@@ -59,7 +59,7 @@ class FetchBench(TestBench):
 
     def _compare(self, want: dict) -> None:
         p = self.parameters
-        for name in ("x_row", "g_row"):
+        for name in ("x_operand", "g_operand"):
             got = unpack(self.get(f"o_{name}"), p.word_width, p.lanes)
             assert got[: len(want[name])] == want[name]
 
@@ -78,7 +78,11 @@ class FetchBench(TestBench):
                 second = rows[g % SPACE]
             count = d.last_rows if tile_last and tile_rows > 1 else tile_rows
             step = {"first": first, "last": last, "final": final, "z": z, "rows": count}
-            step |= {"turn": turn, "x_row": rows[x % SPACE].tolist(), "g_row": second.tolist()}
+            step |= {
+                "turn": turn,
+                "x_operand": rows[x % SPACE].tolist(),
+                "g_operand": second.tolist(),
+            }
             steps.append(step)
         return steps
 
