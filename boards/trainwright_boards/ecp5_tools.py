@@ -90,23 +90,35 @@ class Ecp5(Family):
         common = [*board.part.options, "--package", board.package, "--speed", board.speed]
         common += ["--lpf", self.pins, "--seed", str(build.seed), "--timing-allow-fail", *options]
         common += ["--freq", f"{build.clock_hz / 1e6:g}", "--router", "router2"]
-        add_spacers(build.folder / NETLIST, build.folder / SPREAD, TOP, board.part.luts)
+        with editing(build.folder / NETLIST, TOP, to=build.folder / SPREAD) as module:
+            steps.checks.begin(module)
+            add_spacers(module, board.part.luts)
+            steps.checks.held("spacers", module)
         place = [*common, "--json", SPREAD, "--placer", "static", "--no-route", "--write", PLACED]
-        if build.clock_hz <= UNTIMED_HZ:
+        if build.refine and build.clock_hz <= UNTIMED_HZ:
             place.append("--no-tmdriv")
         steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place")
-        with steps.own("refine"), editing(build.folder / PLACED, TOP) as module:
+        asked = MARGIN * build.clock_hz
+        with editing(build.folder / PLACED, TOP) as module:
+            steps.checks.begin(module)
             remove_spacers(module)
-            refined = refine(module)
-            estimate = 1e9 / refined.after
-            asked = min(MARGIN * build.clock_hz, estimate / REACHABLE)
+            steps.checks.held("spacers taken out", module)
+            slow = True
+            if build.refine:
+                with steps.own("refine"):
+                    refined = refine(module)
+                steps.checks.held("cells moved", module)
+                estimate = 1e9 / refined.after
+                asked = min(asked, estimate / REACHABLE)
+                slow = asked > FAR * estimate
+                steps.progress(
+                    f"{refined.moved} cells and pairs moved: the longest path "
+                    f"{refined.before:.1f} ns by estimate, now {refined.after:.1f}"
+                )
             module["settings"] |= {"timing_driven": f"{1:032b}", "target_freq": f"{asked:.6f}"}
-            if asked > FAR * estimate:
+            if slow:
                 module["settings"] |= ROUTER
-        steps.progress(
-            f"{refined.moved} cells and pairs moved: the longest path {refined.before:.1f} ns by "
-            f"estimate, now {refined.after:.1f}; routing for {asked / 1e6:.1f} MHz"
-        )
+        steps.progress(f"routing for {asked / 1e6:.1f} MHz")
         route = [*common, "--json", PLACED, "--no-pack", "--no-place"]
         route += ["--textcfg", self.placed, "--report", TIMING]
         again = [*route, "--tmg-ripup"]

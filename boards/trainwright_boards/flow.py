@@ -97,14 +97,21 @@ def synthesise(build: Build, steps: Steps) -> None:
             return
 
 
-def floorplan(build: Build) -> None:
+def floorplan(build: Build, steps: Steps) -> None:
     """Changes ``top.json``: registers move into block RAM, multipliers and the scratchpad are tied
-    to their places, and registers of many users are copied."""
+    to their places, and registers of many users are copied.
+
+    Raises ``BuildError`` where that makes it another machine.
+    """
     with editing(build.folder / NETLIST, TOP) as module:
+        steps.checks.begin(module)
         absorb(module)
+        steps.checks.held("registers moved into block RAM", module)
         tie(module, multiplier_places(build.parameters, build.board.part))
         tie(module, scratchpad_places(module, build.parameters, build.board.part))
-        replicate(module)
+        if build.copies:
+            replicate(module)
+        steps.checks.held("places and copies of registers", module)
 
 
 def place_and_route(build: Build, steps: Steps, options: Sequence[str] = ()) -> None:

@@ -14,6 +14,7 @@ from trainwright_boards.ecp5_tools import (
     PLACED,
     REACHABLE,
     ROUTER,
+    SPREAD,
 )
 from trainwright_boards.flow import place_and_route
 from trainwright_boards.job import NETLIST, Build, Steps
@@ -41,7 +42,7 @@ def _netlist(count: int) -> dict:
     cells["pad"] = _cell("TRELLIS_FF", {"DI": 2}, {"Q": last + 1}, syn_useioff="1")
     cells["out"] = _cell("TRELLIS_IO", {"I": last + 1}, {})
     nets = {"named": {"bits": [last + 7, "x"]}}
-    return {"modules": {"top": {"cells": cells, "netnames": nets}, "LUT4": {}}}
+    return {"modules": {"top": {"cells": cells, "ports": {}, "netnames": nets}, "LUT4": {}}}
 
 
 def _write(path, document) -> None:
@@ -52,19 +53,15 @@ def _cells(path) -> dict:
     return json.loads(path.read_text())["modules"]["top"]["cells"]
 
 
-@pytest.fixture
-def files(tmp_path):
-    return tmp_path / "top.json", tmp_path / "spread.json"
+def _added(module: dict) -> dict:
+    return {name: cell for name, cell in module["cells"].items() if name.startswith(SPACER)}
 
 
-def test_spacers_hang_on_nets_of_few_users(files):
-    before = _netlist(40)
-    _write(files[0], before)
-    assert add_spacers(*files, "top", 1000) == round(PER_LUT * 40)
-    assert json.loads(files[0].read_text()) == before
-    cells = _cells(files[1])
-    added = {name: cell for name, cell in cells.items() if name.startswith(SPACER)}
-    assert {n: c for n, c in cells.items() if n not in added} == before["modules"]["top"]["cells"]
+def test_spacers_hang_on_nets_of_few_users():
+    before, module = (_netlist(40)["modules"]["top"] for _ in range(2))
+    assert add_spacers(module, 1000) == round(PER_LUT * 40)
+    cells, added = module["cells"], _added(module)
+    assert {n: c for n, c in cells.items() if n not in added} == before["cells"]
     driven = [cell["connections"]["Z"][0] for n, cell in cells.items() if n.startswith("lut")][:-1]
     hung = [cell["connections"]["A"][0] for cell in added.values()]
     assert set(hung) <= set(driven) and len(set(hung)) == len(hung)
@@ -72,27 +69,24 @@ def test_spacers_hang_on_nets_of_few_users(files):
     assert len(outputs) == len(added) and min(outputs) > 50  # 40 + 3 + 7: the last bit in use
 
 
-def test_as_many_as_the_part_has_room_for(files):
-    _write(files[0], _netlist(40))
-    assert add_spacers(*files, "top", 80) == round(MOST * 80) - 40
-    assert add_spacers(*files, "top", 50) == 0
-    assert not any(name.startswith(SPACER) for name in _cells(files[1]))
+def test_as_many_as_the_part_has_room_for():
+    assert add_spacers(_netlist(40)["modules"]["top"], 80) == round(MOST * 80) - 40
+    module = _netlist(40)["modules"]["top"]
+    assert add_spacers(module, 50) == 0
+    assert not _added(module)
 
 
-def test_the_same_netlist_gives_the_same_spacers(files):
-    _write(files[0], _netlist(40))
-    add_spacers(*files, "top", 1000)
-    first = files[1].read_text()
-    add_spacers(*files, "top", 1000)
-    assert files[1].read_text() == first
+def test_the_same_netlist_gives_the_same_spacers():
+    one, other = (_netlist(40)["modules"]["top"] for _ in range(2))
+    assert add_spacers(one, 1000) == add_spacers(other, 1000)
+    assert one == other
 
 
-def test_no_net_no_spacer(files):
-    _write(files[0], {"modules": {"top": {"cells": {}, "netnames": {}}}})
-    assert add_spacers(*files, "top", 1000) == 0
+def test_no_net_no_spacer():
+    assert add_spacers({"cells": {}, "netnames": {}}, 1000) == 0
 
 
-def test_what_is_left_is_the_design_with_all_its_inputs(files):
+def test_what_is_left_is_the_design_with_all_its_inputs():
     placed = _netlist(4)
     top = placed["modules"]["top"]
     top["cells"]["ram"] = _cell("DP16KD", {}, {}) | {
@@ -165,3 +159,35 @@ def test_an_ecp5_is_placed_among_them_and_routed_without(
     for options in (placing, routing):  # the second run heeds what the first was asked
         assert options["--seed"] == "7" and options["--freq"] == str(mhz)
         assert options["--router"] == "router2" and options["--threads"] == "1"
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_without_refinement_cells_stay_and_the_clock_alone_is_asked_for(
+    tmp_path, monkeypatch, check
+):
+    options = []
+
+    def run(steps, name, arguments, *, remedy, step=None, give_up=None):
+        options.append(arguments)
+        if "--write" in arguments:
+            placed = json.loads((steps.folder / SPREAD).read_text())
+            placed["modules"]["top"]["settings"] = {}
+            _write(steps.folder / PLACED, placed)
+        return True
+
+    def refine(module):
+        raise AssertionError("refined")
+
+    monkeypatch.setattr(Steps, "run", run)
+    monkeypatch.setattr(ecp5_tools, "refine", refine)
+    job = Build(BOARDS["ulx3s-85f"], preset("ecp5-85f"), 45_000_000, tmp_path, refine=False)
+    _write(tmp_path / NETLIST, _netlist(40))
+    steps = Steps(tmp_path, print, check=check)
+    place_and_route(job, steps)
+    assert "--no-tmdriv" not in options[0], "nothing else looks at the time"
+    settings = json.loads((tmp_path / PLACED).read_text())["modules"]["top"]["settings"]
+    assert float(settings["target_freq"]) == pytest.approx(MARGIN * 45e6)
+    assert settings.items() >= ROUTER.items()
+    made = [(one["change"], one["check"]) for one in steps.checks.made]
+    how = "proof" if check else "none"
+    assert made == [("spacers", how), ("spacers taken out", how)]
