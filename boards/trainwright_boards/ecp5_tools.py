@@ -9,7 +9,7 @@ from trainwright_boards.edit import editing
 from trainwright_boards.family import Family, places
 from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, TOP, Build, Steps
 from trainwright_boards.pll import pll_settings
-from trainwright_boards.refine import refine
+from trainwright_boards.refinement import refine
 from trainwright_boards.spacers import add_spacers, remove_spacers
 from trainwright_boards.top import CLOCK
 from trainwright_boards.unpack import BITSTREAM, CONFIG, check_bitstream

@@ -10,8 +10,8 @@ from trainwright_boards.canonical import Machine
 from trainwright_boards.checks import Checks
 from trainwright_boards.equivalence import difference
 from trainwright_boards.floorplan import tie
-from trainwright_boards.placed import PLACE
-from trainwright_boards.refine import refine
+from trainwright_boards.refinement import refine
+from trainwright_boards.refinement.placed import PLACE
 from trainwright_boards.replicas import LOT, MANY_DATA, replicate
 from trainwright_boards.spacers import PER_LUT, SPACER, add_spacers, remove_spacers
 from trainwright_boards.tools import BuildError

@@ -6,10 +6,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from trainwright_boards.group_moves import GroupMoves
-from trainwright_boards.movable import Movable
-from trainwright_boards.placed import PLACE, Placed
-from trainwright_boards.placed_timing import (
+from trainwright_boards.refinement import refine
+from trainwright_boards.refinement.group_moves import GroupMoves
+from trainwright_boards.refinement.movable import Movable
+from trainwright_boards.refinement.placed import PLACE, Placed
+from trainwright_boards.refinement.placed_timing import (
     CLOCK_TO_OUTPUT,
     LUT_TO_OUTPUT,
     NEAR,
@@ -19,9 +20,8 @@ from trainwright_boards.placed_timing import (
     PlacedTiming,
     wires,
 )
-from trainwright_boards.refine import refine
-from trainwright_boards.slice_rules import broken_rules
-from trainwright_boards.slices import Slices, Unit
+from trainwright_boards.refinement.slice_rules import broken_rules
+from trainwright_boards.refinement.slices import Slices, Unit
 from trainwright_boards.tools import BuildError
 
 CLOCK, RESET, ENABLE, OTHER_ENABLE = 1, 2, 3, 4

@@ -18,7 +18,7 @@ from trainwright_boards.ecp5_tools import (
 )
 from trainwright_boards.flow import place_and_route
 from trainwright_boards.job import NETLIST, Build, Steps
-from trainwright_boards.refine import Refined
+from trainwright_boards.refinement import Refined
 from trainwright_boards.spacers import MOST, PER_LUT, SPACER, USERS, add_spacers, remove_spacers
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 import numpy as np
 
 from trainwright_boards.netlist import CLOCK_PORTS
-from trainwright_boards.placed import Pin, Placed
+from trainwright_boards.refinement.placed import Pin, Placed
 from trainwright_boards.tools import BuildError
 
 LUT, REGISTER, RAM, MULTIPLIER = "TRELLIS_COMB", "TRELLIS_FF", "DP16KD", "MULT18X18D"

@@ -5,16 +5,19 @@ may lie at one end of the device with all of its users at the other. Here what l
 moves, alone (``single_moves``) and in groups (``group_moves``), by the estimate of
 ``PlacedTiming``. Half of the device is empty, so that places are nearly always free, and nothing
 has to be exchanged.
+
+``refine`` is all that a build calls, and ``--no-refine`` builds without it: nothing else imports
+what is in here.
 """
 
 from typing import Any, NamedTuple
 
-from trainwright_boards.group_moves import GroupMoves
 from trainwright_boards.job import REPORT_IT
-from trainwright_boards.movable import Movable
-from trainwright_boards.placed import Placed
-from trainwright_boards.single_moves import SingleMoves
-from trainwright_boards.slice_rules import broken_rules
+from trainwright_boards.refinement.group_moves import GroupMoves
+from trainwright_boards.refinement.movable import Movable
+from trainwright_boards.refinement.placed import Placed
+from trainwright_boards.refinement.single_moves import SingleMoves
+from trainwright_boards.refinement.slice_rules import broken_rules
 from trainwright_boards.tools import BuildError
 
 PASSES, FEW = 10, 20

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainwright_boards.placed import Placed
-from trainwright_boards.placed_timing import LUT_TO_OUTPUT, PlacedTiming
-from trainwright_boards.slices import Slices, Unit
+from trainwright_boards.refinement.placed import Placed
+from trainwright_boards.refinement.placed_timing import LUT_TO_OUTPUT, PlacedTiming
+from trainwright_boards.refinement.slices import Slices, Unit
 
 MARGIN, GOAL = 0.5, 7.5
 """The limit lies ``MARGIN`` ns below one of the longest paths, and not below ``GOAL``."""

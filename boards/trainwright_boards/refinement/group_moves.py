@@ -9,8 +9,8 @@ from collections import deque
 
 import numpy as np
 
-from trainwright_boards.movable import WIRE_WEIGHT, Movable, lateness
-from trainwright_boards.slices import Unit, place_of
+from trainwright_boards.refinement.movable import WIRE_WEIGHT, Movable, lateness
+from trainwright_boards.refinement.slices import Unit, place_of
 
 LATEST = 60
 """The rank of the longest path that the limit follows."""

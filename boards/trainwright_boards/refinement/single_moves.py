@@ -3,9 +3,9 @@ that it is connected to, of which it takes the best."""
 
 import numpy as np
 
-from trainwright_boards.movable import SCALE, WIRE_WEIGHT, Movable, Pins, lateness
-from trainwright_boards.placed_timing import CLOCK_TO_OUTPUT, LUT_TO_OUTPUT, wires
-from trainwright_boards.slices import Unit
+from trainwright_boards.refinement.movable import SCALE, WIRE_WEIGHT, Movable, Pins, lateness
+from trainwright_boards.refinement.placed_timing import CLOCK_TO_OUTPUT, LUT_TO_OUTPUT, wires
+from trainwright_boards.refinement.slices import Unit
 
 LATEST = 200
 """The rank of the longest path that the limit follows."""

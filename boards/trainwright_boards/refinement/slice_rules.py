@@ -8,9 +8,9 @@ shares nothing with it but the names of places.
 from collections import defaultdict
 from collections.abc import Iterator
 
-from trainwright_boards.placed import Placed
-from trainwright_boards.placed_timing import LUT, REGISTER, WRITER
-from trainwright_boards.slices import SITE, place_of
+from trainwright_boards.refinement.placed import Placed
+from trainwright_boards.refinement.placed_timing import LUT, REGISTER, WRITER
+from trainwright_boards.refinement.slices import SITE, place_of
 
 _KINDS = {"K": LUT, "FF": REGISTER, "RAMW": WRITER}
 _Slice = tuple[tuple[int, int], int]

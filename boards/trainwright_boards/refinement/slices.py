@@ -9,8 +9,8 @@ import re
 from collections import defaultdict
 from typing import NamedTuple
 
-from trainwright_boards.placed import Placed
-from trainwright_boards.placed_timing import INSIDE, LUT, REGISTER
+from trainwright_boards.refinement.placed import Placed
+from trainwright_boards.refinement.placed_timing import INSIDE, LUT, REGISTER
 
 PLACES = 8
 """Of a tile, for LUTs, and as many for registers."""
