@@ -222,6 +222,13 @@ def test_a_copy_that_is_none_is_refused(pin, told):
     assert found is not None and re.match(told, found)
 
 
+def _set(module: dict, what: dict) -> Machine:
+    ram = module["cells"]["soc.ram"]
+    for key, value in what.items():
+        ram["connections" if isinstance(value, list) else "parameters"][key] = value
+    return Machine(module)
+
+
 @pytest.mark.parametrize(
     "what",
     [
@@ -229,19 +236,37 @@ def test_a_copy_that_is_none_is_refused(pin, told):
         {"RSTB": [RESET]},
         {"RSTA": [RESET]},
         {"CLKB": [OTHER]},
-        {"ADB0": [OTHER]},
-        {"REGMODE_B": "NOREG"},
         {"CLKBMUX": "INV"},
+        {"GSR": "ENABLED"},
+        {"DATA_WIDTH_B": f"{36:032b}"},
     ],
     ids=lambda what: next(iter(what)),
 )
-def test_a_block_ram_s_own_register_is_a_plain_one_behind_it(what):
-    before, after = design(), design()
+def test_a_block_ram_s_own_register_may_be_none_that_is_behind_it(what):
+    """One that waits, is reset or has another clock; of a wide word, unless both ports have it."""
+    after = design()
     _moved_registers(after)
-    ram = after["cells"]["soc.ram"]
-    for key, value in what.items():
-        ram["connections" if isinstance(value, list) else "parameters"][key] = value
-    assert difference(Machine(before), Machine(after)) is not None
+    assert difference(_set(design(), {}), _set(deepcopy(after), {})) is None
+    assert difference(_set(design(), what), _set(after, what)) is not None
+
+
+@pytest.mark.parametrize("what", [{"ADB0": [OTHER]}, {"REGMODE_B": "NOREG"}])
+def test_a_register_that_is_lost_or_a_block_ram_that_is_changed_is_refused(what):
+    after = design()
+    _moved_registers(after)
+    assert difference(Machine(design()), _set(after, what)) is not None
+
+
+def test_both_halves_of_a_wide_word_have_a_register():
+    wide = {"DATA_WIDTH_B": f"{36:032b}"}
+    before, after = design(), design()
+    for module in (before, after):
+        _set(module, wide)
+        pins = module["cells"]["soc.ram"]
+        pins["connections"]["DOA0"] = pins["connections"].pop("DOB1")
+        pins["port_directions"]["DOA0"] = "output"
+    _moved_registers(after)
+    assert difference(Machine(before), Machine(after)) is None
 
 
 @pytest.mark.parametrize(
