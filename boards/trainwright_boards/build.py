@@ -27,12 +27,12 @@ def build(job: Build, progress: Progress, *, options: tuple[str, ...] = ()) -> d
         job.folder.mkdir(parents=True, exist_ok=True)
         flow.bitstream(job).unlink(missing_ok=True)
         timing = job.folder / TIMING
-        steps = Steps(job.folder, progress)
+        steps = Steps(job.folder, progress, check=job.check)
         progress(f"{job.board.title}: writing the design to {job.folder}")
         flow.write_design(job)
         flow.synthesise(job, steps)
         checked = check_netlist(job)
-        flow.floorplan(job)
+        flow.floorplan(job, steps)
         flow.place_and_route(job, steps, options)
         report.spare_luts(report.resources(report.read_timing(timing), job.board.part))
         flow.pack(job, steps)
@@ -92,6 +92,7 @@ def _figures(job: Build, steps: Steps) -> dict[str, Any]:
         "fmax_mhz": slowest,
         "timing_met": slowest >= job.clock_hz / 1e6,
         "critical_path": report.critical_path(timing),
+        "changes": steps.checks.made,
         "seconds": steps.seconds,
     }
 
@@ -102,12 +103,12 @@ def seeds(job: Build, count: int, progress: Progress, *, at_once: int = 1) -> di
     A seed whose report is there for the same netlist is not repeated. Raises ``BuildError``.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
-    steps = Steps(job.folder, progress)
+    steps = Steps(job.folder, progress, check=job.check)
     netlist = job.folder / NETLIST
     flow.write_design(job)
     flow.synthesise(job, steps)
     check_netlist(job)
-    flow.floorplan(job)
+    flow.floorplan(job, steps)
     with ThreadPoolExecutor(at_once) as pool:
         reached = pool.map(lambda seed: _place(job, seed, progress), range(1, count + 1))
         found = dict(enumerate(reached, 1))
@@ -130,7 +131,9 @@ def _place(job: Build, seed: int, progress: Progress) -> float:
             (folder / name).write_text(text)
             (folder / TIMING).unlink(missing_ok=True)
     if not (folder / TIMING).exists():
-        flow.place_and_route(replace(job, folder=folder, seed=seed), Steps(folder, progress))
+        flow.place_and_route(
+            replace(job, folder=folder, seed=seed), Steps(folder, progress, check=job.check)
+        )
     clocks = report.clocks(report.read_timing(folder / TIMING))
     slowest = min(c["fmax_mhz"] for c in clocks.values())
     progress(f"seed {seed}: {slowest:.1f} MHz")

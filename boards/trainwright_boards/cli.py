@@ -155,6 +155,11 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=positive, default=1, metavar="N", help="of --seeds, how many at once"
     )
     parser.add_argument(
+        "--no-check",
+        action="store_true",
+        help="do not prove that what each change of the netlist leaves is the same machine",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="FOLDER",
@@ -187,7 +192,15 @@ def _job(args: argparse.Namespace):
     clock_hz = board.design_hz if args.clock is None else round(args.clock * 1e6)
     if clock_hz <= 0:
         raise OptionError(f"--clock must be above 0, not {args.clock}")
-    return Build(board, parameters, clock_hz, folder, args.seed, memory)
+    return Build(
+        board,
+        parameters,
+        clock_hz,
+        folder,
+        args.seed,
+        memory,
+        check=not args.no_check,
+    )
 
 
 def _folder(board: Board, preset: str | None, memory: str) -> Path:
@@ -235,6 +248,10 @@ def resource_lines(resources: dict[str, Any]) -> list[str]:
     ]
 
 
+HELD = {"proof": "proved to leave the same machine", "none": "NOT checked (--no-check)"}
+"""How a change of the netlist was checked, for people."""
+
+
 def summary(figures: dict[str, Any]) -> str:
     """The figures of a build for people."""
     lines = [f"{figures['bitstream']}: {figures['bitstream_bytes']:,} bytes"]
@@ -246,6 +263,8 @@ def summary(figures: dict[str, Any]) -> str:
             f"  too slow for its clock of {figures['clock_mhz']:g} MHz: "
             f"build with --clock {int(figures['fmax_mhz'])} or less, or another --seed"
         )
+    for made in figures["changes"]:
+        lines.append(f"  {made['change']}: {HELD[made['check']]}")
     path = figures["critical_path"]
     if path:
         total = sum(step["ns"] for step in path)

@@ -9,7 +9,6 @@ from trainwright_boards.edit import editing
 from trainwright_boards.family import Family, places
 from trainwright_boards.job import NETLIST, REPORT_IT, TIMING, TOP, Build, Steps
 from trainwright_boards.pll import pll_settings
-from trainwright_boards.refine import refine
 from trainwright_boards.spacers import add_spacers, remove_spacers
 from trainwright_boards.top import CLOCK
 from trainwright_boards.unpack import BITSTREAM, CONFIG, check_bitstream
@@ -18,9 +17,6 @@ from trainwright_hw.soc import Soc
 
 SPREAD, PLACED = "spread.json", "placed.json"
 """The netlist among spacers, and the placed design."""
-UNTIMED_HZ = 75e6
-"""Up to this clock a design is placed for short wires alone, which takes less time: refined, its
-longest path was 9.6 to 11.3 ns by estimate."""
 ITERATIONS = 80
 """Of the router: designs that met their clock took 32 to 69. One that does not may lack a single
 connection, which two nets take from each other in turn."""
@@ -29,11 +25,6 @@ LESS = 0.985
 MARGIN = 1.025
 """The router is asked for more than the clock: what the users of a wire add to its delay is known
 when all is routed, and what is then reported was up to 2.1 % less than what the router had met."""
-REACHABLE = 0.95
-"""And not for paths shorter than this share of the longest one by estimate, as it would not end:
-10.3 ns by estimate were routed as 10.0."""
-FAR = 0.8
-"""Of the clock by estimate: for less than this share ``router2`` routes as it comes."""
 ROUTER = {
     "router2/alt-weights": f"{1:032b}",
     "router2/initCurrCongWeight": "0.5",
@@ -76,8 +67,8 @@ class Ecp5(Family):
         return ecp5_passes(rtlil, top, plain=plain)
 
     def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
-        """Placed among spacers, refined and routed without them, by ``router2``: the other one does
-        not end where wires are scarce.
+        """Placed among spacers and routed without them, by ``router2``: the other one does not end
+        where wires are scarce.
 
         Nets of paths that are too slow for the clock are routed again, until none is or for
         ``ITERATIONS``; then for a clock that is a little slower, and then as fast as they come.
@@ -90,23 +81,20 @@ class Ecp5(Family):
         common = [*board.part.options, "--package", board.package, "--speed", board.speed]
         common += ["--lpf", self.pins, "--seed", str(build.seed), "--timing-allow-fail", *options]
         common += ["--freq", f"{build.clock_hz / 1e6:g}", "--router", "router2"]
-        add_spacers(build.folder / NETLIST, build.folder / SPREAD, TOP, board.part.luts)
+        with editing(build.folder / NETLIST, TOP, to=build.folder / SPREAD) as module:
+            steps.checks.begin(module)
+            add_spacers(module, board.part.luts)
+            steps.checks.held("spacers", module)
         place = [*common, "--json", SPREAD, "--placer", "static", "--no-route", "--write", PLACED]
-        if build.clock_hz <= UNTIMED_HZ:
-            place.append("--no-tmdriv")
         steps.run("nextpnr-ecp5", place, remedy=SMALLER, step="place")
-        with steps.own("refine"), editing(build.folder / PLACED, TOP) as module:
+        asked = MARGIN * build.clock_hz
+        with editing(build.folder / PLACED, TOP) as module:
+            steps.checks.begin(module)
             remove_spacers(module)
-            refined = refine(module)
-            estimate = 1e9 / refined.after
-            asked = min(MARGIN * build.clock_hz, estimate / REACHABLE)
-            module["settings"] |= {"timing_driven": f"{1:032b}", "target_freq": f"{asked:.6f}"}
-            if asked > FAR * estimate:
-                module["settings"] |= ROUTER
-        steps.progress(
-            f"{refined.moved} cells and pairs moved: the longest path {refined.before:.1f} ns by "
-            f"estimate, now {refined.after:.1f}; routing for {asked / 1e6:.1f} MHz"
-        )
+            steps.checks.held("spacers taken out", module)
+            settings = {"timing_driven": f"{1:032b}", "target_freq": f"{asked:.6f}"}
+            module["settings"] |= settings | ROUTER
+        steps.progress(f"routing for {asked / 1e6:.1f} MHz")
         route = [*common, "--json", PLACED, "--no-pack", "--no-place"]
         route += ["--textcfg", self.placed, "--report", TIMING]
         again = [*route, "--tmg-ripup"]

@@ -11,7 +11,6 @@ from trainwright_boards.family import Family
 from trainwright_boards.floorplan import multiplier_places, scratchpad_places, tie
 from trainwright_boards.gowin_tools import Gowin
 from trainwright_boards.job import NETLIST, REPORT_IT, RTLIL, TOP, Build, Steps
-from trainwright_boards.replicas import replicate
 from trainwright_boards.tools import BuildError
 from trainwright_hw.arith.multiplier import DevicePlatform
 from trainwright_hw.build.bram_registers import absorb
@@ -71,7 +70,9 @@ def write_design(build: Build) -> None:
     except ValueError as error:
         raise BuildError(str(error)) from error
     top = make(soc_of(build))
-    text = design_to_rtlil(top, top.ports, name=TOP, target=DevicePlatform(board.part.family))
+    text = design_to_rtlil(
+        top, [*top.ports.values()], name=TOP, target=DevicePlatform(board.part.family)
+    )
     (build.folder / RTLIL).write_text(text)
     (build.folder / tools.pins).write_text(tools.constraints(board, build.memory))
     write_adders(build.folder)
@@ -95,14 +96,19 @@ def synthesise(build: Build, steps: Steps) -> None:
             return
 
 
-def floorplan(build: Build) -> None:
-    """Changes ``top.json``: registers move into block RAM, multipliers and the scratchpad are tied
-    to their places, and registers of many users are copied."""
+def floorplan(build: Build, steps: Steps) -> None:
+    """Changes ``top.json``: registers move into block RAM, and multipliers and the scratchpad are
+    tied to their places.
+
+    Raises ``BuildError`` where that makes it another machine.
+    """
     with editing(build.folder / NETLIST, TOP) as module:
+        steps.checks.begin(module)
         absorb(module)
+        steps.checks.held("registers moved into block RAM", module)
         tie(module, multiplier_places(build.parameters, build.board.part))
         tie(module, scratchpad_places(module, build.parameters, build.board.part))
-        replicate(module)
+        steps.checks.held("places", module)
 
 
 def place_and_route(build: Build, steps: Steps, options: Sequence[str] = ()) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.native.tools import Progress
 from trainwright_boards.board import BLOCK, Board
+from trainwright_boards.checks import Checks
 from trainwright_boards.tools import BuildError, tool
 
 TOP = "top"
@@ -30,6 +31,8 @@ class Build:
     seed: int = 1
     memory: str = BLOCK
     """Of ``Board.memories``."""
+    check: bool = True
+    """Whether each change of the netlist is held to what was there before."""
 
     @property
     def memory_bytes(self) -> int:
@@ -38,10 +41,14 @@ class Build:
 
 
 class Steps:
-    """Runs the tools in a folder; each has a log of its own, and its seconds are kept."""
+    """Runs the tools in a folder; each has a log of its own, and its seconds are kept.
 
-    def __init__(self, folder: Path, progress: Progress):
+    ``checks`` of what is changed between them.
+    """
+
+    def __init__(self, folder: Path, progress: Progress, *, check: bool = True):
         self.folder = folder
+        self.checks = Checks(progress, enabled=check)
         self.seconds: dict[str, float] = {}
         self.progress = progress
 

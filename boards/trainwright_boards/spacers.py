@@ -8,10 +8,9 @@ alone: routing begins with the placed design without them (docs/timing-closure.m
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from trainwright_boards.edit import add_cell, editing, free_bit
+from trainwright_boards.edit import add_cell, free_bit
 
 SPACER = "spacer_"
 """What their names begin with."""
@@ -26,26 +25,25 @@ USERS = 3
 _DRIVERS = {"TRELLIS_FF": ("Q",), "LUT4": ("Z",), "CCU2C": ("S0", "S1")}
 
 
-def add_spacers(netlist: Path, spread: Path, top: str, luts: int) -> int:
-    """Write ``netlist``, of yosys' ``write_json``, with spacers to ``spread``; how many there are.
+def add_spacers(module: dict[str, Any], luts: int) -> int:
+    """Add spacers to a module of yosys' ``write_json``; how many there are.
 
     ``luts``: of the part. Which nets they hang on depends on the netlist alone.
     """
-    with editing(netlist, top, to=spread) as module:
-        cells = module["cells"]
-        used = sum(LUTS.get(cell["type"], 0) for cell in cells.values())
-        nets = _nets(cells)
-        count = max(0, min(round(PER_LUT * used), round(MOST * luts) - used, len(nets)))
-        bit = free_bit(module)
-        for n in range(count):
-            spacer = {
-                "type": "LUT4",
-                "parameters": {"INIT": "0" * 16},
-                "attributes": {},
-                "port_directions": {"A": "input", "Z": "output"},
-                "connections": {"A": [nets[n * len(nets) // count]], "Z": [bit + n]},
-            }
-            add_cell(module, f"{SPACER}{n}", spacer, "Z")
+    cells = module["cells"]
+    used = sum(LUTS.get(cell["type"], 0) for cell in cells.values())
+    nets = _nets(cells)
+    count = max(0, min(round(PER_LUT * used), round(MOST * luts) - used, len(nets)))
+    bit = free_bit(module)
+    for n in range(count):
+        spacer = {
+            "type": "LUT4",
+            "parameters": {"INIT": "0" * 16},
+            "attributes": {},
+            "port_directions": {"A": "input", "Z": "output"},
+            "connections": {"A": [nets[n * len(nets) // count]], "Z": [bit + n]},
+        }
+        add_cell(module, f"{SPACER}{n}", spacer, "Z")
     return count
 
 

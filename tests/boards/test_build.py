@@ -137,6 +137,53 @@ def test_where_yosys_fails_at_itself_its_own_passes_are_tried(
     assert all("adders.v" not in script for script in scripts[1:])
 
 
+_INPUTS = {"OCEA": ["1"], "OCEB": ["1"], "CLKA": [2], "CLKB": [2]}
+RAM = {
+    "type": "DP16KD",
+    "parameters": {"DATA_WIDTH_B": f"{9:032b}", "REGMODE_B": "NOREG"},
+    "attributes": {},
+    "port_directions": dict.fromkeys(_INPUTS, "input") | {"DOB0": "output"},
+    "connections": _INPUTS | {"DOB0": [3]},
+}
+
+
+def _netlist_of_a_ram() -> dict:
+    ports = {
+        "clk": {"direction": "input", "bits": [2]},
+        "out": {"direction": "output", "bits": [3]},
+    }
+    return {"modules": {TOP: {"cells": {"ram": RAM}, "ports": ports, "netnames": {}}}}
+
+
+def test_what_a_floorplan_changes_is_checked(tmp_path, monkeypatch):
+    for name in ("multiplier_places", "scratchpad_places"):
+        monkeypatch.setattr(flow, name, lambda *_: {"ram": "X1/Y2/EBR0"})
+    job = Build(BOARDS["ulx3s-85f"], SMALL, 45_000_000, tmp_path)
+    (tmp_path / NETLIST).write_text(json.dumps(_netlist_of_a_ram()))
+    steps = Steps(tmp_path, print)
+    flow.floorplan(job, steps)
+    changes = ["registers moved into block RAM", "places"]
+    assert [made["change"] for made in steps.checks.made] == changes
+
+
+@pytest.mark.parametrize("change", ["absorb", "tie"])
+def test_a_floorplan_that_does_more_ends_the_build(tmp_path, monkeypatch, change):
+    """And leaves the netlist as it was."""
+    for name in ("multiplier_places", "scratchpad_places"):
+        monkeypatch.setattr(flow, name, lambda *_: {})
+
+    def spoil(module, *_):
+        module["cells"]["ram"]["parameters"]["REGMODE_B"] = "OUTREG"
+
+    monkeypatch.setattr(flow, change, spoil)
+    job = Build(BOARDS["ulx3s-85f"], SMALL, 45_000_000, tmp_path)
+    (tmp_path / NETLIST).write_text(json.dumps(_netlist_of_a_ram()))
+    with pytest.raises(BuildError, match=r"not the same machine: ram: REGMODE_B NOREG before"):
+        flow.floorplan(job, Steps(tmp_path, print))
+    assert json.loads((tmp_path / NETLIST).read_text()) == _netlist_of_a_ram()
+    flow.floorplan(replace(job, check=False), Steps(tmp_path, print, check=False))
+
+
 def test_seeds_are_placed_once_and_their_median_told(tmp_path, monkeypatch):
     placed, netlists = [], ["first"]
 
@@ -151,7 +198,7 @@ def test_seeds_are_placed_once_and_their_median_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(flow, "write_design", write)
     monkeypatch.setattr(flow, "synthesise", lambda *_: None)
-    monkeypatch.setattr(flow, "floorplan", lambda _: None)
+    monkeypatch.setattr(flow, "floorplan", lambda *_: None)
     monkeypatch.setattr(flow, "place_and_route", place)
     monkeypatch.setattr(building, "check_netlist", lambda _: {})
     job = Build(BOARDS["ulx3s-85f"], SMALL, 45_000_000, tmp_path)

@@ -132,7 +132,7 @@ def test_pads_of_an_sdram_are_registers(clock_hz, output, tmp_path):
         parameters, memory=memory, divisor=15, clock_hz=clock_hz, accelerator=Copier(parameters)
     )
     top = Ecp5Top(soc, pll_settings(board.clock_hz, clock_hz))
-    text = design_to_rtlil(top, top.ports, name="top", target=DevicePlatform("ecp5"))
+    text = design_to_rtlil(top, [*top.ports.values()], name="top", target=DevicePlatform("ecp5"))
     cells = {
         cell: text.count(f"cell \\{cell} ") for cell in ("BB", "IDDRX1F", "OFS1P3BX", "ODDRX1F")
     }

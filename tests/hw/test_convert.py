@@ -1,14 +1,25 @@
+import inspect
 import re
 
 import pytest
+from amaranth.back import rtlil
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import Out
+from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright_hw.arith.multiplier import DevicePlatform
-from trainwright_hw.build.convert import component_to_rtlil, port_list, rtlil_to_verilog, to_rtlil
+from trainwright_hw.build.amaranth_text import rtlil_text
+from trainwright_hw.build.convert import (
+    ConversionError,
+    component_to_rtlil,
+    flat_ports,
+    port_list,
+    rtlil_to_verilog,
+    to_rtlil,
+)
+from trainwright_hw.compute.pe2.fetch import OperandFetch
 
 LEAST = {
     "lanes": 4,
@@ -88,6 +99,62 @@ def test_zeros_in_memories_are_left_out():
     text = component_to_rtlil(Tables())
     assert len(re.findall(r"^\s+memory width 4 size 2 ", text, re.MULTILINE)) == 2
     assert re.findall(r"cell \$meminit_v2 .*?DATA (\S+)", text, re.DOTALL) == ["8'10010000"]
+
+
+def _numbered(text: str) -> str:
+    """RTLIL with its private names numbered in the order in which they come."""
+    numbers: dict[str, str] = {}
+    return re.sub(r"(?<= )\$\d+", lambda m: numbers.setdefault(m[0], f"$n{len(numbers)}"), text)
+
+
+def test_amaranth_still_writes_contents_where_they_are_left_out():
+    """What is patched is there, takes what it took, and does nothing but write the contents."""
+    taken = [*inspect.signature(rtlil.ModuleEmitter.emit_memory).parameters]
+    assert taken == ["self", "cell_idx", "cell"]
+    lines = r"(?:    .*\n)*?"
+    contents = rf"  cell \$meminit_v2 \$\d+\n{lines}    connect \\DATA 8'(\d+)\n{lines}  end\n\n"
+    whole = rtlil.convert(Tables(), name="top", emit_src=False)
+    assert re.findall(contents, whole) == ["10010000", "00000000"]
+    without = re.sub(contents, lambda m: m[0] if "1" in m[1] else "", whole)
+    assert _numbered(rtlil_text(Tables(), name="top")) == _numbered(without)
+    assert rtlil.convert(Tables(), name="top", emit_src=False) == whole
+
+
+class Port(wiring.Signature):
+    def __init__(self):
+        super().__init__({"row": Out(4)})
+
+
+def _component(members: dict[str, wiring.Member]) -> wiring.Component:
+    class Made(wiring.Component):
+        def elaborate(self, platform) -> Module:
+            return Module()
+
+    return Made(members)
+
+
+def test_ports_that_would_have_the_same_name_are_refused():
+    both = wiring.Signature({"x": Out(Port()), "x_row": Out(4)})
+    with pytest.raises(ConversionError, match=r"ports x\.row and x_row would both be named x_row"):
+        flat_ports(both, both.create())
+    clock = _component({"clk": In(1)})
+    with pytest.raises(ConversionError, match="port clk has the name of the top's own"):
+        component_to_rtlil(clock, registered_reset=True)
+    assert "input" in component_to_rtlil(clock), "the name is free without a clock of the top's"
+
+
+def test_an_output_that_nothing_drives_is_an_output():
+    text = component_to_rtlil(_component({"x": Out(Port()), "y": In(4)}))
+    found = {name: kind for kind, name in re.findall(r"wire width 4 (\w+) \d+ +\\(\w+)", text)}
+    assert found == {"x_row": "output", "y": "input"}
+
+
+def test_operand_fetch_keeps_every_port():
+    """Its operands, and the rows that it reads for them."""
+    text = component_to_rtlil(OperandFetch(AcceleratorParameters(**LEAST)), name="fetch")
+    top = text[text.index("\nmodule \\fetch\n") :]
+    for direction, name in (("input", "x_row"), ("output", "x_operand")):
+        assert re.search(rf"wire width \d+ {direction} \d+ +\\{name}\n", top)
 
 
 def memory_bits(parameters: AcceleratorParameters) -> int:

@@ -41,7 +41,7 @@ class Product(Elaboratable):
 
 def rtlil(family: str, left: int, right: int, *, held: bool, raw: bool = False) -> str:
     design = Product(left, right, held=held, raw=raw)
-    ports = {name: getattr(design, name) for name in ("left", "right", "enable", "product")}
+    ports = [design.left, design.right, design.enable, design.product]
     return design_to_rtlil(design, ports, name="top", target=DevicePlatform(family))
 
 

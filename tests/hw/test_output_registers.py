@@ -82,6 +82,16 @@ def test_what_is_not_one_plain_register_stays(what):
     assert module == before
 
 
+@pytest.mark.parametrize("pin", ["RSTA", "RSTB"])
+def test_a_reset_of_the_block_ram_is_none_of_the_registers(pin):
+    module = _module()
+    module["cells"]["ram"]["port_directions"][pin] = "input"
+    module["cells"]["ram"]["connections"][pin] = ["0"]
+    assert absorb(deepcopy(module)) == 2
+    module["cells"]["ram"]["connections"][pin] = [5]
+    assert absorb(module) == 0
+
+
 def test_a_port_that_leaves_the_design_or_a_disabled_register_stays():
     module = _module()
     module["ports"]["out"]["bits"] = [10]

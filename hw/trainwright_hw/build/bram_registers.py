@@ -21,7 +21,7 @@ def absorb(module: dict[str, Any]) -> int:
     """Move what can be moved in a module of yosys' ``write_json`` for an ECP5; how many registers.
 
     That is where every output of a port that is used goes to one register alone, of the same
-    clock, without enable and reset.
+    clock, without enable and reset, and the block RAM has no reset, which would be theirs too.
     """
     cells: dict[str, Cell] = module["cells"]
     users: dict[Any, list[tuple[str, str]]] = defaultdict(list)
@@ -52,7 +52,8 @@ def _registers_behind(
 ) -> dict[str, str]:
     """The register behind each output of ``sides`` that is used; none unless all can move."""
     clock, enable = (ram["connections"][f"{pin}{sides[-1]}"] for pin in ("CLK", "OCE"))
-    if enable != ["1"]:
+    resets = [ram["connections"].get(f"RST{side}", ["0"]) for side in "AB"]
+    if enable != ["1"] or resets != [["0"], ["0"]]:
         return {}
     found: dict[str, str] = {}
     for output in (f"DO{side}{n}" for side in sides for n in range(OUTPUTS)):

@@ -1,25 +1,22 @@
 """From an accelerator's parameters to RTLIL and Verilog with flat port names."""
 
-import gc
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from shutil import which
 
-from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, Elaboratable, IOPort, Module, Signal, Value
-from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In
+from amaranth.lib.wiring import Flow, In
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.accelerator import Accelerator, accelerator_signature
 from trainwright_hw.arith.multiplier import DevicePlatform
+from trainwright_hw.build.amaranth_text import rtlil_text
 
 TOP = "trainwright"
 """Name of the top module."""
@@ -29,13 +26,24 @@ _ELEMENT = re.compile(r"(?<=\S)\[(\d+)\]")
 
 
 class ConversionError(AcceleratorError):
-    """Yosys, which writes the Verilog, is absent or failed."""
+    """A design has two ports of one name; or yosys, which writes Verilog, is absent or failed."""
 
 
-def _flat(signature: wiring.Signature, obj: object) -> Iterator[tuple[str, Value, PortDirection]]:
-    for path, member, value in signature.flatten(obj):
-        direction = PortDirection.Input if member.flow == In else PortDirection.Output
-        yield "_".join(str(part) for part in path), Value.cast(value), direction
+def flat_ports(signature: wiring.Signature, obj: object) -> dict[str, tuple[Flow, Value]]:
+    """Every port of an object with that signature, by its path joined with ``_``.
+
+    Raises ``ConversionError`` where two ports would have the same name.
+    """
+    paths: dict[str, str] = {}
+    found: dict[str, tuple[Flow, Value]] = {}
+    for parts, member, value in signature.flatten(obj):
+        path, name = (mark.join(str(part) for part in parts) for mark in "._")
+        if name in found:
+            raise ConversionError(
+                f"ports {paths[name]} and {path} would both be named {name}: rename one of them"
+            )
+        paths[name], found[name] = path, (member.flow, Value.cast(value))
+    return found
 
 
 def port_list(parameters: AcceleratorParameters, *, trace: bool = False) -> list[dict]:
@@ -43,8 +51,8 @@ def port_list(parameters: AcceleratorParameters, *, trace: bool = False) -> list
     signature = accelerator_signature(parameters, trace=trace)
     clocking = [{"name": name, "direction": "input", "width": 1} for name in ("clk", "rst")]
     return clocking + [
-        {"name": name, "direction": direction.value, "width": len(value)}
-        for name, value, direction in _flat(signature, signature.create())
+        {"name": name, "direction": "input" if flow == In else "output", "width": len(value)}
+        for name, (flow, value) in flat_ports(signature, signature.create()).items()
     ]
 
 
@@ -73,33 +81,20 @@ class RegisteredReset(Elaboratable):
         return m
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Conversion makes millions of objects that stay; looking for garbage takes half its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+class _Flat(Elaboratable):
+    """A design with a signature of plain ports: from it Amaranth takes their directions, also those
+    of outputs that nothing drives."""
 
+    def __init__(self, design: Elaboratable, ports: Mapping[str, tuple[Flow, Value]]):
+        self._design = design
+        self.signature = wiring.Signature(
+            {name: flow(value.shape()) for name, (flow, value) in ports.items()}
+        )
+        for name, (_, value) in ports.items():
+            setattr(self, name, value)
 
-@contextmanager
-def _without_zeros() -> Iterator[None]:
-    """Initial contents of a memory that are all zero are not written. Amaranth would make an object
-    of each of their millions of bits, a third of a conversion."""
-    emit = rtlil.ModuleEmitter.emit_memory
-
-    def emit_contents(self, cell_idx, cell):
-        if any(cell.init):
-            emit(self, cell_idx, cell)
-
-    rtlil.ModuleEmitter.emit_memory = emit_contents
-    try:
-        yield
-    finally:
-        rtlil.ModuleEmitter.emit_memory = emit
+    def elaborate(self, platform):
+        return self._design
 
 
 def component_to_rtlil(
@@ -112,36 +107,33 @@ def component_to_rtlil(
     """Any component as RTLIL text; a port's name is its path joined with ``_``.
 
     For a ``target`` its primitives are instantiated, and the text is for its synthesis alone.
+    Raises ``ConversionError`` where two ports would have the same name.
 
     Memories that begin as zeros begin as nothing in particular instead: no block relies on them,
     and megabytes of zeros cost yosys and the simulators minutes.
     """
-    ports = {
-        port: (value, direction) for port, value, direction in _flat(component.signature, component)
-    }
+    ports = flat_ports(component.signature, component)
     design = component
     if registered_reset:
+        if both := ports.keys() & {"clk", "rst"}:
+            raise ConversionError(f"port {min(both)} has the name of the top's own: rename it")
         design = RegisteredReset(component)
-        clocking = {"clk": design.clk, "rst": design.rst}
-        ports |= {port: (value, PortDirection.Input) for port, value in clocking.items()}
-    return _converted(design, ports, name, target)
+        ports |= {"clk": (In, design.clk), "rst": (In, design.rst)}
+    text = rtlil_text(_Flat(design, ports), name=name, platform=target)
+    return text if target is None else _with_plain_elements(text)
 
 
 def design_to_rtlil(
-    design: Elaboratable, ports: Mapping[str, Signal | IOPort], *, name: str, target: DevicePlatform
+    design: Elaboratable, ports: Sequence[Signal | IOPort], *, name: str, target: DevicePlatform
 ) -> str:
-    """A whole design for a device as RTLIL text. Ports without a driver are inputs,
-    an ``IOPort`` is what its instances make of it."""
-    return _converted(design, {port: (value, None) for port, value in ports.items()}, name, target)
+    """A whole design for a device as RTLIL text. Ports have the names that they have as signals;
+    those without a driver are inputs, an ``IOPort`` is what its instances make of it."""
+    return _with_plain_elements(rtlil_text(design, name=name, ports=ports, platform=target))
 
 
-def _converted(design: Elaboratable, ports: dict, name: str, target: DevicePlatform | None) -> str:
-    with _uncollected(), _without_zeros():
-        text = rtlil.convert(design, name=name, ports=ports, platform=target, emit_src=False)
-    if target is None:
-        return text
-    # yosys takes "row[3]" for bit 3 of "row" when it puts together what abc9 has mapped, and ends
-    # with a failed assertion where an element has more bits than one
+def _with_plain_elements(text: str) -> str:
+    """With ``row.3`` for ``row[3]``, which yosys takes for bit 3 of ``row`` when it puts together
+    what abc9 has mapped, and ends with a failed assertion where an element has more bits."""
     return _ELEMENT.sub(r".\1", text)
 
 

@@ -61,8 +61,7 @@ def pe1_store(parameters: AcceleratorParameters) -> wiring.Component:
 
 
 def fetch(parameters: AcceleratorParameters) -> wiring.Component:
-    """``OperandFetch``. Without the prefix port ``x``'s ``row`` would clash with ``x_row``, and
-    ``final`` with a word of C++."""
+    """``OperandFetch``. Without the prefix ``final`` would clash with a word of C++."""
     return Flat(OperandFetch(parameters), prefix="o_")
 
 

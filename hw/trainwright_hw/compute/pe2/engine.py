@@ -95,7 +95,7 @@ class Pe2(wiring.Component):
             reset_less=False,
         )
         for unit in (array, vector):
-            m.d.comb += [unit.x_row.eq(fetch.x_row), unit.g_row.eq(fetch.g_row)]
+            m.d.comb += [unit.x_row.eq(fetch.x_operand), unit.g_row.eq(fetch.g_operand)]
         m.d.comb += Cat(array.valid, array.last, vector.context).eq(flags[-1])
         tail = self._drain(m, issue, fields, fetch, array, vector, requantiser)
         self._write(m, tail, fields, requantiser, statistics, results)

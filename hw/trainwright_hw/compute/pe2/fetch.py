@@ -31,8 +31,8 @@ class OperandFetch(wiring.Component):
     Its operands are there ``OPERAND_CYCLES`` later, for a cycle: whoever takes a step decides for a
     few bits, and what these decide for, hundreds of registers, has a cycle of its own.
 
-    - ``x_row``: the row of the first operand;
-    - ``g_row``: the second operand. PE2: the store entry, its elements sign-extended in words 0 to
+    - ``x_operand``: the row of the first operand;
+    - ``g_operand``: the second one. PE2: the store entry, its elements sign-extended in words 0 to
       ``pe2_rows`` - 1. PE3: the group's words there. BIAS, MASK: the whole row.
     """
 
@@ -51,8 +51,8 @@ class OperandFetch(wiring.Component):
                 "store": Out(FactorReadPort(parameters, parameters.pe2_rows)),
                 "valid": Out(1),
                 "ready": In(1),
-                "x_row": Out(row),
-                "g_row": Out(row),
+                "x_operand": Out(row),
+                "g_operand": Out(row),
                 "first": Out(1),
                 "last": Out(1),
                 "final": Out(1),
@@ -133,8 +133,8 @@ class OperandFetch(wiring.Component):
             g_reader.ready.eq(g_taken),
             entries.ready.eq(entry_taken),
         ]
-        second = Signal.like(self.g_row)
-        x_row, g_row = (Signal.like(self.x_row, name=f"{n}_row", reset_less=True) for n in "xg")
+        second = Signal.like(self.g_operand)
+        x_row, g_row = (Signal.like(self.x_operand, name=f"{n}_row", reset_less=True) for n in "xg")
         self._select(
             m, second, entries.entry, g_reader.row, was_group, was_from_store, was_by_group
         )
@@ -146,7 +146,7 @@ class OperandFetch(wiring.Component):
             x_row.eq(x_reader.row),
             g_row.eq(second),
         ]
-        m.d.comb += [self.x_row.eq(x_row), self.g_row.eq(g_row)]
+        m.d.comb += [self.x_operand.eq(x_row), self.g_operand.eq(g_row)]
         return m
 
     def _take_command(self, m: Module) -> None:

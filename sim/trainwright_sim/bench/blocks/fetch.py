@@ -59,7 +59,7 @@ class FetchBench(TestBench):
 
     def _compare(self, want: dict) -> None:
         p = self.parameters
-        for name in ("x_row", "g_row"):
+        for name in ("x_operand", "g_operand"):
             got = unpack(self.get(f"o_{name}"), p.word_width, p.lanes)
             assert got[: len(want[name])] == want[name]
 
@@ -80,8 +80,8 @@ class FetchBench(TestBench):
             step = {"first": first, "last": last, "final": final, "z": z, "rows": count}
             step |= {
                 "context": context,
-                "x_row": rows[x % SPACE].tolist(),
-                "g_row": second.tolist(),
+                "x_operand": rows[x % SPACE].tolist(),
+                "g_operand": second.tolist(),
             }
             steps.append(step)
         return steps
