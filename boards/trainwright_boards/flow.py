@@ -1,5 +1,6 @@
 """From a board and an accelerator to a bitstream: a folder with every step's files and logs."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from trainwright_hw.soc import Soc
 FAMILIES = MappingProxyType({"ecp5": Ecp5(), "gw5a": Gowin()})
 """By ``Part.family``."""
 YOSYS_BUG = "ERROR: Assert"
+SYSTEM = "system.json"
 
 
 def family(board: Board) -> Family:
@@ -63,7 +65,10 @@ def _memory(build: Build) -> OnChipMemory | SdramMemory:
 
 
 def write_design(build: Build) -> None:
-    """``top.il`` and the constraints. Raises ``BuildError`` for a clock that cannot be made."""
+    """``top.il``, the constraints, and ``system.json``, by which its netlist can be simulated.
+
+    Raises ``BuildError`` for a clock that cannot be made.
+    """
     board, tools = build.board, family(build.board)
     try:
         make = tools.top(board, build.clock_hz)
@@ -75,6 +80,13 @@ def write_design(build: Build) -> None:
     )
     (build.folder / RTLIL).write_text(text)
     (build.folder / tools.pins).write_text(tools.constraints(board, build.memory))
+    system = {
+        "family": board.part.family,
+        "memory": build.memory,
+        "clock_hz": build.clock_hz,
+        "divisor": divisor(build.clock_hz, board.baud),
+    }
+    (build.folder / SYSTEM).write_text(json.dumps(system) + "\n")
     write_adders(build.folder)
 
 

@@ -1,5 +1,6 @@
 """The top of a design on a Gowin board."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -63,6 +64,10 @@ def test_the_reset_ends_after_configuration():
 def test_a_design_is_written_with_its_constraints(tmp_path):
     job = Build(replace(BOARD, memory_bytes=1 << 12), SMALL, BOARD.clock_hz, tmp_path)
     flow.write_design(job)
+    system = json.loads((tmp_path / flow.SYSTEM).read_text())
+    assert (system["family"], system["memory"]) == ("gw5a", "block")
+    assert system["divisor"] == round(job.clock_hz / job.board.baud)
+    assert system["clock_hz"] == job.clock_hz
     text = (tmp_path / RTLIL).read_text()
     assert text.count("cell \\MULTALU27X18 ") == SMALL.multipliers + 2 * SMALL.lanes
     assert "MULT18X18D" not in text and "EHXPLLL" not in text

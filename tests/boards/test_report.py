@@ -6,6 +6,7 @@ import pytest
 
 from trainwright_boards.board import ECP5_85F, GW5AST_138
 from trainwright_boards.build import append_line
+from trainwright_boards.cli import summary
 from trainwright_boards.netlist import Netlist, complaints
 from trainwright_boards.report import clocks, critical_path, resources, spare_luts
 from trainwright_boards.tools import BuildError
@@ -246,3 +247,23 @@ def test_a_report_that_is_not_there(tmp_path):
 
     with pytest.raises(BuildError, match="no report of place and route"):
         read_timing(tmp_path / "timing.json")
+
+
+@pytest.mark.parametrize("check, told", [("proof", "proved to leave"), ("none", "NOT checked")])
+def test_the_summary_says_how_each_change_was_checked(check, told):
+    figures = {
+        "bitstream": "top.bit",
+        "bitstream_bytes": 7,
+        "resources": {},
+        "clocks": {},
+        "crossings": [],
+        "tiles": 1,
+        "fmax_mhz": 61.0,
+        "clock_mhz": 60.0,
+        "timing_met": True,
+        "critical_path": [],
+        "seconds": {},
+        "changes": [{"change": "spacers", "check": check, "cells": 1}],
+    }
+    (line,) = (line for line in summary(figures).splitlines() if "spacers" in line)
+    assert line.startswith(f"  spacers: {told}")

@@ -1,17 +1,21 @@
 """Netlists that yosys makes for an ECP5 and a GW5A, with models of their cells, compute the same
 bits."""
 
+import json
 import random
+import re
 
+import numpy as np
 import pytest
 
-from trainwright.accelerator import Run
+from trainwright.accelerator import AcceleratorError, Run
 from trainwright.check.step import check_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
+from trainwright.support.native.cache import Cache
 from trainwright_sim.backend import RtlAccelerator
-from trainwright_sim.netlist import ecp5, gowin
+from trainwright_sim.netlist import built, ecp5, gowin
 
 SMALL = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
@@ -52,3 +56,78 @@ def test_a_step_of_digits_on_the_netlist_is_exact(family, batch):
         outcome = check_step(network, batch, Untraced(rtl), seed=seed)
         assert outcome.comparison.mismatches == {}
         assert outcome.counters.cycles == cycles
+
+
+# --- the netlist of a build -----------------------------------------------------------------------
+
+
+def _cell(kind: str, inputs: dict, outputs: dict, **parameters: str) -> dict:
+    return {
+        "type": kind,
+        "parameters": parameters,
+        "attributes": {},
+        "port_directions": dict.fromkeys(inputs, "input") | dict.fromkeys(outputs, "output"),
+        "connections": {pin: [net] for pin, net in (inputs | outputs).items()},
+    }
+
+
+def _folder(tmp_path, **system: object):
+    """A board whose line sends back what it receives, a cycle later."""
+    pins = {"CLK": 10, "DI": 3, "LSR": "0"}
+    cells = {
+        "pll": _cell("EHXPLLL", {"CLKI": 2, "CLKFB": 10}, {"CLKOP": 10}),
+        "copy": _cell("TRELLIS_FF", pins, {"Q": 4}, CEMUX="1 ", GSR="DISABLED", REGSET="SET"),
+        "lut": _cell("LUT4", {"A": 4, "B": "0"}, {"Z": 5}, INIT="0101010101010101"),
+    }
+    ways = {"clk_in": ("input", 2), "rx": ("input", 3), "tx": ("output", 4), "lamp": ("output", 5)}
+    module = {
+        "cells": cells,
+        "ports": {name: {"direction": way, "bits": [bit]} for name, (way, bit) in ways.items()},
+        "netnames": {"copy": {"bits": [4], "attributes": {}}},
+    }
+    (tmp_path / built.NETLIST).write_text(json.dumps({"modules": {"top": module}}))
+    known = {"family": "ecp5", "memory": "block", "clock_hz": 60_000_000, "divisor": 20}
+    (tmp_path / built.SYSTEM).write_text(json.dumps(known | system))
+    return tmp_path
+
+
+def test_the_netlist_of_a_build_has_the_ports_of_a_board(tmp_path):
+    text = built.netlist_rtlil(_folder(tmp_path), Cache(tmp_path / "cache"))
+    ports = re.findall(r"wire (input|output) \d+ +\\(\w+)$", text, re.MULTILINE)
+    inputs = {name for way, name in ports if way == "input"}
+    assert inputs == {"clk", "rst", "rx"}
+    assert {name for _, name in ports} - inputs == {"tx", "interrupt"}
+    assert "TRELLIS_FF" not in text and "EHXPLLL" not in text
+    assert len(re.findall(r"cell \$\w*dff", text)) == 1
+
+
+def test_what_is_no_netlist_to_simulate_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="name the build's folder"):
+        built.NetlistBoard(SMALL)
+    with pytest.raises(AcceleratorError, match=r"no netlist to simulate.*trainwright build BOARD"):
+        built.NetlistBoard(SMALL, target=str(tmp_path))
+    for system in ({"family": "gw5a"}, {"memory": "sdram"}):
+        folder = str(_folder(tmp_path, **system))
+        with pytest.raises(AcceleratorError, match="only netlists of an ECP5 with block RAM"):
+            built.NetlistBoard(SMALL, target=folder)
+
+
+def test_zeros_are_not_sent_where_the_memory_begins_as_them(monkeypatch):
+    sent = []
+    monkeypatch.setattr(
+        built.LinkAccelerator,
+        "write",
+        lambda self, address, data: sent.append((address, data.size)),
+    )
+    monkeypatch.setattr(built.LinkAccelerator, "run", lambda self, *_, **__: None)
+    board = built.NetlistBoard.__new__(built.NetlistBoard)
+    board._known = np.zeros(64, bool)
+    zeros, ones = np.zeros(16, np.uint8), np.ones(16, np.uint8)
+    board.write(0, zeros)
+    board.write(16, ones)
+    board.write(8, zeros)
+    board.write(40, zeros)
+    assert sent == [(16, 16), (8, 16)]
+    board.run(None, 0)
+    board.write(40, zeros)
+    assert sent[2:] == [(40, 16)]
