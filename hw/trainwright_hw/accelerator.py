@@ -1,6 +1,6 @@
 """The accelerator: every block, put together."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -19,6 +19,7 @@ from trainwright_hw.dma.load import LoadEngine
 from trainwright_hw.dma.store import StoreEngine
 from trainwright_hw.storage.factor_store import FactorStore
 from trainwright_hw.storage.scratchpad import Scratchpad
+from trainwright_hw.writeback.unit import WriteBack
 
 TRACED_ENGINES = ("load", "pe1", "pe2")
 """Engines that write to the scratchpad."""
@@ -67,15 +68,17 @@ class Accelerator(wiring.Component):
         m.submodules.store = store = StoreEngine(self.parameters)
         m.submodules.pe1 = pe1 = Pe1(self.parameters)
         m.submodules.pe2 = pe2 = Pe2(self.parameters)
+        m.submodules.write_back = write_back = WriteBack(self.parameters)
         m.submodules.sequencer = sequencer = Sequencer(self.parameters)
-        m.submodules.statistics = statistics = StatisticsSlots(self.parameters)
+        m.submodules.statistics = statistics = StatisticsSlots(self.parameters, engines=1)
         engines = {"load": load, "store": store, "pe1": pe1, "pe2": pe2}
 
         connect_bus(m, load.axi, self.m_axi)
         connect_bus(m, store.axi, self.m_axi)
         connect(m, load.program, sequencer.program)
-        connect(m, pe1.statistics, statistics.ports[0])
-        connect(m, pe2.statistics, statistics.ports[1])
+        connect(m, pe1.results, write_back.pe1)
+        connect(m, pe2.results, write_back.pe2)
+        connect(m, write_back.statistics, statistics.ports[0])
         for name, engine in engines.items():
             connect(m, getattr(sequencer, name), engine.command)
         m.d.comb += [
@@ -87,7 +90,7 @@ class Accelerator(wiring.Component):
         ]
         if self.parameters.stochastic_rounding:
             m.d.comb += [engine.stream.eq(sequencer.stream) for engine in (pe1, pe2)]
-        self._memories(m, sequencer, load, store, pe1, pe2)
+        self._memories(m, sequencer, load, store, pe1, pe2, write_back)
         if self.trace:
             status = [engine.status for engine in engines.values()]
             m.d.comb += [
@@ -102,11 +105,11 @@ class Accelerator(wiring.Component):
         self._host(m, sequencer, statistics, engines)
         return m
 
-    def _memories(self, m: Module, sequencer, load, store, pe1, pe2) -> None:
+    def _memories(self, m: Module, sequencer, load, store, pe1, pe2, write_back) -> None:
         """Scratchpad and factor stores; whether anything moves in them or at the memory port."""
         p = self.parameters
         readers = (store.scratchpad, pe1.x, pe1.g, pe2.x, pe2.g)
-        writers = (load.scratchpad, pe1.z, pe2.z)
+        writers = (load.scratchpad, write_back.z)
         m.submodules.scratchpad = scratchpad = Scratchpad(
             p, readers=len(readers), writers=len(writers)
         )
@@ -131,13 +134,14 @@ class Accelerator(wiring.Component):
         moved = Signal.like(progress)  # from all over the design, late in a cycle
         m.d.sync += [moved.eq(progress), sequencer.progress.eq(moved.any())]
         if self.trace:
-            for engine, port in zip(TRACED_ENGINES, writers, strict=True):
-                self._trace(m, engine, port)
+            self._trace(m, "load", load.scratchpad, C(1))
+            for number, engine in enumerate(("pe1", "pe2")):
+                self._trace(m, engine, write_back.z, write_back.writer == number)
 
-    def _trace(self, m: Module, engine: str, port) -> None:
+    def _trace(self, m: Module, engine: str, port, its: Value) -> None:
         request = port.request
         m.d.sync += [
-            getattr(self, f"trace_{engine}_valid").eq(request.valid & request.ready),
+            getattr(self, f"trace_{engine}_valid").eq(request.valid & request.ready & its),
             getattr(self, f"trace_{engine}_address").eq(request.payload),
         ]
         m.d.comb += getattr(self, f"trace_{engine}_row").eq(port.row)

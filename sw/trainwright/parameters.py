@@ -204,7 +204,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     """
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
-    place = 21 + p.scratchpad_banks
+    place = 22 + p.scratchpad_banks
     result = place + row
     ahead = max(2 * p.lanes, 24)
     group_bits = (p.lanes // p.pe2_rows).bit_length() - 1
@@ -215,14 +215,11 @@ def _queue_bits(p: AcceleratorParameters) -> int:
         + 4 * (22 + p.scratchpad_banks + 2 * p.data_width)
         + 2 * 20
     )
-    pe1_results = max(32, p.lanes + 2 * p.pe1_rows + 16)
-    pe2_results = max(32, p.lanes + 2 * p.pe2_rows + 8)
-    tiles = 8 * (27 + p.pe1_rows)
-    pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21 + pe1_results * result + tiles
-    pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits) + pe2_results * result
-    items = 2 * 2 * 88
-    next_places = 2 * 2 * place
-    return transfers + pe1 + pe2 + items + next_places
+    results = -(-(p.lanes + p.pe1_rows + 18) // 16) * 16
+    pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21
+    pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits)
+    write_back = results * result + 2 * place + 4 * 89
+    return transfers + pe1 + pe2 + write_back
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import pytest
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
-from trainwright_hw.compute.pe1.engine import Pe1
+from trainwright_sim.bench.designs import pe1
 
 PARAMETERS = {
     "4x2": AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2),
@@ -41,7 +41,7 @@ def test_random_commands(engines, name, stall, seed):
     commands = [
         engines.random_command(random.choice(OPERATIONS), parameters, random) for _ in range(5)
     ]
-    engines.check(Pe1(parameters), parameters, commands, memories, random=random, stall=stall)
+    engines.check(pe1(parameters), parameters, commands, memories, random=random, stall=stall)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -52,7 +52,7 @@ def test_full_size(engines, rows, operation, stochastic):
     random = Random(f"pe1 full {rows} {operation}")
     memories = engines.Memories.random(parameters, random, parameters.lanes)
     command = engines.random_command(operation, parameters, random)
-    engines.check(Pe1(parameters), parameters, [command], memories, random=random, stall=0.2)
+    engines.check(pe1(parameters), parameters, [command], memories, random=random, stall=0.2)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -78,7 +78,7 @@ def test_throughput(engines, lanes, rows, operation):
             g_row_stride=3 if operation is Operation.PE4 else 0,
             shift=8,
         )
-        run = engines.check(Pe1(parameters), parameters, [command], memories, random=random)
+        run = engines.check(pe1(parameters), parameters, [command], memories, random=random)
         assert run.cycles <= 20 * reduction * lanes + first_step + 2 * rows + lanes + 26
 
 
@@ -108,5 +108,5 @@ def test_commands_follow_without_a_gap(engines, operation):
         )
         for n in range(count)
     ]
-    run = engines.check(Pe1(parameters), parameters, commands, memories, random=random)
+    run = engines.check(pe1(parameters), parameters, commands, memories, random=random)
     assert run.cycles <= count * steps * parameters.lanes + 8 + 2 * 4 + 8 + 26

@@ -5,7 +5,7 @@ import pytest
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
-from trainwright_hw.compute.pe2.engine import Pe2
+from trainwright_sim.bench.designs import pe2
 
 SMALL = {"lanes": 4, "pe1_rows": 2, "pe2_rows": 2}
 PARAMETERS = {
@@ -36,7 +36,7 @@ def test_random_commands(engines, name, stall, seed):
     commands = [
         engines.random_command(random.choice(OPERATIONS), parameters, random) for _ in range(10)
     ]
-    engines.check(Pe2(parameters), parameters, commands, memories, random=random, stall=stall)
+    engines.check(pe2(parameters), parameters, commands, memories, random=random, stall=stall)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -47,7 +47,7 @@ def test_full_size(engines, operation, stochastic):
     memories = engines.Memories.random(parameters, random, parameters.pe2_rows)
     memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]
     command = engines.random_command(operation, parameters, random)
-    engines.check(Pe2(parameters), parameters, [command], memories, random=random, stall=0.2)
+    engines.check(pe2(parameters), parameters, [command], memories, random=random, stall=0.2)
 
 
 def test_throughput(engines):
@@ -68,7 +68,7 @@ def test_throughput(engines):
             last_rows=4,
             z_row_stride=1,
         )
-        run = engines.check(Pe2(parameters), parameters, [command], memories, random=random)
+        run = engines.check(pe2(parameters), parameters, [command], memories, random=random)
         assert run.cycles <= 20 * max(reduction, 4) + latency
 
 
@@ -101,5 +101,5 @@ def test_commands_follow_without_a_gap(engines, operation):
         )
         for n in range(count)
     ]
-    run = engines.check(Pe2(parameters), parameters, commands, memories, random=random)
+    run = engines.check(pe2(parameters), parameters, commands, memories, random=random)
     assert run.cycles <= count * (steps + gap) + latency

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 from amaranth.sim import Simulator
 
-from trainwright_hw.arith.requantiser import Requantiser, requantise_cycles
+from trainwright_hw.arith.requantiser import LANE_CYCLES, Requantiser
 from trainwright_hw.writeback.statistics_accumulator import StatisticsAccumulator
 
 LANES = 4
@@ -47,93 +47,92 @@ def test_against_definition(engines, width, with_random):
         return engines.stochastically(value, shift, out_width, byte)
 
     async def testbench(ctx):
-        expected, due = [None] * requantise_cycles(LANES), None
-        given_rows = deque([None] * LANES, maxlen=LANES)  # lane n is n cycles after lane 0
+        # of the rows of the last cycles: values, settings, random bytes; lane n is n cycles behind
+        rows = deque([None] * (LANES + LANE_CYCLES), maxlen=LANES + LANE_CYCLES)
+        expected = deque(rows, maxlen=len(rows))
         for number, (shift, out_width) in enumerate(settings):
             values = corners(width, shift, random)
-            rows = [[random.choice(values) for _ in range(LANES)] for _ in range(len(values) // 2)]
-            # the values of the context before are still on their way
-            ctx.set(dut.configure, 1)
-            ctx.set(dut.configure_context, number % 2)
-            ctx.set(dut.shift, shift)
-            ctx.set(dut.out_width, out_width)
             stochastic = with_random and (number + number // 64) % 2 == 0
-            if with_random:
-                ctx.set(dut.stochastic, stochastic)
-            rows += [None, None, None]
-            while rows:
-                row = rows.pop() if rows[-1] is None or random.random() < 0.8 else None
-                ctx.set(dut.valid, row is not None)
-                ctx.set(dut.context, number % 2 if rows else random.randrange(2))
-                given_rows.appendleft(row)
-                for lane, its in enumerate(given_rows):
-                    ctx.set(dut.value[lane], its[lane] if its else random.randrange(1 << 20))
-                if with_random:  # those of the values of the cycle before
-                    for lane in range(LANES):
-                        ctx.set(dut.random[lane], due[lane] if due else random.getrandbits(8))
+            for _ in range(len(values) // 2):
+                # those of the row that comes in the next cycle
+                ctx.set(dut.shift, shift)
+                ctx.set(dut.out_width, out_width)
+                if with_random:
+                    ctx.set(dut.stochastic, stochastic)
                 draw = (0, 255, random.getrandbits(8))
                 due = [random.choice(draw) if stochastic else None for _ in range(LANES)]
-                given = row and zip(row, due, strict=True)
-                expected.append(row and [wanted(v, shift, out_width, byte) for v, byte in given])
-                due = due if stochastic else None
-                want = expected.pop(0)
-                assert ctx.get(dut.result_valid) == (want is not None)
-                if want:
-                    got = [(ctx.get(dut.word[i]), ctx.get(dut.saturated[i])) for i in range(LANES)]
-                    assert got == want, (shift, out_width)
+                row = [random.choice(values) for _ in range(LANES)]
+                for lane in range(LANES):
+                    its = rows[lane]
+                    ctx.set(dut.value[lane], its[0][lane] if its else 0)
+                if with_random:  # those of the row of the cycle before
+                    for lane in range(LANES):
+                        byte = rows[1][1][lane] if rows[1] else None
+                        ctx.set(dut.random[lane], random.getrandbits(8) if byte is None else byte)
+                await ctx.delay(1e-9)
+                for lane in range(LANES):
+                    if want := expected[LANE_CYCLES + lane]:
+                        got = ctx.get(dut.word[lane]), ctx.get(dut.saturated[lane])
+                        assert got == want[lane], (shift, out_width, lane)
+                rows.appendleft((row, due))
+                expected.appendleft(
+                    [wanted(v, shift, out_width, b) for v, b in zip(row, due, strict=True)]
+                )
                 await ctx.tick()
-                ctx.set(dut.configure, 0)
-                ctx.set(dut.shift, random.randrange(64))
-                if with_random:
-                    ctx.set(dut.stochastic, random.getrandbits(1))
 
     simulate(dut, testbench)
 
 
 @pytest.mark.parametrize("lanes", (2, 4, 16))
 def test_statistics(lanes):
-    """Commands one after the other; an item is taken before the second command after it ends."""
+    """Rows of both engines' commands in any order; an engine's items are taken late."""
     random = Random(f"statistics {lanes}")
     dut = StatisticsAccumulator(lanes=lanes)
-    wanted, got = [], []
+    wanted, got = ([], []), ([], [])
+    left = [list(range(9)), list(range(9, 20))]  # commands to come, by their slots
+    running: list[list | None] = [None, None]
 
-    async def cycle(ctx) -> None:
-        item = dut.port.item
-        ready = random.random() < 0.3
-        ctx.set(item.ready, ready)
-        if ready and ctx.get(item.valid):
-            got.append(tuple(ctx.get(item.payload[n]) for n in ("slot", "sum", "saturations")))
-        await ctx.tick()
-
-    async def command(ctx, slot: int) -> None:
-        total, saturations, rows = 0, 0, random.choice((1, 1, 5, 40))
-        while rows:
-            valid = random.random() < 0.7
-            rows -= valid
-            words = [random.choice((-32768, 32767, random.randint(-9, 9))) for _ in range(lanes)]
-            flags, enable = random.getrandbits(lanes), random.getrandbits(lanes)
-            final = valid and not rows
-            ctx.set(dut.valid, valid)
-            ctx.set(dut.final, final)
-            ctx.set(dut.slot, slot if final else random.randrange(256))
-            ctx.set(dut.enable, enable)
-            for lane, word in enumerate(words):
-                ctx.set(dut.word[lane], word)
-                ctx.set(dut.saturated[lane], flags >> lane & 1)
-                if valid and enable >> lane & 1:
-                    total += abs(word)
-                    saturations += flags >> lane & 1
-            await cycle(ctx)
-        ctx.set(dut.valid, 0)
-        wanted.append((slot, total, saturations))
+    def row(ctx, engine: int) -> None:
+        if running[engine] is None:
+            running[engine] = [left[engine].pop(), random.choice((1, 1, 5, 40)), 0, 0]
+        command = running[engine]
+        command[1] -= 1
+        for lane in range(lanes):
+            word = random.choice((-32768, 32767, random.randint(-9, 9)))
+            flag = random.getrandbits(1)
+            ctx.set(dut.word[lane], word)
+            ctx.set(dut.saturated[lane], flag)
+            command[2] += abs(word)
+            command[3] += flag
+        ctx.set(dut.valid, 1)
+        ctx.set(dut.engine, engine)
+        ctx.set(dut.final, command[1] == 0)
+        ctx.set(dut.slot, command[0] if command[1] == 0 else random.randrange(256))
+        if command[1] == 0:
+            wanted[engine].append((command[0], command[2], command[3]))
+            running[engine] = None
 
     async def testbench(ctx):
-        for number, slot in enumerate((0, 255, 7, 7, 1, 2, 3, 4, 5)):
-            while len(got) < number - 1:
-                await cycle(ctx)
-            await command(ctx, slot)
-        while len(got) < len(wanted):
-            await cycle(ctx)
+        item = dut.port.item
+        while any(left) or any(running) or len(got[0] + got[1]) < len(wanted[0] + wanted[1]):
+            ctx.set(dut.valid, 0)
+            ctx.set(dut.final, random.getrandbits(1))
+            may = [
+                number
+                for number in range(2)
+                if (running[number] or left[number])
+                and (running[number] or len(wanted[number]) - len(got[number]) < 2)
+            ]
+            if may and random.random() < 0.7:
+                row(ctx, random.choice(may))
+            ready = random.random() < 0.3
+            ctx.set(item.ready, ready)
+            taken = [ctx.get(bit) for bit in dut.taken]
+            assert sum(taken) == (ready and ctx.get(item.valid))
+            if any(taken):
+                fields = (ctx.get(item.payload[n]) for n in ("slot", "sum", "saturations"))
+                got[taken.index(1)].append(tuple(fields))
+            await ctx.tick()
         assert got == wanted
 
     simulate(dut, testbench)

@@ -15,7 +15,6 @@ from trainwright.fixed.random_bits import (
     TWIST,
 )
 from trainwright.program.fields import LOCAL_WIDTH
-from trainwright_hw.control.command_contexts import per_context
 
 RANDOM_CYCLES = 2
 """Cycles from a key to its random bits."""
@@ -29,21 +28,16 @@ class RandomBits(wiring.Component):
     """``mixed`` and ``unit_bytes``: a key a cycle, ``units`` (up to 16) random bytes of each.
 
     Half the rounds, each an operation of four bits for a bit, in either of ``RANDOM_CYCLES``
-    cycles. ``stream`` is taken in a cycle of ``configure`` for the keys of one of two contexts
-    (``contexts``).
+    cycles.
 
-    Members: ``configure``, ``configure_context``, ``stream``; in ``context`` and ``key``; out
-    ``random``, ``units`` bytes, ``RANDOM_CYCLES`` later.
+    Members: in ``stream`` and ``key``; out ``random``, ``units`` bytes, ``RANDOM_CYCLES`` later.
     """
 
     def __init__(self, *, units: int):
         self._units = units
         super().__init__(
             {
-                "configure": In(1),
-                "configure_context": In(1),
                 "stream": In(STREAM_WIDTH),
-                "context": In(1),
                 "key": In(KEY_WIDTH),
                 "random": Out(RANDOM_WIDTH).array(units),
             }
@@ -51,9 +45,8 @@ class RandomBits(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        streams = per_context(m, self.configure, self.configure_context, self.stream, "stream")
         stream, key = Signal(STREAM_WIDTH), Signal(STREAM_WIDTH)
-        m.d.comb += [stream.eq(streams(self.context)), key.eq(self.key)]
+        m.d.comb += [stream.eq(self.stream), key.eq(self.key)]
         first, second = KEY_ROTATIONS
         low = stream ^ _sum(key.rotate_left(bits) for bits in first)
         high = stream.rotate_left(STREAM_ROTATION) ^ C(CONSTANT, STREAM_WIDTH)

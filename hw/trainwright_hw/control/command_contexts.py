@@ -24,6 +24,18 @@ def per_context(m: Module, load: Value, context: Value, value: Value, name: str)
     return _of_context(held)
 
 
+def per_engine(m: Module, ports, field: Callable, name: str) -> Callable:
+    """As ``per_context``, of two engines: the result gives the field of an engine's context.
+
+    ``ports`` have ``configure`` and ``configure_context``; ``field`` gives the value of one.
+    """
+    first, second = (
+        per_context(m, port.configure, port.configure_context, field(port), f"{name}_{number}")
+        for number, port in enumerate(ports)
+    )
+    return lambda engine, context: Mux(engine, second(context), first(context))
+
+
 def derived(m: Module, of_context: Callable[[int], Value], name: str) -> Callable:
     """What follows from fields of the commands in flight, a cycle after these, for each context.
 

@@ -45,7 +45,7 @@ class EngineStatus(wiring.Signature):
 
 
 class ComputeEngine(wiring.Signature):
-    """The side of PE1 and PE2 that faces the sequencer and the statistics.
+    """The side of PE1 and PE2 that faces the sequencer.
 
     ``command``'s bases are already resolved (registers added). Accelerators with stochastic
     rounding have ``stream`` too, that of the command.
@@ -56,7 +56,6 @@ class ComputeEngine(wiring.Signature):
             {
                 "command": In(stream.Signature(COMPUTE_LAYOUT)),
                 "status": Out(EngineStatus()),
-                "statistics": Out(StatisticsPort()),
                 **({"stream": In(32)} if parameters.stochastic_rounding else {}),
             }
         )

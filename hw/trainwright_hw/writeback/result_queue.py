@@ -10,9 +10,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.storage.ports import WritePort, banks_asked, row_layout
 from trainwright_hw.stream.registered_queue import RegisteredQueue
-
-ROWS_WIDTH = 5
-"""Bits of a number of rows, 1 to 16."""
+from trainwright_hw.writeback.ports import ROWS_WIDTH
 
 
 def select(values: Sequence[Value], index: Value) -> Value:
@@ -24,38 +22,39 @@ def select(values: Sequence[Value], index: Value) -> Value:
 
 
 class ResultQueue(wiring.Component):
-    """``depth`` rows between an engine and its write port.
+    """``depth`` rows of two engines between the write-back unit and the scratchpad.
 
-    An engine takes credit for a tile (``reserve``, ``reserve_rows``) before it starts what cannot
-    be back-pressured, and only while ``credit`` (``tile_rows`` places are free); it pushes exactly
-    the rows it reserved. So nothing between the operands and this queue ever waits. ``final`` marks
-    the last row of a command; ``final_written`` is high in the cycle in which the port takes it.
+    Credit is taken for a row before it is started, which then cannot be back-pressured: for
+    ``reserve_rows`` of them in a cycle of ``reserve``, and for one in a cycle of ``reserve_row``.
+    ``left`` places are left then. Rows are pushed as they
+    were reserved, in any order; they leave as they were pushed.
 
-    ``back_pressured``: in the cycle before, a row waited for the port.
+    ``engine`` is the row's. ``final`` marks the last row of a command; ``final_written``, a bit an
+    engine, is high in the cycle in which the port takes it. ``back_pressured``: in the cycle
+    before, a row of that engine waited for the port.
 
-    Members: ``reserve``, ``reserve_rows``, ``credit``; ``push`` with ``address``, ``row`` and
-    ``final``; ``final_written``; ``z``, the write port. One row a cycle; a row is offered the cycle
-    after its push.
+    Members: also ``push`` with ``address`` and ``row``; ``z``, the write port; ``writer``, the
+    engine whose row is offered there. One row a cycle; a row is offered the cycle after its push.
     """
 
-    def __init__(self, parameters: AcceleratorParameters, *, tile_rows: int, depth: int):
-        if depth < 2 * tile_rows:
-            raise ValueError(f"depth must be at least two tiles ({2 * tile_rows}), not {depth!r}")
+    def __init__(self, parameters: AcceleratorParameters, *, depth: int):
         self._parameters = parameters
-        self._tile_rows = tile_rows
         self._depth = depth
         super().__init__(
             {
                 "reserve": In(1),
                 "reserve_rows": In(ROWS_WIDTH),
-                "credit": Out(1, init=1),
+                "reserve_row": In(1),
+                "left": Out(range(depth + 1)),
                 "push": In(1),
+                "engine": In(1),
                 "final": In(1),
-                "final_written": Out(1),
-                "back_pressured": Out(1),
+                "final_written": Out(2),
+                "back_pressured": Out(2),
                 "address": In(LOCAL_WIDTH),
                 "row": In(row_layout(parameters)),
                 "z": Out(WritePort(parameters)),
+                "writer": Out(1),
             }
         )
 
@@ -63,7 +62,7 @@ class ResultQueue(wiring.Component):
         m = Module()
         request = self.z.request
         banks = len(self.z.banks)
-        width = banks + LOCAL_WIDTH + 1
+        width = banks + LOCAL_WIDTH + 2
         m.submodules.places = places = RegisteredQueue(width=width, depth=self._depth, counted=True)
         m.submodules.rows = rows = RegisteredQueue(
             width=len(self.row.as_value()), depth=self._depth, counted=True
@@ -71,9 +70,9 @@ class ResultQueue(wiring.Component):
         # The oldest places, and one that finds none before it. What the arbiters grant is known
         # late: it ends here, and not in the deep queue.
         m.submodules.next_places = ahead = RegisteredQueue(width=width, depth=2, flags=banks)
-        new = Cat(banks_asked(self._parameters, Const(1), self.address), self.address, self.final)
+        asked = banks_asked(self._parameters, Const(1), self.address)
+        new = Cat(asked, self.address, self.final, self.engine)
         free = Signal(range(self._depth + 1), init=self._depth)
-        left = Signal.like(free)
         accepted, final = Signal(), Signal()
         # a place was, a cycle ago: the arbiters end long paths, and a row has many bits
         returned = Signal()
@@ -86,20 +85,22 @@ class ResultQueue(wiring.Component):
             rows.w_en.eq(self.push),
             rows.w_data.eq(self.row),
             request.valid.eq(ahead.r_rdy),
-            Cat(self.z.banks, request.payload, final).eq(ahead.r_data),
+            Cat(self.z.banks, request.payload, final, self.writer).eq(ahead.r_data),
             ahead.r_en.eq(request.ready),
             self.z.row.eq(rows.r_data),
             rows.r_en.eq(returned),
         ]
+        of = Cat(~self.writer, self.writer)
         m.d.comb += [
             accepted.eq(request.valid & request.ready),
-            self.final_written.eq(accepted & final),
-            left.eq(free - Mux(self.reserve, self.reserve_rows, 0) + returned),
+            self.final_written.eq(Mux(accepted & final, of, 0)),
+            self.left.eq(
+                free - Mux(self.reserve, self.reserve_rows, 0) + returned - self.reserve_row
+            ),
         ]
         m.d.sync += [
             returned.eq(accepted),
-            self.back_pressured.eq(request.valid & ~request.ready),
-            free.eq(left),
-            self.credit.eq(left >= self._tile_rows),
+            self.back_pressured.eq(Mux(request.valid & ~request.ready, of, 0)),
+            free.eq(self.left),
         ]
         return m

@@ -8,8 +8,6 @@ from amaranth.lib import wiring
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.build.convert import component_to_rtlil, to_rtlil
 from trainwright_hw.compute.loop_nest import LoopNest
-from trainwright_hw.compute.pe1.engine import Pe1
-from trainwright_hw.compute.pe2.engine import Pe2
 from trainwright_hw.control.sequencer import Sequencer
 from trainwright_hw.control.statistics_slots import StatisticsSlots
 from trainwright_hw.dma.load import LoadEngine
@@ -77,12 +75,12 @@ _ALL = (
     Bench("nest-7", "nest", SQUARE, _of(LoopNest), slow=_VERILATOR),
     Bench("fetch", "fetch", SMALL, _of(designs.fetch)),
     Bench("fetch-square", "fetch", SQUARE, _of(designs.fetch), slow=_VERILATOR),
-    Bench("pe1", "pe1", SMALL, _of(Pe1)),
-    Bench("pe1-square", "pe1", SQUARE, _of(Pe1), slow=_VERILATOR),
-    Bench("pe1-default", "pe1", DEFAULT, _of(Pe1), simulators=_VERILATOR, slow=_VERILATOR),
-    Bench("pe2", "pe2", SMALL, _of(Pe2)),
-    Bench("pe2-square", "pe2", SQUARE, _of(Pe2), slow=_VERILATOR),
-    Bench("pe2-default", "pe2", DEFAULT, _of(Pe2), simulators=_VERILATOR, slow=_VERILATOR),
+    Bench("pe1", "pe1", SMALL, _of(designs.pe1)),
+    Bench("pe1-square", "pe1", SQUARE, _of(designs.pe1), slow=_VERILATOR),
+    Bench("pe1-default", "pe1", DEFAULT, _of(designs.pe1), simulators=_VERILATOR, slow=_VERILATOR),
+    Bench("pe2", "pe2", SMALL, _of(designs.pe2)),
+    Bench("pe2-square", "pe2", SQUARE, _of(designs.pe2), slow=_VERILATOR),
+    Bench("pe2-default", "pe2", DEFAULT, _of(designs.pe2), simulators=_VERILATOR, slow=_VERILATOR),
     Bench("scratchpad", "scratchpad", SMALL, _of(Scratchpad)),
     Bench("factor_store", "factor_store", SMALL, _of(designs.pe1_store)),
     Bench("unpack", "unpack", SMALL, _of(Unpack)),

@@ -8,6 +8,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.requantiser import Requantiser
 from trainwright_hw.bus.axi import Axi4Lite
 from trainwright_hw.bus.axi_lite import LiteBridge
+from trainwright_hw.compute.pe1.engine import Pe1
+from trainwright_hw.compute.pe2.engine import Pe2
 from trainwright_hw.compute.pe2.fetch import OperandFetch
 from trainwright_hw.control.counters import Counters, Events
 from trainwright_hw.control.csr import DESCRIPTOR_WIDTH, ENGINES, ERROR_WIDTH, Registers
@@ -15,6 +17,8 @@ from trainwright_hw.control.engine_ports import StatisticsPort
 from trainwright_hw.control.statistics_slots import StatisticsSlots
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
 from trainwright_hw.storage.factor_store import FactorStore
+from trainwright_hw.storage.ports import WritePort
+from trainwright_hw.writeback.unit import WriteBack
 
 
 class Flat(wiring.Component):
@@ -48,6 +52,46 @@ class Flat(wiring.Component):
             is_output = self.signature.members[name].flow == Out
             m.d.comb += outside.eq(inside) if is_output else inside.eq(outside)
         return m
+
+
+class WithWriteBack(wiring.Component):
+    """PE1 or PE2 with a write-back unit of its own.
+
+    Members: the engine's, but for ``results``; ``statistics`` and ``z`` of the unit.
+    """
+
+    def __init__(self, engine: Pe1 | Pe2, parameters: AcceleratorParameters):
+        self._engine, self._parameters = engine, parameters
+        members = dict(engine.signature.members)
+        del members["results"]
+        super().__init__(
+            {**members, "statistics": Out(StatisticsPort()), "z": Out(WritePort(parameters))}
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.engine = engine = self._engine
+        m.submodules.write_back = unit = WriteBack(self._parameters)
+        for name, member in engine.signature.members.items():
+            inside = getattr(engine, name)
+            if member.is_port:
+                m.d.comb += inside.eq(getattr(self, name))
+            elif name != "results":
+                connect(m, inside, flipped(getattr(self, name)))
+        connect(m, engine.results, unit.pe1 if isinstance(engine, Pe1) else unit.pe2)
+        connect(m, unit.statistics, flipped(self.statistics))
+        connect(m, unit.z, flipped(self.z))
+        return m
+
+
+def pe1(parameters: AcceleratorParameters) -> wiring.Component:
+    """PE1's engine, to the scratchpad."""
+    return WithWriteBack(Pe1(parameters), parameters)
+
+
+def pe2(parameters: AcceleratorParameters) -> wiring.Component:
+    """PE2's engine, to the scratchpad."""
+    return WithWriteBack(Pe2(parameters), parameters)
 
 
 def requantiser(parameters: AcceleratorParameters) -> wiring.Component:

@@ -24,13 +24,11 @@ class DotProductArray(wiring.Component):
 
     In a cycle of ``valid``, ``entry`` (``lanes`` signed words) is entry ``number`` of its step:
     each row gives one dot product, added to the accumulator of (row, number). ``first`` starts new
-    sums; on ``last`` they appear ``DOT_CYCLES`` later as ``result_valid`` and ``value``, one of
-    each row, with the ``context`` that the entry had. An entry a cycle, never stalled; the same
-    number at most every third cycle. ``next_number`` and ``next_context`` are those of what may
-    appear in the next cycle.
+    sums; on ``last`` they appear ``DOT_CYCLES`` later as ``value``, one of each row, which is 0
+    otherwise. An entry a cycle, never stalled; the same number at most every third cycle.
 
-    Row r does all this r cycles after row 0 (``skew``): ``result_valid`` and what is next are
-    row 0's, ``value[r]`` is due r cycles after ``value[0]``.
+    Row r does all this r cycles after row 0 (``skew``): ``value[r]`` is due r cycles after
+    ``value[0]``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -52,11 +50,6 @@ class DotProductArray(wiring.Component):
                 "number": In(range(parameters.lanes)),
                 "first": In(1),
                 "last": In(1),
-                "context": In(1),
-                "result_valid": Out(1),
-                "result_context": Out(1),
-                "next_number": Out(range(parameters.lanes)),
-                "next_context": Out(1),
                 "value": Out(self._arithmetic.accumulator).array(parameters.pe1_rows),
             }
         )
@@ -65,19 +58,10 @@ class DotProductArray(wiring.Component):
         m = Module()
         # stage n of row r is stage n + r of row 0
         stages = DOT_CYCLES + self._rows - 1
-        self._valid, self._number, self._first, self._last, context = (
+        self._valid, self._number, self._first, self._last = (
             delay_line(m, getattr(self, name), stages, name, reset_less=False)
-            for name in ("valid", "number", "first", "last", "context")
+            for name in ("valid", "number", "first", "last")
         )
-        final = DOT_CYCLES - 1
-        m.d.sync += [
-            self.result_valid.eq(self._valid[final] & self._last[final]),
-            self.result_context.eq(context[final]),
-        ]
-        m.d.comb += [
-            self.next_number.eq(self._number[final]),
-            self.next_context.eq(context[final]),
-        ]
         width = self._arithmetic.right.width
         swap = delay_line(m, self.swap, self._rows, "swap", reset_less=False)
         entries = delay_line(m, Cat(*self.entry), self._rows, "entry")
@@ -146,5 +130,6 @@ class DotProductArray(wiring.Component):
             write.data.eq(total),
             write.en.eq(self._valid[4 + row]),
         ]
+        m.d.sync += self.value[row].eq(0)
         with m.If(self._valid[4 + row] & self._last[4 + row]):
             m.d.sync += self.value[row].eq(total)

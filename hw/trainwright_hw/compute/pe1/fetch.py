@@ -12,7 +12,7 @@ from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.storage.ports import ReadPort, row_layout
 from trainwright_hw.stream.registered_queue import RegisteredQueue
-from trainwright_hw.writeback.result_queue import ROWS_WIDTH
+from trainwright_hw.writeback.ports import ROWS_WIDTH
 
 STEPS_DEPTH = 16
 """Steps whose rows may be on their way: more than there are rows in flight."""

@@ -11,7 +11,7 @@ from trainwright_hw.compute.readers import FETCH_DEPTH, EntryReader, RowReader
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.storage.ports import FactorReadPort, ReadPort, row_layout
 from trainwright_hw.stream.registered_queue import RegisteredQueue
-from trainwright_hw.writeback.result_queue import ROWS_WIDTH
+from trainwright_hw.writeback.ports import ROWS_WIDTH
 
 OPERAND_CYCLES = 2
 """Cycles from a step that is taken to its operands."""

@@ -21,10 +21,11 @@ class VectorUnit(wiring.Component):
 
     ``act((x << x_shift) + (g << g_shift))`` with ``act`` max(0, .) when
     ``relu``, or with ``mask`` ``x if g > 0 else 0``, on signed words. ``value``: ``lanes`` signed
-    values of ``2 * word_width`` bits, ``VECTOR_CYCLES`` after their rows and for a cycle; a pair of
-    rows a cycle, never stalled. A cycle of ``configure`` takes the settings from ``command`` for
-    the rows of one of two contexts (``contexts``), two cycles before the first of them or earlier;
-    ``context`` is that of the rows. ``value[n]`` comes n cycles after ``value[0]`` (``skew``).
+    values of ``2 * word_width`` bits, ``VECTOR_CYCLES`` after their rows where these are ``valid``,
+    and 0 otherwise; a pair of rows a cycle, never stalled. A cycle of ``configure`` takes the
+    settings from ``command`` for the rows of one of two contexts, two cycles before the first of
+    them or earlier; ``context`` is that of the rows. ``value[n]`` comes n cycles after
+    ``value[0]`` (``skew``).
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -32,6 +33,7 @@ class VectorUnit(wiring.Component):
         self._word_width = parameters.word_width
         super().__init__(
             {
+                "valid": In(1),
                 "context": In(1),
                 "configure": In(1),
                 "configure_context": In(1),
@@ -67,6 +69,7 @@ class VectorUnit(wiring.Component):
             ),
         }
         context = delay_line(m, self.context, VECTOR_CYCLES, "context")
+        valid = delay_line(m, self.valid, 2 + self._lanes, "valid", reset_less=False)
         mask, rectify = (
             delay_line(m, settings[name](context[2]), self._lanes, name)
             for name in ("mask", "rectify")
@@ -90,5 +93,5 @@ class VectorUnit(wiring.Component):
             total = Signal(signed(2 * width), name=f"total_{lane}")
             m.d.comb += total.eq(wide["x"] + wide["g"])
             zero = (rectify[lane] & total[-1]) | (mask[lane] & ~positive[1])
-            m.d.sync += self.value[lane].eq(Mux(zero, 0, total))
+            m.d.sync += self.value[lane].eq(Mux(zero | ~valid[2 + lane], 0, total))
         return m

@@ -1,0 +1,83 @@
+"""What PE1 and PE2 give to the write-back unit."""
+
+from amaranth.hdl import signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import LOCAL_WIDTH
+from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
+
+ROWS_WIDTH = 5
+"""Bits of a number of rows, 1 to 16."""
+
+TILE_LAYOUT = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 1, "context": 1})
+"""Where the rows of a tile go, how many are written, whether they are the command's last ones, the
+context of the command."""
+
+COLUMN_LEAD = 8
+"""Cycles from a column's slot to its first value."""
+ROW_LEAD = 5
+"""Cycles from the start of a tile to the values of its first row, at the earliest."""
+
+
+def _common(parameters: AcceleratorParameters, units: int) -> dict:
+    """The members of both ports."""
+    random = {"stream": Out(32)} if parameters.stochastic_rounding else {}
+    return {
+        "configure": Out(1),
+        "configure_context": Out(1),
+        "command": Out(COMPUTE_LAYOUT),
+        **random,
+        "start": Out(1),
+        "tile": Out(TILE_LAYOUT),
+        "value": Out(signed(parameters.vector_width)).array(units),
+        "final_row": In(1),
+        "item": In(1),
+        "back_pressured": In(1),
+    }
+
+
+class ColumnPort(wiring.Signature):
+    """Of an engine whose tiles come column by column and cannot wait (PE1).
+
+    In a cycle of ``configure`` the settings of ``command`` (shift, width, slot, stride and
+    rounding; with stochastic rounding also ``stream``) are taken for ``configure_context``.
+
+    A tile is announced by ``lanes`` cycles of ``slot`` in a row, with ``start`` and ``tile`` in the
+    first of them; in the cycle before, ``credit`` must have been high. Column n is due
+    ``COLUMN_LEAD`` cycles after its slot, ``value[r]`` r cycles after ``value[0]``; where none is
+    due, ``value`` is 0.
+
+    ``final_row``: the last row of a command is written; ``item``: its statistics are handed over;
+    ``back_pressured``: in the cycle before, the oldest row was one of this engine and waited for
+    the scratchpad.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        common = _common(parameters, parameters.pe1_rows)
+        super().__init__({**common, "slot": Out(1), "credit": In(1)})
+
+
+class RowPort(wiring.Signature):
+    """Of an engine whose tiles come row by row, and wait (PE2).
+
+    As ``ColumnPort``, but: a tile may ``start`` while ``ready``. Its row ``next_row`` is due in the
+    cycle after one of ``next_due`` (with ``next_context``), the first ``ROW_LEAD`` cycles after
+    ``start`` or later, and ``value[n]`` n cycles after ``value[0]``. ``prompt``: the first row of a
+    tile that starts now is due as early as can be; values that cannot be kept start only then.
+    ``offered``: there is a tile to start.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        super().__init__(
+            {
+                **_common(parameters, parameters.lanes),
+                "offered": Out(1),
+                "ready": In(1),
+                "prompt": In(1),
+                "next_due": In(1),
+                "next_row": In(ROWS_WIDTH),
+                "next_context": In(1),
+            }
+        )

@@ -1,0 +1,414 @@
+"""The write-back unit between two engines that keep to their ports' contracts and a slow port."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+
+import pytest
+from amaranth.hdl import Elaboratable, Module, ResetInserter, Signal
+from amaranth.sim import Simulator
+
+from trainwright.fixed.random_bits import mixed, unit_bytes
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.writeback.ports import COLUMN_LEAD, ROW_LEAD
+from trainwright_hw.writeback.unit import WriteBack
+
+PARAMETERS = {
+    "4x2": AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=4, accumulator_width=24),
+    "4x4": AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, accumulator_width=36),
+    "8x4": AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=8, accumulator_width=36),
+    "8x8": AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=8, accumulator_width=48),
+    "16x8": AcceleratorParameters(),
+    "8x4-random": AcceleratorParameters(
+        lanes=8, pe1_rows=4, pe2_rows=4, accumulator_width=36, stochastic_rounding=True
+    ),
+}
+COMMANDS_IN_FLIGHT = 2
+
+
+@dataclass
+class Tile:
+    z: int
+    rows: int
+    final: bool
+    context: int
+    kept: bool
+    """Whether its values stay until they are taken."""
+    values: list[list[int]]
+    """By row and lane; of PE1 also the rows that are not written."""
+
+
+@dataclass
+class Command:
+    shift: int
+    out_width: int
+    slot: int
+    stride: int
+    stochastic: bool
+    stream: int
+    tiles: list[Tile]
+
+
+@dataclass
+class Source:
+    """One engine: commands that are not begun, tiles that are not started, what must come out."""
+
+    port: object
+    commands: deque[Command]
+    eager: float
+    """Chance that it goes on in a cycle."""
+    tiles: deque[Tile] = field(default_factory=deque)
+    begun: int = 0
+    rows_done: int = 0
+    items_done: int = 0
+    wanted: list[tuple[int, list[int]]] = field(default_factory=list)
+    items: list[tuple[int, int, int]] = field(default_factory=list)
+    got: list[tuple[int, list[int]]] = field(default_factory=list)
+    got_items: list[tuple[int, int, int]] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    row_cycles: list[int] = field(default_factory=list)
+
+    @property
+    def in_flight(self) -> int:
+        return self.begun - min(self.rows_done, self.items_done)
+
+    @property
+    def done(self) -> bool:
+        return not self.commands and not self.tiles and not self.in_flight
+
+
+def random_value(random: Random, width: int) -> int:
+    return random.getrandbits(width) - (1 << (width - 1)) >> random.randrange(width)
+
+
+def random_command(random: Random, p: AcceleratorParameters, engine: int, context: int) -> Command:
+    tile_rows, tiles = (p.pe1_rows, p.pe2_rows)[engine], random.choice((1, 1, 2, 5))
+    kept = engine == 0 or random.random() < 0.6
+    height = p.pe1_rows if engine == 0 else tile_rows if kept else 1
+    bases = random.sample(range(64), tiles)
+    return Command(
+        shift=random.choice((0, 5, random.randrange(64))),
+        out_width=random.choice((8, 16, random.randint(4, 16))),
+        slot=random.randrange(256),
+        stride=random.choice((1, 3, (1 << 20) - 1)),
+        stochastic=bool(p.stochastic_rounding) and random.random() < 0.7,
+        stream=random.getrandbits(32),
+        tiles=[
+            Tile(
+                z=4096 + 64 * base,
+                rows=random.randint(1, height),
+                final=number == tiles - 1,
+                context=context,
+                kept=kept,
+                values=[
+                    [random_value(random, p.vector_width) for _ in range(p.lanes)]
+                    for _ in range(height)
+                ],
+            )
+            for number, base in enumerate(bases)
+        ],
+    )
+
+
+class Bench:
+    """Both engines, the scratchpad's port and the host, a cycle at a time."""
+
+    def __init__(self, engines, dut, p, random, sources, stall):
+        self.engines, self.dut, self.p, self.random = engines, dut, p, random
+        self.sources, self.stall = sources, stall
+        self.cycle = 0
+        self.due: list[dict[int, list[tuple[int, int]]]] = [{}, {}]
+        """By cycle: (lane, value) of either port."""
+        self.window = 0  # cycles of PE1's slot to come
+        self.drain: deque[list] = deque()  # tiles of PE2: [tile, start, rows taken]
+        self.landed = 0
+        self.address: int | None = None
+        self.writer = 0
+
+    def expect(self, engine: int, command: Command) -> None:
+        total, saturations = 0, 0
+        for tile in command.tiles:
+            for r in range(tile.rows):
+                address, row = (tile.z + r * command.stride) % (1 << 20), []
+                for lane, value in enumerate(tile.values[r]):
+                    if command.stochastic:
+                        key, unit = (16 * tile.z + lane, r) if engine == 0 else (16 * address, lane)
+                        byte = int(unit_bytes(mixed(command.stream, [key]), 16)[0, unit])
+                        found = self.engines.stochastically(
+                            value, command.shift, command.out_width, byte
+                        )
+                    else:
+                        found = self.engines.requantise(value, command.shift, command.out_width)
+                    row.append(found[0])
+                    total += abs(found[0])
+                    saturations += found[1]
+                self.sources[engine].wanted.append((address, row))
+        self.sources[engine].items.append((command.slot, total, saturations))
+
+    def begin(self, ctx, engine: int) -> None:
+        """Settings of the next command, once a context is free."""
+        source, port = self.sources[engine], self.sources[engine].port
+        ctx.set(port.configure, 0)
+        for name in ("shift", "out_width", "slot", "z_row_stride"):
+            ctx.set(port.command[name], self.random.getrandbits(4))
+        if source.tiles or not source.commands or source.in_flight == COMMANDS_IN_FLIGHT:
+            return
+        command = source.commands.popleft()
+        ctx.set(port.configure, 1)
+        ctx.set(port.configure_context, source.begun % 2)
+        ctx.set(port.command.shift, command.shift)
+        ctx.set(port.command.out_width, command.out_width)
+        ctx.set(port.command.slot, command.slot)
+        ctx.set(port.command.z_row_stride, command.stride)
+        if self.p.stochastic_rounding:
+            ctx.set(port.command.stochastic, command.stochastic)
+            ctx.set(port.stream, command.stream)
+        self.expect(engine, command)
+        source.tiles.extend(command.tiles)
+        source.begun += 1
+
+    def offer(self, ctx, port, tile: Tile) -> None:
+        for name in ("z", "rows", "final", "context"):
+            ctx.set(port.tile[name], getattr(tile, name))
+
+    def columns(self, ctx, credit: bool, configured: bool) -> None:
+        """PE1: a tile starts in the cycle after one of ``credit``."""
+        source, port = self.sources[0], self.sources[0].port
+        starts = (
+            credit
+            and self.window <= 1
+            and bool(source.tiles)
+            and not configured
+            and self.random.random() < source.eager
+        )
+        self.window = self.p.lanes if starts else max(0, self.window - 1)
+        ctx.set(port.start, starts)
+        ctx.set(port.slot, self.window > 0)
+        if starts:
+            tile = source.tiles.popleft()
+            self.offer(ctx, port, tile)
+            source.starts.append(self.cycle)
+            for row, values in enumerate(tile.values):
+                for lane, value in enumerate(values):
+                    at = self.cycle + COLUMN_LEAD + lane + row
+                    self.due[0].setdefault(at, []).append((row, value))
+        self.values(ctx, 0)
+
+    def rows(self, ctx) -> None:
+        """PE2: tiles start while ready, their rows come when they are asked for."""
+        source, port = self.sources[1], self.sources[1].port
+        if ctx.get(port.next_due):
+            assert self.drain, "a row of no tile"
+            tile, start, taken = self.drain[0]
+            assert ctx.get(port.next_row) == taken
+            assert ctx.get(port.next_context) == tile.context
+            at = self.cycle + 1
+            assert at >= start + ROW_LEAD + taken
+            assert tile.kept or at == start + ROW_LEAD
+            if len(self.drain) > 1:  # the next tile is not there yet
+                assert at < self.drain[1][1] + ROW_LEAD
+            for lane, value in enumerate(tile.values[taken]):
+                self.due[1].setdefault(at + lane, []).append((lane, value))
+            source.row_cycles.append(at)
+            self.drain[0][2] += 1
+            if self.drain[0][2] == tile.rows:
+                self.drain.popleft()
+        wants = bool(source.tiles) and self.random.random() < source.eager
+        may = ctx.get(port.ready) and (ctx.get(port.prompt) or (wants and source.tiles[0].kept))
+        ctx.set(port.start, wants and may)
+        ctx.set(port.offered, wants)
+        if wants and may:
+            tile = source.tiles.popleft()
+            self.offer(ctx, port, tile)
+            source.starts.append(self.cycle)
+            self.drain.append([tile, self.cycle, 0])
+
+    def values(self, ctx, engine: int) -> None:
+        port = self.sources[engine].port
+        now = dict(self.due[engine].pop(self.cycle, ()))
+        for lane, value in enumerate(port.value):
+            ctx.set(value, now.get(lane, 0))
+
+    def collect(self, ctx) -> None:
+        """Rows at the write port, items at the host's."""
+        z, item = self.dut.z, self.dut.statistics.item
+        if self.address is not None:
+            bits = ctx.get(z.row.as_value())
+            words = [bits >> 16 * n & 0xFFFF for n in range(self.p.lanes)]
+            row = [word - (word >> 15 << 16) for word in words]
+            self.sources[self.writer].got.append((self.address, row))
+        ready = self.random.random() >= self.stall
+        ctx.set(z.request.ready, ready)
+        taken = ready and ctx.get(z.request.valid)
+        self.address = ctx.get(z.request.payload) if taken else None
+        self.writer = ctx.get(self.dut.writer)
+        take = self.random.random() < 0.4
+        ctx.set(item.ready, take)
+        for source in self.sources:
+            source.rows_done += ctx.get(source.port.final_row)
+            if ctx.get(source.port.item):
+                names = ("slot", "sum", "saturations")
+                source.got_items.append(tuple(ctx.get(item.payload[name]) for name in names))
+                source.items_done += 1
+
+    async def run(self, ctx, cycles: int | None = None) -> None:
+        credit = configured = 0
+        while not all(source.done for source in self.sources) or self.address is not None:
+            before = len(self.sources[0].tiles)
+            self.begin(ctx, 0)
+            configured = before != len(self.sources[0].tiles)
+            fresh = len(self.sources[1].tiles)
+            self.columns(ctx, credit, configured)
+            self.rows(ctx)
+            self.values(ctx, 1)
+            if not fresh:  # its tiles start after its settings
+                self.begin(ctx, 1)
+            else:
+                ctx.set(self.sources[1].port.configure, 0)
+            self.collect(ctx)
+            credit = ctx.get(self.sources[0].port.credit)
+            await ctx.tick()
+            self.cycle += 1
+            if cycles is not None and self.cycle >= cycles:
+                return
+            assert self.cycle < 60_000, "nothing more comes"
+
+    def check(self) -> None:
+        for source in self.sources:
+            assert source.got == source.wanted
+            assert source.got_items == source.items
+
+
+class Resettable(Elaboratable):
+    def __init__(self, dut):
+        self.dut, self.reset = dut, Signal()
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.dut = ResetInserter(self.reset)(self.dut)
+        return m
+
+
+def sources_of(dut, random, p, counts, eager) -> list[Source]:
+    return [
+        Source(
+            port,
+            deque(random_command(random, p, engine, n % 2) for n in range(counts[engine])),
+            eager[engine],
+        )
+        for engine, port in enumerate((dut.pe1, dut.pe2))
+    ]
+
+
+def simulate(top, testbench) -> None:
+    simulator = Simulator(top)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("stall", (0, 0.5, 0.9), ids=lambda stall: f"stall{stall}")
+@pytest.mark.parametrize("eager", ((1, 1), (0.3, 1), (1, 0.3), (0.1, 0.1)), ids=str)
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_random_commands(engines, name, eager, stall):
+    """Rows in the order of each engine, its statistics, whatever the other one does."""
+    p = PARAMETERS[name]
+    random = Random(f"write back {name} {eager} {stall}")
+    dut = WriteBack(p)
+    sources = sources_of(dut, random, p, (12, 16), eager)
+
+    async def testbench(ctx):
+        bench = Bench(engines, dut, p, random, sources, stall)
+        await bench.run(ctx)
+        bench.check()
+
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize("cycles", (40, 77, 130))
+def test_reset_in_the_middle_of_work(engines, cycles):
+    """Nothing of what was on its way is left."""
+    p = PARAMETERS["8x8"]
+    random = Random(f"write back reset {cycles}")
+    dut = WriteBack(p)
+    top = Resettable(dut)
+
+    async def testbench(ctx):
+        before = sources_of(dut, random, p, (12, 12), (1, 1))
+        await Bench(engines, dut, p, random, before, 0.5).run(ctx, cycles)
+        for port in (dut.pe1, dut.pe2):
+            for name in ("start", "configure"):
+                ctx.set(getattr(port, name), 0)
+        ctx.set(dut.pe1.slot, 0)
+        ctx.set(top.reset, 1)
+        await ctx.tick()
+        ctx.set(top.reset, 0)
+        bench = Bench(engines, dut, p, random, sources_of(dut, random, p, (8, 8), (1, 1)), 0.3)
+        await bench.run(ctx)
+        bench.check()
+
+    simulate(top, testbench)
+
+
+@pytest.mark.parametrize("kept", (True, False), ids=("tiles", "rows"))
+@pytest.mark.parametrize("stall", (0, 0.5))
+@pytest.mark.parametrize("name", ("4x2", "8x8", "16x8"))
+def test_neither_engine_starves(engines, name, stall, kept):
+    """Both ask for as much as they can: PE2 has ``pe2_rows`` slots for each tile of PE1 at least,
+    and PE1 a tile in the cycles of its own slots and those."""
+    p = PARAMETERS[name]
+    random = Random(f"write back fair {name} {stall} {kept}")
+    dut = WriteBack(p)
+    sources = sources_of(dut, random, p, (1, 1), (1, 1))
+    rows = p.pe2_rows if kept else 1
+    heights, counts = (p.pe1_rows, rows), (30, 30 * p.pe2_rows // rows)
+    for engine, source in enumerate(sources):
+        command, height = source.commands[0], heights[engine]
+        command.tiles = [
+            Tile(
+                64 * n,
+                height,
+                n == counts[engine] - 1,
+                0,
+                kept or engine == 0,
+                [[n] * p.lanes] * height,
+            )
+            for n in range(counts[engine])
+        ]
+
+    async def testbench(ctx):
+        bench = Bench(engines, dut, p, random, sources, stall)
+        await bench.run(ctx)
+        bench.check()
+
+    simulate(dut, testbench)
+    if stall:
+        return  # what each has had is then the queue's credit
+    period = p.lanes + p.pe2_rows
+    starts = sources[0].starts
+    assert max(b - a for a, b in pairwise(starts)) <= period
+    served = [c for c in sources[1].row_cycles if c < starts[-1]]
+    assert len(served) >= (starts[-1] - starts[0]) // period * p.pe2_rows - p.pe2_rows
+
+
+def test_a_row_a_cycle_and_a_tile_in_as_many_cycles_as_lanes(engines):
+    """Where the other engine has no results, and the port takes a row a cycle."""
+    p = PARAMETERS["8x8"]
+    for engine, count in ((0, 40), (1, 40)):
+        random = Random(f"write back rate {engine}")
+        dut = WriteBack(p)
+        sources = sources_of(dut, random, p, (engine == 0, engine == 1), (1, 1))
+        command = sources[engine].commands[0]
+        command.tiles = [
+            Tile(64 * n, 8, n == count - 1, 0, True, [[n] * 8] * 8) for n in range(count)
+        ]
+
+        async def testbench(ctx, dut=dut, random=random, sources=sources):
+            bench = Bench(engines, dut, p, random, sources, 0)
+            await bench.run(ctx)
+            bench.check()
+
+        simulate(dut, testbench)
+        starts = sources[engine].starts
+        assert starts[-1] - starts[1] == 8 * (count - 2)
