@@ -27,9 +27,9 @@ class Pe2(wiring.Component):
     One step of the nest a cycle. The tile of a complete reduction waits in the drain buffer for the
     write-back unit, which takes a row in each cycle that PE1 leaves it, under the next tile's
     steps. So a reduction of at least ``pe2_rows`` steps costs nothing more where PE1 has no
-    results, and a shorter one ``rows`` cycles. A tile's last step waits until the tile before it leaves the drain
-    buffer in time, a step of BIAS and MASK until its row can leave at once; from there on nothing
-    waits.
+    results, and a shorter one ``rows`` cycles. A tile's last step waits until the tile before it
+    leaves the drain buffer in time, a step of BIAS and MASK until its row can leave at once; from
+    there on nothing waits.
 
     The next command is taken while the last results of the one before are on their way: it may
     read rows that are not yet written, unless it waits for its own engine.
