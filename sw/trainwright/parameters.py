@@ -215,7 +215,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
         + 4 * (22 + p.scratchpad_banks + 2 * p.data_width)
         + 2 * 20
     )
-    results = -(-(p.lanes + p.pe1_rows + 18) // 16) * 16
+    results = -(-(p.lanes + p.pe1_rows + 13) // 16) * 16
     pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21
     pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits)
     write_back = results * result + 2 * place + 4 * 89

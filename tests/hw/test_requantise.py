@@ -65,9 +65,9 @@ def test_against_definition(engines, width, with_random):
                 for lane in range(LANES):
                     its = rows[lane]
                     ctx.set(dut.value[lane], its[0][lane] if its else 0)
-                if with_random:  # those of the row of the cycle before
+                if with_random:  # a cycle after the lane's value
                     for lane in range(LANES):
-                        byte = rows[1][1][lane] if rows[1] else None
+                        byte = rows[1 + lane][1][lane] if rows[1 + lane] else None
                         ctx.set(dut.random[lane], random.getrandbits(8) if byte is None else byte)
                 await ctx.delay(1e-9)
                 for lane in range(LANES):

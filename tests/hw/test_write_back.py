@@ -184,7 +184,6 @@ class Bench:
         )
         self.window = self.p.lanes if starts else max(0, self.window - 1)
         ctx.set(port.start, starts)
-        ctx.set(port.slot, self.window > 0)
         if starts:
             tile = source.tiles.popleft()
             self.offer(ctx, port, tile)
@@ -228,7 +227,7 @@ class Bench:
         port = self.sources[engine].port
         now = dict(self.due[engine].pop(self.cycle, ()))
         for lane, value in enumerate(port.value):
-            ctx.set(value, now.get(lane, 0))
+            ctx.set(value, now.get(lane, self.random.getrandbits(20) if engine == 0 else 0))
 
     def collect(self, ctx) -> None:
         """Rows at the write port, items at the host's."""
@@ -340,7 +339,6 @@ def test_reset_in_the_middle_of_work(engines, cycles):
         for port in (dut.pe1, dut.pe2):
             for name in ("start", "configure"):
                 ctx.set(getattr(port, name), 0)
-        ctx.set(dut.pe1.slot, 0)
         ctx.set(top.reset, 1)
         await ctx.tick()
         ctx.set(top.reset, 0)
@@ -355,8 +353,9 @@ def test_reset_in_the_middle_of_work(engines, cycles):
 @pytest.mark.parametrize("stall", (0, 0.5))
 @pytest.mark.parametrize("name", ("4x2", "8x8", "16x8"))
 def test_neither_engine_starves(engines, name, stall, kept):
-    """Both ask for as much as they can: PE2 has ``pe2_rows`` slots for each tile of PE1 at least,
-    and PE1 a tile in the cycles of its own slots and those."""
+    """Both ask for as much as they can: PE2 has ``pe2_rows`` slots for each tile of PE1, but for a
+    quarter at most where the queue is short of credit, and PE1 a tile in the cycles of its own
+    slots and those, or of its columns."""
     p = PARAMETERS[name]
     random = Random(f"write back fair {name} {stall} {kept}")
     dut = WriteBack(p)
@@ -385,11 +384,11 @@ def test_neither_engine_starves(engines, name, stall, kept):
     simulate(dut, testbench)
     if stall:
         return  # what each has had is then the queue's credit
-    period = p.lanes + p.pe2_rows
+    period = max(p.lanes, p.pe1_rows + p.pe2_rows)
     starts = sources[0].starts
     assert max(b - a for a, b in pairwise(starts)) <= period
     served = [c for c in sources[1].row_cycles if c < starts[-1]]
-    assert len(served) >= (starts[-1] - starts[0]) // period * p.pe2_rows - p.pe2_rows
+    assert len(served) >= 0.75 * (starts[-1] - starts[0]) // period * p.pe2_rows
 
 
 def test_a_row_a_cycle_and_a_tile_in_as_many_cycles_as_lanes(engines):

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.fixed.random_bits import RANDOM_WIDTH
-from trainwright_hw.stream.delay_line import delay_line, skew
+from trainwright_hw.stream.delay_line import delay_line
 
 LANE_CYCLES = 3
 """Cycles of a lane from its value to its word."""
@@ -48,7 +48,7 @@ class Requantiser(wiring.Component):
 
     With ``with_random`` also ``stochastic``, due with ``shift``: the rounding is that of
     ``trainwright.fixed.stochastic.stochastic_requantise``, ``random`` (a byte a lane) being due in
-    the cycle after value 0.
+    the cycle after the lane's value.
     """
 
     def __init__(self, *, lanes: int, value_width: int, with_random: bool = False):
@@ -93,10 +93,9 @@ class Requantiser(wiring.Component):
             register = Signal(len(value), name=name, reset_less=True)
             m.d.sync += register.eq(value)
             passed[name] = delay_line(m, register, self._lanes, name)
-        random = skew(m, list(self.random), "random") if self._with_random else None
         for lane in range(self._lanes):
             of_lane = {name: values[lane] for name, values in passed.items()}
-            self._lane(m, lane, random[lane] if random else None, **of_lane)
+            self._lane(m, lane, self.random[lane] if self._with_random else None, **of_lane)
         return m
 
     def _shifted(self, m: Module, lane: int, shift, below: int) -> Value:

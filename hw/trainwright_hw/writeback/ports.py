@@ -16,7 +16,7 @@ TILE_LAYOUT = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 
 context of the command."""
 
 COLUMN_LEAD = 8
-"""Cycles from a column's slot to its first value."""
+"""Cycles from the start of a tile to the first value of its first column."""
 ROW_LEAD = 5
 """Cycles from the start of a tile to the values of its first row, at the earliest."""
 
@@ -44,10 +44,9 @@ class ColumnPort(wiring.Signature):
     In a cycle of ``configure`` the settings of ``command`` (shift, width, slot, stride and
     rounding; with stochastic rounding also ``stream``) are taken for ``configure_context``.
 
-    A tile is announced by ``lanes`` cycles of ``slot`` in a row, with ``start`` and ``tile`` in the
-    first of them; in the cycle before, ``credit`` must have been high. Column n is due
-    ``COLUMN_LEAD`` cycles after its slot, ``value[r]`` r cycles after ``value[0]``; where none is
-    due, ``value`` is 0.
+    A tile is announced by ``start`` with ``tile``, ``lanes`` cycles apart at least; in the cycle
+    before, ``credit`` must have been high. Column n is due n cycles after the first one, which is
+    ``COLUMN_LEAD`` cycles after ``start``, and ``value[r]`` r cycles after ``value[0]``.
 
     ``final_row``: the last row of a command is written; ``item``: its statistics are handed over;
     ``back_pressured``: in the cycle before, the oldest row was one of this engine and waited for
@@ -56,7 +55,7 @@ class ColumnPort(wiring.Signature):
 
     def __init__(self, parameters: AcceleratorParameters):
         common = _common(parameters, parameters.pe1_rows)
-        super().__init__({**common, "slot": Out(1), "credit": In(1)})
+        super().__init__({**common, "credit": In(1)})
 
 
 class RowPort(wiring.Signature):
@@ -64,9 +63,9 @@ class RowPort(wiring.Signature):
 
     As ``ColumnPort``, but: a tile may ``start`` while ``ready``. Its row ``next_row`` is due in the
     cycle after one of ``next_due`` (with ``next_context``), the first ``ROW_LEAD`` cycles after
-    ``start`` or later, and ``value[n]`` n cycles after ``value[0]``. ``prompt``: the first row of a
-    tile that starts now is due as early as can be; values that cannot be kept start only then.
-    ``offered``: there is a tile to start.
+    ``start`` or later, and ``value[n]`` n cycles after ``value[0]``; where none is due it is 0.
+    ``prompt``: the first row of a tile that starts now is due as early as can be; values that
+    cannot be kept start only then. ``offered``: there is a tile to start.
     """
 
     def __init__(self, parameters: AcceleratorParameters):

@@ -5,15 +5,22 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.arith.random_bits import LANE_WIDTH, RandomBits
+from trainwright.program.fields import LOCAL_WIDTH
+from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits
 from trainwright_hw.arith.requantiser import LANE_CYCLES, Requantiser
 from trainwright_hw.control.command_contexts import per_engine
 from trainwright_hw.control.engine_ports import StatisticsPort
 from trainwright_hw.storage.ports import WritePort
-from trainwright_hw.stream.delay_line import delay_line, deskew
-from trainwright_hw.writeback.ports import ROW_LEAD, ColumnPort, RowPort
+from trainwright_hw.stream.delay_line import delay_line, deskew, skew
+from trainwright_hw.writeback.ports import (
+    COLUMN_LEAD,
+    ROW_LEAD,
+    TILE_LAYOUT,
+    ColumnPort,
+    RowPort,
+)
 from trainwright_hw.writeback.result_queue import ResultQueue, select
-from trainwright_hw.writeback.slots import SLOT_LAYOUT, Slots, least_credit
+from trainwright_hw.writeback.slots import BLIND, SLOT_LAYOUT, Slots, least_credit
 from trainwright_hw.writeback.statistics_accumulator import StatisticsAccumulator
 
 DUE = ROW_LEAD - 1
@@ -25,11 +32,11 @@ BANK = 16
 class WriteBack(wiring.Component):
     """Sums of both arrays to rows of the scratchpad: requantised, counted, queued.
 
-    A slot a cycle, of a column of PE1 or a row of PE2 (``Slots``), passes the requantiser: value n
-    n cycles after value 0, on lane n. The words of a column leave on as many rows. Row r of a tile
-    of PE1 takes from lane r, at lane n the word of column n: n cycles after lane 0, as lane n's own
-    word of a row of PE2 comes. So a tile is transposed by the choice of a lane's word, before the
-    words of a row, whose lanes are a cycle apart, are brought together.
+    A slot a cycle, of a row of either engine (``Slots``), passes the requantiser: value n on lane
+    n, n cycles after value 0; the words are brought together. PE1 gives its tiles by columns, and
+    what its unit r has of column n comes n + r cycles after the first value of all: when lane n is
+    due for row r, if that begins r cycles after row 0. So a tile is transposed by lanes that choose
+    among PE1's units, and takes as many slots as it has rows.
 
     Members: ``pe1``, ``pe2``: the engines' ports; ``statistics``; ``z``, a write port of the
     scratchpad; ``writer``, the engine whose row is offered there: 0 PE1, 1 PE2.
@@ -50,14 +57,13 @@ class WriteBack(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from a slot to its row at the result queue."""
-        # the value's own register, and the chosen word's
-        return DUE + 1 + LANE_CYCLES + 1 + self._parameters.lanes - 1
+        return DUE + 1 + LANE_CYCLES + self._parameters.lanes - 1  # the value has a register
 
     @property
     def depth(self) -> int:
-        """Of the result queue: rows on their way, from the credit taken for them until it is there
-        again, and those that a tile of PE1 asks for; whole distributed RAMs."""
-        rows = self.latency + DUE + 2 + least_credit(self._parameters)
+        """Of the result queue: a row a cycle from the credit taken for it until that is there
+        again, beside the credit that there must be; whole distributed RAMs."""
+        rows = self.latency + 2 + least_credit(self._parameters)
         return -(-rows // BANK) * BANK
 
     def elaborate(self, platform) -> Module:
@@ -84,37 +90,44 @@ class WriteBack(wiring.Component):
 
         passed = delay_line(m, slots.slot.as_value(), self.latency + 1, "slot", reset_less=False)
         stages = [data.View(SLOT_LAYOUT, slot) for slot in passed]
-        before, due, ready = stages[DUE - 1], stages[DUE], stages[DUE + 1 + LANE_CYCLES]
+        before, due = stages[DUE - 1], stages[DUE]
         m.d.comb += [
-            self.pe2.next_due.eq(before.rows),
+            self.pe2.next_due.eq(before.pe2),
             self.pe2.next_row.eq(before.number),
             self.pe2.next_context.eq(before.context),
         ]
         for name in names[2:]:
-            setting = settings[name](before.rows, before.context)
+            setting = settings[name](before.pe2, before.context)
             m.d.sync += getattr(requantiser, name).eq(setting)
+        columns, number = self._chosen(m, due, "of_value")
         for lane, to in enumerate(requantiser.value):
             value = Signal.like(to, name=f"value_{lane}", reset_less=True)
-            # of two at most one is not 0
-            columns = self.pe1.value[lane] if lane < p.pe1_rows else C(0, 1)
-            m.d.sync += value.eq((self.pe2.value[lane] | columns).as_signed())
+            of_tile = Mux(columns[lane], select(self.pe1.value, number[lane]), 0)
+            m.d.sync += value.eq((of_tile | self.pe2.value[lane]).as_signed())
             m.d.comb += to.eq(value)
         if p.stochastic_rounding:
-            self._randomise(m, slots, due, requantiser)
-        self._rows(m, ready, requantiser, statistics, results)
+            self._randomise(m, due, stages[DUE + RANDOM_CYCLES], requantiser)
 
         leaving = stages[-1]
         m.d.comb += [
-            statistics.valid.eq(leaving.written),
-            statistics.engine.eq(leaving.rows),
+            statistics.valid.eq(leaving.pe1 | leaving.pe2),
+            statistics.engine.eq(leaving.pe2),
             statistics.final.eq(leaving.final),
-            statistics.slot.eq(settings["slot"](leaving.rows, leaving.context)),
-            results.push.eq(leaving.written),
-            results.engine.eq(leaving.rows),
+            statistics.slot.eq(settings["slot"](leaving.pe2, leaving.context)),
+            results.push.eq(leaving.pe1 | leaving.pe2),
+            results.engine.eq(leaving.pe2),
             results.address.eq(leaving.address),
             results.final.eq(leaving.final),
             self.writer.eq(results.writer),
         ]
+        words = deskew(m, list(requantiser.word), "word")
+        flags = deskew(m, list(requantiser.saturated), "saturated")
+        for lane, (word, flag) in enumerate(zip(words, flags, strict=True)):
+            m.d.comb += [
+                results.row[lane].eq(word),
+                statistics.word[lane].eq(word.as_signed()),
+                statistics.saturated[lane].eq(flag),
+            ]
         for number, port in enumerate(engines):
             m.d.comb += [
                 port.final_row.eq(results.final_written[number]),
@@ -126,9 +139,8 @@ class WriteBack(wiring.Component):
     def _schedule(self, m: Module, slots, results, stride) -> None:
         """Slots, and the credit that they take."""
         columns, rows = self.pe1, self.pe2
-        enough = Signal()
+        enough, wanted, least = Signal(), Signal(), least_credit(self._parameters)
         m.d.comb += [
-            slots.column.eq(columns.slot),
             slots.start.eq(columns.start),
             slots.tile.eq(columns.tile),
             slots.column_stride.eq(stride(0, slots.column_context)),
@@ -140,50 +152,51 @@ class WriteBack(wiring.Component):
             results.reserve.eq(columns.start),
             results.reserve_rows.eq(columns.tile.rows),
             results.reserve_row.eq(slots.row_taken),
-            enough.eq(results.left >= least_credit(self._parameters)),
+            enough.eq(results.left >= least),
+            wanted.eq(slots.active | rows.offered),
         ]
-        # one level for both, so that neither takes every place before the other finds enough
+        # one level for both, so that neither takes every place before the other finds enough; where
+        # there is less, PE2 has been granted two slots at most
+        alone = results.left >= least - BLIND + 2
         m.d.sync += [
             slots.row_credit.eq(enough),
-            columns.credit.eq(enough & ~(slots.recent & (slots.active | rows.offered))),
+            columns.credit.eq(Mux(wanted, enough & ~slots.recent, alone)),
         ]
 
-    def _randomise(self, m: Module, slots, due, requantiser) -> None:
-        """Random bits of the column or row that is due."""
-        engines = (self.pe1, self.pe2)
-        place = Cat(slots.entry, slots.origin)
-        entry_width = len(slots.entry)
-        place = delay_line(m, place, DUE + 1, "place")[-1]
-        m.submodules.random = random = RandomBits(units=self._parameters.lanes)
-        stream = per_engine(m, engines, lambda port: port.stream, "stream")
-        of_column = Cat(place[:entry_width], C(0, LANE_WIDTH - entry_width), place[entry_width:])
-        m.d.comb += [
-            random.stream.eq(stream(due.rows, due.context)),
-            random.key.eq(Mux(due.columns, of_column, Cat(C(0, LANE_WIDTH), due.address))),
-            Cat(requantiser.random).eq(Cat(random.random)),
-        ]
-
-    def _rows(self, m: Module, ready, requantiser, statistics, results) -> None:
-        """The words of each row, brought together."""
-        p = self._parameters
-        columns = delay_line(m, ready.columns, p.lanes, "of_column")
-        number = delay_line(
-            m, ready.number[: (p.pe1_rows - 1).bit_length()], p.lanes, "row_of_tile"
+    def _chosen(self, m: Module, slot, name: str) -> tuple[list, list]:
+        """As each lane gets it: whether a slot is PE1's, and its row."""
+        lanes, width = self._parameters.lanes, (self._parameters.pe1_rows - 1).bit_length()
+        return (
+            delay_line(m, slot.pe1, lanes, f"{name}_of_pe1"),
+            delay_line(m, slot.number[:width], lanes, f"{name}_number"),
         )
-        words = [Cat(*of) for of in zip(requantiser.word, requantiser.saturated, strict=True)]
-        chosen = []
-        for lane in range(p.lanes):
-            of_tile, index = words[: p.pe1_rows], Signal.like(number[lane], name=f"index_{lane}")
-            m.d.comb += index.eq(Mux(columns[lane], number[lane], lane))
-            word = select(of_tile, index)
-            if lane >= p.pe1_rows:
-                word = Mux(columns[lane], word, words[lane])
-            register = Signal(len(words[0]), name=f"word_of_row_{lane}", reset_less=True)
-            m.d.sync += register.eq(word)
-            chosen.append(register)
-        for lane, word in enumerate(deskew(m, chosen, "word")):
-            m.d.comb += [
-                results.row[lane].eq(word[:-1]),
-                statistics.word[lane].eq(word[:-1].as_signed()),
-                statistics.saturated[lane].eq(word[-1]),
-            ]
+
+    def _randomise(self, m: Module, due, drawn, requantiser) -> None:
+        """Random bits: PE1's by column, which its units have one after the other; PE2's by row."""
+        p = self._parameters
+        stream = per_engine(m, (self.pe1, self.pe2), lambda port: port.stream, "stream")
+        m.submodules.by_column = by_column = RandomBits(units=p.pe1_rows)
+        m.submodules.by_row = by_row = RandomBits(units=p.lanes)
+        # the tile whose columns are due
+        tile = data.View(
+            TILE_LAYOUT,
+            delay_line(m, self.pe1.tile.as_value(), COLUMN_LEAD, "tile")[-1],
+        )
+        start = delay_line(m, self.pe1.start, COLUMN_LEAD, "start", reset_less=False)[-1]
+        z, context, column = Signal(LOCAL_WIDTH), Signal(), Signal(LANE_WIDTH)
+        m.d.sync += column.eq(column + 1)
+        with m.If(start):
+            m.d.sync += [z.eq(tile.z), context.eq(tile.context), column.eq(0)]
+        m.d.comb += [
+            by_column.stream.eq(stream(0, context)),
+            by_column.key.eq(Cat(column, z)),
+            by_row.stream.eq(stream(1, due.context)),
+            by_row.key.eq(Cat(C(0, LANE_WIDTH), due.address)),
+        ]
+        units = skew(m, list(by_column.random), "of_unit")
+        lanes = skew(m, list(by_row.random), "of_lane")
+        columns, number = self._chosen(m, drawn, "of_byte")
+        m.d.comb += [
+            to.eq(Mux(columns[lane], select(units, number[lane]), lanes[lane]))
+            for lane, to in enumerate(requantiser.random)
+        ]

@@ -13,7 +13,7 @@ START = {Engine.PE1: 21, Engine.PE2: 7}
 
 def finish(engine: Engine, p: AcceleratorParameters) -> int:
     """Cycles of an array from a command's last step to its last row, through all of its units."""
-    return 19 + p.pe1_rows if engine is Engine.PE1 else 17 + p.lanes
+    return 15 + p.pe1_rows if engine is Engine.PE1 else 17 + p.lanes
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ class DotProductArray(wiring.Component):
 
     In a cycle of ``valid``, ``entry`` (``lanes`` signed words) is entry ``number`` of its step:
     each row gives one dot product, added to the accumulator of (row, number). ``first`` starts new
-    sums; on ``last`` they appear ``DOT_CYCLES`` later as ``value``, one of each row, which is 0
-    otherwise. An entry a cycle, never stalled; the same number at most every third cycle.
+    sums; they appear ``DOT_CYCLES`` later as ``value``, one of each row, complete where the step is
+    the last of its reduction. An entry a cycle, never stalled; the same number at most every third
+    cycle.
 
     Row r does all this r cycles after row 0 (``skew``): ``value[r]`` is due r cycles after
     ``value[0]``.
@@ -49,7 +50,6 @@ class DotProductArray(wiring.Component):
                 "entry": In(self._arithmetic.right).array(parameters.lanes),
                 "number": In(range(parameters.lanes)),
                 "first": In(1),
-                "last": In(1),
                 "value": Out(self._arithmetic.accumulator).array(parameters.pe1_rows),
             }
         )
@@ -58,9 +58,9 @@ class DotProductArray(wiring.Component):
         m = Module()
         # stage n of row r is stage n + r of row 0
         stages = DOT_CYCLES + self._rows - 1
-        self._valid, self._number, self._first, self._last = (
+        self._valid, self._number, self._first = (
             delay_line(m, getattr(self, name), stages, name, reset_less=False)
-            for name in ("valid", "number", "first", "last")
+            for name in ("valid", "number", "first")
         )
         width = self._arithmetic.right.width
         swap = delay_line(m, self.swap, self._rows, "swap", reset_less=False)
@@ -130,6 +130,4 @@ class DotProductArray(wiring.Component):
             write.data.eq(total),
             write.en.eq(self._valid[4 + row]),
         ]
-        m.d.sync += self.value[row].eq(0)
-        with m.If(self._valid[4 + row] & self._last[4 + row]):
-            m.d.sync += self.value[row].eq(total)
+        m.d.sync += self.value[row].eq(total)

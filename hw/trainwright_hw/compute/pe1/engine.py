@@ -18,7 +18,7 @@ from trainwright_hw.writeback.ports import COLUMN_LEAD, ColumnPort
 SWAP_CYCLES = ENTRY_LATENCY + 2
 """Cycles from the decision to start a step to its first entry at the array."""
 
-assert SWAP_CYCLES + DOT_CYCLES == COLUMN_LEAD + 1  # a slot follows its decision by a cycle
+assert SWAP_CYCLES + DOT_CYCLES == COLUMN_LEAD + 1  # a start follows its decision by a cycle
 
 
 class Pe1(wiring.Component):
@@ -133,14 +133,13 @@ class Pe1(wiring.Component):
         lanes = parameters.lanes
         stages = range(ENTRY_LATENCY + 1)
         number = [Signal(range(lanes), name=f"number_{stage}") for stage in stages]
-        flags = [Signal(4, name=f"flags_{stage}") for stage in stages]
-        valid, first, last, from_pad = flags[0]
-        valid_now, first_now, last_now, from_pad_now = flags[-1]
+        flags = [Signal(3, name=f"flags_{stage}") for stage in stages]
+        valid, first, from_pad = flags[0]
+        valid_now, first_now, from_pad_now = flags[-1]
         for delayed in (number, flags):
             m.d.sync += [later.eq(earlier) for earlier, later in pairwise(delayed)]
         m.d.comb += [
             self.store.enable.eq(valid & ~from_pad),
-            self.results.slot.eq(valid & last),
             fetch.entry_ready.eq(valid_now & from_pad_now),
             self._swap.eq(valid_now & (number[-1] == 0)),
         ]
@@ -148,7 +147,6 @@ class Pe1(wiring.Component):
         m.d.sync += [
             array.valid.eq(valid_now),
             array.first.eq(first_now),
-            array.last.eq(last_now),
             array.number.eq(number[-1]),
             array.swap.eq(self._swap),
         ]
@@ -159,7 +157,7 @@ class Pe1(wiring.Component):
             m.d.comb += [stored.eq(element.as_signed()), to.eq(chosen)]
         with m.If(self._start):
             m.d.sync += [
-                Cat(valid, first, last).eq(Cat(1, step.first, step.last)),
+                Cat(valid, first).eq(Cat(1, step.first)),
                 from_pad.eq(step.from_pad),
                 number[0].eq(0),
                 self._idle.eq(lanes == 1),
