@@ -39,9 +39,9 @@ def parse_format(text: str) -> Format:
 def parse_formats(given: str | Mapping[str, object]) -> dict[str, Format]:
     """The formats by class of tensor, of the classes that are named.
 
-    ``given`` is a text such as ``factor=posit(4,0),activation=fixed(8)``, or the table ``[formats]``
-    of a TOML file. Raises ``FormatError`` for an unknown class or format, and for a class that is
-    named twice.
+    ``given`` is a text such as ``factor=posit(4,0),activation=fixed(8)``, or the table
+    ``[formats]`` of a TOML file. Raises ``FormatError`` for an unknown class or format, and for a
+    class that is named twice.
     """
     formats: dict[str, Format] = {}
     for name, text in given.items() if isinstance(given, Mapping) else _pairs(given):

@@ -1,8 +1,8 @@
 """Posits of up to 16 bits, as integers on a grid.
 
 With S = (n - 2) 2^es every value of posit(n, es) is a multiple of its smallest one, 2^-S, and at
-most 2^S: an integer of 2S + 2 bits, sign included. Products and sums of such integers are exact, and
-a sum is rounded by comparing it with the bounds between words.
+most 2^S: an integer of 2S + 2 bits, sign included. Products and sums of such integers are exact,
+and a sum is rounded by comparing it with the bounds between words.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,156 @@
+"""The encoder against ``trainwright.formats``: words, ties, neighbours, sums; modes, shifts."""
+
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from trainwright.formats import Fixed, Format, Posit, parse_format
+from trainwright_hw.arith.posit_encoder import PositEncoder, check_encoder, encode_cycles
+
+LANES = 4
+PLAIN, CLAMPED = parse_format("posit(8,0)"), parse_format("posit(8,1)c")
+SETS = {
+    "the accelerator's": (PLAIN, CLAMPED),
+    "of 18 bits": (Posit(10, 0), Posit(6, 1), Posit(4, 2)),
+    "whole": (Posit(8, 1), Posit(5, 2)),  # whose exponents are cut off by more than a bit
+    "one": (Posit(3, 0),),
+}
+WIDTHS = {"whole": 44}
+SHIFTS = {"the accelerator's": (0, 1, 7), "of 18 bits": (3,)}
+
+
+def near(fmt: Format, shift: int, width: int) -> list[int]:
+    """Words, ties and neighbours of either sign, 0 and the ends, of ``width`` bits."""
+    if isinstance(fmt, Posit):
+        finer = Posit(fmt.n + 1, fmt.es)
+        twice = 1 << fmt.es  # the grid of a posit of one more bit is finer by 2^(2^es)
+        found = {
+            int(value) << shift >> twice for value in finer.decode(range(1, finer.largest + 1))
+        }
+    else:
+        most = fmt.largest
+        places = {0, 1, 2, 3, most // 2, most - 1, most, most + 1, 2 * most, 2 * most + 2}
+        found = {place << shift for place in places}
+        found |= {(place << shift) + ((1 << shift) >> 1) for place in places}
+    found |= {(1 << shift) >> 1, (1 << shift) >> 2, 1 << shift, 0}
+    limit = 1 << (width - 1)
+    sums = {sign * size + off for size in found for sign in (1, -1) for off in (-1, 0, 1)}
+    sums |= {-limit, limit - 1, 1 - limit}
+    return sorted(value for value in sums if -limit <= value < limit)
+
+
+def random_sums(fmt: Format, width: int, random: np.random.Generator) -> list[int]:
+    """Sums of 1 to 512 products of words of the format, and values of all sizes."""
+    found = []
+    for terms in (1, 2, 9, 64, 512):
+        reach = random.integers(1, fmt.largest + 1, size=(8, 1))
+        x, g = (fmt.decode(random.integers(-reach, reach + 1, size=(8, terms))) for _ in range(2))
+        found += (x * g).sum(axis=1).tolist()
+    limit = 1 << (width - 1)
+    found += (random.integers(-limit, limit, 40) >> random.integers(0, width, 40)).tolist()
+    return [max(-limit, min(limit - 1, value)) for value in found]
+
+
+def run(dut: PositEncoder, commands: Sequence[tuple[int, Format, int, bool, list[int]]]) -> None:
+    """Commands of the two contexts by turns: format's number, format, shift, rule, values.
+
+    The next one is configured while the values of the last are under way; some cycles have none.
+    """
+    random = Random(1)
+
+    async def testbench(ctx):
+        expected: list[object] = [None] * encode_cycles(LANES)
+        rows_of_lanes: deque = deque([None] * LANES, maxlen=LANES)
+        for number, (select, fmt, shift, zero, values) in enumerate(commands):
+            ctx.set(dut.configure, 1)
+            ctx.set(dut.configure_context, number % 2)
+            ctx.set(dut.shift, shift)
+            ctx.set(dut.out_width, fmt.width if select == 0 else random.randint(4, 16))
+            ctx.set(dut.format, select)
+            ctx.set(dut.zero, zero)
+            padded = [*values, *([0] * (-len(values) % LANES))]
+            rows = [padded[n : n + LANES] for n in range(0, len(padded), LANES)]
+            results = fmt.encode(np.array(rows), shift, underflow="zero" if zero else "never")
+            wanted = [[each.tolist() for each in row] for row in zip(*results, strict=True)]
+            queue = list(zip(rows, wanted, strict=True)) + [(None, None)] * 3
+            while queue:
+                row, want = (None, None)
+                if queue[-1][0] is None or random.random() < 0.97:
+                    row, want = queue.pop()
+                ctx.set(dut.valid, row is not None)
+                ctx.set(dut.context, number % 2 if queue else random.randrange(2))
+                rows_of_lanes.appendleft(row)
+                for lane, its in enumerate(rows_of_lanes):
+                    ctx.set(dut.value[lane], its[lane] if its else random.randrange(1 << 20))
+                expected.append(row and (want, row, fmt, shift, zero))
+                due = expected.pop(0)
+                assert ctx.get(dut.result_valid) == (due is not None)
+                if due:
+                    got = [
+                        [ctx.get(each[lane]) for lane in range(LANES)]
+                        for each in (dut.word, dut.saturated, dut.underflow)
+                    ]
+                    assert got == due[0], [str(item) for item in due[1:]]
+                await ctx.tick()
+                ctx.set(dut.configure, 0)
+                ctx.set(dut.shift, random.randrange(64))
+                ctx.set(dut.format, 0)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_words_ties_and_neighbours(kind):
+    formats, width = SETS[kind], WIDTHS.get(kind, 40)
+    commands = [
+        (number, fmt, shift, zero, near(fmt, shift, width))
+        for number, fmt in enumerate(formats, 1)
+        for shift in SHIFTS.get(kind, (1, 6))
+        for zero in (False, True)
+    ]
+    run(PositEncoder(lanes=LANES, value_width=width, formats=formats), commands)
+
+
+@pytest.mark.parametrize("width", (24, 40, 48))
+def test_every_shift(width):
+    """Of posits every eleventh value, of fixed point all: each width at some shifts."""
+    formats = SETS["the accelerator's"]
+    random, commands = Random(width), []
+    for shift in range(64):
+        commands.append((0, Fixed(random.randint(4, 16)), shift, bool(shift % 2), None))
+        commands.append((0, Fixed(4 + shift % 13), shift, bool(shift % 2), None))
+        commands += [(n, fmt, shift, bool(shift % 2), None) for n, fmt in enumerate(formats, 1)]
+    commands = [
+        (n, fmt, shift, zero, near(fmt, shift, width)[:: 11 if n else 1])
+        for n, fmt, shift, zero, _ in commands
+    ]
+    run(PositEncoder(lanes=LANES, value_width=width, formats=formats), commands)
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_random_sums(kind):
+    formats, width = SETS[kind], WIDTHS.get(kind, 40)
+    random = np.random.default_rng(len(kind))
+    commands = [
+        (number, fmt, int(shift), bool(turn % 2), random_sums(fmt, width, random))
+        for turn in range(4)
+        for number, fmt in enumerate([Fixed(8), *formats])
+        for shift in random.integers(0, 24, size=3)
+    ]
+    run(PositEncoder(lanes=LANES, value_width=width, formats=formats), commands)
+
+
+def test_what_cannot_be_built():
+    with pytest.raises(ValueError, match="without posits is a Requantiser"):
+        check_encoder(40, ())
+    with pytest.raises(ValueError, match="value_width must be from 18 to 64, not 17"):
+        check_encoder(17, (CLAMPED,))
+    with pytest.raises(ValueError, match="value_width must be from 26 to 64, not 65"):
+        check_encoder(65, (Posit(8, 1),))
