@@ -24,7 +24,7 @@ SHIFTS = {"the accelerator's": (0, 1, 7), "of 18 bits": (3,)}
 
 
 def near(fmt: Format, shift: int, width: int) -> list[int]:
-    """Words, ties and neighbours of either sign, 0 and the ends, of ``width`` bits."""
+    """Words, ties, powers of two and neighbours, of either sign; the ends of ``width`` bits."""
     if isinstance(fmt, Posit):
         finer = Posit(fmt.n + 1, fmt.es)
         twice = 1 << fmt.es  # the grid of a posit of one more bit is finer by 2^(2^es)
@@ -36,7 +36,7 @@ def near(fmt: Format, shift: int, width: int) -> list[int]:
         places = {0, 1, 2, 3, most // 2, most - 1, most, most + 1, 2 * most, 2 * most + 2}
         found = {place << shift for place in places}
         found |= {(place << shift) + ((1 << shift) >> 1) for place in places}
-    found |= {(1 << shift) >> 1, (1 << shift) >> 2, 1 << shift, 0}
+    found |= {0, *(1 << place for place in range(width))}
     limit = 1 << (width - 1)
     sums = {sign * size + off for size in found for sign in (1, -1) for off in (-1, 0, 1)}
     sums |= {-limit, limit - 1, 1 - limit}

@@ -81,7 +81,7 @@ class ShiftDecoder(wiring.Component):
             kept = Cat(shifted, word[-1].replicate(width))
             m.d.comb += wide.eq(Cat(Mux(cut[stage], low, kept[:size]), kept[size : len(wide)]))
             shifted = wide
-        m.d.sync += self.value.eq(Cat(shifted, word[-1].replicate(width))[:width].as_signed())
+        m.d.sync += self.value.eq(shifted[:width].as_signed())
         return m
 
 
