@@ -15,17 +15,29 @@ from trainwright.support.native.cache import Cache
 FILE = "design.il"
 
 
-def _sources() -> Iterator[Path]:
-    """What the design is made from: the hardware package, and what it imports from below."""
-    for module in ("trainwright_hw", "trainwright.program", "trainwright.parameters"):
-        spec = find_spec(module)
+SOURCES = (
+    "trainwright_hw",
+    "trainwright.accelerator",
+    "trainwright.fixed",
+    "trainwright.formats",
+    "trainwright.link",
+    "trainwright.parameters",
+    "trainwright.program",
+)
+"""What the design is made from: the hardware package, and what it imports from below."""
+
+
+def sources() -> Iterator[Path]:
+    """The files of ``SOURCES``, those of packages within packages too."""
+    for name in SOURCES:
+        spec = find_spec(name)
         assert spec is not None and spec.origin is not None
         origin = Path(spec.origin)
-        yield from sorted(origin.parent.glob("*.py")) if origin.stem == "__init__" else [origin]
+        yield from sorted(origin.parent.rglob("*.py")) if origin.stem == "__init__" else [origin]
 
 
 def _key(parameters: AcceleratorParameters, trace: bool) -> str:
-    texts = [path.read_text() for path in _sources()]
+    texts = [path.read_text() for path in sources()]
     versions = [version("amaranth"), sys.version]
     material = [texts, versions, asdict(parameters), trace]
     return "design-" + hashlib.sha256(json.dumps(material).encode()).hexdigest()[:32]

@@ -1,19 +1,22 @@
-"""The number format of a multiply-accumulate lane, behind one small interface."""
+"""Two's complement lanes: the number format of an accelerator without posits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from amaranth.hdl import Mux, Shape, Value, signed
+from amaranth.hdl import Module, Mux, Shape, Signal, Value, signed
+
+from trainwright_hw.arith.format import LaneFormat
+from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
+from trainwright_hw.arith.requantiser import LANE_CYCLES, Requantiser
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedArithmetic:
-    """Two's complement lanes: integer product, exact sum.
+class FixedArithmetic(LaneFormat):
+    """Integer products, exact sums.
 
-    Every method builds combinational logic; the arrays around it place the registers: operands,
-    product, every stage of the adder tree and accumulator are one register each. Sums are kept
-    modulo 2^accumulator_width, which is exact because the compiler proves that no complete sum
-    overflows. Another format (posit with a quire) is another class with the same members.
+    The arrays place the registers: every stage of the adder tree and accumulator are one register
+    each. Sums are kept modulo 2^accumulator_width, which is exact because the compiler proves that
+    no complete sum overflows.
     """
 
     left_width: int
@@ -22,48 +25,87 @@ class FixedArithmetic:
     """Bits of the operand from the factor store, or the scratchpad (PE3)."""
     accumulator_width: int
     """Bits of a sum."""
+    with_random: bool = False
+    """Whether the encoder can round by random bits."""
+
+    decode_cycles = 0
+    product_cycles = PRODUCT_CYCLES
+
+    def encode_cycles(self, lanes: int) -> int:
+        """Those of the requantiser."""
+        return LANE_CYCLES + lanes - 1
 
     @property
     def left(self) -> Shape:
-        """Shape of an operand register; raw words of memory are assigned to it as they are."""
+        """Signed."""
         return signed(self.left_width)
 
     @property
     def right(self) -> Shape:
-        """Shape of a second-operand register."""
+        """Signed."""
         return signed(self.right_width)
 
     @property
     def product(self) -> Shape:
-        """Shape of a product register."""
+        """As wide as the operands together."""
         return signed(self.left_width + self.right_width)
 
     @property
     def accumulator(self) -> Shape:
-        """Shape of an accumulator, and of what the requantiser takes."""
+        """Signed."""
         return signed(self.accumulator_width)
 
-    def multiply(self, left: Value, right: Value) -> Value:
-        """The product, exact: one hardware multiplier."""
-        return left * right
+    def decode(self, m: Module, name: str, words: Sequence[Value], select: Value) -> list[Value]:
+        """The words themselves, whose format ``select`` does not change."""
+        return [self.operand(word) for word in words]
+
+    def operand(self, bits: Value) -> Value:
+        """The bits as a signed integer."""
+        return bits.as_signed()
+
+    def multiply(
+        self,
+        m: Module,
+        platform: object,
+        name: str,
+        left: Value,
+        right: Value,
+        *,
+        left_enable: Value | None = None,
+    ) -> Signal:
+        """One hardware multiplier."""
+        return registered_product(m, platform, name, left, right, left_enable=left_enable)
 
     def sum_shape(self, terms: int) -> Shape:
-        """Shape of a register that holds the sum of ``terms`` products."""
+        """A bit more with each doubling, up to the accumulator's."""
         growth = (terms - 1).bit_length()
         return signed(min(self.product.width + growth, self.accumulator_width))
 
     def reduce(self, terms: Sequence[Value]) -> Value:
-        """Sum of products or of partial sums, as a balanced tree of adders."""
+        """A balanced tree of adders."""
         level = list(terms)
         while len(level) > 1:
             odd = level[len(level) // 2 * 2 :]
             level = [a + b for a, b in zip(level[::2], level[1::2], strict=False)] + odd
         return level[0]
 
+    @property
+    def zero(self) -> int:
+        """0."""
+        return 0
+
     def start(self, accumulator: Value, *, first: Value) -> Value:
-        """What a term is added to: the sum so far, or zero on the ``first`` term."""
-        return Mux(first, 0, accumulator)
+        """Of two, by ``first``."""
+        return Mux(first, self.zero, accumulator)
 
     def accumulate(self, accumulator: Value, term: Value) -> Value:
-        """Next value of an accumulator, given a product or a sum of products."""
+        """Their sum."""
         return accumulator + term
+
+    def encoder(self, *, lanes: int, value_width: int) -> Requantiser:
+        """The requantiser."""
+        return Requantiser(lanes=lanes, value_width=value_width, with_random=self.with_random)
+
+    def magnitude(self, word: Value) -> Value:
+        """|word|."""
+        return abs(word)

@@ -1,6 +1,5 @@
 """A multiplier with its registers, as the device at hand has them."""
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,6 +7,9 @@ from amaranth.hdl import C, Module, Signal, Value, signed
 
 from trainwright_hw.vendor.ecp5 import mult18x18d
 from trainwright_hw.vendor.gowin import multalu27x18
+
+PRODUCT_CYCLES = 2
+"""Cycles from operands to their registered product."""
 
 FAMILIES: dict[str, Callable[..., Signal]] = {"ecp5": mult18x18d, "gw5a": multalu27x18}
 """What instantiates a registered multiplier, by family of devices."""
@@ -36,13 +38,12 @@ def registered_product(
     right: Value,
     *,
     left_enable: Value | None = None,
-    multiply: Callable[[Value, Value], Value] = operator.mul,
 ) -> Signal:
-    """The product of two signed values, two cycles later; a primitive, if the platform has one.
+    """The product of two signed values, ``PRODUCT_CYCLES`` later.
 
-    Its input registers take ``right`` in every cycle and ``left`` in those of ``left_enable``
-    (None: every one); the register of the product follows a cycle later. ``multiply`` makes the
-    product where there is no primitive. Raises ``ValueError`` for operands too wide for one.
+    A primitive, if the platform has one. Its input registers take ``right`` in every cycle and
+    ``left`` in those of ``left_enable`` (None: every one); the register of the product follows a
+    cycle later. Raises ``ValueError`` for operands too wide for a primitive.
     """
     if isinstance(platform, DevicePlatform):
         return FAMILIES[platform.family](m, name, left, right, left_enable=left_enable)
@@ -53,5 +54,5 @@ def registered_product(
     product = Signal(signed(len(left) + len(right)), name=name, reset_less=True)
     with m.If(C(1) if left_enable is None else left_enable):
         m.d.sync += a.eq(left)
-    m.d.sync += [b.eq(right), product.eq(multiply(a, b))]
+    m.d.sync += [b.eq(right), product.eq(a * b)]
     return product

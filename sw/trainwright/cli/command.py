@@ -9,6 +9,8 @@ from typing import Protocol
 from trainwright.cli.errors import OptionError, one_line
 
 GROUP = "trainwright.commands"
+BENCHES = "trainwright.benches"
+"""The group of the parts of ``trainwright bench``."""
 
 
 class Command(Protocol):
@@ -75,7 +77,7 @@ def _load(entry: EntryPoint) -> Command:
         return BrokenCommand(entry.name, f"{type(error).__name__}: {one_line(error)}")
 
 
-def registered(name: str | None = None) -> list[Command]:
+def registered(name: str | None = None, group: str = GROUP) -> list[Command]:
     """The registered commands, or only that of a name. Broken ones are ``BrokenCommand``."""
-    entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    entries = sorted(entry_points(group=group), key=lambda entry: entry.name)
     return [_load(entry) for entry in entries if name in (None, entry.name)]

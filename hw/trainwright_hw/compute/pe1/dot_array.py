@@ -1,18 +1,20 @@
 """The array of PE1: dot products of stationary rows with factor-store entries."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.fixed import FixedArithmetic
-from trainwright_hw.arith.multiplier import registered_product
-from trainwright_hw.storage.ports import row_layout
+from trainwright_hw.arith.format import LaneFormat
+from trainwright_hw.arith.multiplier import PRODUCT_CYCLES
 from trainwright_hw.stream.delay_line import delay_line
 
-DOT_CYCLES = 5
-"""Cycles from an entry at the input to its complete sum of row 0 at the output."""
+SUM_CYCLES = 3
+"""Cycles from products to a complete sum."""
+DOT_CYCLES = PRODUCT_CYCLES + SUM_CYCLES
+"""Cycles from an entry at the input to its complete sum of row 0 at the output, in fixed point."""
 
 
 class DotProductArray(wiring.Component):
@@ -30,12 +32,15 @@ class DotProductArray(wiring.Component):
 
     Row r does all this r cycles after row 0 (``skew``): ``value[r]`` is due r cycles after
     ``value[0]``.
+
+    ``arithmetic`` (fixed point of the accelerator's words by default) says what words, products and
+    sums are; operands are decoded before they come here.
     """
 
-    def __init__(self, parameters: AcceleratorParameters):
+    def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat | None = None):
         self._rows = parameters.pe1_rows
         self._lanes = parameters.lanes
-        self._arithmetic = FixedArithmetic(
+        self._arithmetic = arithmetic or FixedArithmetic(
             left_width=parameters.word_width,
             right_width=parameters.word_width,
             accumulator_width=parameters.accumulator_width,
@@ -44,7 +49,7 @@ class DotProductArray(wiring.Component):
             {
                 "load": In(1),
                 "load_row": In(range(parameters.pe1_rows)),
-                "row": In(row_layout(parameters)),
+                "row": In(data.ArrayLayout(self._arithmetic.left.width, parameters.lanes)),
                 "swap": In(1),
                 "valid": In(1),
                 "entry": In(self._arithmetic.right).array(parameters.lanes),
@@ -57,7 +62,8 @@ class DotProductArray(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         # stage n of row r is stage n + r of row 0
-        stages = DOT_CYCLES + self._rows - 1
+        cycles = self._arithmetic.product_cycles + SUM_CYCLES
+        stages = cycles + self._rows - 1
         self._valid, self._number, self._first = (
             delay_line(m, getattr(self, name), stages, name, reset_less=False)
             for name in ("valid", "number", "first")
@@ -66,7 +72,8 @@ class DotProductArray(wiring.Component):
         swap = delay_line(m, self.swap, self._rows, "swap", reset_less=False)
         entries = delay_line(m, Cat(*self.entry), self._rows, "entry")
         for row, shadow in enumerate(self._shadow(m)):
-            entry = [entries[row].word_select(n, width).as_signed() for n in range(self._lanes)]
+            words = [entries[row].word_select(n, width) for n in range(self._lanes)]
+            entry = [self._arithmetic.operand(word) for word in words]
             self._row(m, row, self._products(m, platform, row, swap[row], shadow, entry))
         return m
 
@@ -89,20 +96,20 @@ class DotProductArray(wiring.Component):
     ) -> list[Signal]:
         """Cycles 0 and 1: the products of a row, of registers for the active row and the entry."""
         return [
-            registered_product(
+            self._arithmetic.multiply(
                 m,
                 platform,
                 f"product_{row}_{lane}",
                 shadow[lane],
                 entry[lane],
                 left_enable=swap,
-                multiply=self._arithmetic.multiply,
             )
             for lane in range(self._lanes)
         ]
 
     def _row(self, m: Module, row: int, products: list[Signal]) -> None:
         arithmetic, lanes = self._arithmetic, self._lanes
+        dotted = arithmetic.product_cycles + 1 + row  # the cycle that the dot product is made in
         # Cycle 2: sums of four.
         partial = []
         for start in range(0, lanes, 4):
@@ -117,17 +124,17 @@ class DotProductArray(wiring.Component):
         read, write = memory.read_port(domain="comb"), memory.write_port()
         dot = Signal(arithmetic.sum_shape(lanes), name=f"dot_{row}", reset_less=True)
         accumulator = Signal(arithmetic.accumulator, name=f"accumulator_{row}", reset_less=True)
-        m.d.comb += read.addr.eq(self._number[3 + row])
+        m.d.comb += read.addr.eq(self._number[dotted])
         m.d.sync += [
             dot.eq(arithmetic.reduce(partial)),
-            accumulator.eq(arithmetic.start(read.data, first=self._first[3 + row])),
+            accumulator.eq(arithmetic.start(read.data, first=self._first[dotted])),
         ]
         # Cycle 4: the sum.
         total = Signal(arithmetic.accumulator, name=f"total_{row}")
         m.d.comb += [
             total.eq(arithmetic.accumulate(accumulator, dot)),
-            write.addr.eq(self._number[4 + row]),
+            write.addr.eq(self._number[dotted + 1]),
             write.data.eq(total),
-            write.en.eq(self._valid[4 + row]),
+            write.en.eq(self._valid[dotted + 1]),
         ]
         m.d.sync += self.value[row].eq(total)

@@ -1,18 +1,18 @@
 """The array of PE2 and PE3: outer product of a row with a few scalars, summed over steps."""
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.fixed import FixedArithmetic
-from trainwright_hw.arith.multiplier import registered_product
-from trainwright_hw.storage.ports import row_layout
+from trainwright_hw.arith.format import LaneFormat
+from trainwright_hw.arith.multiplier import PRODUCT_CYCLES
 from trainwright_hw.stream.delay_line import delay_line, skew
 from trainwright_hw.writeback.result_queue import select
 
-OUTER_CYCLES = 3
-"""Cycles from a step at the input to its tile in the drain buffer of lane 0."""
+OUTER_CYCLES = PRODUCT_CYCLES + 1
+"""Cycles from a step at the input to its tile in the drain buffer of lane 0, in fixed point."""
 
 
 class OuterProductArray(wiring.Component):
@@ -26,12 +26,15 @@ class OuterProductArray(wiring.Component):
 
     Lane n does all this n cycles after lane 0 (``skew``): ``value[n]`` is due n cycles after
     ``value[0]``.
+
+    ``arithmetic`` (fixed point of the accelerator's words by default) says what words, products and
+    sums are; operands are decoded before they come here.
     """
 
-    def __init__(self, parameters: AcceleratorParameters):
+    def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat | None = None):
         self._rows = parameters.pe2_rows
         self._lanes = parameters.lanes
-        self._arithmetic = FixedArithmetic(
+        self._arithmetic = arithmetic or FixedArithmetic(
             left_width=parameters.word_width,
             right_width=parameters.word_width,
             accumulator_width=parameters.accumulator_width,
@@ -40,8 +43,8 @@ class OuterProductArray(wiring.Component):
             {
                 "valid": In(1),
                 "last": In(1),
-                "x_row": In(row_layout(parameters)),
-                "g_row": In(row_layout(parameters)),
+                "x_row": In(data.ArrayLayout(self._arithmetic.left.width, parameters.lanes)),
+                "g_row": In(data.ArrayLayout(self._arithmetic.right.width, parameters.lanes)),
                 "row": In(range(parameters.pe2_rows)),
                 "value": Out(self._arithmetic.accumulator).array(parameters.lanes),
             }
@@ -50,9 +53,10 @@ class OuterProductArray(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         arithmetic = self._arithmetic
+        summed = arithmetic.product_cycles
         # stage n of lane l is stage n + l of lane 0
         valid, last = (
-            delay_line(m, flag, OUTER_CYCLES - 1 + self._lanes, name, reset_less=False)
+            delay_line(m, flag, summed + self._lanes, name, reset_less=False)
             for name, flag in (("valid", self.valid), ("last", self.last))
         )
         rows = delay_line(m, self.row, self._lanes, "row")
@@ -61,25 +65,24 @@ class OuterProductArray(wiring.Component):
         for lane in range(self._lanes):
             # from reset on, so that all sums start with zero: the accumulators have no other reset
             complete = Signal(init=1, name=f"complete_{lane}")
-            m.d.sync += complete.eq(valid[1 + lane] & last[1 + lane])
-            left = x_row[lane].as_signed()
+            m.d.sync += complete.eq(valid[summed - 1 + lane] & last[summed - 1 + lane])
+            left = arithmetic.operand(x_row[lane])
             drained = []
             for row in range(self._rows):
                 accumulator, drain = (
                     Signal(arithmetic.accumulator, name=f"{name}_{row}_{lane}", reset_less=True)
                     for name in ("accumulator", "drain")
                 )
-                right = scalars[lane].word_select(row, arithmetic.right.width).as_signed()
+                right = scalars[lane].word_select(row, arithmetic.right.width)
+                right = arithmetic.operand(right)
                 # Cycles 0 and 1: operands to their registers, product.
                 name = f"product_{row}_{lane}"
-                product = registered_product(
-                    m, platform, name, left, right, multiply=arithmetic.multiply
-                )
+                product = arithmetic.multiply(m, platform, name, left, right)
                 # Cycle 2: sum; a complete one goes to the drain buffer and leaves zero behind.
                 total = arithmetic.accumulate(accumulator, product)
                 with m.If(complete):
-                    m.d.sync += [drain.eq(total), accumulator.eq(0)]
-                with m.Elif(valid[2 + lane]):
+                    m.d.sync += [drain.eq(total), accumulator.eq(arithmetic.zero)]
+                with m.Elif(valid[summed + lane]):
                     m.d.sync += accumulator.eq(total)
                 drained.append(drain)
             m.d.comb += self.value[lane].eq(select(drained, rows[lane]))

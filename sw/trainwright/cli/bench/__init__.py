@@ -3,7 +3,7 @@
 import argparse
 
 from trainwright.cli.bench import ape, cycles, golden, mcf, posit, qr
-from trainwright.cli.command import Command, SimpleCommand
+from trainwright.cli.command import BENCHES, Command, SimpleCommand, registered
 from trainwright.cli.parts import add_parts, run_part
 
 PARTS: tuple[Command, ...] = (
@@ -14,14 +14,15 @@ PARTS: tuple[Command, ...] = (
     posit.command,
     mcf.command,
 )
-"""What can be measured; each is a command of its own under ``trainwright bench``."""
+"""What can be measured; each is a command of its own under ``trainwright bench``. Others register
+under the entry-point group ``BENCHES``."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Measure cycles of the accelerator, and time and accuracy beside other libraries."
     )
-    add_parts(parser, PARTS)
+    add_parts(parser, [*PARTS, *registered(group=BENCHES)])
 
 
 command = SimpleCommand(

@@ -1,0 +1,122 @@
+"""The blocks that are measured: fixed point and posits side by side."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from amaranth.hdl import Elaboratable, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from trainwright.formats import Posit, parse_format
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.arith.fixed import FixedArithmetic
+from trainwright_hw.arith.posit import PositArithmetic
+from trainwright_hw.arith.posit_decoder import RomDecoder, ShiftDecoder
+from trainwright_hw.compute.pe1.dot_array import DotProductArray
+from trainwright_hw.compute.pe2.outer_array import OuterProductArray
+
+POSITS = tuple(
+    fmt for name in ("posit(8,0)", "posit(8,1)c") if isinstance(fmt := parse_format(name), Posit)
+)
+FIXED = FixedArithmetic(left_width=16, right_width=16, accumulator_width=36)
+POSIT = PositArithmetic(formats=POSITS, left_width=18, right_width=18, accumulator_width=44)
+FIXED_NAME = "fixed(16)"
+POSIT_NAME = " + ".join(("fixed(16)", *map(str, POSITS)))
+ARRAYS = AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=8, accumulator_width=36)
+"""The arrays have 8 x 8 multipliers."""
+MORE_LANES = 4
+
+
+@dataclass(frozen=True)
+class Block:
+    """What is built, and for how many units of it the figures are."""
+
+    name: str
+    formats: str
+    build: Callable[[], wiring.Component]
+    units: int = 1
+    less: Callable[[], wiring.Component] | None = None
+    """What is subtracted: of a lane with settings that lanes share, these."""
+    placed: bool = False
+    """Whether its clock is asked for: an LFE5U-25F has 28 multipliers, too few for an array."""
+
+
+class Mac(wiring.Component):
+    """One multiply-accumulator: ``valid`` adds the product of ``left`` and ``right`` two cycles
+    before to ``total``; with ``first`` a sum begins."""
+
+    def __init__(self, arithmetic: FixedArithmetic):
+        self._arithmetic = arithmetic
+        super().__init__(
+            {
+                "left": In(arithmetic.left),
+                "right": In(arithmetic.right),
+                "valid": In(1),
+                "first": In(1),
+                "total": Out(arithmetic.accumulator),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """The same cell that the array of PE2 has."""
+        m, arithmetic = Module(), self._arithmetic
+        product = arithmetic.multiply(m, platform, "product", self.left, self.right)
+        with m.If(self.first):
+            m.d.sync += self.total.eq(arithmetic.zero)
+        with m.Elif(self.valid):
+            m.d.sync += self.total.eq(arithmetic.accumulate(self.total, product))
+        return m
+
+
+class Registered(Elaboratable):
+    """A block between registers, so that all its paths have a beginning and an end."""
+
+    def __init__(self, component: wiring.Component):
+        self._component = component
+        self.ports: dict[str, Signal] = {}
+        self._pairs: list[tuple[Value, Value]] = []
+        for path, member, value in component.signature.flatten(component):
+            name = "_".join(map(str, path))
+            inner = Value.cast(value)
+            outer = self.ports[name] = Signal(len(inner), name=name)
+            pair = (inner, outer) if member.flow == In else (outer, inner)
+            self._pairs.append(pair)
+
+    def elaborate(self, platform: object) -> Module:
+        """The block and a register a port."""
+        m = Module()
+        m.submodules.block = self._component
+        for number, (to, source) in enumerate(self._pairs):
+            register = Signal(len(source), name=f"port_{number}", reset_less=True)
+            m.d.sync += register.eq(source)
+            m.d.comb += to.eq(register)
+        return m
+
+
+def _lane(formats: str, arithmetic: FixedArithmetic) -> tuple[Block, Block]:
+    def encoder(lanes: int) -> Callable[[], wiring.Component]:
+        width = arithmetic.accumulator_width
+        return lambda: arithmetic.encoder(lanes=lanes, value_width=width)
+
+    return (
+        Block("encoder, a lane and its settings", formats, encoder(1), placed=True),
+        Block("encoder, one lane more", formats, encoder(MORE_LANES), MORE_LANES - 1, encoder(1)),
+    )
+
+
+def _array(kind: Callable, arithmetic: FixedArithmetic) -> Callable[[], wiring.Component]:
+    return lambda: kind(ARRAYS, arithmetic=arithmetic)
+
+
+BLOCKS = (
+    Block("MAC 16/36", FIXED_NAME, lambda: Mac(FIXED), placed=True),
+    Block("MAC 18/44", POSIT_NAME, lambda: Mac(POSIT), placed=True),
+    Block("decoder by shifts", POSIT_NAME, lambda: ShiftDecoder(POSITS), placed=True),
+    Block("decoder by block RAM, two lanes", POSIT_NAME, lambda: RomDecoder(POSITS), placed=True),
+    *_lane(FIXED_NAME, FIXED),
+    *_lane(POSIT_NAME, POSIT),
+    Block("dot array 8x8, 16/36", FIXED_NAME, _array(DotProductArray, FIXED)),
+    Block("dot array 8x8, 18/44", POSIT_NAME, _array(DotProductArray, POSIT)),
+    Block("outer array 8x8, 16/36", FIXED_NAME, _array(OuterProductArray, FIXED)),
+    Block("outer array 8x8, 18/44", POSIT_NAME, _array(OuterProductArray, POSIT)),
+)

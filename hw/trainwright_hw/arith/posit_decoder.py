@@ -1,0 +1,191 @@
+"""Decoder: from the words of an operand to the integers that the multipliers take.
+
+A posit's word is a fixed-point integer on a coarser grid (``trainwright.formats``): it is decoded
+once where it is fetched, for all rows and lanes that it is brought to.
+"""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from trainwright.formats import Posit
+from trainwright_hw.arith.requantiser import WORD_WIDTH
+from trainwright_hw.arith.truth_table import TruthTables
+
+SHIFT_DECODE_CYCLES = 2
+ROM_DECODE_CYCLES = 2
+ROM_ADDRESS_WIDTH = 8
+"""Bits of a word that a table of ``RomDecoder`` goes by."""
+ROM_TABLES = 4
+ROM_DATA_WIDTH = 18
+
+
+def decoded_width(formats: Sequence[Posit]) -> int:
+    """Bits of the integers of any word of the formats, or of fixed point."""
+    return max(WORD_WIDTH, *(fmt.decoded_width for fmt in formats))
+
+
+class ShiftDecoder(wiring.Component):
+    """A word a cycle to its integer, by shifts: of a few LUTs, for where it serves many lanes.
+
+    ``format`` 0 is fixed point, a word being its integer; n > 0 is ``formats[n - 1]``, whose words
+    are sign-extended. What NaR, and the words that a clamped format never has, give is
+    unspecified. ``value`` follows ``SHIFT_DECODE_CYCLES`` later.
+
+    Members: in ``word`` (signed, 16 bits) and ``format``, out ``value`` (signed, of
+    ``decoded_width(formats)`` bits).
+    """
+
+    def __init__(self, formats: Sequence[Posit]):
+        self._formats = tuple(formats)
+        super().__init__(
+            {
+                "word": In(signed(WORD_WIDTH)),
+                "format": In(range(len(formats) + 1)),
+                "value": Out(signed(decoded_width(formats))),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        sign = self.word[-1]
+        is_format = [self.format == number for number in range(1, len(self._formats) + 1)]
+        cuts, prefixes = [], []
+        for flag, fmt in zip(is_format, self._formats, strict=True):
+            size = fmt.n - 1
+            rest = Signal(size, name=f"rest_{fmt.n}_{fmt.es}")
+            m.d.comb += rest.eq(self.word[:size] ^ sign.replicate(size))
+            tables = TruthTables(m, [sign, *rest], f"of_{fmt.n}_{fmt.es}")
+            places = [
+                decoding(fmt, code >> 1, negative=bool(code & 1)) for code in range(2 << size)
+            ]
+            for numbers, index in ((prefixes, 0), (cuts, 1)):
+                numbers.append(_gated(tables, [place and place[index] for place in places], flag))
+        size = max(fmt.n for fmt in self._formats) - 1
+        cut = Signal(_bits(cuts), reset_less=True)
+        word = Signal(signed(WORD_WIDTH), reset_less=True)
+        m.d.sync += [
+            cut.eq(_any(cuts)),
+            word.eq(Cat(self.word[:size] ^ _any(prefixes), self.word[size:])),
+        ]
+        # what is shifted is a posit's, and all from bit `size` on its sign: those bits follow only
+        # as far as the ones below reach
+        shifted, width = word, len(self.value)
+        for stage in range(len(cut)):
+            by, size = 1 << stage, min(width, size + (1 << stage))
+            low = Cat(C(0, by), shifted)[:size]
+            wide = Signal(signed(max(size + 1, WORD_WIDTH)), name=f"by_{by}")
+            kept = Cat(shifted, word[-1].replicate(width))
+            m.d.comb += wide.eq(Cat(Mux(cut[stage], low, kept[:size]), kept[size : len(wide)]))
+            shifted = wide
+        m.d.sync += self.value.eq(shifted[:width].as_signed())
+        return m
+
+
+def check_tables(formats: Sequence[Posit]) -> None:
+    """Raises ``ValueError`` for formats that do not fit one block RAM."""
+    if not 0 < len(formats) <= ROM_TABLES:
+        raise ValueError(f"a block RAM holds 1 to {ROM_TABLES} tables, not {len(formats)}")
+    for fmt in formats:
+        if fmt.n > ROM_ADDRESS_WIDTH or not fmt.fits(ROM_DATA_WIDTH):
+            raise ValueError(
+                f"{fmt} has words of {fmt.n} bits and integers of {fmt.decoded_width}; a table "
+                f"takes {ROM_ADDRESS_WIDTH} and {ROM_DATA_WIDTH}: choose a ShiftDecoder"
+            )
+
+
+class RomDecoder(wiring.Component):
+    """Words of two lanes to their integers, from tables in one block RAM of two ports.
+
+    Up to ``ROM_TABLES`` formats, whose words have at most ``ROM_ADDRESS_WIDTH`` bits and their
+    integers ``ROM_DATA_WIDTH``. Otherwise as ``ShiftDecoder``, lane by lane and in either lane of
+    the same ``format``; ``value`` follows ``ROM_DECODE_CYCLES`` later.
+
+    Members: in ``word`` (an array of two) and ``format``, out ``value`` (an array of two).
+
+    Raises ``ValueError`` as ``check_tables`` does.
+    """
+
+    def __init__(self, formats: Sequence[Posit]):
+        check_tables(formats)
+        self._formats = tuple(formats)
+        super().__init__(
+            {
+                "word": In(signed(WORD_WIDTH)).array(2),
+                "format": In(range(len(formats) + 1)),
+                "value": Out(signed(ROM_DATA_WIDTH)).array(2),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        size = 1 << ROM_ADDRESS_WIDTH
+        contents = [0] * (ROM_TABLES * size)
+        for table, fmt in enumerate(self._formats):
+            words = range(-fmt.largest, fmt.largest + 1)
+            for word, integer in zip(words, fmt.decode(words).tolist(), strict=True):
+                contents[table * size + word % size] = integer
+        rom = m.submodules.rom = Memory(
+            shape=signed(ROM_DATA_WIDTH), depth=len(contents), init=contents
+        )
+        table = Signal(range(ROM_TABLES))
+        m.d.comb += table.eq(self.format - 1)
+        is_fixed = Signal()
+        m.d.sync += is_fixed.eq(self.format == 0)
+        for lane in range(2):
+            port = rom.read_port()
+            word = Signal(signed(WORD_WIDTH), name=f"word_{lane}", reset_less=True)
+            m.d.comb += port.addr.eq(Cat(self.word[lane][:ROM_ADDRESS_WIDTH], table))
+            m.d.sync += [
+                word.eq(self.word[lane]),
+                self.value[lane].eq(Mux(is_fixed, word, port.data)),
+            ]
+        return m
+
+
+def decoding(fmt: Posit, rest: int, *, negative: bool) -> tuple[int, int] | None:
+    """``prefix`` and ``cut`` of a word: integer = (word ^ prefix) << cut, sign-extended.
+
+    ``rest`` is the word without its sign, complemented where it is ``negative``: |word| - 1 there.
+    None for NaR and for what a clamped format never has.
+    """
+    word = rest + negative
+    if word > fmt.largest:
+        return None
+    if rest == 0:
+        return 0, 0
+    body = format(rest, f"0{fmt.n - 1}b")
+    run = len(body) - len(body.lstrip(body[0]))
+    fraction = fmt.n - 2 - run - fmt.es
+    size = int(fmt.decode(word)).bit_length() - 1
+    if fraction < 0:
+        # a power of two: of an exponent that is cut off, the bits left are no leading one
+        return (rest, size) if negative else (rest ^ 1, size)
+    leading = 1 << fraction
+    bits = rest & (leading - 1) | leading
+    integer = int(fmt.decode(word)) - negative
+    return rest ^ bits, integer.bit_length() - 1 - fraction
+
+
+def _gated(tables: TruthTables, numbers: Sequence[int | None], flag: Value) -> list[Value]:
+    """The bits of a function's values, all zero unless ``flag``."""
+    width = max(number or 0 for number in numbers).bit_length()
+    return [
+        flag & tables.function([number and number >> bit & 1 for number in numbers])
+        for bit in range(width)
+    ]
+
+
+def _bits(numbers: Sequence[Sequence[Value]]) -> int:
+    return max(len(number) for number in numbers)
+
+
+def _any(numbers: Sequence[Sequence[Value]]) -> Value:
+    """Of numbers of which one at most is not zero, that one."""
+    return Cat(
+        Cat(number[bit] for number in numbers if bit < len(number)).any()
+        for bit in range(_bits(numbers))
+    )

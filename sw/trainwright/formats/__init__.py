@@ -1,0 +1,21 @@
+"""Number formats of tensors: fixed point, and posits as fixed point on a coarser grid.
+
+``Fixed`` and ``Posit`` decode words to integers and encode exact sums; ``parse_format`` and
+``parse_formats`` read their names. See ``docs/posit-datapath.md``.
+"""
+
+from trainwright.formats.base import UNDERFLOWS, Format, FormatError
+from trainwright.formats.fixed import Fixed
+from trainwright.formats.parse import CLASSES, parse_format, parse_formats
+from trainwright.formats.posit import Posit
+
+__all__ = [
+    "CLASSES",
+    "UNDERFLOWS",
+    "Fixed",
+    "Format",
+    "FormatError",
+    "Posit",
+    "parse_format",
+    "parse_formats",
+]

@@ -1,0 +1,81 @@
+"""Fixed point: words that are their own integers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.formats.base import (
+    SUM_WIDTH,
+    Flags,
+    Format,
+    FormatError,
+    Integers,
+    checked_sums,
+)
+
+WIDTHS = (2, 16)
+"""Least and greatest width."""
+
+
+@dataclass(frozen=True)
+class Fixed(Format):
+    """Two's complement integers of ``bits`` bits. Raises ``FormatError`` for widths there are not.
+
+    ``encode`` is ``trainwright.fixed.requantise.requantise``, bit for bit.
+    """
+
+    bits: int
+
+    def __post_init__(self) -> None:
+        least, greatest = WIDTHS
+        if type(self.bits) is not int or not least <= self.bits <= greatest:
+            raise FormatError(f"fixed point has {least} to {greatest} bits, not {self.bits!r}")
+
+    def __str__(self) -> str:
+        return f"fixed({self.bits})"
+
+    @property
+    def width(self) -> int:
+        """Bits of a word."""
+        return self.bits
+
+    @property
+    def scale(self) -> int:
+        """0: a word is its integer."""
+        return 0
+
+    @property
+    def decoded_width(self) -> int:
+        """As the word's."""
+        return self.bits
+
+    @property
+    def largest(self) -> int:
+        """2^(bits - 1) - 1."""
+        return (1 << (self.bits - 1)) - 1
+
+    def decode(self, words: npt.ArrayLike) -> Integers:
+        """The words themselves."""
+        return self._checked(words)
+
+    def encode(
+        self, sums: npt.ArrayLike, shift: int, *, underflow: str = "never"
+    ) -> tuple[Integers, Flags, Flags]:
+        """See ``Format.encode``; no sum underflows."""
+        values = checked_sums(sums, shift, underflow)
+        rounded = _rounded(values, shift)
+        words = rounded.clip(-self.largest - 1, self.largest)
+        return words, words != rounded, np.zeros(values.shape, dtype=np.bool_)
+
+
+def _rounded(values: Integers, shift: int) -> Integers:
+    """values / 2^shift, halves to even."""
+    if shift == 0:
+        return values
+    if shift >= SUM_WIDTH:
+        return np.zeros_like(values)  # no sum is more than half of 2^shift
+    floor = values >> shift
+    remainder = values - (floor << shift)
+    half = 1 << (shift - 1)
+    return floor + ((remainder > half) | ((remainder == half) & (floor & 1 == 1)))

@@ -1,0 +1,119 @@
+"""The decoders against ``trainwright.formats``: every word of every format."""
+
+from itertools import product
+from random import Random
+
+import pytest
+from amaranth.sim import Simulator
+
+from trainwright.formats import Posit, parse_format
+from trainwright.formats.base import SUM_WIDTH
+from trainwright_hw.arith.posit_decoder import (
+    ROM_DECODE_CYCLES,
+    SHIFT_DECODE_CYCLES,
+    RomDecoder,
+    ShiftDecoder,
+    check_tables,
+    decoding,
+)
+
+SETS = {
+    "the accelerator's": ("posit(8,0)", "posit(8,1)c"),
+    "of 18 bits": ("posit(10,0)", "posit(6,1)", "posit(4,2)"),
+    "of 27 bits": ("posit(8,1)", "posit(5,2)"),
+    "four of 8 bits": ("posit(8,0)", "posit(8,1)c", "posit(6,1)", "posit(4,0)"),
+    "one": ("posit(3,0)",),
+}
+
+
+def formats_of(kind: str) -> list[Posit]:
+    return [parse_format(name) for name in SETS[kind]]
+
+
+def words_of(formats: list[Posit]) -> list[tuple[int, int, int]]:
+    """Format's number, word and integer: every word, and of fixed point 16 bits of all sizes."""
+    found = [(0, word, word) for word in (*range(-300, 300), -32768, 32767, 12345, -21846)]
+    for number, fmt in enumerate(formats, 1):
+        found += [(number, w, int(fmt.decode(w))) for w in range(-fmt.largest, fmt.largest + 1)]
+    Random(1).shuffle(found)
+    return found
+
+
+def simulate(dut, testbench) -> None:
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_shifts(kind):
+    """The formats one after the other: a word each cycle, another format with each."""
+    formats = formats_of(kind)
+    dut, cases = ShiftDecoder(formats), words_of(formats)
+    assert len(dut.value) == max(16, *(fmt.decoded_width for fmt in formats))
+
+    async def testbench(ctx):
+        waiting = [None] * SHIFT_DECODE_CYCLES
+        for case in [*cases, *waiting]:
+            number, word, _ = case or (0, 0, 0)
+            ctx.set(dut.format, number)
+            ctx.set(dut.word, word)
+            waiting.append(case)
+            if due := waiting.pop(0):
+                assert ctx.get(dut.value) == due[2], due
+            await ctx.tick()
+
+    simulate(dut, testbench)
+
+
+@pytest.mark.parametrize("kind", ("the accelerator's", "four of 8 bits", "one"))
+def test_rom(kind):
+    """Two lanes of one format, with words of their own."""
+    formats = formats_of(kind)
+    dut, cases = RomDecoder(formats), words_of(formats)
+    others = {number: [case for case in cases if case[0] == number] for number, _, _ in cases}
+    random = Random(2)
+
+    async def testbench(ctx):
+        waiting = [None] * ROM_DECODE_CYCLES
+        for case in [*cases, *waiting]:
+            number, word, integer = case or (0, 0, 0)
+            _, other, its = random.choice(others[number])
+            ctx.set(dut.format, number)
+            for lane, given in enumerate((word, other)):
+                ctx.set(dut.word[lane], given)
+            waiting.append(case and (case, integer, its))
+            if due := waiting.pop(0):
+                assert [ctx.get(value) for value in dut.value] == list(due[1:]), due
+            await ctx.tick()
+
+    simulate(dut, testbench)
+
+
+def test_every_format_has_a_decoding():
+    """What the shift decoder is generated from, of formats that fit no multiplier too."""
+    for n, es in product(range(3, 11), range(3)):
+        if 2 * ((n - 2) << es) + 2 > SUM_WIDTH:
+            continue
+        fmt = Posit(n, es)
+        for rest in range(fmt.largest + 1):
+            for negative in (False, True):
+                found = decoding(fmt, rest, negative=negative)
+                word = -rest - 1 if negative else rest
+                if -word > fmt.largest:
+                    assert found is None  # NaR
+                    continue
+                prefix, cut = found
+                bits = rest ^ prefix
+                assert (~bits if negative else bits) << cut == int(fmt.decode(word))
+                assert bits < 1 << max(1, n - 2)
+
+
+def test_what_does_not_fit_a_block_ram():
+    with pytest.raises(ValueError, match="1 to 4 tables, not 5"):
+        check_tables([Posit(8, 0)] * 5)
+    with pytest.raises(ValueError, match=r"posit\(10,0\) has words of 10 bits .* ShiftDecoder"):
+        check_tables([Posit(10, 0)])
+    with pytest.raises(ValueError, match=r"posit\(8,1\) has words of 8 bits and integers of 26"):
+        check_tables([Posit(8, 1)])

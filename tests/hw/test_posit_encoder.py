@@ -1,0 +1,151 @@
+"""The encoder against ``trainwright.formats``: words, ties, neighbours, sums; modes, shifts."""
+
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from trainwright.formats import Fixed, Format, Posit, parse_format
+from trainwright_hw.arith.posit_encoder import LANE_CYCLES, PositEncoder, check_encoder
+
+LANES = 4
+PLAIN, CLAMPED = parse_format("posit(8,0)"), parse_format("posit(8,1)c")
+SETS = {
+    "the accelerator's": (PLAIN, CLAMPED),
+    "of 18 bits": (Posit(10, 0), Posit(6, 1), Posit(4, 2)),
+    "whole": (Posit(8, 1), Posit(5, 2)),  # whose exponents are cut off by more than a bit
+    "one": (Posit(3, 0),),
+}
+WIDTHS = {"whole": 44}
+SHIFTS = {"the accelerator's": (0, 1, 7), "of 18 bits": (3,)}
+
+
+def near(fmt: Format, shift: int, width: int) -> list[int]:
+    """Words, ties, powers of two and neighbours, of either sign; the ends of ``width`` bits."""
+    if isinstance(fmt, Posit):
+        finer = Posit(fmt.n + 1, fmt.es)
+        twice = 1 << fmt.es  # the grid of a posit of one more bit is finer by 2^(2^es)
+        found = {
+            int(value) << shift >> twice for value in finer.decode(range(1, finer.largest + 1))
+        }
+    else:
+        most = fmt.largest
+        places = {0, 1, 2, 3, most // 2, most - 1, most, most + 1, 2 * most, 2 * most + 2}
+        found = {place << shift for place in places}
+        found |= {(place << shift) + ((1 << shift) >> 1) for place in places}
+    found |= {0, *(1 << place for place in range(width))}
+    limit = 1 << (width - 1)
+    sums = {sign * size + off for size in found for sign in (1, -1) for off in (-1, 0, 1)}
+    sums |= {-limit, limit - 1, 1 - limit}
+    return sorted(value for value in sums if -limit <= value < limit)
+
+
+def random_sums(fmt: Format, width: int, random: np.random.Generator) -> list[int]:
+    """Sums of 1 to 512 products of words of the format, and values of all sizes."""
+    found = []
+    for terms in (1, 2, 9, 64, 512):
+        reach = random.integers(1, fmt.largest + 1, size=(8, 1))
+        x, g = (fmt.decode(random.integers(-reach, reach + 1, size=(8, terms))) for _ in range(2))
+        found += (x * g).sum(axis=1).tolist()
+    limit = 1 << (width - 1)
+    found += (random.integers(-limit, limit, 40) >> random.integers(0, width, 40)).tolist()
+    return [max(-limit, min(limit - 1, value)) for value in found]
+
+
+def run(dut: PositEncoder, commands: Sequence[tuple[int, Format, int, bool, list[int]]]) -> None:
+    """Commands one after the other: format's number, format, shift, rule, values.
+
+    Settings are those of the row that comes in the next cycle; some cycles have none.
+    """
+    random = Random(1)
+
+    def rows():
+        for select, fmt, shift, zero, values in commands:
+            padded = np.array([*values, *([0] * (-len(values) % LANES))]).reshape(-1, LANES)
+            width = fmt.width if select == 0 else random.randint(4, 16)
+            results = fmt.encode(padded, shift, underflow="zero" if zero else "never")
+            for row, *wanted in zip(padded.tolist(), *(r.tolist() for r in results), strict=True):
+                yield (shift, width, select, zero), row, list(zip(*wanted, strict=True))
+                if random.random() < 0.03:
+                    yield None
+        for _ in range(LANES + LANE_CYCLES):
+            yield None
+
+    async def testbench(ctx):
+        # lane n is n cycles behind
+        under_way: deque = deque([None] * (LANES + LANE_CYCLES + 1), maxlen=LANES + LANE_CYCLES + 1)
+        for item in rows():
+            settings = item[0] if item else (random.randrange(64), 16, 0, 0)
+            for name, value in zip(("shift", "out_width", "format", "zero"), settings, strict=True):
+                ctx.set(getattr(dut, name), value)
+            for lane in range(LANES):
+                its = under_way[lane]
+                ctx.set(dut.value[lane], its[1][lane] if its else random.randrange(1 << 20))
+                if due := under_way[lane + LANE_CYCLES]:
+                    got = tuple(
+                        ctx.get(each[lane]) for each in (dut.word, dut.saturated, dut.underflow)
+                    )
+                    assert got == due[2][lane], (due[0], due[1][lane])
+            under_way.appendleft(item)
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_words_ties_and_neighbours(kind):
+    formats, width = SETS[kind], WIDTHS.get(kind, 40)
+    commands = [
+        (number, fmt, shift, zero, near(fmt, shift, width))
+        for number, fmt in enumerate(formats, 1)
+        for shift in SHIFTS.get(kind, (1, 6))
+        for zero in (False, True)
+    ]
+    run(PositEncoder(lanes=LANES, value_width=width, formats=formats), commands)
+
+
+@pytest.mark.parametrize(
+    "width",
+    (pytest.param(24, marks=pytest.mark.slow), 40, pytest.param(48, marks=pytest.mark.slow)),
+)
+def test_every_shift(width):
+    """Of posits every eleventh value, of fixed point all: each width at some shifts."""
+    formats = SETS["the accelerator's"]
+    random, commands = Random(width), []
+    for shift in range(64):
+        commands.append((0, Fixed(random.randint(4, 16)), shift, bool(shift % 2), None))
+        commands.append((0, Fixed(4 + shift % 13), shift, bool(shift % 2), None))
+        commands += [(n, fmt, shift, bool(shift % 2), None) for n, fmt in enumerate(formats, 1)]
+    commands = [
+        (n, fmt, shift, zero, near(fmt, shift, width)[:: 11 if n else 1])
+        for n, fmt, shift, zero, _ in commands
+    ]
+    run(PositEncoder(lanes=LANES, value_width=width, formats=formats), commands)
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_random_sums(kind):
+    formats, width = SETS[kind], WIDTHS.get(kind, 40)
+    random = np.random.default_rng(len(kind))
+    commands = [
+        (number, fmt, int(shift), bool(turn % 2), random_sums(fmt, width, random))
+        for turn in range(4)
+        for number, fmt in enumerate([Fixed(8), *formats])
+        for shift in random.integers(0, 24, size=3)
+    ]
+    run(PositEncoder(lanes=LANES, value_width=width, formats=formats), commands)
+
+
+def test_what_cannot_be_built():
+    with pytest.raises(ValueError, match="without posits is a Requantiser"):
+        check_encoder(40, ())
+    with pytest.raises(ValueError, match="value_width must be from 18 to 64, not 17"):
+        check_encoder(17, (CLAMPED,))
+    with pytest.raises(ValueError, match="value_width must be from 26 to 64, not 65"):
+        check_encoder(65, (Posit(8, 1),))

@@ -1,0 +1,32 @@
+"""What a converted design is kept by: every file that it is made from."""
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+from trainwright_sim.design import SOURCES, sources
+
+IMPORT = re.compile(r"^\s*(?:from|import) (trainwright[\w.]*)", re.MULTILINE)
+
+
+def _hardware() -> list[Path]:
+    spec = find_spec("trainwright_hw")
+    assert spec is not None and spec.origin is not None
+    return sorted(Path(spec.origin).parent.rglob("*.py"))
+
+
+def test_packages_within_packages_count():
+    assert set(_hardware()) <= set(sources())
+    assert len(_hardware()) > 50
+
+
+def test_whatever_the_hardware_imports_counts():
+    """But for the command line, which makes no design."""
+    imported = {
+        name
+        for path in _hardware()
+        if "cli" not in path.parts[-1]
+        for name in IMPORT.findall(path.read_text())
+    }
+    below = {name for name in imported if not name.startswith(SOURCES)}
+    assert below <= {"trainwright.support.files", "trainwright.support.native.tools"}
