@@ -257,7 +257,10 @@ def bias_of(**options) -> Compute:
 
 def test_an_accelerator_without_it_says_so():
     program = program_of(PLAIN, bias_of(stochastic=True))
-    with pytest.raises(ProgramError, match=r"t: stochastic rounding, .* set stochastic_rounding=1"):
+    with pytest.raises(
+        ProgramError,
+        match=r"t is to be rounded stochastically, .* use one with stochastic_rounding=1",
+    ):
         GoldenAccelerator(PLAIN, memory_bytes=64).run(program, 0)
     check_rounding(program, P)
     check_rounding(program_of(PLAIN, bias_of()), PLAIN)
