@@ -11,7 +11,7 @@ import numpy.typing as npt
 from trainwright.accelerator import AcceleratorError, Run, control, registers
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
-from trainwright.program.encoding import check_rounding, encode_descriptors
+from trainwright.program.encoding import check_options, encode_descriptors
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import Progress
 from trainwright_sim.build import build, tell
@@ -110,7 +110,7 @@ class RtlAccelerator:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
         if program.fingerprint != self._parameters.fingerprint:
             raise AcceleratorError("the program was compiled for other accelerator parameters")
-        check_rounding(program, self._parameters)
+        check_options(program, self._parameters)
         if address % self._parameters.beat_bytes:
             raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
@@ -122,7 +122,7 @@ class RtlAccelerator:
             self._wait(simulator)
             control.check(simulator, program)
             seconds = time.perf_counter() - begin
-            sums, saturations = control.statistics(simulator, self._parameters.statistics_depth)
+            statistics = control.statistics(simulator, self._parameters.statistics_depth)
             counters = control.counters(simulator)
             simulator.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
         except BaseException:
@@ -130,7 +130,7 @@ class RtlAccelerator:
             raise
         traces = simulator.traces(self._parameters) if trace else None
         commands = simulator.commands() if trace else None
-        return Run(sums, saturations, counters, seconds, traces, commands)
+        return Run(*statistics, counters, seconds, traces, commands)
 
     def write_register(self, address: int, value: int) -> None:
         """Write one register of the design as the host does."""

@@ -3,6 +3,9 @@
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from trainwright.formats import Fixed, Format, FormatError, Posit, parse_list
 
 
 def _require(condition: bool, message: str) -> None:
@@ -14,6 +17,46 @@ def _flag(value: object) -> bool:
     """0 or 1, as in NAME=VALUE texts, or a truth value."""
     _require(value in (0, 1), f"stochastic_rounding must be 0 or 1, not {value!r}")
     return bool(value)
+
+
+POSIT_OPERAND_WIDTH = 18
+"""Bits of a multiplier's operands in an accelerator with posits: those of a MULT18X18D."""
+MOST_POSITS = 7
+"""Posit formats of one accelerator: a descriptor names a format in 3 bits, 0 being fixed point."""
+
+
+def _posits(value: object) -> tuple[str, ...]:
+    """The names of posit formats, written one way, from a list of them or one text."""
+    given = parse_list(value) if isinstance(value, str) else [*_iterable(value)]
+    formats = parse_list(",".join(map(str, given)))
+    names = tuple(map(str, formats))
+    for fmt in formats:
+        if not isinstance(fmt, Posit):
+            raise ValueError(f"formats names posits, fixed point is always there; leave out {fmt}")
+        if not fmt.fits(POSIT_OPERAND_WIDTH):
+            raise ValueError(
+                f"{fmt} needs operands of {fmt.decoded_width} bits, multipliers have "
+                f"{POSIT_OPERAND_WIDTH}; choose {_fitting(fmt.n, fmt.es)}"
+            )
+    _require(
+        len(set(names)) == len(names) <= MOST_POSITS,
+        f"formats must be at most {MOST_POSITS} different posits, not {', '.join(names)}",
+    )
+    return names
+
+
+def _iterable(value: object) -> Sequence[object]:
+    if not isinstance(value, Sequence):
+        raise TypeError(f"formats must be names of posits, not {value!r}")
+    return value
+
+
+def _fitting(n: int, es: int) -> str:
+    """What to choose instead of a posit whose integers are too wide."""
+    try:
+        return str(Posit(n, es, clamped=True))
+    except FormatError:  # nothing from 1 on is left of it
+        return f"es = {es - 1} or less"
 
 
 def _is_power_of_two(value: int) -> bool:
@@ -67,9 +110,16 @@ class AcceleratorParameters:
     """Most AXI bursts in flight in each direction."""
     stochastic_rounding: bool | int = False
     """Whether the requantisers can round by random bits too."""
+    formats: tuple[str, ...] | str = ()
+    """Posits that tensors may have beside fixed point, by name, as ``posit(8,0),posit(8,1)c``."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stochastic_rounding", _flag(self.stochastic_rounding))
+        object.__setattr__(self, "formats", _posits(self.formats))
+        _require(
+            not (self.formats and self.stochastic_rounding),
+            f"stochastic_rounding is of fixed point alone: leave it out, or {self.formats}",
+        )
         _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
         for name in ("pe1_rows", "pe2_rows"):
             rows = getattr(self, name)
@@ -164,7 +214,32 @@ class AcceleratorParameters:
     @property
     def vector_width(self) -> int:
         """Bits of the sums of the element-wise operations and of the requantiser's input."""
-        return max(self.accumulator_width, 2 * self.word_width)
+        return max(self.accumulator_width, 2 * self.operand_width)
+
+    @property
+    def number_formats(self) -> tuple[Format, ...]:
+        """Formats by their number in a descriptor: fixed point of a word's width, then posits."""
+        return Fixed(self.word_width), *parse_list(",".join(self.formats))
+
+    @property
+    def operand_width(self) -> int:
+        """Bits of the operands of a multiplier, signed."""
+        return POSIT_OPERAND_WIDTH if self.formats else self.word_width
+
+    def format_number(self, fmt: Format) -> int:
+        """The number of a format in a descriptor: 0 for fixed point of any width.
+
+        Raises ``ValueError`` for a posit that the accelerator lacks.
+        """
+        if isinstance(fmt, Fixed):
+            return 0
+        if str(fmt) not in self.formats:
+            raise ValueError(
+                f"this accelerator has no {fmt}, but "
+                f"{', '.join(['fixed point', *self.formats])}; make one with "
+                f"formats={','.join([*self.formats, str(fmt)])}"
+            )
+        return self.formats.index(str(fmt)) + 1
 
     @property
     def scratchpad_bits(self) -> int:
@@ -191,8 +266,9 @@ class AcceleratorParameters:
         Optional parts count only where they are present.
         """
         values = asdict(self)
-        if not values["stochastic_rounding"]:
-            del values["stochastic_rounding"]
+        for name in ("stochastic_rounding", "formats"):
+            if not values[name]:
+                del values[name]
         text = ",".join(f"{name}={value}" for name, value in sorted(values.items()))
         return zlib.crc32(text.encode())
 
@@ -276,14 +352,15 @@ def _preset_sizes(name: str) -> Mapping[str, int]:
     return PRESETS[name].sizes
 
 
-def parse_overrides(items: Sequence[str]) -> dict[str, int]:
+def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
     """``NAME=VALUE`` texts as keyword arguments of ``AcceleratorParameters``.
 
     ``preset=NAME`` stands for the sizes of a preset; other settings override it. Raises
-    ``ValueError`` naming the text for an unknown parameter or preset or a value that is no integer.
+    ``ValueError`` naming the text for an unknown parameter or preset or a value that is no integer,
+    or in ``formats`` no list of formats.
     """
     known = [field.name for field in fields(AcceleratorParameters)]
-    values: dict[str, int] = {}
+    values: dict[str, Any] = {}
     presets = [item for item in items if item.startswith("preset=")]
     for item in presets:
         values |= _preset_sizes(item.partition("=")[2])
@@ -291,6 +368,9 @@ def parse_overrides(items: Sequence[str]) -> dict[str, int]:
         name, _, text = item.partition("=")
         if name not in known:
             raise ValueError(f"no parameter {name!r} (from {item!r}); there are {', '.join(known)}")
+        if name == "formats":
+            values[name] = text
+            continue
         try:
             values[name] = int(text, 0)
         except ValueError:

@@ -154,6 +154,7 @@ class ReferenceAccelerator:
         return Run(
             sums=np.array(self.sums),
             saturations=np.array(self.saturations),
+            underflows=np.zeros(len(self.sums), np.int64),
             counters=Counters(
                 bytes_read=self.bytes[Operation.LOAD], bytes_written=self.bytes[Operation.STORE]
             ),

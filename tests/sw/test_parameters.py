@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.formats import Fixed, Posit
 from trainwright.parameters import PRESETS, AcceleratorParameters, parse_overrides, preset
 
 P = AcceleratorParameters()
@@ -48,6 +49,17 @@ P = AcceleratorParameters()
         ({"outstanding_bursts": 7}, "outstanding_bursts must be a power of two, not 7"),
         ({"outstanding_bursts": 128}, "outstanding_bursts must be at most 64, not 128"),
         ({"stochastic_rounding": 2}, "stochastic_rounding must be 0 or 1, not 2"),
+        ({"formats": "posit(8,1)"}, r"operands of 26 bits, .* 18; choose posit\(8,1\)c"),
+        ({"formats": "posit(16,1)"}, r"posit\(16,1\) needs .* 18; choose es = 0 or less"),
+        ({"formats": ("posit(9,1)",)}, r"posit\(9,1\) needs .*; choose posit\(9,1\)c"),
+        ({"formats": "posit(8,0),posit( 8,0)"}, r"7 different posits, not posit\(8,0\), posit"),
+        ({"formats": [f"posit({n},0)" for n in range(3, 11)]}, "at most 7 different posits"),
+        ({"formats": "fixed(8)"}, r"fixed point is always there; leave out fixed\(8\)"),
+        ({"formats": "posit8"}, "no number format 'posit8'; there are "),
+        (
+            {"formats": "posit(8,0)", "stochastic_rounding": 1},
+            "stochastic_rounding is of fixed point alone",
+        ),
     ],
     ids=lambda value: (
         "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else ""
@@ -82,6 +94,7 @@ def test_every_parameter_is_in_the_fingerprint():
         "scratchpad_banks": 8, "scratchpad_rows": 32768, "pe1_store_depth": 4096,
         "pe2_store_depth": 8192, "program_depth": 256, "statistics_depth": 32, "nest_levels": 9,
         "loop_depth": 3, "burst_beats": 8, "outstanding_bursts": 4, "stochastic_rounding": True,
+        "formats": "posit(8,0)",
     }  # fmt: skip
     fixed = {"word_width", "address_width"}
     assert set(other) | fixed == {field.name for field in fields(AcceleratorParameters)}
@@ -94,6 +107,20 @@ def test_fingerprint_is_stable():
     assert f"{P.fingerprint:08x}" == "38d448db"
     assert AcceleratorParameters().fingerprint == P.fingerprint
     assert AcceleratorParameters(stochastic_rounding=False).fingerprint == P.fingerprint
+
+
+def test_formats_by_number():
+    p = AcceleratorParameters(**parse_overrides(["formats=posit(8, 0),posit(8,1)c"]))
+    assert p.formats == ("posit(8,0)", "posit(8,1)c")
+    assert p == AcceleratorParameters(formats=["posit(8,0)", "posit(8,1)c"])  # type: ignore[arg-type]
+    assert p.number_formats == (Fixed(16), Posit(8, 0), Posit(8, 1, clamped=True))
+    numbers = [p.format_number(fmt) for fmt in (Fixed(8), *p.number_formats)]
+    assert numbers == [0, 0, 1, 2]
+    with pytest.raises(ValueError, match=r"no posit\(6,1\).*formats=posit\(8,0\),.*,posit\(6,1\)$"):
+        p.format_number(Posit(6, 1))
+    assert (p.operand_width, P.operand_width, P.number_formats) == (18, 16, (Fixed(16),))
+    other = replace(p, formats=p.formats[::-1])
+    assert p.fingerprint != other.fingerprint  # numbers go by the order
 
 
 def test_a_flag_of_a_text_is_the_same_flag():
@@ -114,6 +141,7 @@ def test_what_follows():
     assert P.vector_width == 48
     assert replace(P, accumulator_width=24).vector_width == 32
     assert replace(P, accumulator_width=48).vector_width == 48
+    assert replace(P, accumulator_width=24, formats="posit(8,0)").vector_width == 36
 
 
 @pytest.mark.parametrize("name", PRESETS)

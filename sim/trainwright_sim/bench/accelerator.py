@@ -85,6 +85,7 @@ class AcceleratorBench(TestBench):
         return Run(
             sums=np.array([words[4 * n] | words[4 * n + 1] << 32 for n in range(slots)]),
             saturations=np.array(words[2::4]),
+            underflows=np.array(words[3::4]),
             counters=counters,
             traces={engine: self._trace(engine) for engine in self.traces},
         )

@@ -12,6 +12,7 @@ from trainwright.program.descriptors import Program
 from trainwright.program.fields import Engine
 
 WORD_BYTES = 4
+Counts = npt.NDArray[np.int64]
 
 
 class RegisterPort(Protocol):
@@ -81,14 +82,12 @@ def counters(port: RegisterPort) -> Counters:
     return Counters(**values)
 
 
-def statistics(
-    port: RegisterPort, depth: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Sums and saturations of the last run, (depth,) each."""
+def statistics(port: RegisterPort, depth: int) -> tuple[Counts, Counts, Counts]:
+    """Sums, saturations and underflows of the last run, (depth,) each."""
     count = depth * registers.STATISTICS_BYTES // WORD_BYTES
     words = port.read_registers(registers.STATISTICS_BASE, count).astype(np.int64)
     words = words.reshape(depth, -1)
-    return words[:, 0] | words[:, 1] << 32, words[:, 2]
+    return words[:, 0] | words[:, 1] << 32, words[:, 2], words[:, 3]
 
 
 def _named(program: Program, number: int) -> str:

@@ -95,6 +95,8 @@ class Run:
     """(statistics_depth,) sum of |q| of each statistics slot."""
     saturations: npt.NDArray[np.int64]
     """(statistics_depth,) saturated values of each slot."""
+    underflows: npt.NDArray[np.int64]
+    """(statistics_depth,) values of each slot that were closer to 0 than the smallest posit."""
     counters: Counters = field(default_factory=Counters)
     """All zero where there are no counters (the golden model counts only bytes)."""
     seconds: float = 0.0

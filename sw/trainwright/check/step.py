@@ -88,10 +88,11 @@ def compare_runs(golden: Run, other: Run, slots: tuple[str, ...]) -> Comparison:
         for engine, trace in golden.traces.items():
             _compare_trace(result, trace, other.traces[engine])
     for slot, name in enumerate(slots):
-        counted = (golden.sums[slot], golden.saturations[slot])
-        found = (other.sums[slot], other.saturations[slot])
+        counted, found = (
+            (run.sums[slot], run.saturations[slot], run.underflows[slot]) for run in (golden, other)
+        )
         wrong = sum(int(a != b) for a, b in zip(counted, found, strict=True))
-        result.add(f"{name} statistics", 2, wrong)
+        result.add(f"{name} statistics", len(counted), wrong)
     return result
 
 

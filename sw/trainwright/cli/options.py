@@ -152,7 +152,7 @@ def accelerator_parameters(
     ``stochastic`` is the default of its ``stochastic_rounding``.
     Raises ``OptionError`` for an unknown name or a value out of range.
     """
-    default: dict[str, int] = {} if factor_width is None else {"factor_width": factor_width}
+    default: dict[str, Any] = {} if factor_width is None else {"factor_width": factor_width}
     default |= {"stochastic_rounding": 1} if stochastic else {}
     try:
         return AcceleratorParameters(**default | parse_overrides(list(given or ())))

@@ -21,10 +21,14 @@ class Size:
     greatest: int = 0
     powers: bool = False
     """Powers of two only."""
+    listed: str = ""
+    """What it lists, where it is no number."""
 
     @property
     def range(self) -> str:
         """The values, as text."""
+        if self.listed:
+            return self.listed
         if self.values:
             *most, last = map(str, self.values)
             return f"{', '.join(most)} or {last}" if most else f"{last} only"
@@ -56,13 +60,19 @@ SIZES = (
     _powers("burst_beats", "beats of an AXI burst, 4,096 bytes at most", 1, 256),
     _powers("outstanding_bursts", "bursts in flight each way", 1, 64),
     Size("stochastic_rounding", "1: results can be rounded by random bits", (0, 1)),
+    Size("formats", "beside fixed point, as posit(8,0),posit(8,1)c", listed="posits"),
 )
+
+
+def _default(size: Size, default: AcceleratorParameters) -> str:
+    value = getattr(default, size.name)
+    return ",".join(value) or "none" if size.listed else str(int(value))
 
 
 def describe_sizes() -> str:
     """The sizes and presets, a line each."""
     default = AcceleratorParameters()
-    rows = [(s.name, s.range, str(int(getattr(default, s.name))), s.meaning) for s in SIZES]
+    rows = [(s.name, s.range, _default(s, default), s.meaning) for s in SIZES]
     rows.insert(0, ("NAME", "range", "default", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [

@@ -1,12 +1,12 @@
 """Number formats of tensors: fixed point, and posits as fixed point on a coarser grid.
 
-``Fixed`` and ``Posit`` decode words to integers and encode exact sums; ``parse_format`` and
-``parse_formats`` read their names. See ``docs/posit-datapath.md``.
+``Fixed`` and ``Posit`` decode words to integers and encode exact sums; ``parse_format``,
+``parse_formats`` and ``parse_list`` read their names. See ``docs/posit-datapath.md``.
 """
 
 from trainwright.formats.base import UNDERFLOWS, Format, FormatError
 from trainwright.formats.fixed import Fixed
-from trainwright.formats.parse import CLASSES, parse_format, parse_formats
+from trainwright.formats.parse import CLASSES, parse_format, parse_formats, parse_list
 from trainwright.formats.posit import Posit
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "Posit",
     "parse_format",
     "parse_formats",
+    "parse_list",
 ]

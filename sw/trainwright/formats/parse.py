@@ -56,10 +56,20 @@ def parse_formats(given: str | Mapping[str, object]) -> dict[str, Format]:
     return formats
 
 
+def parse_list(text: str) -> list[Format]:
+    """The formats that ``posit(8,0),posit(8,1)c`` lists; none for an empty text."""
+    return [parse_format(entry) for entry in _entries(text)] if text.strip() else []
+
+
+def _entries(text: str) -> list[str]:
+    """What is between commas outside of parentheses."""
+    return re.split(r",(?![^()]*\))", text)
+
+
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """What is between commas outside of parentheses, as (class, format)."""
+    """The entries of a text, as (class, format)."""
     pairs = []
-    for entry in re.split(r",(?![^()]*\))", text):
+    for entry in _entries(text):
         name, equals, value = entry.partition("=")
         if not equals:
             raise FormatError(

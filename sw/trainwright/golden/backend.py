@@ -11,7 +11,7 @@ from trainwright.golden.executor import Executor
 from trainwright.golden.interpreter import interpret
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
-from trainwright.program.encoding import ProgramError, check_rounding
+from trainwright.program.encoding import ProgramError, check_options
 
 
 class GoldenAccelerator:
@@ -51,7 +51,7 @@ class GoldenAccelerator:
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         if program.fingerprint != self.parameters.fingerprint:
             raise ProgramError("the program was compiled for other accelerator parameters")
-        check_rounding(program, self.parameters)
+        check_options(program, self.parameters)
         started = time.perf_counter()
         run = None if self._executor is None else self._executor.run(program, trace=trace)
         if run is None:  # there is no compiler, or the program is wrong: this says how

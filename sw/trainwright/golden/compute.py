@@ -17,9 +17,11 @@ import torch
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
 from trainwright.fixed.requantise import requantise_float
 from trainwright.fixed.stochastic import stochastic_requantise
+from trainwright.formats import Format, FormatError
 from trainwright.golden.state import Addresses, State, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
+from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import Operation, Target
 
 Values = npt.NDArray[np.float64]
@@ -31,6 +33,7 @@ class Result:
 
     total: int
     saturations: int
+    underflows: int
     addresses: Addresses
     rows: Words
 
@@ -86,53 +89,80 @@ class Nest:
         return shaped.transpose(*axes, len(order), len(order) + 1).reshape(-1, *values.shape[-2:])
 
 
-def _by_entries(nest: Nest, x: int, g: int, state: State) -> Values:
+@dataclass(frozen=True)
+class Operands:
+    """The integers of both operands' words."""
+
+    d: Compute
+    state: State
+    formats: Sequence[Format]
+
+    def x(self, rows: Addresses) -> Values:
+        """First operands: (..., lanes) for rows (...) of the scratchpad."""
+        return self._integers(self.state.read(rows), self.d.x_format)
+
+    def g(self, rows: Addresses) -> Values:
+        """Second operands: (..., lanes) for rows (...) of the scratchpad."""
+        return self._integers(self.state.read(rows), self.d.g_format)
+
+    def entries(self, target: Target, entries: Addresses) -> Values:
+        """Second operands: (..., width) for entries (...) of a factor store."""
+        return self._integers(self.state.entries(target, entries), self.d.g_format)
+
+    def _integers(self, words: Words, number: int) -> Values:
+        if not number:
+            return words.astype(np.float64)
+        try:
+            return self.formats[number].decode(words).astype(np.float64)
+        except FormatError as error:
+            raise ProgramError(f"{self.d.tensor or self.d.operation.name}: {error}") from None
+
+
+def _by_entries(nest: Nest, x: int, g: int, operands: Operands) -> Values:
     """PE1 and PE4: (both, first, second, rows, lanes)."""
-    d, lanes = nest.d, state.pad.shape[1]
+    d, lanes = nest.d, operands.state.pad.shape[1]
     tile = np.arange(nest.tile_rows)
     used = nest.used_rows(nest.both, nest.first)[..., None]
     place = nest.group(nest.both, "x")[:, None, None] + nest.group(nest.first, "x")[:, None]
     place = place + np.where(tile < used, tile, 0) * d.x_row_stride  # row 0 where there is none
-    rows = state.read(x + place[..., None] + nest.summed("x"))  # (both, first, rows, sum, k)
+    rows = operands.x(x + place[..., None] + nest.summed("x"))  # (both, first, rows, sum, k)
     place = nest.group(nest.both, "g")[:, None] + nest.group(nest.second, "g")
     step = d.g_row_stride if d.operation is Operation.PE4 else 1
     place = place[..., None, None] + (np.arange(lanes) * step)[:, None] + nest.summed("g")
     if d.operation is Operation.PE4:
-        entries = state.read(g + place)
+        entries = operands.g(g + place)
     else:
-        entries = state.entries(Target.PE1_STORE, g + place)  # (both, second, lanes, sum, k)
+        entries = operands.entries(Target.PE1_STORE, g + place)  # (both, second, lanes, sum, k)
     batch, terms = rows.shape[0], prod(rows.shape[3:])
-    left = rows.reshape(batch, -1, terms).astype(np.float64)
-    right = entries.reshape(batch, -1, terms).astype(np.float64)
+    left = rows.reshape(batch, -1, terms)
+    right = entries.reshape(batch, -1, terms)
     z = left @ right.transpose(0, 2, 1)
     return z.reshape(*rows.shape[:3], *entries.shape[1:3]).transpose(0, 1, 3, 2, 4)
 
 
-def _by_scalars(nest: Nest, x: int, g: int, state: State) -> Values:
+def _by_scalars(nest: Nest, x: int, g: int, operands: Operands) -> Values:
     """PE2 and PE3: (both, first, second, rows, lanes)."""
     width = nest.tile_rows
     place = nest.group(nest.both, "x")[:, None, None] + nest.group(nest.first, "x")
-    rows = state.read(x + place + nest.summed("x")[:, None])  # (both, sum, first, lanes)
+    rows = operands.x(x + place + nest.summed("x")[:, None])  # (both, sum, first, lanes)
     place = nest.group(nest.both, "g")[:, None, None] + nest.group(nest.second, "g")[:, None]
     place = g + place + nest.summed("g")
     if nest.d.operation is Operation.PE3:
-        groups = state.pad.shape[1] // width
-        words = state.read(place // groups).reshape(*place.shape, groups, width)
+        groups = operands.state.pad.shape[1] // width
+        words = operands.g(place // groups).reshape(*place.shape, groups, width)
         scalars = np.take_along_axis(words, (place % groups)[..., None, None], -2)[..., 0, :]
     else:
-        scalars = state.entries(Target.PE2_STORE, place)
+        scalars = operands.entries(Target.PE2_STORE, place)
     batch, terms = rows.shape[:2]
     left = scalars.transpose(0, 1, 3, 2)  # (both, second, rows, sum)
-    z = left.reshape(batch, -1, terms).astype(np.float64) @ (
-        rows.reshape(batch, terms, -1).astype(np.float64)
-    )
+    z = left.reshape(batch, -1, terms) @ rows.reshape(batch, terms, -1)
     return z.reshape(*left.shape[:3], *rows.shape[2:]).transpose(0, 3, 1, 2, 4)
 
 
-def _elementwise(d: Compute, x: int, g: int, state: State) -> Values:
+def _elementwise(d: Compute, x: int, g: int, operands: Operands) -> Values:
     """BIAS and MASK: (tiles, 1, lanes)."""
-    first = state.read(x + offsets(d.levels, [level.x for level in d.levels])).astype(np.float64)
-    second = state.read(g + offsets(d.levels, [level.g for level in d.levels])).astype(np.float64)
+    first = operands.x(x + offsets(d.levels, [level.x for level in d.levels]))
+    second = operands.g(g + offsets(d.levels, [level.g for level in d.levels]))
     if d.operation is Operation.MASK:
         return np.where(second > 0, first, 0.0)[:, None]
     z = first * 2.0**d.x_shift + second * 2.0**d.g_shift
@@ -155,19 +185,32 @@ def _random(
     return unit_bytes(mixed(stream, addresses * KEYS_A_ROW), lanes)
 
 
+def _encoded(d: Compute, values: Values, fmt: Format) -> tuple[Words, int, int, int]:
+    """Words of exact sums, (n, lanes); sum|q|, saturations, underflows. Rounds to nearest."""
+    if d.z_format:
+        words, saturated, underflow = fmt.encode(
+            values.astype(np.int64), d.shift, underflow="zero" if d.underflow_zero else "never"
+        )
+        total = int(fmt.magnitude(words).sum())
+        return words.astype(np.int16), total, int(saturated.sum()), int(underflow.sum())
+    q, total, saturations = requantise_float(torch.from_numpy(values), d.shift, d.out_width)
+    return q.numpy().astype(np.int16), total, saturations, 0
+
+
 def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
     """Execute ``d`` on ``state``, with its address registers."""
     x, g, z = (
         base + state.registers[register]
         for base, register in ((d.x, d.x_register), (d.g, d.g_register), (d.z, d.z_register))
     )
+    operands = Operands(d, state, p.number_formats)
     by_entries = d.operation in (Operation.PE1, Operation.PE4)
     if d.operation in (Operation.BIAS, Operation.MASK):
         nest = Nest(d, 1)
-        values = _elementwise(d, x, g, state)
+        values = _elementwise(d, x, g, operands)
     else:
         nest = Nest(d, p.pe1_rows if by_entries else p.pe2_rows)
-        values = nest.ordered((_by_entries if by_entries else _by_scalars)(nest, x, g, state))
+        values = nest.ordered((_by_entries if by_entries else _by_scalars)(nest, x, g, operands))
     tile = np.arange(nest.tile_rows)
     levels = range(len(d.outer))
     written = tile < nest.used_rows(levels)[:, None]
@@ -179,12 +222,10 @@ def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
         exact = values[written].astype(np.int64)
         words, saturated = stochastic_requantise(exact, d.shift, d.out_width, random)
         rows, total = words.astype(np.int16), int(np.abs(words).sum())
-        saturations = int(saturated.sum())
+        saturations, underflows = int(saturated.sum()), 0
     else:
-        q, total, saturations = requantise_float(
-            torch.from_numpy(values[written]), d.shift, d.out_width
-        )
-        rows = q.numpy().astype(np.int16)
+        fmt = operands.formats[d.z_format]
+        rows, total, saturations, underflows = _encoded(d, values[written], fmt)
     state.write(addresses, rows)
     state.stream += STREAM_STEP
-    return Result(total, saturations, addresses, rows)
+    return Result(total, saturations, underflows, addresses, rows)

@@ -118,7 +118,10 @@ class Executor:
             flat.rows.ctypes.data,
         )  # fmt: skip
         self._check_memory(status)
-        flat.valid = status == 0
+        flat.valid = status == 0 and not any(
+            isinstance(d, Compute) and d.x_format | d.g_format | d.z_format
+            for d in flat.descriptors
+        )
 
     def _check_memory(self, status: int) -> None:
         if status < 0:
@@ -146,6 +149,7 @@ class Executor:
         return Run(
             sums=self._sums.copy(),
             saturations=self._saturations.copy(),
+            underflows=np.zeros_like(self._saturations),
             counters=Counters(bytes_read=machine.bytes_read, bytes_written=machine.bytes_written),
             traces=traces,
         )

@@ -23,6 +23,7 @@ class _Record:
 
     sums: npt.NDArray[np.int64]
     saturations: npt.NDArray[np.int64]
+    underflows: npt.NDArray[np.int64]
     written: dict[str, list[tuple[str, Addresses, Words]]] = field(
         default_factory=lambda: {engine: [] for engine in TRACED}
     )
@@ -73,6 +74,7 @@ def _execute(
             done = compute(d, state, p)
             record.sums[d.slot] += done.total
             record.saturations[d.slot] += done.saturations
+            record.underflows[d.slot] += done.underflows
             record.written[engine_of(d)].append((d.tensor, done.addresses, done.rows))
         elif isinstance(d, Transfer):
             check_nest(d)
@@ -100,12 +102,12 @@ def interpret(
     and nests past the limits of ``trainwright.golden.limits``.
     """
     state = State.fresh(memory, p)
-    depth = p.statistics_depth
-    record = _Record(np.zeros(depth, np.int64), np.zeros(depth, np.int64))
+    record = _Record(*(np.zeros(p.statistics_depth, np.int64) for _ in range(3)))
     _execute(program, state, record, p)
     return Run(
         sums=record.sums,
         saturations=record.saturations,
+        underflows=record.underflows,
         counters=Counters(bytes_read=state.bytes_read, bytes_written=state.bytes_written),
         traces={engine: _trace(record.written[engine], p.lanes) for engine in TRACED}
         if trace

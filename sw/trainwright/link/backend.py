@@ -101,10 +101,10 @@ class LinkAccelerator:
                 raise AcceleratorError(f"not done after {self._run_seconds:g} s")
         control.check(self, program)
         seconds = time.perf_counter() - begin
-        sums, saturations = control.statistics(self, self._parameters.statistics_depth)
+        statistics = control.statistics(self, self._parameters.statistics_depth)
         counters = control.counters(self)
         self.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
-        return Run(sums, saturations, counters, seconds)
+        return Run(*statistics, counters, seconds)
 
     def read_registers(self, address: int, count: int) -> npt.NDArray[np.uint32]:
         """``count`` registers from ``address`` on."""

@@ -57,8 +57,11 @@ class Compute:
 
     G1 and G2 are the factor stores of PE1 and PE2. The ``reduce_levels`` innermost levels are
     summed. The tile has ``pe1_rows`` (PE1, PE4) or ``pe2_rows`` (PE2, PE3) rows, but in the
-    last iteration of level ``tile_level`` only ``last_rows`` of them are written. The sums of |q|
-    and the saturations of the written rows are added to statistics ``slot``.
+    last iteration of level ``tile_level`` only ``last_rows`` of them are written. The sums of |q|,
+    the saturations and the underflows of the written rows are added to statistics ``slot``.
+
+    Words of a posit stand for integers (``trainwright.formats``): X, G1 and G2 are these, ``rq``
+    is the format's ``encode``, and q are its words.
     """
 
     operation: Operation
@@ -84,6 +87,14 @@ class Compute:
     g_shift: int = 0
     stochastic: bool = False
     """Round by random bits: only on accelerators with ``stochastic_rounding``."""
+    x_format: int = 0
+    """Number of the format of ``X``'s words (``AcceleratorParameters.number_formats``)."""
+    g_format: int = 0
+    """Of the second operand's words, in a factor store or in the scratchpad."""
+    z_format: int = 0
+    """Of the words written; ``out_width`` is of fixed point alone."""
+    underflow_zero: bool = False
+    """What is closer to 0 than the smallest posit becomes the nearer of it and 0; else it."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
     tensor: str = ""

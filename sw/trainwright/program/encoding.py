@@ -33,7 +33,7 @@ from trainwright.program.fields import (
 )
 
 MAGIC = b"TRWP"
-VERSION = 3
+VERSION = 4
 HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fingerprint, crc
 
 
@@ -91,6 +91,10 @@ def _compute_fields(d: Compute) -> dict[str, int]:
         "x_shift": d.x_shift,
         "g_shift": d.g_shift,
         "stochastic": int(d.stochastic),
+        "x_format": d.x_format,
+        "g_format": d.g_format,
+        "z_format": d.z_format,
+        "underflow_zero": int(d.underflow_zero),
     }
     for name in ("x", "g", "z"):
         deltas = _deltas(counts, [getattr(level, name) for level in levels], LOCAL_WIDTH)
@@ -140,6 +144,10 @@ def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Comput
         x_shift=f["x_shift"],
         g_shift=f["g_shift"],
         stochastic=bool(f["stochastic"]),
+        x_format=f["x_format"],
+        g_format=f["g_format"],
+        z_format=f["z_format"],
+        underflow_zero=bool(f["underflow_zero"]),
     )
 
 
@@ -302,15 +310,23 @@ def _from_fields(operation: Operation, wait: Engine, f: Mapping[str, int]) -> De
             return _compute(operation, wait, f)
 
 
-def check_rounding(program: Program, p: AcceleratorParameters) -> None:
-    """Raise ``ProgramError`` where a program asks for a rounding that the accelerator lacks."""
-    if p.stochastic_rounding:
-        return
+def check_options(program: Program, p: AcceleratorParameters) -> None:
+    """Raise ``ProgramError`` where a program asks for a rounding or for a number format that the
+    accelerator lacks."""
     for d in program.descriptors:
-        if isinstance(d, Compute) and d.stochastic:
+        if not isinstance(d, Compute):
+            continue
+        what = d.tensor or d.operation.name
+        if d.stochastic and not p.stochastic_rounding:
             raise ProgramError(
-                f"{d.tensor or d.operation.name} is to be rounded stochastically, which this "
-                "accelerator cannot; use one with stochastic_rounding=1"
+                f"{what} is to be rounded stochastically, which this accelerator cannot; use one "
+                "with stochastic_rounding=1"
+            )
+        if (most := max(d.x_format, d.g_format, d.z_format)) > len(p.formats):
+            raise ProgramError(
+                f"{what} has the number format {most}; this accelerator has 0, fixed point"
+                + "".join(f", {number}, {name}" for number, name in enumerate(p.formats, 1))
+                + "; use one with more formats"
             )
 
 

@@ -18,6 +18,8 @@ COUNT_WIDTH = 16
 REGISTERS = 8
 """Address registers R0 to R7 of the sequencer; R0 reads as zero."""
 REGISTER_WIDTH = 32
+FORMAT_WIDTH = 3
+"""Bits of the number of a format: 0 fixed point, n the n-th posit of the accelerator."""
 NEST_LEVELS = 10
 """Levels encoded in a contraction or element-wise descriptor."""
 TRANSFER_LEVELS = 3
@@ -109,6 +111,10 @@ COMPUTE: tuple[Field, ...] = (
         )
     ),
     ("stochastic", 1),
+    ("x_format", FORMAT_WIDTH),
+    ("g_format", FORMAT_WIDTH),
+    ("z_format", FORMAT_WIDTH),
+    ("underflow_zero", 1),
 )
 
 TRANSFER: tuple[Field, ...] = (

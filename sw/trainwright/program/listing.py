@@ -56,7 +56,12 @@ def _compute(d: Compute) -> str:
         f"x[{_address(d.x, d.x_register)}] {source}[{_address(d.g, d.g_register)}] -> "
         f"z[{_address(d.z, d.z_register)}]"
     )
-    scale = f">>{d.shift}{' stochastic' if d.stochastic else ''} to {d.out_width} bits"
+    to = f"format {d.z_format}{' or 0' if d.underflow_zero else ''}"
+    if not d.z_format:
+        to = f"{d.out_width} bits"
+    scale = f">>{d.shift}{' stochastic' if d.stochastic else ''} to {to}"
+    if d.x_format or d.g_format:
+        scale = f"formats {d.x_format} {d.g_format} {scale}"
     if d.operation is Operation.BIAS:
         scale = f"x<<{d.x_shift} b<<{d.g_shift} {'relu ' if d.relu else ''}{scale}"
     nest = _levels(d.levels, d.reduce_levels, d.tile_level)

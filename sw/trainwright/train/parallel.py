@@ -235,6 +235,7 @@ def _run(done: Sequence[ForwardResult] | Sequence[BackwardResult], counters: Cou
     return Run(
         sums=np.sum([one.run.sums for one in done], 0),
         saturations=np.sum([one.run.saturations for one in done], 0),
+        underflows=np.sum([one.run.underflows for one in done], 0),
         counters=counters,
         seconds=sum(one.seconds for one in done),
     )
