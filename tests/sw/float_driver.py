@@ -14,7 +14,8 @@ from trainwright.fixed.requantise import limits
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
 from trainwright.network import Layer, Network
 
-_NO_RUN = Run(*(np.zeros(0, np.int64) for _ in range(3)))
+_NOTHING = np.zeros(0, np.int64)
+_NO_RUN = Run(_NOTHING, _NOTHING, _NOTHING)
 
 
 def ttm_matrix(layer: Layer, factors: list[torch.Tensor]) -> torch.Tensor:

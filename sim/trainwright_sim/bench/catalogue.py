@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from amaranth.lib import wiring
 
@@ -31,7 +32,8 @@ class Bench:
     """From the parameters to the design."""
     simulators: tuple[str, ...] = ("verilator", "icarus")
     slow: tuple[str, ...] = ()
-    """Simulators under which it is left out unless asked for: Verilator's builds take time."""
+    """Simulators under which it is left out unless asked for: Verilator's builds take time, and
+    most blocks are also tested in Amaranth's own simulator."""
 
 
 def _of(design: Callable[[AcceleratorParameters], wiring.Component]) -> Convert:
@@ -47,7 +49,7 @@ def _traced_top(parameters: AcceleratorParameters) -> str:
     return to_rtlil(parameters, trace=True)
 
 
-_SIZES = {
+_SIZES: dict[str, Any] = {
     "scratchpad_rows": 1024,
     "pe1_store_depth": 64,
     "pe2_store_depth": 64,
@@ -69,25 +71,25 @@ DEFAULT = AcceleratorParameters(scratchpad_rows=1024, scratchpad_banks=4)
 
 _VERILATOR = ("verilator",)
 _ALL = (
-    Bench("requantise-32", "requantise", SMALL, _of(designs.requantiser)),
+    Bench("requantise-32", "requantise", SMALL, _of(designs.requantiser), slow=_VERILATOR),
     Bench("requantise-48", "requantise", SQUARE, _of(designs.requantiser), slow=_VERILATOR),
     Bench("nest", "nest", SMALL, _of(LoopNest)),
     Bench("nest-7", "nest", SQUARE, _of(LoopNest), slow=_VERILATOR),
     Bench("fetch", "fetch", SMALL, _of(designs.fetch)),
     Bench("fetch-square", "fetch", SQUARE, _of(designs.fetch), slow=_VERILATOR),
-    Bench("pe1", "pe1", SMALL, _of(designs.pe1)),
+    Bench("pe1", "pe1", SMALL, _of(designs.pe1), slow=_VERILATOR),
     Bench("pe1-square", "pe1", SQUARE, _of(designs.pe1), slow=_VERILATOR),
     Bench("pe1-default", "pe1", DEFAULT, _of(designs.pe1), simulators=_VERILATOR, slow=_VERILATOR),
-    Bench("pe2", "pe2", SMALL, _of(designs.pe2)),
+    Bench("pe2", "pe2", SMALL, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-square", "pe2", SQUARE, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-default", "pe2", DEFAULT, _of(designs.pe2), simulators=_VERILATOR, slow=_VERILATOR),
     Bench("scratchpad", "scratchpad", SMALL, _of(Scratchpad)),
     Bench("factor_store", "factor_store", SMALL, _of(designs.pe1_store)),
-    Bench("unpack", "unpack", SMALL, _of(Unpack)),
+    Bench("unpack", "unpack", SMALL, _of(Unpack), slow=_VERILATOR),
     Bench("unpack-square", "unpack", SQUARE, _of(Unpack), slow=_VERILATOR),
     Bench("unpack-wide", "unpack", WIDE, _of(Unpack), slow=_VERILATOR),
-    Bench("load", "load", SMALL, _of(LoadEngine)),
-    Bench("store", "store", SMALL, _of(StoreEngine)),
+    Bench("load", "load", SMALL, _of(LoadEngine), slow=_VERILATOR),
+    Bench("store", "store", SMALL, _of(StoreEngine), slow=_VERILATOR),
     Bench("statistics", "statistics", SMALL, _of(StatisticsSlots)),
     Bench("host", "host", SMALL, _of(designs.Host)),
     Bench("sequencer", "sequencer", SMALL, _of(Sequencer)),
