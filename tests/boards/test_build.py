@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from trainwright.cli import main
 from trainwright.parameters import AcceleratorParameters
 from trainwright_boards import build as building
 from trainwright_boards import flow
@@ -182,6 +183,28 @@ def test_a_floorplan_that_does_more_ends_the_build(tmp_path, monkeypatch, change
         flow.floorplan(job, Steps(tmp_path, print))
     assert json.loads((tmp_path / NETLIST).read_text()) == _netlist_of_a_ram()
     flow.floorplan(replace(job, check=False), Steps(tmp_path, print, check=False))
+
+
+def test_a_command_that_would_build_another_machine_ends_with_status_2(
+    tmp_path, monkeypatch, capsys
+):
+    def synthesise(job: Build, _):
+        (job.folder / NETLIST).write_text(json.dumps(_netlist_of_a_ram()))
+
+    def spoil(module):
+        module["cells"]["ram"]["connections"]["CLKB"] = ["0"]
+
+    for name in ("multiplier_places", "scratchpad_places"):
+        monkeypatch.setattr(flow, name, lambda *_: {})
+    monkeypatch.setattr(flow, "write_design", lambda _: None)
+    monkeypatch.setattr(flow, "synthesise", synthesise)
+    monkeypatch.setattr(flow, "absorb", spoil)
+    monkeypatch.setattr(building, "check_netlist", lambda _: {})
+    assert main(["build", "ulx3s-85f", "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "registers moved into block RAM: not the same machine: " in told
+    assert "--no-check" in told
+    assert not list(tmp_path.rglob("*.bit"))
 
 
 def test_seeds_are_placed_once_and_their_median_told(tmp_path, monkeypatch):
