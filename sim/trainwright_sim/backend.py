@@ -11,7 +11,8 @@ import numpy.typing as npt
 from trainwright.accelerator import AcceleratorError, Run, control, registers
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
-from trainwright.program.encoding import check_options, encode_descriptors
+from trainwright.program.encoding import encode_descriptors
+from trainwright.program.validation import check_program
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import Progress
 from trainwright_sim.build import build, tell
@@ -110,7 +111,7 @@ class RtlAccelerator:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
         if program.fingerprint != self._parameters.fingerprint:
             raise AcceleratorError("the program was compiled for other accelerator parameters")
-        check_options(program, self._parameters)
+        check_program(program, self._parameters, memory_bytes=self.memory_bytes)
         if address % self._parameters.beat_bytes:
             raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))

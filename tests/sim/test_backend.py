@@ -1,11 +1,15 @@
 """The simulated accelerator as its driver sees it, with the copier in its place."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from trainwright.accelerator import AcceleratorError, registers
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Program
+from trainwright.program.descriptors import Program, Transfer
+from trainwright.program.errors import ProgramError
+from trainwright.program.fields import Operation
 from trainwright_sim import copier
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
@@ -132,6 +136,18 @@ def test_the_program_must_be_of_the_parameters(copying, parameters, make_program
     program = Program(make_program(parameters, 2).descriptors, parameters.fingerprint ^ 1)
     with pytest.raises(AcceleratorError, match="compiled for other accelerator parameters"):
         copying.run(program, ADDRESS)
+
+
+def test_programs_that_no_accelerator_executes_are_not_begun(copying, parameters, make_program):
+    before = copying.read(ADDRESS, 4096)
+    wrong = Transfer(operation=Operation.STORE, address=8, local=0, beats=2)
+    program = Program((wrong, *make_program(parameters, 2).descriptors), parameters.fingerprint)
+    with pytest.raises(ProgramError, match="step 8 is not a multiple of the 16 bytes"):
+        copying.run(program, ADDRESS)
+    outside = replace(wrong, address=copying.memory_bytes - 16)
+    with pytest.raises(ProgramError, match="262159 of a memory of 262144 bytes"):
+        copying.run(replace(program, descriptors=(outside, *program.descriptors[1:])), ADDRESS)
+    assert np.array_equal(copying.read(ADDRESS, 4096), before)
 
 
 def test_registers_can_be_read_and_written(copying):

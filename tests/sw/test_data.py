@@ -2,14 +2,18 @@
 
 import gzip
 import hashlib
+import io
 import re
 import struct
+import tracemalloc
+from random import Random
 
 import numpy as np
 import pytest
 
 from trainwright.cli import main
 from trainwright.data import DataError, DataSet, Split, load_data_set
+from trainwright.data.content import read_stated
 from trainwright.data.idx import IMAGES, LABELS, STEMS, read_idx
 
 
@@ -127,14 +131,16 @@ def test_truncation_anywhere(tmp_path, size):
 def test_surplus_bytes(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(idx(LABELS, np.zeros(4, np.uint8)) + b"x")
-    with pytest.raises(DataError, match="too long, has 5 bytes of data and its header"):
+    with pytest.raises(
+        DataError, match=r"too long, its header \[4\] asks for 4 bytes of data and more follow"
+    ):
         read_idx(path, LABELS)
 
 
 def test_a_header_of_enormous_sizes_does_not_overflow(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(struct.pack(">4I", IMAGES, *[0xFFFFFFFF] * 3))
-    with pytest.raises(DataError, match="truncated"):
+    with pytest.raises(DataError, match="at most 2,147,483,648 are read"):
         read_idx(path, IMAGES)
 
 
@@ -181,3 +187,54 @@ def test_the_real_data_sets(data_root, name, means):
     assert found == pytest.approx(means, abs=5e-6)
     if name == "fashion-mnist":
         assert (np.bincount(data.train.labels) == 6000).all()
+
+
+def bomb(path, unpacked: int, *, stated: int, magic: int = LABELS) -> None:
+    """A header that states so many bytes, and zeros behind it."""
+    with gzip.open(path, "wb", compresslevel=9) as file:
+        file.write(struct.pack(">2I", magic, stated))
+        for _ in range(unpacked >> 20):
+            file.write(bytes(1 << 20))
+
+
+def test_what_unpacks_to_more_than_it_states_is_not_unpacked(tmp_path):
+    """64 MiB behind a header that states 100: of them a chunk is held."""
+    path = tmp_path / "f.gz"
+    bomb(path, 64 << 20, stated=100)
+    assert path.stat().st_size < 100_000
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"its header \[100\] asks for 100 bytes .* more follow"):
+        read_idx(path, LABELS)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 4 << 20
+
+
+def test_no_more_is_read_than_an_array_may_have(tmp_path):
+    path = tmp_path / "f.gz"
+    bomb(path, 0, stated=(1 << 31) + 1)
+    with pytest.raises(DataError, match=r"asks for 2,147,483,649 bytes of data, at most"):
+        read_idx(path, LABELS)
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
+def test_one_byte_more_than_stated_is_read(size):
+    for there in (size - 1, size, size + 1, size + 2, size + (1 << 21)):
+        content = (bytes(range(251)) * (there // 251 + 1))[: max(there, 0)]
+        assert read_stated(io.BytesIO(content), size) == content[: size + 1]
+
+
+def test_mangled_idx_files(tmp_path):
+    """Seeded: any byte of a file or of its packed form, cut, changed or repeated."""
+    path, good = tmp_path / "f.gz", idx(IMAGES, np.arange(48, dtype=np.uint8).reshape(3, 4, 4))
+    for seed in range(400):
+        random = Random(f"idx {seed}")
+        content = bytearray(good if seed % 2 else gzip.compress(good))
+        for _ in range(random.randint(1, 3)):
+            content[random.randrange(len(content))] = random.getrandbits(8)
+        content = content[: random.choice((len(content), random.randrange(len(content))))]
+        path.write_bytes(gzip.compress(content) if seed % 2 else content)
+        try:
+            assert read_idx(path, IMAGES).size == 48
+        except DataError as error:
+            assert str(path) in str(error) and "\n" not in str(error)

@@ -370,9 +370,9 @@ def load_of(local: int, beats: int, address: int = 0, **options) -> Transfer:
     ("descriptor", "message"),
     [
         (load_of(0, 2, 4096), "t: bytes 4096 to 4127 of a memory of 4096 bytes"),
-        (load_of(16384, 2), "rows 16384 to 16384 are written; there are 16384 rows"),
-        (load_of(4095, 2, target=Target.PE2_STORE), "entries 4095 to 4102 of 4096"),
-        (load_of(0, 2, target=Target.PROGRAM), "cannot load into PROGRAM"),
+        (load_of(16384, 2), r"t writes SCRATCHPAD\[16384\] to \[16384\]; it has 16384 rows"),
+        (load_of(4095, 2, target=Target.PE2_STORE), r"PE2_STORE\[4095\] to \[4102\]; it has 4096"),
+        (load_of(0, 2, target=Target.PROGRAM), "t: target = 3 is not from 0 to 2"),
         (
             Transfer(operation=Operation.STORE, address=0, local=7, beats=2, tensor="t"),
             "row 7 was never written",
@@ -383,7 +383,7 @@ def load_of(local: int, beats: int, address: int = 0, **options) -> Transfer:
         ),
         (
             Compute(operation=Operation.PE1, levels=(Level(1),), x=0, g=2040, z=5, tensor="t"),
-            "never written",
+            r"t reads PE1_STORE\[2040\] to \[2055\]; it has 2048",
         ),
     ],
 )

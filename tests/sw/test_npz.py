@@ -1,9 +1,11 @@
 """Data sets of one's own in an .npz: what is read, how it is split, and one-line errors."""
 
 import argparse
+import io
 import json
 import struct
 import zipfile
+from random import Random
 
 import numpy as np
 import pytest
@@ -174,6 +176,72 @@ def test_a_size_beyond_the_file(tmp_path):
         file.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
         file.writestr("y.npy", b"")
     assert "damaged" in complaint(path)
+
+
+METHODS = {
+    "stored": zipfile.ZIP_STORED,
+    "deflate": zipfile.ZIP_DEFLATED,
+    "bzip2": zipfile.ZIP_BZIP2,
+    "lzma": zipfile.ZIP_LZMA,
+}
+
+
+def packed(path, method: int, **arrays):
+    with zipfile.ZipFile(path, "w", method) as file:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.save(content, array)
+            file.writestr(f"{name}.npy", content.getvalue())
+    return path
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_mangled_archives(tmp_path, method):
+    """Seeded: one line or the arrays, whatever byte is wrong and whatever it was packed with."""
+    path = packed(tmp_path / "a.npz", METHODS[method], **GOOD)
+    good, refused = path.read_bytes(), 0
+    assert load_npz(path).image == (6, 5)
+    for seed in range(250):
+        random = Random(f"{method} {seed}")
+        content = bytearray(good)
+        for _ in range(random.randint(1, 3)):
+            content[random.randrange(2, len(content))] = random.getrandbits(8)
+        path.write_bytes(
+            content[: random.choice((len(content), random.randrange(len(content)))) or 2]
+        )
+        try:
+            load_npz(path)
+        except DataError as error:
+            refused += 1
+            assert str(path) in str(error) and "\n" not in str(error)
+    assert refused > 150
+
+
+def test_a_method_that_there_is_not(tmp_path):
+    path = packed(tmp_path / "a.npz", zipfile.ZIP_STORED, **GOOD)
+    content = bytearray(path.read_bytes())
+    for start in (8, content.index(b"PK\x01\x02") + 10):
+        content[start] = 97
+    path.write_bytes(content)
+    assert "x_train is damaged (That compression method is not supported)" in complaint(path)
+
+
+def test_what_an_array_does_not_ask_for(tmp_path):
+    path = tmp_path / "a.npz"
+    content = io.BytesIO()
+    np.save(content, LABELS)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x.npy", content.getvalue() + b"\0")
+    assert "x is damaged (more bytes than its shape asks for)" in complaint(path)
+
+
+def test_no_more_is_unpacked_than_an_array_may_have(tmp_path):
+    path = packed(tmp_path / "a.npz", zipfile.ZIP_DEFLATED, **GOOD)
+    content = bytearray(path.read_bytes())
+    size = content.index(b"PK\x01\x02") + 24
+    content[size : size + 4] = struct.pack("<I", (1 << 31) + 1)
+    path.write_bytes(content)
+    assert "x_train unpacks to 2,147,483,649 bytes, at most 2,147,483,648" in complaint(path)
 
 
 def test_names_and_files_that_do_not_go_together(tmp_path):

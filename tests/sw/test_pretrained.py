@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from matrices import normal
+from safetensors.torch import save_file
 
 from trainwright.cli import main
 from trainwright.cli.train import after
@@ -186,3 +187,33 @@ def test_weights_that_cannot_be(capsys, tmp_path, dense):
     assert "not a safetensors file" in complaint(str(tmp_path / "bad.safetensors"))
     (tmp_path / "bad.npz").write_bytes(b"none")
     assert "bad.npz" in complaint(str(tmp_path / "bad.npz"))
+    truncated = tmp_path / "truncated.npz"
+    truncated.write_bytes(dense.read_bytes()[:-30])
+    assert "truncated or damaged" in complaint(str(truncated))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("0.weight", lambda a: a * np.nan, "0.weight has NaN or infinite elements"),
+        ("2.bias", lambda a: a / 0, "2.bias has NaN or infinite elements"),
+        ("2.weight", lambda a: a * 1j, "2.weight is complex; weights are matrices of real numbers"),
+        ("0.weight", lambda a: a[:0], "0.weight is empty"),
+        ("2.weight", lambda a: a.astype(object), "holds pickled Python objects"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
+@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+def test_weights_that_are_no_real_numbers(capsys, tmp_path, dense, name, change, message, suffix):
+    arrays = dict(np.load(dense))
+    arrays[name] = change(arrays[name])
+    path = tmp_path / f"w.{suffix}"
+    if suffix == "npz":
+        np.savez(path, **arrays, note=np.array("text is passed over"))
+    elif arrays[name].dtype == object:
+        return  # there is no such file
+    else:
+        save_file({key: torch.from_numpy(array) for key, array in arrays.items()}, path)
+    out = tmp_path / "f.safetensors"
+    assert main(["compress", str(path), "--network", "digits", "--out", str(out)]) == 2
+    assert message in capsys.readouterr().err and not out.exists()

@@ -32,13 +32,13 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
 from trainwright.program.encoding import (
     ProgramError,
-    check_rounding,
     decode,
     decode_descriptor,
     encode,
     encode_descriptor,
 )
 from trainwright.program.fields import Operation
+from trainwright.program.validation import check_program
 from trainwright.support import native
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.settings import TrainSettings
@@ -262,8 +262,8 @@ def test_an_accelerator_without_it_says_so():
         match=r"t is to be rounded stochastically, .* use one with stochastic_rounding=1",
     ):
         GoldenAccelerator(PLAIN, memory_bytes=64).run(program, 0)
-    check_rounding(program, P)
-    check_rounding(program_of(PLAIN, bias_of()), PLAIN)
+    check_program(program, P)
+    check_program(program_of(PLAIN, bias_of()), PLAIN)
     with pytest.raises(ProgramError, match="other accelerator parameters"):
         decode(encode(program), P)
 

@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from trainwright.cli.errors import OptionError
+from trainwright.data.arrays import read_arrays
 from trainwright.network import Network
 from trainwright.train.pretrained import Pretrained, fit_weight
 from trainwright.tt import (
@@ -62,27 +62,39 @@ def lossy(rows: Sequence[Compressed]) -> list[str]:
 
 
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                return {name: torch.from_numpy(np.asarray(file[name])) for name in file.files}
-        if find_spec("safetensors") is None:
-            raise OptionError("reading weights needs safetensors: pip install 'trainwright[train]'")
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+    """What a file holds by name, but for text. Raises ``OptionError``, ``DataError``."""
+    if path.suffix == ".npz":
+        numbers = {
+            n: array for n, array in read_arrays(path).items() if array.dtype.kind in "fiucb"
+        }
+        return {
+            name: torch.from_numpy(array.astype("c16" if array.dtype.kind == "c" else "f8"))
+            for name, array in numbers.items()
+        }
+    if find_spec("safetensors") is None:
+        raise OptionError("reading weights needs safetensors: pip install 'trainwright[train]'")
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise OptionError(f"{path} is not a safetensors file: {error}") from None
+    try:
+        return load_file(path)
     except FileNotFoundError:
         raise OptionError(f"there is no file {path}") from None
     except OSError as error:
         raise OptionError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, TypeError) as error:
-        if isinstance(error, OptionError):
-            raise
-        raise OptionError(f"{path} is not a .npz file of arrays: {error}") from None
+    except (SafetensorError, LookupError, ValueError, TypeError) as error:
+        raise OptionError(f"{path} is not a safetensors file: {error}") from None
+
+
+def _real(path: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor in float64. Raises ``OptionError`` for one without elements, or of no numbers."""
+    if tensor.is_complex() or not tensor.numel():
+        what = "complex" if tensor.is_complex() else "empty"
+        raise OptionError(f"{path}: {name} is {what}; weights are matrices of real numbers")
+    real = tensor.double()
+    if not bool(real.isfinite().all()):
+        raise OptionError(f"{path}: {name} has NaN or infinite elements")
+    return real
 
 
 def _natural(name: str) -> list[Any]:
@@ -94,7 +106,8 @@ def _natural(name: str) -> list[Any]:
 def read_dense(path: Path, network: Network, keys: Sequence[str] | None) -> list[Dense]:
     """The weight of every layer of ``network``, its bias beside it where there is one.
 
-    Raises ``OptionError`` where the file cannot be read or has other matrices than layers.
+    Raises ``OptionError`` or ``DataError`` where the file cannot be read, has other matrices than
+    layers, or elements that are no real numbers.
     """
     tensors = _tensors(path)
     found = sorted((name for name, t in tensors.items() if t.dim() == 2), key=_natural)
@@ -108,8 +121,9 @@ def read_dense(path: Path, network: Network, keys: Sequence[str] | None) -> list
         )
     layers = []
     for key in chosen:
-        bias = tensors.get(re.sub(r"weight(?!.*weight)", "bias", key)) if "weight" in key else None
-        layers.append(Dense(key, tensors[key].double(), None if bias is None else bias.double()))
+        beside = re.sub(r"weight(?!.*weight)", "bias", key)
+        bias = _real(path, beside, tensors[beside]) if beside in tensors and beside != key else None
+        layers.append(Dense(key, _real(path, key, tensors[key]), bias))
     return layers
 
 

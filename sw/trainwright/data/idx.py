@@ -7,11 +7,13 @@ the bytes, row-major.
 import gzip
 import struct
 import zlib
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.data.content import MOST_BYTES, Readable, read_stated
 from trainwright.data.dataset import DataError, Split
 
 IMAGES = 0x0803
@@ -19,10 +21,15 @@ LABELS = 0x0801
 _KINDS = {IMAGES: "images", LABELS: "labels"}
 
 
-def _content(path: Path) -> bytes:
+def read_idx(path: Path, magic: int) -> npt.NDArray[np.uint8]:
+    """Read one IDX file of bytes.
+
+    ``magic`` is ``IMAGES`` or ``LABELS``; returns uint8 of the dimensions that the file states.
+    Raises ``DataError`` for a file that cannot be read, another magic, or a wrong length.
+    """
     try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if path.suffix == ".gz" else raw
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            return _array(path, stream, magic)
     except EOFError:
         raise DataError(f"{path}: truncated gzip file; remove it and add --download") from None
     except (gzip.BadGzipFile, zlib.error) as error:
@@ -33,34 +40,36 @@ def _content(path: Path) -> bytes:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
 
 
-def read_idx(path: Path, magic: int) -> npt.NDArray[np.uint8]:
-    """Read one IDX file of bytes.
+def _array(path: Path, stream: Readable, magic: int) -> npt.NDArray[np.uint8]:
+    shape = _shape(path, stream, magic)
+    wanted = prod(shape)
+    asked = f"its header {list(shape)} asks for {wanted:,} bytes of data"
+    if wanted > MOST_BYTES:
+        raise DataError(f"{path}: {asked}, at most {MOST_BYTES:,} are read")
+    content = read_stated(stream, wanted)
+    if len(content) < wanted:
+        raise DataError(f"{path}: truncated, has {len(content):,} bytes of data and {asked}")
+    if len(content) > wanted:
+        raise DataError(f"{path}: too long, {asked} and more follow")
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
-    ``magic`` is ``IMAGES`` or ``LABELS``; returns uint8 of the dimensions that the file states.
-    Raises ``DataError`` for a file that cannot be read, another magic, or a wrong length.
-    """
-    content = _content(path)
+
+def _shape(path: Path, stream: Readable, magic: int) -> tuple[int, ...]:
+    """The dimensions that the header states."""
     dimensions = magic & 0xFF
-    header = 4 + 4 * dimensions
-    if len(content) < 4:
-        raise DataError(f"{path}: truncated, {len(content)} bytes are no IDX header")
-    (found,) = struct.unpack(">I", content[:4])
+    size = 4 + 4 * dimensions
+    header = stream.read(size)
+    if len(header) < 4:
+        raise DataError(f"{path}: truncated, {len(header)} bytes are no IDX header")
+    (found,) = struct.unpack(">I", header[:4])
     if found != magic:
         raise DataError(
             f"{path}: not an IDX file of {_KINDS[magic]}, magic is 0x{found:08x} "
             f"and not 0x{magic:08x}"
         )
-    if len(content) < header:
-        raise DataError(f"{path}: truncated, {len(content)} of {header} header bytes")
-    shape = struct.unpack(f">{dimensions}I", content[4:header])
-    wanted = int(np.prod(shape, dtype=object))
-    if len(content) - header != wanted:
-        sort = "truncated" if len(content) - header < wanted else "too long"
-        raise DataError(
-            f"{path}: {sort}, has {len(content) - header:,} bytes of data and its header "
-            f"{list(shape)} asks for {wanted:,}"
-        )
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+    if len(header) < size:
+        raise DataError(f"{path}: truncated, {len(header)} of {size} header bytes")
+    return struct.unpack(f">{dimensions}I", header[4:])
 
 
 def _find(folder: Path, stem: str) -> Path | None:

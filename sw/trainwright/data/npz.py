@@ -5,8 +5,6 @@ Names of the arrays: ``x_train``, ``y_train``, ``x_test``, ``y_test`` (Keras), `
 ``x``, ``y``) that is split here. ``class_names`` (strings) may be beside them.
 """
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.data.arrays import read_arrays
 from trainwright.data.dataset import DataError, DataSet, Split
 
 SPLIT_SEED = 0
@@ -41,7 +40,8 @@ def load_npz(
     split. Raises ``DataError`` in one line for anything else.
     """
     path = Path(path)
-    arrays = _read(path)
+    known = {name for names in (*_SPLITS, *_WHOLES) for name in names} | {_CLASS_NAMES}
+    arrays = read_arrays(path, known)
     splits = _splits(path, arrays)
     if splits["train"].images.shape[1:] != splits["test"].images.shape[1:]:
         raise DataError(f"{path}: train and test images differ in size")
@@ -50,39 +50,6 @@ def load_npz(
         return DataSet(name, splits["train"], splits["test"], FULL_SCALE, tuple(names))
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-
-
-def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """The arrays that this module knows by name."""
-    known = {name for names in (*_SPLITS, *_WHOLES) for name in names} | {_CLASS_NAMES}
-    name = ""
-    try:
-        with path.open("rb") as raw:
-            if raw.read(2) != b"PK":
-                raise DataError(f"{path}: not an .npz file, which is a zip archive of .npy arrays")
-            raw.seek(0)
-            found = {}
-            with np.load(raw, allow_pickle=False) as file:
-                for name in sorted(known.intersection(file.files)):
-                    found[name] = array = file[name]
-                    if not isinstance(array, np.ndarray):
-                        raise DataError(f"{path}: {name} is not an array")
-        return found
-    except FileNotFoundError:
-        raise DataError(f"there is no file {path}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, MemoryError) as error:
-        raise DataError(f"{path}: truncated or damaged ({error or type(error).__name__})") from None
-    except DataError:
-        raise
-    except ValueError as error:
-        if "allow_pickle" in str(error):
-            raise DataError(
-                f"{path}: {name} holds pickled Python objects, which are not read; save plain "
-                "arrays"
-            ) from None
-        raise DataError(f"{path}: {name} is damaged ({error})") from None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def _splits(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Split]:
@@ -102,7 +69,7 @@ def _splits(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Split]
 
 
 def _listed(arrays: dict[str, npt.NDArray[Any]]) -> str:
-    return ", ".join(name for name in arrays if name != _CLASS_NAMES)
+    return ", ".join(name for name in sorted(arrays) if name != _CLASS_NAMES)
 
 
 def _split(path: Path, arrays: dict[str, npt.NDArray[Any]], images: str, labels: str) -> Split:

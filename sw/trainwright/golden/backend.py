@@ -11,7 +11,8 @@ from trainwright.golden.executor import Executor
 from trainwright.golden.interpreter import interpret
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
-from trainwright.program.encoding import ProgramError, check_options
+from trainwright.program.errors import ProgramError
+from trainwright.program.validation import check_program
 
 
 class GoldenAccelerator:
@@ -51,10 +52,10 @@ class GoldenAccelerator:
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         if program.fingerprint != self.parameters.fingerprint:
             raise ProgramError("the program was compiled for other accelerator parameters")
-        check_options(program, self.parameters)
         started = time.perf_counter()
         run = None if self._executor is None else self._executor.run(program, trace=trace)
-        if run is None:  # there is no compiler, or the program is wrong: this says how
+        if run is None:  # there is no compiler, or a row is read before it is written: this says so
+            check_program(program, self.parameters, memory_bytes=self.memory_bytes)
             run = interpret(program.descriptors, self._memory, self.parameters, trace=trace)
         return replace(run, seconds=time.perf_counter() - started)
 

@@ -14,6 +14,7 @@ from trainwright.golden.state import Bytes
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program
 from trainwright.program.fields import Operation
+from trainwright.program.validation import check_program
 from trainwright.support import native
 
 SOURCE = Path(__file__).parent / "native" / "execute.c"
@@ -46,8 +47,8 @@ class _Machine(ctypes.Structure):
 @cache
 def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
     machine, pointer = ctypes.POINTER(_Machine), ctypes.c_void_p
-    library.trainwright_execute.argtypes = [machine, pointer, ctypes.c_int64]
-    library.trainwright_validate.argtypes = [machine, pointer, ctypes.c_int64, pointer, pointer]
+    library.trainwright_execute.argtypes = [machine, pointer]
+    library.trainwright_validate.argtypes = [machine, pointer, pointer, pointer]
     library.trainwright_release.argtypes = [machine]
     library.trainwright_release.restype = None
     return library
@@ -100,12 +101,17 @@ class Executor:
         return None if library is None else cls(library, p, memory)
 
     def flattened(self, program: Program) -> Flat:
-        """The program as integers, validated; the last few are kept."""
+        """The program as integers, validated; the last few are kept.
+
+        Raises ``ProgramError`` for what ``trainwright.program.validation`` refuses.
+        """
         for index, flat in enumerate(self._flats):
             if flat.become(program.descriptors):
                 if index:
                     self._flats.insert(0, self._flats.pop(index))
                 return flat
+        p, memory = self.parameters, self._arrays["memory"]
+        check_program(program, p, memory_bytes=memory.nbytes)
         flat = Flat.of(program.descriptors)
         self._validate(flat)
         self._flats = [flat, *self._flats[: MOST_FLAT - 1]]
@@ -114,9 +120,8 @@ class Executor:
     def _validate(self, flat: Flat) -> None:
         scratch = np.zeros(17 * self.parameters.scratchpad_rows, np.uint8)
         status = self._library.trainwright_validate(
-            self._machine, flat.words.ctypes.data, len(flat.words), scratch.ctypes.data,
-            flat.rows.ctypes.data,
-        )  # fmt: skip
+            self._machine, flat.words.ctypes.data, scratch.ctypes.data, flat.rows.ctypes.data
+        )
         self._check_memory(status)
         flat.valid = status == 0 and not any(
             isinstance(d, Compute) and d.x_format | d.g_format | d.z_format
@@ -129,11 +134,8 @@ class Executor:
             raise MemoryError("too little memory for the golden model's operands")
 
     def run(self, program: Program, *, trace: bool) -> Run | None:
-        """Execute a program; ``None``, without effect, where it is not valid."""
-        try:
-            flat = self.flattened(program)
-        except OverflowError:  # a field of more than 64 bits
-            return None
+        """Execute a program; ``None``, without effect, where it reads rows that nothing wrote."""
+        flat = self.flattened(program)
         if not flat.valid:
             return None
         machine, arrays = self._machine, self._arrays
@@ -143,7 +145,7 @@ class Executor:
         self._saturations.fill(0)
         machine.bytes_read = machine.bytes_written = 0
         traces = self._traced(flat) if trace else None
-        status = self._library.trainwright_execute(machine, flat.words.ctypes.data, len(flat.words))
+        status = self._library.trainwright_execute(machine, flat.words.ctypes.data)
         machine.tracing = 0
         self._check_memory(status)
         return Run(

@@ -1,14 +1,15 @@
 """Programs as one matrix of integers, as the native executor reads them (``native/machine.h``)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.golden.limits import check_updates, has_shifts
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.fields import ENGINE_OF, Operation, Target
+from trainwright.program.validation import has_seed, has_shifts
 
 MOST_LEVELS = 16
 _HEAD = 25
@@ -16,7 +17,7 @@ WORDS = _HEAD + 4 * MOST_LEVELS
 """Integers of a descriptor."""
 _SHIFTS = (13, 17, 18)
 """Where ``shift``, ``x_shift`` and ``g_shift`` of a ``Compute`` lie: what changes from step to
-step. Of a ``Transfer`` the first is ``element_bytes``, which decides what is executed."""
+step."""
 OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(20, 24)
 _FOUND = (0, 0, 0, 0)
 """The last four, before validation."""
@@ -49,7 +50,6 @@ def _transfer(d: Transfer) -> list[int]:
 
 
 def _update(d: End | Set) -> list[int]:
-    check_updates(d)
     words = [0] * (_HEAD + 4 * 8)
     pairs = d.steps if isinstance(d, End) else d.values
     words[0], words[3] = d.operation, sum(1 << register for register, _ in pairs)
@@ -62,14 +62,11 @@ def _update(d: End | Set) -> list[int]:
 
 
 def flattened(d: Descriptor) -> list[int]:
-    """The integers of a descriptor, at most ``WORDS``.
-
-    Raises ``ValueError`` where it has more levels than that.
-    """
-    if isinstance(d, Compute | Transfer):
-        if len(d.levels) > MOST_LEVELS:
-            raise ValueError(f"{len(d.levels)} levels, at most {MOST_LEVELS} can be flattened")
-        return _compute(d) if isinstance(d, Compute) else _transfer(d)
+    """The integers of a descriptor, at most ``WORDS``."""
+    if isinstance(d, Compute):
+        return _compute(d)
+    if isinstance(d, Transfer):
+        return _transfer(d)
     if isinstance(d, End | Set):
         return _update(d)
     return [d.operation, d.iterations] if isinstance(d, Loop) else [d.operation]
@@ -104,20 +101,18 @@ class Flat:
             return True
         if len(descriptors) != len(self.descriptors):
             return False
-        changed = {}
+        changed: dict[int, tuple[Any, Any]] = {}
         for index, (old, new) in enumerate(zip(self.descriptors, descriptors, strict=True)):
             if old is new:
                 continue
-            words, row = np.array(flattened(new)), self.words[index]
-            differ = np.flatnonzero(words != row[: len(words)])
-            where = set(differ.tolist()) - {OVERLAPS, REPEATS, X_WIDTH, G_WIDTH}
-            if isinstance(new, Set) and new.seed is not None:
-                where.discard(_SEED)
-                changed[index] = _SEED, new.seed
-            elif isinstance(new, Compute) and has_shifts(new):
-                where.difference_update(_SHIFTS)
+            same: Descriptor = new
+            if isinstance(old, Compute) and isinstance(new, Compute) and has_shifts(new):
+                same = replace(new, shift=old.shift, x_shift=old.x_shift, g_shift=old.g_shift)
                 changed[index] = _SHIFTS, (new.shift, new.x_shift, new.g_shift)
-            if where or row[len(words) :].any():
+            elif isinstance(old, Set) and isinstance(new, Set) and has_seed(old) and has_seed(new):
+                same = replace(new, seed=old.seed)
+                changed[index] = _SEED, new.seed
+            if same != old:
                 return False
         for index, (places, values) in changed.items():
             self.words[index, places] = values

@@ -9,12 +9,10 @@ import numpy.typing as npt
 from trainwright.accelerator import Counters, Run, Trace
 from trainwright.golden.compute import compute
 from trainwright.golden.flat import TRACED, engine_of
-from trainwright.golden.limits import check_nest, check_updates
 from trainwright.golden.state import Addresses, Bytes, State, Words
 from trainwright.golden.transfer import transfer
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Set, Transfer
-from trainwright.program.encoding import ProgramError
 
 
 @dataclass
@@ -29,19 +27,14 @@ class _Record:
     )
 
 
-def matching_end(program: Sequence[Descriptor], start: int) -> int:
-    """Index of the ``End`` of the ``Loop`` at ``start``; ``ProgramError`` without one."""
+def _matching_end(program: Sequence[Descriptor], start: int) -> int:
+    """Index of the ``End`` of the ``Loop`` at ``start``."""
     depth = 0
     for index in range(start, len(program)):
-        if isinstance(program[index], Halt):
-            break
-        if isinstance(program[index], Loop):
-            depth += 1
-        elif isinstance(program[index], End):
-            depth -= 1
-            if not depth:
-                return index
-    raise ProgramError("a LOOP has no END before HALT")
+        depth += isinstance(program[index], Loop) - isinstance(program[index], End)
+        if not depth:
+            return index
+    raise AssertionError("a checked program has no LOOP without its END")
 
 
 def _execute(
@@ -54,34 +47,27 @@ def _execute(
         if isinstance(d, Halt):
             return
         if isinstance(d, Set):
-            check_updates(d)
             for register, value in d.values:
                 state.registers[register] = value
             if d.seed is not None:
                 state.stream = d.seed
         elif isinstance(d, Loop):
-            end = matching_end(program, index - 1)
+            end = _matching_end(program, index - 1)
             closing = program[end]
             assert isinstance(closing, End)
-            check_updates(closing)
             for _ in range(d.iterations):
                 _execute(program[index:end], state, record, p)
                 for register, step in closing.steps:
                     state.registers[register] += step
             index = end + 1
         elif isinstance(d, Compute):
-            check_nest(d)
             done = compute(d, state, p)
             record.sums[d.slot] += done.total
             record.saturations[d.slot] += done.saturations
             record.underflows[d.slot] += done.underflows
             record.written[engine_of(d)].append((d.tensor, done.addresses, done.rows))
-        elif isinstance(d, Transfer):
-            check_nest(d)
-            if loaded := transfer(d, state, p):
-                record.written[engine_of(d)].append((d.tensor, *loaded))
-        else:
-            raise ProgramError("an END has no LOOP")
+        elif isinstance(d, Transfer) and (loaded := transfer(d, state, p)):
+            record.written[engine_of(d)].append((d.tensor, *loaded))
 
 
 def _trace(written: list[tuple[str, Addresses, Words]], lanes: int) -> Trace:
@@ -96,10 +82,9 @@ def _trace(written: list[tuple[str, Addresses, Words]], lanes: int) -> Trace:
 def interpret(
     program: Sequence[Descriptor], memory: Bytes, p: AcceleratorParameters, *, trace: bool
 ) -> Run:
-    """Execute a program on ``memory``.
+    """Execute a program on ``memory``, one that ``trainwright.program.validation`` has checked.
 
-    Raises ``ProgramError`` for accesses outside the memories, rows read before they are written
-    and nests past the limits of ``trainwright.golden.limits``.
+    Raises ``ProgramError`` where rows are read before they are written.
     """
     state = State.fresh(memory, p)
     sums, saturations, underflows = np.zeros((3, p.statistics_depth), np.int64)

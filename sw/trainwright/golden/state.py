@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.encoding import ProgramError
+from trainwright.program.errors import ProgramError
 from trainwright.program.fields import REGISTERS, Target
 
 Bytes = npt.NDArray[np.uint8]
@@ -46,38 +46,19 @@ class State:
 
     def read(self, rows: Addresses) -> Words:
         """Rows of the scratchpad: (..., lanes) for addresses (...)."""
-        low, high = int(rows.min()), int(rows.max())
-        if low < 0 or high >= len(self.pad):
-            raise ProgramError(
-                f"scratchpad rows {low} to {high} are read, but row "
-                f"{low if low < 0 else high} was never written; there are {len(self.pad)} rows"
-            )
         if not self.known[rows].all():
             unknown = int(rows[~self.known[rows]].min())
             raise ProgramError(
-                f"scratchpad rows {low} to {high} are read, but row {unknown} was never written"
+                f"scratchpad rows {rows.min()} to {rows.max()} are read, but row {unknown} was "
+                "never written"
             )
         return self.pad[rows]
 
     def write(self, rows: Addresses, words: npt.NDArray[np.generic]) -> None:
         """Put ``words`` (n, lanes) at ``rows`` (n,); of equal addresses the last one stays."""
-        low, high = int(rows.min()), int(rows.max())
-        if low < 0 or high >= len(self.pad):
-            raise ProgramError(
-                f"scratchpad rows {low} to {high} are written; there are {len(self.pad)} rows"
-            )
         self.pad[rows] = words
         self.known[rows] = True
 
     def entries(self, target: Target, entries: Addresses) -> Words:
         """Entries of a factor store: (..., width) for addresses (...)."""
-        store = self.stores[target]
-        check_entries(target, entries, len(store))
-        return store[entries]
-
-
-def check_entries(what: object, entries: Addresses, depth: int) -> None:
-    """Raise ``ProgramError`` where entries lie outside a factor store of ``depth``."""
-    low, high = int(entries.min()), int(entries.max())
-    if low < 0 or high >= depth:
-        raise ProgramError(f"{what}: factor store entries {low} to {high} of {depth}")
+        return self.stores[target][entries]

@@ -3,11 +3,11 @@
 import numpy as np
 
 from trainwright.golden.compute import offsets
-from trainwright.golden.state import Addresses, State, Words, check_entries
+from trainwright.golden.state import Addresses, State, Words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Level, Transfer
-from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import Operation, Target
+from trainwright.program.footprint import items_of_run
 from trainwright.program.packing import unpack
 
 
@@ -21,48 +21,30 @@ def _runs(d: Transfer, base: int, stride: str, size: int) -> Addresses:
 def _bytes(d: Transfer, state: State, beat_bytes: int) -> Addresses:
     """Addresses of the bytes outside, in the order of transfer."""
     address = d.address + state.registers[d.address_register]
-    where = _runs(d, address, "address", d.beats * beat_bytes)
-    low, high = int(where.min()), int(where.max())
-    if low < 0 or high >= state.memory.size:
-        raise ProgramError(
-            f"{d.tensor}: bytes {low} to {high} of a memory of {state.memory.size} bytes"
-        )
-    return where
+    return _runs(d, address, "address", d.beats * beat_bytes)
 
 
-def _local(d: Transfer, state: State, item_bits: int, p: AcceleratorParameters) -> Addresses:
-    """Rows or entries inside, each of ``item_bits`` outside, in the order of transfer."""
-    run_bits = d.beats * p.data_width
-    if not item_bits or run_bits % item_bits:
-        raise ProgramError(
-            f"{d.tensor}: a run of {d.beats} beats is not a whole number of rows or entries"
-        )
+def _local(d: Transfer, state: State, p: AcceleratorParameters) -> Addresses:
+    """Rows or entries inside, in the order of transfer."""
     base = d.local + state.registers[d.local_register]
-    return _runs(d, base, "local", run_bits // item_bits)
+    return _runs(d, base, "local", items_of_run(d, p))
 
 
 def transfer(d: Transfer, state: State, p: AcceleratorParameters) -> tuple[Addresses, Words] | None:
     """Execute ``d`` on ``state``; gives the scratchpad rows that it wrote, in order."""
     kind = np.dtype(np.int8 if d.element_bytes == 1 else "<i2")
-    row_bits = 8 * p.lanes * d.element_bytes
+    where, local = _bytes(d, state, p.beat_bytes), _local(d, state, p)
     if d.operation is Operation.STORE:
-        words = state.read(_local(d, state, row_bits, p))
-        where = _bytes(d, state, p.beat_bytes)
+        words = state.read(local)
         state.memory[where] = words.astype(kind).view(np.uint8).ravel()
         state.bytes_written += where.size
         return None
-    where = _bytes(d, state, p.beat_bytes)
     state.bytes_read += where.size
     if d.target is Target.SCRATCHPAD:
-        local = _local(d, state, row_bits, p)
         rows = state.memory[where].view(kind).astype(np.int16).reshape(-1, p.lanes)
         state.write(local, rows)
         return local, rows
-    if d.target not in state.stores:
-        raise ProgramError(f"{d.tensor}: a program cannot load into {d.target.name}")
     store = state.stores[d.target]
-    entries = _local(d, state, store.shape[1] * p.factor_storage_width, p)
-    check_entries(d.tensor, entries, len(store))
     values = unpack(state.memory[where], p.factor_width, p.factor_storage_width)
-    store[entries] = values.reshape(-1, store.shape[1])
+    store[local] = values.reshape(-1, store.shape[1])
     return None

@@ -13,6 +13,7 @@ from trainwright.link.serial_line import DEFAULT_BAUD, SerialLine
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
+from trainwright.program.validation import check_program
 
 RUN_SECONDS = 60.0
 """A run of the largest network takes a fraction of a second."""
@@ -91,6 +92,7 @@ class LinkAccelerator:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
         if program.fingerprint != self._parameters.fingerprint:
             raise AcceleratorError("the program was compiled for other accelerator parameters")
+        check_program(program, self._parameters, memory_bytes=self.memory_bytes)
         if address % self._parameters.beat_bytes:
             raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))

@@ -18,6 +18,7 @@ from trainwright.program.descriptors import (
     Transfer,
     TransferLevel,
 )
+from trainwright.program.errors import ProgramError
 from trainwright.program.fields import (
     COUNT_WIDTH,
     DESCRIPTOR_BYTES,
@@ -31,14 +32,11 @@ from trainwright.program.fields import (
     Operation,
     Target,
 )
+from trainwright.program.validation import check_program
 
 MAGIC = b"TRWP"
 VERSION = 4
 HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fingerprint, crc
-
-
-class ProgramError(ValueError):
-    """A program, or a program file, that cannot be encoded, decoded or executed."""
 
 
 def _deltas(counts: Sequence[int], strides: Sequence[int], width: int) -> list[int]:
@@ -310,26 +308,6 @@ def _from_fields(operation: Operation, wait: Engine, f: Mapping[str, int]) -> De
             return _compute(operation, wait, f)
 
 
-def check_options(program: Program, p: AcceleratorParameters) -> None:
-    """Raise ``ProgramError`` where a program asks for a rounding or for a number format that the
-    accelerator lacks."""
-    for d in program.descriptors:
-        if not isinstance(d, Compute):
-            continue
-        what = d.tensor or d.operation.name
-        if d.stochastic and not p.stochastic_rounding:
-            raise ProgramError(
-                f"{what} is to be rounded stochastically, which this accelerator cannot; use one "
-                "with stochastic_rounding=1"
-            )
-        if (most := max(d.x_format, d.g_format, d.z_format)) > len(p.formats):
-            raise ProgramError(
-                f"{what} has the number format {most}; this accelerator has 0, fixed point"
-                + "".join(f", {number}, {name}" for number, name in enumerate(p.formats, 1))
-                + "; use one with more formats"
-            )
-
-
 def encode_descriptors(program: Program) -> bytes:
     """The descriptors alone, as they lie in the accelerator's memory."""
     return b"".join(encode_descriptor(d) for d in program.descriptors)
@@ -351,7 +329,8 @@ def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
     """Read a program file for an accelerator of these parameters.
 
     Raises ``ProgramError`` for anything that is not such a file: wrong magic, another version, a
-    truncated or corrupt body, or a program compiled for other parameters.
+    truncated or corrupt body, a program compiled for other parameters, or one that the accelerator
+    cannot execute (``trainwright.program.validation``).
     """
     if len(data) < HEADER.size or data[:4] != MAGIC:
         raise ProgramError(
@@ -380,15 +359,9 @@ def decode(data: bytes, parameters: AcceleratorParameters) -> Program:
             f"these have {parameters.fingerprint:08x}); give those it was compiled for "
             "(--accelerator, --preset), or compile it again"
         )
-    descriptors = tuple(_descriptor(body, number) for number in range(count))
-    if not descriptors:
-        raise ProgramError("the program is empty and does not end with HALT")
-    if not isinstance(descriptors[-1], Halt):
-        last = descriptors[-1].operation.name
-        raise ProgramError(
-            f"the program does not end with HALT: its last descriptor, {count - 1}, is {last}"
-        )
-    return Program(descriptors, fingerprint)
+    program = Program(tuple(_descriptor(body, number) for number in range(count)), fingerprint)
+    check_program(program, parameters)
+    return program
 
 
 def _descriptor(body: bytes, number: int) -> Descriptor:

@@ -46,6 +46,29 @@ def _tiled_span(d: Compute, rows: int, start: int, name: str, row_stride: int) -
     return min(low for low, _ in spans), max(high for _, high in spans)
 
 
+def tile_rows(operation: Operation, p: AcceleratorParameters) -> int:
+    """Rows of a tile."""
+    if operation in (Operation.PE1, Operation.PE4):
+        return p.pe1_rows
+    return p.pe2_rows if operation in (Operation.PE2, Operation.PE3) else 1
+
+
+def items_of_run(d: Transfer, p: AcceleratorParameters) -> int:
+    """Rows or entries of a run; 0 where its beats are not a whole number of them."""
+    bits = 8 * p.lanes * d.element_bytes
+    if d.target is not Target.SCRATCHPAD:
+        width = p.lanes if d.target is Target.PE1_STORE else p.pe2_rows
+        bits = width * p.factor_storage_width
+    items, rest = divmod(d.beats * p.data_width, bits)
+    return 0 if rest else items
+
+
+def external(d: Transfer, p: AcceleratorParameters) -> tuple[int, int]:
+    """First byte of external memory and the one after the last, with registers at zero."""
+    low, high = _span(d.address, [(v.count, v.address) for v in d.levels])
+    return low, high + d.beats * p.beat_bytes
+
+
 def footprint(d: Compute | Transfer, p: AcceleratorParameters) -> tuple[Touch, ...]:
     """What ``d`` touches, with its registers at zero; external memory is left out.
 
@@ -54,8 +77,7 @@ def footprint(d: Compute | Transfer, p: AcceleratorParameters) -> tuple[Touch, .
     if isinstance(d, Transfer):
         return (_local(d, p),)
     by_entries = d.operation in (Operation.PE1, Operation.PE4)
-    by_scalars = d.operation in (Operation.PE2, Operation.PE3)
-    count = p.pe1_rows if by_entries else p.pe2_rows if by_scalars else 1
+    count = tile_rows(d.operation, p)
     x = _tiled_span(d, count, d.x, "x", d.x_row_stride if by_entries else 0)
     z = _tiled_span(d, count, d.z, "z", d.z_row_stride)
     g_axes = [(level.count, level.g) for level in d.levels]
@@ -79,10 +101,6 @@ def footprint(d: Compute | Transfer, p: AcceleratorParameters) -> tuple[Touch, .
 
 
 def _local(d: Transfer, p: AcceleratorParameters) -> Touch:
-    if d.target is Target.SCRATCHPAD:
-        run = d.beats // d.element_bytes
-    else:
-        width = p.lanes if d.target is Target.PE1_STORE else p.pe2_rows
-        run = d.beats * p.data_width // (width * p.factor_storage_width)
+    run = items_of_run(d, p)
     low, high = _span(d.local, [*((v.count, v.local) for v in d.levels), (run, 1)])
     return Touch(d.target.name, low, high + 1, d.operation is Operation.LOAD)

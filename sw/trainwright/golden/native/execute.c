@@ -44,11 +44,10 @@ static int compute(Machine *m, const Descriptor *d, const Control *control)
 }
 
 /* Executes a program that validate() accepted. 0, or less where memory is short. */
-int trainwright_execute(Machine *m, Descriptor *program, int64_t count)
+int trainwright_execute(Machine *m, Descriptor *program)
 {
-    Control c = {.program = program, .count = count};
-    int wrong = 0;
-    for (Descriptor *d; (d = next(&c, &wrong));) {
+    Control c = {.program = program};
+    for (Descriptor *d; (d = next(&c));) {
         if (d->operation == LOAD || d->operation == STORE) {
             if (!transfer(m, d, c.registers))
                 return -1;
@@ -64,19 +63,19 @@ int trainwright_execute(Machine *m, Descriptor *program, int64_t count)
 /* 0 where a program can be executed; then ``overlaps``, ``repeats`` and the widths are set, and ``rows``
  * (TRACES) holds how many rows each engine writes. 1 where it cannot, -1 where memory is short.
  * ``scratch``: 17 * pad_rows bytes, zero. */
-int trainwright_validate(Machine *m, Descriptor *program, int64_t count, uint8_t *scratch, int64_t *rows)
+int trainwright_validate(Machine *m, Descriptor *program, uint8_t *scratch, int64_t *rows)
 {
-    Control c = {.program = program, .count = count};
+    Control c = {.program = program};
     Check k = {.m = m, .rows = rows};
     k.reads = (int64_t *)scratch;
     k.writes = k.reads + m->pad_rows;
     k.width = (uint8_t *)(k.writes + m->pad_rows);
-    int wrong = 0, right = 1;
-    for (Descriptor *d; right && (d = next(&c, &wrong));) {
+    int right = 1;
+    for (Descriptor *d; right && (d = next(&c));) {
         int moves = d->operation == LOAD || d->operation == STORE;
         right = moves ? checked_transfer(&k, d, c.registers) : checked_compute(&k, d, c.registers);
     }
-    return m->short_of_memory ? -1 : wrong || !right;
+    return m->short_of_memory ? -1 : !right;
 }
 
 void trainwright_release(Machine *m)

@@ -10,12 +10,7 @@ enum { SCRATCHPAD, PE1_STORE, PE2_STORE };
 enum { TRACE_LOAD, TRACE_PE1, TRACE_PE2, TRACES };
 enum { LEVELS = 16, REGISTERS = 8, MOST_ROWS = 16 };
 
-/* Limits of a loop nest, as in ``trainwright.golden.limits``: of the tiles or runs, of the terms of a
- * sum, and of both together; then no size or address below can pass 63 bits. */
-enum { MOST_PLACES = 1 << 22 };
-#define MOST_STEPS ((int64_t)1 << 32)
-#define MOST_STRIDE ((int64_t)1 << 32)
-#define MOST_BASE ((int64_t)1 << 40) /* also of an address register */
+/* Programs have passed trainwright.program.validation: no size or address below can pass 63 bits. */
 
 typedef struct {
     int64_t count, x, g, z;
@@ -71,22 +66,6 @@ static inline void *reserve(Machine *m, int which, size_t size)
     return b->held ? (void *)(((uintptr_t)b->held + ALIGNMENT) / ALIGNMENT * ALIGNMENT) : NULL;
 }
 
-static inline int within(int64_t value, int64_t most) { return value >= -most && value <= most; }
-
-/* The product of some levels' counts; 0 where it is more than ``most``, or a count less than 1. */
-static inline int64_t steps_of(const Descriptor *d, uint32_t levels, int64_t most)
-{
-    int64_t total = 1;
-    for (int i = 0; i < d->levels; i++) {
-        if (!(levels >> i & 1))
-            continue;
-        if (d->level[i].count < 1 || d->level[i].count > most / total)
-            return 0;
-        total *= d->level[i].count;
-    }
-    return total;
-}
-
 /* Addresses, relative to the bases, for every index of some levels, the last level fastest. */
 typedef struct {
     int64_t count;
@@ -97,9 +76,9 @@ typedef struct {
 /* Levels that are all outer, or all summed: of validated descriptors they have few enough places. */
 static inline int expand(Machine *m, int which, const Descriptor *d, uint32_t levels, Places *p)
 {
-    const int64_t total = steps_of(d, levels, MOST_PLACES);
-    if (!total)
-        return 0;
+    int64_t total = 1;
+    for (int i = 0; i < d->levels; i++)
+        total *= levels >> i & 1 ? d->level[i].count : 1;
     int64_t *base = reserve(m, which, (size_t)total * 4 * sizeof(int64_t));
     if (!base)
         return 0;

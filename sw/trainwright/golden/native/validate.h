@@ -1,7 +1,8 @@
 /* What a program touches, without executing it: once a program, as shifts change none of it.
  *
- * Refuses nests and addresses past the limits of machine.h, accesses outside the memories, rows read before they are written, loops that do not
- * match, and what execute() has no way for. The interpreter in Python says what is wrong.
+ * Programs come here from trainwright.program.validation. Of them this refuses what reads rows before
+ * they are written, of which the interpreter in Python says more. Accesses outside of the memories it
+ * refuses too: no memory of this process depends on another's sums.
  */
 #ifndef TRAINWRIGHT_VALIDATE_H
 #define TRAINWRIGHT_VALIDATE_H
@@ -26,26 +27,6 @@ static inline int reads_row(Check *k, int64_t row)
     k->widest = k->width[row] > k->widest ? k->width[row] : k->widest;
     k->reads[row] = k->mark;
     return 1;
-}
-
-static inline int checked_register(int64_t number) { return number >= 0 && number < REGISTERS; }
-
-/* Whether the nest and its addresses are within the limits of machine.h. */
-static inline int checked_nest(const Descriptor *d)
-{
-    if (d->levels < 0 || d->levels > LEVELS || d->reduce_levels < 0 || d->reduce_levels > d->levels ||
-        !checked_register(d->x_register) || !checked_register(d->g_register) ||
-        !checked_register(d->z_register) || !within(d->x, MOST_BASE) || !within(d->g, MOST_BASE) ||
-        !within(d->z, MOST_BASE) || !within(d->x_row_stride, MOST_STRIDE) ||
-        !within(d->z_row_stride, MOST_STRIDE) || !within(d->g_row_stride, MOST_STRIDE))
-        return 0;
-    for (int i = 0; i < d->levels; i++) {
-        const Level *v = &d->level[i];
-        if (!within(v->x, MOST_STRIDE) || !within(v->g, MOST_STRIDE) || !within(v->z, MOST_STRIDE))
-            return 0;
-    }
-    return steps_of(d, outer_levels(d), MOST_PLACES) && steps_of(d, summed_levels(d), MOST_PLACES) &&
-           steps_of(d, outer_levels(d) | summed_levels(d), MOST_STEPS);
 }
 
 /* The indices of some levels, the last level fastest, without keeping a place of each. */
@@ -75,8 +56,7 @@ static int checked_transfer(Check *k, const Descriptor *d, const int64_t *regist
 {
     Machine *m = k->m;
     Places p;
-    if (!checked_nest(d) || d->slot < SCRATCHPAD || d->slot > PE2_STORE || d->g < 1 ||
-        !expand(m, PLACES_A, d, outer_levels(d), &p))
+    if (!expand(m, PLACES_A, d, outer_levels(d), &p))
         return 0;
     const int64_t size = d->g * m->lanes;
     const int pad = d->operation == STORE || d->slot == SCRATCHPAD;
@@ -86,8 +66,6 @@ static int checked_transfer(Check *k, const Descriptor *d, const int64_t *regist
         depth = d->slot == PE1_STORE ? m->pe1_depth : m->pe2_depth;
     }
     const int64_t bits = pad ? size : size * 8;
-    if ((pad && d->shift != 1 && d->shift != 2) || bits % unit)
-        return 0;
     for (int64_t run = 0; run < p.count; run++) {
         int64_t address = d->x + registers[d->x_register] + p.x[run];
         int64_t local = d->z + registers[d->z_register] + p.z[run], count = bits / unit;
@@ -163,12 +141,6 @@ static int in_place(const Descriptor *d, int64_t operand, int64_t result, int se
 static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
 {
     Machine *m = k->m;
-    if (!checked_nest(d) || d->tile_level < 0 || d->tile_level >= d->levels - d->reduce_levels ||
-        d->last_rows < 1 || d->last_rows > tile_rows(m, d) || d->slot < 0 || d->slot >= m->slots ||
-        d->shift < 0 || d->shift > 63 || d->out_width < 1 || d->out_width > 16 ||
-        d->x_shift < 0 || d->x_shift > 15 || d->g_shift < 0 || d->g_shift > 15 ||
-        (elementwise(d) && d->reduce_levels))
-        return 0;
     const int64_t x = d->x + registers[d->x_register], g = d->g + registers[d->g_register];
     const int64_t z = d->z + registers[d->z_register], most = tile_rows(m, d);
     const int x_stays = in_place(d, x, z, 0), g_stays = in_place(d, g, z, 1);

@@ -1,0 +1,29 @@
+"""Contents of files that state their own size: that is what is read, and one byte more.
+
+So a file of a few megabytes that unpacks to many gigabytes is found out after what it promised.
+"""
+
+from typing import Protocol
+
+MOST_BYTES = 1 << 31
+"""Of one array, unpacked: forty times the images of MNIST."""
+_CHUNK = 1 << 20
+
+
+class Readable(Protocol):
+    """A binary stream."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most ``size`` bytes, none at the end."""
+        ...
+
+
+def read_stated(stream: Readable, size: int) -> bytearray:
+    """``size`` bytes and one more where there is one; fewer where the stream ends before.
+
+    Raises what the stream raises.
+    """
+    content = bytearray()
+    while block := stream.read(min(_CHUNK, size + 1 - len(content))):
+        content += block
+    return content

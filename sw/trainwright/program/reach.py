@@ -1,0 +1,214 @@
+"""How far a program reaches: every address that it forms, and all the work that it asks for.
+
+Loops have fixed counts and registers fixed steps, so that both follow without executing anything:
+a register that a loop moves takes values between those of its first and its last iteration.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
+from trainwright.program.errors import ProgramError
+from trainwright.program.fields import REGISTERS, Target
+from trainwright.program.footprint import PAD, external, footprint
+
+MOST_STEPS = 1 << 32
+"""Steps of a program: tiles x terms of what is computed, beats of what is moved."""
+MOST_EXECUTED = 1 << 20
+"""Descriptors that a program executes, loops unrolled."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Values of an address register, all of them multiples of a beat or not."""
+
+    low: int = 0
+    high: int = 0
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a stretch of a program makes of a register: ``value`` + ``step``, or its own + it."""
+
+    value: int | None = None
+    step: int = 0
+
+
+@dataclass
+class Block:
+    """The body of a loop, or a whole program."""
+
+    iterations: int
+    parts: list["tuple[int, Descriptor] | Block"] = field(default_factory=list)
+    """Descriptors with their numbers, and loops."""
+    steps: tuple[tuple[int, int], ...] = ()
+
+    def changes(self) -> list[Change]:
+        """What one iteration makes of each register."""
+        found = [Change()] * REGISTERS
+        for part in self.parts:
+            if isinstance(part, Block):
+                found = [
+                    inner if inner.value is not None
+                    else Change(outer.value, outer.step + part.iterations * inner.step)
+                    for outer, inner in zip(found, part.changes(), strict=True)
+                ]  # fmt: skip
+            elif isinstance(part[1], Set):
+                for register, value in part[1].values:
+                    found[register] = Change(value)
+        for register, step in self.steps:
+            found[register] = Change(found[register].value, found[register].step + step)
+        return found
+
+
+def _nested(body: Sequence[Descriptor], most: int) -> Block:
+    """The loops of a program. Raises ``ProgramError`` where they do not match."""
+    inside = [Block(1)]
+    for number, d in enumerate(body):
+        if isinstance(d, Loop):
+            if len(inside) > most:
+                raise ProgramError(
+                    f"descriptor {number}: loops nested {len(inside)} deep, the accelerator takes "
+                    f"{most}; use one with a larger loop_depth"
+                )
+            inside.append(Block(d.iterations))
+            inside[-2].parts.append(inside[-1])
+        elif isinstance(d, End):
+            if len(inside) == 1:
+                raise ProgramError(f"descriptor {number}: an END has no LOOP")
+            inside.pop().steps = d.steps
+        else:
+            inside[-1].parts.append((number, d))
+    if len(inside) > 1:
+        raise ProgramError("a LOOP has no END before HALT")
+    return inside[0]
+
+
+@dataclass
+class _Walk:
+    """A program looked at once, each loop's body with all that its registers can be."""
+
+    p: AcceleratorParameters
+    memory_bytes: int
+    registers: list[Span] = field(default_factory=lambda: [Span()] * REGISTERS)
+    steps: int = 0
+    executed: int = 0
+
+    def block(self, block: Block, times: int) -> None:
+        times *= block.iterations
+        self._count(times)  # LOOP, END
+        changes = block.changes()
+        before = self.registers
+        self.registers = [
+            self._within(span, change, block.iterations)
+            for span, change in zip(before, changes, strict=True)
+        ]
+        for part in block.parts:
+            if isinstance(part, Block):
+                self.block(part, times)
+            else:
+                self._descriptor(*part, times)
+        self.registers = [
+            self._after(span, change, block.iterations)
+            for span, change in zip(before, changes, strict=True)
+        ]
+
+    def _whole(self, value: int) -> bool:
+        return value % self.p.beat_bytes == 0
+
+    def _within(self, span: Span, change: Change, iterations: int) -> Span:
+        """A register at the begin of any iteration."""
+        if iterations == 1:
+            return span
+        if change.value is not None:
+            again = change.value + change.step
+            whole = span.whole and self._whole(again)
+            return Span(min(span.low, again), max(span.high, again), whole)
+        far = (iterations - 1) * change.step
+        whole = span.whole and self._whole(change.step)
+        return Span(span.low + min(far, 0), span.high + max(far, 0), whole)
+
+    def _after(self, span: Span, change: Change, iterations: int) -> Span:
+        """A register after the last iteration."""
+        if change.value is not None:
+            value = change.value + change.step
+            return Span(value, value, self._whole(value))
+        moved = iterations * change.step
+        return Span(span.low + moved, span.high + moved, span.whole and self._whole(moved))
+
+    def _descriptor(self, number: int, d: Descriptor, times: int) -> None:
+        if isinstance(d, Set):
+            for register, value in d.values:
+                self.registers[register] = Span(value, value, self._whole(value))
+            self._count(times)
+        elif isinstance(d, Compute | Transfer):
+            a_time = d.steps if isinstance(d, Compute) else d.runs * d.beats
+            self._count(times, times * a_time)
+            named = f"descriptor {number}: {d.tensor or d.operation.name}"
+            self._inside(d, named)
+            if isinstance(d, Transfer):
+                self._outside(d, named)
+
+    def _count(self, executed: int, steps: int = 0) -> None:
+        self.executed += executed
+        self.steps += steps
+        for found, most, what in (
+            (self.executed, MOST_EXECUTED, "descriptors"),
+            (self.steps, MOST_STEPS, "steps"),
+        ):
+            if found > most:
+                raise ProgramError(
+                    f"the program executes at least {found:,} {what}, at most {most:,} can be; "
+                    "give its loops smaller counts"
+                )
+
+    def _inside(self, d: Compute | Transfer, named: str) -> None:
+        depths = {
+            PAD: self.p.scratchpad_rows,
+            Target.PE1_STORE.name: self.p.pe1_store_depth,
+            Target.PE2_STORE.name: self.p.pe2_store_depth,
+        }
+        low, high = (footprint(self._moved(d, end), self.p) for end in ("low", "high"))
+        for least, most in zip(low, high, strict=True):
+            if least.start < 0 or most.stop > depths[least.space]:
+                raise ProgramError(
+                    f"{named} {'writes' if least.write else 'reads'} "
+                    f"{least.space}[{least.start}] to [{most.stop - 1}]; it has "
+                    f"{depths[least.space]} rows or entries"
+                )
+
+    def _moved(self, d: Compute | Transfer, end: str) -> Compute | Transfer:
+        """``d`` with its registers, at one end of what they can be, in its local addresses."""
+
+        def at(base: int, register: int) -> int:
+            return base + getattr(self.registers[register], end)
+
+        if isinstance(d, Transfer):
+            return replace(d, local=at(d.local, d.local_register))
+        x, g, z = at(d.x, d.x_register), at(d.g, d.g_register), at(d.z, d.z_register)
+        return replace(d, x=x, g=g, z=z)
+
+    def _outside(self, d: Transfer, named: str) -> None:
+        span = self.registers[d.address_register]
+        if not span.whole:
+            raise ProgramError(
+                f"{named}: R{d.address_register} is not always a multiple of the "
+                f"{self.p.beat_bytes} bytes of a beat"
+            )
+        low, high = external(d, self.p)
+        low, high = low + span.low, high + span.high
+        if low < 0 or high > self.memory_bytes:
+            raise ProgramError(
+                f"{named}: bytes {low} to {high - 1} of a memory of {self.memory_bytes} bytes"
+            )
+
+
+def check_reach(body: Sequence[Descriptor], p: AcceleratorParameters, memory_bytes: int) -> None:
+    """Raise ``ProgramError`` where descriptors, each of them valid, reach too far together.
+
+    Loops that do not match or nest deeper than ``loop_depth``, addresses outside of the memories or
+    not at a beat, more than ``MOST_STEPS`` or ``MOST_EXECUTED``.
+    """
+    _Walk(p, memory_bytes).block(_nested(body, p.loop_depth), 1)

@@ -1,0 +1,205 @@
+"""What every program must be, checked once: where it is decoded, and before it is run.
+
+Golden model, simulation and boards execute what passes, and all of them refuse the rest with the
+same ``ProgramError``. What only an execution shows is left to the golden model: rows that are read
+before they are written.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Loop,
+    Program,
+    Set,
+    Transfer,
+)
+from trainwright.program.errors import ProgramError
+from trainwright.program.fields import (
+    COUNT_WIDTH,
+    LOCAL_WIDTH,
+    NEST_LEVELS,
+    REGISTER_WIDTH,
+    REGISTERS,
+    TRANSFER_LEVELS,
+    Operation,
+    Target,
+)
+from trainwright.program.footprint import items_of_run, tile_rows
+from trainwright.program.reach import check_reach
+
+MOST_PLACES = 1 << 22
+"""Tiles or runs of a descriptor, and terms of a sum."""
+MAX_SHIFT = 63
+MAX_ALIGNMENT = 15
+"""Most bits by which BIAS shifts an operand to the left."""
+
+_COUNT = (1, (1 << COUNT_WIDTH) - 1)
+_LOCAL = (0, (1 << LOCAL_WIDTH) - 1)
+_LOCAL_STEP = (-(1 << (LOCAL_WIDTH - 1)), (1 << (LOCAL_WIDTH - 1)) - 1)
+_ADDRESS = (0, (1 << REGISTER_WIDTH) - 1)
+_ADDRESS_STEP = (-(1 << (REGISTER_WIDTH - 1)), (1 << REGISTER_WIDTH) - 1)
+_REGISTER = (0, REGISTERS - 1)
+_SHIFTS = {"shift": (0, MAX_SHIFT), "x_shift": (0, MAX_ALIGNMENT), "g_shift": (0, MAX_ALIGNMENT)}
+_ELEMENTWISE = (Operation.BIAS, Operation.MASK)
+
+Limits = tuple[int, int]
+
+
+def check_program(
+    program: Program, p: AcceleratorParameters, *, memory_bytes: int = 1 << REGISTER_WIDTH
+) -> None:
+    """Raise ``ProgramError`` for what an accelerator with so much external memory cannot execute.
+
+    Fields out of range, loops that do not match or are too deep, addresses outside of the
+    memories, runs that are not whole beats and rows, more work than ``trainwright.program.reach``
+    allows. Of what follows the first HALT the fields alone are looked at.
+    """
+    if len(program.descriptors) > p.program_depth:
+        raise ProgramError(
+            f"the program has {len(program.descriptors)} descriptors, the accelerator's memory "
+            f"holds {p.program_depth}; use one with a larger program_depth"
+        )
+    body = _body(program.descriptors)
+    for number, d in enumerate(program.descriptors):
+        try:
+            _check(d, p)
+        except ProgramError as error:
+            raise ProgramError(f"descriptor {number}: {error}") from None
+    check_reach(body, p, memory_bytes)
+
+
+def has_shifts(d: Compute) -> bool:
+    """Whether the shifts of ``d``, which change from step to step, are in range."""
+    return all(low <= getattr(d, name) <= high for name, (low, high) in _SHIFTS.items())
+
+
+def has_seed(d: Set) -> bool:
+    """Whether ``d`` has a seed, which changes from step to step, and one in range."""
+    return d.seed is not None and _ADDRESS[0] <= d.seed <= _ADDRESS[1]
+
+
+def _body(descriptors: Sequence[Descriptor]) -> list[Descriptor]:
+    """What is before the first HALT."""
+    if not descriptors:
+        raise ProgramError("the program is empty and does not end with HALT")
+    if not isinstance(descriptors[-1], Halt):
+        last = descriptors[-1].operation.name
+        raise ProgramError(
+            "the program does not end with HALT: its last descriptor, "
+            f"{len(descriptors) - 1}, is {last}"
+        )
+    end = next(number for number, d in enumerate(descriptors) if isinstance(d, Halt))
+    return list(descriptors[:end])
+
+
+def _check(d: Descriptor, p: AcceleratorParameters) -> None:
+    """Raise ``ProgramError`` where a field of one descriptor is out of range."""
+    for name, value, (low, high) in _ranges(d, p):
+        if not low <= value <= high:
+            named = getattr(d, "tensor", "") or d.operation.name
+            raise ProgramError(f"{named}: {name} = {value} is not from {low} to {high}")
+    if isinstance(d, Compute):
+        _check_nest(d, p)
+    elif isinstance(d, Transfer):
+        _check_transfer(d, p)
+
+
+def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int, Limits]]:
+    """Every field with its value and what it may be."""
+    match d:
+        case Compute():
+            yield "levels", len(d.levels), (1, NEST_LEVELS)
+            summed = 0 if d.operation in _ELEMENTWISE else len(d.levels) - 1
+            yield "reduce_levels", d.reduce_levels, (0, summed)
+            yield "tile_level", d.tile_level, (0, len(d.levels) - d.reduce_levels - 1)
+            yield "last_rows", d.last_rows, (1, tile_rows(d.operation, p))
+            yield "out_width", d.out_width, (1, p.word_width)
+            yield "slot", d.slot, (0, p.statistics_depth - 1)
+            for name, limits in _SHIFTS.items():
+                yield name, getattr(d, name), limits
+            for name in ("x", "g", "z"):
+                yield name, getattr(d, name), _LOCAL
+                yield f"{name}_register", getattr(d, f"{name}_register"), _REGISTER
+                yield f"{name}_row_stride", getattr(d, f"{name}_row_stride"), _LOCAL_STEP
+            for level in d.levels:
+                yield "count", level.count, _COUNT
+                for name in ("x", "g", "z"):
+                    yield f"step of {name}", getattr(level, name), _LOCAL_STEP
+        case Transfer():
+            yield "levels", len(d.levels), (0, TRANSFER_LEVELS)
+            yield "target", d.target, (0, 0 if d.operation is Operation.STORE else Target.PE2_STORE)
+            yield "element_bytes", d.element_bytes, (int(d.target is Target.SCRATCHPAD), 2)
+            yield "beats", d.beats, _COUNT
+            yield "address", d.address, _ADDRESS
+            yield "address_register", d.address_register, _REGISTER
+            yield "local", d.local, _LOCAL
+            yield "local_register", d.local_register, _REGISTER
+            for level in d.levels:
+                yield "count", level.count, _COUNT
+                yield "step of address", level.address, _ADDRESS_STEP
+                yield "step of local", level.local, _LOCAL_STEP
+        case Loop():
+            yield "iterations", d.iterations, _COUNT
+        case Set() | End():
+            for register, value in d.values if isinstance(d, Set) else d.steps:
+                yield "register", register, (1, REGISTERS - 1)
+                yield f"R{register}", value, _ADDRESS_STEP
+            if isinstance(d, Set) and d.seed is not None:
+                yield "seed", d.seed, _ADDRESS
+        case Halt():
+            pass
+
+
+def _check_nest(d: Compute, p: AcceleratorParameters) -> None:
+    name = d.tensor or d.operation.name
+    _at_most(d, "tiles", d.tiles)
+    _at_most(d, "terms", prod(level.count for level in d.reduction))
+    if any(level.count > 1 for level in d.levels[: -p.nest_levels]):
+        raise ProgramError(
+            f"{name}: {len(d.levels)} loop levels, the accelerator has {p.nest_levels}; use one "
+            "with more nest_levels"
+        )
+    if any(level.z and level.count > 1 for level in d.reduction):
+        raise ProgramError(f"{name}: its result moves in a level that is summed")
+    if d.stochastic and not p.stochastic_rounding:
+        raise ProgramError(
+            f"{name} is to be rounded stochastically, which this accelerator cannot; use one with "
+            "stochastic_rounding=1"
+        )
+    if max(d.x_format, d.g_format, d.z_format) > len(p.formats):
+        raise ProgramError(
+            f"{name} has the number formats {d.x_format}, {d.g_format} and {d.z_format}; this "
+            "accelerator has 0, fixed point"
+            + "".join(f", {number}, {fmt}" for number, fmt in enumerate(p.formats, 1))
+            + "; use one with more formats"
+        )
+
+
+def _check_transfer(d: Transfer, p: AcceleratorParameters) -> None:
+    name = d.tensor or d.operation.name
+    _at_most(d, "runs", d.runs)
+    if not items_of_run(d, p):
+        raise ProgramError(
+            f"{name}: a run of {d.beats} beats is not a whole number of rows or entries"
+        )
+    steps = [level.address for level in d.levels if level.count > 1]
+    for address in (d.address, *steps):
+        if address % p.beat_bytes:
+            raise ProgramError(
+                f"{name}: the address or step {address} is not a multiple of the {p.beat_bytes} "
+                "bytes of a beat"
+            )
+
+
+def _at_most(d: Compute | Transfer, what: str, count: int) -> None:
+    if count > MOST_PLACES:
+        raise ProgramError(
+            f"{d.tensor or d.operation.name}: a loop nest of {count} {what}, at most "
+            f"{MOST_PLACES} can be executed; split the descriptor"
+        )
