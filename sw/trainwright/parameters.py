@@ -306,7 +306,7 @@ class Preset:
     """Of 18 x 18 bits at least."""
     memory_bits: int
     """Block RAM."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, Any] = field(default_factory=dict)
     """Parameters other than their defaults."""
 
 
@@ -346,7 +346,7 @@ def preset(name: str) -> AcceleratorParameters:
     return AcceleratorParameters(**_preset_sizes(name))
 
 
-def _preset_sizes(name: str) -> Mapping[str, int]:
+def _preset_sizes(name: str) -> Mapping[str, Any]:
     if name not in PRESETS:
         raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
     return PRESETS[name].sizes

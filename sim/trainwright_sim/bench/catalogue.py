@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from amaranth.lib import wiring
 
@@ -47,7 +48,7 @@ def _traced_top(parameters: AcceleratorParameters) -> str:
     return to_rtlil(parameters, trace=True)
 
 
-_SIZES = {
+_SIZES: dict[str, Any] = {
     "scratchpad_rows": 1024,
     "pe1_store_depth": 64,
     "pe2_store_depth": 64,

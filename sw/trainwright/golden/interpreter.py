@@ -102,7 +102,8 @@ def interpret(
     and nests past the limits of ``trainwright.golden.limits``.
     """
     state = State.fresh(memory, p)
-    record = _Record(*(np.zeros(p.statistics_depth, np.int64) for _ in range(3)))
+    counts = np.zeros((3, p.statistics_depth), np.int64)
+    record = _Record(counts[0], counts[1], counts[2])
     _execute(program, state, record, p)
     return Run(
         sums=record.sums,

@@ -14,7 +14,8 @@ from trainwright.network import Network
 from trainwright.train.interfaces import GradientOf
 from trainwright.tt.trains import to_matrix
 
-_NO_RUN = Run(*(np.zeros(0, np.int64) for _ in range(3)))
+_NOTHING = np.zeros(0, np.int64)
+_NO_RUN = Run(_NOTHING, _NOTHING, _NOTHING)
 
 
 class FloatDriver:

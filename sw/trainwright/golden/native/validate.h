@@ -9,6 +9,8 @@
 #include "control.h"
 #include "machine.h"
 
+enum { WORD_BITS = 16 };
+
 typedef struct {
     Machine *m;
     uint8_t *width;           /* (pad_rows): bits that the words have at most; 0: not written */
@@ -160,6 +162,11 @@ static int in_place(const Descriptor *d, int64_t operand, int64_t result, int se
     return same;
 }
 
+static inline int checked_format(const Machine *m, int64_t number)
+{
+    return number >= 0 && number <= m->formats;
+}
+
 static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
 {
     Machine *m = k->m;
@@ -167,6 +174,8 @@ static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
         d->last_rows < 1 || d->last_rows > tile_rows(m, d) || d->slot < 0 || d->slot >= m->slots ||
         d->shift < 0 || d->shift > 63 || d->out_width < 1 || d->out_width > 16 ||
         d->x_shift < 0 || d->x_shift > 15 || d->g_shift < 0 || d->g_shift > 15 ||
+        !checked_format(m, d->x_format) || !checked_format(m, d->g_format) ||
+        !checked_format(m, d->z_format) ||
         (elementwise(d) && d->reduce_levels))
         return 0;
     const int64_t x = d->x + registers[d->x_register], g = d->g + registers[d->g_register];
@@ -196,7 +205,7 @@ static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
             crossing |= k->reads[row] == k->execution;
             repeats |= k->writes[row] == k->execution;
             k->writes[row] = k->execution;
-            k->width[row] = (uint8_t)d->out_width;
+            k->width[row] = (uint8_t)(d->z_format ? WORD_BITS : d->out_width);
         }
         k->rows[by_entries(d) ? TRACE_PE1 : TRACE_PE2] += rows;
     }
