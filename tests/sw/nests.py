@@ -1,10 +1,12 @@
 """Random descriptors of any legal nest, and programs around them, for the golden model's tests."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.formats import Posit, parse_list
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
@@ -42,6 +44,30 @@ def random_parameters(random: Random) -> AcceleratorParameters:
         scratchpad_rows=ROWS,
         pe1_store_depth=ENTRIES,
         pe2_store_depth=ENTRIES,
+    )
+
+
+POSITS = "posit(8,0)", "posit(8,1)c", "posit(6,1)", "posit(4,0)", "posit(10,0)", "posit(4,2)"
+
+
+def random_posits(random: Random, p: AcceleratorParameters) -> AcceleratorParameters:
+    """The accelerator with one posit, so that words may be any of its, or with several."""
+    count = random.choice((1, 1, 2, 3))
+    return replace(p, formats=tuple(random.sample(POSITS, count)))
+
+
+def largest_word(p: AcceleratorParameters) -> int:
+    """The greatest word that all posits of an accelerator have."""
+    return min(fmt.largest for fmt in parse_list(",".join(p.formats)))
+
+
+def with_formats(random: Random, d: Compute, p: AcceleratorParameters) -> Compute:
+    """The descriptor with formats of any kind, at shifts that use the result's words."""
+    x, g, z = (random.randrange(len(p.formats) + 1) for _ in range(3))
+    known = [fmt.scale for fmt in p.number_formats if isinstance(fmt, Posit)]
+    shift = random.choice((0, d.shift, random.randrange(3 * max(known) + 12)))
+    return replace(
+        d, x_format=x, g_format=g, z_format=z, shift=shift, underflow_zero=random.random() < 0.5
     )
 
 
@@ -138,13 +164,17 @@ def _load(p: AcceleratorParameters, address: int, beats: int, **options) -> Tran
 
 
 def filling(
-    random: Random, p: AcceleratorParameters, width: int
+    random: Random, p: AcceleratorParameters, width: int, most: int = 1 << 15
 ) -> tuple[npt.NDArray[np.uint8], list[Descriptor], Transfer]:
-    """Memory, loads that fill scratchpad and stores from it, and a store of all rows."""
-    rows = words(random, (ROWS, p.lanes), width).astype("<i2").view(np.uint8).ravel()
+    """Memory, loads that fill scratchpad and stores from it, and a store of all rows.
+
+    No word is greater than ``most``.
+    """
+    rows = words(random, (ROWS, p.lanes), width).clip(-most, most)
+    rows = rows.astype("<i2").view(np.uint8).ravel()
     memory, loads, at = [rows], [_load(p, 0, 2 * ROWS, local=0, tensor="rows")], rows.size
     for target, size in ((Target.PE1_STORE, p.lanes), (Target.PE2_STORE, p.pe2_rows)):
-        values = words(random, (ENTRIES, size), p.factor_width)
+        values = words(random, (ENTRIES, size), p.factor_width).clip(-most, most)
         image = pack(values, p.factor_width, p.factor_storage_width).ravel()
         loads.append(
             _load(p, at, image.size // p.beat_bytes, local=0, target=target, element_bytes=0)

@@ -11,7 +11,11 @@ from itertools import product
 import numpy as np
 
 from trainwright.accelerator import Counters, Run, Trace
+from trainwright.formats import Posit, parse_format
 from trainwright.parameters import AcceleratorParameters
+from trainwright.posit import PositFormat
+from trainwright.posit.word import round_exact
+from trainwright.posit.word import value as value_of
 from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
 from trainwright.program.fields import Operation, Target
 
@@ -58,6 +62,29 @@ def stochastically(value: int, shift: int, width: int, byte: int) -> tuple[int, 
     least, greatest = -(1 << (width - 1)), (1 << (width - 1)) - 1
     q = min(max(rounded, least), greatest)
     return q, q != rounded
+
+
+class PositWords:
+    """Words of a posit format by the posit library, one at a time."""
+
+    def __init__(self, fmt: Posit):
+        self.format = PositFormat(fmt.n, fmt.es)
+        self.scale = (fmt.n - 2) << fmt.es
+        words = range(-self.format.nar + 1, self.format.nar)
+        values = {w: value_of(w & self.format.mask, self.format) for w in words}
+        scaled = {w: int(value * 2**self.scale) for w, value in values.items()}
+        most = 1 << 17 if fmt.clamped else 1 << 62
+        self.integers = {w: integer for w, integer in scaled.items() if abs(integer) < most}
+
+    def encoded(self, total: int, shift: int, to_zero: bool) -> tuple[int, bool, bool]:
+        """The word nearest to ``total / 2^shift``; whether it saturates; whether it underflows."""
+        word = round_exact(total, -shift - self.scale, self.format)
+        word -= (word >= self.format.nar) << self.format.n
+        if to_zero and 2 * abs(total) <= 1 << shift:
+            word = 0
+        largest = max(self.integers)
+        saturated = abs(total) > self.integers[largest] << shift
+        return min(max(word, -largest), largest), saturated, 0 < abs(total) < 1 << shift
 
 
 def indices(levels: Sequence[Level]) -> Iterator[tuple[int, ...]]:
@@ -108,6 +135,7 @@ class ReferenceAccelerator:
         self.parameters = parameters
         self.memory_bytes = memory_bytes
         self.memory = np.zeros(memory_bytes, np.uint8)
+        self.posits = [PositWords(parse_format(name)) for name in parameters.formats]
 
     def write(self, address, data):
         assert 0 <= address <= address + data.size <= self.memory_bytes
@@ -131,6 +159,7 @@ class ReferenceAccelerator:
         }
         self.sums = [0] * p.statistics_depth
         self.saturations = [0] * p.statistics_depth
+        self.underflows = [0] * p.statistics_depth
         self.bytes = {Operation.LOAD: 0, Operation.STORE: 0}
         self.trace = {"load": [], "pe1": [], "pe2": []}
         self.stream = 0
@@ -154,16 +183,22 @@ class ReferenceAccelerator:
         return Run(
             sums=np.array(self.sums),
             saturations=np.array(self.saturations),
-            underflows=np.zeros(len(self.sums), np.int64),
+            underflows=np.array(self.underflows),
             counters=Counters(
                 bytes_read=self.bytes[Operation.LOAD], bytes_written=self.bytes[Operation.STORE]
             ),
             traces=traces,
         )
 
-    def _row(self, row: int) -> np.ndarray:
+    def _row(self, row: int, number: int) -> np.ndarray:
+        """The integers of a row whose words have the format of this number."""
         assert self.known[row], f"row {row} is read and was never written"
-        return self.pad[row]
+        return self._integers(self.pad[row], number)
+
+    def _integers(self, words: np.ndarray, number: int) -> np.ndarray:
+        if number == 0:
+            return words
+        return np.array([self.posits[number - 1].integers[int(word)] for word in words])
 
     def _put(self, engine: str, row: int, words: Sequence[int]) -> None:
         assert 0 <= row < len(self.pad)
@@ -203,7 +238,7 @@ class ReferenceAccelerator:
     def _store(self, d: Transfer, address: int, local: int, size: int) -> None:
         lanes, width = self.parameters.lanes, d.element_bytes
         for row in range(size // (lanes * width)):
-            for k, word in enumerate(self._row(local + row)):
+            for k, word in enumerate(self._row(local + row, 0)):
                 data = (int(word) % (1 << (8 * width))).to_bytes(width, "little")
                 start = address + (row * lanes + k) * width
                 self.memory[start : start + width] = list(data)
@@ -242,11 +277,17 @@ class ReferenceAccelerator:
                 words = []
                 for lane, value in enumerate(sums):
                     assert abs(int(value)) < 1 << (p.vector_width - 1)
-                    q, saturated = self._requantised(d, int(value), z, r, lane)
+                    q, saturated, underflow = self._encoded(d, int(value), z, r, lane)
                     self.sums[d.slot] += abs(q)
                     self.saturations[d.slot] += saturated
+                    self.underflows[d.slot] += underflow
                     words.append(q)
                 self._put(ENGINE_NAMES[d.operation], z + r * d.z_row_stride, words)
+
+    def _encoded(self, d: Compute, value: int, z: int, r: int, lane: int) -> tuple[int, bool, bool]:
+        if d.z_format:
+            return self.posits[d.z_format - 1].encoded(value, d.shift, d.underflow_zero)
+        return *self._requantised(d, value, z, r, lane), False
 
     def _requantised(self, d: Compute, value: int, z: int, r: int, lane: int) -> tuple[int, bool]:
         if not d.stochastic:
@@ -260,24 +301,31 @@ class ReferenceAccelerator:
     def _tile(self, d: Compute, x: int, g: int, rows: int) -> list[np.ndarray]:
         p = self.parameters
         if d.operation is Operation.BIAS:
-            total = (self._row(x) << d.x_shift) + (self._row(g) << d.g_shift)
+            total = (self._row(x, d.x_format) << d.x_shift) + (
+                self._row(g, d.g_format) << d.g_shift
+            )
             return [np.maximum(total, 0) if d.relu else total]
         if d.operation is Operation.MASK:
-            return [np.where(self._row(g) > 0, self._row(x), 0)]
+            return [np.where(self._row(g, d.g_format) > 0, self._row(x, d.x_format), 0)]
         sums = [np.zeros(p.lanes, np.int64) for _ in range(rows)]
         for step in indices(d.reduction):
             x_at, g_at = x + offset(d.reduction, step, "x"), g + offset(d.reduction, step, "g")
             for r in range(rows):
                 if d.operation is Operation.PE1:
-                    first = self._row(x_at + r * d.x_row_stride)
-                    entries = self.stores[Target.PE1_STORE][g_at : g_at + p.lanes]
+                    first = self._row(x_at + r * d.x_row_stride, d.x_format)
+                    entries = [
+                        self._integers(entry, d.g_format)
+                        for entry in self.stores[Target.PE1_STORE][g_at : g_at + p.lanes]
+                    ]
                     sums[r] = sums[r] + np.array([(first * entry).sum() for entry in entries])
                 elif d.operation is Operation.PE4:
-                    first = self._row(x_at + r * d.x_row_stride)
-                    entries = [self._row(g_at + k * d.g_row_stride) for k in range(p.lanes)]
+                    first = self._row(x_at + r * d.x_row_stride, d.x_format)
+                    entries = [
+                        self._row(g_at + k * d.g_row_stride, d.g_format) for k in range(p.lanes)
+                    ]
                     sums[r] = sums[r] + np.array([(first * entry).sum() for entry in entries])
                 else:
-                    sums[r] = sums[r] + self._row(x_at) * self._scalar(d, g_at, r)
+                    sums[r] = sums[r] + self._row(x_at, d.x_format) * self._scalar(d, g_at, r)
         limit = 1 << (p.accumulator_width - 1)
         assert all(-limit <= value < limit for row in sums for value in row), "overflow"
         return sums
@@ -285,6 +333,7 @@ class ReferenceAccelerator:
     def _scalar(self, d: Compute, g: int, r: int) -> np.int64:
         p = self.parameters
         if d.operation is Operation.PE2:
-            return self.stores[Target.PE2_STORE][g, r]
+            return self._integers(self.stores[Target.PE2_STORE][g, r : r + 1], d.g_format)[0]
         groups = p.lanes // p.pe2_rows
-        return self._row(g // groups)[g % groups * p.pe2_rows + r]
+        at = g % groups * p.pe2_rows + r
+        return self._integers(self._row(g // groups, 0)[at : at + 1], d.g_format)[0]

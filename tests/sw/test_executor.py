@@ -1,5 +1,6 @@
 """The native executor against the interpreter: equal in every bit, descriptor by descriptor."""
 
+import re
 from dataclasses import replace
 from random import Random
 
@@ -11,10 +12,13 @@ from nests import (
     RESULTS,
     ROWS,
     filling,
+    largest_word,
     looped,
     program_of,
     random_nest,
     random_parameters,
+    random_posits,
+    with_formats,
 )
 from reference import ReferenceAccelerator
 
@@ -55,6 +59,7 @@ def outcome(accelerator, memory, program, trace: bool) -> dict[str, object]:
         "memory": accelerator.read(0, memory.size),
         "sums": run.sums,
         "saturations": run.saturations,
+        "underflows": run.underflows,
         "bytes": np.array([run.counters.bytes_read, run.counters.bytes_written]),
     }
     for engine, done in (run.traces or {}).items():
@@ -104,11 +109,23 @@ def test_random_nests(operation, seed):
     assert_executed(p, memory, program_of(p, *loads, *nests, store), literal=seed < 6)
 
 
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
+@pytest.mark.parametrize("seed", range(60))
+def test_random_nests_of_posits(operation, seed):
+    random = Random(f"posits {operation.name} {seed}")
+    p = random_posits(random, random_parameters(random))
+    most = largest_word(p)
+    memory, loads, store = filling(random, p, most.bit_length() + 1, most)
+    nests = [with_formats(random, random_nest(random, operation, p), p) for _ in range(4)]
+    assert_executed(p, memory, program_of(p, *loads, *nests, store), literal=seed < 6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 @pytest.mark.parametrize("seed", range(1000, 2000))
 def test_many_random_nests(operation, seed):
     test_random_nests(operation, seed)
+    test_random_nests_of_posits(operation, seed)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
@@ -158,6 +175,79 @@ def test_random_nests_cover_what_they_should():
             flags.append((flat.words[-2, OVERLAPS], flat.words[-2, REPEATS]))
     overlaps, repeats = np.array(flags).mean(axis=0)
     assert 0.1 < overlaps < 0.9 and 0.1 < repeats < 0.9
+
+
+# Words of posits.
+
+NUMBERS = ("posit(8,0)", "posit(8,1)c", "posit(6,1)")
+
+
+def one_word(
+    word: int, at: int = 3, **options
+) -> tuple[np.ndarray, Program, AcceleratorParameters]:
+    """A program that reads rows of 0, one word of them ``word``."""
+    p = replace(P, scratchpad_rows=ROWS, formats=NUMBERS)
+    rows = np.zeros((ROWS, p.lanes), "<i2")
+    rows[0, at] = word
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS, tensor="t")
+    return rows.view(np.uint8).ravel(), program_of(p, load, pe3(**options)), p
+
+
+@pytest.mark.parametrize("number", (1, 2, 3))
+@pytest.mark.parametrize("operand", ("x_format", "g_format"))
+@pytest.mark.parametrize("beyond", (False, True))
+def test_words_that_are_no_numbers_are_refused_by_all(operand, number, beyond):
+    fmt = replace(P, formats=NUMBERS).number_formats[number]
+    word = fmt.largest + 1 if beyond else -(1 << (fmt.width - 1))
+    memory, program, p = one_word(word, **{operand: number})
+    for kind in (GoldenAccelerator, interpreter):
+        accelerator = kind(p, memory_bytes=memory.size)
+        accelerator.write(0, memory)
+        with pytest.raises(ProgramError, match=rf"t: .*word(s| {word}) of {re.escape(str(fmt))}"):
+            accelerator.run(program, 0)
+
+
+def test_a_word_that_is_not_used_may_be_anything():
+    memory, program, p = one_word(-128, at=12, g_format=1)
+    assert_executed(p, memory, program, literal=True)
+
+
+def test_posits_with_rounding_to_zero_and_never():
+    """A tie of 0 and the smallest posit, and what lies on either side of it, in one row each."""
+    p = replace(P, scratchpad_rows=ROWS, formats=NUMBERS)
+    rows = np.zeros((ROWS, p.lanes), "<i2")
+    rows[0, :5] = 0, 1, 2, 3, -2
+    rows[1, :] = 1
+    memory = rows.view(np.uint8).ravel()
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS, tensor="t")
+    store = replace(load, operation=Operation.STORE, local=2, beats=4)
+    nests = [
+        Compute(
+            operation=Operation.PE3, x=0, g=2, z=2 + n, levels=(Level(1),), last_rows=1, shift=2,
+            slot=n, z_format=1, underflow_zero=zero, tensor="t",
+        )
+        for n, zero in enumerate((False, True))
+    ]  # fmt: skip
+    program = program_of(p, load, *nests, store)
+    assert_executed(p, memory, program, literal=True)
+    golden = GoldenAccelerator(p, memory_bytes=memory.size)
+    golden.write(0, memory)
+    run = golden.run(program, 0)
+    found = golden.read(0, 64).view("<i2").reshape(2, -1)[:, :5]
+    assert found.tolist() == [[0, 1, 1, 1, -1], [0, 0, 0, 1, 0]]
+    assert run.underflows[:2].tolist() == [4, 4] and run.sums[:2].tolist() == [4, 1]
+
+
+def test_words_of_posits_as_fixed_point_have_all_their_bits():
+    """``out_width`` says nothing of a posit's words: sums of them need more than 32 bits."""
+    p = replace(P, scratchpad_rows=ROWS, formats=("posit(10,0)",))
+    memory = np.full((ROWS, p.lanes), 32767, "<i2").view(np.uint8).ravel()
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS, tensor="t")
+    store = replace(load, operation=Operation.STORE)
+    posits = bias(127, x=0, g=0, z=0, x_shift=8, z_format=1, out_width=2)
+    posits = replace(posits, levels=(Level(127, x=1, g=1, z=1),))
+    sums = replace(extreme(Operation.PE4, 1, 20)[0], g=200, levels=(Level(1), Level(120, x=1, g=1)))
+    assert_executed(p, memory, program_of(p, load, posits, sums, store), literal=True)
 
 
 # Sums at the edge of 32 bits, and past it.

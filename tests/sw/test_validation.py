@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
     "rows of PE1": ((replace(PE1, last_rows=31),), "last_rows = 31 is not from 1 to 8"),
     "a number format": (
         (LOAD, replace(BIAS, g_format=1)),
-        "(b|BIAS) has the number formats 0, 1 and 0; this accelerator has 0, fixed point; use one with",
+        r"g_format = 1 is not from 0 to 0; this accelerator has 0 fixed point; use one with more",
     ),
     "rows of BIAS": ((replace(BIAS, last_rows=2),), "last_rows = 2 is not from 1 to 1"),
     "width": ((replace(BIAS, out_width=31),), "out_width = 31 is not from 1 to 16"),

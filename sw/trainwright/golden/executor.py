@@ -9,10 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import Counters, Run, Trace
+from trainwright.formats import UNDERFLOWS, FormatError
 from trainwright.golden.flat import TRACED, Flat, engine_of, executed, rows_of
 from trainwright.golden.state import Bytes
+from trainwright.golden.tables import Table, table
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program
+from trainwright.program.errors import ProgramError
 from trainwright.program.fields import Operation
 from trainwright.program.validation import check_program
 from trainwright.support import native
@@ -22,10 +25,29 @@ MOST_FLAT = 8
 """Programs kept flattened."""
 _SIZES = (
     "lanes", "pe1_rows", "pe2_rows", "pad_rows", "pe1_depth", "pe2_depth",
-    "factor_width", "storage_width", "slots", "memory_bytes", "tracing",
+    "factor_width", "storage_width", "slots", "memory_bytes", "formats", "tracing",
 )  # fmt: skip
-_ARRAYS = ("memory", "pad", "pe1_store", "pe2_store", "sums", "saturations")
+_ARRAYS = ("memory", "pad", "pe1_store", "pe2_store", "sums", "saturations", "underflows")
 _BUFFERS = 8
+
+
+class _Number(ctypes.Structure):
+    """``Number`` of ``native/numbers.h``."""
+
+    _fields_ = (
+        ("integers", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("kept", "first", "count")),
+        ("largest", ctypes.c_double),
+        ("bounds", ctypes.c_void_p * len(UNDERFLOWS)),
+        ("words", ctypes.c_void_p * len(UNDERFLOWS)),
+    )
+
+    @classmethod
+    def of(cls, t: Table) -> "_Number":
+        bounds, words = ([array.ctypes.data for array in rule] for rule in (t.bounds, t.words))
+        places = (t.kept, t.first, len(t.words[0]), t.largest)
+        pointers = ctypes.c_void_p * len(UNDERFLOWS)
+        return cls(t.integers.ctypes.data, *places, pointers(*bounds), pointers(*words))
 
 
 class _Machine(ctypes.Structure):
@@ -34,12 +56,14 @@ class _Machine(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in _SIZES),
         *((name, ctypes.c_void_p) for name in _ARRAYS),
+        ("numbers", ctypes.c_void_p),
         ("bytes_read", ctypes.c_int64),
         ("bytes_written", ctypes.c_int64),
         ("trace_addresses", ctypes.c_void_p * len(TRACED)),
         ("trace_rows", ctypes.c_void_p * len(TRACED)),
         ("traced", ctypes.c_int64 * len(TRACED)),
         ("short_of_memory", ctypes.c_int64),
+        *((f"wrong_{name}", ctypes.c_int64) for name in ("word", "format", "descriptor")),
         ("buffers", ctypes.c_void_p * (2 * _BUFFERS)),
     )
 
@@ -76,6 +100,7 @@ class Executor:
         self.parameters = p
         self._sums = np.zeros(p.statistics_depth, np.int64)
         self._saturations = np.zeros(p.statistics_depth, np.int64)
+        self._underflows = np.zeros(p.statistics_depth, np.int64)
         self._arrays: dict[str, npt.NDArray[np.generic]] = {
             "memory": memory,
             "pad": np.zeros((p.scratchpad_rows, p.lanes), np.int16),
@@ -83,14 +108,17 @@ class Executor:
             "pe2_store": np.zeros((p.pe2_store_depth, p.pe2_rows), np.int16),
             "sums": self._sums,
             "saturations": self._saturations,
+            "underflows": self._underflows,
         }
         sizes = (
             p.lanes, p.pe1_rows, p.pe2_rows, p.scratchpad_rows, p.pe1_store_depth,
             p.pe2_store_depth, p.factor_width, p.factor_storage_width, p.statistics_depth,
-            memory.size, 0,
+            memory.size, len(p.formats), 0,
         )  # fmt: skip
         addresses = (self._arrays[name].ctypes.data for name in _ARRAYS)
-        self._machine = _Machine(*sizes, *addresses)
+        posits = (_Number.of(table(fmt)) for fmt in p.number_formats[1:])
+        self._numbers = (_Number * (len(p.formats) + 1))(_Number(), *posits)
+        self._machine = _Machine(*sizes, *addresses, ctypes.addressof(self._numbers))
         weakref.finalize(self, self._library.trainwright_release, self._machine)
         self._flats: list[Flat] = []
 
@@ -123,18 +151,30 @@ class Executor:
             self._machine, flat.words.ctypes.data, scratch.ctypes.data, flat.rows.ctypes.data
         )
         self._check_memory(status)
-        flat.valid = status == 0 and not any(
-            isinstance(d, Compute) and d.x_format | d.g_format | d.z_format
-            for d in flat.descriptors
-        )
+        flat.valid = status == 0
 
     def _check_memory(self, status: int) -> None:
         if status < 0:
             self._machine.short_of_memory = 0
             raise MemoryError("too little memory for the golden model's operands")
 
+    def _check_words(self, flat: Flat) -> None:
+        """Raise ``ProgramError`` where the execution met a word that stands for no number."""
+        machine = self._machine
+        if number := machine.wrong_format:
+            machine.wrong_format = 0
+            d = flat.descriptors[machine.wrong_descriptor]
+            assert isinstance(d, Compute)
+            try:
+                self.parameters.number_formats[number].decode([machine.wrong_word])
+            except FormatError as error:
+                raise ProgramError(f"{d.tensor or d.operation.name}: {error}") from None
+
     def run(self, program: Program, *, trace: bool) -> Run | None:
-        """Execute a program; ``None``, without effect, where it reads rows that nothing wrote."""
+        """Execute a program; ``None``, without effect, where it reads rows that nothing wrote.
+
+        Raises ``ProgramError`` for an operand's word that stands for no number.
+        """
         flat = self.flattened(program)
         if not flat.valid:
             return None
@@ -143,15 +183,17 @@ class Executor:
         arrays["pe2_store"].fill(0)
         self._sums.fill(0)
         self._saturations.fill(0)
+        self._underflows.fill(0)
         machine.bytes_read = machine.bytes_written = 0
         traces = self._traced(flat) if trace else None
         status = self._library.trainwright_execute(machine, flat.words.ctypes.data)
         machine.tracing = 0
+        self._check_words(flat)
         self._check_memory(status)
         return Run(
             sums=self._sums.copy(),
             saturations=self._saturations.copy(),
-            underflows=np.zeros_like(self._saturations),
+            underflows=self._underflows.copy(),
             counters=Counters(bytes_read=machine.bytes_read, bytes_written=machine.bytes_written),
             traces=traces,
         )

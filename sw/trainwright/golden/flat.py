@@ -12,13 +12,13 @@ from trainwright.program.fields import ENGINE_OF, Operation, Target
 from trainwright.program.validation import has_seed, has_shifts
 
 MOST_LEVELS = 16
-_HEAD = 25
+_HEAD = 29
 WORDS = _HEAD + 4 * MOST_LEVELS
 """Integers of a descriptor."""
 _SHIFTS = (13, 17, 18)
 """Where ``shift``, ``x_shift`` and ``g_shift`` of a ``Compute`` lie: what changes from step to
 step."""
-OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(20, 24)
+OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(24, 28)
 _FOUND = (0, 0, 0, 0)
 """The last four, before validation."""
 _SEED = _HEAD + 1
@@ -31,8 +31,8 @@ def _compute(d: Compute) -> list[int]:
     words = [
         d.operation, d.x, d.x_register, d.g, d.g_register, d.z, d.z_register,
         d.reduce_levels, d.tile_level, d.last_rows, d.x_row_stride, d.z_row_stride, d.g_row_stride,
-        d.shift, d.out_width, d.slot, d.relu, d.x_shift, d.g_shift, d.stochastic, *_FOUND,
-        len(d.levels),
+        d.shift, d.out_width, d.slot, d.relu, d.x_shift, d.g_shift, d.stochastic,
+        d.x_format, d.g_format, d.z_format, d.underflow_zero, *_FOUND, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.x, level.g, level.z)
@@ -42,7 +42,8 @@ def _compute(d: Compute) -> list[int]:
 def _transfer(d: Transfer) -> list[int]:
     words = [
         d.operation, d.address, d.address_register, d.beats, 0, d.local, d.local_register,
-        0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, 0, *_FOUND, len(d.levels),
+        0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, 0,
+        0, 0, 0, 0, *_FOUND, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.address, 0, level.local)

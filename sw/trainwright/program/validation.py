@@ -103,11 +103,21 @@ def _check(d: Descriptor, p: AcceleratorParameters) -> None:
     for name, value, (low, high) in _ranges(d, p):
         if not low <= value <= high:
             named = getattr(d, "tensor", "") or d.operation.name
-            raise ProgramError(f"{named}: {name} = {value} is not from {low} to {high}")
+            raise ProgramError(
+                f"{named}: {name} = {value} is not from {low} to {high}" + _formats(name, p)
+            )
     if isinstance(d, Compute):
         _check_nest(d, p)
     elif isinstance(d, Transfer):
         _check_transfer(d, p)
+
+
+def _formats(name: str, p: AcceleratorParameters) -> str:
+    """What the accelerator's number formats are, if it is about them."""
+    if not name.endswith("_format"):
+        return ""
+    listed = ", ".join(f"{number} {fmt}" for number, fmt in enumerate(("fixed point", *p.formats)))
+    return f"; this accelerator has {listed}; use one with more formats"
 
 
 def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int, Limits]]:
@@ -123,6 +133,8 @@ def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int,
             yield "slot", d.slot, (0, p.statistics_depth - 1)
             for name, limits in _SHIFTS.items():
                 yield name, getattr(d, name), limits
+            for name in ("x_format", "g_format", "z_format"):
+                yield name, getattr(d, name), (0, len(p.formats))
             for name in ("x", "g", "z"):
                 yield name, getattr(d, name), _LOCAL
                 yield f"{name}_register", getattr(d, f"{name}_register"), _REGISTER
@@ -171,13 +183,6 @@ def _check_nest(d: Compute, p: AcceleratorParameters) -> None:
         raise ProgramError(
             f"{name} is to be rounded stochastically, which this accelerator cannot; use one with "
             "stochastic_rounding=1"
-        )
-    if max(d.x_format, d.g_format, d.z_format) > len(p.formats):
-        raise ProgramError(
-            f"{name} has the number formats {d.x_format}, {d.g_format} and {d.z_format}; this "
-            "accelerator has 0, fixed point"
-            + "".join(f", {number}, {fmt}" for number, fmt in enumerate(p.formats, 1))
-            + "; use one with more formats"
         )
 
 

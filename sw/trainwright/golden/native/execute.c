@@ -4,6 +4,7 @@
 
 #include "contract.h"
 #include "control.h"
+#include "decoded.h"
 #include "machine.h"
 #include "plain.h"
 #include "transfer.h"
@@ -35,15 +36,19 @@ static int compute(Machine *m, const Descriptor *d, const Control *control)
         return 0;
     const int64_t base[] = {d->x + registers[d->x_register], d->g + registers[d->g_register],
                             d->z + registers[d->z_register]};
-    Requantiser rq = {(int)d->shift, (int)d->out_width, (int)d->stochastic, control->stream, 0, 0};
-    if (!(elementwise(d) ? elementwise_operation : contraction)(m, d, &o, base, &rq))
+    Requantiser rq = {(int)d->shift, (int)d->out_width, (int)d->stochastic, control->stream, 0, 0, 0};
+    if (!(has_posits(d) ? decoded_operation
+          : elementwise(d) ? elementwise_operation
+                           : contraction)(m, d, &o, base, &rq))
         return 0;
     m->sums[d->slot] += rq.total;
     m->saturations[d->slot] += rq.saturations;
+    m->underflows[d->slot] += rq.underflows;
     return 1;
 }
 
-/* Executes a program that validate() accepted. 0, or less where memory is short. */
+/* Executes a program that validate() accepted. 0; less where memory is short, or where
+ * a word stands for no number: then ``wrong_format`` is its format. */
 int trainwright_execute(Machine *m, Descriptor *program)
 {
     Control c = {.program = program};
@@ -52,8 +57,10 @@ int trainwright_execute(Machine *m, Descriptor *program)
             if (!transfer(m, d, c.registers))
                 return -1;
         } else {
-            if (!compute(m, d, &c))
+            if (!compute(m, d, &c)) {
+                m->wrong_descriptor = d - program;
                 return -1;
+            }
             c.stream += STREAM_STEP;
         }
     }

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "numbers.h"
+
 enum { HALT, LOAD, STORE, PE1, PE2, PE3, BIAS, MASK, LOOP, END, SET, PE4 };
 enum { SCRATCHPAD, PE1_STORE, PE2_STORE };
 enum { TRACE_LOAD, TRACE_PE1, TRACE_PE2, TRACES };
@@ -23,6 +25,7 @@ typedef struct {
     int64_t operation, x, x_register, g, g_register, z, z_register;
     int64_t reduce_levels, tile_level, last_rows, x_row_stride, z_row_stride, g_row_stride;
     int64_t shift, out_width, slot, relu, x_shift, g_shift, stochastic;
+    int64_t x_format, g_format, z_format, underflow_zero;
     int64_t overlaps; /* writes rows that it reads in another tile: found by validate() */
     int64_t repeats;  /* writes a row twice: likewise */
     int64_t x_width, g_width; /* bits that its operands have at most: likewise */
@@ -39,15 +42,17 @@ enum { PLACES_A, PLACES_B, PLACES_C, PLACES_D, VECTORS, SCALARS, PARTS, SNAPSHOT
 
 typedef struct {
     int64_t lanes, pe1_rows, pe2_rows, pad_rows, pe1_depth, pe2_depth;
-    int64_t factor_width, storage_width, slots, memory_bytes, tracing;
+    int64_t factor_width, storage_width, slots, memory_bytes, formats, tracing;
     uint8_t *memory;
     int16_t *pad, *pe1_store, *pe2_store; /* (rows, lanes), (depth, lanes), (depth, pe2_rows) */
-    int64_t *sums, *saturations;
+    int64_t *sums, *saturations, *underflows;
+    const Number *numbers; /* (formats + 1): by the number of a format, 0 fixed point */
     int64_t bytes_read, bytes_written;
     int64_t *trace_addresses[TRACES];
     int16_t *trace_rows[TRACES];
     int64_t traced[TRACES];
     int64_t short_of_memory;
+    int64_t wrong_word, wrong_format, wrong_descriptor; /* a word that stands for no number */
     Buffer buffer[BUFFERS];
 } Machine;
 

@@ -3,11 +3,12 @@
 #define TRAINWRIGHT_PACK_H
 
 #include "machine.h"
+#include "numbers.h"
 #include "plain.h"
 #include "requantise.h"
 #include "vector.h"
 
-enum { LANES = 16, TILE = 8 };
+enum { TILE = 8 };
 
 /* What the tiles of one descriptor have in common. A *step* is a pair of terms of a sum. */
 typedef struct {

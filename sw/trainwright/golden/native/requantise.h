@@ -11,6 +11,7 @@ typedef struct {
     int stochastic;
     uint32_t stream;
     int64_t total, saturations; /* sum of |q|, and saturated values, of what was written */
+    int64_t underflows;
 } Requantiser;
 
 /* The largest |sum| that requantise_narrow takes; less than 0: none. */

@@ -10,6 +10,8 @@
 #include "control.h"
 #include "machine.h"
 
+enum { WORD_BITS = 16 };
+
 typedef struct {
     Machine *m;
     uint8_t *width;           /* (pad_rows): bits that the words have at most; 0: not written */
@@ -168,7 +170,7 @@ static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
             crossing |= k->reads[row] == k->execution;
             repeats |= k->writes[row] == k->execution;
             k->writes[row] = k->execution;
-            k->width[row] = (uint8_t)d->out_width;
+            k->width[row] = (uint8_t)(d->z_format ? WORD_BITS : d->out_width);
         }
         k->rows[by_entries(d) ? TRACE_PE1 : TRACE_PE2] += rows;
     }
