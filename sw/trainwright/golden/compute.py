@@ -105,6 +105,13 @@ class Operands:
         """Second operands: (..., lanes) for rows (...) of the scratchpad."""
         return self._integers(self.state.read(rows), self.d.g_format)
 
+    def groups(self, groups: Addresses, width: int) -> Values:
+        """Second operands: (..., width) for groups (...) of ``width`` words of the scratchpad."""
+        in_row = self.state.pad.shape[1] // width
+        words = self.state.read(groups // in_row).reshape(*groups.shape, in_row, width)
+        chosen = np.take_along_axis(words, (groups % in_row)[..., None, None], -2)
+        return self._integers(chosen[..., 0, :], self.d.g_format)
+
     def entries(self, target: Target, entries: Addresses) -> Values:
         """Second operands: (..., width) for entries (...) of a factor store."""
         return self._integers(self.state.entries(target, entries), self.d.g_format)
@@ -148,9 +155,7 @@ def _by_scalars(nest: Nest, x: int, g: int, operands: Operands) -> Values:
     place = nest.group(nest.both, "g")[:, None, None] + nest.group(nest.second, "g")[:, None]
     place = g + place + nest.summed("g")
     if nest.d.operation is Operation.PE3:
-        groups = operands.state.pad.shape[1] // width
-        words = operands.g(place // groups).reshape(*place.shape, groups, width)
-        scalars = np.take_along_axis(words, (place % groups)[..., None, None], -2)[..., 0, :]
+        scalars = operands.groups(place, width)
     else:
         scalars = operands.entries(Target.PE2_STORE, place)
     batch, terms = rows.shape[:2]
