@@ -5,7 +5,6 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.arith.format import LaneFormat
 from trainwright_hw.arith.posit import PositArithmetic
-from trainwright_hw.arith.posit_decoder import check_tables
 
 
 def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
@@ -27,13 +26,5 @@ def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
         right_width=width,
         accumulator_width=parameters.accumulator_width,
         formats=posits,
-        tables=_tables_hold(posits),
+        tables=parameters.decoder_tables,
     )
-
-
-def _tables_hold(formats: tuple[Posit, ...]) -> bool:
-    try:
-        check_tables(formats)
-    except ValueError:
-        return False
-    return True

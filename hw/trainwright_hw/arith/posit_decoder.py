@@ -12,14 +12,15 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from trainwright.formats import Posit
+from trainwright.parameters import TABLE_WORD_WIDTH, TABLES
 from trainwright_hw.arith.requantiser import WORD_WIDTH
 from trainwright_hw.arith.truth_table import TruthTables
 
 SHIFT_DECODE_CYCLES = 2
 ROM_DECODE_CYCLES = 2
-ROM_ADDRESS_WIDTH = 8
+ROM_ADDRESS_WIDTH = TABLE_WORD_WIDTH
 """Bits of a word that a table of ``RomDecoder`` goes by."""
-ROM_TABLES = 4
+ROM_TABLES = TABLES
 ROM_DATA_WIDTH = 18
 ROM_INVALID = -(1 << (ROM_DATA_WIDTH - 1))
 """What a table holds of a word that stands for no number: less than any integer."""
