@@ -90,6 +90,8 @@ class Accelerator(wiring.Component):
         ]
         if self.parameters.stochastic_rounding:
             m.d.comb += [engine.stream.eq(sequencer.stream) for engine in (pe1, pe2)]
+        if self.parameters.formats:
+            m.d.comb += sequencer.format_error.eq(pe1.invalid | pe2.invalid)
         self._memories(m, sequencer, load, store, pe1, pe2, write_back)
         if self.trace:
             status = [engine.status for engine in engines.values()]

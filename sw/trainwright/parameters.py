@@ -21,6 +21,8 @@ def _flag(value: object) -> bool:
 
 POSIT_OPERAND_WIDTH = 18
 """Bits of a multiplier's operands in an accelerator with posits: those of a MULT18X18D."""
+TABLES, TABLE_WORD_WIDTH = 4, 8
+"""Formats whose integers one block RAM holds, and the bits of their words at most."""
 MOST_POSITS = 7
 """Posit formats of one accelerator: a descriptor names a format in 3 bits, 0 being fixed point."""
 
@@ -226,6 +228,13 @@ class AcceleratorParameters:
         """Bits of the operands of a multiplier, signed."""
         return POSIT_OPERAND_WIDTH if self.formats else self.word_width
 
+    @property
+    def decoder_tables(self) -> bool:
+        """Whether posits are decoded by block RAMs, one for two lanes, and not by shifts."""
+        posits = self.number_formats[1:]
+        narrow = all(fmt.width <= TABLE_WORD_WIDTH for fmt in posits)
+        return 0 < len(posits) <= TABLES and narrow
+
     def format_number(self, fmt: Format) -> int:
         """The number of a format in a descriptor: 0 for fixed point of any width.
 
@@ -254,7 +263,7 @@ class AcceleratorParameters:
             self.scratchpad_bits
             + store_bits * self.factor_width
             + self.program_depth * 1024
-            + self.statistics_depth * 80
+            + self.statistics_depth * (112 if self.formats else 80)
             + self.pe1_rows * self.lanes * self.accumulator_width
             + _queue_bits(self)
         )
@@ -276,7 +285,7 @@ class AcceleratorParameters:
 def _queue_bits(p: AcceleratorParameters) -> int:
     """Bits of the queues between memories and arrays; an address has 20, a row all its words.
 
-    Rows to be written carry one more bit for each bank.
+    Rows to be written carry one more bit for each bank. With the tables that posits are decoded by.
     """
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
@@ -291,11 +300,13 @@ def _queue_bits(p: AcceleratorParameters) -> int:
         + 4 * (22 + p.scratchpad_banks + 2 * p.data_width)
         + 2 * 20
     )
-    results = -(-(p.lanes + p.pe1_rows + 13) // 16) * 16
+    latency, item, decoders = (17, 121, 4 * p.lanes) if p.formats else (13, 89, 0)
+    results = -(-(p.lanes + p.pe1_rows + latency) // 16) * 16
     pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21
     pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits)
-    write_back = results * result + 2 * place + 4 * 89
-    return transfers + pe1 + pe2 + write_back
+    write_back = results * result + 2 * place + 4 * item
+    table = TABLES * (1 << TABLE_WORD_WIDTH) * POSIT_OPERAND_WIDTH if p.decoder_tables else 0
+    return transfers + pe1 + pe2 + write_back + decoders // 2 * table
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,9 @@ class Chain(wiring.Component):
         encoder = m.submodules.encoder = arithmetic.encoder(
             lanes=PARAMETERS.pe1_rows, value_width=arithmetic.accumulator.width
         )
-        row = arithmetic.decode(m, "row", list(self.row), self.row_format)
-        entry = arithmetic.decode(m, "entry", list(self.entry), self.entry_format)
+        row, invalid = arithmetic.decode(m, "row", list(self.row), self.row_format)
+        entry, _ = arithmetic.decode(m, "entry", list(self.entry), self.entry_format)
+        assert len(invalid) == PARAMETERS.lanes
         for lane in range(PARAMETERS.lanes):
             m.d.comb += [array.row[lane].eq(row[lane]), array.entry[lane].eq(entry[lane])]
         for name in ("load", "load_row", "swap", "valid", "first"):

@@ -30,11 +30,17 @@ def formats_of(kind: str) -> list[Posit]:
     return [parse_format(name) for name in SETS[kind]]
 
 
-def words_of(formats: list[Posit]) -> list[tuple[int, int, int]]:
-    """Format's number, word and integer: every word, and of fixed point 16 bits of all sizes."""
-    found = [(0, word, word) for word in (*range(-300, 300), -32768, 32767, 12345, -21846)]
+def words_of(formats: list[Posit]) -> list[tuple[int, int, int | None]]:
+    """Format's number, word and integer: every word, and of fixed point 16 bits of all sizes. None
+    of NaR and of words that a clamped format never has."""
+    found: list[tuple[int, int, int | None]] = [
+        (0, word, word) for word in (*range(-300, 300), -32768, 32767, 12345, -21846)
+    ]
     for number, fmt in enumerate(formats, 1):
         found += [(number, w, int(fmt.decode(w))) for w in range(-fmt.largest, fmt.largest + 1)]
+        beyond = range(fmt.largest + 1, 1 << (fmt.n - 1))
+        found += [(number, w, None) for word in beyond for w in (word, -word)]
+        found.append((number, -1 << (fmt.n - 1), None))
     Random(1).shuffle(found)
     return found
 
@@ -61,7 +67,8 @@ def test_shifts(kind):
             ctx.set(dut.word, word)
             waiting.append(case)
             if due := waiting.pop(0):
-                assert ctx.get(dut.value) == due[2], due
+                assert ctx.get(dut.invalid) == (due[2] is None), due
+                assert due[2] in (None, ctx.get(dut.value)), due
             await ctx.tick()
 
     simulate(dut, testbench)
@@ -85,7 +92,9 @@ def test_rom(kind):
                 ctx.set(dut.word[lane], given)
             waiting.append(case and (case, integer, its))
             if due := waiting.pop(0):
-                assert [ctx.get(value) for value in dut.value] == list(due[1:]), due
+                for lane, want in enumerate(due[1:]):
+                    assert ctx.get(dut.invalid[lane]) == (want is None), due
+                    assert want in (None, ctx.get(dut.value[lane])), due
             await ctx.tick()
 
     simulate(dut, testbench)

@@ -4,6 +4,8 @@ from random import Random
 import pytest
 from amaranth.sim import Simulator
 
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.requantiser import LANE_CYCLES, Requantiser
 from trainwright_hw.writeback.statistics_accumulator import StatisticsAccumulator
 
@@ -83,33 +85,38 @@ def test_against_definition(engines, width, with_random):
     simulate(dut, testbench)
 
 
-@pytest.mark.parametrize("lanes", (2, 4, 16))
-def test_statistics(lanes):
+@pytest.mark.parametrize("formats", ((), ("posit(8,0)",)), ids=("fixed", "posits"))
+@pytest.mark.parametrize("lanes", (4, 16))
+def test_statistics(lanes, formats):
     """Rows of both engines' commands in any order; an engine's items are taken late."""
     random = Random(f"statistics {lanes}")
-    dut = StatisticsAccumulator(lanes=lanes)
+    parameters = AcceleratorParameters(lanes=lanes, pe1_rows=4, pe2_rows=4, formats=formats)
+    dut = StatisticsAccumulator(parameters, arithmetic=lane_format(parameters))
+    flags = ("saturated", "underflow") if formats else ("saturated",)
     wanted, got = ([], []), ([], [])
     left = [list(range(9)), list(range(9, 20))]  # commands to come, by their slots
     running: list[list | None] = [None, None]
 
     def row(ctx, engine: int) -> None:
         if running[engine] is None:
-            running[engine] = [left[engine].pop(), random.choice((1, 1, 5, 40)), 0, 0]
+            running[engine] = [left[engine].pop(), random.choice((1, 1, 5, 40)), 0]
+            running[engine] += [0] * len(flags)
         command = running[engine]
         command[1] -= 1
         for lane in range(lanes):
             word = random.choice((-32768, 32767, random.randint(-9, 9)))
-            flag = random.getrandbits(1)
             ctx.set(dut.word[lane], word)
-            ctx.set(dut.saturated[lane], flag)
             command[2] += abs(word)
-            command[3] += flag
+            for number, name in enumerate(flags, 3):
+                flag = random.getrandbits(1)
+                ctx.set(getattr(dut, name)[lane], flag)
+                command[number] += flag
         ctx.set(dut.valid, 1)
         ctx.set(dut.engine, engine)
         ctx.set(dut.final, command[1] == 0)
         ctx.set(dut.slot, command[0] if command[1] == 0 else random.randrange(256))
         if command[1] == 0:
-            wanted[engine].append((command[0], command[2], command[3]))
+            wanted[engine].append((command[0], *command[2:]))
             running[engine] = None
 
     async def testbench(ctx):
@@ -130,7 +137,7 @@ def test_statistics(lanes):
             taken = [ctx.get(bit) for bit in dut.taken]
             assert sum(taken) == (ready and ctx.get(item.valid))
             if any(taken):
-                fields = (ctx.get(item.payload[n]) for n in ("slot", "sum", "saturations"))
+                fields = (ctx.get(item.payload[name]) for name in item.payload.shape().members)
                 got[taken.index(1)].append(tuple(fields))
             await ctx.tick()
         assert got == wanted

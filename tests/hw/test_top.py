@@ -101,8 +101,7 @@ class Machine:
         for slot in range(self.p.statistics_depth):
             at = registers.STATISTICS_BASE + 16 * slot
             words = [await host.read(ctx, at + offset) for offset in (0, 4, 8, 12)]
-            assert words[3] == 0
-            self.slots.append((words[0] | words[1] << 32, words[2]))
+            self.slots.append((words[0] | words[1] << 32, *words[2:]))
 
     def place(self, descriptors) -> int:
         """Puts a program into the memory; gives its length."""
@@ -193,6 +192,14 @@ def stochastic(d):
     return replace(d, seed=0xDEADBEEF) if isinstance(d, Set) else d
 
 
+def with_formats(d):
+    """The descriptor with posits as operands, and of another format as results."""
+    if not isinstance(d, Compute):
+        return d
+    shift = {"shift": 14 if d.operation is Operation.PE1 else 17}
+    return replace(d, x_format=2, g_format=1, z_format=d.slot, underflow_zero=d.slot == 1, **shift)
+
+
 SIZES = {
     "4": P4,
     "8": AcceleratorParameters(
@@ -209,6 +216,7 @@ SIZES = {
         outstanding_bursts=2,
     ),
     "stochastic": replace(P4, stochastic_rounding=True),
+    "posits": replace(P4, formats="posit(8,0),posit(8,1)c"),
 }
 
 
@@ -218,15 +226,22 @@ SIZES = {
         ("4", 0.3),
         ("8", 0),
         ("stochastic", 0.3),
+        ("posits", 0.3),
         pytest.param("4", 0, marks=pytest.mark.slow),
         pytest.param("8", 0.3, marks=pytest.mark.slow),
         pytest.param("stochastic", 0, marks=pytest.mark.slow),
+        pytest.param("posits", 0, marks=pytest.mark.slow),
     ],
 )
 def test_program_matches_golden(size, stall):
     p, random = SIZES[size], Random(f"top {stall}")
-    machine = Machine(p, random.randbytes(MEMORY_BYTES), stall=stall)
+    data = random.randbytes(MEMORY_BYTES)
+    if p.formats:
+        data = b"".join((byte % 231 - 115).to_bytes(2, "little", signed=True) for byte in data[::2])
+    machine = Machine(p, data, stall=stall)
     descriptors = every_operation(p)
+    if p.formats:
+        descriptors = [with_formats(d) for d in descriptors]
     if p.stochastic_rounding:
         descriptors = [stochastic(d) for d in descriptors]
     length = machine.place(descriptors)
@@ -253,7 +268,9 @@ def test_program_matches_golden(size, stall):
             trace.rows.astype("<i2").tobytes()
         )
     assert bytes(machine.memory) == golden.read(0, MEMORY_BYTES).tobytes()
-    assert machine.slots == list(zip(expected.sums, expected.saturations, strict=True))
+    counts = (expected.sums, expected.saturations, expected.underflows)
+    assert machine.slots == list(zip(*counts, strict=True))
+    assert any(expected.underflows) == bool(p.formats)
     assert machine.counters["beats_read"] == (
         expected.counters.bytes_read + length * DESCRIPTOR_BYTES
     )
@@ -332,7 +349,7 @@ def test_smallest_accelerator_halts():
 
     machine.simulate(host)
     assert machine.status == [2]
-    assert machine.slots == [(0, 0)]
+    assert machine.slots == [(0, 0, 0)]
     assert machine.counters["beats_read"] == DESCRIPTOR_BYTES
 
 
@@ -351,3 +368,31 @@ def test_registers():
             assert await host.read(ctx, address) == 0
 
     machine.simulate(host)
+
+
+@pytest.mark.parametrize("engine", ("pe1", "pe2"))
+def test_a_word_that_is_no_number_ends_the_run(engine):
+    """NaR as an operand; the next run is as if nothing had been."""
+    p = SIZES["posits"]
+    memory = bytearray(MEMORY_BYTES)
+    memory[0x200:0x202] = (-128).to_bytes(2, "little", signed=True)
+    machine = Machine(p, bytes(memory))
+    by_rows = {"operation": Operation.BIAS, "levels": (Level(4, x=1, g=1, z=1),)}
+    by_columns = {"operation": Operation.PE1, "levels": (Level(1),), "x_row_stride": 1}
+    d = Compute(
+        **(by_rows if engine == "pe2" else by_columns), x=0, g=8, z=16, z_row_stride=1,
+        last_rows=1, x_format=1, z_format=2, wait=Engine.LOAD,
+    )  # fmt: skip
+    factors = load(0, 0, 8, target=Target.PE1_STORE)
+
+    async def host(ctx, host):
+        for number in (1, 2, 0, 1):
+            length = machine.place(
+                [factors, load(0x200, 0, 32), replace(d, x_format=number), Halt()]
+            )
+            await machine.start(ctx, host, length)
+
+    machine.simulate(host)
+    failed = 4 | 7 << 8 | 3 << 16
+    done = 2 | 3 << 16
+    assert machine.status == [failed, failed, done, failed]

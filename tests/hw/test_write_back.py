@@ -11,7 +11,8 @@ from amaranth.sim import Simulator
 
 from trainwright.fixed.random_bits import mixed, unit_bytes
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.writeback.ports import COLUMN_LEAD, ROW_LEAD
+from trainwright_hw.arith.lanes import lane_format
+from trainwright_hw.writeback.ports import column_lead, row_lead
 from trainwright_hw.writeback.unit import WriteBack
 
 PARAMETERS = {
@@ -23,8 +24,16 @@ PARAMETERS = {
     "8x4-random": AcceleratorParameters(
         lanes=8, pe1_rows=4, pe2_rows=4, accumulator_width=36, stochastic_rounding=True
     ),
+    "8x4-posits": AcceleratorParameters(
+        lanes=8,
+        pe1_rows=4,
+        pe2_rows=8,
+        accumulator_width=44,
+        formats="posit(8,0),posit(8,1)c,posit(10,0)",
+    ),
 }
 COMMANDS_IN_FLIGHT = 2
+ITEM = ("slot", "sum", "saturations", "underflows")
 
 
 @dataclass
@@ -46,6 +55,8 @@ class Command:
     slot: int
     stride: int
     stochastic: bool
+    z_format: int
+    underflow_zero: bool
     stream: int
     tiles: list[Tile]
 
@@ -63,9 +74,9 @@ class Source:
     rows_done: int = 0
     items_done: int = 0
     wanted: list[tuple[int, list[int]]] = field(default_factory=list)
-    items: list[tuple[int, int, int]] = field(default_factory=list)
+    items: list[tuple[int, int, int, int]] = field(default_factory=list)
     got: list[tuple[int, list[int]]] = field(default_factory=list)
-    got_items: list[tuple[int, int, int]] = field(default_factory=list)
+    got_items: list[tuple[int, int, int, int]] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     row_cycles: list[int] = field(default_factory=list)
 
@@ -93,6 +104,8 @@ def random_command(random: Random, p: AcceleratorParameters, engine: int, contex
         slot=random.randrange(256),
         stride=random.choice((1, 3, (1 << 20) - 1)),
         stochastic=bool(p.stochastic_rounding) and random.random() < 0.7,
+        z_format=random.randrange(len(p.number_formats)),
+        underflow_zero=bool(p.formats) and random.random() < 0.5,
         stream=random.getrandbits(32),
         tiles=[
             Tile(
@@ -118,6 +131,7 @@ class Bench:
         self.engines, self.dut, self.p, self.random = engines, dut, p, random
         self.sources, self.stall = sources, stall
         self.cycle = 0
+        self.row_lead, self.column_lead = (of(lane_format(p)) for of in (row_lead, column_lead))
         self.due: list[dict[int, list[tuple[int, int]]]] = [{}, {}]
         """By cycle: (lane, value) of either port."""
         self.window = 0  # cycles of PE1's slot to come
@@ -127,12 +141,19 @@ class Bench:
         self.writer = 0
 
     def expect(self, engine: int, command: Command) -> None:
-        total, saturations = 0, 0
+        total, saturations, underflows = 0, 0, 0
         for tile in command.tiles:
             for r in range(tile.rows):
                 address, row = (tile.z + r * command.stride) % (1 << 20), []
                 for lane, value in enumerate(tile.values[r]):
-                    if command.stochastic:
+                    if command.z_format:
+                        rule = "zero" if command.underflow_zero else "never"
+                        fmt = self.p.number_formats[command.z_format]
+                        found = [
+                            int(one) for one in fmt.encode(value, command.shift, underflow=rule)
+                        ]
+                        underflows += found[2]
+                    elif command.stochastic:
                         key, unit = (16 * tile.z + lane, r) if engine == 0 else (16 * address, lane)
                         byte = int(unit_bytes(mixed(command.stream, [key]), 16)[0, unit])
                         found = self.engines.stochastically(
@@ -144,14 +165,15 @@ class Bench:
                     total += abs(found[0])
                     saturations += found[1]
                 self.sources[engine].wanted.append((address, row))
-        self.sources[engine].items.append((command.slot, total, saturations))
+        self.sources[engine].items.append((command.slot, total, saturations, underflows))
 
     def begin(self, ctx, engine: int) -> None:
         """Settings of the next command, once a context is free."""
         source, port = self.sources[engine], self.sources[engine].port
         ctx.set(port.configure, 0)
-        for name in ("shift", "out_width", "slot", "z_row_stride"):
-            ctx.set(port.command[name], self.random.getrandbits(4))
+        for name in ("shift", "out_width", "slot", "z_row_stride", "z_format", "underflow_zero"):
+            bits = min(4, len(port.command[name]))
+            ctx.set(port.command[name], self.random.getrandbits(bits))
         if source.tiles or not source.commands or source.in_flight == COMMANDS_IN_FLIGHT:
             return
         command = source.commands.popleft()
@@ -161,6 +183,8 @@ class Bench:
         ctx.set(port.command.out_width, command.out_width)
         ctx.set(port.command.slot, command.slot)
         ctx.set(port.command.z_row_stride, command.stride)
+        ctx.set(port.command.z_format, command.z_format)
+        ctx.set(port.command.underflow_zero, command.underflow_zero)
         if self.p.stochastic_rounding:
             ctx.set(port.command.stochastic, command.stochastic)
             ctx.set(port.stream, command.stream)
@@ -190,7 +214,7 @@ class Bench:
             source.starts.append(self.cycle)
             for row, values in enumerate(tile.values):
                 for lane, value in enumerate(values):
-                    at = self.cycle + COLUMN_LEAD + lane + row
+                    at = self.cycle + self.column_lead + lane + row
                     self.due[0].setdefault(at, []).append((row, value))
         self.values(ctx, 0)
 
@@ -203,10 +227,10 @@ class Bench:
             assert ctx.get(port.next_row) == taken
             assert ctx.get(port.next_context) == tile.context
             at = self.cycle + 1
-            assert at >= start + ROW_LEAD + taken
-            assert tile.kept or at == start + ROW_LEAD
+            assert at >= start + self.row_lead + taken
+            assert tile.kept or at == start + self.row_lead
             if len(self.drain) > 1:  # the next tile is not there yet
-                assert at < self.drain[1][1] + ROW_LEAD
+                assert at < self.drain[1][1] + self.row_lead
             for lane, value in enumerate(tile.values[taken]):
                 self.due[1].setdefault(at + lane, []).append((lane, value))
             source.row_cycles.append(at)
@@ -247,8 +271,8 @@ class Bench:
         for source in self.sources:
             source.rows_done += ctx.get(source.port.final_row)
             if ctx.get(source.port.item):
-                names = ("slot", "sum", "saturations")
-                source.got_items.append(tuple(ctx.get(item.payload[name]) for name in names))
+                got = {n: ctx.get(item.payload[n]) for n in item.payload.shape().members}
+                source.got_items.append(tuple(({"underflows": 0} | got)[n] for n in ITEM))
                 source.items_done += 1
 
     async def run(self, ctx, cycles: int | None = None) -> None:
@@ -325,10 +349,11 @@ def test_random_commands(engines, name, eager, stall):
     simulate(dut, testbench)
 
 
+@pytest.mark.parametrize("name", ("8x8", "8x4-posits"))
 @pytest.mark.parametrize("cycles", (40, 77, 130))
-def test_reset_in_the_middle_of_work(engines, cycles):
+def test_reset_in_the_middle_of_work(engines, cycles, name):
     """Nothing of what was on its way is left."""
-    p = PARAMETERS["8x8"]
+    p = PARAMETERS[name]
     random = Random(f"write back reset {cycles}")
     dut = WriteBack(p)
     top = Resettable(dut)
@@ -351,7 +376,7 @@ def test_reset_in_the_middle_of_work(engines, cycles):
 
 @pytest.mark.parametrize("kept", (True, False), ids=("tiles", "rows"))
 @pytest.mark.parametrize("stall", (0, 0.5))
-@pytest.mark.parametrize("name", ("4x2", "8x8", "16x8"))
+@pytest.mark.parametrize("name", ("4x2", "8x8", "16x8", "8x4-posits"))
 def test_neither_engine_starves(engines, name, stall, kept):
     """Both ask for as much as they can: PE2 has ``pe2_rows`` slots for each tile of PE1, but for a
     quarter at most where the queue is short of credit, and PE1 a tile in the cycles of its own

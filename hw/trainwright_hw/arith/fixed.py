@@ -1,9 +1,9 @@
 """Two's complement lanes: the number format of an accelerator without posits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from amaranth.hdl import Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import C, Module, Mux, Shape, Signal, Value, signed
 
 from trainwright_hw.arith.format import LaneFormat
 from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
@@ -55,9 +55,15 @@ class FixedArithmetic(LaneFormat):
         """Signed."""
         return signed(self.accumulator_width)
 
-    def decode(self, m: Module, name: str, words: Sequence[Value], select: Value) -> list[Value]:
-        """The words themselves, whose format ``select`` does not change."""
-        return [self.operand(word) for word in words]
+    def word(self, bits: Value) -> Value:
+        """The bits as a signed integer, as words of every format are."""
+        return self.operand(bits)
+
+    def decode(
+        self, m: Module, name: str, words: Sequence[Value], select: Value
+    ) -> tuple[list[Value], list[Value]]:
+        """The words themselves, whose format ``select`` does not change. All are numbers."""
+        return [self.operand(word) for word in words], [C(0, 1)] * len(words)
 
     def operand(self, bits: Value) -> Value:
         """The bits as a signed integer."""
@@ -106,6 +112,17 @@ class FixedArithmetic(LaneFormat):
         """The requantiser."""
         return Requantiser(lanes=lanes, value_width=value_width, with_random=self.with_random)
 
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Shift and width, and whether to round by random bits."""
+        names = ("shift", "out_width", *(["stochastic"] if self.with_random else []))
+        return {name: name for name in names}
+
+    @property
+    def underflows(self) -> bool:
+        """What is closer to 0 than half the last place becomes 0."""
+        return False
+
     def magnitude(self, word: Value) -> Value:
-        """|word|."""
-        return abs(word)
+        """|word|, in as many bits as the word."""
+        return Mux(word[-1], -word, word)[: len(word)]

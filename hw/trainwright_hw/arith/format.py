@@ -1,7 +1,7 @@
 """What the arrays, operand fetches and write-back units know of a number format."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from amaranth.hdl import Module, Shape, Signal, Value
 from amaranth.lib import wiring
@@ -48,8 +48,15 @@ class LaneFormat(ABC):
         """Shape of an accumulator, and of what the encoder takes."""
 
     @abstractmethod
-    def decode(self, m: Module, name: str, words: Sequence[Value], select: Value) -> list[Value]:
-        """Operands of raw words of memory, all of the format that ``select`` names."""
+    def word(self, bits: Value) -> Value:
+        """A word of memory that came as plain bits, to be extended to any width."""
+
+    @abstractmethod
+    def decode(
+        self, m: Module, name: str, words: Sequence[Value], select: Value
+    ) -> tuple[list[Value], list[Value]]:
+        """Operands of raw words of memory, all of the format that ``select`` names; and, with each
+        of them, whether its word stands for no number: the operand is unspecified then."""
 
     @abstractmethod
     def operand(self, bits: Value) -> Value:
@@ -91,7 +98,19 @@ class LaneFormat(ABC):
 
     @abstractmethod
     def encoder(self, *, lanes: int, value_width: int) -> wiring.Component:
-        """A component with the ports of ``Requantiser``, and what the format needs besides."""
+        """A component with ``value``, ``word``, ``saturated`` and the ports of ``settings``; with
+        ``underflow`` too where words can underflow."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, str]:
+        """The encoder's ports that are set for each command, due in the cycle before value 0, and
+        the fields of a ``Compute`` that they are."""
+
+    @property
+    @abstractmethod
+    def underflows(self) -> bool:
+        """Whether words can underflow."""
 
     @abstractmethod
     def magnitude(self, word: Value) -> Value:

@@ -1,6 +1,6 @@
 """Lanes that take posits beside fixed point: the same exact sums, of decoded integers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from amaranth.hdl import Module, Value
@@ -56,9 +56,11 @@ class PositArithmetic(FixedArithmetic):
         """Those of the encoder."""
         return encode_cycles(lanes)
 
-    def decode(self, m: Module, name: str, words: Sequence[Value], select: Value) -> list[Value]:
+    def decode(
+        self, m: Module, name: str, words: Sequence[Value], select: Value
+    ) -> tuple[list[Value], list[Value]]:
         """A decoder a word, or one for two."""
-        values = []
+        values, invalid = [], []
         step = 2 if self.tables else 1
         for start in range(0, len(words), step):
             decoder = RomDecoder(self.formats) if self.tables else ShiftDecoder(self.formats)
@@ -67,10 +69,20 @@ class PositArithmetic(FixedArithmetic):
             given = words[start : start + step]
             ports = decoder.word if self.tables else [decoder.word]
             m.d.comb += [port.eq(word) for port, word in zip(ports, given, strict=False)]
-            found = list(decoder.value) if self.tables else [decoder.value]
-            values += found[: len(given)]
-        return values
+            for found, port in ((values, decoder.value), (invalid, decoder.invalid)):
+                found += list(port)[: len(given)] if self.tables else [port]
+        return values, invalid
 
     def encoder(self, *, lanes: int, value_width: int) -> PositEncoder:
         """The encoder, whose first format is fixed point."""
         return PositEncoder(lanes=lanes, value_width=value_width, formats=self.formats)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Those of fixed point, the format and the rule for underflows."""
+        return {**super().settings, "format": "z_format", "zero": "underflow_zero"}
+
+    @property
+    def underflows(self) -> bool:
+        """Of posits."""
+        return True

@@ -12,15 +12,18 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from trainwright.formats import Posit
+from trainwright.parameters import TABLE_WORD_WIDTH, TABLES
 from trainwright_hw.arith.requantiser import WORD_WIDTH
 from trainwright_hw.arith.truth_table import TruthTables
 
 SHIFT_DECODE_CYCLES = 2
 ROM_DECODE_CYCLES = 2
-ROM_ADDRESS_WIDTH = 8
+ROM_ADDRESS_WIDTH = TABLE_WORD_WIDTH
 """Bits of a word that a table of ``RomDecoder`` goes by."""
-ROM_TABLES = 4
+ROM_TABLES = TABLES
 ROM_DATA_WIDTH = 18
+ROM_INVALID = -(1 << (ROM_DATA_WIDTH - 1))
+"""What a table holds of a word that stands for no number: less than any integer."""
 
 
 def decoded_width(formats: Sequence[Posit]) -> int:
@@ -32,11 +35,11 @@ class ShiftDecoder(wiring.Component):
     """A word a cycle to its integer, by shifts: of a few LUTs, for where it serves many lanes.
 
     ``format`` 0 is fixed point, a word being its integer; n > 0 is ``formats[n - 1]``, whose words
-    are sign-extended. What NaR, and the words that a clamped format never has, give is
-    unspecified. ``value`` follows ``SHIFT_DECODE_CYCLES`` later.
+    are sign-extended. Of NaR, and of the words that a clamped format never has, ``invalid`` is high
+    and ``value`` unspecified. Both follow ``SHIFT_DECODE_CYCLES`` later.
 
     Members: in ``word`` (signed, 16 bits) and ``format``, out ``value`` (signed, of
-    ``decoded_width(formats)`` bits).
+    ``decoded_width(formats)`` bits) and ``invalid``.
     """
 
     def __init__(self, formats: Sequence[Posit]):
@@ -46,6 +49,7 @@ class ShiftDecoder(wiring.Component):
                 "word": In(signed(WORD_WIDTH)),
                 "format": In(range(len(formats) + 1)),
                 "value": Out(signed(decoded_width(formats))),
+                "invalid": Out(1),
             }
         )
 
@@ -53,7 +57,7 @@ class ShiftDecoder(wiring.Component):
         m = Module()
         sign = self.word[-1]
         is_format = [self.format == number for number in range(1, len(self._formats) + 1)]
-        cuts, prefixes = [], []
+        cuts, prefixes, none = [], [], []
         for flag, fmt in zip(is_format, self._formats, strict=True):
             size = fmt.n - 1
             rest = Signal(size, name=f"rest_{fmt.n}_{fmt.es}")
@@ -64,10 +68,14 @@ class ShiftDecoder(wiring.Component):
             ]
             for numbers, index in ((prefixes, 0), (cuts, 1)):
                 numbers.append(_gated(tables, [place and place[index] for place in places], flag))
+            none += _gated(tables, [int(place is None) for place in places], flag)
         size = max(fmt.n for fmt in self._formats) - 1
         cut = Signal(_bits(cuts), reset_less=True)
         word = Signal(signed(WORD_WIDTH), reset_less=True)
+        is_none = Signal(reset_less=True)
         m.d.sync += [
+            is_none.eq(Cat(none).any()),
+            self.invalid.eq(is_none),
             cut.eq(_any(cuts)),
             word.eq(Cat(self.word[:size] ^ _any(prefixes), self.word[size:])),
         ]
@@ -81,7 +89,7 @@ class ShiftDecoder(wiring.Component):
             kept = Cat(shifted, word[-1].replicate(width))
             m.d.comb += wide.eq(Cat(Mux(cut[stage], low, kept[:size]), kept[size : len(wide)]))
             shifted = wide
-        m.d.sync += self.value.eq(shifted[:width].as_signed())
+        m.d.sync += self.value.eq(shifted[:width])
         return m
 
 
@@ -102,9 +110,10 @@ class RomDecoder(wiring.Component):
 
     Up to ``ROM_TABLES`` formats, whose words have at most ``ROM_ADDRESS_WIDTH`` bits and their
     integers ``ROM_DATA_WIDTH``. Otherwise as ``ShiftDecoder``, lane by lane and in either lane of
-    the same ``format``; ``value`` follows ``ROM_DECODE_CYCLES`` later.
+    the same ``format``; ``value`` and ``invalid`` follow ``ROM_DECODE_CYCLES`` later.
 
-    Members: in ``word`` (an array of two) and ``format``, out ``value`` (an array of two).
+    Members: in ``word`` (an array of two) and ``format``, out ``value`` and ``invalid`` (arrays of
+    two).
 
     Raises ``ValueError`` as ``check_tables`` does.
     """
@@ -117,13 +126,14 @@ class RomDecoder(wiring.Component):
                 "word": In(signed(WORD_WIDTH)).array(2),
                 "format": In(range(len(formats) + 1)),
                 "value": Out(signed(ROM_DATA_WIDTH)).array(2),
+                "invalid": Out(1).array(2),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
         size = 1 << ROM_ADDRESS_WIDTH
-        contents = [0] * (ROM_TABLES * size)
+        contents = [ROM_INVALID] * (ROM_TABLES * size)
         for table, fmt in enumerate(self._formats):
             words = range(-fmt.largest, fmt.largest + 1)
             for word, integer in zip(words, fmt.decode(words).tolist(), strict=True):
@@ -131,6 +141,10 @@ class RomDecoder(wiring.Component):
         rom = m.submodules.rom = Memory(
             shape=signed(ROM_DATA_WIDTH), depth=len(contents), init=contents
         )
+        # the bits from `low` on tell ROM_INVALID from any integer and from any word
+        greatest = max(1 << (WORD_WIDTH - 1), *(int(f.decode(f.largest)) for f in self._formats))
+        low = (-ROM_INVALID - greatest).bit_length() - 1
+        is_none = 1 << (ROM_DATA_WIDTH - 1 - low)
         table = Signal(range(ROM_TABLES))
         m.d.comb += table.eq(self.format - 1)
         is_fixed = Signal()
@@ -143,6 +157,7 @@ class RomDecoder(wiring.Component):
                 word.eq(self.word[lane]),
                 self.value[lane].eq(Mux(is_fixed, word, port.data)),
             ]
+            m.d.comb += self.invalid[lane].eq(self.value[lane][low:] == is_none)
         return m
 
 

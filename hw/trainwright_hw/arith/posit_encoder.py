@@ -213,7 +213,7 @@ class EncoderLane:
         )
         floor = self._wire("before", floor)
         return (
-            register("word", (floor + up)[:WORD_WIDTH].as_signed()),
+            register("word", (floor + up)[:WORD_WIDTH]),
             register("saturated", outside & (sign | half | sticky | far)),
             register("underflow", tiny),
         )

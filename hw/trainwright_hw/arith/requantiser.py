@@ -102,7 +102,8 @@ class Requantiser(wiring.Component):
         """Bits ``-below`` to ``FLOOR_WIDTH`` - 1 of value / 2^shift; a stage cuts what no later
         one can bring there. A signal each: an expression is written out wherever it is used."""
         width = FLOOR_WIDTH + below
-        shifted: Value = Cat(C(0, below), self.value[lane]).as_signed()
+        shifted = Signal(signed(below + self._value_width), name=f"shifted_{lane}_by_0")
+        m.d.comb += shifted.eq(Cat(C(0, below), self.value[lane]))
         for stage in reversed(range(SHIFT_WIDTH)):
             kept = min(len(shifted), width + (1 << stage) - 1)
             to = Signal(signed(kept), name=f"shifted_{lane}_by_{1 << stage}")
@@ -158,7 +159,7 @@ class Requantiser(wiring.Component):
         word = Signal(signed(WORD_WIDTH), name=f"word_of_{lane}", reset_less=True)
         saturated = Signal(name=f"saturated_of_{lane}", reset_less=True)
         m.d.sync += [
-            word.eq(Mux(outside, limit, rounded[:WORD_WIDTH]).as_signed()),
+            word.eq(Mux(outside, limit, rounded[:WORD_WIDTH])),
             saturated.eq(outside),
         ]
         m.d.comb += [self.word[lane].eq(word), self.saturated[lane].eq(saturated)]

@@ -24,7 +24,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.bus.axi import LITE_DATA_WIDTH
 from trainwright_hw.bus.axi_lite import RegisterBus
 from trainwright_hw.control.counters import COUNTER_WIDTH, COUNTERS, Values
-from trainwright_hw.control.statistics_slots import TOTALS
+from trainwright_hw.control.engine_ports import totals_layout
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
 
 ERROR_WIDTH = 8
@@ -62,7 +62,7 @@ class Registers(wiring.Component):
                 "read": Out(1),
                 "slot": Out(8),
                 "read_done": In(1),
-                "totals": In(TOTALS),
+                "totals": In(totals_layout(parameters)),
                 "interrupt": Out(1),
             }
         )
@@ -143,8 +143,10 @@ class Registers(wiring.Component):
                 m.d.sync += total.eq(self.totals.sum[:LITE_DATA_WIDTH])
             with m.Case(1):
                 m.d.sync += total.eq(self.totals.sum[LITE_DATA_WIDTH:])
-            with m.Case(2):
-                m.d.sync += total.eq(self.totals.saturations)
+            for number, name in enumerate(("saturations", "underflows"), 2):
+                if name in totals_layout(self.parameters).members:
+                    with m.Case(number):
+                        m.d.sync += total.eq(self.totals[name])
         # one of each group of eight in the first cycle, one of those in the second
         groups: dict[int, dict[int, Value]] = {}
         for offset, value in (plain | self._counter_words()).items():

@@ -9,7 +9,7 @@ from trainwright.program.fields import COMPUTE, TRANSFER, Field
 SUM_WIDTH = 48
 """Bits of a sum of |q|."""
 SATURATIONS_WIDTH = 32
-"""Bits of a count of saturations."""
+"""Bits of a count of saturations, or of underflows."""
 
 
 def command_layout(fields: tuple[Field, ...]) -> data.StructLayout:
@@ -21,11 +21,17 @@ COMPUTE_LAYOUT = command_layout(COMPUTE)
 TRANSFER_LAYOUT = command_layout(TRANSFER)
 
 
+def totals_layout(parameters: AcceleratorParameters) -> data.StructLayout:
+    """What is counted of results: underflows where there are posits."""
+    counts = ("saturations", *(["underflows"] if parameters.formats else []))
+    return data.StructLayout({"sum": SUM_WIDTH, **dict.fromkeys(counts, SATURATIONS_WIDTH)})
+
+
 class StatisticsPort(wiring.Signature):
     """What one command adds to its statistics slot; a stream, one item a command."""
 
-    def __init__(self):
-        layout = data.StructLayout({"slot": 8, "sum": SUM_WIDTH, "saturations": SATURATIONS_WIDTH})
+    def __init__(self, parameters: AcceleratorParameters):
+        layout = data.StructLayout({"slot": 8, **totals_layout(parameters).members})
         super().__init__({"item": Out(stream.Signature(layout))})
 
 
@@ -48,7 +54,8 @@ class ComputeEngine(wiring.Signature):
     """The side of PE1 and PE2 that faces the sequencer.
 
     ``command``'s bases are already resolved (registers added). Accelerators with stochastic
-    rounding have ``stream`` too, that of the command.
+    rounding have ``stream`` too, that of the command; those with posits ``invalid``, high for a
+    cycle where a word of an operand stands for no number.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -57,5 +64,6 @@ class ComputeEngine(wiring.Signature):
                 "command": In(stream.Signature(COMPUTE_LAYOUT)),
                 "status": Out(EngineStatus()),
                 **({"stream": In(32)} if parameters.stochastic_rounding else {}),
+                **({"invalid": Out(1)} if parameters.formats else {}),
             }
         )

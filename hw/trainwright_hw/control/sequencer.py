@@ -68,7 +68,8 @@ class Sequencer(wiring.Component):
     ``descriptor`` as in ``Registers``; ``begin``, high in the cycle in which a run begins;
     ``load``, ``store``, ``pe1`` and ``pe2``, streams of commands with resolved addresses;
     ``busy`` and ``older`` of their status, a bit an engine; ``settling``, high while results of
-    idle engines are still on their way to the host; ``read_error`` and ``write_error``;
+    idle engines are still on their way to the host; ``read_error`` and ``write_error``, with posits
+    ``format_error`` too;
     ``program``, where the load engine puts the program; ``waiting``, high while a descriptor waits
     for engines; ``watchdog`` and ``progress`` as in ``Watchdog``; ``hung``, the engines that were
     busy when it expired; ``last``, for each engine the number of the descriptor it was given last;
@@ -92,6 +93,7 @@ class Sequencer(wiring.Component):
                 "settling": In(1),
                 "read_error": In(1),
                 "write_error": In(1),
+                **({"format_error": In(1)} if parameters.formats else {}),
                 "program": In(ProgramWritePort(parameters)),
                 "waiting": Out(1),
                 "watchdog": In(WATCHDOG_WIDTH),
@@ -207,6 +209,9 @@ class Sequencer(wiring.Component):
                 m.d.sync += error.eq(Error.READ)
             with m.Elif(self.write_error):
                 m.d.sync += error.eq(Error.WRITE)
+            if self.parameters.formats:
+                with m.Elif(self.format_error):
+                    m.d.sync += error.eq(Error.FORMAT)
         return m
 
     def _watch(self, m: Module, watchdog: Watchdog, number: Signal) -> None:

@@ -1,20 +1,19 @@
-"""Sums of |q| and saturations of each statistics slot."""
+"""Sums of |q|, saturations and underflows of each statistics slot."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.control.engine_ports import SATURATIONS_WIDTH, SUM_WIDTH, StatisticsPort
+from trainwright_hw.control.engine_ports import StatisticsPort, totals_layout
 from trainwright_hw.stream.round_robin import RoundRobin
-
-TOTALS = data.StructLayout({"sum": SUM_WIDTH, "saturations": SATURATIONS_WIDTH})
 
 
 class StatisticsSlots(wiring.Component):
-    """Adds the items of several engines to their slots, modulo the widths of ``TOTALS``.
+    """Adds the items of several engines to their slots, modulo the widths of
+    ``totals_layout``.
 
     An item takes three cycles. ``clear`` marks every slot as untouched in one cycle; a slot's first
     item starts from zero. Slot bits above the depth are ignored.
@@ -25,15 +24,16 @@ class StatisticsSlots(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters, *, engines: int = 2):
         self.parameters = parameters
+        self._layout = totals_layout(parameters)
         super().__init__(
             {
-                "ports": In(StatisticsPort()).array(engines),
+                "ports": In(StatisticsPort(parameters)).array(engines),
                 "clear": In(1),
                 "busy": Out(1),
                 "read": In(1),
                 "slot": In(8),
                 "read_done": Out(1),
-                "totals": Out(TOTALS),
+                "totals": Out(self._layout),
             }
         )
 
@@ -42,7 +42,7 @@ class StatisticsSlots(wiring.Component):
         depth = self.parameters.statistics_depth
         # of LUTs: a block RAM answers too late in the cycle for the sum behind it
         attrs = {"ram_style": "distributed"}
-        m.submodules.memory = memory = Memory(shape=TOTALS, depth=depth, init=[], attrs=attrs)
+        m.submodules.memory = memory = Memory(shape=self._layout, depth=depth, init=[], attrs=attrs)
         m.submodules.arbiter = arbiter = RoundRobin(len(self.ports))
         reader, writer = memory.read_port(), memory.write_port()
         touched = Signal(depth)
@@ -50,7 +50,7 @@ class StatisticsSlots(wiring.Component):
         slot = Signal(exact_log2(depth))  # of the item, or of the host's read
         known = Signal()  # slot was touched
         # the sum goes to the memory a cycle after it was made
-        added, write = Signal(TOTALS, reset_less=True), Signal()
+        added, write = Signal(self._layout, reset_less=True), Signal()
         m.d.comb += [
             reader.addr.eq(slot),
             writer.addr.eq(slot),  # it stays until that cycle is over
@@ -59,8 +59,7 @@ class StatisticsSlots(wiring.Component):
         ]
         m.d.sync += [
             write.eq(0),
-            added.sum.eq(self.totals.sum + item.sum),
-            added.saturations.eq(self.totals.saturations + item.saturations),
+            *(added[name].eq(self.totals[name] + item[name]) for name in self._layout.members),
         ]
         with m.If(known):
             m.d.comb += self.totals.eq(reader.data)

@@ -38,7 +38,8 @@ def multalu27x18(
     a, b = Signal(signed(LEFT_WIDTH)), Signal(signed(RIGHT_WIDTH))
     whole = Signal(RESULT_WIDTH, name=f"{name}_whole")
     # words of memory are raw: their top bits are signs whatever their shape says
-    m.d.comb += [a.eq(left.as_signed()), b.eq(right.as_signed())]
+    for to, bits in ((a, left), (b, right)):
+        m.d.comb += to.eq(Cat(bits, bits[-1].replicate(len(to) - len(bits))))
     # CE0 is that of `left`, CE1 is always high.
     enables = dict.fromkeys(REGISTERS, "CE1") | ({} if left_enable is None else {"AREG": "CE0"})
     parameters: dict[str, object] = {

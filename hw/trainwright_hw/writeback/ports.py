@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
+from trainwright_hw.arith.format import LaneFormat
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 
 ROWS_WIDTH = 5
@@ -15,10 +16,18 @@ TILE_LAYOUT = data.StructLayout({"z": LOCAL_WIDTH, "rows": ROWS_WIDTH, "final": 
 """Where the rows of a tile go, how many are written, whether they are the command's last ones, the
 context of the command."""
 
-COLUMN_LEAD = 8
-"""Cycles from the start of a tile to the first value of its first column."""
-ROW_LEAD = 5
-"""Cycles from the start of a tile to the values of its first row, at the earliest."""
+AHEAD = 3
+"""Cycles by which a tile of columns starts earlier before its first value than one of rows."""
+
+
+def row_lead(arithmetic: LaneFormat) -> int:
+    """Cycles from the start of a tile to the values of its first row, at the earliest."""
+    return 3 + arithmetic.decode_cycles + arithmetic.product_cycles
+
+
+def column_lead(arithmetic: LaneFormat) -> int:
+    """Cycles from the start of a tile to the first value of its first column."""
+    return AHEAD + row_lead(arithmetic)
 
 
 def _common(parameters: AcceleratorParameters, units: int) -> dict:
@@ -46,7 +55,7 @@ class ColumnPort(wiring.Signature):
 
     A tile is announced by ``start`` with ``tile``, ``lanes`` cycles apart at least; in the cycle
     before, ``credit`` must have been high. Column n is due n cycles after the first one, which is
-    ``COLUMN_LEAD`` cycles after ``start``, and ``value[r]`` r cycles after ``value[0]``.
+    ``column_lead`` cycles after ``start``, and ``value[r]`` r cycles after ``value[0]``.
 
     ``final_row``: the last row of a command is written; ``item``: its statistics are handed over;
     ``back_pressured``: in the cycle before, the oldest row was one of this engine and waited for
@@ -62,7 +71,7 @@ class RowPort(wiring.Signature):
     """Of an engine whose tiles come row by row, and wait (PE2).
 
     As ``ColumnPort``, but: a tile may ``start`` while ``ready``. Its row ``next_row`` is due in the
-    cycle after one of ``next_due`` (with ``next_context``), the first ``ROW_LEAD`` cycles after
+    cycle after one of ``next_due`` (with ``next_context``), the first ``row_lead`` cycles after
     ``start`` or later, and ``value[n]`` n cycles after ``value[0]``; where none is due it is 0.
     ``prompt``: the first row of a tile that starts now is due as early as can be; values that
     cannot be kept start only then. ``offered``: there is a tile to start.

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.stream.delay_line import delay_line
-from trainwright_hw.writeback.ports import COLUMN_LEAD, ROW_LEAD, ROWS_WIDTH, TILE_LAYOUT
+from trainwright_hw.writeback.ports import AHEAD, ROWS_WIDTH, TILE_LAYOUT
 from trainwright_hw.writeback.tile_rows import TileRows
 
 _ROW = {"number": ROWS_WIDTH, "address": LOCAL_WIDTH, "final": 1, "context": 1}
@@ -15,8 +15,6 @@ SLOT_LAYOUT = data.StructLayout({"pe1": 1, "pe2": 1, **_ROW})
 """A slot: whether it is one of PE1 or of PE2; the number of its row in the tile, the row's address,
 whether it is the last one of its command, and the command's context."""
 
-AHEAD = COLUMN_LEAD - ROW_LEAD
-"""Cycles by which a row of PE1 is known before its slot."""
 BLIND = 4
 """Rows of PE2 whose slots are granted before a tile of PE1 counts."""
 

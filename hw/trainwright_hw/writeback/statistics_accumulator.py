@@ -1,13 +1,15 @@
-"""Sum of magnitudes and count of saturations of the results of each command."""
+"""Sum of magnitudes, saturations and underflows of the results of each command."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.arith.format import LaneFormat
 from trainwright_hw.arith.requantiser import WORD_WIDTH
 from trainwright_hw.control.command_contexts import COMMANDS
-from trainwright_hw.control.engine_ports import SATURATIONS_WIDTH, SUM_WIDTH, StatisticsPort
+from trainwright_hw.control.engine_ports import StatisticsPort, totals_layout
 from trainwright_hw.stream.delay_line import delay_line
 
 SLOT_WIDTH = 8
@@ -17,17 +19,23 @@ STAGES = 4
 
 
 class StatisticsAccumulator(wiring.Component):
-    """Sum of |q| and count of saturations over each command of two engines.
+    """Sum of |q|, saturations and underflows over each command of two engines.
 
     In a cycle of ``valid`` the words and flags of a row of ``engine`` are counted. In the last one
     of a command (``final``) ``slot`` is read too; the command's item is at ``port`` five cycles
     later or more, and the engine's next command's sums start from zero. Items queue up: there must
     be no more than ``COMMANDS`` commands of an engine whose item was not taken. ``taken``: an item
-    of that engine is, in this cycle.
+    of that engine is, in this cycle. ``arithmetic`` says what the magnitude of a word is, and
+    whether there are underflows: members ``underflow`` and a field of the item.
     """
 
-    def __init__(self, *, lanes: int):
-        self._lanes = lanes
+    def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat):
+        self._lanes = lanes = parameters.lanes
+        self._arithmetic = arithmetic
+        self._totals = totals_layout(parameters)
+        self._flags = {"saturations": "saturated"}
+        if arithmetic.underflows:
+            self._flags["underflows"] = "underflow"
         super().__init__(
             {
                 "valid": In(1),
@@ -35,8 +43,8 @@ class StatisticsAccumulator(wiring.Component):
                 "final": In(1),
                 "slot": In(SLOT_WIDTH),
                 "word": In(signed(WORD_WIDTH)).array(lanes),
-                "saturated": In(1).array(lanes),
-                "port": Out(StatisticsPort()),
+                **{flag: In(1).array(lanes) for flag in self._flags.values()},
+                "port": Out(StatisticsPort(parameters)),
                 "taken": Out(1).array(ENGINES),
             }
         )
@@ -46,29 +54,14 @@ class StatisticsAccumulator(wiring.Component):
         flags = Cat(self.valid, self.valid & self.final, self.engine)
         valid, final, engine = delay_line(m, flags, STAGES, "flags", reset_less=False)[-1]
         slot = delay_line(m, self.slot, STAGES, "slot")[-1]
-        magnitudes, saturated = self._magnitudes(m)
-
-        quarters, counts = [], []
-        for start in range(0, self._lanes, 4):
-            quarter = Signal(WORD_WIDTH + 2, name=f"quarter_{start}", reset_less=True)
-            count = Signal(3, name=f"count_{start}", reset_less=True)
-            m.d.sync += [
-                quarter.eq(sum(magnitudes[start : start + 4])),
-                count.eq(sum(saturated[start : start + 4])),
-            ]
-            quarters.append(quarter)
-            counts.append(count)
-        row_sum = Signal(WORD_WIDTH + 4)
-        row_count = Signal(range(self._lanes + 1))
-        m.d.sync += [row_sum.eq(sum(quarters)), row_count.eq(sum(counts))]
-
-        sums = data.StructLayout({"sum": SUM_WIDTH, "saturations": SATURATIONS_WIDTH})
+        row: dict[str, Value] = {"sum": self._row_sum(m)}
+        row |= {name: self._row_count(m, flag) for name, flag in self._flags.items()}
+        sums = self._totals
         so_far = [Signal(sums, name=f"so_far_{number}") for number in range(ENGINES)]
         before, now = Signal(sums), Signal(sums)
         m.d.comb += [
             before.eq(Mux(engine, so_far[1].as_value(), so_far[0].as_value())),
-            now.sum.eq(before.sum + row_sum),
-            now.saturations.eq(before.saturations + row_count),
+            *(now[name].eq(before[name] + of_row) for name, of_row in row.items()),
         ]
         for number, total in enumerate(so_far):
             with m.If(valid & (engine == number)):
@@ -90,8 +83,7 @@ class StatisticsAccumulator(wiring.Component):
             items.w_en.eq(complete),
             items.w_data[-1].eq(engine),
             done.slot.eq(slot),
-            done.sum.eq(sums.sum),
-            done.saturations.eq(sums.saturations),
+            *(done[name].eq(sums[name]) for name in self._totals.members),
             item.valid.eq(items.r_rdy),
             item.payload.as_value().eq(payload),
             items.r_en.eq(item.ready),
@@ -101,18 +93,31 @@ class StatisticsAccumulator(wiring.Component):
             ),
         ]
 
-    def _magnitudes(self, m: Module) -> tuple[list[Signal], list[Signal]]:
-        magnitudes, flags = [], []
-        for lane in range(self._lanes):
-            word = self.word[lane]
+    def _row_sum(self, m: Module) -> Signal:
+        magnitudes = []
+        for lane, word in enumerate(self.word):
             magnitude = Signal(
                 WORD_WIDTH, name=f"magnitude_{lane}", reset_less=True
             )  # |-2^15| needs 16 bits
-            flag = Signal(name=f"flag_{lane}", reset_less=True)
-            m.d.sync += [
-                magnitude.eq(Mux(word[-1], -word, word)),
-                flag.eq(self.saturated[lane]),
-            ]
+            m.d.sync += magnitude.eq(self._arithmetic.magnitude(word))
             magnitudes.append(magnitude)
-            flags.append(flag)
-        return magnitudes, flags
+        return self._in_two_steps(m, magnitudes, "sum", WORD_WIDTH + 4)
+
+    def _row_count(self, m: Module, flags: str) -> Signal:
+        held = []
+        for lane, flag in enumerate(getattr(self, flags)):
+            register = Signal(name=f"{flags}_{lane}", reset_less=True)
+            m.d.sync += register.eq(flag)
+            held.append(register)
+        return self._in_two_steps(m, held, flags, self._lanes.bit_length())
+
+    def _in_two_steps(self, m: Module, values: list[Signal], name: str, width: int) -> Signal:
+        """The sum of a row, ``width`` bits: four lanes in the first cycle, all in the second."""
+        quarters = []
+        for start in range(0, self._lanes, 4):
+            quarter = Signal(len(values[0]) + 2, name=f"{name}_from_{start}", reset_less=True)
+            m.d.sync += quarter.eq(sum(values[start : start + 4]))
+            quarters.append(quarter)
+        total = Signal(width, name=f"{name}_of_row")
+        m.d.sync += total.eq(sum(quarters))
+        return total

@@ -1,4 +1,4 @@
-"""The write-back unit: requantiser, statistics and result queue of PE1 and PE2."""
+"""The write-back unit: encoder, statistics and result queue of PE1 and PE2."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -6,37 +6,36 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
+from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits
-from trainwright_hw.arith.requantiser import LANE_CYCLES, Requantiser
 from trainwright_hw.control.command_contexts import per_engine
 from trainwright_hw.control.engine_ports import StatisticsPort
 from trainwright_hw.storage.ports import WritePort
 from trainwright_hw.stream.delay_line import delay_line, deskew, skew
 from trainwright_hw.writeback.ports import (
-    COLUMN_LEAD,
-    ROW_LEAD,
     TILE_LAYOUT,
     ColumnPort,
     RowPort,
+    column_lead,
+    row_lead,
 )
 from trainwright_hw.writeback.result_queue import ResultQueue, select
 from trainwright_hw.writeback.slots import BLIND, SLOT_LAYOUT, Slots, least_credit
 from trainwright_hw.writeback.statistics_accumulator import StatisticsAccumulator
 
-DUE = ROW_LEAD - 1
-"""Cycles from a slot to its values at the ports."""
 BANK = 16
 """Words of a distributed RAM."""
 
 
 class WriteBack(wiring.Component):
-    """Sums of both arrays to rows of the scratchpad: requantised, counted, queued.
+    """Sums of both arrays to rows of the scratchpad: encoded, counted, queued.
 
-    A slot a cycle, of a row of either engine (``Slots``), passes the requantiser: value n on lane
-    n, n cycles after value 0; the words are brought together. PE1 gives its tiles by columns, and
-    what its unit r has of column n comes n + r cycles after the first value of all: when lane n is
-    due for row r, if that begins r cycles after row 0. So a tile is transposed by lanes that choose
-    among PE1's units, and takes as many slots as it has rows.
+    A slot a cycle, of a row of either engine (``Slots``), passes the encoder of the accelerator's
+    number format, in fixed point the requantiser: value n on lane n, n cycles after value 0; the
+    words are brought together. PE1 gives its tiles by columns, and what its unit r has of column n
+    comes n + r cycles after the first value of all: when lane n is due for row r, if that begins r
+    cycles after row 0. So a tile is transposed by lanes that choose among PE1's units, and takes as
+    many slots as it has rows.
 
     Members: ``pe1``, ``pe2``: the engines' ports; ``statistics``; ``z``, a write port of the
     scratchpad; ``writer``, the engine whose row is offered there: 0 PE1, 1 PE2.
@@ -44,11 +43,13 @@ class WriteBack(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
+        self._arithmetic = lane_format(parameters)
+        self._due = row_lead(self._arithmetic) - 1
         super().__init__(
             {
                 "pe1": In(ColumnPort(parameters)),
                 "pe2": In(RowPort(parameters)),
-                "statistics": Out(StatisticsPort()),
+                "statistics": Out(StatisticsPort(parameters)),
                 "z": Out(WritePort(parameters)),
                 "writer": Out(1),
             }
@@ -57,7 +58,8 @@ class WriteBack(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from a slot to its row at the result queue."""
-        return DUE + 1 + LANE_CYCLES + self._parameters.lanes - 1  # the value has a register
+        encode_cycles = self._arithmetic.encode_cycles(self._parameters.lanes)
+        return self._due + 1 + encode_cycles  # the value has a register
 
     @property
     def depth(self) -> int:
@@ -70,43 +72,39 @@ class WriteBack(wiring.Component):
         m = Module()
         p = self._parameters
         m.submodules.slots = slots = Slots(p)
-        m.submodules.requantiser = requantiser = Requantiser(
-            lanes=p.lanes,
-            value_width=p.vector_width,
-            with_random=bool(p.stochastic_rounding),
-        )
-        m.submodules.statistics = statistics = StatisticsAccumulator(lanes=p.lanes)
+        arithmetic, first_due = self._arithmetic, self._due
+        encoder = arithmetic.encoder(lanes=p.lanes, value_width=p.vector_width)
+        m.submodules.encoder = encoder
+        m.submodules.statistics = statistics = StatisticsAccumulator(p, arithmetic=arithmetic)
         m.submodules.results = results = ResultQueue(p, depth=self.depth)
         connect(m, results.z, flipped(self.z))
         connect(m, statistics.port, flipped(self.statistics))
         engines = (self.pe1, self.pe2)
-        names = ["slot", "z_row_stride", "shift", "out_width"]
-        names += ["stochastic"] if p.stochastic_rounding else []
         settings = {
             name: per_engine(m, engines, lambda port, name=name: port.command[name], name)
-            for name in names
+            for name in ("slot", "z_row_stride", *arithmetic.settings.values())
         }
         self._schedule(m, slots, results, settings["z_row_stride"])
 
         passed = delay_line(m, slots.slot.as_value(), self.latency + 1, "slot", reset_less=False)
         stages = [data.View(SLOT_LAYOUT, slot) for slot in passed]
-        before, due = stages[DUE - 1], stages[DUE]
+        before, due = stages[first_due - 1], stages[first_due]
         m.d.comb += [
             self.pe2.next_due.eq(before.pe2),
             self.pe2.next_row.eq(before.number),
             self.pe2.next_context.eq(before.context),
         ]
-        for name in names[2:]:
-            setting = settings[name](before.pe2, before.context)
-            m.d.sync += getattr(requantiser, name).eq(setting)
+        for name, field in arithmetic.settings.items():
+            setting = settings[field](before.pe2, before.context)
+            m.d.sync += getattr(encoder, name).eq(setting)
         columns, number = self._chosen(m, due, "of_value")
-        for lane, to in enumerate(requantiser.value):
+        for lane, to in enumerate(encoder.value):
             value = Signal.like(to, name=f"value_{lane}", reset_less=True)
             of_tile = Mux(columns[lane], select(self.pe1.value, number[lane]), 0)
-            m.d.sync += value.eq((of_tile | self.pe2.value[lane]).as_signed())
+            m.d.sync += value.eq(of_tile | self.pe2.value[lane])
             m.d.comb += to.eq(value)
         if p.stochastic_rounding:
-            self._randomise(m, due, stages[DUE + RANDOM_CYCLES], requantiser)
+            self._randomise(m, due, stages[first_due + RANDOM_CYCLES], encoder)
 
         leaving = stages[-1]
         m.d.comb += [
@@ -120,14 +118,12 @@ class WriteBack(wiring.Component):
             results.final.eq(leaving.final),
             self.writer.eq(results.writer),
         ]
-        words = deskew(m, list(requantiser.word), "word")
-        flags = deskew(m, list(requantiser.saturated), "saturated")
-        for lane, (word, flag) in enumerate(zip(words, flags, strict=True)):
-            m.d.comb += [
-                results.row[lane].eq(word),
-                statistics.word[lane].eq(word.as_signed()),
-                statistics.saturated[lane].eq(flag),
-            ]
+        words = deskew(m, list(encoder.word), "word")
+        for lane, word in enumerate(words):
+            m.d.comb += [results.row[lane].eq(word), statistics.word[lane].eq(word)]
+        for name in ("saturated", *(["underflow"] if arithmetic.underflows else [])):
+            flags = deskew(m, list(getattr(encoder, name)), name)
+            m.d.comb += Cat(*getattr(statistics, name)).eq(Cat(*flags))
         for number, port in enumerate(engines):
             m.d.comb += [
                 port.final_row.eq(results.final_written[number]),
@@ -171,18 +167,19 @@ class WriteBack(wiring.Component):
             delay_line(m, slot.number[:width], lanes, f"{name}_number"),
         )
 
-    def _randomise(self, m: Module, due, drawn, requantiser) -> None:
+    def _randomise(self, m: Module, due, drawn, encoder) -> None:
         """Random bits: PE1's by column, which its units have one after the other; PE2's by row."""
         p = self._parameters
         stream = per_engine(m, (self.pe1, self.pe2), lambda port: port.stream, "stream")
         m.submodules.by_column = by_column = RandomBits(units=p.pe1_rows)
         m.submodules.by_row = by_row = RandomBits(units=p.lanes)
+        lead = column_lead(self._arithmetic)
         # the tile whose columns are due
         tile = data.View(
             TILE_LAYOUT,
-            delay_line(m, self.pe1.tile.as_value(), COLUMN_LEAD, "tile")[-1],
+            delay_line(m, self.pe1.tile.as_value(), lead, "tile")[-1],
         )
-        start = delay_line(m, self.pe1.start, COLUMN_LEAD, "start", reset_less=False)[-1]
+        start = delay_line(m, self.pe1.start, lead, "start", reset_less=False)[-1]
         z, context, column = Signal(LOCAL_WIDTH), Signal(), Signal(LANE_WIDTH)
         m.d.sync += column.eq(column + 1)
         with m.If(start):
@@ -198,5 +195,5 @@ class WriteBack(wiring.Component):
         columns, number = self._chosen(m, drawn, "of_byte")
         m.d.comb += [
             to.eq(Mux(columns[lane], select(units, number[lane]), lanes[lane]))
-            for lane, to in enumerate(requantiser.random)
+            for lane, to in enumerate(encoder.random)
         ]

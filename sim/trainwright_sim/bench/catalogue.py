@@ -63,6 +63,9 @@ SQUARE = AcceleratorParameters(
     lanes=4, pe1_rows=4, pe2_rows=4, factor_width=7, accumulator_width=48, nest_levels=7, **_SIZES
 )
 WIDE = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, factor_width=12, **_SIZES)
+POSITS = replace(SMALL, formats="posit(8,0),posit(8,1)c", accumulator_width=44)
+SHIFTED = replace(SQUARE, formats="posit(10,0),posit(6,1),posit(8,1)c", factor_width=10, pe1_rows=2)
+"""Posits that no block RAM holds the tables of."""
 TOP = replace(
     SMALL, scratchpad_rows=256, pe2_store_depth=128, program_depth=128, statistics_depth=64
 )
@@ -79,9 +82,13 @@ _ALL = (
     Bench("fetch-square", "fetch", SQUARE, _of(designs.fetch), slow=_VERILATOR),
     Bench("pe1", "pe1", SMALL, _of(designs.pe1), slow=_VERILATOR),
     Bench("pe1-square", "pe1", SQUARE, _of(designs.pe1), slow=_VERILATOR),
+    Bench("pe1-posits", "pe1", POSITS, _of(designs.pe1), slow=("icarus",)),
+    Bench("pe1-shifted", "pe1", SHIFTED, _of(designs.pe1), slow=_VERILATOR),
     Bench("pe1-default", "pe1", DEFAULT, _of(designs.pe1), simulators=_VERILATOR, slow=_VERILATOR),
     Bench("pe2", "pe2", SMALL, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-square", "pe2", SQUARE, _of(designs.pe2), slow=_VERILATOR),
+    Bench("pe2-posits", "pe2", POSITS, _of(designs.pe2), slow=("icarus",)),
+    Bench("pe2-shifted", "pe2", SHIFTED, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-default", "pe2", DEFAULT, _of(designs.pe2), simulators=_VERILATOR, slow=_VERILATOR),
     Bench("scratchpad", "scratchpad", SMALL, _of(Scratchpad)),
     Bench("factor_store", "factor_store", SMALL, _of(designs.pe1_store)),
@@ -91,8 +98,11 @@ _ALL = (
     Bench("load", "load", SMALL, _of(LoadEngine), slow=_VERILATOR),
     Bench("store", "store", SMALL, _of(StoreEngine), slow=_VERILATOR),
     Bench("statistics", "statistics", SMALL, _of(StatisticsSlots)),
+    Bench("statistics-posits", "statistics", POSITS, _of(StatisticsSlots), slow=_VERILATOR),
     Bench("host", "host", SMALL, _of(designs.Host)),
+    Bench("host-posits", "host", POSITS, _of(designs.Host), slow=_VERILATOR),
     Bench("sequencer", "sequencer", SMALL, _of(Sequencer)),
+    Bench("sequencer-posits", "sequencer", POSITS, _of(Sequencer), slow=_VERILATOR),
     Bench("top", "top", TOP, _traced_top, simulators=_VERILATOR),
 )
 BENCHES = {bench.name: bench for bench in _ALL}

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -135,4 +136,16 @@ def random_compute(
         relu=random.random() < 0.5,
         x_shift=random.randrange(16),
         g_shift=random.randrange(16),
+        **random_formats(p, random),
     )
+
+
+def random_formats(p: AcceleratorParameters, random: Random) -> dict[str, Any]:
+    """Formats of operands and of the result; none where there are no posits."""
+    if not p.formats:
+        return {}
+    numbers = range(len(p.number_formats))
+    formats: dict[str, Any] = {
+        name: random.choice(numbers) for name in ("x_format", "g_format", "z_format")
+    }
+    return formats | {"underflow_zero": random.random() < 0.5}

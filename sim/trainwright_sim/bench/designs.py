@@ -65,7 +65,11 @@ class WithWriteBack(wiring.Component):
         members = dict(engine.signature.members)
         del members["results"]
         super().__init__(
-            {**members, "statistics": Out(StatisticsPort()), "z": Out(WritePort(parameters))}
+            {
+                **members,
+                "statistics": Out(StatisticsPort(parameters)),
+                "z": Out(WritePort(parameters)),
+            }
         )
 
     def elaborate(self, platform) -> Module:
@@ -74,7 +78,9 @@ class WithWriteBack(wiring.Component):
         m.submodules.write_back = unit = WriteBack(self._parameters)
         for name, member in engine.signature.members.items():
             inside = getattr(engine, name)
-            if member.is_port:
+            if member.is_port and member.flow == Out:
+                m.d.comb += getattr(self, name).eq(inside)
+            elif member.is_port:
                 m.d.comb += inside.eq(getattr(self, name))
             elif name != "results":
                 connect(m, inside, flipped(getattr(self, name)))
@@ -121,7 +127,7 @@ class Host(wiring.Component):
         super().__init__(
             {
                 "lite": In(Axi4Lite()),
-                "ports": In(StatisticsPort()).array(2),
+                "ports": In(StatisticsPort(parameters)).array(2),
                 "events": In(Events()),
                 "start": Out(1),
                 "address": Out(32),

@@ -5,10 +5,17 @@ from trainwright_hw.control.engine_ports import SATURATIONS_WIDTH, SUM_WIDTH
 SLOT_WIDTH = 8
 
 
-def statistics_fields(bits: int) -> tuple[int, int, int]:
-    """Slot, sum and saturations of a statistics item."""
-    return (
-        bits & ((1 << SLOT_WIDTH) - 1),
-        bits >> SLOT_WIDTH & ((1 << SUM_WIDTH) - 1),
-        bits >> SLOT_WIDTH + SUM_WIDTH & ((1 << SATURATIONS_WIDTH) - 1),
-    )
+def statistics_fields(bits: int) -> tuple[int, int, int, int]:
+    """Slot, sum, saturations and underflows of a statistics item; the last are 0 without posits."""
+    fields = []
+    for width in (SLOT_WIDTH, SUM_WIDTH, SATURATIONS_WIDTH, SATURATIONS_WIDTH):
+        fields.append(bits & ((1 << width) - 1))
+        bits >>= width
+    slot, total, saturations, underflows = fields
+    return slot, total, saturations, underflows
+
+
+def statistics_bits(slot: int, total: int, saturations: int, underflows: int) -> int:
+    """An item of these fields."""
+    counts = saturations | underflows << SATURATIONS_WIDTH
+    return slot | (total | counts << SUM_WIDTH) << SLOT_WIDTH

@@ -49,6 +49,7 @@ class Error(IntEnum):
     READ = 4
     WRITE = 5
     WATCHDOG = 6
+    FORMAT = 7
 
 
 MEANINGS: dict[int, str] = {
@@ -58,6 +59,7 @@ MEANINGS: dict[int, str] = {
     Error.READ: "the memory answered a read with an error",
     Error.WRITE: "the memory answered a write with an error",
     Error.WATCHDOG: "nothing moved for as long as WATCHDOG says",
+    Error.FORMAT: "an operand holds NaR, or a word beyond its format's greatest posit",
 }
 
 

@@ -105,11 +105,12 @@ class Operands:
         """Second operands: (..., lanes) for rows (...) of the scratchpad."""
         return self._integers(self.state.read(rows), self.d.g_format)
 
-    def groups(self, rows: Addresses, which: Addresses, width: int) -> Values:
-        """Second operands: (..., width), group ``which`` of each of the rows (...)."""
-        words = self.state.read(rows).reshape(*rows.shape, -1, width)
-        words = np.take_along_axis(words, which[..., None, None], -2)[..., 0, :]
-        return self._integers(words, self.d.g_format)
+    def groups(self, groups: Addresses, width: int) -> Values:
+        """Second operands: (..., width) for groups (...) of ``width`` words of the scratchpad."""
+        in_row = self.state.pad.shape[1] // width
+        words = self.state.read(groups // in_row).reshape(*groups.shape, in_row, width)
+        chosen = np.take_along_axis(words, (groups % in_row)[..., None, None], -2)
+        return self._integers(chosen[..., 0, :], self.d.g_format)
 
     def entries(self, target: Target, entries: Addresses) -> Values:
         """Second operands: (..., width) for entries (...) of a factor store."""
@@ -154,8 +155,7 @@ def _by_scalars(nest: Nest, x: int, g: int, operands: Operands) -> Values:
     place = nest.group(nest.both, "g")[:, None, None] + nest.group(nest.second, "g")[:, None]
     place = g + place + nest.summed("g")
     if nest.d.operation is Operation.PE3:
-        groups = operands.state.pad.shape[1] // width
-        scalars = operands.groups(place // groups, place % groups, width)
+        scalars = operands.groups(place, width)
     else:
         scalars = operands.entries(Target.PE2_STORE, place)
     batch, terms = rows.shape[:2]

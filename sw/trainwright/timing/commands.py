@@ -11,9 +11,14 @@ START = {Engine.PE1: 21, Engine.PE2: 7}
 """Cycles from a command to its first step."""
 
 
+POSITS = 4
+"""Cycles that an accelerator with posits takes longer for a result: 2 to decode, 2 to encode."""
+
+
 def finish(engine: Engine, p: AcceleratorParameters) -> int:
     """Cycles of an array from a command's last step to its last row, through all of its units."""
-    return 15 + p.pe1_rows if engine is Engine.PE1 else 17 + p.lanes
+    cycles = 15 + p.pe1_rows if engine is Engine.PE1 else 17 + p.lanes
+    return cycles + POSITS if p.formats else cycles
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,17 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.arith.format import LaneFormat
-from trainwright_hw.arith.multiplier import PRODUCT_CYCLES
+from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.stream.delay_line import delay_line
 
 SUM_CYCLES = 3
 """Cycles from products to a complete sum."""
-DOT_CYCLES = PRODUCT_CYCLES + SUM_CYCLES
-"""Cycles from an entry at the input to its complete sum of row 0 at the output, in fixed point."""
+
+
+def dot_cycles(arithmetic: LaneFormat) -> int:
+    """From an entry at the input to its complete sum of row 0 at the output."""
+    return arithmetic.product_cycles + SUM_CYCLES
 
 
 class DotProductArray(wiring.Component):
@@ -26,25 +28,21 @@ class DotProductArray(wiring.Component):
 
     In a cycle of ``valid``, ``entry`` (``lanes`` signed words) is entry ``number`` of its step:
     each row gives one dot product, added to the accumulator of (row, number). ``first`` starts new
-    sums; they appear ``DOT_CYCLES`` later as ``value``, one of each row, complete where the step is
+    sums; they appear ``dot_cycles`` later as ``value``, one of each row, complete where the step is
     the last of its reduction. An entry a cycle, never stalled; the same number at most every third
     cycle.
 
     Row r does all this r cycles after row 0 (``skew``): ``value[r]`` is due r cycles after
     ``value[0]``.
 
-    ``arithmetic`` (fixed point of the accelerator's words by default) says what words, products and
-    sums are; operands are decoded before they come here.
+    ``arithmetic`` (the accelerator's by default) says what words, products and sums are; operands
+    are decoded before they come here.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat | None = None):
         self._rows = parameters.pe1_rows
         self._lanes = parameters.lanes
-        self._arithmetic = arithmetic or FixedArithmetic(
-            left_width=parameters.word_width,
-            right_width=parameters.word_width,
-            accumulator_width=parameters.accumulator_width,
-        )
+        self._arithmetic = arithmetic or lane_format(parameters)
         super().__init__(
             {
                 "load": In(1),
@@ -62,8 +60,7 @@ class DotProductArray(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         # stage n of row r is stage n + r of row 0
-        cycles = self._arithmetic.product_cycles + SUM_CYCLES
-        stages = cycles + self._rows - 1
+        stages = dot_cycles(self._arithmetic) + self._rows - 1
         self._valid, self._number, self._first = (
             delay_line(m, getattr(self, name), stages, name, reset_less=False)
             for name in ("valid", "number", "first")

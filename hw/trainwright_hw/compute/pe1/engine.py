@@ -2,23 +2,23 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.requantiser import thermometer
-from trainwright_hw.compute.pe1.dot_array import DOT_CYCLES, DotProductArray
+from trainwright_hw.compute.pe1.dot_array import DotProductArray, dot_cycles
 from trainwright_hw.compute.pe1.fetch import StepFetch
-from trainwright_hw.control.command_contexts import CommandContexts
+from trainwright_hw.control.command_contexts import CommandContexts, per_context
 from trainwright_hw.control.engine_ports import ComputeEngine
 from trainwright_hw.storage.ports import ENTRY_LATENCY, FactorReadPort, ReadPort
-from trainwright_hw.writeback.ports import COLUMN_LEAD, ColumnPort
+from trainwright_hw.stream.delay_line import delay_line
+from trainwright_hw.writeback.ports import ColumnPort, column_lead
 
 SWAP_CYCLES = ENTRY_LATENCY + 2
-"""Cycles from the decision to start a step to its first entry at the array."""
-
-assert SWAP_CYCLES + DOT_CYCLES == COLUMN_LEAD + 1  # a start follows its decision by a cycle
+"""Cycles from the decision to start a step to its first entry at the array, decoding left out."""
 
 
 class Pe1(wiring.Component):
@@ -34,7 +34,10 @@ class Pe1(wiring.Component):
     read rows that are not yet written, unless it waits for its own engine.
 
     All ``pe1_rows`` rows of a tile are fetched, also those past ``last_rows``: what they hold has
-    no effect.
+    no effect. With posits it is the last row that counts again, so that every row holds numbers.
+
+    Rows and entries are decoded on their way to the array, which works as many cycles later as that
+    takes.
 
     Members: those of ``ComputeEngine``; ``x``, ``g``: ``ReadPort``; ``store``: ``FactorReadPort``
     of ``lanes`` elements; ``results``: ``ColumnPort``. ``stall_operand``: the array is free and the
@@ -44,6 +47,10 @@ class Pe1(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
+        self._arithmetic = arithmetic = lane_format(parameters)
+        # a start follows its decision by a cycle
+        cycles = SWAP_CYCLES + arithmetic.decode_cycles + dot_cycles(arithmetic)
+        assert cycles == column_lead(arithmetic) + 1
         super().__init__(
             {
                 **ComputeEngine(parameters).members,
@@ -58,19 +65,28 @@ class Pe1(wiring.Component):
         self._shadow_ready = Signal()
         self._idle = Signal(init=1)  # the array takes a step in the next cycle
         self._swap = Signal()  # it swaps in the next cycle
+        self._context = Signal()  # of the step that started last
 
     def elaborate(self, platform) -> Module:
         m = Module()
         parameters = self._parameters
         m.submodules.contexts = contexts = CommandContexts()
         m.submodules.fetch = fetch = StepFetch(parameters)
-        m.submodules.array = array = DotProductArray(parameters)
+        m.submodules.array = array = DotProductArray(parameters, arithmetic=self._arithmetic)
         for name in ("x", "g"):
             connect(m, getattr(fetch, name), flipped(getattr(self, name)))
         self._take_command(m, contexts, fetch)
-        self._load_shadow(m, fetch, array)
+        formats = [
+            per_context(m, contexts.free, contexts.context, self.command.payload[name], name)
+            for name in ("x_format", "g_format")
+        ]
+        rows_invalid = self._load_shadow(m, fetch, array, formats[0])
         self._start_step(m, fetch)
-        self._stream(m, fetch, array)
+        entries_invalid = self._stream(m, fetch, array, formats[1])
+        if parameters.formats:
+            m.d.sync += self.invalid.eq(
+                (array.load & rows_invalid) | (array.valid & entries_invalid)
+            )
         self._write(m, contexts, array)
         self._control(m, contexts, fetch)
         return m
@@ -87,22 +103,35 @@ class Pe1(wiring.Component):
         # from a register: the sequencer and what it tells of commands are behind it
         m.d.sync += self.command.ready.eq(fetch.free & contexts.free & ~self._load)
 
-    def _load_shadow(self, m: Module, fetch, array) -> None:
-        """Rows of the next step to the shadow set, from the cycle of a swap on."""
-        rows = self._parameters.pe1_rows
+    def _load_shadow(self, m: Module, fetch, array, format_of) -> Value:
+        """Rows of the next step to the shadow set, from the cycle of a swap on. Gives whether the
+        row at the array has a word that is no number."""
+        rows, decode_cycles = self._parameters.pe1_rows, self._arithmetic.decode_cycles
+        load = Signal()
         missing = Signal(range(rows + 1), init=rows)
         following = Signal.like(missing)  # in the next cycle
         m.d.comb += [
             fetch.row_ready.eq(missing != 0),
-            array.load.eq(fetch.row_valid & fetch.row_ready),
-            array.load_row.eq(rows - missing),
-            array.row.eq(fetch.row),
-            following.eq(Mux(self._swap, rows, missing - array.load)),
+            load.eq(fetch.row_valid & fetch.row_ready),
+            following.eq(Mux(self._swap, rows, missing - load)),
+        ]
+        # the rows are of the next step, or of one that has started and does not swap yet
+        starting = Signal()
+        with m.If(self._start | self._swap):
+            m.d.sync += starting.eq(self._start)
+        context = Mux(starting, self._context, fetch.step.context)
+        row, invalid = self._arithmetic.decode(m, "row", list(fetch.row), format_of(context))
+        number = Signal(range(rows))
+        m.d.comb += [
+            number.eq(rows - missing),
+            array.load.eq(delay_line(m, load, decode_cycles + 1, "load", reset_less=False)[-1]),
+            array.load_row.eq(delay_line(m, number, decode_cycles + 1, "load_row")[-1]),
+            *(to.eq(word) for to, word in zip(array.row, row, strict=True)),
         ]
         # The rows that are missing in the next cycle will be there when the array swaps: at most
         # `most` of them are missing, and as many are here. One that is loaded now counts for both,
         # so that no sum comes before the comparisons.
-        most, load = SWAP_CYCLES, array.load
+        most = SWAP_CYCLES
         here = Cat(C(1, 1), thermometer(fetch.level))  # bit n: n rows or more
         some = Cat((missing == n) & here[n] for n in range(1, most + 1)).any()
         few = Mux(load, (missing == most + 1) & here[most + 1], missing == 0)
@@ -111,6 +140,7 @@ class Pe1(wiring.Component):
             missing.eq(following),
             self._shadow_ready.eq(Mux(self._swap, of_all, some | few)),
         ]
+        return Cat(invalid).any()
 
     def _start_step(self, m: Module, fetch) -> None:
         """Start a step when its rows are there, and credit for its tile if it completes one."""
@@ -127,15 +157,17 @@ class Pe1(wiring.Component):
             *(results.tile[name].eq(step[name]) for name in ("z", "rows", "final", "context")),
         ]
 
-    def _stream(self, m: Module, fetch, array) -> None:
-        """The entries of a step, one a cycle, to the array."""
-        parameters, step = self._parameters, fetch.step
+    def _stream(self, m: Module, fetch, array, format_of) -> Value:
+        """The entries of a step, one a cycle, to the array. Gives whether the one there has a word
+        that is no number."""
+        parameters, arithmetic, step = self._parameters, self._arithmetic, fetch.step
         lanes = parameters.lanes
         stages = range(ENTRY_LATENCY + 1)
         number = [Signal(range(lanes), name=f"number_{stage}") for stage in stages]
         flags = [Signal(3, name=f"flags_{stage}") for stage in stages]
         valid, first, from_pad = flags[0]
         valid_now, first_now, from_pad_now = flags[-1]
+        context = delay_line(m, self._context, len(stages) + 1, "context")[-1]
         for delayed in (number, flags):
             m.d.sync += [later.eq(earlier) for earlier, later in pairwise(delayed)]
         m.d.comb += [
@@ -144,20 +176,22 @@ class Pe1(wiring.Component):
             self._swap.eq(valid_now & (number[-1] == 0)),
         ]
         # from registers to the array's own: an entry goes to all its rows
-        m.d.sync += [
-            array.valid.eq(valid_now),
-            array.first.eq(first_now),
-            array.number.eq(number[-1]),
-            array.swap.eq(self._swap),
-        ]
-        word = signed(parameters.word_width)
-        for to, element, row in zip(array.entry, self.store.entry, fetch.entry, strict=True):
+        there = {"valid": valid_now, "first": first_now, "number": number[-1], "swap": self._swap}
+        for name, value in there.items():
+            late = delay_line(m, value, arithmetic.decode_cycles + 2, name, reset_less=False)[-1]
+            m.d.comb += getattr(array, name).eq(late)
+        word, words = signed(parameters.word_width), []
+        for element, row in zip(self.store.entry, fetch.entry, strict=True):
             stored, chosen = Signal(word), Signal(word, reset_less=True)
-            m.d.sync += chosen.eq(Mux(from_pad_now, row.as_signed(), stored))
-            m.d.comb += [stored.eq(element.as_signed()), to.eq(chosen)]
+            m.d.sync += chosen.eq(Mux(from_pad_now, arithmetic.word(row), stored))
+            m.d.comb += stored.eq(arithmetic.word(element))
+            words.append(chosen)
+        entry, invalid = arithmetic.decode(m, "entry", words, format_of(context))
+        m.d.comb += [to.eq(value) for to, value in zip(array.entry, entry, strict=True)]
         with m.If(self._start):
             m.d.sync += [
                 Cat(valid, first).eq(Cat(1, step.first)),
+                self._context.eq(step.context),
                 from_pad.eq(step.from_pad),
                 number[0].eq(0),
                 self._idle.eq(lanes == 1),
@@ -170,6 +204,7 @@ class Pe1(wiring.Component):
                 self._idle.eq(self._idle | (number[0] == lanes - 2)),
                 self.store.address.eq(self.store.address + 1),
             ]
+        return Cat(invalid).any()
 
     def _write(self, m: Module, contexts, array) -> None:
         """Complete sums and the command's settings to the write-back unit."""

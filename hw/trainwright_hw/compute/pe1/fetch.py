@@ -1,6 +1,6 @@
 """Operand fetch of PE1 and PE4: the steps of the nest, and the rows that each step needs."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import C, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -42,6 +42,9 @@ class StepFetch(wiring.Component):
     here. It is taken in a cycle of ``step_ready`` (only while ``step_valid``); its entries then
     show at ``entry``, and one goes in a cycle of ``entry_ready``. A row and an entry a cycle; no
     gap between steps.
+
+    Where there are posits, rows of a tile past ``last_rows`` are the one before again: what lies
+    there may be no number.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -90,6 +93,7 @@ class StepFetch(wiring.Component):
         row, address, start = Signal(range(rows)), Signal(LOCAL_WIDTH), Signal()
         is_first, credit = Signal(init=1), Signal()
         now = Mux(is_first, step.x, address)
+        tile_rows = Mux(step.tile_last, last_rows, rows)
         m.d.comb += [
             credit.eq(steps.w_rdy & (entries.credit | ~from_pad)),
             start.eq(reader.credit & Mux(is_first, nest.step.valid & credit, 1)),
@@ -102,7 +106,7 @@ class StepFetch(wiring.Component):
             m.d.sync += [
                 row.eq(row + 1),
                 is_first.eq(row == rows - 1),
-                address.eq(now + stride),
+                address.eq(now + Mux(self._more(m, tile_rows, start, is_first), stride, 0)),
             ]
 
         entry = data.View(STEP_LAYOUT, steps.w_data)
@@ -111,7 +115,7 @@ class StepFetch(wiring.Component):
             nest.command.eq(self.command),
             steps.w_en.eq(nest.step.valid & nest.step.ready),
             *(entry[name].eq(step[name]) for name in ("g", "z", "first", "last", "final")),
-            entry.rows.eq(Mux(step.tile_last, last_rows, rows)),
+            entry.rows.eq(tile_rows),
             entry.from_pad.eq(from_pad),
             entry.context.eq(context),
             self.row_valid.eq(reader.valid),
@@ -132,3 +136,13 @@ class StepFetch(wiring.Component):
             self.entry.eq(entries.row),
         ]
         return m
+
+    def _more(self, m: Module, tile_rows: Value, start: Value, is_first: Value) -> Value:
+        """Whether a row of the tile follows the one that is asked for."""
+        if not self._parameters.formats:
+            return C(1, 1)
+        left = Signal(ROWS_WIDTH)  # rows of the tile after this one, but for the first one
+        left_now = Mux(is_first, tile_rows - 1, left)
+        with m.If(start & (left_now != 0)):
+            m.d.sync += left.eq(left_now - 1)
+        return left_now != 0

@@ -8,17 +8,15 @@ from amaranth.lib.wiring import Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Operation
+from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.compute.pe2.fetch import OPERAND_CYCLES, OperandFetch
-from trainwright_hw.compute.pe2.outer_array import OUTER_CYCLES, OuterProductArray
-from trainwright_hw.compute.pe2.vector import VECTOR_CYCLES, VectorUnit
+from trainwright_hw.compute.pe2.outer_array import OuterProductArray, outer_cycles
+from trainwright_hw.compute.pe2.vector import VectorUnit, vector_cycles
 from trainwright_hw.control.command_contexts import CommandContexts, per_context
 from trainwright_hw.control.engine_ports import ComputeEngine
 from trainwright_hw.storage.ports import FactorReadPort, ReadPort
 from trainwright_hw.stream.delay_line import delay_line
-from trainwright_hw.writeback.ports import ROW_LEAD, RowPort
-
-assert OUTER_CYCLES == VECTOR_CYCLES
-assert OPERAND_CYCLES + OUTER_CYCLES == ROW_LEAD
+from trainwright_hw.writeback.ports import RowPort, row_lead
 
 
 class Pe2(wiring.Component):
@@ -42,6 +40,10 @@ class Pe2(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
+        self._arithmetic = arithmetic = lane_format(parameters)
+        cycles = OPERAND_CYCLES + arithmetic.decode_cycles
+        assert outer_cycles(arithmetic) == vector_cycles(arithmetic)
+        assert cycles + outer_cycles(arithmetic) == row_lead(arithmetic)
         super().__init__(
             {
                 **ComputeEngine(parameters).members,
@@ -58,31 +60,31 @@ class Pe2(wiring.Component):
         parameters = self._parameters
         m.submodules.contexts = contexts = CommandContexts()
         m.submodules.fetch = fetch = OperandFetch(parameters)
-        m.submodules.array = array = OuterProductArray(parameters)
+        m.submodules.array = array = OuterProductArray(parameters, arithmetic=self._arithmetic)
         m.submodules.vector = vector = VectorUnit(parameters)
         for name in ("x", "g", "store"):
             connect(m, getattr(fetch, name), flipped(getattr(self, name)))
 
-        elementwise = self._take_command(m, contexts, fetch, vector)
+        elementwise, formats = self._take_command(m, contexts, fetch, vector)
         is_elementwise = Signal()  # the step that is offered
         m.d.comb += is_elementwise.eq(elementwise(fetch.context))
         issue = self._issue(m, fetch, is_elementwise)
         flags = delay_line(
             m,
             Cat(issue & ~is_elementwise, issue & is_elementwise, fetch.last, fetch.context),
-            OPERAND_CYCLES + 1,
+            OPERAND_CYCLES + self._arithmetic.decode_cycles + 1,
             "flags",
             reset_less=False,
         )
-        for unit in (array, vector):
-            m.d.comb += [unit.x_row.eq(fetch.x_operand), unit.g_row.eq(fetch.g_operand)]
         m.d.comb += Cat(array.valid, vector.valid, array.last, vector.context).eq(flags[-1])
+        context = flags[OPERAND_CYCLES][-1]
+        self._decode(m, fetch, [of(context) for of in formats], array, vector)
         self._drain(m, elementwise, array, vector)
         self._control(m, contexts, issue, fetch)
         return m
 
-    def _take_command(self, m, contexts, fetch, vector) -> Callable:
-        """Gives whether the command of a context is element-wise."""
+    def _take_command(self, m, contexts, fetch, vector) -> tuple[Callable, list[Callable]]:
+        """Gives whether the command of a context is element-wise, and its operands' formats."""
         command, context = self.command.payload, contexts.context
         operation, results = command.operation, self.results
         m.d.comb += [
@@ -103,7 +105,31 @@ class Pe2(wiring.Component):
         # from a register: the sequencer and what it tells of commands are behind it
         m.d.sync += self.command.ready.eq(fetch.free & contexts.free & ~self._load)
         is_elementwise = (operation == Operation.BIAS) | (operation == Operation.MASK)
-        return per_context(m, contexts.free, context, is_elementwise, "elementwise")
+        elementwise, *formats = (
+            per_context(m, contexts.free, context, value, name)
+            for value, name in (
+                (is_elementwise, "elementwise"),
+                (command.x_format, "x_format"),
+                (command.g_format, "g_format"),
+            )
+        )
+        return elementwise, formats
+
+    def _decode(self, m: Module, fetch, formats, array, vector) -> None:
+        """Words to operands, of which the array takes the first ``pe2_rows`` second ones alone."""
+        invalid = {}
+        operands = (fetch.x_operand, fetch.g_operand)
+        for name, words, select in zip(("x", "g"), operands, formats, strict=True):
+            decoded = self._arithmetic.decode(m, name, list(words), select)
+            values, invalid[name] = decoded
+            for unit in (array, vector):
+                to = getattr(unit, f"{name}_row")
+                m.d.comb += [one.eq(value) for one, value in zip(to, values, strict=True)]
+        if self._parameters.formats:
+            used = Cat(invalid["x"], invalid["g"][: self._parameters.pe2_rows])
+            m.d.sync += self.invalid.eq(
+                (array.valid & used.any()) | (vector.valid & Cat(*invalid.values()).any())
+            )
 
     def _issue(self, m: Module, fetch, elementwise) -> Signal:
         """Take a step, unless it completes a tile that has nowhere to go. Returns the strobe."""
@@ -134,7 +160,7 @@ class Pe2(wiring.Component):
         drained = delay_line(m, due, lanes, "drained", reset_less=False)
         for lane, to in enumerate(results.value):
             value = Mux(drained[lane], array.value[lane], 0)
-            m.d.comb += to.eq((value | vector.value[lane]).as_signed())
+            m.d.comb += to.eq(value | vector.value[lane])
 
     def _control(self, m: Module, contexts, issue, fetch) -> None:
         """Busy from a command until its rows and its statistics are out."""

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH, Operation
+from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.compute.loop_nest import LoopNest
 from trainwright_hw.compute.readers import FETCH_DEPTH, EntryReader, RowReader
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
@@ -31,7 +32,7 @@ class OperandFetch(wiring.Component):
     Its operands are there ``OPERAND_CYCLES`` later, for a cycle: whoever takes a step decides for a
     few bits, and what these decide for, hundreds of registers, has a cycle of its own.
 
-    - ``x_operand``: the row of the first operand;
+    - ``x_operand``: the row of the first operand, its words not decoded;
     - ``g_operand``: the second one. PE2: the store entry, its elements sign-extended in words 0 to
       ``pe2_rows`` - 1. PE3: the group's words there. BIAS, MASK: the whole row.
     """
@@ -165,9 +166,8 @@ class OperandFetch(wiring.Component):
         """The second operand: the scalars of PE2 and PE3 in words 0 to pe2_rows - 1."""
         width = self._parameters.word_width * self._parameters.pe2_rows
         with m.If(from_store):
-            m.d.comb += [
-                second[r].eq(entry[r].as_signed()) for r in range(self._parameters.pe2_rows)
-            ]
+            words = [lane_format(self._parameters).word(element) for element in entry]
+            m.d.comb += [to.eq(word) for to, word in zip(second, words, strict=False)]
         with m.Else():
             m.d.comb += second.eq(row)
             with m.If(by_group):

@@ -5,14 +5,15 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.arith.format import LaneFormat
-from trainwright_hw.arith.multiplier import PRODUCT_CYCLES
+from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.stream.delay_line import delay_line, skew
 from trainwright_hw.writeback.result_queue import select
 
-OUTER_CYCLES = PRODUCT_CYCLES + 1
-"""Cycles from a step at the input to its tile in the drain buffer of lane 0, in fixed point."""
+
+def outer_cycles(arithmetic: LaneFormat) -> int:
+    """From a step at the input to its tile in the drain buffer of lane 0."""
+    return arithmetic.product_cycles + 1
 
 
 class OuterProductArray(wiring.Component):
@@ -20,25 +21,21 @@ class OuterProductArray(wiring.Component):
 
     In a cycle of ``valid`` a step is taken: ``x_row`` (``lanes`` words) times each of the
     ``pe2_rows`` first words of ``g_row``, all signed. On ``last`` the sums go to the drain buffer,
-    where they can be read from ``OUTER_CYCLES`` cycles later on, until the next ``last`` step's
+    where they can be read from ``outer_cycles`` cycles later on, until the next ``last`` step's
     arrive: ``row`` selects, ``value`` follows in the same cycle. The next step starts new sums. A
     step a cycle, never stalled.
 
     Lane n does all this n cycles after lane 0 (``skew``): ``value[n]`` is due n cycles after
     ``value[0]``.
 
-    ``arithmetic`` (fixed point of the accelerator's words by default) says what words, products and
-    sums are; operands are decoded before they come here.
+    ``arithmetic`` (the accelerator's by default) says what words, products and sums are; operands
+    are decoded before they come here.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat | None = None):
         self._rows = parameters.pe2_rows
         self._lanes = parameters.lanes
-        self._arithmetic = arithmetic or FixedArithmetic(
-            left_width=parameters.word_width,
-            right_width=parameters.word_width,
-            accumulator_width=parameters.accumulator_width,
-        )
+        self._arithmetic = arithmetic or lane_format(parameters)
         super().__init__(
             {
                 "valid": In(1),

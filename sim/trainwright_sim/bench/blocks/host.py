@@ -5,9 +5,8 @@ import cocotb
 from trainwright_hw.control import csr as registers
 from trainwright_hw.control.counters import COUNTERS
 from trainwright_hw.control.csr import DESCRIPTOR_WIDTH, ENGINES
-from trainwright_hw.control.engine_ports import SUM_WIDTH
 from trainwright_sim.bench.axi import Host
-from trainwright_sim.bench.items import SLOT_WIDTH
+from trainwright_sim.bench.items import statistics_bits
 from trainwright_sim.bench.streams import StreamSource
 from trainwright_sim.bench.testbench import TestBench
 
@@ -137,7 +136,7 @@ async def counters(dut):
 @cocotb.test()
 @cocotb.parametrize(stall=STALLED)
 async def slots(dut, stall: str):
-    """Each slot shows its sum and saturations; a start clears them."""
+    """Each slot shows its sum, saturations and underflows; a start clears them."""
     tb = HostBench(dut, f"slots {stall}", stall)
     await tb.start()
     await tb.host.write(registers.CONTROL, 1)
@@ -145,15 +144,15 @@ async def slots(dut, stall: str):
     expected = []
     for slot in range(depth):
         total, saturations = tb.random.getrandbits(48), tb.random.getrandbits(32)
-        expected.append((total, saturations))
-        bits = slot | (total | saturations << SUM_WIDTH) << SLOT_WIDTH
-        tb.ports[slot % 2].items.append(bits)
+        underflows = tb.random.getrandbits(32) if tb.parameters.formats else 0
+        expected.append((total, saturations, underflows))
+        tb.ports[slot % 2].items.append(statistics_bits(slot, *expected[-1]))
     await tb.until(lambda: all(port.idle for port in tb.ports))
     await tb.run(8)
-    for slot, (total, saturations) in enumerate(expected):
+    for slot, (total, saturations, underflows) in enumerate(expected):
         at = registers.STATISTICS_BASE + registers.STATISTICS_BYTES * slot
         words = await tb.host.read_words(at, 4)
-        assert words == [total & 0xFFFFFFFF, total >> 32, saturations, 0]
+        assert words == [total & 0xFFFFFFFF, total >> 32, saturations, underflows]
     await tb.host.write(registers.CONTROL, 1)
     assert await tb.host.read(registers.STATISTICS_BASE) == 0
 

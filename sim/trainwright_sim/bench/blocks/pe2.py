@@ -89,3 +89,19 @@ async def extremes(dut):
             for width in (4, 16)
         ]  # fmt: skip
         await tb.check(commands)
+
+
+@cocotb.test()
+@cocotb.parametrize(operation=OPERATIONS)
+async def words_that_are_no_numbers(dut, operation: Operation):
+    """NaR is told where it is an operand, and only there."""
+    tb = Pe2Bench(dut, f"invalid {operation}", "some")
+    if not tb.parameters.formats:
+        return
+    await tb.start()
+    found = []
+    for _ in range(24):
+        d = tb.random_command(operation)
+        if d.x_format or d.g_format:
+            found.append(await tb.check_invalid(d))
+    assert len(set(found)) == 2

@@ -30,6 +30,7 @@ from trainwright.program.fields import (
     Operation,
     Target,
 )
+from trainwright_sim.bench.commands import random_formats
 from trainwright_sim.bench.testbench import STALLS, Stalls, TestBench
 
 NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}
@@ -145,6 +146,8 @@ class SequencerBench(TestBench):
     def __init__(self, dut, seed: object, stall: str):
         super().__init__(dut, seed)
         self.set(start=0, address=0, length=0, busy=0, settling=0, read_error=0, write_error=0)
+        if self.parameters.formats:
+            self.set(format_error=0)
         self.set(watchdog=0, progress=0, older=0)
         self._older = Engine.NONE
         self.set(program_request_valid=0, program_request_payload=0)
@@ -262,7 +265,7 @@ class SequencerBench(TestBench):
             operation=operation, levels=(Level(1 + draw(8), draw(8), draw(8), draw(8)),) * 2,
             x=draw(LOCAL_WIDTH), g=draw(LOCAL_WIDTH), z=draw(LOCAL_WIDTH), slot=draw(8),
             x_register=register(), g_register=register(), z_register=register(),
-            **self.waits(),
+            **random_formats(self.parameters, self.random), **self.waits(),
         )  # fmt: skip
 
     def updates(self) -> tuple[tuple[int, int], ...]:
@@ -331,10 +334,13 @@ async def unknown_operation(dut, operation: int):
 
 
 @cocotb.test()
-@cocotb.parametrize(error=("read", "write"), when=(5, 60, 150))
-async def memory_errors(dut, error: str, when: int):
-    """An error response stops the run: no descriptor is issued after it but one at most."""
+@cocotb.parametrize(error=("read", "write", "format"), when=(5, 60, 150))
+async def errors_of_others(dut, error: str, when: int):
+    """An error response, or an operand that is no number, stops the run: no descriptor is issued
+    after it but one at most."""
     tb = SequencerBench(dut, f"{error} {when}", "some")
+    if error == "format" and not tb.parameters.formats:
+        return
     await tb.start()
     program = [tb.random_command() for _ in range(tb.parameters.program_depth - 1)] + [Halt()]
     run = cocotb.start_soon(tb.execute(program))
@@ -346,7 +352,7 @@ async def memory_errors(dut, error: str, when: int):
     before = len(tb.issued)
     await run
     assert len(tb.issued) <= before + 1
-    assert tb.get("error") == (Error.READ if error == "read" else Error.WRITE)
+    assert tb.get("error") == Error[error.upper()]
     await tb.check([tb.random_command(), Halt()])
 
 

@@ -3,7 +3,7 @@
 import cocotb
 
 from trainwright_hw.control.engine_ports import SATURATIONS_WIDTH, SUM_WIDTH
-from trainwright_sim.bench.items import SLOT_WIDTH, statistics_fields
+from trainwright_sim.bench.items import SLOT_WIDTH, statistics_bits, statistics_fields
 from trainwright_sim.bench.streams import StreamSource
 from trainwright_sim.bench.testbench import TestBench
 
@@ -18,7 +18,7 @@ class StatisticsBench(TestBench):
         super().__init__(dut, seed)
         self.set(clear=0, read=0, slot=0)
         self.depth = self.parameters.statistics_depth
-        self.slots = [(0, 0)] * self.depth
+        self.slots = [(0, 0, 0)] * self.depth
         self.ports = [StreamSource(self, f"ports_{n}_item", stall=stall) for n in range(ENGINES)]
 
     def item(self) -> int:
@@ -27,16 +27,19 @@ class StatisticsBench(TestBench):
         bits = self.random.choice((4, 20, SUM_WIDTH))
         total = self.random.getrandbits(bits)
         saturations = self.random.getrandbits(min(bits, SATURATIONS_WIDTH))
-        return slot | (total | saturations << SUM_WIDTH) << SLOT_WIDTH
+        underflows = self.random.getrandbits(min(bits, SATURATIONS_WIDTH))
+        posits = bool(self.parameters.formats)
+        return statistics_bits(slot, total, saturations, underflows if posits else 0)
 
     def count(self, bits: int) -> None:
         """Add an item to the expected slots."""
-        slot, total, saturations = statistics_fields(bits)
+        slot, total, saturations, underflows = statistics_fields(bits)
         slot %= self.depth
         before = self.slots[slot]
         self.slots[slot] = (
             (before[0] + total) % (1 << SUM_WIDTH),
             (before[1] + saturations) % (1 << SATURATIONS_WIDTH),
+            (before[2] + underflows) % (1 << SATURATIONS_WIDTH),
         )
 
     async def settle(self) -> None:
@@ -45,14 +48,14 @@ class StatisticsBench(TestBench):
         await self.run()
         await self.until(lambda: not self.get("busy"))
 
-    async def read(self, slot: int) -> tuple[int, int]:
+    async def read(self, slot: int) -> tuple[int, ...]:
         self.set(read=1, slot=slot)
         await self.run()
         await self.until(lambda: self.get("read_done"), most=4 * 3 * ENGINES * ITEMS)
         bits = self.get("totals")
         self.set(read=0)
         await self.run()
-        return bits & ((1 << SUM_WIDTH) - 1), bits >> SUM_WIDTH
+        return statistics_fields(bits << SLOT_WIDTH)[1:]
 
     async def check(self) -> None:
         for slot, expected in enumerate(self.slots):
@@ -62,7 +65,7 @@ class StatisticsBench(TestBench):
         self.set(clear=1)
         await self.run()
         self.set(clear=0)
-        self.slots = [(0, 0)] * self.depth
+        self.slots = [(0, 0, 0)] * self.depth
 
 
 @cocotb.test()
@@ -92,7 +95,7 @@ async def same_slot(dut):
     await tb.start()
     await tb.clear()
     for port in tb.ports:
-        items = [3 | (n + 1) << SLOT_WIDTH for n in range(40)]
+        items = [statistics_bits(3, n + 1, 0, 0) for n in range(40)]
         port.items.extend(items)
         for bits in items:
             tb.count(bits)

@@ -1,0 +1,30 @@
+"""The number format of an accelerator's lanes."""
+
+from trainwright.formats import Posit
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.arith.fixed import FixedArithmetic
+from trainwright_hw.arith.format import LaneFormat
+from trainwright_hw.arith.posit import PositArithmetic
+
+
+def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
+    """Fixed point of the accelerator's words; with its posits, if it has any.
+
+    Posits are decoded by block RAMs where these hold them, and else by shifts.
+    """
+    width = parameters.operand_width
+    posits = tuple(fmt for fmt in parameters.number_formats if isinstance(fmt, Posit))
+    if not posits:
+        return FixedArithmetic(
+            left_width=width,
+            right_width=width,
+            accumulator_width=parameters.accumulator_width,
+            with_random=bool(parameters.stochastic_rounding),
+        )
+    return PositArithmetic(
+        left_width=width,
+        right_width=width,
+        accumulator_width=parameters.accumulator_width,
+        formats=posits,
+        tables=parameters.decoder_tables,
+    )
