@@ -158,7 +158,7 @@ def load(tmp_path, text: str) -> Network:
         (
             "image = [2, 16]",
             "image = [2, 16]\nwidths = {gradient = 17}",
-            "gradient width must be from 8 to 16 bits, not 17",
+            "gradient width must be from 4 to 16 bits, not 17",
         ),
         (
             "image = [2, 16]",
@@ -228,7 +228,7 @@ def test_unknown_name():
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("factor", 2), ("bias", 4), ("activation", 4), ("gradient", 8), ("intermediate", 8)],
+    [("factor", 2), ("bias", 4), ("activation", 4), ("gradient", 4), ("intermediate", 4)],
 )
 def test_width_bounds(name, least):
     for width in (least, 16):

@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 
 from trainwright.cli import main
 from trainwright.cli.train import after
+from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.network import load_network
 from trainwright.support.tensor_file import CheckpointError
-from trainwright.train.connect import dequantise, quantise
 from trainwright.train.export import load_model
 from trainwright.train.initial import initial_factors
 from trainwright.train.model import initial_model

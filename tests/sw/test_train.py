@@ -10,12 +10,13 @@ from float_driver import FloatDriver, ttm_matrix
 
 from trainwright.data import DataError, load_data_set
 from trainwright.driver import Driver
+from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.adam import Parameter
 from trainwright.train.batches import InputQuantiser, batch_indices, check_data
-from trainwright.train.connect import clip, dequantise, quantise
+from trainwright.train.connect import clip
 from trainwright.train.history import History
 from trainwright.train.initial import SPREAD, deviation, initial_exponents, initial_factors
 from trainwright.train.interfaces import Observer, Verification

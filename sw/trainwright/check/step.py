@@ -18,8 +18,8 @@ from trainwright.accelerator import Accelerator, AcceleratorError, Counters, Run
 from trainwright.compiler import CompiledStep
 from trainwright.compiler.plans import LayerPlan
 from trainwright.driver import BackwardResult, Driver, ForwardResult, QuantisedModel
+from trainwright.fixed.quantise import extremes, input_exponent
 from trainwright.fixed.random_bits import step_seeds
-from trainwright.fixed.requantise import limits
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
@@ -122,7 +122,7 @@ class StepInputs:
 def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
     """Seeded operands over the whole range of their formats, with calibrated scales."""
     generator = torch.Generator().manual_seed(seed)
-    least, greatest = limits(network.widths.factor)
+    least, greatest = extremes(network.format("factor"))
     batch = driver.step.batch
     factors = [
         [torch.randint(least, greatest + 1, s, generator=generator) for s in layer.factor_shapes]
@@ -132,12 +132,13 @@ def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
         torch.randn(layer.output_size, generator=generator) if layer.bias else None
         for layer in network.layers
     ]
-    low, high = limits(network.widths.activation)
+    low, high = extremes(network.format("activation"))
     size = network.layers[0].input_size
     inputs = torch.randint(low, high + 1, (batch, size), generator=generator)
     outputs = network.layers[-1].output_size
     gradient = torch.randn(batch, outputs, generator=generator).double() / batch
-    exponents = [[1 - network.widths.factor] * layer.order for layer in network.layers]
+    exponent = input_exponent(network.format("factor"))
+    exponents = [[exponent] * layer.order for layer in network.layers]
     model = QuantisedModel(network, factors, exponents, biases)
     scales = Scales()
     driver.calibrate(inputs, lambda logits: gradient, model, scales)

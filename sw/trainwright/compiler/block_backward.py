@@ -51,7 +51,7 @@ def _emit(
     plans: Sequence[BackwardPlan],
     place: Place,
 ) -> Builder:
-    b = Builder(p)
+    b = Builder(p, network)
     w = Workspace(b, memory, place)
     last = len(network.layers)
     rows = -(-batch // p.lanes)

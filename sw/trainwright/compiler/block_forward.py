@@ -52,7 +52,7 @@ def _emit(
     plans: Sequence[ForwardPlan],
     place: Place,
 ) -> Builder:
-    b = Builder(p)
+    b = Builder(p, network)
     w = Workspace(b, memory, place)
     layers = [(Split(network, number, plan.bond), plan) for number, plan in enumerate(plans)]
     current, a = _Layer(w, *layers[0], batch), None

@@ -7,7 +7,7 @@ from trainwright.compiler.block_backward import spans
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.images import Use
-from trainwright.compiler.layout import image_bytes, image_of, storage_bytes
+from trainwright.compiler.layout import class_bytes, image_bytes, image_of, storage_bytes
 from trainwright.compiler.memory import MemoryMap
 from trainwright.compiler.merged import Split, merged_images
 from trainwright.compiler.names import activation_name, gradient_name
@@ -34,7 +34,8 @@ def lay_out_blocks(
     memory, widths = MemoryMap(p.lanes), network.widths
     for name in ("program.forward", "program.backward"):
         memory.add_bytes(name, p.program_depth * DESCRIPTOR_BYTES)
-    small, size = storage_bytes(widths.activation), network.layers[0].input_size
+    small, intermediate, gradient = class_bytes(network)
+    size = network.layers[0].input_size
     rows = -(-batch // p.lanes) * p.lanes
     memory.add(SAMPLES_INSIDE, (size, batch), small, order=INSIDE)
     memory.add(SAMPLES_OUTSIDE, (rows, size), small)
@@ -43,14 +44,14 @@ def lay_out_blocks(
     for n, layer in enumerate(network.layers, 1):
         last = n == len(network.layers)
         shape = (layer.output_size, batch)
-        memory.add(activation_name(n), shape, 2 if last else small, order=INSIDE)
+        memory.add(activation_name(n), shape, intermediate if last else small, order=INSIDE)
         if last:
-            memory.add(gradient_name(n), shape, 2, order=INSIDE)
+            memory.add(gradient_name(n), shape, gradient, order=INSIDE)
         _add_bias(memory, f"l{n}", layer.output_size, batch, p, storage_bytes(widths.bias))
-        memory.add(f"l{n}.db", (layer.output_size,), 2)
+        memory.add(f"l{n}.db", (layer.output_size,), gradient)
         for k, (left, j, i, right) in enumerate(layer.factor_shapes):
             shape = (left, j, i, right) if k + 1 < layer.order else (left, j, i)
-            memory.add(f"l{n}.dG{k + 1}", shape, 2)
+            memory.add(f"l{n}.dG{k + 1}", shape, gradient)
         plan = plans[n - 1]
         splits = {Split(network, n - 1, bond) for bond in (plan.forward.bond, plan.backward.bond)}
         for split in sorted(splits, key=lambda split: split.bond):
@@ -66,7 +67,8 @@ def lay_out_blocks(
         if isinstance(plan.forward, ForwardBidirectional):
             split = Split(network, n - 1, plan.forward.bond)
             samples = rows // p.lanes
-            memory.add(middle(split), (samples * split.u * split.k * split.q, p.lanes), 2)
+            middle_rows = samples * split.u * split.k * split.q
+            memory.add(middle(split), (middle_rows, p.lanes), intermediate)
         for span in spans(Split(network, n - 1, plan.backward.bond)):
             _add_span(memory, network, span, p)
     return memory
@@ -96,7 +98,8 @@ def _add_span(memory: MemoryMap, network: Network, span: Span, p: AcceleratorPar
         _, j, i, right = layer.factor_shapes[n - 1]
         leading = span.leading(layer, n - 1)
         end = n == layer.order
-        memory.add(span.level(n), (leading, j * i) if end else (leading * j * i, right), 2)
+        shape = (leading, j * i) if end else (leading * j * i, right)
+        memory.add(span.level(n), shape, class_bytes(network)[-1])
     for n in range(span.first, span.last + 1):
         for use in (Use.RIGHT, Use.LEFT):
             needed = n > span.first if use is Use.RIGHT else n < span.last

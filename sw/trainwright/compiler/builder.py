@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partialmethod
 
+from trainwright.compiler.formats import TensorFormats, operand_width
 from trainwright.compiler.hazards import Hazards
 from trainwright.compiler.images import Image
 from trainwright.compiler.limits import (
@@ -22,6 +23,8 @@ from trainwright.compiler.memory import Buffer, LocalMemory, Region, largest_div
 from trainwright.compiler.nests import fitted, pe1_nest, pe2_nest, pe3_nest
 from trainwright.compiler.row_images import RowImage
 from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed, Format, Posit
+from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
@@ -47,14 +50,22 @@ class Written:
 
     name: str
     kind: TensorClass
-    width: int
+    format: Format
     count: int
     """Values a step, padding not counted."""
+
+    @property
+    def width(self) -> int:
+        """Bits of a word."""
+        return self.format.width
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Which tensors' exponents give the shifts of one descriptor."""
+    """Which tensors' exponents give the shifts of one descriptor.
+
+    Without a ``g``, ``x`` is its one operand, and the other a constant.
+    """
 
     x: str
     g: str | None
@@ -66,8 +77,9 @@ class Rule:
 class Builder:
     """A program under construction, with the local memories it allocates from."""
 
-    def __init__(self, p: AcceleratorParameters):
+    def __init__(self, p: AcceleratorParameters, network: Network):
         self.p = p
+        self.formats = TensorFormats(network)
         self.pad = LocalMemory(SCRATCHPAD, p)
         beat_bits = p.data_width
         self.stores = {
@@ -199,9 +211,16 @@ class Builder:
 
     # Contractions.
 
-    def written(self, name: str, kind: TensorClass, width: int, count: int) -> Written:
-        """Declare a tensor; ``count`` values a step."""
-        tensor = Written(name, kind, width, count)
+    def written(
+        self, name: str, kind: TensorClass, width: int, count: int, *, fixed: bool = False
+    ) -> Written:
+        """Declare a tensor; ``count`` values a step.
+
+        Of ``width`` bits, in fixed point or, unless it is to be ``fixed``, in its class's posit.
+        """
+        fmt = self.formats.of_class(kind)
+        fmt = Fixed(width) if fixed or isinstance(fmt, Fixed) else fmt
+        tensor = Written(name, kind, fmt, count)
         known = self.tensors.setdefault(name, tensor)
         assert known == tensor, name
         return tensor
@@ -213,17 +232,40 @@ class Builder:
 
         ``macs`` multiply-accumulates are useful, padding not counted.
         """
-        require_accumulator(terms, widths, self.p, rule.z.name)
+        bits = [operand_width(*one) for one in zip(self._operands(d, rule), widths, strict=True)]
+        require_accumulator(terms, (bits[0], bits[1]), self.p, rule.z.name)
         self.macs += macs
         self.compute(d, rule)
 
     def compute(self, d: Compute, rule: Rule) -> None:
         """Emit a contraction or an element-wise operation that writes ``rule.z``."""
         slot = list(self.tensors).index(rule.z.name)
-        d = replace(d, tensor=rule.z.name, out_width=rule.z.width, slot=slot)
+        x, g = self._operands(d, rule)
+        z = rule.z.format
+        if rule.exact:  # a copy, of the one operand that is no constant
+            z = g if isinstance(g, Posit) else x
+        self.formats.add(rule.z.name, z)
+        number = self.p.format_number
+        d = replace(
+            d,
+            tensor=rule.z.name,
+            out_width=rule.z.width,
+            slot=slot,
+            x_format=number(x),
+            g_format=number(g),
+            z_format=number(z),
+            underflow_zero=isinstance(z, Posit) and self.formats.underflow_zero(rule.z.kind),
+        )
         for part in fitted(d, self.p.nest_levels):
             self.rules[len(self.descriptors)] = rule
             self._emit(part)
+
+    def _operands(self, d: Compute, rule: Rule) -> tuple[Format, Format]:
+        """The formats of a descriptor's operands: of a constant, fixed point."""
+        x, constant = self.formats.of(rule.x), Fixed(self.p.word_width)
+        if rule.g is not None:
+            return x, self.formats.of(rule.g)
+        return (constant, x) if d.operation is Operation.PE4 else (x, constant)
 
     def _whole(self, d: Compute, rule: Rule, terms: int, widths: tuple[int, int]) -> None:
         """A contraction that writes all of its tensor over the step."""

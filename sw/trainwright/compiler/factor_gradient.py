@@ -66,9 +66,11 @@ def _left_chain(
     chunk = largest_divisor(tail, b.pad.largest_gap // peak)
     if not chunk:
         b.pad.allocate(name, peak)
-    step = chunk * p.row_bytes
+    row_bytes = source.element_bytes * p.lanes  # of the target, too
+    assert source.element_bytes == target.element_bytes, (source, target)
+    step = chunk * row_bytes
     b.set_registers([(1, 0), (2, 0)])
-    stride = tail * p.row_bytes
+    stride = tail * row_bytes
     with b.loop(tail // chunk, [(1, step), (2, step)]):
         x = b.pad.allocate(x_name, sizes[0] * chunk)
         b.load(source, x, chunk, register=1, levels=[TransferLevel(sizes[0], stride, chunk)])

@@ -7,11 +7,13 @@ from math import prod
 
 from trainwright.compiler.blocks import Block
 from trainwright.compiler.builder import Builder, Written
+from trainwright.compiler.layout import storage_bytes
 from trainwright.compiler.memory import Region
 from trainwright.compiler.merged import Split
 from trainwright.compiler.names import right_name
 from trainwright.compiler.workspace import Operand, Workspace
 from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Posit
 from trainwright.program.descriptors import TransferLevel
 from trainwright.program.fields import TRANSFER_LEVELS
 
@@ -31,10 +33,11 @@ def right_level(split: Split, n: int) -> str:
 
 
 class RunningSum:
-    """The sum of parts that are made one after the other, each of them 16 bits: one tensor.
+    """The sum of parts that are made one after the other: one tensor.
 
-    Two parts are held: one is added, by PE2, while the next is made. ``banks`` are those of the
-    parts and of the sum.
+    Two parts are held: one is added, by PE2, while the next is made. Parts and sums have as many
+    bits as a word of the scratchpad; gradients of a posit, or of a byte, are rounded to that with
+    the last part. ``banks`` are those of the parts and of the sum.
     """
 
     def __init__(
@@ -48,13 +51,16 @@ class RunningSum:
         **sizes: int,
     ):
         self.w, self.parts, self._added = w, parts, 0
-        width = w.p.word_width
+        kind, fmt = TensorClass.GRADIENT, w.b.formats.of_class(TensorClass.GRADIENT)
+        narrow = isinstance(fmt, Posit) or storage_bytes(fmt.width) == 1
+        self._last = partial(w.written, name, kind, fmt.width, count) if narrow else None
+        wide = partial(w.written, kind=kind, width=w.p.word_width, count=count * parts, fixed=True)
         whole = name if parts == 1 else f"{name}.part"
-        self.part = w.written(whole, TensorClass.GRADIENT, width, count * parts)
+        self.part = self._last() if parts == 1 and self._last else wide(whole)
         self._blocks = [w.block(whole, bank=banks[0], **sizes) for _ in range(min(2, parts))]
         self.total: Written = self.part
         if parts > 1:
-            self.total = w.written(name, TensorClass.GRADIENT, width, count * parts)
+            self.total = wide(f"{name}.sum" if narrow else name)
             self._sum = w.block(name, bank=banks[1], **sizes)
 
     def block(self, t: int) -> Block:
@@ -71,6 +77,8 @@ class RunningSum:
         sofar = Operand(self._sum, self.total.name, self.total.width)
         if t == 0:
             part, sofar = part.view(self.w.zero), part
+        if self._last and self._added == self.parts:
+            self.total = self._last()
         self.w.bias(sofar, part, self._sum, self.total, relu=False)
 
     @property

@@ -13,28 +13,37 @@ def storage_bytes(width: int) -> int:
     return 1 if width <= 8 else 2
 
 
+def class_bytes(network: Network) -> tuple[int, int, int]:
+    """Bytes of an element of activations, of intermediate results and of gradients."""
+    widths = network.widths
+    small, middle, gradient = (
+        storage_bytes(width) for width in (widths.activation, widths.intermediate, widths.gradient)
+    )
+    return small, middle, gradient
+
+
 def lay_out(network: Network, batch: int, p: AcceleratorParameters) -> MemoryMap:
     """Buffers of all that a step of the paper's schedule moves."""
     memory = MemoryMap(p.lanes)
     memory.add_bytes("program.forward", p.program_depth * DESCRIPTOR_BYTES)
     memory.add_bytes("program.backward", p.program_depth * DESCRIPTOR_BYTES)
-    small = storage_bytes(network.widths.activation)
+    small, logit, gradient = class_bytes(network)
     memory.add("x", (batch, network.layers[0].input_size), small)
     for n, layer in enumerate(network.layers, 1):
         last = n == len(network.layers)
-        memory.add(activation_name(n), (batch, layer.output_size), 2 if last else small)
-        memory.add(gradient_name(n), (batch, layer.output_size), 2)
+        memory.add(activation_name(n), (batch, layer.output_size), logit if last else small)
+        memory.add(gradient_name(n), (batch, layer.output_size), gradient)
         memory.add(f"l{n}.b", (layer.output_size,), storage_bytes(network.widths.bias))
-        memory.add(f"l{n}.db", (layer.output_size,), 2)
+        memory.add(f"l{n}.db", (layer.output_size,), gradient)
         leading = 1
         for k, (left, j, i, right) in enumerate(layer.factor_shapes):
             shape = (left, j, i, right) if k + 1 < layer.order else (left, j, i)
-            memory.add(f"l{n}.dG{k + 1}", shape, 2)
+            memory.add(f"l{n}.dG{k + 1}", shape, gradient)
             leading *= j * i
             if k + 1 == layer.order:
-                memory.add(right_name(n, k + 1), (leading // (j * i), j * i), 2)
+                memory.add(right_name(n, k + 1), (leading // (j * i), j * i), gradient)
             elif k > 0:
-                memory.add(right_name(n, k + 1), (leading, right), 2)
+                memory.add(right_name(n, k + 1), (leading, right), gradient)
             for use in Use:
                 spec = image_of(network, n - 1, k, use, p)
                 if spec is not None:

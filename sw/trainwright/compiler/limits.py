@@ -135,6 +135,11 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
             f"accelerator takes at most {p.factor_width}: use narrower factors, or an accelerator "
             f"with factor_width={network.widths.factor}"
         )
+    for kind, fmt in network.posits:
+        try:
+            p.format_number(fmt)
+        except ValueError as error:
+            raise CompileError(f"network {network.name!r} has {kind}s of {fmt}: {error}") from None
     for n, layer in enumerate(network.layers, 1):
         for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
             if sizes[-1] % p.lanes:

@@ -96,7 +96,7 @@ class Merged:
         padded_rank: bool = True,
     ):
         self.w, self.split = w, split
-        self.factor_width = split.network.widths.factor
+        self.factor_width = split.network.format("factor").decoded_width
         self._banks, self._spare, self._padded = banks, spare, padded_rank
         # Every load first: what is loaded next runs under the contractions.
         self._loaded = {
@@ -125,7 +125,8 @@ class Merged:
 
     def _written(self, name: str, width: int, count: int) -> Written:
         kind = TensorClass.INTERMEDIATE
-        return self.w.written(self.split.name(name), kind, min(width, self.w.p.word_width), count)
+        bits = min(width, self.w.p.word_width)
+        return self.w.written(self.split.name(name), kind, bits, count, fixed=True)
 
     def make(self, then: Callable[[], None] = lambda: None) -> None:
         """Emit the contractions that give ``left`` and ``right``.

@@ -241,7 +241,7 @@ def _fitting_batch(network: Network, batch: int, p: AcceleratorParameters) -> in
 
 def _paper(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
     memory = lay_out(network, batch, p)
-    forward, backward = Builder(p), Builder(p)
+    forward, backward = Builder(p, network), Builder(p, network)
     emit_forward(forward, network, batch, memory)
     emit_backward(backward, network, batch, memory)
     return _step(network, batch, p, memory, forward, backward, "paper", ())

@@ -88,9 +88,12 @@ def emit_weight_gradient(
     w = b.pad.allocate(w_buffer.name, w_rows)
     r = b.pad.allocate(fused.target.name, fused.rows, top=True) if fused else None
     y_step = prod(outputs[1:]) * y_buffer.element_bytes
-    steps = [(1, prod(inputs[1:]) * x_buffer.element_bytes), (3, w_rows * p.row_bytes)]
+    steps = [
+        (1, prod(inputs[1:]) * x_buffer.element_bytes),
+        (3, w_rows * w_buffer.element_bytes * p.lanes),
+    ]
     if fused:
-        steps.append((4, fused.rows * p.row_bytes))
+        steps.append((4, fused.rows * fused.target.element_bytes * p.lanes))
     b.set_registers([(2, 0), (3, 0), (4, 0)])
     with b.loop(outputs[0], [(2, y_step)]):
         b.set_registers([(1, 0)])
@@ -151,8 +154,8 @@ def emit_right_chain(
             b.pad.allocate(target.name, stage.in_rows + stage.out_rows)
         b.set_registers([(1, 0), (2, 0)])
         steps = [
-            (1, chunk * stage.in_rows * p.row_bytes),
-            (2, chunk * stage.out_rows * p.row_bytes),
+            (1, chunk * stage.in_rows * source.element_bytes * p.lanes),
+            (2, chunk * stage.out_rows * target.element_bytes * p.lanes),
         ]
         x = b.pad.allocate(source.name, chunk * stage.in_rows)
         z = b.opposite(x, target.name, chunk * stage.out_rows)

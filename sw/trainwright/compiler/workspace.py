@@ -193,9 +193,11 @@ class Workspace:
 
     # Contractions.
 
-    def written(self, name: str, kind: TensorClass, width: int, count: int) -> Written:
-        """Declare a tensor; ``count`` values a step."""
-        return self.b.written(name, kind, width, count)
+    def written(
+        self, name: str, kind: TensorClass, width: int, count: int, *, fixed: bool = False
+    ) -> Written:
+        """Declare a tensor; ``count`` values a step. See ``Builder.written``."""
+        return self.b.written(name, kind, width, count, fixed=fixed)
 
     def outer(
         self,
@@ -251,7 +253,7 @@ class Workspace:
         Values of ``entries`` past its size are read, where that is no multiple of the lanes.
         """
         count = prod(axis.size for axis in x.block.axes) * self.p.lanes
-        tensor = self.written(name, TensorClass.INTERMEDIATE, self.p.word_width, count)
+        tensor = self.written(name, TensorClass.INTERMEDIATE, self.p.word_width, count, fixed=True)
         z = self.block(name, bank=bank, top=top, at=at, spare=spare, **sizes)
         lanes, along = self.p.lanes, f"{rows}/"
         blocks, rest = divmod(z.size(rows), lanes)
@@ -282,7 +284,7 @@ class Workspace:
     def copy(self, x: Operand, z: Block, name: str) -> Operand:
         """X in another order of its rows, as tensor ``name``."""
         count = prod(axis.size for axis in z.axes) * self.p.lanes
-        tensor = self.written(name, TensorClass.INTERMEDIATE, self.p.word_width, count)
+        tensor = self.written(name, TensorClass.INTERMEDIATE, self.p.word_width, count, fixed=True)
         nothing = Operand(self.zero, x.name, x.width)
         self._elementwise(Operation.BIAS, x, nothing, z, Rule(x.name, x.name, tensor, exact=True))
         return Operand(z, name, x.width)

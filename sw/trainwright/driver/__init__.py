@@ -5,9 +5,8 @@ from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
     QuantisedModel,
-    fitting_exponent,
-    quantise,
 )
+from trainwright.fixed.quantise import fitting_exponent, quantise
 
 __all__ = [
     "RESETS",

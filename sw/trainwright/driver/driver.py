@@ -21,11 +21,11 @@ from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
     QuantisedModel,
-    check_integers,
-    fitting_exponent,
-    quantise,
+    check_words,
 )
+from trainwright.fixed.quantise import dequantise, fitting_exponent, input_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.formats import Posit
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 
@@ -73,7 +73,7 @@ class Driver:
                 f"a step needs {self.step.memory_bytes} bytes of external memory, the accelerator "
                 f"has {accelerator.memory_bytes}"
             )
-        self.input_exponent = 1 - network.widths.activation
+        self.input_exponent = input_exponent(network.format("activation"))
         self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
         self._repeat_forward: Callable[[], ForwardResult] | None = None
 
@@ -115,6 +115,10 @@ class Driver:
         inverse = sorted(range(len(buffer.order)), key=buffer.order.__getitem__)
         return found.permute(inverse) if inverse else found
 
+    def _value(self, name: str, bound: Bound, kind: str) -> torch.Tensor:
+        """A tensor of a class as float64."""
+        return dequantise(self._get(name), bound.exponents[name], self.network.format(kind))
+
     def _put_images(
         self, program: CompiledProgram, model: QuantisedModel, *, there: Container[str] = ()
     ) -> None:
@@ -126,11 +130,11 @@ class Driver:
             self.accelerator.write(buffer.address, image.packed(factor, self.step.parameters))
 
     def _check_model(self, model: QuantisedModel) -> None:
-        width = self.network.widths.factor
+        fmt = self.network.format("factor")
         for number, layer in enumerate(self.network.layers, 1):
             for n, shape in enumerate(layer.factor_shapes, 1):
                 factor = model.factors[number - 1][n - 1]
-                check_integers(f"l{number}.G{n}", factor, shape, width)
+                check_words(f"l{number}.G{n}", factor, shape, fmt)
 
     def _statistics(
         self, program: CompiledProgram, bound: Bound, run: Run
@@ -144,6 +148,8 @@ class Driver:
                 count=t.count,
                 total=int(run.sums[slot]),
                 saturations=int(run.saturations[slot]),
+                underflows=int(run.underflows[slot]),
+                posit=isinstance(t.format, Posit),
             )
             for slot, t in enumerate(program.tensors)
         }
@@ -176,7 +182,7 @@ class Driver:
     ) -> ForwardResult:
         """Run the forward pass.
 
-        ``inputs`` int64 (batch, I) with values of ``activation`` bits and exponent
+        ``inputs`` int64 (batch, I), words of the activations' format, with exponent
         ``input_exponent`` (pixels 0..1 are quantised with it). With a ``seed`` (32 bits) results
         are rounded stochastically; ``AcceleratorError`` where the accelerator cannot. The pass is
         repeated where the accelerator was reset under it, and before ``backward`` where it was
@@ -195,7 +201,7 @@ class Driver:
         seed: int | None,
     ) -> ForwardResult:
         shape = (self.step.batch, self.network.layers[0].input_size)
-        check_integers("inputs", inputs, shape, self.network.widths.activation)
+        check_words("inputs", inputs, shape, self.network.format("activation"))
         self._check_model(model)
         self._put_images(self.step.forward, model)
         width = self.network.widths.bias
@@ -220,7 +226,7 @@ class Driver:
         self._forward = model, bound.exponents
         name = activation_name(len(self.network.layers))
         return ForwardResult(
-            logits=self._get(name).double() * 2.0 ** bound.exponents[name],
+            logits=self._value(name, bound, "intermediate"),
             statistics=self._statistics(self.step.forward, bound, run),
             counters=run.counters,
             seconds=run.seconds,
@@ -266,17 +272,18 @@ class Driver:
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
         there = {image.name for image, _ in self.step.forward.images}
         self._put_images(self.step.backward, model, there=there)
-        width = self.network.widths.gradient
+        fmt = self.network.format("gradient")
         name = gradient_name(len(self.network.layers))
         if exponent is None:
-            exponent = fitting_exponent(gradient, width, zero=1 - width)
+            exponent = fitting_exponent(gradient, fmt, zero=input_exponent(fmt))
         operands = exponents | {name: exponent}
         bound = self.step.backward.bind(wanted, operands, seed=seed)
-        self._put(name, quantise(gradient, exponent, width))
+        underflow = self.network.host_underflow
+        self._put(name, quantise(gradient, exponent, fmt, underflow=underflow))
         run = self.accelerator.run(bound.program, self.step.backward.address, trace=self.trace)
 
         def value(tensor: str) -> torch.Tensor:
-            return self._get(tensor).double() * 2.0 ** bound.exponents[tensor]
+            return self._value(tensor, bound, "gradient")
 
         layers = list(enumerate(self.network.layers, 1))
         return BackwardResult(

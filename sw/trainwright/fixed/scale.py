@@ -45,10 +45,13 @@ class ScaleRanges:
     activation: ScaleRange = ScaleRange(0.02, 0.06)
     intermediate: ScaleRange = ScaleRange(0.02, 0.08)
     gradient: ScaleRange = ScaleRange(0.008, 0.03)
+    posit: ScaleRange = ScaleRange(0.1, 0.4)
+    """Of posits, whatever their class; 0.5 is the word of 1. Words are nearly logarithms: half the
+    value has a word lower by 1/8 of full scale or so, in which range means seldom leave this."""
 
-    def of(self, kind: TensorClass) -> ScaleRange:
+    def of(self, kind: TensorClass, *, posit: bool = False) -> ScaleRange:
         """The range of a class."""
-        return getattr(self, kind.value)
+        return self.posit if posit else getattr(self, kind.value)
 
 
 _PAPER = ScaleRange(0.1, 0.3)
@@ -75,11 +78,24 @@ class TensorStatistics:
     total: int
     """Sum of |q|."""
     saturations: int
+    underflows: int = 0
+    """Values closer to 0 than the smallest posit."""
+    posit: bool = False
 
     @property
     def mean_fraction(self) -> float:
-        """Mean of |q| as a fraction of full scale."""
+        """Mean of |q| as a fraction of full scale; of a posit q is the word."""
         return self.total / self.count / (1 << (self.width - 1))
+
+
+def _posit_jump(mean: float, allowed: ScaleRange) -> int:
+    """By how much an exponent is to move: words do not say exactly how far values are away."""
+    if mean > allowed.high:
+        beyond = (mean - allowed.high) / (1 - allowed.high)
+        return 1 if beyond < 0.25 else 2 if beyond < 0.5 else 4
+    if 0 < mean < allowed.low:
+        return -1 if mean > allowed.low / 2 else -2
+    return 0
 
 
 @dataclass
@@ -97,9 +113,11 @@ class Scales:
         """
         moved = 0
         for name, s in statistics.items():
-            allowed, mean = self.ranges.of(s.kind), s.mean_fraction
+            allowed, mean = self.ranges.of(s.kind, posit=s.posit), s.mean_fraction
             step = 0
-            if mean > allowed.high:
+            if s.posit:
+                step = max(_posit_jump(mean, allowed), s.floor - s.exponent)
+            elif mean > allowed.high:
                 step = (
                     4 if 4 * s.saturations > s.count else math.ceil(math.log2(mean / allowed.high))
                 )
@@ -113,7 +131,7 @@ class Scales:
         """Move exponents by at most one after a step; returns how many moved."""
         moved = 0
         for name, s in statistics.items():
-            allowed = self.ranges.of(s.kind)
+            allowed = self.ranges.of(s.kind, posit=s.posit)
             wanted = s.exponent
             if s.mean_fraction > allowed.high:
                 wanted += 1

@@ -6,7 +6,7 @@
 
 from trainwright.formats.base import UNDERFLOWS, Format, FormatError
 from trainwright.formats.fixed import Fixed
-from trainwright.formats.parse import CLASSES, parse_format, parse_formats, parse_list
+from trainwright.formats.parse import CLASSES, format_pairs, parse_format, parse_formats, parse_list
 from trainwright.formats.posit import Posit
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Format",
     "FormatError",
     "Posit",
+    "format_pairs",
     "parse_format",
     "parse_formats",
     "parse_list",

@@ -1,7 +1,7 @@
 """Formats by name, and a format for each class of tensor."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from trainwright.formats.base import Format, FormatError
 from trainwright.formats.fixed import WIDTHS, Fixed
@@ -36,15 +36,19 @@ def parse_format(text: str) -> Format:
         raise FormatError(f"no number format {text!r} ({error}); there are {ALLOWED}") from None
 
 
-def parse_formats(given: str | Mapping[str, object]) -> dict[str, Format]:
+def parse_formats(
+    given: str | Mapping[str, object] | Sequence[tuple[str, object]],
+) -> dict[str, Format]:
     """The formats by class of tensor, of the classes that are named.
 
-    ``given`` is a text such as ``factor=posit(4,0),activation=fixed(8)``, or the table
+    ``given`` is a text such as ``factor=posit(4,0),activation=fixed(8)``, its pairs, or the table
     ``[formats]`` of a TOML file. Raises ``FormatError`` for an unknown class or format, and for a
     class that is named twice.
     """
     formats: dict[str, Format] = {}
-    for name, text in given.items() if isinstance(given, Mapping) else _pairs(given):
+    if isinstance(given, Mapping):
+        given = list(given.items())
+    for name, text in format_pairs(given) if isinstance(given, str) else given:
         if name not in CLASSES:
             raise FormatError(f"no class of tensors {name!r}; there are {', '.join(CLASSES)}")
         if name in formats:
@@ -66,7 +70,7 @@ def _entries(text: str) -> list[str]:
     return re.split(r",(?![^()]*\))", text)
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
+def format_pairs(text: str) -> list[tuple[str, str]]:
     """The entries of a text, as (class, format)."""
     pairs = []
     for entry in _entries(text):

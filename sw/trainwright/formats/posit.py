@@ -92,6 +92,20 @@ class Posit(Format):
             raise FormatError(f"the word {word} of {self} is no number: it is {what}")
         return np.sign(checked) * np.array(_positives(self.n, self.es))[np.abs(checked)]
 
+    def nearest(self, values: npt.NDArray[np.float64], *, underflow: str = "zero") -> Integers:
+        """The words nearest to real numbers in units of the integers' last bit; one rounding.
+
+        ``underflow`` as in ``encode``. Of formats of up to 18 bits.
+        """
+        sizes = np.minimum(np.abs(values), 2.0**_SIZE_BITS)
+        scaled = np.ldexp(sizes, _BITS_BELOW)
+        whole = np.floor(scaled)
+        inexact = (whole != scaled).astype(np.int64)  # on no bound between words
+        words, _, _ = self.encode(
+            whole.astype(np.int64) | inexact, _BITS_BELOW, underflow=underflow
+        )
+        return words * np.sign(values).astype(np.int64)
+
     def encode(
         self, sums: npt.ArrayLike, shift: int, *, underflow: str = "never"
     ) -> tuple[Integers, Flags, Flags]:
@@ -106,6 +120,12 @@ class Posit(Format):
         most = _positives(self.n, self.es)[self.largest] << shift
         saturated = sizes > min(most, 1 << SUM_WIDTH)
         return np.sign(values) * words, saturated, (sizes > 0) & (sizes < 1 << min(shift, 62))
+
+
+_SIZE_BITS = 20
+"""Bits above the point of the sizes that ``nearest`` tells apart: beyond all integers."""
+_BITS_BELOW = 40
+"""Bits below it: more than any bound between words has."""
 
 
 @lru_cache

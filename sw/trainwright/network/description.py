@@ -10,6 +10,18 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from trainwright.formats import (
+    CLASSES,
+    Fixed,
+    Format,
+    FormatError,
+    Posit,
+    format_pairs,
+    parse_formats,
+)
+
+UNDERFLOW_RULES = ("gradients", "never", "zero")
+"""Posits that may become 0 where they underflow: those of gradients, none, or all."""
 BUILT_IN = ("digits", "fashion")
 _NAME = re.compile(r"\w([\w .+-]{0,62}[\w+-])?")
 """A name is part of paths: ``runs/NAME``."""
@@ -45,8 +57,8 @@ class Widths:
             ("factor", 2),
             ("bias", 4),
             ("activation", 4),
-            ("gradient", 8),
-            ("intermediate", 8),
+            ("gradient", 4),
+            ("intermediate", 4),
         ):
             width = getattr(self, name)
             _require(
@@ -161,6 +173,10 @@ class Network:
     widths: Widths = Widths()
     dataset: str = ""
     """Data set trained on where none is named."""
+    posits: tuple[tuple[str, Posit], ...] = ()
+    """Classes of tensors (``trainwright.formats.CLASSES``) that are posits, of ``widths`` bits."""
+    underflow: str = "gradients"
+    """Which posits may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
 
     def __post_init__(self) -> None:
         _require(len(self.layers) >= 1, f"network {self.name!r} has no layers")
@@ -186,6 +202,63 @@ class Network:
             f"classes must be from 2 to the {last.output_size} outputs of the last layer, "
             f"not {self.classes!r}",
         )
+        _require(
+            self.underflow in UNDERFLOW_RULES,
+            f"underflow must be one of {', '.join(UNDERFLOW_RULES)}, not {self.underflow!r}",
+        )
+        for name, fmt in self.posits:
+            width = getattr(self.widths, name)
+            _require(
+                name in CLASSES and width == fmt.width,
+                f"{name}s of {fmt} have {fmt.width} bits, not {width}",
+            )
+
+    def format(self, kind: str) -> Format:
+        """The format of a class of tensors, one of ``trainwright.formats.CLASSES``."""
+        return dict(self.posits).get(kind) or Fixed(getattr(self.widths, kind))
+
+    def underflow_zero(self, kind: str) -> bool:
+        """Whether posits of a class may become 0 where they underflow."""
+        return self.underflow == "zero" or (self.underflow, kind) == ("gradients", "gradient")
+
+    @property
+    def host_underflow(self) -> str:
+        """The rule for what underflows where the host quantises: to the nearest word, 0 too."""
+        return "never" if self.underflow == "never" else "zero"
+
+    def with_formats(self, given: str | Mapping[str, object]) -> "Network":
+        """The same network with the formats of ``trainwright.formats.parse_formats``.
+
+        ``fixed(n)`` and ``posit(n,es)`` make words of a class n bits wide. A table may also have
+        ``underflow``. Raises ``NetworkError`` for what is no format.
+        """
+        underflow: object = self.underflow
+        _require(
+            not self.widths.is_float, "formats are of fixed point and posits, numbers are float32"
+        )
+        try:
+            pairs = list(given.items()) if isinstance(given, Mapping) else format_pairs(given)
+            underflow = dict(pairs).get("underflow", underflow)
+            formats = parse_formats([pair for pair in pairs if pair[0] != "underflow"])
+        except FormatError as error:
+            raise NetworkError(f"formats: {error}") from None
+        posits = dict(self.posits)
+        for name, fmt in formats.items():
+            posits.pop(name, None)
+            if isinstance(fmt, Posit):
+                posits[name] = fmt
+        widths = replace(self.widths, **{name: fmt.width for name, fmt in formats.items()})
+        return replace(
+            self,
+            widths=widths,
+            posits=tuple((name, posits[name]) for name in CLASSES if name in posits),
+            underflow=str(underflow),
+        )
+
+    @property
+    def formats(self) -> dict[str, str]:
+        """The format of every class of tensors, by name."""
+        return {name: str(self.format(name)) for name in CLASSES}
 
     @property
     def parameters(self) -> int:
@@ -232,10 +305,13 @@ class Network:
 
     def in_float32(self) -> "Network":
         """The same network in float32 numbers."""
-        return replace(self, widths=FLOAT32)
+        return replace(self, widths=FLOAT32, posits=())
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dictionary that ``network_from_dict`` reads back."""
+        posits: dict[str, Any] = {name: str(fmt) for name, fmt in self.posits}
+        if self.underflow != "gradients":
+            posits["underflow"] = self.underflow
         return {
             "name": self.name,
             "classes": self.classes,
@@ -243,6 +319,7 @@ class Network:
             "padded": list(self.padded),
             "dataset": self.dataset,
             "widths": dict(vars(self.widths)),
+            **({"formats": posits} if posits else {}),
             "layers": [
                 {
                     "outputs": list(layer.outputs),
@@ -285,6 +362,7 @@ _NETWORK_KEYS = {
     "padded": list,
     "dataset": str,
     "widths": dict,
+    "formats": dict,
     "layers": list,
 }
 _WIDTH_KEYS: dict[str, type] = dict.fromkeys(
@@ -329,7 +407,7 @@ def network_from_dict(description: Mapping[str, Any]) -> Network:
         f"network: name {name!r} is not one: up to 64 letters, digits, spaces and any of . _ + -, "
         "the first a letter, a digit or _, the last no space and no dot",
     )
-    return Network(
+    network = Network(
         name=name,
         layers=tuple(layers),
         classes=top["classes"],
@@ -338,6 +416,7 @@ def network_from_dict(description: Mapping[str, Any]) -> Network:
         widths=Widths(**widths),
         dataset=top.get("dataset", ""),
     )
+    return network.with_formats(top["formats"]) if top.get("formats") else network
 
 
 def load_network(name: str) -> Network:

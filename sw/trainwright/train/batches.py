@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from trainwright.data import DataError, DataSet, Split
-from trainwright.fixed.requantise import limits
+from trainwright.fixed.quantise import quantise
 from trainwright.network import Network
 
 
@@ -68,11 +68,11 @@ class InputQuantiser:
         """Inputs int64 (batch, I) of images uint8 (batch, rows, columns).
 
         A pixel is byte / ``full_scale``; its integer is that / 2^exponent, rounded half to even and
-        saturated to the activation width.
+        saturated to the format of activations.
         """
-        least, greatest = limits(self.network.widths.activation)
-        levels = np.arange(256) / self.full_scale * 2.0**-self.exponent
-        table = np.clip(np.rint(levels), least, greatest).astype(np.int64)
+        fmt, underflow = self.network.format("activation"), self.network.host_underflow
+        levels = torch.arange(256, dtype=torch.float64) / self.full_scale
+        table = quantise(levels, self.exponent, fmt, underflow=underflow).numpy()
         batch, rows, columns = images.shape
         padded = np.zeros((batch, *self.network.padded), np.int64)
         padded[:, :rows, :columns] = table[images]

@@ -2,30 +2,16 @@
 
 import torch
 
-from trainwright.fixed.requantise import limits
+from trainwright.fixed.quantise import integer_limits
+from trainwright.formats import Format, Posit
 
 
-def quantise(value: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
-    """Integers (int64) of ``width`` bits nearest to ``value`` / 2^exponent.
-
-    Rounds half to even and saturates. Exact: the division is by a power of two, in float64.
-    """
-    least, greatest = limits(width)
-    scaled = value.to(torch.float64) * 2.0**-exponent
-    return scaled.round().clamp(least, greatest).to(torch.int64)
-
-
-def dequantise(q: torch.Tensor, exponent: int) -> torch.Tensor:
-    """Values (float64) of integers."""
-    return q.to(torch.float64) * 2.0**exponent
-
-
-def clip(value: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
-    """The master weight held within what ``width`` bits can represent.
+def clip(value: torch.Tensor, exponent: int, fmt: Format | int) -> torch.Tensor:
+    """The master weight held within what the factor's format can represent.
 
     Beyond it the quantised factor no longer moves while the master weight would run away.
     """
-    least, greatest = limits(width)
+    least, greatest = integer_limits(fmt)
     return value.clamp(least * 2.0**exponent, greatest * 2.0**exponent)
 
 
@@ -34,8 +20,19 @@ MEAN_STEPS = (1.5, 3.6)
 deviation is then 1.9 to 4.5 steps if it is normal, and the best for 16 levels is 3."""
 
 
-def direction(value: torch.Tensor, exponent: int, width: int) -> int:
+def steps_of(fmt: Format | int) -> float:
+    """How many of a format's integers are one quantisation step at 4 bits.
+
+    A posit's 1 is 4 steps, as it is of the posit(4,0): of 4 bits both, half the values that a
+    normal factor has lie below 1.7 steps.
+    """
+    if isinstance(fmt, Posit):
+        return 2.0 ** (fmt.scale - 2)
+    return 2.0 ** ((fmt if isinstance(fmt, int) else fmt.width) - 4)
+
+
+def direction(value: torch.Tensor, exponent: int, fmt: Format | int) -> int:
     """By how much the exponent of a factor should move: -1, 0 or 1."""
-    steps = float(value.to(torch.float64).abs().mean()) * 2.0 ** (4 - width - exponent)
+    steps = float(value.to(torch.float64).abs().mean()) * 2.0**-exponent / steps_of(fmt)
     least, greatest = MEAN_STEPS
     return 1 if steps > greatest else -1 if 0 < steps < least else 0

@@ -15,9 +15,10 @@ from math import log2, prod
 import numpy as np
 import torch
 
+from trainwright.formats import Format
 from trainwright.network import Layer, Network
 from trainwright.train.adam import Parameter
-from trainwright.train.connect import clip
+from trainwright.train.connect import clip, steps_of
 
 SPREAD = 2.5
 """Standard deviation aimed at, in quantisation steps at 4 bits; doubles with each further bit."""
@@ -29,9 +30,9 @@ def deviation(layer: Layer) -> float:
     return (wanted / prod(layer.ranks)) ** (0.5 / layer.order)
 
 
-def initial_exponents(layer: Layer, width: int, spread: float = SPREAD) -> tuple[int, ...]:
+def initial_exponents(layer: Layer, fmt: Format | int, spread: float = SPREAD) -> tuple[int, ...]:
     """Exponent of each factor; ``spread`` is the deviation aimed at, in steps at 4 bits."""
-    steps = spread * 2.0 ** (width - 4)
+    steps = spread * steps_of(fmt)
     return (round(log2(deviation(layer) / steps)),) * layer.order
 
 
@@ -53,11 +54,9 @@ def initial_factors(
         if network.widths.is_float:
             scales = (0,) * layer.order
         else:
-            scales = initial_exponents(layer, network.widths.factor, spread)
-            values = [
-                clip(value, k, network.widths.factor)
-                for value, k in zip(values, scales, strict=True)
-            ]
+            fmt = network.format("factor")
+            scales = initial_exponents(layer, fmt, spread)
+            values = [clip(value, k, fmt) for value, k in zip(values, scales, strict=True)]
         factors.append([Parameter.of(value) for value in values])
         exponents.append(scales)
     return factors, exponents

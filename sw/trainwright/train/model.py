@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from trainwright.driver import QuantisedModel
+from trainwright.fixed.quantise import quantise
 from trainwright.network import Network
 from trainwright.train import connect
 from trainwright.train.adam import Parameter
@@ -40,35 +41,39 @@ class Model:
 
         A network in float32 has the factors themselves, with exponents 0.
         """
-        width = self.network.widths.factor
-        quantise = _as_they_are if self.network.widths.is_float else connect.quantise
         return QuantisedModel(
             network=self.network,
             factors=[
-                [quantise(f.value, k, width) for f, k in zip(layer, exponents, strict=True)]
+                [self._quantised(f.value, k) for f, k in zip(layer, exponents, strict=True)]
                 for layer, exponents in zip(self.factors, self.exponents, strict=True)
             ],
             factor_exponents=self.exponents,
             biases=[None if b is None else b.value.to(torch.float64) for b in self.biases],
         )
 
+    def _quantised(self, value: torch.Tensor, exponent: int) -> torch.Tensor:
+        if self.network.widths.is_float:
+            return value
+        fmt, underflow = self.network.format("factor"), self.network.host_underflow
+        return quantise(value, exponent, fmt, underflow=underflow)
+
     def clip(self) -> None:
         """Hold the master weights of the factors within the range of their bits."""
         if self.network.widths.is_float:
             return
-        width = self.network.widths.factor
+        fmt = self.network.format("factor")
         for layer, exponents in zip(self.factors, self.exponents, strict=True):
             for factor, k in zip(layer, exponents, strict=True):
-                factor.value = connect.clip(factor.value, k, width)
+                factor.value = connect.clip(factor.value, k, fmt)
 
     def rescale(self) -> None:
         """Move a factor's exponent by one where its weights have outgrown, or left, their bits."""
-        width = self.network.widths.factor
         if self.network.widths.is_float:
             return
+        fmt = self.network.format("factor")
         for number, (layer, exponents) in enumerate(zip(self.factors, self.exponents, strict=True)):
             self.exponents[number] = tuple(
-                k + connect.direction(f.value, k, width)
+                k + connect.direction(f.value, k, fmt)
                 for f, k in zip(layer, exponents, strict=True)
             )
 
@@ -92,10 +97,6 @@ class Model:
                 kind = "<f4" if factor.is_floating_point() else "<i2"
                 sha.update(factor.contiguous().numpy().astype(kind).tobytes())
         return sha.hexdigest()
-
-
-def _as_they_are(value: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
-    return value
 
 
 def initial_model(network: Network, seed: int, spread: float = SPREAD) -> Model:

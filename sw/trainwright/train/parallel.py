@@ -19,9 +19,9 @@ from trainwright.driver import (
     Driver,
     ForwardResult,
     QuantisedModel,
-    fitting_exponent,
     settle,
 )
+from trainwright.fixed.quantise import fitting_exponent, input_exponent
 from trainwright.fixed.random_bits import derived_seed
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.train.interfaces import GradientOf
@@ -98,8 +98,8 @@ class ParallelDriver:
         self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
     ) -> BackwardResult:
         """Gradients of the sum over the whole batch; see ``Driver.backward``."""
-        width = self.network.widths.gradient
-        exponent = fitting_exponent(gradient, width, zero=1 - width)
+        fmt = self.network.format("gradient")
+        exponent = fitting_exponent(gradient, fmt, zero=input_exponent(fmt))
         done = [
             driver.backward(gradient[part], scales, seed=own_seed, exponent=exponent)
             for driver, part, own_seed in zip(

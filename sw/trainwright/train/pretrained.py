@@ -10,11 +10,13 @@ from pathlib import Path
 
 import torch
 
+from trainwright.fixed.quantise import dequantise, quantise
+from trainwright.formats import Format
 from trainwright.network import Layer, Network, network_from_dict
 from trainwright.support.files import write_whole
 from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.train.adam import Parameter
-from trainwright.train.connect import clip, dequantise, quantise
+from trainwright.train.connect import clip, steps_of
 from trainwright.train.initial import SPREAD
 from trainwright.train.model import Model
 from trainwright.tt.trains import TensorTrainError
@@ -57,18 +59,19 @@ def fit_weight(weight: torch.Tensor, layer: Layer, image: tuple[int, int] | None
     return result
 
 
-def quantisation(value: torch.Tensor, width: int) -> int:
-    """Exponent with which a float factor loses least in ``width`` bits.
+def quantisation(value: torch.Tensor, fmt: Format | int) -> int:
+    """Exponent with which a float factor loses least in a format.
 
     Tried are those around the one that gives the standard deviation of a fresh factor.
     """
     deviation = float(value.to(torch.float64).square().mean().sqrt())
     if deviation == 0:
         return 0
-    middle = round(log2(deviation / (SPREAD * 2.0 ** (width - 4))))
+    middle = round(log2(deviation / (SPREAD * steps_of(fmt))))
 
     def loss(exponent: int) -> float:
-        error = dequantise(quantise(value, exponent, width), exponent) - value.to(torch.float64)
+        words = quantise(value, exponent, fmt)
+        error = dequantise(words, exponent, fmt) - value.to(torch.float64)
         return float(error.square().sum())
 
     return min(range(middle - 3, middle + 3), key=loss)
@@ -76,15 +79,13 @@ def quantisation(value: torch.Tensor, width: int) -> int:
 
 def pretrained_model(given: Pretrained) -> Model:
     """The model to start from: master weights are the given factors, clipped to their bits."""
-    width = given.network.widths.factor
+    fmt = given.network.format("factor")
     factors: list[list[Parameter]] = []
     exponents: list[tuple[int, ...]] = []
     for layer in given.factors:
-        scales = tuple(quantisation(factor, width) for factor in layer)
+        scales = tuple(quantisation(factor, fmt) for factor in layer)
         exponents.append(scales)
-        factors.append(
-            [Parameter.of(clip(f, k, width)) for f, k in zip(layer, scales, strict=True)]
-        )
+        factors.append([Parameter.of(clip(f, k, fmt)) for f, k in zip(layer, scales, strict=True)])
     biases = [None if bias is None else Parameter.of(bias) for bias in given.biases]
     return Model(given.network, factors, exponents, biases)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from trainwright.data import DataSet
+from trainwright.fixed.quantise import dequantise
 from trainwright.fixed.scale import PRESETS, Scales
-from trainwright.train.connect import dequantise
 from trainwright.train.history import with_flat_ranks
 from trainwright.train.interfaces import DriverFactory
 from trainwright.train.model import Model
@@ -42,7 +42,8 @@ def rounded_model(model: Model, tolerance: float, numbers: Numbers | None = None
     quantised = model.quantised()
     layers = []
     for factors, exponents in zip(quantised.factors, quantised.factor_exponents, strict=True):
-        values = [dequantise(f, k) for f, k in zip(factors, exponents, strict=True)]
+        fmt = model.network.format("factor")
+        values = [dequantise(f, k, fmt) for f, k in zip(factors, exponents, strict=True)]
         layers.append(balance(tt_round(values, tolerance=tolerance, numbers=numbers or Numbers())))
     network = model.network.with_ranks([ranks_of(layer) for layer in layers])
     biases = [None if b is None else b.value for b in model.biases]

@@ -1,0 +1,285 @@
+"""Training steps with formats of every kind: the driver, the compiler and the golden model."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from cases import random_case
+from operands import random_batch
+from reference import ReferenceAccelerator
+
+from trainwright.check.step import check_step, random_inputs
+from trainwright.compiler import CompileError, compile_step
+from trainwright.driver import Driver
+from trainwright.fixed.quantise import dequantise, fitting_exponent, input_exponent, quantise
+from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
+from trainwright.formats import Fixed, Posit, parse_format
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import NetworkError, load_network, network_from_dict
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute
+from trainwright.program.fields import Operation
+
+NARROW = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
+FORMATS = {
+    "narrow": NARROW,
+    "factors": f"factor=posit(4,0),{NARROW}",
+    "never": "factor=posit(4,0),intermediate=posit(8,0),gradient=posit(8,0),underflow=never",
+    "zero": "activation=posit(6,1),intermediate=posit(6,1),gradient=posit(6,1),underflow=zero",
+    "mixed": "factor=fixed(3),activation=fixed(8),intermediate=posit(10,0),gradient=fixed(8)",
+    "fixed": "activation=fixed(6),intermediate=fixed(8),gradient=fixed(6)",
+}
+
+
+def accelerator_for(network, p: AcceleratorParameters) -> AcceleratorParameters:
+    posits = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits))
+    width = max(p.factor_width, network.widths.factor)
+    return replace(p, formats=posits, factor_width=width)
+
+
+def with_formats(seed: int, name: str):
+    case = random_case(seed)
+    network = case.network.with_formats(FORMATS[name])
+    return network, case.batch, accelerator_for(network, case.parameters)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("plan", ("auto", "paper"))
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_of_random_networks_are_those_of_the_literal_interpreter(seed, name, plan):
+    network, batch, p = with_formats(seed, name)
+    with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
+        driver = Driver(golden, network, batch, plan=plan)
+        given = random_inputs(network, driver, seed)
+        results = []
+        for accelerator in (golden, ReferenceAccelerator(p, memory_bytes=1 << 22)):
+            driver = Driver(accelerator, network, batch, plan=plan)
+            forward = driver.forward(given.inputs, given.model, given.scales)
+            results.append((forward, driver.backward(given.gradient, given.scales)))
+    ours, found = results
+    assert torch.equal(ours[0].logits, found[0].logits)
+    for one, other in zip(ours, found, strict=True):
+        assert one.statistics == other.statistics
+    for mine, other in zip(ours[1].factors, found[1].factors, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
+
+
+@pytest.mark.parametrize("name", ("narrow", "factors", "fixed"))
+def test_results_are_near_those_of_exact_arithmetic(name):
+    """A step with one matrix a layer: the values are what the formats make of the real ones."""
+    network = load_network("digits").with_formats(FORMATS[name])
+    p = accelerator_for(network, AcceleratorParameters())
+    with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
+        driver = Driver(golden, network, 16)
+        inputs, gradient = random_batch(network, 16, 5)
+        inputs = inputs.clamp(0, 40)
+        given = random_inputs(network, driver, 5)
+        scales = Scales()
+        driver.calibrate(inputs, lambda logits: gradient, given.model, scales)
+        forward = driver.forward(inputs, given.model, scales)
+    x = dequantise(inputs, driver.input_exponent, network.format("activation"))
+    for layer, factors, exponents, bias in zip(
+        network.layers, given.model.factors, given.model.factor_exponents, given.model.biases,
+        strict=True,
+    ):  # fmt: skip
+        fmt = network.format("factor")
+        left, right = (dequantise(f, e, fmt) for f, e in zip(factors, exponents, strict=True))
+        w = torch.einsum("ajib,bpqc->jpiq", left, right).reshape(layer.output_size, -1)
+        x = x @ w.T + (0 if bias is None else bias.double())
+        x = x.relu() if layer.relu else x
+    error = (forward.logits - x).square().mean().sqrt() / x.square().mean().sqrt()
+    assert float(error) < 0.25  # no bound of roundings: in a wrong format values are off by factors
+
+
+# Descriptors.
+
+
+def computes(network, p, batch=8, plan="auto"):
+    step = compile_step(network, batch, p, plan=plan)
+    programs = (step.forward, step.backward)
+    return step, [d for one in programs for d in one.descriptors if isinstance(d, Compute)]
+
+
+@pytest.mark.parametrize("plan", ("auto", "paper"))
+def test_descriptors_name_the_formats_of_their_tensors(plan):
+    network = load_network("digits").with_formats(FORMATS["factors"])
+    p = accelerator_for(network, AcceleratorParameters())
+    four, eight, clamped = (p.format_number(parse_format(name)) for name in p.formats)
+    assert p.formats == ("posit(4,0)", "posit(8,0)", "posit(8,1)c")
+    step, found = computes(network, p, plan=plan)
+    by_name = {d.tensor: d for d in found}
+    for d in found:
+        if d.operation is Operation.PE1:
+            assert d.g_format == four
+        if d.operation is Operation.BIAS and d.tensor == "l1.a":
+            assert (d.x_format, d.g_format, d.z_format) == (clamped, 0, eight)
+    assert by_name["l2.a"].z_format == clamped and not by_name["l2.a"].underflow_zero
+    assert by_name["l1.dG1"].z_format == clamped and by_name["l1.dG1"].underflow_zero
+    written = {t.name: t.format for one in (step.forward, step.backward) for t in one.tensors}
+    if plan == "auto":
+        assert written["l1.right"] == Fixed(9) if "l1.right" in written else True
+    assert written["l1.dG1"] == written["l2.a"] == parse_format("posit(8,1)c")
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("gradients", {"gradient"}), ("never", set()), ("zero", {"gradient", "forward"})],
+)
+def test_what_underflows(rule, expected):
+    given = f"{NARROW},underflow={rule}"
+    network = load_network("digits").with_formats(given)
+    p = accelerator_for(network, AcceleratorParameters())
+    step, found = computes(network, p)
+    kinds = {t.name: t.kind for one in (step.forward, step.backward) for t in one.tensors}
+    zero = {
+        "gradient" if kinds[d.tensor] is TensorClass.GRADIENT else "forward"
+        for d in found
+        if d.underflow_zero
+    }
+    assert zero == expected
+    assert network.host_underflow == ("never" if rule == "never" else "zero")
+    assert network_from_dict(network.to_dict()) == network
+
+
+def test_sums_of_posits_need_wider_accumulators():
+    """The proof takes the bits of the integers, not those of the words."""
+    network = load_network("digits").with_formats(NARROW)
+    p = accelerator_for(network, AcceleratorParameters(accumulator_width=36))
+    with pytest.raises(CompileError, match="64 products of 14 x 18 bits need accumulators of 38"):
+        compile_step(network, 64, p)
+    compile_step(network, 64, replace(p, accumulator_width=48))
+
+
+def test_a_format_that_the_accelerator_lacks():
+    network = load_network("digits").with_formats("gradient=posit(6,1)")
+    with pytest.raises(CompileError, match=r"gradients of posit\(6,1\).*formats=posit\(6,1\)"):
+        compile_step(network, 64, AcceleratorParameters())
+
+
+# Descriptions.
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("weights=fixed(8)", "no class of tensors 'weights'"),
+        ("gradient=posit(8,1)c,gradient=fixed(8)", "two formats"),
+        ("gradient=bfloat16", "no number format 'bfloat16'"),
+        ("gradient=posit(3,0)", "gradient width must be from 4"),
+        ("gradient", "CLASS=FORMAT"),
+        ("underflow=often", "underflow must be one of gradients, never, zero, not 'often'"),
+    ],
+)
+def test_wrong_formats(given, message):
+    with pytest.raises(NetworkError, match=message):
+        load_network("digits").with_formats(given)
+
+
+def test_formats_in_a_file_and_in_python_are_the_same():
+    described = load_network("digits").to_dict()
+    table = {"activation": "posit(8,0)", "gradient": "fixed(8)", "underflow": "zero"}
+    network = network_from_dict(described | {"formats": table})
+    text = ",".join(f"{name}={value}" for name, value in table.items())
+    assert network == load_network("digits").with_formats(text)
+    assert network_from_dict(network.to_dict()) == network
+    assert network.formats == {
+        "factor": "fixed(4)", "activation": "posit(8,0)", "intermediate": "fixed(16)",
+        "gradient": "fixed(8)",
+    }  # fmt: skip
+    assert network.with_formats("activation=fixed(8),underflow=gradients").posits == ()
+
+
+# Quantising at the host.
+
+
+def nearest(fmt: Posit, value: float, to_zero: bool) -> int:
+    """By the encoder, of the exact fraction scaled to an integer."""
+    exact = Fraction(value)
+    shift = 61 - 22
+    scaled = exact * 2**shift
+    sign, size = (scaled > 0) - (scaled < 0), abs(scaled)
+    size = min(size, Fraction(1 << 60))
+    whole = int(size) | (size != int(size))
+    words, _, _ = fmt.encode(whole, shift, underflow="zero" if to_zero else "never")
+    return sign * int(words)
+
+
+@pytest.mark.parametrize("name", ("posit(8,0)", "posit(8,1)c", "posit(4,0)", "posit(6,1)"))
+@pytest.mark.parametrize("underflow", ("zero", "never"))
+def test_quantised_values_are_nearest_and_come_back(name, underflow):
+    fmt = parse_format(name)
+    assert isinstance(fmt, Posit)
+    words = torch.arange(-fmt.largest, fmt.largest + 1)
+    values = dequantise(words, -3, fmt)
+    assert torch.equal(quantise(values, -3, fmt, underflow=underflow), words)
+    between = torch.from_numpy(np.random.default_rng(1).standard_normal(2000) * 2.0**-2)
+    between = torch.cat([between, between * 2.0**-20, between * 2.0**12, torch.tensor([0.0])])
+    found = quantise(between, -8, fmt, underflow=underflow)
+    expected = [nearest(fmt, v * 2.0**8, underflow == "zero") for v in between.tolist()]
+    assert found.tolist() == expected
+    ties = (dequantise(words[:-1], 0, fmt) + dequantise(words[1:], 0, fmt)) / 2
+    assert quantise(ties, 0, fmt, underflow=underflow).tolist() == [
+        nearest(fmt, v, underflow == "zero") for v in ties.tolist()
+    ]
+
+
+def test_exponents_of_posits():
+    for name in ("posit(8,0)", "posit(8,1)c", "posit(6,1)"):
+        fmt = parse_format(name)
+        for greatest in (0.75, 1.0, 3.0e-5):
+            exponent = fitting_exponent(torch.tensor([greatest / 5, -greatest]), fmt)
+            one = 2.0 ** (exponent + fmt.scale)
+            assert one * 2 ** (2**fmt.es - 1) <= greatest < one * 2 ** (2**fmt.es)
+        ones = quantise(torch.ones(1), input_exponent(fmt), fmt)
+        assert int(fmt.decode(ones.numpy())[0]) == 2 * 2**fmt.scale
+
+
+# Scales.
+
+
+def counted(fraction: float, **options) -> TensorStatistics:
+    given = {"exponent": 0, "floor": -9, "count": 1000, "saturations": 0, "posit": True} | options
+    total = round(fraction * 1000 * 128)
+    return TensorStatistics(TensorClass.GRADIENT, 8, total=total, **given)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "once", "jumped"),
+    [(0.05, -1, -2), (0.08, -1, -1), (0.11, 0, 0), (0.39, 0, 0), (0.5, 1, 1), (0.9, 1, 4),
+     (0, 0, 0)],
+)  # fmt: skip
+def test_scales_of_posits(fraction, once, jumped):
+    for move, by in ((Scales.update, once), (Scales.jump, jumped)):
+        scales = Scales()
+        assert move(scales, {"t": counted(fraction)}) == (by != 0)
+        assert scales.exponents["t"] == by
+
+
+def test_scales_of_posits_stop_at_the_floor():
+    for move in (Scales.update, Scales.jump):
+        scales = Scales()
+        assert move(scales, {"t": counted(0.01, floor=0)}) == 0
+
+
+@pytest.mark.parametrize("name", ("narrow", "factors", "zero"))
+def test_calibration_settles_and_underflows_are_counted(name):
+    network = load_network("digits").with_formats(FORMATS[name])
+    p = accelerator_for(network, AcceleratorParameters())
+    with GoldenAccelerator(p, memory_bytes=1 << 20) as golden:
+        driver = Driver(golden, network, 16)
+        given = random_inputs(network, driver, 3)
+        scales = Scales(exponents=dict(given.scales.exponents))
+        assert driver.calibrate(given.inputs, lambda _: given.gradient, given.model, scales) == 1
+        low = Scales(exponents={name: e + 9 for name, e in scales.exponents.items()})
+        done = driver.forward(given.inputs, given.model, low)
+        assert done.statistics["l1.a"].underflows + done.statistics["l1.y"].underflows > 0
+
+
+def test_a_check_of_formats():
+    network = load_network("digits").with_formats(NARROW)
+    p = accelerator_for(network, AcceleratorParameters())
+    with GoldenAccelerator(p, memory_bytes=1 << 20) as golden:
+        done = check_step(network, 16, golden)
+    assert done.comparison.differing == 0
