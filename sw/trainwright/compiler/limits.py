@@ -135,6 +135,8 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
             f"accelerator takes at most {p.factor_width}: use narrower factors, or an accelerator "
             f"with factor_width={network.widths.factor}"
         )
+    gradients = sum(layer.order + layer.bias for layer in network.layers) + len(network.layers) - 1
+    STATISTICS.require(gradients, p, "the backward program")  # at least: known before any plan
     for n, layer in enumerate(network.layers, 1):
         for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
             if sizes[-1] % p.lanes:
