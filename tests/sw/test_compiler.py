@@ -133,12 +133,12 @@ def test_program_too_long():
 def test_too_many_tensors_for_the_statistics():
     """The need is that of the whole program, not of its first tensor too many."""
     network = load_network("digits")
-    needed = len(compile_step(network, 4, P, plan="paper").forward.tensors)
+    needed = len(compile_step(network, 4, P, plan="paper").backward.tensors)
     message = (
-        rf"forward program needs {needed} statistics slots .*, there are 4; .*_depth=8 or more"
+        rf"backward program needs {needed} statistics slots .*, there are 8; .*_depth=16 or more"
     )
     with pytest.raises(CompileError, match=message):
-        compile_step(network, 4, replace(P, statistics_depth=4), plan="paper")
+        compile_step(network, 4, replace(P, statistics_depth=8), plan="paper")
 
 
 def test_loops_too_deep_for_the_sequencer():

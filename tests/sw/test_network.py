@@ -132,7 +132,11 @@ def load(tmp_path, text: str) -> Network:
         ),
         ("ranks = [2, 5]", "ranks = [3, 5]", r"layer 1: rank R_1 = 3 is over its bound 2"),
         ("ranks = [3]", "ranks = [5]", r"layer 2: rank R_1 = 5 is over its bound 4"),
-        ("ranks = [3]", "ranks = [0]", "layer 2: dimensions and ranks are at least 1, not 0"),
+        (
+            "ranks = [3]",
+            "ranks = [0]",
+            "layer 2: dimensions and ranks are from 1 to 1048576, not 0",
+        ),
         ("ranks = [3]", "ranks = [2.5]", "layer 2: dimensions and ranks .* not 2.5"),
         ("ranks = [3]", "ranks = [3, 3]", r"layer 2: 2 factors have 1 ranks, not \[3, 3\]"),
         ("inputs = [4, 8]", "inputs = [4, 2, 4]", "layer 2: outputs .* differ in length"),

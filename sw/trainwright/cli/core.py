@@ -20,7 +20,8 @@ from trainwright.cli import (
     train,
 )
 from trainwright.cli.command import BrokenCommand, Command, registered
-from trainwright.cli.errors import is_expected, one_line
+from trainwright.cli.errors import MOST_LINE, is_expected, one_line
+from trainwright.support.text import shortened
 
 DESCRIPTION = """\
 Train tensor-train networks in ultra-low precision on an FPGA accelerator.
@@ -67,7 +68,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
-        self.exit(2, f"trainwright: error: {message} (see {self.prog} --help)\n")
+        text = shortened(message, MOST_LINE)
+        self.exit(2, f"trainwright: error: {text} (see {self.prog} --help)\n")
 
 
 def _parser(commands: Sequence[Command]) -> Parser:

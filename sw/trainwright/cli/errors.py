@@ -2,6 +2,11 @@
 
 import sys
 
+from trainwright.support.text import shortened
+
+MOST_LINE = 1000
+"""Characters of a message: no list of choices is longer, but what was read may be."""
+
 
 class OptionError(ValueError):
     """An option with a value that cannot be, or two that do not go together."""
@@ -32,5 +37,5 @@ def is_expected(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error without line breaks."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """The message of an error without line breaks, and not longer than a few of them."""
+    return shortened(" ".join(str(error).split()), MOST_LINE) or type(error).__name__

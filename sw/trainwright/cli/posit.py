@@ -1,6 +1,7 @@
 """``trainwright posit``: what a number becomes in a posit format, field by field."""
 
 import argparse
+import sys
 from fractions import Fraction
 
 from trainwright.cli.command import SimpleCommand
@@ -53,7 +54,8 @@ def _run(args: argparse.Namespace) -> int:
         return 0
 
     def number(x: Fraction | None) -> float | None:
-        return None if x is None else float(x)
+        """The nearest float64; none beyond the greatest."""
+        return None if x is None or abs(x) > sys.float_info.max else float(x)
 
     print(
         to_json(

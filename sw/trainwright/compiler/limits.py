@@ -140,6 +140,8 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
             p.format_number(fmt)
         except ValueError as error:
             raise CompileError(f"network {network.name!r} has {kind}s of {fmt}: {error}") from None
+    gradients = sum(layer.order + layer.bias for layer in network.layers) + len(network.layers) - 1
+    STATISTICS.require(gradients, p, "the backward program")  # at least: known before any plan
     for n, layer in enumerate(network.layers, 1):
         for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
             if sizes[-1] % p.lanes:

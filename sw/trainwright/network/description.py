@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
 from math import prod
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,18 @@ from trainwright.formats import (
 
 UNDERFLOW_RULES = ("gradients", "never", "zero")
 """Posits that may become 0 where they underflow: those of gradients, none, or all."""
+from trainwright.support.text import shown
+
 BUILT_IN = ("digits", "fashion")
 _NAME = re.compile(r"\w([\w .+-]{0,62}[\w+-])?")
 """A name is part of paths: ``runs/NAME``."""
+MOST_LAYERS = 64
+MOST_FACTORS = 16
+"""Of a layer."""
+MOST_SIZE = 1 << 20
+"""Outputs or inputs of a layer: ten times what the largest scratchpad could take."""
+MOST_TEXT = 1 << 20
+"""Bytes of a TOML file."""
 
 
 class NetworkError(ValueError):
@@ -34,6 +44,10 @@ class NetworkError(ValueError):
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise NetworkError(message)
+
+
+def _row(sizes: Sequence[int]) -> str:
+    return shown(list(sizes))
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class Widths:
             width = getattr(self, name)
             _require(
                 isinstance(width, int) and least <= width <= 16,
-                f"{name} width must be from {least} to 16 bits, not {width!r}",
+                f"{name} width must be from {least} to 16 bits, not {shown(width)}",
             )
 
     @property
@@ -96,26 +110,33 @@ class Layer:
 
     def __post_init__(self) -> None:
         order = len(self.outputs)
-        _require(order >= 2, f"a layer needs at least 2 factors, not outputs {list(self.outputs)}")
+        _require(order >= 2, f"a layer needs at least 2 factors, not outputs {_row(self.outputs)}")
         _require(
             len(self.inputs) == order,
-            f"outputs {list(self.outputs)} and inputs {list(self.inputs)} differ in length",
+            f"outputs {_row(self.outputs)} and inputs {_row(self.inputs)} differ in length",
         )
         _require(
             len(self.ranks) == order - 1,
-            f"{order} factors have {order - 1} ranks, not {list(self.ranks)}",
+            f"{order} factors have {order - 1} ranks, not {_row(self.ranks)}",
         )
+        _require(order <= MOST_FACTORS, f"a layer has at most {MOST_FACTORS} factors, not {order}")
         for size in (*self.outputs, *self.inputs, *self.ranks):
             _require(
-                isinstance(size, int) and size >= 1,
-                f"dimensions and ranks are at least 1, not {size!r}",
+                isinstance(size, int) and 1 <= size <= MOST_SIZE,
+                f"dimensions and ranks are from 1 to {MOST_SIZE}, not {shown(size)}",
+            )
+        for what, sizes in (("outputs", self.outputs), ("inputs", self.inputs)):
+            _require(
+                prod(sizes) <= MOST_SIZE,
+                f"{what} {_row(sizes)} multiply to {prod(sizes):,}, at most {MOST_SIZE:,} "
+                "can be: make the layer smaller",
             )
         bounds = rank_bounds(self.outputs, self.inputs)
         for n, (rank, bound) in enumerate(zip(self.ranks, bounds, strict=True), 1):
             _require(
                 rank <= bound,
-                f"rank R_{n} = {rank} is over its bound {bound} for outputs {list(self.outputs)} "
-                f"and inputs {list(self.inputs)}",
+                f"rank R_{n} = {rank} is over its bound {bound} for outputs {_row(self.outputs)} "
+                f"and inputs {_row(self.inputs)}",
             )
 
     @property
@@ -179,28 +200,36 @@ class Network:
     """Which posits may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
 
     def __post_init__(self) -> None:
-        _require(len(self.layers) >= 1, f"network {self.name!r} has no layers")
+        _require(
+            1 <= len(self.layers) <= MOST_LAYERS,
+            f"network {self.name!r} has {len(self.layers) or 'no'} layers, "
+            f"there can be from 1 to {MOST_LAYERS}",
+        )
         first, last = self.layers[0], self.layers[-1]
         _require(
             all(p >= i >= 1 for p, i in zip(self.padded, self.image, strict=True)),
-            f"padded image {list(self.padded)} is smaller than the image {list(self.image)}",
+            f"padded image {_row(self.padded)} is smaller than the image {_row(self.image)}",
+        )
+        _require(
+            max(self.padded) <= MOST_SIZE,
+            f"an image of {_row(self.padded)} pixels is over {MOST_SIZE} on a side",
         )
         _require(
             first.input_size == prod(self.padded),
-            f"layer 1: inputs {list(first.inputs)} multiply to {first.input_size}, the padded "
-            f"image {list(self.padded)} has {prod(self.padded)} pixels",
+            f"layer 1: inputs {_row(first.inputs)} multiply to {first.input_size}, the padded "
+            f"image {_row(self.padded)} has {prod(self.padded)} pixels",
         )
         for n, (before, after) in enumerate(pairwise(self.layers), 2):
             _require(
                 before.output_size == after.input_size,
-                f"layer {n}: inputs {list(after.inputs)} multiply to {after.input_size}, layer "
+                f"layer {n}: inputs {_row(after.inputs)} multiply to {after.input_size}, layer "
                 f"{n - 1} has {before.output_size} outputs",
             )
         _require(not last.relu, "the last layer gives the logits and has no relu")
         _require(
             2 <= self.classes <= last.output_size,
             f"classes must be from 2 to the {last.output_size} outputs of the last layer, "
-            f"not {self.classes!r}",
+            f"not {shown(self.classes)}",
         )
         _require(
             self.underflow in UNDERFLOW_RULES,
@@ -343,12 +372,12 @@ _KINDS = {
 
 
 def _table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[str]) -> dict:
-    _require(isinstance(value, Mapping), f"{where} must be a table, not {value!r}")
+    _require(isinstance(value, Mapping), f"{where} must be a table, not {shown(value)}")
     for key, item in value.items():
-        _require(key in known, f"{where}: unknown key {key!r}; there are {', '.join(known)}")
+        _require(key in known, f"{where}: unknown key {shown(key)}; there are {', '.join(known)}")
         kind = known[key]
         right = isinstance(item, kind) and not (kind is int and isinstance(item, bool))
-        _require(right, f"{where}: {key} must be {_KINDS[kind]}, not {item!r}")
+        _require(right, f"{where}: {key} must be {_KINDS[kind]}, not {shown(item)}")
     for key in needed:
         _require(key in value, f"{where}: {key!r} is missing")
     return dict(value)
@@ -373,7 +402,7 @@ _WIDTH_KEYS: dict[str, type] = dict.fromkeys(
 def _pair(value: Sequence[int], where: str) -> tuple[int, int]:
     _require(
         len(value) == 2 and all(isinstance(v, int) for v in value),
-        f"{where} must be two integers (rows, columns), not {list(value)}",
+        f"{where} must be two integers (rows, columns), not {_row(value)}",
     )
     return value[0], value[1]
 
@@ -404,8 +433,8 @@ def network_from_dict(description: Mapping[str, Any]) -> Network:
     name = top.get("name", "network")
     _require(
         _NAME.fullmatch(name) is not None,
-        f"network: name {name!r} is not one: up to 64 letters, digits, spaces and any of . _ + -, "
-        "the first a letter, a digit or _, the last no space and no dot",
+        f"network: name {shown(name)} is not one: up to 64 letters, digits, spaces and any of "
+        ". _ + -, the first a letter, a digit or _, the last no space and no dot",
     )
     network = Network(
         name=name,
@@ -429,17 +458,23 @@ def load_network(name: str) -> Network:
         text = (files("trainwright") / "network" / "builtin" / f"{name}.toml").read_text()
     else:
         path = Path(name)
-        if not path.suffix and not path.exists():
+        if not path.suffix and not exists(name):
             raise NetworkError(
-                f"unknown network {name!r}; built in are {', '.join(BUILT_IN)}, or give the path "
-                "of a TOML file"
+                f"unknown network {shown(name)}; built in are {', '.join(BUILT_IN)}, or give the "
+                "path of a TOML file"
             )
         try:
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
+            with path.open("rb") as file:
+                content = file.read(MOST_TEXT + 1)
+            text = content.decode()
+        except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a text file"
-            raise NetworkError(f"cannot read network file {name!r}: {reason}") from None
+            raise NetworkError(f"cannot read network file {shown(name)}: {reason}") from None
+        _require(len(content) <= MOST_TEXT, f"{name}: over {MOST_TEXT:,} bytes are no network")
     try:
-        return network_from_dict(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+        description = tomllib.loads(text.replace("\r\n", "\n"))
+    except RecursionError:
+        raise NetworkError(f"{name}: not a TOML file: its brackets are nested too deep") from None
+    except ValueError as error:  # also for numbers of thousands of digits
         raise NetworkError(f"{name}: not a TOML file: {error}") from None
+    return network_from_dict(description)

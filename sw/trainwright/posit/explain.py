@@ -1,10 +1,16 @@
 """One number in one format, field by field, in exact rational arithmetic."""
 
+import re
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.word import Fields, check_code, fields, round_exact, value
+from trainwright.support.text import shown
+
+MOST_DIGITS = 2000
+"""Of a number: far beyond every posit, the largest of which is 2^480."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +38,24 @@ class Explanation:
 def parse_number(text: str) -> Fraction | None:
     """A number as it is written: ``3.14159``, ``1e-7``, ``1/3``, ``0x1.8p1``; ``None`` for NaR.
 
-    Raises ``PositError``.
+    Raises ``PositError``, also for numbers that take more than ``MOST_DIGITS`` digits to write out.
     """
     word = text.strip().lower()
+    fits = len(word) <= MOST_DIGITS
+    if fits and "0x" not in word and (power := re.search(r"e([+-]?\d+(_\d+)*)$", word)):
+        fits = abs(int(power[1])) <= MOST_DIGITS
+    if not fits:
+        raise PositError(
+            f"a number has at most {MOST_DIGITS} digits, exponent included, not {shown(text)}"
+        )
     if word.lstrip("+-") in ("nar", "nan", "inf", "infinity"):
         return None
     try:
         return Fraction(float.fromhex(word)) if "0x" in word else Fraction(word)
     except (ValueError, ZeroDivisionError, OverflowError):
-        raise PositError(f"a number is written 3.14159, 1e-7, 1/3 or nar, not {text!r}") from None
+        raise PositError(
+            f"a number is written 3.14159, 1e-7, 1/3 or nar, not {shown(text)}"
+        ) from None
 
 
 def nearest(x: Fraction | None, fmt: PositFormat) -> int:
@@ -121,7 +136,7 @@ def lines(found: Explanation) -> list[str]:
 
 def _error(found: Explanation) -> str:
     assert found.error is not None and found.given is not None
-    size = f"{float(found.error):+.4g}"
+    size = f"{_number(found.error):+.4g}"
     if found.given == 0:
         return size
     largest = Fraction(2) ** found.fmt.max_scale
@@ -130,4 +145,12 @@ def _error(found: Explanation) -> str:
         note = "; beyond maxpos, which nothing exceeds"
     elif abs(found.given) < 1 / largest:
         note = "; below minpos, for nothing becomes 0"
-    return f"{size}, {float(found.error / found.given):+.3g} of the number{note}"
+    return f"{size}, {_number(found.error / found.given):+.3g} of the number{note}"
+
+
+def _number(x: Fraction) -> float | Decimal:
+    """In float64, or beyond its greatest in decimal digits."""
+    try:
+        return float(x)
+    except OverflowError:
+        return Decimal(x.numerator) / Decimal(x.denominator)

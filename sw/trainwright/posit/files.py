@@ -14,6 +14,8 @@ from torch import Tensor
 from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.tensor import PositTensor
 from trainwright.support.files import write_whole
+from trainwright.support.plain import NONSENSE
+from trainwright.support.text import shown
 
 _KEY = "posits"
 
@@ -60,6 +62,10 @@ def load_file(path: str | Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             formats = json.loads((file.metadata() or {})[_KEY])
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, KeyError, ValueError) as error:
+        if not isinstance(formats, dict):
+            raise ValueError(f"its formats are {shown(formats)}, not an object")
+        if missing := formats.keys() - found.keys():
+            raise ValueError(f"it has a format of {shown(min(missing))} and no such tensor")
+        return unpack(found, formats)
+    except (SafetensorError, *NONSENSE) as error:
         raise PositError(f"{path} holds no posits of save_file, or is damaged: {error}") from None
-    return unpack(found, formats)

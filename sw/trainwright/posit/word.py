@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from trainwright.posit.format import PositError, PositFormat
+from trainwright.support.text import shown
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Fields:
 def check_code(code: int, fmt: PositFormat) -> int:
     """The code. Raises ``PositError`` outside 0 .. 2^n - 1."""
     if not 0 <= code <= fmt.mask:
-        raise PositError(f"codes of {fmt} are 0 to {fmt.mask}, not {code}")
+        raise PositError(f"codes of {fmt} are 0 to {fmt.mask}, not {shown(code)}")
     return code
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from trainwright.support.text import shown
+
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, is damaged, or belongs to another run."""
@@ -20,6 +22,14 @@ def tensor_digest(tensors: dict[str, torch.Tensor]) -> str:
         sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         sha.update(tensor.numpy().tobytes())
     return sha.hexdigest()
+
+
+def _digest(tensors: dict[str, torch.Tensor]) -> str | None:
+    """The digest; none of tensors of types that are never written."""
+    try:
+        return tensor_digest(tensors)
+    except TypeError:
+        return None
 
 
 def encode(metadata: dict[str, Any], tensors: dict[str, torch.Tensor]) -> bytes:
@@ -52,11 +62,11 @@ def decode(path: Path, *kinds: str) -> tuple[dict[str, Any], dict[str, torch.Ten
         raise CheckpointError(f"there is no checkpoint {path}") from None
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from None
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, LookupError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged or not of trainwright: {error}") from None
     if metadata.get("format") not in kinds:
         wanted = " or ".join(map(repr, kinds))
-        raise CheckpointError(f"{path} has format {metadata.get('format')!r} and not {wanted}")
-    if metadata.get("sha256") != tensor_digest(tensors):
+        raise CheckpointError(f"{path} has format {shown(metadata.get('format'))} and not {wanted}")
+    if (digest := _digest(tensors)) is None or metadata.get("sha256") != digest:
         raise CheckpointError(f"{path} is damaged: its contents do not have the digest it states")
     return metadata, tensors

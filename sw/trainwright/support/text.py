@@ -1,7 +1,16 @@
 """Text for people that stays short, whatever was read."""
 
-MOST_SHOWN = 60
+MOST_SHOWN = 100
 """Characters of a value in a message."""
+
+
+def shortened(text: str, most: int) -> str:
+    """Text of at most so many characters: of longer ones, begin and end, where the remedy is."""
+    if len(text) <= most:
+        return text
+    gap = f" ... ({len(text):,} characters) ... "
+    begin = (most - len(gap)) * 2 // 3
+    return text[:begin] + gap + text[len(text) - (most - len(gap) - begin) :]
 
 
 def shown(value: object) -> str:
@@ -14,4 +23,4 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):
         bits = f" of {value.bit_length():,} bits" if isinstance(value, int) else ""
         return f"<{type(value).__name__}{bits}>"
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
+    return shortened(text, MOST_SHOWN)

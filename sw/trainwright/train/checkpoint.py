@@ -14,13 +14,16 @@ import torch
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.network import Network, network_from_dict
 from trainwright.support.files import write_whole
+from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError, decode, encode
+from trainwright.support.text import shown
 from trainwright.train.adam import Parameter
 from trainwright.train.history import History
 from trainwright.train.interfaces import Verification
 from trainwright.train.model import Model
 from trainwright.train.settings import settings_from_dict
 from trainwright.train.state import TrainingState
+from trainwright.train.stored_values import factor_exponents, finite, tensor_exponents
 
 FORMAT = "trainwright-checkpoint-2"
 
@@ -64,22 +67,32 @@ def load_checkpoint(path: Path) -> Checkpoint:
             network=network,
             settings=settings,
             model=_model(network.with_ranks(metadata["ranks"]), metadata, tensors),
-            scales=Scales(PRESETS[settings.scale_range], dict(metadata["exponents"])),
-            step=metadata["step"],
+            scales=Scales(PRESETS[settings.scale_range], tensor_exponents(metadata["exponents"])),
+            step=_count(metadata["step"]),
             history=History.from_tensors(tensors),
-            verification=Verification(**metadata["verification"]),
+            verification=of_plain(Verification, metadata["verification"]),
         )
-        return Checkpoint(state, metadata["run"])
-    except (KeyError, TypeError, ValueError) as error:
+        if len(state.history.steps) != state.step:
+            raise ValueError(f"{state.step} steps with {len(state.history.steps)} records")
+        return Checkpoint(state, dict(metadata["run"]))
+    except NONSENSE as error:
         raise CheckpointError(f"{path} is not a checkpoint of this version: {error}") from None
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise ValueError(f"step is {shown(value)}, not a number of steps")
+    return value
 
 
 def _model(network: Network, metadata: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Model:
     def parameter(name: str, shape: tuple[int, ...]) -> Parameter:
         parts = [tensors[name + suffix] for suffix in ("", ".first", ".second")]
         for part in parts:
-            if tuple(part.shape) != shape or part.dtype != torch.float32:
-                raise ValueError(f"{name} is {part.dtype} {list(part.shape)}, not {list(shape)}")
+            if tuple(finite(name, part).shape) != shape:
+                raise ValueError(f"{name} is {list(part.shape)}, not {list(shape)}")
+        if bool((parts[2] < 0).any()):
+            raise ValueError(f"{name}: its second moment is negative")
         return Parameter(*parts)
 
     return Model(
@@ -88,7 +101,7 @@ def _model(network: Network, metadata: dict[str, Any], tensors: dict[str, torch.
             [parameter(f"factor.{n}.{k}", shape) for k, shape in enumerate(layer.factor_shapes)]
             for n, layer in enumerate(network.layers)
         ],
-        exponents=[tuple(exponents) for exponents in metadata["factor_exponents"]],
+        exponents=factor_exponents(network, metadata["factor_exponents"]),
         biases=[
             parameter(f"bias.{n}", (layer.output_size,)) if layer.bias else None
             for n, layer in enumerate(network.layers)

@@ -7,11 +7,14 @@ from typing import Any
 import torch
 
 from trainwright.driver import QuantisedModel
+from trainwright.driver.model import check_integers
 from trainwright.fixed.scale import Scales
 from trainwright.network import Network, network_from_dict
 from trainwright.support.files import write_whole
+from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError, decode, encode
-from trainwright.train.model import Model
+from trainwright.train.model import Model, factors_digest
+from trainwright.train.stored_values import factor_exponents, finite, tensor_exponents
 
 FORMAT = "trainwright-model-2"
 
@@ -38,7 +41,7 @@ class Origin:
     def from_dict(cls, values: dict[str, Any]) -> "Origin":
         """What ``asdict`` made. Raises ``ValueError``/``TypeError``."""
         names, accelerator = tuple(values["class_names"]), tuple(values["accelerator"])
-        origin = cls(**{**values, "class_names": names, "accelerator": accelerator})
+        origin = of_plain(cls, {**values, "class_names": names, "accelerator": accelerator})
         texts = (origin.dataset, origin.plan, *names, *accelerator)
         if not all(isinstance(text, str) for text in texts) or not 0 < origin.batch < 1 << 20:
             raise ValueError(f"origin {values!r}")
@@ -91,35 +94,54 @@ def _stored(network: Network) -> torch.dtype:
 
 
 def load_model(path: Path) -> TrainedModel:
-    """Read what ``save_model`` wrote. Raises ``CheckpointError``."""
+    """Read what ``save_model`` wrote.
+
+    Raises ``CheckpointError``, also where a sound file holds no model: factors of more bits than
+    the network's, or of another digest, and numbers that are not finite.
+    """
     metadata, tensors = decode(path, FORMAT)
     try:
         network = network_from_dict(metadata["network"])
-        kind = torch.float32 if network.widths.is_float else torch.int64
         model = QuantisedModel(
             network=network,
             factors=[
-                [tensors[f"factor.{n}.{k}"].to(kind) for k in range(layer.order)]
+                [_factor(network, f"factor.{n}.{k}", shape, tensors)
+                 for k, shape in enumerate(layer.factor_shapes)]
                 for n, layer in enumerate(network.layers)
             ],
-            factor_exponents=[tuple(exponents) for exponents in metadata["factor_exponents"]],
+            factor_exponents=factor_exponents(network, metadata["factor_exponents"]),
             biases=[
-                tensors[f"bias.{n}"].to(torch.float64) if layer.bias else None
+                finite(f"bias.{n}", tensors[f"bias.{n}"]).to(torch.float64) if layer.bias else None
                 for n, layer in enumerate(network.layers)
             ],
-        )
-        for layer, factors, bias in zip(network.layers, model.factors, model.biases, strict=True):
-            shapes = tuple(tuple(factor.shape) for factor in factors)
-            if shapes != layer.factor_shapes or (
-                bias is not None and tuple(bias.shape) != (layer.output_size,)
-            ):
-                raise ValueError("factors do not have the shapes of the network")
+        )  # fmt: skip
+        for n, (layer, bias) in enumerate(zip(network.layers, model.biases, strict=True)):
+            if bias is not None and tuple(bias.shape) != (layer.output_size,):
+                raise ValueError(f"bias.{n} does not have the shape of the network")
+        if factors_digest(model) != metadata["digest"]:
+            raise ValueError("its factors do not have the digest that it states")
         origin = metadata["origin"]
         return TrainedModel(
             model,
-            Scales(exponents=dict(metadata["exponents"])),
+            Scales(exponents=tensor_exponents(metadata["exponents"])),
             None if origin is None else Origin.from_dict(origin),
             metadata["digest"],
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except NONSENSE as error:
         raise CheckpointError(f"{path} is not a model of this version: {error}") from None
+
+
+def _factor(
+    network: Network, name: str, shape: tuple[int, ...], tensors: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    """A factor of the shape and the bits of the network. Raises ``ValueError``, ``LookupError``."""
+    stored = tensors[name]
+    if tuple(stored.shape) != shape:
+        raise ValueError("factors do not have the shapes of the network")
+    if network.widths.is_float:
+        return finite(name, stored)
+    if stored.dtype != _stored(network):
+        raise ValueError(f"{name} is {stored.dtype}, not {_stored(network)}")
+    factor = stored.to(torch.int64)
+    check_integers(name, factor, shape, network.widths.factor)
+    return factor

@@ -89,14 +89,18 @@ class Model:
 
         Equal digests mean equal factors: runs on different back ends are compared by them.
         """
-        sha = hashlib.sha256()
-        model = self.quantised()
-        for layer, exponents in zip(model.factors, model.factor_exponents, strict=True):
-            for factor, k in zip(layer, exponents, strict=True):
-                sha.update(f"{list(factor.shape)} 2^{k}\n".encode())
-                kind = "<f4" if factor.is_floating_point() else "<i2"
-                sha.update(factor.contiguous().numpy().astype(kind).tobytes())
-        return sha.hexdigest()
+        return factors_digest(self.quantised())
+
+
+def factors_digest(model: QuantisedModel) -> str:
+    """See ``Model.digest``."""
+    sha = hashlib.sha256()
+    for layer, exponents in zip(model.factors, model.factor_exponents, strict=True):
+        for factor, k in zip(layer, exponents, strict=True):
+            sha.update(f"{list(factor.shape)} 2^{k}\n".encode())
+            kind = "<f4" if factor.is_floating_point() else "<i2"
+            sha.update(factor.contiguous().numpy().astype(kind).tobytes())
+    return sha.hexdigest()
 
 
 def initial_model(network: Network, seed: int, spread: float = SPREAD) -> Model:

@@ -14,11 +14,13 @@ from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.formats import Format
 from trainwright.network import Layer, Network, network_from_dict
 from trainwright.support.files import write_whole
+from trainwright.support.plain import NONSENSE
 from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.train.adam import Parameter
 from trainwright.train.connect import clip, steps_of
 from trainwright.train.initial import SPREAD
 from trainwright.train.model import Model
+from trainwright.train.stored_values import finite
 from trainwright.tt.trains import TensorTrainError
 
 FORMAT = "trainwright-factors-2"
@@ -109,15 +111,19 @@ def load_pretrained(path: Path) -> Pretrained:
     try:
         network = network_from_dict(metadata["network"])
         factors = [
-            [tensors[f"factor.{n}.{k}"] for k in range(layer.order)]
+            [finite(f"factor.{n}.{k}", tensors[f"factor.{n}.{k}"]) for k in range(layer.order)]
             for n, layer in enumerate(network.layers)
         ]
         for layer, given in zip(network.layers, factors, strict=True):
             if tuple(tuple(f.shape) for f in given) != layer.factor_shapes:
                 raise ValueError("factors do not have the shapes of the network")
         biases = [
-            tensors[f"bias.{n}"] if layer.bias else None for n, layer in enumerate(network.layers)
+            finite(f"bias.{n}", tensors[f"bias.{n}"]) if layer.bias else None
+            for n, layer in enumerate(network.layers)
         ]
+        for n, (layer, bias) in enumerate(zip(network.layers, biases, strict=True)):
+            if bias is not None and tuple(bias.shape) != (layer.output_size,):
+                raise ValueError(f"bias.{n} does not have the shape of the network")
         return Pretrained(network, factors, biases)
-    except (KeyError, TypeError, ValueError) as error:
+    except NONSENSE as error:
         raise CheckpointError(f"{path} is not of trainwright compress: {error}") from None

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.fixed.scale import PRESETS
+from trainwright.support.plain import of_plain
 from trainwright.train.initial import SPREAD
 from trainwright.train.ranks import FORMS
 from trainwright.train.storage import MASTER_WEIGHTS, MOMENTS
@@ -150,4 +151,5 @@ class TrainSettings:
 def settings_from_dict(values: dict[str, Any]) -> TrainSettings:
     """The settings that ``TrainSettings.to_dict`` wrote. Raises ``ValueError``/``TypeError``."""
     prior = values.get("prior")
-    return TrainSettings(**{**values, "prior": None if prior is None else PriorSettings(**prior)})
+    settings = {**values, "prior": None if prior is None else of_plain(PriorSettings, prior)}
+    return of_plain(TrainSettings, settings)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from trainwright.support.plain import NONSENSE
 from trainwright.support.tensor_file import CheckpointError, decode
 from trainwright.train.checkpoint import FORMAT as CHECKPOINT
 from trainwright.train.checkpoint import load_checkpoint
@@ -26,6 +27,6 @@ def _of_checkpoint(path: Path) -> TrainedModel:
     state = checkpoint.state
     try:
         origin = Origin.from_dict(checkpoint.run["origin"])
-    except (KeyError, TypeError, ValueError) as error:
+    except NONSENSE as error:
         raise CheckpointError(f"{path}: not of trainwright train: {error}") from None
     return TrainedModel(state.model.quantised(), state.scales, origin, state.model.digest())

@@ -15,6 +15,7 @@ from trainwright.cli.train.logs import check_tensorboard
 from trainwright.cli.train.options import check_same_settings, make_settings
 from trainwright.data import DataSet, is_npz, load_data_set
 from trainwright.network import Network, NetworkError, load_network
+from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.batches import class_names
 from trainwright.train.checkpoint import load_checkpoint
@@ -210,10 +211,10 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
         )
     check_same_settings(args, state.settings)
     try:
-        stored = RunOptions(**checkpoint.run["options"])
+        stored = of_plain(RunOptions, checkpoint.run["options"])
         crc = checkpoint.run["data_crc"]
         begin = time.monotonic() - checkpoint.run["seconds"]
-    except (KeyError, TypeError) as error:
+    except NONSENSE as error:
         raise CheckpointError(f"{folder.checkpoint}: not of trainwright train: {error}") from None
     given = _given(args)
     for name in ("dataset", "plan"):

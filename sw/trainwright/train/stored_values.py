@@ -1,0 +1,49 @@
+"""What a stored model may hold: finite numbers and exponents that numbers can have.
+
+A file's digest says that it is as it was written, not that what was written is a model.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from trainwright.network import Network
+from trainwright.support.text import shown
+
+MOST_EXPONENT = 256
+"""Of a tensor: a float32 reaches 128, and every product of two of them stays a float64."""
+
+
+def finite(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, float32. Raises ``ValueError`` for another type, NaN and infinities."""
+    if tensor.dtype != torch.float32:
+        raise ValueError(f"{name} is {tensor.dtype}, not float32")
+    if not bool(tensor.isfinite().all()):
+        raise ValueError(f"{name} has NaN or infinite elements")
+    return tensor
+
+
+def exponent(name: str, value: Any) -> int:
+    """An exponent. Raises ``ValueError`` for what is none."""
+    if type(value) is not int or abs(value) > MOST_EXPONENT:
+        raise ValueError(
+            f"the exponent of {name} is {shown(value)}, not an integer of at most {MOST_EXPONENT}"
+        )
+    return value
+
+
+def factor_exponents(network: Network, values: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
+    """One exponent a factor, layer by layer. Raises ``ValueError``."""
+    orders = [layer.order for layer in network.layers]
+    if [len(layer) for layer in values] != orders:
+        raise ValueError(f"exponents of {[len(layer) for layer in values]} factors, not {orders}")
+    return [
+        tuple(exponent(f"factor {n}.{k}", value) for k, value in enumerate(layer))
+        for n, layer in enumerate(values)
+    ]
+
+
+def tensor_exponents(values: Mapping[str, Any]) -> dict[str, int]:
+    """The exponents of tensors by name. Raises ``ValueError``."""
+    return {name: exponent(name, value) for name, value in values.items()}
