@@ -31,8 +31,12 @@ def deviation(layer: Layer) -> float:
 
 def initial_exponents(layer: Layer, width: int, spread: float = SPREAD) -> tuple[int, ...]:
     """Exponent of each factor; ``spread`` is the deviation aimed at, in steps at 4 bits."""
-    steps = spread * 2.0 ** (width - 4)
-    return (round(log2(deviation(layer) / steps)),) * layer.order
+    return (fresh_exponent(deviation(layer), width, spread),) * layer.order
+
+
+def fresh_exponent(sigma: float, width: int, spread: float = SPREAD) -> int:
+    """The exponent at which a standard deviation ``sigma`` is nearest to ``spread`` steps."""
+    return round(log2(sigma / (spread * 2.0 ** (width - 4))))
 
 
 def initial_factors(

@@ -5,7 +5,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log2
 from pathlib import Path
 
 import torch
@@ -15,7 +14,7 @@ from trainwright.support.files import write_whole
 from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.train.adam import Parameter
 from trainwright.train.connect import clip, dequantise, quantise
-from trainwright.train.initial import SPREAD
+from trainwright.train.initial import fresh_exponent
 from trainwright.train.model import Model
 from trainwright.tt.trains import TensorTrainError
 
@@ -65,7 +64,7 @@ def quantisation(value: torch.Tensor, width: int) -> int:
     deviation = float(value.to(torch.float64).square().mean().sqrt())
     if deviation == 0:
         return 0
-    middle = round(log2(deviation / (SPREAD * 2.0 ** (width - 4))))
+    middle = fresh_exponent(deviation, width)
 
     def loss(exponent: int) -> float:
         error = dequantise(quantise(value, exponent, width), exponent) - value.to(torch.float64)
