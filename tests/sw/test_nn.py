@@ -19,7 +19,7 @@ from trainwright.train.initial import initial_exponents
 from trainwright.train.ranks import prior_gradients
 from trainwright.tt import to_matrix, tt_svd
 
-MODULES = ["shapes", "tensor_train", "layers", "model"]
+MODULES = ["adam", "shapes", "tensor_train", "layers", "model"]
 
 
 @pytest.fixture(autouse=True)

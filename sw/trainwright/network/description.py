@@ -29,7 +29,11 @@ class Widths:
     """Bits of each class of quantity. All are signed integers times a power of two.
 
     ``FLOAT32``, 32 bits throughout, stands for float32 numbers instead: such a network is trained
-    for comparison and does not run on the accelerator.
+    for comparison and does not run on the accelerator. Raises ``NetworkError`` for widths that the
+    accelerator has not.
+
+    >>> Widths(factor=8).is_float
+    False
     """
 
     factor: int = 4

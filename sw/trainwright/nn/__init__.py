@@ -6,16 +6,19 @@
 torch.Size([8, 10])
 """
 
+from trainwright.nn.adam import Adam
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
-from trainwright.nn.model import cut_ranks, from_torch, rank_prior, to_torch
+from trainwright.nn.model import cut_ranks, from_network, from_torch, rank_prior, to_torch
 from trainwright.nn.tensor_train import TensorTrain
 
 __all__ = [
+    "Adam",
     "TTConv2d",
     "TTEmbedding",
     "TTLinear",
     "TensorTrain",
     "cut_ranks",
+    "from_network",
     "from_torch",
     "rank_prior",
     "to_torch",

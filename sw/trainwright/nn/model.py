@@ -5,8 +5,10 @@ from copy import deepcopy
 
 import torch
 
+from trainwright.network import Network, load_network
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
+from trainwright.train.initial import initial_factors
 
 Convert = Callable[[str, torch.nn.Module], torch.nn.Module | None]
 
@@ -159,3 +161,25 @@ def _dense(layer: TensorTrain) -> torch.nn.Module:
     if made.bias is not None and bias is not None:
         made.bias.copy_(bias)
     return made
+
+
+def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
+    """A network (or the name or TOML file of one) as modules, as ``trainwright train`` begins.
+
+    The same initial factors for the same ``seed``; inputs are (n, I), outputs (n, J) with all
+    outputs of the last layer. Raises ``NetworkError``.
+
+    >>> [type(module).__name__ for module in from_network("digits")]
+    ['TTLinear', 'ReLU', 'TTLinear']
+    """
+    network = load_network(network) if isinstance(network, str) else network
+    factors, exponents = initial_factors(network, seed)
+    modules: list[torch.nn.Module] = []
+    for layer, own, scales in zip(network.layers, factors, exponents, strict=True):
+        made = TTLinear(
+            layer.input_size, layer.output_size, rank=layer.ranks, outputs=layer.outputs,
+            inputs=layer.inputs, bias=layer.bias, relu=layer.relu, numbers=network.widths,
+        )  # fmt: skip
+        made.set_factors([factor.value for factor in own], scales)
+        modules += [made, torch.nn.ReLU()] if layer.relu else [made]
+    return torch.nn.Sequential(*modules)

@@ -59,6 +59,14 @@ class _Quantiser(torch.nn.Module):
         return f"width={self.width}, exponent={int(self.exponent)}"
 
 
+def largest(values: torch.Tensor) -> float:
+    """Greatest magnitude, 0 of no values, NaN where one is."""
+    if not values.numel():
+        return 0.0
+    low, high = torch.aminmax(values)
+    return max(-float(low), float(high))
+
+
 class InputQuantiser(_Quantiser):
     """Of a layer's inputs: full scale is the least power of two that the largest value reaches.
 
@@ -66,14 +74,21 @@ class InputQuantiser(_Quantiser):
     """
 
     def first(self, values: torch.Tensor) -> int:
-        greatest = float(values.abs().max()) if values.numel() else 0.0
+        return self.fitting(largest(values))
+
+    def after(self, values: torch.Tensor, exponent: int) -> int:
+        return self.moved(exponent, largest(values.detach()))
+
+    def fitting(self, greatest: float) -> int:
+        """The exponent for values of at most ``greatest`` in magnitude."""
         if not greatest < float("inf"):
             raise ValueError(f"cannot quantise inputs whose largest value is {greatest}")
         mantissa, exponent = frexp(greatest)
         return max(exponent - (mantissa == 0.5) - (self.width - 1), LEAST) if greatest else 0
 
-    def after(self, values: torch.Tensor, exponent: int) -> int:
-        wanted = self.first(values.detach())
+    def moved(self, exponent: int, greatest: float) -> int:
+        """An exponent moved towards that for ``greatest``, by one at most."""
+        wanted = self.fitting(greatest)
         return exponent + (wanted > exponent) - (wanted < exponent)
 
 
