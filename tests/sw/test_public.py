@@ -2,11 +2,14 @@
 
 import doctest
 import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
+import torch
 
 import trainwright
 import trainwright.nn
@@ -44,3 +47,10 @@ def test_import_is_cheap_and_there_is_nothing_else():
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'kompile'"):
         _ = trainwright.kompile
+
+
+def test_the_readmes_lines_run_as_printed(capsys):
+    page = Path(__file__).parents[2] / "README.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    exec(code, {"x": torch.rand(64, 784), "y": torch.arange(64) % 10})
+    assert "back end golden, batch 64" in capsys.readouterr().out

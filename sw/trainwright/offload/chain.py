@@ -79,5 +79,5 @@ def _run(segment: Segment, x: torch.Tensor) -> torch.Tensor:
     parameters = [factor for layer in segment.layers for factor in layer.factors]
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
     batch = segment.machine.settings.batch
-    parts = [_Step.apply(segment, part, *parameters) for part in x.split(batch)]
-    return torch.cat([part for part in parts if isinstance(part, torch.Tensor)])
+    parts: list[Any] = [_Step.apply(segment, part, *parameters) for part in x.split(batch)]
+    return torch.cat(parts) if len(parts) > 1 else parts[0]

@@ -131,8 +131,9 @@ class Segment:
         driver = self.driver
         driver.input_exponent = exponent
         batch = self.machine.settings.batch
-        integers = _integers(x.cpu(), exponent, first.widths.activation)
-        inputs = torch.nn.functional.pad(integers, (0, first.padding_columns))
+        inputs = _integers(x.cpu(), exponent, first.widths.activation)
+        if first.padding_columns:
+            inputs = torch.nn.functional.pad(inputs, (0, first.padding_columns))
         if len(x) < batch:
             inputs = inputs[torch.arange(batch) % len(x)]
         model = self._model(driver.network)
