@@ -74,6 +74,9 @@ class AcceleratorParameters:
     elements is one beat and a row of 16-bit words two.
 
     Raises ``ValueError`` naming the offending value when a parameter is out of its range.
+
+    >>> AcceleratorParameters(lanes=8).multipliers
+    128
     """
 
     lanes: int = 16

@@ -31,6 +31,9 @@ def test_bench_golden(capsys):
     assert result["conditions"]["threads"] == 1
     names = [step["step"] for step in result["steps"]]
     assert names[:2] == ["golden, plan auto", "golden, plan paper"]
+    assert names[4:7] == [
+        "trainwright.nn, float32", "trainwright.nn, fixed point", "trainwright.compile, golden",
+    ]  # fmt: skip
     assert all(step["least_ms"] > 0 for step in result["steps"])
 
 

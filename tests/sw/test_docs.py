@@ -52,6 +52,8 @@ def defined(body: list[ast.stmt]) -> dict[str, ast.stmt]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found = (n for target in targets for n in ast.walk(target))
             names |= {name.id: node for name in found if isinstance(name, ast.Name)}
+        elif isinstance(node, ast.If):  # TYPE_CHECKING
+            names |= defined(node.body)
     return names
 
 

@@ -1,6 +1,7 @@
 """The driver: training steps on any accelerator, from integers in to gradients out."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from typing import Protocol, TypeVar
 
@@ -316,11 +317,16 @@ class Driver:
         ``gradient_of`` gives the loss gradient (batch, J) of logits (batch, J). The golden model
         executes the steps, whatever the accelerator is: the bits are the same.
         """
+        with self.twin() as twin:
+            return settle(twin, inputs, gradient_of, model, scales, most=most)
+
+    @contextmanager
+    def twin(self) -> Iterator["Driver"]:
+        """A driver of the same programs on the golden model: the same bits."""
         p = self.accelerator.parameters
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
             plan = self.step.layers or "paper"
-            twin = Driver(golden, self.network, self.step.batch, plan=plan)
-            return settle(twin, inputs, gradient_of, model, scales, most=most)
+            yield Driver(golden, self.network, self.step.batch, plan=plan)
 
 
 class Steps(Protocol):

@@ -20,11 +20,10 @@ from trainwright.formats import (
     format_pairs,
     parse_formats,
 )
+from trainwright.support.text import shown
 
 UNDERFLOW_RULES = ("gradients", "never", "zero")
 """Posits that may become 0 where they underflow: those of gradients, none, or all."""
-from trainwright.support.text import shown
-
 BUILT_IN = ("digits", "fashion")
 _NAME = re.compile(r"\w([\w .+-]{0,62}[\w+-])?")
 """A name is part of paths: ``runs/NAME``."""
@@ -55,7 +54,11 @@ class Widths:
     """Bits of each class of quantity. All are signed integers times a power of two.
 
     ``FLOAT32``, 32 bits throughout, stands for float32 numbers instead: such a network is trained
-    for comparison and does not run on the accelerator.
+    for comparison and does not run on the accelerator. Raises ``NetworkError`` for widths that the
+    accelerator has not.
+
+    >>> Widths(factor=8).is_float
+    False
     """
 
     factor: int = 4

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from trainwright.driver import QuantisedModel
-from trainwright.driver.model import check_integers
+from trainwright.driver.model import check_words
 from trainwright.fixed.scale import Scales
 from trainwright.network import Network, network_from_dict
 from trainwright.support.files import write_whole
@@ -143,5 +143,5 @@ def _factor(
     if stored.dtype != _stored(network):
         raise ValueError(f"{name} is {stored.dtype}, not {_stored(network)}")
     factor = stored.to(torch.int64)
-    check_integers(name, factor, shape, network.widths.factor)
+    check_words(name, factor, shape, network.format("factor"))
     return factor

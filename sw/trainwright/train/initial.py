@@ -32,8 +32,12 @@ def deviation(layer: Layer) -> float:
 
 def initial_exponents(layer: Layer, fmt: Format | int, spread: float = SPREAD) -> tuple[int, ...]:
     """Exponent of each factor; ``spread`` is the deviation aimed at, in steps at 4 bits."""
-    steps = spread * steps_of(fmt)
-    return (round(log2(deviation(layer) / steps)),) * layer.order
+    return (fresh_exponent(deviation(layer), fmt, spread),) * layer.order
+
+
+def fresh_exponent(sigma: float, fmt: Format | int, spread: float = SPREAD) -> int:
+    """The exponent at which a standard deviation ``sigma`` is nearest to ``spread`` steps."""
+    return round(log2(sigma / (spread * steps_of(fmt))))
 
 
 def initial_factors(

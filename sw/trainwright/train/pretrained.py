@@ -5,7 +5,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log2
 from pathlib import Path
 
 import torch
@@ -17,8 +16,8 @@ from trainwright.support.files import write_whole
 from trainwright.support.plain import NONSENSE
 from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.train.adam import Parameter
-from trainwright.train.connect import clip, steps_of
-from trainwright.train.initial import SPREAD
+from trainwright.train.connect import clip
+from trainwright.train.initial import fresh_exponent
 from trainwright.train.model import Model
 from trainwright.train.stored_values import finite
 from trainwright.tt.trains import TensorTrainError
@@ -69,7 +68,7 @@ def quantisation(value: torch.Tensor, fmt: Format | int) -> int:
     deviation = float(value.to(torch.float64).square().mean().sqrt())
     if deviation == 0:
         return 0
-    middle = round(log2(deviation / (SPREAD * steps_of(fmt))))
+    middle = fresh_exponent(deviation, fmt)
 
     def loss(exponent: int) -> float:
         words = quantise(value, exponent, fmt)

@@ -19,9 +19,10 @@ PEER = "tltorch"
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "A training step (forward, backward, all gradients; no update) on the golden model, bit "
-        "by bit what the accelerator computes, with all statistics; and in float32: tltorch's "
-        "tensor-train layers (pip install 'trainwright[bench]') and a dense pair of torch's. Steps "
-        "of all are interleaved; processor seconds of one thread."
+        "by bit what the accelerator computes, with all statistics, alone and as a compiled torch "
+        "module; trainwright.nn's layers in torch; and in float32: tltorch's tensor-train layers "
+        "(pip install 'trainwright[bench]') and a dense pair of torch's. Steps of all are "
+        "interleaved; processor seconds of one thread."
     )
     add_network_argument(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
@@ -70,6 +71,40 @@ def _float_step(modules: Any, network: Any, batch: int) -> Callable[[], object]:
         for module in modules:
             module.zero_grad(set_to_none=True)
         return x.backward(gradient)
+
+    return step
+
+
+def _own(network: Any, batch: int) -> dict[str, Callable[[], object]]:
+    """Steps of our own layers in torch, and compiled for the golden model."""
+    from trainwright.nn import from_network
+    from trainwright.offload import compile
+
+    steps = {
+        f"trainwright.nn, {numbers}": _float_step(_layers(from_network(one)), network, batch)
+        for numbers, one in (("float32", network.in_float32()), ("fixed point", network))
+    }
+    steps["trainwright.compile, golden"] = _compiled_step(
+        compile(from_network(network), batch=batch), network, batch
+    )
+    return steps
+
+
+def _layers(model: Any) -> list[Any]:
+    from trainwright.nn import TTLinear
+
+    return [module for module in model if isinstance(module, TTLinear)]
+
+
+def _compiled_step(model: Any, network: Any, batch: int) -> Callable[[], object]:
+    import torch
+
+    inputs = torch.rand(batch, network.layers[0].input_size)
+    gradient = torch.randn(batch, network.layers[-1].output_size) / batch
+
+    def step() -> object:
+        model.zero_grad(set_to_none=True)
+        return model(inputs).backward(gradient)
 
     return step
 
@@ -131,7 +166,7 @@ def _run(args: argparse.Namespace) -> int:
     for rounding in ROUNDINGS[1:]:
         step = _golden(network, args.batch, "auto", args.seed, rounding)
         steps[f"golden, plan auto, {rounding}"] = step
-    steps |= _peers(network, args.batch)
+    steps |= _own(network, args.batch) | _peers(network, args.batch)
     times = _measure(steps, args.repeat)
     rows = [{"step": name, "median_ms": median(t), "least_ms": min(t)} for name, t in times.items()]
     peers = [row for row in rows if PEER in row["step"]]

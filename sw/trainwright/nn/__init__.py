@@ -1,0 +1,25 @@
+"""Tensor-train layers for PyTorch: ordinary modules, quantisation-aware as the accelerator is.
+
+>>> import torch, trainwright.nn as tnn
+>>> model = torch.nn.Sequential(tnn.TTLinear(64, 32), torch.nn.ReLU(), tnn.TTLinear(32, 10))
+>>> model(torch.rand(8, 64)).shape
+torch.Size([8, 10])
+"""
+
+from trainwright.nn.adam import Adam
+from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
+from trainwright.nn.model import cut_ranks, from_network, from_torch, rank_prior, to_torch
+from trainwright.nn.tensor_train import TensorTrain
+
+__all__ = [
+    "Adam",
+    "TTConv2d",
+    "TTEmbedding",
+    "TTLinear",
+    "TensorTrain",
+    "cut_ranks",
+    "from_network",
+    "from_torch",
+    "rank_prior",
+    "to_torch",
+]

@@ -1,0 +1,116 @@
+"""Differentiable contraction of factors (R_{n-1}, J_n, I_n, R_n) to the matrix of a layer.
+
+W(j, i) = sum over k of Left(p, u, k) Right(k, v, q), with j = (p, q) and i = (u, v): the factors
+before and after a bond are merged, and one product gives W in the order (p, u, v, q). For every p
+that is a matrix (I, q), which inputs are multiplied with as it lies; its gradient has the same
+order. Both are made for a few p at a time, so that they stay in the cache and nothing of the size
+of W is ever stored.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from typing import Any
+
+import torch
+
+CHUNK = 1 << 17
+"""Elements of W that are made at once."""
+
+
+def _merge(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Factors (a, p, u, k) and (k, q, v, b) as one (a, p q, u v, b)."""
+    a, p, u, k = left.shape
+    _, q, v, b = right.shape
+    product = left.reshape(-1, k) @ right.reshape(k, -1)
+    return product.reshape(a, p, u, q, v, b).transpose(2, 3).reshape(a, p * q, u * v, b)
+
+
+def _best_bond(factors: Sequence[torch.Tensor]) -> int:
+    """The bond, from 1, at which the last product and the merged factors are cheapest."""
+    sizes = [prod(f.shape[1] * f.shape[2] for f in factors[:n]) for n in range(len(factors) + 1)]
+
+    def cost(bond: int) -> int:
+        left = sizes[bond]
+        return factors[bond].shape[0] * (sizes[-1] + left + sizes[-1] // left)
+
+    return min(range(1, len(factors)), key=cost)
+
+
+class _Apply(torch.autograd.Function):
+    """x W^T of x (B, I), Left (p u, k) and Right (k, v q): (p, B, q)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, left: torch.Tensor, right: torch.Tensor, p: int, q: int
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, left, right)
+        y = x.new_empty(p, len(x), q)
+        for some, rows, w in _chunks(p, left, right):
+            torch.mm(left[rows], right, out=w)
+            matrices = w.view(-1, x.shape[1], q)
+            torch.bmm(x.expand(len(matrices), *x.shape), matrices, out=y[some])
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        x, left, right = ctx.saved_tensors
+        dy, size = gradients[0], x.shape[1]  # (p, B, q)
+        dx = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
+        dleft, dright = torch.empty_like(left), torch.zeros_like(right)
+        for some, rows, w in _chunks(len(dy), left, right):
+            part, matrices = dy[some], w.view(-1, size, dy.shape[2])
+            if dx is not None:
+                torch.mm(left[rows], right, out=w)
+                samples = part.transpose(0, 1).reshape(len(x), -1)  # (B, p q)
+                dx.addmm_(samples, matrices.transpose(1, 2).reshape(-1, size))
+            torch.bmm(x.T.expand(len(part), *x.T.shape), part, out=matrices)  # gradient of W
+            torch.mm(w, right.T, out=dleft[rows])
+            dright.addmm_(left[rows].T, w)
+        return dx, dleft, dright, None, None
+
+
+def _chunks(
+    p: int, left: torch.Tensor, right: torch.Tensor
+) -> Iterator[tuple[slice, slice, torch.Tensor]]:
+    """Ranges of p, and of the rows (p u) of Left, of which W has at most ``CHUNK`` elements.
+
+    With each comes one and the same memory for its part of W, (rows, v q).
+    """
+    u = len(left) // p
+    step = min(p, max(1, CHUNK // (u * right.shape[1])))
+    memory = left.new_empty(step * u, right.shape[1])
+    for start in range(0, p, step):
+        end = min(p, start + step)
+        yield slice(start, end), slice(start * u, end * u), memory[: (end - start) * u]
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """W as ``left`` (p, u, k) and ``right`` (k, v, q)."""
+
+    left: torch.Tensor
+    right: torch.Tensor
+
+    def dense(self) -> torch.Tensor:
+        """W (J, I), rows (p, q) and columns (u, v)."""
+        (p, u, k), (_, v, q) = self.left.shape, self.right.shape
+        w = self.left.reshape(p * u, k) @ self.right.reshape(k, v * q)
+        return w.reshape(p, u * v, q).transpose(1, 2).reshape(p * q, u * v)
+
+    def apply(self, x: torch.Tensor) -> torch.Tensor:
+        """x W^T of x (..., I): (..., J). Gradients of gradients are not to be had."""
+        (p, u, k), (_, v, q) = self.left.shape, self.right.shape
+        flat = x.reshape(-1, u * v)
+        y = _Apply.apply(flat, self.left.reshape(p * u, k), self.right.reshape(k, v * q), p, q)
+        assert isinstance(y, torch.Tensor)
+        return y.transpose(0, 1).reshape(*x.shape[:-1], p * q)
+
+
+def contract(factors: Sequence[torch.Tensor]) -> Matrix:
+    """The matrix of a tensor train, of at least two factors."""
+    bond = _best_bond(factors)
+    left = reduce(_merge, factors[:bond])
+    right = reduce(lambda done, factor: _merge(factor, done), reversed(factors[bond:]))
+    return Matrix(left[0], right[..., 0].transpose(1, 2))

@@ -1,0 +1,71 @@
+"""The rank priors of the trainer as terms of any loss, and the cutting of parameters."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from trainwright.train.prior import prior_loss
+from trainwright.train.ranks import FORMS, prior_gradients
+from trainwright.train.storage_prior import storage_loss
+
+
+class _Prior(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, form: str, *factors: torch.Tensor) -> torch.Tensor:
+        ctx.form = form
+        ctx.save_for_backward(*factors)
+        value = storage_loss(factors) if form == "storage" else prior_loss(factors)
+        return factors[0].new_tensor(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        factors = ctx.saved_tensors
+        pulls = prior_gradients(factors, 1.0, ctx.form)
+        scaled = [
+            None if pull is None else (pull * gradients[0]).to(factor)
+            for factor, pull in zip(factors, pulls, strict=True)
+        ]
+        return None, *scaled
+
+
+def prior(factors: Sequence[torch.Tensor], form: str) -> torch.Tensor:
+    """The rank prior of a layer's factors, differentiable; ``ValueError`` for an unknown form."""
+    if form not in FORMS:
+        raise ValueError(f"prior form must be one of {', '.join(FORMS)}, not {form!r}")
+    result = _Prior.apply(form, *factors)
+    assert isinstance(result, torch.Tensor)
+    return result
+
+
+def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
+    """Give a parameter values of another shape.
+
+    The node that accumulates its gradient remembers the old shape while a graph of an earlier
+    step is alive (a loss that was not deleted); torch makes a new one where the type changes.
+    """
+    other = torch.float64 if values.dtype is not torch.float64 else torch.float32
+    parameter.data = values.to(other)
+    parameter.data = values
+
+
+def cut_state(
+    parameter: torch.nn.Parameter,
+    dimension: int,
+    kept: torch.Tensor,
+    optimizer: torch.optim.Optimizer | None,
+) -> None:
+    """Keep the indices ``kept`` of a parameter, of its gradient and of its moments."""
+    shape = parameter.shape
+
+    def cut(values: torch.Tensor) -> torch.Tensor:
+        return values.index_select(dimension, kept.to(values.device)).contiguous()
+
+    gradient = parameter.grad
+    parameter.grad = None
+    replace_data(parameter, cut(parameter.data))
+    parameter.grad = None if gradient is None else cut(gradient)
+    state = {} if optimizer is None else optimizer.state.get(parameter, {})
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor) and value.shape == shape:
+            state[name] = cut(value)

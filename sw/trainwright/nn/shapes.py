@@ -1,0 +1,130 @@
+"""Factor shapes, padding and ranks chosen for a matrix."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import log, prod
+
+from trainwright.network import NetworkError, rank_bounds
+
+LAST = 16
+"""Size of the last factor's outputs and inputs: the lanes of the largest accelerator."""
+START_RANK = 16
+"""Greatest rank that ``"auto"`` starts with."""
+_LARGEST_PRIME = 7
+
+
+def _primes(value: int) -> list[int]:
+    found, divisor = [], 2
+    while divisor * divisor <= value:
+        while value % divisor == 0:
+            found.append(divisor)
+            value //= divisor
+        divisor += 1
+    return [*found, value] if value > 1 else found
+
+
+def padded_size(size: int) -> int:
+    """Least multiple of ``LAST`` from ``size`` on whose other prime factors are at most 7.
+
+    >>> [padded_size(size) for size in (10, 784, 100, 1000)]
+    [16, 784, 112, 1008]
+    """
+    blocks = -(-size // LAST)
+    while max(_primes(blocks), default=1) > _LARGEST_PRIME:
+        blocks += 1
+    return blocks * LAST
+
+
+def _splits(value: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Every way to write ``value`` as an ordered product of ``parts`` factors."""
+    if parts == 1:
+        yield (value,)
+        return
+    for first in (n for n in range(1, value + 1) if value % n == 0):
+        for rest in _splits(value // first, parts - 1):
+            yield (first, *rest)
+
+
+def _elements(outputs: Sequence[int], inputs: Sequence[int], rank: int) -> int:
+    bonds = (1, *(min(rank, bound) for bound in rank_bounds(outputs, inputs)), 1)
+    return sum(
+        left * j * i * right
+        for (left, right), j, i in zip(pairwise(bonds), outputs, inputs, strict=True)
+    )
+
+
+def _unevenness(sizes: Sequence[int]) -> float:
+    return round(sum(log(size) ** 2 for size in sizes), 9)
+
+
+def default_order(rows: int, columns: int) -> int:
+    """Factors d of a padded matrix: dimensions but the last are about 8; at least 2.
+
+    >>> default_order(128, 64), default_order(512, 784)
+    (2, 3)
+    """
+    return 1 + max(1, round(log(max(rows, columns) / LAST, 8)))
+
+
+def factor_sizes(
+    rows: int, columns: int, *, rank: int = START_RANK, order: int | None = None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Outputs J_1..J_d and inputs I_1..I_d for a matrix (rows, columns), padded where needed.
+
+    Both end in ``LAST``; the others are as even as can be, then those of fewest elements in factors
+    of ``rank``.
+
+    >>> factor_sizes(512, 784)
+    ((8, 4, 16), (7, 7, 16))
+    >>> factor_sizes(10, 512)
+    ((1, 1, 16), (4, 8, 16))
+    """
+    for name, size in (("rows", rows), ("columns", columns)):
+        if not isinstance(size, int) or size < 1:
+            raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
+    rows, columns = padded_size(rows), padded_size(columns)
+    wanted = default_order(rows, columns) if order is None else order
+    if not isinstance(wanted, int) or wanted < 2:
+        raise NetworkError(f"order must be an integer of at least 2, not {order!r}")
+    candidates = (
+        ((*outputs, LAST), (*inputs, LAST))
+        for outputs in _splits(rows // LAST, wanted - 1)
+        for inputs in _splits(columns // LAST, wanted - 1)
+    )
+
+    def cost(sizes: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[float, int]:
+        outputs, inputs = sizes
+        return _unevenness(outputs) + _unevenness(inputs), _elements(outputs, inputs, rank)
+
+    return min(candidates, key=cost)
+
+
+def check_sizes(name: str, sizes: Sequence[int], least: int) -> tuple[int, ...]:
+    """``sizes`` as a tuple; ``NetworkError`` unless they multiply to at least ``least``."""
+    given = tuple(sizes)
+    if any(not isinstance(size, int) or size < 1 for size in given) or prod(given) < least:
+        raise NetworkError(
+            f"{name} must be integers of at least 1 that multiply to at least {least}, "
+            f"not {list(given)}"
+        )
+    return given
+
+
+def bond_ranks(
+    rank: int | Sequence[int] | str, outputs: Sequence[int], inputs: Sequence[int]
+) -> tuple[int, ...]:
+    """R_1..R_{d-1}: one number is cut to each bond's bound, a list is taken as it is.
+
+    ``"auto"`` starts with the bound, at most ``START_RANK``; prior and cutting do the rest.
+
+    >>> bond_ranks(16, (8, 2, 16), (1, 1, 16)), bond_ranks("auto", (8, 16), (4, 16))
+    ((8, 16), (16,))
+    """
+    bounds = rank_bounds(outputs, inputs)
+    if rank == "auto":
+        rank = START_RANK
+    if isinstance(rank, str) or (isinstance(rank, int) and rank < 1):
+        raise NetworkError(f'rank must be at least 1, a list of ranks or "auto", not {rank!r}')
+    if isinstance(rank, int):
+        return tuple(min(rank, bound) for bound in bounds)
+    return tuple(rank)

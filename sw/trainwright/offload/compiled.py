@@ -1,0 +1,215 @@
+"""``trainwright.compile``: a module whose tensor-train layers run on the accelerator."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from trainwright.compiler import CompileError
+from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
+from trainwright.nn.model import trains
+from trainwright.offload.chain import Chain
+from trainwright.offload.machine import Machine, Settings
+from trainwright.offload.report import Report, make_report
+from trainwright.offload.segment import Segment, Settling
+from trainwright.offload.trace import chains, trace, why_not
+from trainwright.parameters import AcceleratorParameters
+
+MOST_REPETITIONS = 64
+
+
+class CompiledModule(torch.nn.Module):
+    """What ``trainwright.compile`` returns: the same parameters, computed on the accelerator.
+
+    Parameters, buffers and ``state_dict`` are those of the module that was compiled, under the
+    same names. It can be copied and pickled; the copy opens an accelerator of its own.
+    """
+
+    def __init__(self, module: torch.nn.Module, machine: Machine) -> None:
+        super().__init__()
+        # One set of parameters: the very dictionaries of the module.
+        self._modules, self._parameters = module._modules, module._parameters
+        self._buffers = module._buffers
+        self._non_persistent_buffers_set = module._non_persistent_buffers_set
+        self.training = module.training
+        hidden = {"module": module, "machine": machine, "chains": {}, "graphs": {}}
+        self.__dict__["_hidden"] = hidden
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module that was compiled; it computes in torch alone."""
+        return self.__dict__["_hidden"]["module"]
+
+    @property
+    def machine(self) -> Machine:
+        """The accelerator."""
+        return self.__dict__["_hidden"]["machine"]
+
+    @property
+    def chains(self) -> dict[tuple[str, ...], Chain]:
+        """The stretches of layers that it has programs for, by the names of their layers."""
+        return self.__dict__["_hidden"]["chains"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state["_hidden"] = {**state["_hidden"], "graphs": {}}
+        return state
+
+    def train(self, mode: bool = True) -> "CompiledModule":
+        """Training or evaluation mode, as of any module; exponents move in training alone."""
+        self.module.train(mode)
+        self.training = mode
+        return self
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes, its tensor-train layers in the accelerator's integers.
+
+        Gradients of parameters are the accelerator's, at the rounded factors, and pass straight
+        through to the parameters. Any number of samples: a batch at a time, the last filled up.
+        """
+        graphs = self.__dict__["_hidden"]["graphs"]
+        if self.training not in graphs:  # what depends on the mode is fixed in a trace
+            graphs[self.training] = self._traced()
+        return graphs[self.training](*args, **kwargs)
+
+    def _traced(self) -> fx.GraphModule:
+        inner = self.module
+        root = torch.nn.Sequential(inner) if isinstance(inner, TensorTrain) else inner
+        root.training = self.training
+        graph = trace(root)
+        made: dict[str, Any] = {}
+        for number, found in enumerate(list(chains(graph, root))):
+            if found.key not in self.chains:
+                layers: list[Any] = [root.get_submodule(name) for name in found.names]
+                self.chains[found.key] = Chain(layers, found.relus, self.machine)
+            made[name := f"_on_the_accelerator_{number}"] = self.chains[found.key]
+            first, last = found.nodes[0], found.nodes[-1]
+            with graph.inserting_after(last):
+                new = graph.call_module(name, first.args)
+            last.replace_all_uses_with(new)
+            for node in reversed(found.nodes):
+                graph.erase_node(node)
+        for node in graph.nodes:
+            if node.op in ("call_module", "get_attr") and node.target not in made:
+                made[node.target] = _attribute(root, node.target)
+        return fx.GraphModule(made, graph)
+
+    def calibrate(self, x: torch.Tensor, loss_of: Callable[[Any], torch.Tensor]) -> int:
+        """Choose all exponents by one batch before training, as ``trainwright train`` does.
+
+        ``loss_of`` makes a loss of the model's outputs. Steps are repeated on the golden model
+        until no exponent moves; returns the repetitions. Without it exponents are chosen in the
+        first step, those of gradients once those of activations stand still.
+        """
+        settling, parameters = Settling(), [p for p in self.parameters() if p.requires_grad]
+        try:
+            for repetition in range(1, MOST_REPETITIONS + 1):
+                settling.moved = 0
+                loss = self._settled(settling, lambda: loss_of(self(x)))
+                run = lambda loss=loss: torch.autograd.grad(loss, parameters, allow_unused=True)  # noqa: E731
+                self._settled(settling, run)
+                if not settling.moved:
+                    return repetition
+            return MOST_REPETITIONS
+        finally:
+            settling.close()
+
+    def _settled(self, settling: Settling, work: Callable[[], Any]) -> Any:
+        if self.training not in self.__dict__["_hidden"]["graphs"]:
+            self.__dict__["_hidden"]["graphs"][self.training] = self._traced()
+        try:
+            for segment in self.segments:
+                segment.settling = settling
+            return work()
+        finally:
+            for segment in self.segments:
+                segment.settling = None
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The programs of all chains."""
+        return [segment for chain in self.chains.values() for segment in chain.segments]
+
+    def report(self) -> Report:
+        """What runs where, ranks, bits, and what the accelerator has done so far.
+
+        Print it for a table. Raises ``CompileError`` where a layer does not fit the accelerator.
+        """
+        if self.training not in self.__dict__["_hidden"]["graphs"]:
+            self.__dict__["_hidden"]["graphs"][self.training] = self._traced()
+        return make_report(self.module, self.machine.settings, list(self.chains.values()))
+
+    def rank_prior(self, *, form: str = "storage") -> torch.Tensor:
+        """``trainwright.nn.rank_prior`` of the module."""
+        return rank_prior(self.module, form=form)
+
+    def cut_ranks(
+        self,
+        threshold: float = 0.02,
+        *,
+        form: str = "storage",
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> bool:
+        """``trainwright.nn.cut_ranks``; the next step runs a program of the ranks that are left."""
+        return cut_ranks(self.module, threshold, form=form, optimizer=optimizer)
+
+    def to_torch(self) -> torch.nn.Module:
+        """A copy with ordinary dense layers, in float32: ``trainwright.nn.to_torch``."""
+        return to_torch(self.module)
+
+    def close(self) -> None:
+        """Release the accelerator (a port, a simulation); the next step opens it again."""
+        self.machine.close()
+
+
+def _attribute(root: torch.nn.Module, target: str) -> Any:
+    found: Any = root
+    for part in target.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def compile(
+    module: torch.nn.Module,
+    backend: str = "golden",
+    batch: int = 64,
+    *,
+    accelerator: AcceleratorParameters | None = None,
+) -> CompiledModule:
+    """The module with its ``TTLinear`` layers, and ReLUs between them, on the accelerator.
+
+    ``backend`` is ``"golden"`` (exact integers, fast), ``"rtl"`` (the simulated hardware),
+    ``"serial:PORT"`` (a board) or another one installed: the bits are the same. ``batch`` is what
+    programs are compiled for, 1 to 4096; any number of samples can be given. ``accelerator`` has
+    other sizes than the default ones. Layers in float32, and all other modules, run in torch.
+
+    Any loss, any optimiser. Gradients of factors and biases are the accelerator's. It has none for
+    the inputs of a program's first layer: where inputs need a gradient each layer is a program, and
+    the host multiplies with its matrix. Exponents are the accelerator's own, calibrated in the
+    first step, and no part of ``state_dict``: a model that is loaded calibrates again.
+
+    Raises ``CompileError`` for a back end or a batch that cannot be, for a module without such a
+    layer or that torch.fx cannot trace, and, at the first step, for a layer that does not fit.
+
+    >>> import trainwright.nn as tnn
+    >>> model = torch.nn.Sequential(
+    ...     tnn.TTLinear(64, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4))
+    >>> model = compile(model, backend="golden", batch=16)
+    >>> loss = torch.nn.functional.cross_entropy(model(torch.rand(10, 64)), torch.arange(10))
+    >>> loss.backward()
+    >>> model.report().steps
+    1
+    """
+    p = accelerator or AcceleratorParameters()
+    machine = Machine(Settings(backend, batch, p))
+    layers = [layer for layer in trains(module) if not why_not(layer)]
+    if not layers:
+        raise CompileError(
+            "the module has no TTLinear in fixed point for the accelerator: make it with "
+            "trainwright.nn.TTLinear, or of a dense one with trainwright.from_torch"
+        )
+    machine = machine.with_factor_width(max(layer.widths.factor for layer in layers))
+    compiled = CompiledModule(module, machine)
+    compiled.report()  # compiles every program: what does not fit is said here
+    return compiled

@@ -1,0 +1,66 @@
+"""The accelerator of a compiled model: opened when it is needed, shared by its programs."""
+
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
+from trainwright.compiler import CompileError
+from trainwright.parameters import AcceleratorParameters
+
+MEMORY_BYTES = 1 << 26
+"""External memory of the accelerator."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What opens an accelerator, and the batch its programs are compiled for."""
+
+    backend: str
+    batch: int
+    parameters: AcceleratorParameters
+
+    def __post_init__(self) -> None:
+        if not is_backend(self.backend):
+            names = ", ".join(backend_names())
+            raise CompileError(f"backend must be one of {names}, not {self.backend!r}")
+        if not isinstance(self.batch, int) or self.batch < 1:
+            raise CompileError(f"batch must be an integer of at least 1, not {self.batch!r}")
+
+
+class Machine:
+    """One accelerator. Copies and pickles hold its settings alone and open their own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._opened: Accelerator | None = None
+        self.last: object = None
+        """The forward pass whose activations are in its memory."""
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The accelerator; ``AcceleratorError`` where the back end cannot run here."""
+        if self._opened is None:
+            s = self.settings
+            try:
+                self._opened = open_accelerator(s.backend, s.parameters, memory_bytes=MEMORY_BYTES)
+            except ValueError as error:
+                raise CompileError(f"back end {s.backend!r}: {error}") from error
+            weakref.finalize(self, self._opened.close)
+        return self._opened
+
+    def with_factor_width(self, width: int) -> "Machine":
+        """This machine, or one whose factors have at least ``width`` bits."""
+        s = self.settings
+        if s.parameters.factor_width >= width:
+            return self
+        return Machine(replace(s, parameters=replace(s.parameters, factor_width=width)))
+
+    def close(self) -> None:
+        """Release the accelerator; the next step opens it again."""
+        if self._opened is not None:
+            self._opened.close()
+        self._opened, self.last = None, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"settings": self.settings, "_opened": None, "last": None}

@@ -1,0 +1,116 @@
+"""What of a compiled model runs where, in how many bits, and what it took."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from trainwright.nn import TensorTrain
+from trainwright.nn.model import trains
+from trainwright.offload.chain import Chain
+from trainwright.offload.machine import Settings
+from trainwright.offload.trace import why_not
+from trainwright.report.tables import markdown
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One module of the model that holds parameters."""
+
+    name: str
+    module: str
+    where: str
+    """The program, by its number, or why it runs in torch."""
+    ranks: tuple[int, ...]
+    bits: int
+    dense_bits: int
+    """Of the same layer dense, in float32."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """``print`` it for a table. Counts are of all steps so far, calibration left out."""
+
+    backend: str
+    batch: int
+    layers: tuple[LayerReport, ...]
+    steps: int
+    """Backward programs executed."""
+    predicted_cycles: int
+    """Of a step of all programs by the cycle model."""
+    cycles: int
+    """Counted by the hardware; 0 on the golden model, which takes none."""
+    bytes_read: int
+    bytes_written: int
+    """Between accelerator and external memory."""
+    saturations: int
+    """Values that were saturated."""
+
+    @property
+    def bits(self) -> int:
+        """Of the model."""
+        return sum(layer.bits for layer in self.layers)
+
+    @property
+    def dense_bits(self) -> int:
+        """Of the dense model in float32."""
+        return sum(layer.dense_bits for layer in self.layers)
+
+    def __str__(self) -> str:
+        rows = [
+            (one.name, one.module, one.where, " ".join(map(str, one.ranks)), one.bits,
+             one.dense_bits)
+            for one in self.layers
+        ]  # fmt: skip
+        head = ("layer", "module", "runs on", "ranks", "bits", "dense float32")
+        lines = [
+            f"back end {self.backend}, batch {self.batch}: {self.bits:,} bits, "
+            f"{self.dense_bits / self.bits:.1f} times fewer than dense float32",
+            f"{self.steps:,} steps of {self.predicted_cycles:,} cycles (predicted); "
+            f"{self.cycles:,} cycles counted",
+            f"{self.bytes_read:,} bytes read and {self.bytes_written:,} written, "
+            f"{self.saturations:,} values saturated",
+        ]
+        return markdown(head, rows) + "\n" + "\n".join(lines)
+
+
+def make_report(module: torch.nn.Module, settings: Settings, chains: Sequence[Chain]) -> Report:
+    """The report of a model whose chains are these; compiles the programs."""
+    places = {
+        id(layer): f"program {n}"
+        for n, chain in enumerate(chains, 1)
+        for layer in chain.whole.layers
+    }
+    segments = [segment for chain in chains for segment in chain.segments]
+    totals = [segment.totals for segment in segments]
+    return Report(
+        backend=settings.backend,
+        batch=settings.batch,
+        layers=tuple(_layers(module, places)),
+        steps=max((one.backward for one in totals), default=0),
+        predicted_cycles=sum(chain.whole.driver.step.predicted_cycles for chain in chains),
+        cycles=sum(one.counters.cycles for one in totals),
+        bytes_read=sum(one.counters.bytes_read for one in totals),
+        bytes_written=sum(one.counters.bytes_written for one in totals),
+        saturations=sum(one.saturations for one in totals),
+    )
+
+
+def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport]:
+    inside = {id(part) for layer in trains(module) for part in layer.modules()} - {
+        id(layer) for layer in trains(module)
+    }
+    rows = []
+    for name, one in module.named_modules():
+        own = sum(p.numel() for p in one.parameters(recurse=False))
+        if id(one) in inside or not (own or isinstance(one, TensorTrain)):
+            continue
+        if isinstance(one, TensorTrain):
+            where = places.get(id(one)) or f"torch: {why_not(one) or 'it is not called'}"
+            bias = one.rows if one.bias is not None else 0
+            dense = 32 * (one.rows * one.columns + bias)
+            rows.append(LayerReport(name, type(one).__name__, where, one.ranks, one.bits, dense))
+        else:
+            where = f"torch: {why_not(one)}"
+            rows.append(LayerReport(name, type(one).__name__, where, (), 32 * own, 32 * own))
+    return rows

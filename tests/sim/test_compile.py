@@ -1,0 +1,38 @@
+"""`trainwright.compile` on the simulated hardware."""
+
+import re
+from pathlib import Path
+
+import torch
+
+import trainwright
+import trainwright.nn as tnn
+
+PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
+
+
+def test_a_step_has_the_bits_of_the_golden_model():
+    found = {}
+    for backend in ("golden", "rtl"):
+        torch.manual_seed(3)
+        layers = tnn.TTLinear(60, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4)
+        model = trainwright.compile(torch.nn.Sequential(*layers), backend=backend, batch=16)
+        y = model(torch.rand(11, 60))
+        y.square().sum().backward()
+        found[backend] = [y, *(parameter.grad for parameter in model.parameters())]
+        if backend == "rtl":
+            assert model.report().cycles > 0
+            model.close()
+    assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
+
+
+def test_the_ten_lines_run_as_printed(capsys):
+    torch.manual_seed(0)
+    code = re.search(r"```python\n(import torch, trainwright.*?)```", PAGE.read_text(), re.DOTALL)
+    mlp = torch.nn.Sequential(torch.nn.Linear(784, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    names = {"loader": [(torch.rand(64, 784), torch.arange(64) % 10)], "mlp": mlp}
+    exec(code[1], names)
+    assert "back end rtl, batch 64" in capsys.readouterr().out
+    assert [type(one) for one in names["dense"]] == [type(one) for one in mlp]
+    assert isinstance(names["tt"][0], tnn.TTLinear)
+    names["model"].close()

@@ -1,0 +1,377 @@
+"""`trainwright.compile`: torch modules on the accelerator."""
+
+import copy
+import doctest
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import trainwright.nn as tnn
+from trainwright import compile
+from trainwright.compiler import CompileError
+from trainwright.data import load_data_set
+from trainwright.driver import Driver
+from trainwright.fixed.quantise import dequantise, quantise
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Widths, load_network
+from trainwright.offload import compiled
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.batches import batch_indices
+from trainwright.train.settings import TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
+from trainwright.tt import to_matrix
+
+cross_entropy = torch.nn.functional.cross_entropy
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(1)
+
+
+def _model(*, classes=10, hidden=32):
+    return torch.nn.Sequential(
+        tnn.TTLinear(64, hidden, rank=4), torch.nn.ReLU(), tnn.TTLinear(hidden, classes, rank=4)
+    )
+
+
+def _gradients(model):
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def test_the_examples():
+    failed, tried = doctest.testmod(compiled)
+    assert tried and not failed
+
+
+def test_bits_are_those_of_the_command_lines_trainer():
+    """`digits`, seed 0, 24 steps: the same master weights, bit by bit."""
+    data, network, steps = load_data_set("digits"), load_network("digits"), 24
+    settings = TrainSettings(steps=steps, prior=None)
+    golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 20)
+    state = initial_state(network, settings)
+    trainer = Trainer(state, data, lambda n: Driver(golden, n, settings.batch))
+    model = compile(tnn.from_network("digits", seed=0), backend="golden", batch=settings.batch)
+    optimizer = tnn.Adam(model.parameters(), lr=settings.learning_rate)
+    total = settings.total_steps(len(data.train))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / total))
+    )
+    for step in range(steps):
+        chosen = batch_indices(len(data.train), settings.batch, settings.seed, step)
+        pixels = data.train.images[chosen].reshape(settings.batch, -1) / data.full_scale
+        x, y = torch.from_numpy(pixels), torch.from_numpy(data.train.labels[chosen])
+        y = y.long()
+        if step == 0:
+            model.calibrate(x, lambda out, y=y: cross_entropy(out[:, :10], y))
+        loss = cross_entropy(model(x)[:, :10], y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        assert loss.item() == pytest.approx(trainer.step().loss, rel=1e-12)
+    for layer, factors, bias in zip(
+        (model.module[0], model.module[2]), state.model.factors, state.model.biases, strict=True
+    ):
+        layer.clip()
+        assert all(torch.equal(a, b.value) for a, b in zip(layer.factors, factors, strict=True))
+        assert torch.equal(layer.bias, bias.value)
+    (chain,) = model.chains.values()
+    assert chain.whole.scales.exponents == state.scales.exponents
+
+
+def test_outputs_and_gradients_are_near_those_of_torch():
+    """The same factors, activations of 16 bits: what is left are roundings to 16 bits.
+
+    A mean is at least 0.008 x 2^15 = 262 steps, so that one rounding (0.29 steps) is about 0.1 %.
+    """
+    widths = Widths(activation=16, bias=16)
+    plain = torch.nn.Sequential(
+        tnn.TTLinear(64, 64, rank=4, numbers=widths), torch.nn.ReLU(),
+        tnn.TTLinear(64, 10, rank=4, numbers=widths),
+    )  # fmt: skip
+    model = compile(copy.deepcopy(plain), batch=32)
+    x, y = torch.rand(32, 64), torch.arange(32) % 10
+    cross_entropy(model(x), y).backward()
+    cross_entropy(plain(x), y).backward()
+    assert (model(x) - plain(x)).norm() < 0.005 * plain(x).norm()
+    for one, other in zip(_gradients(model), _gradients(plain), strict=True):
+        assert (one - other).norm() < 0.02 * other.norm()
+
+
+def test_a_batch_that_is_not_full_or_more_than_full():
+    model = compile(_model(), batch=16)
+    x, y = torch.rand(40, 64), torch.arange(40) % 10
+    model(x[:16]).sum().backward()  # calibrates
+    model.eval()
+    whole = model(x)
+    assert whole.shape == (40, 10)
+    assert torch.equal(whole[:16], model(x[:16])) and torch.equal(whole[37:], model(x[37:]))
+    assert model(x[:0]).shape == (0, 10)
+    assert torch.equal(model(x.reshape(4, 10, 64)), whole.reshape(4, 10, 10))
+    model.zero_grad()
+    cross_entropy(whole, y, reduction="sum").backward()
+    found = _gradients(model)
+    wanted = [torch.zeros_like(one) for one in found]
+    for part in (slice(0, 16), slice(16, 32), slice(32, 40)):
+        model.zero_grad()
+        cross_entropy(model(x[part]), y[part], reduction="sum").backward()
+        for total, one in zip(wanted, _gradients(model), strict=True):
+            total += one
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_samples_that_fill_up_a_batch_give_no_gradient():
+    model = compile(_model(), batch=16)
+    x, y = torch.rand(16, 64), torch.arange(16) % 10
+    model(x).sum().backward()
+    model.eval()
+    gradients = []
+    for weight in (torch.cat([torch.ones(5), torch.zeros(11)]), None):
+        model.zero_grad()
+        out = model(x if weight is not None else x[:5])
+        loss = cross_entropy(out, y[: len(out)], reduction="none")
+        (loss if weight is None else loss * weight).sum().backward()
+        gradients.append(_gradients(model))
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_several_forward_passes_before_backward():
+    model = compile(_model(), batch=16)
+    a, b = torch.rand(16, 64), torch.rand(16, 64)
+    model(a).sum().backward()
+    model.eval()
+    alone = []
+    for x in (a, b):
+        model.zero_grad()
+        model(x).square().sum().backward(retain_graph=True)
+        alone.append(_gradients(model))
+    model.zero_grad()
+    first, second = model(a).square().sum(), model(b).square().sum()
+    first.backward(retain_graph=True)
+    assert all(torch.equal(g, w) for g, w in zip(_gradients(model), alone[0], strict=True))
+    first.backward()
+    second.backward()
+    for found, one, other in zip(_gradients(model), *alone, strict=True):
+        assert torch.allclose(found, 2 * one + other, rtol=1e-6)
+
+
+def test_exponents_move_in_training_alone():
+    model = compile(_model(), batch=16)
+    (chain,) = model.chains.values()
+    model(torch.rand(16, 64)).sum().backward()
+    before = dict(chain.whole.scales.exponents)
+    assert before
+    with torch.no_grad():
+        for parameter in model.module[2].factors:
+            parameter.mul_(0.25)
+    model.eval()
+    model(torch.rand(16, 64)).sum().backward()
+    model(torch.rand(16, 64) * 8)
+    assert chain.whole.scales.exponents == before
+    assert int(model.module[0].quantise_input.exponent) == -7
+    model.train()
+    model(torch.rand(3, 64)).sum().backward()  # of 16: too few to go by
+    assert chain.whole.scales.exponents == before
+    model(torch.rand(16, 64)).sum().backward()
+    assert chain.whole.scales.exponents != before
+
+
+class _Hybrid(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 4, 3, stride=2, padding=1)
+        self.one = tnn.TTLinear(64, 64, rank=4)
+        self.two = tnn.TTLinear(64, 10, rank=4, relu=False)
+
+    def forward(self, x):
+        x = torch.tanh(self.conv(x)).flatten(1)
+        return self.two(torch.relu(self.one(x)))
+
+
+def test_gradients_of_inputs_are_exact():
+    """dX = dY W, in integers x 2^k: of a single layer, and of a hybrid through its convolution."""
+    layer = tnn.TTLinear(60, 10, rank=4)
+    model = compile(torch.nn.Sequential(layer), batch=8)
+    x = torch.rand(8, 60, dtype=torch.float64, requires_grad=True)
+    gradient = torch.randint(-(2**14), 2**14, (8, 10)).double() / 2**14
+    model(x).backward(gradient)
+    factors = [
+        dequantise(quantise(f.detach(), k, 4), k)
+        for f, k in zip(layer.factors, layer.factor_exponents.tolist(), strict=True)
+    ]
+    assert torch.equal(x.grad, gradient @ to_matrix(factors)[:10, :60])
+    hybrid = _Hybrid()
+    plain = copy.deepcopy(hybrid)
+    model = compile(hybrid, batch=16)
+    images, y = torch.rand(16, 1, 8, 8), torch.arange(16) % 10
+    cross_entropy(model(images), y).backward()
+    cross_entropy(plain(images), y).backward()
+    for one, other in zip(_gradients(model), _gradients(plain), strict=True):
+        assert (one - other).norm() < 0.25 * other.norm()
+
+
+def test_what_runs_where_is_a_table():
+    model = compile(_Hybrid(), batch=16)
+    report = model.report()
+    places = {one.name: one.where for one in report.layers}
+    assert places == {
+        "conv": "torch: the accelerator has no Conv2d", "one": "program 1", "two": "program 1",
+    }  # fmt: skip
+    assert report.bits == model.one.bits + model.two.bits + 32 * (4 * 9 + 4)
+    text = str(report)
+    assert "| one " in text and "program 1" in text and "back end golden, batch 16" in text
+    mixed = torch.nn.Sequential(
+        tnn.TTLinear(64, 64, rank=4, numbers="float32"), tnn.TTLinear(64, 20, rank=4),
+        torch.nn.ReLU(), tnn.TTLinear(20, 16, rank=4), torch.nn.ReLU(),
+    )  # fmt: skip
+    report = compile(mixed, batch=16).report()
+    assert [one.where for one in report.layers] == [
+        "torch: its numbers are float32", "program 1", "program 2",  # 20 outputs are padded to 32
+    ]  # fmt: skip
+
+
+def test_the_report_counts_steps_bytes_and_saturations():
+    model = compile(_model(), batch=16)
+    before = model.report()
+    assert before.steps == before.bytes_read == 0
+    for _ in range(2):
+        model(torch.rand(16, 64)).sum().backward()
+    report = model.report()
+    assert report.steps == 2 and report.bytes_read > report.bytes_written > 0
+    assert report.predicted_cycles == before.predicted_cycles > 0
+
+
+def test_ranks_that_were_cut_are_a_new_program():
+    model = compile(_model(hidden=64), batch=16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    x, y = torch.rand(16, 64), torch.arange(16) % 10
+    loss = cross_entropy(model(x), y) + 1e-4 * model.rank_prior()
+    loss.backward()
+    optimizer.step()
+    with torch.no_grad():
+        model.module[0].factors[0][..., 1:3] = 0
+    late = model(x)
+    assert model.cut_ranks(1e-6, optimizer=optimizer)
+    assert model.report().layers[0].ranks == (2,)
+    (chain,) = model.chains.values()
+    assert chain.whole.driver.network.ranks == ((2,), (4,))
+    with pytest.raises(CompileError, match="stale"):
+        late.sum().backward()
+    optimizer.zero_grad()
+    cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+
+def test_parameters_names_copies_and_pickles_are_those_of_the_module():
+    plain = _model()
+    names = list(plain.state_dict())
+    model = compile(plain, batch=16)
+    x = torch.rand(16, 64)
+    model(x).sum().backward()
+    assert list(model.state_dict()) == names
+    assert all(a is b for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+        assert torch.equal(other.eval()(x), model.eval()(x))
+        with torch.no_grad():
+            other.module[2].bias += 1
+        assert not torch.equal(other(x), model(x))
+    fresh = _model()
+    fresh.load_state_dict(model.state_dict())
+    with pytest.raises(RuntimeError, match="Missing key"):
+        compile(_model(), batch=16).load_state_dict({})
+    single = compile(tnn.TTLinear(64, 10, rank=2), batch=16)
+    assert single(x).shape == (16, 10) and not single.eval().module.training
+
+
+def test_ordinary_modules_again():
+    model = compile(_model(), batch=16)
+    x = torch.rand(16, 64)
+    model(x).sum().backward()
+    dense = model.eval().to_torch()
+    assert [type(m) for m in dense] == [torch.nn.Linear, torch.nn.ReLU, torch.nn.Linear]
+    assert (dense(x) - model(x)).norm() < 0.05 * model(x).norm()
+
+
+class _Branching(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = tnn.TTLinear(64, 10, rank=2)
+
+    def forward(self, x):
+        return self.layer(x) if x.sum() > 0 else x
+
+
+class _ByMode(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = tnn.TTLinear(64, 10, rank=2)
+
+    def forward(self, x):
+        y = torch.nn.functional.relu(self.layer(x))
+        return y if self.training else 2 * y
+
+
+def test_what_depends_on_the_mode_is_traced_for_both():
+    model = compile(_ByMode(), batch=8)
+    x = torch.rand(8, 64)
+    y = model.train()(x)
+    assert torch.equal(model.eval()(x), 2 * y)
+
+
+@pytest.mark.parametrize(
+    "module, options, message",
+    [
+        (_model(), {"backend": "gpu"}, "backend must be one of .*golden.*'gpu'"),
+        (_model(), {"batch": 0}, "batch must be an integer of at least 1, not 0"),
+        (_model(), {"batch": 5000}, "4096"),
+        (torch.nn.Linear(2, 2), {}, "no TTLinear in fixed point"),
+        (_Branching(), {}, "cannot trace _Branching"),
+        (tnn.TTLinear(64, 10, outputs=(2, 5), inputs=(8, 8)), {}, "multiple of the accelerator's"),
+    ],
+)
+def test_what_cannot_be_is_one_error(module, options, message):
+    with pytest.raises(CompileError, match=message):
+        compile(module, **options)
+
+
+def test_inputs_that_cannot_be_are_one_error():
+    model = compile(_model(), batch=16)
+    with pytest.raises(TypeError, match="floating point, not"):
+        model(torch.zeros(2, 64, dtype=torch.int64))
+    with pytest.raises(ValueError, match="have 63 features"):
+        model(torch.zeros(2, 63))
+    with pytest.raises(ValueError, match="NaN"):
+        model(torch.full((2, 64), float("nan")))
+    with pytest.raises(ValueError, match="largest value is nan"):
+        model(torch.rand(16, 64)).backward(torch.full((16, 10), float("nan")))
+
+
+def test_a_hybrid_trains_as_in_torch_alone():
+    """Ten classes of noisy images; 3 epochs, at most 3 points below plain torch."""
+    prototypes = torch.rand(10, 1, 8, 8)
+    labels = torch.arange(640) % 10
+    images = (prototypes[labels] + 0.15 * torch.randn(640, 1, 8, 8)).clamp(0, 1)
+    accuracy = {}
+    for kind in ("torch", "golden"):
+        torch.manual_seed(2)
+        model = _Hybrid()
+        if kind == "golden":
+            model = compile(model, batch=64)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(3):
+            for part in torch.randperm(640).split(64):
+                optimizer.zero_grad()
+                cross_entropy(model(images[part]), labels[part]).backward()
+                optimizer.step()
+        found = model.eval()(images).argmax(1)
+        accuracy[kind] = float(np.mean((found == labels).numpy()))
+    assert accuracy["torch"] > 0.95 and accuracy["golden"] > accuracy["torch"] - 0.03

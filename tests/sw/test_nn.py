@@ -1,0 +1,393 @@
+"""`trainwright.nn`: tensor-train layers as torch modules."""
+
+import copy
+import doctest
+import importlib
+import io
+import math
+
+import pytest
+import torch
+
+import trainwright.nn as tnn
+from trainwright.fixed.quantise import dequantise, quantise
+from trainwright.network import NetworkError, Widths
+from trainwright.nn import contraction, scales
+from trainwright.nn.shapes import bond_ranks, factor_sizes, padded_size
+from trainwright.nn.straight_through import gradient_rounded, rounded, straight_through
+from trainwright.train.initial import initial_exponents
+from trainwright.train.ranks import prior_gradients
+from trainwright.tt import to_matrix, tt_svd
+
+MODULES = ["adam", "shapes", "tensor_train", "layers", "model"]
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(1)
+
+
+@pytest.mark.parametrize("name", ["trainwright.nn", *(f"trainwright.nn.{m}" for m in MODULES)])
+def test_the_examples_of_public_names(name):
+    failed, tried = doctest.testmod(importlib.import_module(name))
+    assert tried and not failed
+
+
+SHAPES = [
+    ((2, 3), (3, 2), (4,)),
+    ((4, 4, 2, 16), (7, 4, 2, 16), (5, 7, 3)),
+    ((1, 16), (32, 16), (16,)),
+    ((5, 2, 2), (1, 3, 16), (2, 6)),
+]
+
+
+@pytest.mark.parametrize("outputs, inputs, ranks", SHAPES)
+def test_contraction_and_its_gradients_are_those_of_the_dense_matrix(outputs, inputs, ranks):
+    rows, columns = math.prod(outputs), math.prod(inputs)
+    layer = tnn.TTLinear(
+        columns, rows, outputs=outputs, inputs=inputs, rank=ranks, numbers="float32"
+    ).double()
+    x = torch.randn(3, 2, columns, dtype=torch.float64, requires_grad=True)
+    g = torch.randn(3, 2, rows, dtype=torch.float64)
+    wanted_weight = to_matrix([f.detach() for f in layer.factors])
+    assert torch.allclose(layer.weight(), wanted_weight, atol=1e-12)
+    leaves = [x, *layer.factors, layer.bias]
+    found = torch.autograd.grad(layer(x), leaves, g)
+    dense = to_matrix(list(layer.factors))
+    wanted = torch.autograd.grad(x @ dense.T + layer.bias, leaves, g)
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.allclose(one, other, atol=1e-10)
+    assert torch.allclose(layer(x), x @ wanted_weight.T + layer.bias, atol=1e-12)
+
+
+def test_contraction_in_pieces_is_the_same(monkeypatch):
+    layer = tnn.TTLinear(224, 64, outputs=(4, 16), inputs=(14, 16), rank=8, numbers="float32")
+    x = torch.randn(5, 224, requires_grad=True)
+    g = torch.randn(5, 64)
+    whole = torch.autograd.grad(layer(x), [x, *layer.factors], g)
+    y = layer(x)
+    monkeypatch.setattr(contraction, "CHUNK", 14 * 256 * 3)  # 3 of 4 outputs at once, then 1
+    pieces = torch.autograd.grad(layer(x), [x, *layer.factors], g)
+    assert torch.allclose(layer(x), y, atol=1e-6)
+    for one, other in zip(whole, pieces, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [(16, 16, 16), (12, 5, 13)])
+def test_tltorchs_layer_with_the_same_cores(ranks):
+    tltorch = pytest.importorskip("tltorch")
+    ours = tnn.TTLinear(
+        896, 512, outputs=(4, 4, 2, 16), inputs=(7, 4, 2, 16), rank=ranks, numbers="float32"
+    )
+    theirs = tltorch.FactorizedLinear(
+        in_tensorized_features=ours.inputs, out_tensorized_features=ours.outputs,
+        factorization="blocktt", rank=(1, *ranks, 1), implementation="reconstructed",
+    )  # fmt: skip
+    with torch.no_grad():
+        for core, factor in zip(theirs.weight.factors, ours.factors, strict=True):
+            core.copy_(factor)
+        theirs.bias.copy_(ours.bias.normal_())
+    x = torch.rand(64, 896)
+    y, z = ours(x), theirs(x)
+    assert float((y - z).detach().abs().max()) < 1e-6 * max(1.0, float(z.detach().abs().max()))
+    g = torch.randn(64, 512)
+    y.backward(g)
+    z.backward(g)
+    for core, factor in zip(theirs.weight.factors, ours.factors, strict=True):
+        assert float((core.grad - factor.grad).norm()) < 1e-6 * float(core.grad.norm())
+
+
+def test_chosen_sizes_hold_the_matrix_and_suit_the_accelerator():
+    for rows, columns in [(10, 512), (512, 784), (1, 1), (1000, 37), (128, 64), (17, 16)]:
+        outputs, inputs = factor_sizes(rows, columns)
+        assert math.prod(outputs) == padded_size(rows) >= rows
+        assert math.prod(inputs) == padded_size(columns) >= columns
+        assert outputs[-1] == inputs[-1] == 16
+    assert padded_size(11 * 16) == 12 * 16  # no dimension of 11
+    assert len(factor_sizes(512, 784, order=5)[0]) == 5
+
+
+def test_ranks_as_a_number_a_list_and_auto():
+    sizes = (2, 2, 16), (1, 2, 16)
+    assert bond_ranks(16, *sizes) == (2, 8) == bond_ranks("auto", *sizes)
+    assert tnn.TTLinear(64, 64, rank=[3, 5]).ranks == (3, 5)
+    assert tnn.TTLinear(64, 128, rank="auto").ranks == (16,)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"rank": 0}, "rank must be at least 1"),
+        ({"rank": "best"}, "rank must be at least 1.*'best'"),
+        ({"rank": [70], "outputs": (2, 16), "inputs": (4, 16)}, "over its bound 8"),
+        ({"outputs": (2, 16)}, "give both"),
+        ({"outputs": (2, 16), "inputs": (3, 16)}, "multiply to at least 64"),
+        ({"order": 1}, "order must be"),
+        ({"numbers": "posit"}, "numbers must be"),
+    ],
+)
+def test_what_cannot_be_is_one_error(options, message):
+    with pytest.raises(NetworkError, match=message):
+        tnn.TTLinear(64, 32, **options)
+
+
+def test_inputs_of_another_size_are_one_error():
+    with pytest.raises(ValueError, match="inputs have 63 features, this layer takes 64"):
+        tnn.TTLinear(64, 32)(torch.zeros(2, 63))
+    with pytest.raises(IndexError, match="the table has 20 rows"):
+        tnn.TTEmbedding(20, 8)(torch.tensor([20]))
+
+
+def test_factors_bias_and_inputs_are_rounded_as_the_trainer_rounds_them():
+    layer = tnn.TTLinear(64, 32, rank=4, outputs=(2, 16), inputs=(4, 16))
+    assert tuple(layer.factor_exponents.tolist()) == initial_exponents(
+        tnn.TTLinear(64, 32, rank=4).layer.__class__((2, 16), (4, 16), (4,), relu=True), 4
+    )
+    with torch.no_grad():
+        layer.bias.normal_()
+        layer.factors[0][0, 0, 0, 0] = 1e3  # saturates, and is clipped in training
+    for factor, used, k in zip(
+        layer.factors, layer.eval().used_factors(), layer.factor_exponents.tolist(), strict=True
+    ):
+        assert torch.equal(used.double(), dequantise(quantise(factor.detach(), k, 4), k))
+    layer.train().used_factors()
+    assert layer.factors[0].max() == 7 * 2.0 ** int(layer.factor_exponents[0])
+    used = layer.used_bias().detach()
+    step = float(used.abs().max()) / 127
+    assert float((used - layer.bias.detach()).abs().max()) <= step
+    assert len(torch.unique(used / 2.0 ** math.ceil(math.log2(step)) % 1)) == 1
+
+
+def test_gradients_pass_straight_through_and_are_rounded_to_16_bits():
+    x = torch.tensor([0.3, 5.0, -9.0], requires_grad=True)
+    straight_through(x, -1, 4).backward(torch.tensor([1.0, 2.0, 3.0]))
+    assert x.grad.tolist() == [1, 2, 3]
+    x.grad = None
+    assert torch.equal(gradient_rounded(x, 16), x)
+    gradient = torch.tensor([1.0, 1e-6, 2**-15 * 1.5])
+    gradient_rounded(x, 16).backward(gradient)
+    assert torch.equal(x.grad, rounded(gradient, -14, 16))  # 1 = 2^14 steps, 2^15 would saturate
+    with pytest.raises(ValueError, match="nan"):
+        gradient_rounded(x, 16).sum().mul(float("nan")).backward()
+
+
+def test_rounding_is_half_to_even_and_saturates():
+    values = torch.tensor([0.5, 1.5, -2.5, 7.5, -8.5, 100.0])
+    assert rounded(values, 0, 4).tolist() == [0, 2, -2, 7, -8, 7]
+
+
+def test_input_scales_follow_by_one_and_only_in_training():
+    quantiser = scales.InputQuantiser(8)
+    quantiser(torch.tensor([0.25, 1.0]))
+    assert int(quantiser.exponent) == -7
+    assert quantiser(torch.tensor([1.0, -1.0, 0.003])).tolist() == [127 / 128, -1, 0]
+    quantiser(torch.tensor([100.0]))
+    assert int(quantiser.exponent) == -6
+    quantiser.eval()(torch.tensor([100.0]))
+    assert int(quantiser.exponent) == -6
+    quantiser.train()(torch.tensor([0.01]))
+    assert int(quantiser.exponent) == -7
+    with pytest.raises(ValueError, match="inf"):
+        scales.InputQuantiser(8)(torch.tensor([float("inf")]))
+    assert scales.InputQuantiser(8)(torch.zeros(3)).tolist() == [0, 0, 0]
+
+
+def test_output_scales_hold_the_mean_in_its_range():
+    quantiser = scales.OutputQuantiser(16)
+    values = torch.randn(1000) * 37
+    quantiser(values)
+    mean = float(values.abs().mean()) / 2.0 ** (15 + int(quantiser.exponent))
+    assert 0.02 <= mean <= 0.08
+    first = int(quantiser.exponent)
+    quantiser(values * 64)
+    quantiser(values * 64)
+    assert int(quantiser.exponent) == first + 2
+    quantiser.eval()(values * 1024)
+    assert int(quantiser.exponent) == first + 2
+
+
+@pytest.mark.parametrize("form", ["storage", "paper"])
+def test_the_prior_is_the_trainers(form):
+    model = torch.nn.Sequential(tnn.TTLinear(64, 64, rank=4, order=3), tnn.TTLinear(64, 10, rank=3))
+    (2 * tnn.rank_prior(model, form=form)).backward()
+    for layer in model:
+        wanted = prior_gradients([f.detach() for f in layer.factors], 2.0, form)
+        for factor, pull in zip(layer.factors, wanted, strict=True):
+            assert (factor.grad is None) == (pull is None)
+            if pull is not None:
+                assert torch.allclose(factor.grad.double(), pull, rtol=1e-5)
+    with pytest.raises(ValueError, match="prior form"):
+        model[0].rank_prior(form="none")
+    with pytest.raises(ValueError, match="no tensor-train layer"):
+        tnn.rank_prior(torch.nn.Linear(2, 2))
+
+
+def test_the_prior_is_what_its_gradient_says():
+    layer = tnn.TTLinear(64, 64, rank=4, order=3).double()
+    gradients = torch.autograd.grad(layer.rank_prior(), list(layer.factors))
+    for factor, gradient in zip(layer.factors, gradients, strict=True):
+        before = layer.rank_prior().item()
+        with torch.no_grad():
+            factor.add_(gradient, alpha=1e-7)
+        rise = layer.rank_prior().item() - before
+        assert rise == pytest.approx(1e-7 * float(gradient.square().sum()), rel=1e-3)
+
+
+@pytest.mark.parametrize("keep_graph", [False, True])
+def test_cut_ranks_leaves_the_matrix_and_the_optimiser_goes_on(keep_graph):
+    layer = tnn.TTLinear(256, 256, rank=6, order=3, numbers="float32")
+    optimizer = torch.optim.Adam(layer.parameters(), lr=1e-3)
+    x = torch.randn(8, 256)
+    loss = layer(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    if not keep_graph:
+        del loss
+    with torch.no_grad():
+        layer.factors[0][..., 2] = 0
+        layer.factors[2][[1, 4]] = 0
+    before = layer.weight()
+    parameters = list(layer.parameters())
+    moments = optimizer.state[layer.factors[1]]["exp_avg"][[0, 1, 3, 4, 5]][..., [0, 2, 3, 5]]
+    assert layer.cut_ranks(1e-6, optimizer=optimizer)
+    assert layer.ranks == (5, 4)
+    assert torch.equal(optimizer.state[layer.factors[1]]["exp_avg"], moments)
+    assert layer.factors[1].grad.shape == layer.factors[1].shape
+    assert all(a is b for a, b in zip(parameters, layer.parameters(), strict=True))
+    assert torch.allclose(layer.weight(), before, atol=1e-6)
+    layer(x).square().mean().backward()
+    optimizer.step()
+    assert not tnn.cut_ranks(torch.nn.Sequential(layer), 1e-9, optimizer=optimizer)
+    with pytest.raises(ValueError, match="threshold"):
+        layer.cut_ranks(0)
+
+
+def test_state_dict_save_deepcopy_and_loading_other_ranks():
+    layer = tnn.TTLinear(256, 256, rank=6, order=3)
+    x = torch.rand(8, 256)
+    layer(x)
+    layer.cut_ranks(0.9)
+    layer.eval()
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    fresh = tnn.TTLinear(256, 256, rank=6, order=3).eval()
+    assert fresh.ranks != layer.ranks
+    fresh.load_state_dict(torch.load(file))
+    for other in (fresh, copy.deepcopy(layer)):
+        assert other.ranks == layer.ranks and torch.equal(other(x), layer(x))
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        tnn.TTLinear(256, 256, rank=6, order=2).load_state_dict(
+            tnn.TTLinear(256, 192, rank=6, order=2).state_dict()
+        )
+
+
+def test_convolution_is_that_of_its_dense_kernel():
+    layer = tnn.TTConv2d(3, 20, (3, 2), stride=2, padding=1, rank=8, numbers="float32")
+    x = torch.randn(2, 3, 9, 8)
+    dense = tnn.to_torch(layer)
+    assert isinstance(dense, torch.nn.Conv2d)
+    assert torch.allclose(layer(x), dense(x), atol=1e-6)
+    patches = torch.nn.functional.unfold(x, (3, 2), stride=2, padding=1)
+    y = (layer.weight() @ patches + layer.bias[:, None]).reshape(layer(x).shape)
+    assert torch.allclose(layer(x), y, atol=1e-5)
+    with pytest.raises(NetworkError, match="kernel_size"):
+        tnn.TTConv2d(3, 20, 0)
+
+
+def test_embedding_gives_the_rows_of_its_matrix():
+    layer = tnn.TTEmbedding(1234, 24, rank=5, order=3, numbers="float32")
+    indices = torch.tensor([[0, 1233], [17, 500]])
+    assert torch.allclose(layer(indices), layer.weight()[indices], atol=1e-6)
+    loss = layer(indices).square().sum()
+    found = torch.autograd.grad(loss, list(layer.factors))
+    wanted = torch.autograd.grad(layer.weight()[indices].square().sum(), list(layer.factors))
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+    assert torch.allclose(tnn.to_torch(layer)(indices), layer(indices), atol=1e-6)
+
+
+def _mlp():
+    return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+
+
+def test_from_torch_of_full_rank_is_the_model_and_to_torch_goes_back():
+    mlp = _mlp()
+    layer = tnn.TTLinear(64, 128, rank=64, outputs=(8, 16), inputs=(4, 16), numbers="float32")
+    layer.load_dense(mlp[0].weight, mlp[0].bias, rank=32)
+    assert torch.allclose(layer.weight(), mlp[0].weight, atol=1e-5)
+    assert torch.equal(layer.bias, mlp[0].bias)
+    back = tnn.to_torch(torch.nn.Sequential(layer, mlp[1], mlp[2]))
+    x = torch.randn(5, 64)
+    assert torch.allclose(back(x), mlp(x), atol=1e-4)
+
+
+def test_from_torch_is_tt_svd_of_the_rank_asked_for():
+    mlp = _mlp()
+    tt = tnn.from_torch(mlp, rank=4, numbers="float32")
+    assert tt[0].ranks == (4,) and isinstance(mlp[0], torch.nn.Linear)
+    wanted = to_matrix(tt_svd(mlp[0].weight.detach(), tt[0].outputs, tt[0].inputs, ranks=4))
+    assert torch.allclose(tt[0].weight().double(), wanted, atol=1e-6)
+    assert torch.equal(tt[2].bias, mlp[2].bias)
+
+
+def test_from_torch_by_tolerance_and_what_it_leaves():
+    torch.manual_seed(0)
+    mlp = _mlp()
+    with torch.no_grad():
+        mlp[0].weight.copy_(tnn.TTLinear(64, 128, rank=3, numbers="float32").weight())
+    tt = tnn.from_torch(mlp, rank="auto", tolerance=1e-3, skip=["2"], numbers="float32")
+    assert tt[0].ranks == (3,) and tt[2].__class__ is torch.nn.Linear
+    small = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 3))
+    assert [type(m) for m in tnn.from_torch(small)] == [torch.nn.Linear] * 2
+    with pytest.raises(AttributeError, match="nothing"):
+        tnn.from_torch(mlp, skip=["nothing"])
+
+
+def test_from_torch_keeps_shared_layers_shared_and_the_training_mode():
+    one = torch.nn.Linear(64, 64)
+    tt = tnn.from_torch(torch.nn.ModuleList([one, one]).eval(), rank=2)
+    assert tt[0] is tt[1] and isinstance(tt[0], tnn.TTLinear)
+    assert not tt.training and not tt[0].training and not tt[0].quantise_input.training
+
+
+def test_convolutions_and_embeddings_are_converted_both_ways():
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(2000, 64), torch.nn.Unflatten(1, (16, 4)), torch.nn.Conv2d(16, 64, 3)
+    )
+    tt = tnn.from_torch(model, rank=4, numbers="float32")
+    assert isinstance(tt[0], tnn.TTEmbedding) and isinstance(tt[2], tnn.TTConv2d)
+    back = tnn.to_torch(tt)
+    assert torch.allclose(back[0].weight, tt[0].weight(), atol=1e-6)
+    assert [type(m) for m in back] == [type(m) for m in model]
+
+
+def test_a_quantised_network_trains_to_the_float_networks_accuracy():
+    """Ten classes of noisy prototypes, 3 epochs: 4-bit factors cost at most 3 points."""
+    prototypes = torch.rand(10, 64)
+    labels = torch.arange(640) % 10
+    x = (prototypes[labels] + 0.15 * torch.randn(640, 64)).clamp(0, 1)
+    accuracy = {}
+    for numbers in ("float32", "fixed"):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            tnn.TTLinear(64, 128, rank=8, numbers=numbers),
+            torch.nn.ReLU(),
+            tnn.TTLinear(128, 10, rank=8, relu=False, numbers=numbers),
+        )
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(3):
+            for part in torch.randperm(640).split(64):
+                loss = torch.nn.functional.cross_entropy(model(x[part]), labels[part])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        accuracy[numbers] = float((model.eval()(x).argmax(1) == labels).float().mean())
+    assert accuracy["float32"] > 0.95
+    assert accuracy["fixed"] > accuracy["float32"] - 0.03
+
+
+def test_own_widths_are_taken():
+    layer = tnn.TTLinear(64, 32, rank=4, numbers=Widths(factor=8))
+    assert layer.bits == 8 * layer.layer.factor_parameters + 8 * 32
+    assert layer.used_factors()[0].unique().numel() > 16

@@ -1,0 +1,56 @@
+"""The names that `import trainwright` gives: where they come from, their examples, their cost."""
+
+import doctest
+import inspect
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+import trainwright
+import trainwright.nn
+
+
+@pytest.mark.parametrize("name", trainwright.__all__)
+def test_a_public_name_says_what_it_is(name):
+    value = getattr(trainwright, name)
+    text = inspect.getdoc(value) or ""
+    assert len(text) > 40
+    if not (isinstance(value, type) and issubclass(value, Exception)) and name != "CompiledModule":
+        assert ">>>" in text
+
+
+@pytest.mark.parametrize("name", trainwright.nn.__all__)
+def test_a_public_name_of_nn_says_what_it_is(name):
+    assert len(inspect.getdoc(getattr(trainwright.nn, name)) or "") > 40
+
+
+@pytest.mark.parametrize("name", ["trainwright", "trainwright.parameters",
+                                  "trainwright.network.description"])  # fmt: skip
+def test_the_examples(name):
+    failed, tried = doctest.testmod(import_module(name))
+    assert tried and not failed
+
+
+def test_import_is_cheap_and_there_is_nothing_else():
+    code = (
+        "import sys, trainwright\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
+        "assert set(dir(trainwright)) == {*trainwright.__all__, '__version__'}\n"
+        "from trainwright import *\n"
+        "assert compile is trainwright.compile and nn.TTLinear\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'kompile'"):
+        _ = trainwright.kompile
+
+
+def test_the_readmes_lines_run_as_printed(capsys):
+    page = Path(__file__).parents[2] / "README.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    exec(code, {"x": torch.rand(64, 784), "y": torch.arange(64) % 10})
+    assert "back end golden, batch 64" in capsys.readouterr().out
