@@ -1,1 +1,1 @@
-"""Formal proofs of blocks of the hardware: what is claimed of each, and that each claim can fail."""
+"""Formal proofs of blocks of the hardware, and mutants that show that each proof can fail."""

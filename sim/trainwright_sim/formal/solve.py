@@ -99,7 +99,8 @@ class Model:
             except BaseException as error:
                 os.killpg(process.pid, signal.SIGKILL)  # the solver, too
                 if isinstance(error, subprocess.TimeoutExpired):
-                    raise FormalError(f"{Path(command[0]).name}: no verdict in {SECONDS} s") from None
+                    name = Path(command[0]).name
+                    raise FormalError(f"{name}: no verdict in {SECONDS} s") from None
                 raise
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 

@@ -34,9 +34,14 @@ def markdown(results: Sequence[Result]) -> str:
     for result in results:
         row = result.row()
         row["block"] = str(row["block"]).removeprefix("trainwright_hw.")
-        rows.append(
-            "| {name} | {property} | `{block}` | {method} | {depth} | {status} | {seconds} |".format(
-                **row
-            )
+        cells = (
+            "{name}",
+            "{property}",
+            "`{block}`",
+            "{method}",
+            "{depth}",
+            "{status}",
+            "{seconds}",
         )
+        rows.append(f"| {' | '.join(cells)} |".format(**row))
     return "\n".join(rows)

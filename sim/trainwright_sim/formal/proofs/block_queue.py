@@ -49,7 +49,7 @@ def queue(bench: Bench, block: Any) -> tuple[Any, Opened, Any]:
 
 def places(bench: Bench, block: Any) -> None:
     """Neither the block RAM nor the queue in front of it is written when full."""
-    dut, inside, _ = queue(bench, block)
+    _, inside, _ = queue(bench, block)
     ahead, stored = inside["ahead"], inside["stored"]
     bench.goal(~inside["keep"] | (stored != DEPTH))
     bench.goal(~ahead.w_en | ahead.w_rdy)

@@ -40,7 +40,7 @@ PROOFS = (
         property="skewed words, deskewed, are those of one cycle again",
         block=deskew,
         build=together,
-        mutant=Mutant('skew(m, words[::-1], name)[::-1]', 'skew(m, words, name)'),
+        mutant=Mutant("skew(m, words[::-1], name)[::-1]", "skew(m, words, name)"),
         depth=UNITS + 1,
     ),
 )

@@ -35,7 +35,7 @@ PROOFS = (
         property="an item that is not taken stays, unchanged, until it is",
         block=SkidBuffer,
         build=waiting,
-        mutant=Mutant("with m.If(~self.holding):", "with m.If(~self.holding | self.o.ready):"),
+        mutant=Mutant("with m.If(~self.holding):", "with m.If(~self.holding | ~self.o.ready):"),
     ),
     Proof(
         name="skid-buffer.passing",
