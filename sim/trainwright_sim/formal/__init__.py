@@ -1,0 +1,1 @@
+"""Formal proofs of blocks of the hardware, and mutants that show that each proof can fail."""

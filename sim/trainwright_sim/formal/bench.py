@@ -1,0 +1,88 @@
+"""What a proof is written in: a design of blocks and claims about it."""
+
+from typing import Any
+
+from amaranth.hdl import Assert, Assume, Elaboratable, Instance, Module, Signal, Value
+from amaranth.lib import wiring
+
+from trainwright_hw.build.amaranth_text import rtlil_text
+from trainwright_sim.formal.opened import Opened
+
+TOP = "bench"
+
+
+class Bench:
+    """Blocks and claims. Inputs that nothing drives, and the reset, have any value in any cycle.
+
+    A ``goal`` is what the proof is about. A ``lemma`` is proven with it, so that induction finds
+    no state that cannot be reached; with ``lemmas`` false there are none, and what fails is a goal.
+
+    Members: ``m``, the module that a proof adds its own logic to.
+    """
+
+    def __init__(self, *, lemmas: bool = True):
+        self.m = Module()
+        self._lemmas = lemmas
+        self._ports: list[Value] = []
+        self._names: dict[str, int] = {}
+
+    def _name(self, name: str) -> str:
+        self._names[name] = self._names.get(name, 0) + 1
+        return f"{name}_{self._names[name]}" if self._names[name] > 1 else name
+
+    def add(self, block: Elaboratable, name: str = "dut") -> Opened:
+        """Takes a block into the design."""
+        opened = Opened(block)
+        self.m.submodules[name] = opened.fragment
+        if isinstance(block, wiring.Component):
+            members = [value for _, _, value in block.signature.flatten(block)]
+        else:
+            members = [value for value in vars(block).values() if isinstance(value, Signal)]
+        self._ports += [Value.cast(member) for member in members]
+        return opened
+
+    def free(self, shape: Any, name: str) -> Any:
+        """Any value in any cycle."""
+        signal = Signal(shape, name=name)
+        self._ports.append(Value.cast(signal))
+        return signal
+
+    def constant(self, width: int, name: str) -> Signal:
+        """Any value of ``width`` bits, the same in all cycles."""
+        signal = Signal(width, name=name)
+        self.m.submodules += Instance("$anyconst", p_WIDTH=width, o_Y=signal)
+        return signal
+
+    def past(self, value: Any, cycles: int = 1, *, init: int = 0) -> Signal:
+        """A value some cycles ago; ``init`` in those after a reset."""
+        for _ in range(cycles):
+            register = Signal(Value.cast(value).shape(), name=self._name("past"), init=init)
+            self.m.d.sync += register.eq(value)
+            value = register
+        return value
+
+    def settled(self, cycles: int) -> Signal:
+        """High from that many cycles after the last reset on."""
+        return self.past(1, cycles)
+
+    def assume(self, condition: Any) -> None:
+        """What the block's surroundings keep to."""
+        self.m.d.comb += Assume(condition)
+
+    def goal(self, condition: Any) -> None:
+        """What is proven."""
+        self._claim("goal", condition)
+
+    def lemma(self, condition: Any) -> None:
+        """What is proven on the way."""
+        if self._lemmas:
+            self._claim("lemma", condition)
+
+    def _claim(self, kind: str, condition: Any) -> None:
+        claim = Signal(name=self._name(kind))
+        self.m.d.comb += [claim.eq(Value.cast(condition).any()), Assert(claim)]
+
+    def rtlil(self) -> str:
+        """The design as RTLIL text, its top module ``TOP``."""
+        self.past(0)  # a design without registers has a clock too
+        return rtlil_text(self.m, name=TOP, ports=self._ports)

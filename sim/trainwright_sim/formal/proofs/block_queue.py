@@ -1,0 +1,107 @@
+"""The queue in block RAM: first in, first out, and no word without a place."""
+
+from typing import Any
+
+from amaranth.hdl import Mux, Signal
+
+from trainwright_hw.stream.block_queue import AHEAD, BlockQueue
+from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.follow import follow
+from trainwright_sim.formal.mutant import Mutant
+from trainwright_sim.formal.opened import Opened
+from trainwright_sim.formal.proof import Proof
+from trainwright_sim.formal.proofs.registered_queue import structure
+
+DEPTH = 10
+
+
+def structure_of_block(bench: Bench, queue: Any, inside: Opened, path: str = "") -> Any:
+    """Lemmas: how counts and pointers belong together. Gives the number of words inside."""
+    depth, ahead = queue.depth, inside[path + "ahead"]
+    names = ("stored", "more", "reading", "arrived", "free", "credit", "produce", "consume")
+    stored, more, reading, arrived, free, credit, produce, consume = (
+        inside[path + name] for name in names
+    )
+    structure(bench, ahead, inside, f"{path}ahead.")
+    distance = Mux(produce >= consume, produce - consume, produce + depth - consume)
+    bench.lemma(stored <= depth)
+    bench.lemma((produce < depth) & (consume < depth))
+    bench.lemma(Mux(stored == depth, distance == 0, distance == stored))
+    bench.lemma(more == (stored != 0))
+    bench.lemma(free + ahead.level + reading == AHEAD)
+    bench.lemma(credit == (free != 0))
+    words = Signal(range(depth + AHEAD + 3))
+    bench.m.d.comb += words.eq(arrived + stored + reading + ahead.level)
+    return words
+
+
+def queue(bench: Bench, block: Any) -> tuple[Any, Opened, Any]:
+    """A queue whose writer keeps to its credit of ``DEPTH`` words."""
+    dut = block(width=1, depth=DEPTH)
+    inside = bench.add(dut)
+    held = Signal(range(DEPTH + 1))
+    bench.m.d.sync += held.eq(held + dut.w_en - (dut.r_en & dut.r_rdy))
+    bench.assume(~dut.w_en | (held != DEPTH))
+    words = structure_of_block(bench, dut, inside)
+    bench.lemma((words == held) & (held <= DEPTH))
+    return dut, inside, held
+
+
+def places(bench: Bench, block: Any) -> None:
+    """Neither the block RAM nor the queue in front of it is written when full."""
+    _, inside, _ = queue(bench, block)
+    ahead, stored = inside["ahead"], inside["stored"]
+    bench.goal(~inside["keep"] | (stored != DEPTH))
+    bench.goal(~ahead.w_en | ahead.w_rdy)
+    bench.goal(~inside["fetch"] | (stored != 0))
+
+
+def order(bench: Bench, block: Any) -> None:
+    """Any one word, followed: in front, at the block RAM's output, in it, or just arrived."""
+    dut, inside, held = queue(bench, block)
+    ahead, reading, stored = inside["ahead"], inside["reading"], inside["stored"]
+    one = follow(
+        bench,
+        write=dut.w_en,
+        data=dut.w_data,
+        read=dut.r_en & dut.r_rdy,
+        out=dut.r_data,
+        level=held,
+    )
+    wide = Signal(8)
+    bench.m.d.comb += wide.eq(one.ahead)
+    first = inside["ahead.consume"] + wide - 1
+    in_front = inside.memory("ahead.storage", Mux(first >= AHEAD, first - AHEAD, first)[:3], 1)
+    beyond = wide - ahead.level - reading
+    place = inside["consume"] + beyond[:4]
+    in_ram = inside.memory("storage", Mux(place >= DEPTH, place - DEPTH, place)[:4], 1)
+    there = Mux(
+        wide < ahead.level,
+        Mux(wide == 0, dut.r_data, in_front),
+        Mux(
+            reading & (wide == ahead.level),
+            inside["reader"].data,
+            Mux(beyond[:4] < stored, in_ram, inside["word"]),
+        ),
+    )
+    bench.lemma(~one.there | (there == one.word))
+
+
+PROOFS = (
+    Proof(
+        name="block-queue.places",
+        property="no word without a place, in the block RAM or in front of it",
+        block=BlockQueue,
+        build=places,
+        mutant=Mutant("free.eq(free - 1), credit.eq(free != 1)", "free.eq(free - 1), credit.eq(1)"),
+        mutant_depth=16,
+    ),
+    Proof(
+        name="block-queue.order",
+        property="every word written is read once, in order and unchanged",
+        block=BlockQueue,
+        build=order,
+        mutant=Mutant("keep.eq(arrived & ~pass_by)", "keep.eq(arrived)"),
+        mutant_depth=10,
+    ),
+)

@@ -1,0 +1,46 @@
+"""Delay lines: skew and deskew together delay, and do nothing else."""
+
+from typing import Any
+
+from trainwright_hw.stream.delay_line import delay_line, deskew, skew
+from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.mutant import Mutant
+from trainwright_sim.formal.proof import Proof
+
+UNITS = 6
+
+
+def each_unit(bench: Bench, block: Any) -> None:
+    """Unit n against n registers of the bench's own."""
+    value = bench.free(2, "value")
+    passed = block(bench.m, value, UNITS, "passed")
+    for unit, delayed in enumerate(passed):
+        bench.goal(~bench.settled(unit + 1) | (delayed == bench.past(value, unit)))
+
+
+def together(bench: Bench, block: Any) -> None:
+    """Words of one cycle, skewed and deskewed, are words of one cycle again."""
+    words = [bench.free(2, f"word_{unit}") for unit in range(UNITS)]
+    straight = block(bench.m, skew(bench.m, words, "skewed"), "deskewed")
+    for word, found in zip(words, straight, strict=True):
+        bench.goal(~bench.settled(UNITS) | (found == bench.past(word, UNITS - 1)))
+
+
+PROOFS = (
+    Proof(
+        name="delay-line.units",
+        property="unit n gets a value n cycles after the first",
+        block=delay_line,
+        build=each_unit,
+        mutant=Mutant("register.eq(passed[-1])", "register.eq(passed[0])"),
+        depth=UNITS + 1,
+    ),
+    Proof(
+        name="delay-line.deskew",
+        property="skewed words, deskewed, are those of one cycle again",
+        block=deskew,
+        build=together,
+        mutant=Mutant("skew(m, words[::-1], name)[::-1]", "skew(m, words, name)"),
+        depth=UNITS + 1,
+    ),
+)

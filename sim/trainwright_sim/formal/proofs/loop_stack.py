@@ -1,0 +1,80 @@
+"""The sequencer's loops: each is run as often as it says."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Signal
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.control.loop_stack import LoopStack
+from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.mutant import Mutant
+from trainwright_sim.formal.opened import Opened
+from trainwright_sim.formal.proof import Proof
+
+PARAMETERS = AcceleratorParameters()
+NUMBER_WIDTH = 9
+
+
+def stack(bench: Bench, block: Any) -> tuple[Any, Opened, Signal]:
+    """A sequencer that keeps to ``full`` and ``empty``, and how many loops it is in."""
+    dut, deepest = block(PARAMETERS, number_width=NUMBER_WIDTH), PARAMETERS.loop_depth
+    inside = bench.add(dut)
+    depth = Signal(range(deepest + 1), name="depth")
+    bench.assume(~(dut.push & (depth == deepest)) & ~(dut.end & (depth == 0)))
+    bench.assume(~(dut.push & dut.end))
+    with bench.m.If(dut.clear):
+        bench.m.d.sync += depth.eq(0)
+    with bench.m.Else():
+        bench.m.d.sync += depth.eq(depth + dut.push - (dut.end & ~dut.again))
+    bench.lemma(depth <= deepest)
+    for place, loop in enumerate(inside["loops"]):
+        bench.lemma(loop.used == (depth > place))
+    return dut, inside, depth
+
+
+def limits(bench: Bench, block: Any) -> None:
+    """``full`` and ``empty`` against the count."""
+    dut, _, depth = stack(bench, block)
+    bench.goal(dut.full == (depth == PARAMETERS.loop_depth))
+    bench.goal(dut.empty == (depth == 0))
+
+
+def iterations(bench: Bench, block: Any) -> None:
+    """Any one loop, followed from where it is entered to where it is left."""
+    dut, inside, depth = stack(bench, block)
+    m, chosen, there = bench.m, bench.free(1, "chosen"), Signal(name="there")
+    above = Signal(4, name="above")  # loops entered within it
+    number, left = Signal(NUMBER_WIDTH, name="number"), Signal(16, name="left")
+    with m.If(dut.clear):
+        m.d.sync += there.eq(0)
+    with m.Elif(dut.push & there):
+        m.d.sync += above.eq(above + 1)
+    with m.Elif(dut.push & chosen):
+        m.d.sync += [there.eq(1), above.eq(0), number.eq(dut.number), left.eq(dut.iterations)]
+    with m.Elif(dut.end & (above == 0)):
+        m.d.sync += [left.eq(left - 1), there.eq(there & (left > 1))]
+    with m.Elif(dut.end & ~dut.again):
+        m.d.sync += above.eq(above - 1)
+    innermost = there & (above == 0)
+    bench.goal(~innermost | ((dut.body == number) & (dut.again == (left > 1))))
+    bench.lemma(~there | (above < depth))
+    loop = Array(inside["loops"])[above[:2]]
+    bench.lemma(~there | ((loop.body == number) & (loop.left == left)))
+
+
+PROOFS = (
+    Proof(
+        name="loop-stack.limits",
+        property="`full` and `empty` are the depth's, whatever was entered and left",
+        block=LoopStack,
+        build=limits,
+        mutant=Mutant("loops[-1].used.eq(0)", "loops[-1].used.eq(loops[-1].used)"),
+    ),
+    Proof(
+        name="loop-stack.iterations",
+        property="a loop repeats at its body as often as it says, whatever is within it",
+        block=LoopStack,
+        build=iterations,
+        mutant=Mutant("self.again.eq(top.left > 1)", "self.again.eq(top.left > 2)"),
+    ),
+)

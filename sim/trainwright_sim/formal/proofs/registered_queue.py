@@ -1,0 +1,92 @@
+"""The registered queue: first in, first out, nothing lost."""
+
+from typing import Any
+
+from amaranth.hdl import Mux
+
+from trainwright_hw.stream.registered_queue import RegisteredQueue
+from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.follow import Followed, follow
+from trainwright_sim.formal.mutant import Mutant
+from trainwright_sim.formal.opened import Opened
+from trainwright_sim.formal.proof import Proof
+
+WIDTH = 2
+DEPTHS = (2, 3, 5)
+
+
+def structure(bench: Bench, queue: Any, inside: Opened, path: str = "") -> None:
+    """Lemmas: how level, flags and pointers belong together."""
+    depth, level = queue.depth, queue.level
+    produce, consume, more = (inside[path + name] for name in ("produce", "consume", "more"))
+    distance = Mux(produce >= consume, produce - consume, produce + depth - consume)
+    bench.lemma(level <= depth)
+    bench.lemma(produce < depth)
+    bench.lemma(consume < depth)
+    bench.lemma(queue.w_rdy == (level != depth))
+    bench.lemma(queue.r_rdy == (level != 0))
+    bench.lemma(more == (level > 1))
+    bench.lemma((level == 0) | (distance == level - 1))
+    bench.lemma((level != 0) | (distance == 0))
+
+
+def place(bench: Bench, queue: Any, inside: Opened, of: Followed, path: str = "") -> None:
+    """Lemma: where the word that is followed lies."""
+    consume = inside[path + "consume"]
+    address = consume + of.ahead - 1
+    wrapped = Mux(address >= queue.depth, address - queue.depth, address)[: len(consume)]
+    stored = inside.memory(path + "storage", wrapped, queue.width)
+    bench.lemma(~of.there | (Mux(of.ahead == 0, queue.r_data, stored) == of.word))
+
+
+def queues(bench: Bench, block: Any) -> list[tuple[Any, Opened]]:
+    """Of every kind one; who writes to a counted one keeps count."""
+    found = []
+    for depth in DEPTHS:
+        for counted in (False, True):
+            dut = block(width=WIDTH, depth=depth, counted=counted, flags=1)
+            inside = bench.add(dut, f"depth_{depth}_{'counted' if counted else 'asked'}")
+            if counted:
+                bench.assume(~dut.w_en | (dut.level != depth))
+            structure(bench, dut, inside)
+            found.append((dut, inside))
+    return found
+
+
+def level(bench: Bench, block: Any) -> None:
+    """The flags say what the level is, and that counts what goes in and out."""
+    for dut, _ in queues(bench, block):
+        write, read = dut.w_en & dut.w_rdy, dut.r_en & dut.r_rdy
+        before = bench.past(dut.level)
+        bench.goal(dut.level == before + bench.past(write) - bench.past(read))
+        bench.goal(dut.w_rdy == (dut.level != dut.depth))
+        bench.goal(dut.r_rdy == (dut.level != 0))
+        bench.goal(dut.r_rdy | ~dut.r_data[0])
+
+
+def order(bench: Bench, block: Any) -> None:
+    """Any one word, followed."""
+    for dut, inside in queues(bench, block):
+        write, read = dut.w_en & dut.w_rdy, dut.r_en & dut.r_rdy
+        one = follow(
+            bench, write=write, data=dut.w_data, read=read, out=dut.r_data, level=dut.level
+        )
+        place(bench, dut, inside, one)
+
+
+PROOFS = (
+    Proof(
+        name="registered-queue.level",
+        property="levels never wrap; ready to read unless empty, to write unless full",
+        block=RegisteredQueue,
+        build=level,
+        mutant=Mutant("self.level != self.depth - 1", "self.level != self.depth"),
+    ),
+    Proof(
+        name="registered-queue.order",
+        property="every word written is read once, in order and unchanged",
+        block=RegisteredQueue,
+        build=order,
+        mutant=Mutant("self.level > 2", "self.level > 1"),
+    ),
+)

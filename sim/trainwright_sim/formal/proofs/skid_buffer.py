@@ -1,0 +1,47 @@
+"""The skid buffer: what is taken at one side leaves at the other."""
+
+from typing import Any
+
+from trainwright_hw.stream.skid_buffer import SkidBuffer
+from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.mutant import Mutant
+from trainwright_sim.formal.proof import Proof
+
+
+def waiting(bench: Bench, block: Any) -> None:
+    """What was offered and not taken is offered again, the same."""
+    dut = block(2)
+    bench.add(dut)
+    waits = bench.past(dut.o.valid & ~dut.o.ready)
+    bench.goal(~waits | (dut.o.valid & (dut.o.payload == bench.past(dut.o.payload))))
+
+
+def passing(bench: Bench, block: Any) -> None:
+    """With nothing held both sides are one; items that are held are as many as went in and not
+    out."""
+    dut = block(2)
+    bench.add(dut)
+    same = (dut.o.valid == dut.i.valid) & (dut.o.payload == dut.i.payload)
+    bench.goal(dut.i.ready == ~dut.holding)
+    bench.goal(dut.holding | same)
+    entered, left = dut.i.valid & dut.i.ready, dut.o.valid & dut.o.ready
+    held = bench.past(dut.holding) + bench.past(entered) - bench.past(left)
+    bench.goal(dut.holding == held)
+
+
+PROOFS = (
+    Proof(
+        name="skid-buffer.waiting",
+        property="an item that is not taken stays, unchanged, until it is",
+        block=SkidBuffer,
+        build=waiting,
+        mutant=Mutant("with m.If(~self.holding):", "with m.If(~self.holding | ~self.o.ready):"),
+    ),
+    Proof(
+        name="skid-buffer.passing",
+        property="items in less items out are what is held, one at most; none comes late",
+        block=SkidBuffer,
+        build=passing,
+        mutant=Mutant("self.i.ready.eq(~self.holding)", "self.i.ready.eq(1)"),
+    ),
+)

@@ -1,0 +1,33 @@
+"""All proofs, by name."""
+
+from trainwright_sim.formal.proof import Proof
+from trainwright_sim.formal.proofs import (
+    axi_lite,
+    axi_reader,
+    axi_writer,
+    block_queue,
+    bursts,
+    delay_line,
+    loop_stack,
+    registered_queue,
+    requantiser,
+    round_robin,
+    skid_buffer,
+)
+
+_FILES = (
+    registered_queue,
+    block_queue,
+    skid_buffer,
+    round_robin,
+    delay_line,
+    bursts,
+    axi_reader,
+    axi_writer,
+    axi_lite,
+    loop_stack,
+    requantiser,
+)
+
+PROOFS: dict[str, Proof] = {proof.name: proof for file in _FILES for proof in file.PROOFS}
+"""In the order of the table."""
