@@ -54,6 +54,23 @@ def test_an_incomplete_entry_is_not_found(cache, damage):
     assert cache.find("key") is None
 
 
+@pytest.mark.parametrize("manifest", ["{}", "[]", "null", "3", '{"x": 1}', "[" * 100_000])
+def test_a_manifest_that_names_no_file_vouches_for_none(cache, manifest):
+    """Nor one that leaves a file out."""
+    with cache.building("key") as folder:
+        assert folder is not None
+        (folder / "library").write_bytes(b"as it was")
+    entry = cache.entry("key")
+    (entry / "manifest.json").write_text(manifest)
+    assert cache.find("key") is None
+    with cache.building("key") as folder:
+        assert folder is not None
+        (folder / "library").write_bytes(b"as it was")
+    assert cache.find("key") == entry
+    (entry / "another").write_bytes(b"file")
+    assert cache.find("key") is None
+
+
 def test_an_interrupted_build_leaves_nothing(cache):
     with pytest.raises(KeyboardInterrupt), cache.building("key") as folder:
         (folder / "library").write_bytes(b"half")

@@ -68,3 +68,46 @@ def test_what_is_wrong_is_named():
         ape.conv2d(x, weight, groups=3)
     with pytest.raises(TypeError, match="float64"):
         ape.conv2d(x.double(), weight.double())
+
+
+def test_the_default_arguments_are_torch_s():
+    x, weight = torch.ones(1, 2, 5, 6), torch.ones(4, 2, 3, 3)
+    for how in ({}, {"stride": [2]}, {"padding": (1,)}, {"dilation": (2, 1)}, {"padding": "valid"}):
+        assert torch.equal(ape.conv2d(x, weight, **how), functional.conv2d(x, weight, **how))
+
+
+X, W = torch.ones(1, 2, 8, 8), torch.ones(4, 2, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stride": 0}, "stride must be one or two integers of at least 1, not 0"),
+        ({"stride": (1, -1)}, r"stride must be .* at least 1, not \(1, -1\)"),
+        ({"stride": (1, 2, 3)}, "stride must be one or two"),
+        ({"stride": ()}, "stride must be one or two"),
+        ({"stride": 1.5}, "stride must be one or two integers, not 1.5"),
+        ({"stride": "a"}, "stride must be numbers, not 'a'"),
+        ({"dilation": 0}, "dilation must be .* at least 1, not 0"),
+        ({"dilation": 4}, "a kernel 3 high with dilation 4 does not fit 8 pixels"),
+        ({"padding": -1}, "padding must be .* at least 0, not -1"),
+        ({"padding": "foo"}, "padding must be numbers, not 'foo'"),
+        ({"padding": "same", "stride": 2}, "padding 'same' goes with stride 1"),
+        ({"groups": 0}, "in 0 groups"),
+        ({"groups": -1}, "in -1 groups"),
+        ({"groups": 3}, "each group has as many"),
+        ({"weight": torch.ones(3, 1, 3, 3), "groups": 2}, "each group has as many"),
+        ({"weight": torch.ones(4, 2, 3, 9)}, "a kernel 9 wide with dilation 1 does not fit 8"),
+        ({"weight": torch.ones(4, 2, 0, 3)}, "a kernel 0 high"),
+        ({"weight": torch.ones(4, 2, 3)}, "a weight has 4 dimensions, not 3"),
+        ({"weight": W.double()}, "weight must be a tensor of float32, not torch.float64"),
+        ({"x": X.int()}, "x must be a tensor of float32, not torch.int32"),
+        ({"x": [1]}, "x must be a tensor of float32, not list"),
+        ({"x": X[0, 0]}, "cannot convolve"),
+        ({"x": torch.ones(1, 2, 0, 8)}, "does not fit 0 pixels"),
+        ({"bias": torch.ones(3)}, r"a bias of \(3,\) is not one of 4 outputs"),
+    ],
+)
+def test_convolutions_that_cannot_be(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        ape.conv2d(**{"x": X, "weight": W, **options})

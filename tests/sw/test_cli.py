@@ -423,3 +423,31 @@ def test_ranks_are_an_option(capsys):
     assert status == 0 and "HALT" in text
     assert "over its bound 8" in complaint(capsys, "listing", "digits", "--ranks", "5|9")
     assert "must be ranks such as" in complaint(capsys, "listing", "digits", "--ranks", "5;3")
+
+
+STOPPED = """
+import sys
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Stop())
+from trainwright.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "argv"),
+    [
+        ("trainwright.cli.core", ["posit", "1"]),
+        ("argparse", ["--help"]),
+        ("trainwright.posit.format", ["posit", "1", "--format", "8,0"]),  # while parsing
+        ("trainwright.posit.explain", ["posit", "1"]),  # while running
+    ],
+)
+def test_ctrl_c_at_any_import_is_one_line(module, argv):
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED, module, *argv], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (130, "trainwright: interrupted\n")

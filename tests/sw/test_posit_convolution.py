@@ -79,3 +79,24 @@ def test_errors_of_convolutions():
         conv2d(one, one, None, Geometry(), P16, mode="float")
     with pytest.raises(PositError, match=r"posit\(32,2\) live in torch.float64"):
         conv2d(one, one, None, Geometry(), P32)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "shape", "message"),
+    [
+        (Geometry(stride=(0, 1)), (4, 2, 3, 3), "stride must be"),
+        (Geometry(padding=(-1, 0)), (4, 2, 3, 3), "padding must be at least 0, not -1"),
+        (Geometry(dilation=(1, 0)), (4, 2, 3, 3), "dilation must be"),
+        (Geometry(dilation=(9, 9)), (4, 2, 3, 3), "a kernel 3 high with dilation 9 does not fit 8"),
+        (Geometry(groups=3), (4, 2, 3, 3), "cannot convolve .* in 3 groups"),
+        (Geometry(groups=0), (4, 2, 3, 3), "in 0 groups"),
+        (Geometry(groups=2), (3, 1, 3, 3), "as many channels and outputs"),
+        (Geometry(), (2, 3, 3), "cannot convolve"),
+    ],
+)
+def test_convolutions_that_cannot_be(geometry, shape, message):
+    fmt = PositFormat(16, 2)
+    with pytest.raises(PositError, match=message):
+        conv2d(torch.ones(1, 2, 8, 8), torch.ones(shape), None, geometry, fmt)
+    with pytest.raises(PositError, match=r"a bias of \(3,\) is not one of 4 outputs"):
+        conv2d(torch.ones(1, 2, 8, 8), torch.ones(4, 2, 3, 3), torch.ones(3), Geometry(), fmt)

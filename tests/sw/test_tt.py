@@ -167,3 +167,43 @@ def test_what_is_no_train():
     with pytest.raises(ValueError, match="method"):
         Numbers(method="gram")
     assert parameters_of(_train((2, 2))) == 12 * 2 + 2 * 6 * 2 + 2 * 10
+
+
+MATRIX = torch.ones(6, 8, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"matrix": MATRIX * 1j}, "a tensor of real numbers, not torch.complex128"),
+        ({"matrix": MATRIX.numpy()}, "a tensor of real numbers, not ndarray"),
+        ({"matrix": MATRIX[:0], "outputs": [0, 3]}, r"outputs are integers .*, not \[0, 3\]"),
+        ({"outputs": [-2, -3]}, r"outputs are integers of at least 1, not \[-2, -3\]"),
+        ({"outputs": [2.0, 3]}, r"outputs are integers"),
+        ({"outputs": 6, "inputs": 8}, "outputs are integers of at least 1, not 6"),
+        ({"inputs": [True, 8]}, "inputs are integers"),
+        ({"outputs": [], "inputs": []}, "differ in length"),
+        ({"ranks": 1.5}, "ranks must be 1 numbers of at least 1, not 1.5"),
+        ({"ranks": True}, "ranks must be 1 numbers of at least 1, not True"),
+        ({"ranks": 0}, "ranks must be"),
+        ({"ranks": [[1]]}, "ranks must be"),
+        ({"tolerance": "a"}, r"tolerance must be in \[0, 1\), not 'a'"),
+        ({"tolerance": float("nan")}, "tolerance must be"),
+    ],
+)
+def test_trains_that_cannot_be(given, message):
+    with pytest.raises(TensorTrainError, match=message):
+        tt_svd(**{"matrix": MATRIX, "outputs": [2, 3], "inputs": [2, 4], **given})
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        ([torch.ones(1, 2, 2, 1) * 1j], "factor 1 is torch.complex64"),
+        ([torch.ones(1, 2, 2, 0), torch.ones(0, 2, 2, 1)], r"\[1, 2, 2, 0\] has no elements"),
+        ([MATRIX.numpy()], "factor 1 is no tensor but ndarray"),
+    ],
+)
+def test_factors_that_cannot_be(factors, message):
+    with pytest.raises(TensorTrainError, match=message):
+        tt_round(factors, ranks=1)

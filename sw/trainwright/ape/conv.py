@@ -2,33 +2,37 @@
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, float32
 from torch.nn import functional
 
 from trainwright.ape.gemm import gemm
+from trainwright.support.convolution import check_convolution, pair_of
 
 Sizes = int | tuple[int, int]
 
 
-def _two(value: Any) -> tuple[int, int]:
-    found = (value, value) if isinstance(value, int) else tuple(value)
-    return (found[0], found[0]) if len(found) == 1 else found
-
-
-def _padding(padding: Any, kernel: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, ...]:
+def _padding(
+    padding: Any, kernel: tuple[int, int], dilation: tuple[int, int], stride: tuple[int, int]
+) -> tuple[int, ...]:
     """(left, right, top, bottom) as ``functional.pad`` takes them."""
     if padding == "valid":
         padding = 0
     if padding == "same":
+        if stride != (1, 1):
+            raise ValueError(f"padding 'same' goes with stride 1, not {stride}")
         total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
         return total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2
-    high, wide = _two(padding)
+    high, wide = pair_of("padding", padding, 0)
     return wide, wide, high, high
+
+
+def _kind(value: Any) -> str:
+    return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
 
 
 def patches(x: Tensor, kernel: Sizes, stride: Sizes, dilation: Sizes, groups: int) -> Tensor:
     """x (N, C, H, W), padded already, to (N, groups, C/groups * kh * kw, positions)."""
-    columns = functional.unfold(x, _two(kernel), dilation=_two(dilation), stride=_two(stride))
+    columns = functional.unfold(x, kernel, dilation=dilation, stride=stride)
     return columns.reshape(x.shape[0], groups, -1, columns.shape[-1])
 
 
@@ -56,15 +60,21 @@ def conv2d(
     channels, then the kernel's rows, then its columns; the bias is added in float32. The gradient
     of x adds overlapping patches in float32. Raises ``ValueError`` and ``TypeError``.
     """
+    for name, tensor in (("x", x), ("weight", weight)):
+        if not isinstance(tensor, Tensor) or tensor.dtype is not float32:
+            raise TypeError(f"{name} must be a tensor of float32, not {_kind(tensor)}")
     if x.ndim == 3:
         return conv2d(x[None], weight, bias, stride, padding, dilation, groups, **options)[0]
-    if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1] * groups:
-        raise ValueError(
-            f"cannot convolve {tuple(x.shape)} with {tuple(weight.shape)} in {groups} groups"
-        )
-    stride, dilation = _two(stride), _two(dilation)
-    kernel = _two(tuple(weight.shape[2:]))
-    x = functional.pad(x, list(_padding(padding, kernel, dilation)))
+    stride, dilation = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1)
+    if weight.ndim != 4:
+        raise ValueError(f"a weight has 4 dimensions, not {weight.ndim}")
+    kernel = (weight.shape[2], weight.shape[3])
+    edges = _padding(padding, kernel, dilation, stride)
+    check_convolution(
+        x.shape, weight.shape, None if bias is None else bias.shape,
+        stride=stride, padding=edges, dilation=dilation, groups=groups,
+    )  # fmt: skip
+    x = functional.pad(x, list(edges))
     high, wide = _out_size(x, kernel, stride, dilation)
     if x.shape[0] == 0 or weight.shape[0] == 0 or x.shape[1] == 0:
         result = x.new_zeros(x.shape[0], weight.shape[0], high, wide)
@@ -92,8 +102,9 @@ def conv2d_backward(
 
     grad (N, O, H', W'), the rest as in ``conv2d``, with padding as sizes.
     """
-    stride, dilation = _two(stride), _two(dilation)
-    kernel, (high, wide) = _two(tuple(weight.shape[2:])), _two(padding)
+    stride, dilation = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1)
+    kernel = (weight.shape[2], weight.shape[3])
+    high, wide = pair_of("padding", padding, 0)
     outer = functional.pad(x, [wide, wide, high, high])
     count, channels = x.shape[0], x.shape[1]
     rows = grad.transpose(0, 1).reshape(groups, weight.shape[0] // groups, -1)  # (G, O/G, N P)

@@ -2,6 +2,6 @@
 
 import sys
 
-from trainwright.cli.core import main
+from trainwright.cli import main
 
 sys.exit(main())

@@ -106,7 +106,7 @@ def _commands(argv: Sequence[str]) -> list[Command]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``trainwright`` with these arguments (default: the process's); the exit status."""
+    """See ``trainwright.cli.main``, which tells of Ctrl-C."""
     argv = sys.argv[1:] if argv is None else argv
     commands = _commands(argv)
     broken = [command.name for command in commands if isinstance(command, BrokenCommand)]
@@ -121,9 +121,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         return args.run(args)
-    except KeyboardInterrupt:
-        print("trainwright: interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # the reader of our output is gone, `trainwright listing | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from trainwright.posit import grid, native
 from trainwright.posit.exactness import carrier, products_round_once
-from trainwright.posit.format import PositFormat
+from trainwright.posit.format import PositError, PositFormat
 from trainwright.posit.products import Mode, check_mode, matmul, quire
+from trainwright.support.convolution import check_convolution
 
 Pair = tuple[int, int]
 
@@ -102,8 +103,24 @@ def conv2d(
     fmt: PositFormat,
     mode: Mode = "quire",
 ) -> Tensor:
-    """(B, O, H', W'), summed over the kernel's (channel, row, column). ``bias`` (O) or None."""
+    """(B, O, H', W'), summed over the kernel's (channel, row, column). ``bias`` (O) or None.
+
+    Raises ``PositError`` for shapes that do not go together.
+    """
     check_mode(mode)
+    high, wide = geometry.padding
+    try:
+        check_convolution(
+            x.shape,
+            weight.shape,
+            None if bias is None else bias.shape,
+            stride=geometry.stride,
+            padding=(wide, wide, high, high),
+            dilation=geometry.dilation,
+            groups=geometry.groups,
+        )
+    except ValueError as error:
+        raise PositError(str(error)) from None
     grid.on_grid(fmt, x, weight, *([] if bias is None else [bias]))
     groups, kernel = geometry.groups, (weight.shape[2], weight.shape[3])
     image = (x.shape[2], x.shape[3])

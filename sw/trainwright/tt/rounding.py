@@ -7,7 +7,7 @@ import torch
 
 from trainwright.tt.numbers import Numbers
 from trainwright.tt.orthogonal import orthogonalise_right
-from trainwright.tt.trains import Factors, TensorTrainError, check_factors, to_tensor
+from trainwright.tt.trains import Factors, TensorTrainError, check_factors, is_size, to_tensor
 
 _DEFAULT = Numbers()
 
@@ -15,14 +15,16 @@ _DEFAULT = Numbers()
 def _bounds(ranks: int | Sequence[int] | None, bonds: int) -> list[int | None]:
     if ranks is None:
         return [None] * bonds
-    given = [ranks] * bonds if isinstance(ranks, int) else list(ranks)
-    if len(given) != bonds or any(not isinstance(r, int) or r < 1 for r in given):
+    given = list(ranks) if isinstance(ranks, Sequence) else [ranks] * bonds
+    if len(given) != bonds or not all(is_size(r) for r in given):
         raise TensorTrainError(f"ranks must be {bonds} numbers of at least 1, not {ranks!r}")
     return list(given)
 
 
 def _check_tolerance(tolerance: float | None) -> None:
-    if tolerance is not None and not 0 <= tolerance < 1:
+    if tolerance is None:
+        return
+    if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
         raise TensorTrainError(f"tolerance must be in [0, 1), not {tolerance!r}")
 
 

@@ -18,8 +18,14 @@ def check_factors(factors: Factors) -> None:
     if not factors:
         raise TensorTrainError("a tensor train has at least one factor")
     for n, factor in enumerate(factors, 1):
+        if not isinstance(factor, torch.Tensor):
+            raise TensorTrainError(f"factor {n} is no tensor but {type(factor).__name__}")
         if factor.dim() != 4:
             raise TensorTrainError(f"factor {n} has {factor.dim()} dimensions and not 4")
+        if not factor.numel():
+            raise TensorTrainError(f"factor {n} {list(factor.shape)} has no elements")
+        if factor.is_complex():
+            raise TensorTrainError(f"factor {n} is {factor.dtype}, not of real numbers")
         if not bool(factor.isfinite().all()):
             raise TensorTrainError(f"factor {n} has NaN or infinite elements")
     for n, (left, right) in enumerate(pairwise(factors), 1):
@@ -53,11 +59,22 @@ def to_matrix(factors: Factors, dtype: torch.dtype = torch.float64) -> torch.Ten
     return w[..., 0]
 
 
+def is_size(value: object) -> bool:
+    """Whether a dimension or a rank can be ``value``: an integer of at least 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
 def to_tensor(matrix: torch.Tensor, outputs: Sequence[int], inputs: Sequence[int]) -> torch.Tensor:
     """W (J, I) as (J_1 I_1, J_2 I_2, ...): the tensor whose train the factors are.
 
-    Raises ``TensorTrainError`` where the shapes do not fit.
+    Raises ``TensorTrainError`` where the shapes do not fit, or the elements are no real numbers.
     """
+    if not isinstance(matrix, torch.Tensor) or matrix.is_complex():
+        kind = matrix.dtype if isinstance(matrix, torch.Tensor) else type(matrix).__name__
+        raise TensorTrainError(f"a matrix is a tensor of real numbers, not {kind}")
+    for what, sizes in (("outputs", outputs), ("inputs", inputs)):
+        if not isinstance(sizes, Sequence) or not all(is_size(size) for size in sizes):
+            raise TensorTrainError(f"{what} are integers of at least 1, not {sizes!r}")
     if len(outputs) != len(inputs) or not outputs:
         raise TensorTrainError(
             f"outputs {list(outputs)} and inputs {list(inputs)} differ in length"

@@ -34,6 +34,12 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _digests(folder: Path) -> dict[str, str]:
+    """Of every file of an entry but its manifest."""
+    files = [path for path in folder.iterdir() if path.is_file() and path.name != _MANIFEST]
+    return {path.name: _digest(path) for path in files}
+
+
 class Cache:
     """Entries by key below one folder. Safe for several processes at a time."""
 
@@ -53,10 +59,10 @@ class Cache:
         folder = self.entry(key)
         try:
             files = json.loads((folder / _MANIFEST).read_text())
-            if any(_digest(folder / name) != digest for name, digest in files.items()):
+            if not files or files != _digests(folder):
                 return None
             os.utime(folder)  # for the choice of what to remove
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, RecursionError):
             return None
         return folder
 
@@ -79,8 +85,7 @@ class Cache:
             part.mkdir()
             try:
                 yield part
-                files = {path.name: _digest(path) for path in part.iterdir() if path.is_file()}
-                (part / _MANIFEST).write_text(json.dumps(files))
+                (part / _MANIFEST).write_text(json.dumps(_digests(part)))
                 shutil.rmtree(folder, ignore_errors=True)  # a corrupt one
                 os.replace(part, folder)
             finally:

@@ -1,0 +1,55 @@
+"""What a convolution of two dimensions can be, checked before anything is computed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+Pair = tuple[int, int]
+
+
+def pair_of(name: str, value: Any, least: int) -> Pair:
+    """(vertical, horizontal) of a number or of two. Raises ``ValueError``, ``TypeError``."""
+    if isinstance(value, str):
+        raise ValueError(f"{name} must be numbers, not {value!r}")
+    found = tuple(value) if isinstance(value, Sequence) else (value, value)
+    found = found * 2 if len(found) == 1 else found
+    if any(not isinstance(size, int) or isinstance(size, bool) for size in found):
+        raise TypeError(f"{name} must be one or two integers, not {value!r}")
+    if len(found) != 2 or min(found) < least:
+        raise ValueError(f"{name} must be one or two integers of at least {least}, not {value!r}")
+    return found[0], found[1]
+
+
+def check_convolution(
+    x: Sequence[int],
+    weight: Sequence[int],
+    bias: Sequence[int] | None,
+    *,
+    stride: Pair,
+    padding: Sequence[int],
+    dilation: Pair,
+    groups: int,
+) -> None:
+    """Raise ``ValueError`` where shapes do not go together.
+
+    x (N, C, H, W), weight (O, C/groups, kh, kw), bias (O,); ``padding`` (left, right, top, bottom).
+    """
+    pair_of("stride", stride, 1)
+    pair_of("dilation", dilation, 1)
+    if min(padding) < 0:
+        raise ValueError(f"padding must be at least 0, not {min(padding)}")
+    shapes = f"{tuple(x)} with {tuple(weight)} in {groups} groups"
+    if len(x) != 4 or len(weight) != 4 or groups < 1:
+        raise ValueError(f"cannot convolve {shapes}")
+    if x[1] != weight[1] * groups or weight[0] % groups:
+        raise ValueError(f"cannot convolve {shapes}: each group has as many channels and outputs")
+    if bias is not None and tuple(bias) != (weight[0],):
+        raise ValueError(f"a bias of {tuple(bias)} is not one of {weight[0]} outputs")
+    left, right, top, bottom = padding
+    for size, side, kernel, spread in (
+        (x[2] + top + bottom, "high", weight[2], dilation[0]),
+        (x[3] + left + right, "wide", weight[3], dilation[1]),
+    ):
+        if kernel < 1 or spread * (kernel - 1) + 1 > size:
+            raise ValueError(
+                f"a kernel {kernel} {side} with dilation {spread} does not fit {size} pixels"
+            )
