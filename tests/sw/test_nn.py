@@ -158,6 +158,17 @@ def test_factors_bias_and_inputs_are_rounded_as_the_trainer_rounds_them():
     assert len(torch.unique(used / 2.0 ** math.ceil(math.log2(step)) % 1)) == 1
 
 
+def test_fresh_factors_are_of_the_right_size_and_within_their_bits():
+    layer = tnn.TTLinear(33, 512, rank=16, numbers="float32", relu=False)
+    wanted = (1 / 33 / math.prod(layer.ranks)) ** (0.5 / layer.layer.order)
+    last = layer.factors[-1].detach()  # 4,096 elements: a standard error of 1.1 %
+    assert last.numel() == 4096 and float(last.std()) == pytest.approx(wanted, rel=0.05)
+    layer = tnn.TTLinear(64, 512, rank=16)
+    for factor, k in zip(layer.factors, layer.factor_exponents.tolist(), strict=True):
+        assert -8 <= float(factor.detach().min()) / 2.0**k
+        assert 6 < float(factor.detach().max()) / 2.0**k <= 7 or factor.numel() < 500
+
+
 def test_gradients_pass_straight_through_and_are_rounded_to_16_bits():
     x = torch.tensor([0.3, 5.0, -9.0], requires_grad=True)
     straight_through(x, -1, 4).backward(torch.tensor([1.0, 2.0, 3.0]))
@@ -317,6 +328,8 @@ def test_from_torch_of_full_rank_is_the_model_and_to_torch_goes_back():
     layer.load_dense(mlp[0].weight, mlp[0].bias, rank=32)
     assert torch.allclose(layer.weight(), mlp[0].weight, atol=1e-5)
     assert torch.equal(layer.bias, mlp[0].bias)
+    left, right = (float(factor.detach().norm()) for factor in layer.factors)
+    assert left == pytest.approx(right)  # the balanced gauge
     back = tnn.to_torch(torch.nn.Sequential(layer, mlp[1], mlp[2]))
     x = torch.randn(5, 64)
     assert torch.allclose(back(x), mlp(x), atol=1e-4)
