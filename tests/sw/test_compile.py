@@ -141,6 +141,17 @@ def test_samples_that_fill_up_a_batch_give_no_gradient():
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
+def test_samples_that_fill_up_a_batch_do_not_change_the_exponents():
+    x, exponents = torch.rand(4, 64), []
+    for inputs in (x, x.repeat(4, 1)):
+        torch.manual_seed(0)
+        model = compile(_model(), batch=16)
+        model(inputs)
+        (chain,) = model.chains.values()
+        exponents.append(chain.whole.scales.exponents)
+    assert exponents[0] == exponents[1]
+
+
 def test_several_forward_passes_before_backward():
     model = compile(_model(), batch=16)
     a, b = torch.rand(16, 64), torch.rand(16, 64)
