@@ -263,6 +263,9 @@ def test_what_runs_where_is_a_table():
     assert [one.where for one in report.layers] == [
         "torch: its numbers are float32", "program 1", "program 2",  # 20 outputs are padded to 32
     ]  # fmt: skip
+    other = tnn.TTLinear(32, 16, rank=4, numbers=Widths(activation=6))
+    report = compile(torch.nn.Sequential(tnn.TTLinear(64, 32, rank=4), other), batch=16).report()
+    assert [one.where for one in report.layers] == ["program 1", "program 2"]
 
 
 def test_the_report_counts_steps_bytes_and_saturations():
@@ -354,6 +357,34 @@ def test_what_depends_on_the_mode_is_traced_for_both():
     x = torch.rand(8, 64)
     y = model.train()(x)
     assert torch.equal(model.eval()(x), 2 * y)
+
+
+class _Twice(torch.nn.Module):
+    """The first layer's output is used by more than the second layer."""
+
+    def __init__(self, both):
+        super().__init__()
+        self.one, self.two, self.both = tnn.TTLinear(64, 64), tnn.TTLinear(64, 64), both
+
+    def forward(self, x):
+        h = self.one(x)
+        y = self.two(h.relu())
+        return y - h if self.both else y
+
+
+def test_an_output_that_others_use_leaves_the_accelerator():
+    x = torch.rand(16, 64)
+    model = compile(_Twice(both=False), batch=16)
+    assert [one.where for one in model.report().layers] == ["program 1", "program 1"]
+    (chain,) = model.chains.values()
+    assert chain.whole.relus == (True,)
+    y = model.eval()(x)
+    both = _Twice(both=True)
+    both.load_state_dict(model.state_dict())
+    model = compile(both, batch=16).eval()
+    assert [one.where for one in model.report().layers] == ["program 1", "program 2"]
+    first = next(iter(model.chains.values()))(x)
+    assert (model(x) + first - y).norm() < 0.05 * y.norm()
 
 
 @pytest.mark.parametrize(
