@@ -141,6 +141,17 @@ def test_samples_that_fill_up_a_batch_give_no_gradient():
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
+def test_samples_that_fill_up_a_batch_do_not_change_the_exponents():
+    x, exponents = torch.rand(4, 64), []
+    for inputs in (x, x.repeat(4, 1)):
+        torch.manual_seed(0)
+        model = compile(_model(), batch=16)
+        model(inputs)
+        (chain,) = model.chains.values()
+        exponents.append(chain.whole.scales.exponents)
+    assert exponents[0] == exponents[1]
+
+
 def test_several_forward_passes_before_backward():
     model = compile(_model(), batch=16)
     a, b = torch.rand(16, 64), torch.rand(16, 64)
@@ -159,6 +170,23 @@ def test_several_forward_passes_before_backward():
     second.backward()
     for found, one, other in zip(_gradients(model), *alone, strict=True):
         assert torch.allclose(found, 2 * one + other, rtol=1e-6)
+
+
+def test_a_forward_pass_is_run_again_with_the_exponents_it_had():
+    model = compile(_model(), batch=16)
+    (chain,) = model.chains.values()
+    x = torch.rand(16, 64)
+    model(x).sum().backward()
+    model.eval().zero_grad()
+    model(x).square().sum().backward()
+    wanted = _gradients(model)
+    model.zero_grad()
+    y = model(x)
+    chain.whole.scales.exponents["l1.a"] += 3
+    model.module[0].quantise_input.set_exponent(-4)
+    model(x)
+    y.square().sum().backward()
+    assert all(torch.equal(a, b) for a, b in zip(_gradients(model), wanted, strict=True))
 
 
 def test_exponents_move_in_training_alone():
@@ -199,8 +227,9 @@ def test_gradients_of_inputs_are_exact():
     layer = tnn.TTLinear(60, 10, rank=4)
     model = compile(torch.nn.Sequential(layer), batch=8)
     x = torch.rand(8, 60, dtype=torch.float64, requires_grad=True)
-    gradient = torch.randint(-(2**14), 2**14, (8, 10)).double() / 2**14
+    gradient = torch.rand(8, 10).double()
     model(x).backward(gradient)
+    gradient = dequantise(quantise(gradient, -15, 16), -15)  # as the accelerator gets it
     factors = [
         dequantise(quantise(f.detach(), k, 4), k)
         for f, k in zip(layer.factors, layer.factor_exponents.tolist(), strict=True)
@@ -234,6 +263,9 @@ def test_what_runs_where_is_a_table():
     assert [one.where for one in report.layers] == [
         "torch: its numbers are float32", "program 1", "program 2",  # 20 outputs are padded to 32
     ]  # fmt: skip
+    other = tnn.TTLinear(32, 16, rank=4, numbers=Widths(activation=6))
+    report = compile(torch.nn.Sequential(tnn.TTLinear(64, 32, rank=4), other), batch=16).report()
+    assert [one.where for one in report.layers] == ["program 1", "program 2"]
 
 
 def test_the_report_counts_steps_bytes_and_saturations():
@@ -325,6 +357,34 @@ def test_what_depends_on_the_mode_is_traced_for_both():
     x = torch.rand(8, 64)
     y = model.train()(x)
     assert torch.equal(model.eval()(x), 2 * y)
+
+
+class _Twice(torch.nn.Module):
+    """The first layer's output is used by more than the second layer."""
+
+    def __init__(self, both):
+        super().__init__()
+        self.one, self.two, self.both = tnn.TTLinear(64, 64), tnn.TTLinear(64, 64), both
+
+    def forward(self, x):
+        h = self.one(x)
+        y = self.two(h.relu())
+        return y - h if self.both else y
+
+
+def test_an_output_that_others_use_leaves_the_accelerator():
+    x = torch.rand(16, 64)
+    model = compile(_Twice(both=False), batch=16)
+    assert [one.where for one in model.report().layers] == ["program 1", "program 1"]
+    (chain,) = model.chains.values()
+    assert chain.whole.relus == (True,)
+    y = model.eval()(x)
+    both = _Twice(both=True)
+    both.load_state_dict(model.state_dict())
+    model = compile(both, batch=16).eval()
+    assert [one.where for one in model.report().layers] == ["program 1", "program 2"]
+    first = next(iter(model.chains.values()))(x)
+    assert (model(x) + first - y).norm() < 0.05 * y.norm()
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,20 @@ def test_factors_bias_and_inputs_are_rounded_as_the_trainer_rounds_them():
     assert len(torch.unique(used / 2.0 ** math.ceil(math.log2(step)) % 1)) == 1
 
 
+def test_fresh_factors_are_of_the_right_size_and_within_their_bits():
+    layer = tnn.TTLinear(33, 512, rank=16, numbers="float32", relu=False)
+    wanted = (1 / 33 / math.prod(layer.ranks)) ** (0.5 / layer.layer.order)
+    last = layer.factors[-1].detach()  # 4,096 elements: a standard error of 1.1 %
+    assert last.numel() == 4096 and float(last.std()) == pytest.approx(wanted, rel=0.05)
+    greatest = set()
+    for size in (64, 128, 256, 512):
+        layer = tnn.TTLinear(size, 512, rank=16)
+        for factor, k in zip(layer.factors, layer.factor_exponents.tolist(), strict=True):
+            assert float(factor.detach().min()) / 2.0**k >= -8
+            greatest.add(float(factor.detach().max()) / 2.0**k)
+    assert max(greatest) == 7  # clipped
+
+
 def test_gradients_pass_straight_through_and_are_rounded_to_16_bits():
     x = torch.tensor([0.3, 5.0, -9.0], requires_grad=True)
     straight_through(x, -1, 4).backward(torch.tensor([1.0, 2.0, 3.0]))
@@ -262,6 +276,36 @@ def test_cut_ranks_leaves_the_matrix_and_the_optimiser_goes_on(keep_graph):
         layer.cut_ranks(0)
 
 
+def test_an_optimiser_that_was_left_out_of_a_cut_is_one_error():
+    layer = tnn.TTLinear(64, 64, rank=6)
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(torch.rand(8, 64)).sum().backward()
+    optimizer.step()
+    assert layer.cut_ranks(0.9)
+    layer.zero_grad()
+    layer(torch.rand(8, 64)).sum().backward()
+    with pytest.raises(ValueError, match="ranks were changed without this optimiser"):
+        optimizer.step()
+
+
+def test_data_parallel_training():
+    """One process of one: exponents are buffers, and what DDP wraps is an ordinary module."""
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    try:
+        plain = tnn.TTLinear(64, 32, rank=4)
+        model = torch.nn.parallel.DistributedDataParallel(copy.deepcopy(plain))
+        x = torch.rand(8, 64)
+        for one in (plain, model):
+            one(x).square().sum().backward()
+        for one, other in zip(plain.parameters(), model.parameters(), strict=True):
+            assert torch.equal(one.grad, other.grad)
+        assert model.module.state_dict().keys() == plain.state_dict().keys()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_state_dict_save_deepcopy_and_loading_other_ranks():
     layer = tnn.TTLinear(256, 256, rank=6, order=3)
     x = torch.rand(8, 256)
@@ -291,6 +335,12 @@ def test_convolution_is_that_of_its_dense_kernel():
     patches = torch.nn.functional.unfold(x, (3, 2), stride=2, padding=1)
     y = (layer.weight() @ patches + layer.bias[:, None]).reshape(layer(x).shape)
     assert torch.allclose(layer(x), y, atol=1e-5)
+    fixed = tnn.TTConv2d(3, 20, 3, rank=8)
+    x = torch.rand(2, 3, 9, 8)
+    kernel, inputs = tnn.to_torch(fixed).weight, rounded(x, -7, 8)
+    y = rounded(torch.nn.functional.conv2d(inputs, kernel), int(fixed.quantise_output.first(
+        torch.nn.functional.conv2d(inputs, kernel).detach())), 16)  # fmt: skip
+    assert torch.equal(fixed(x), y)
     with pytest.raises(NetworkError, match="kernel_size"):
         tnn.TTConv2d(3, 20, 0)
 
@@ -317,6 +367,8 @@ def test_from_torch_of_full_rank_is_the_model_and_to_torch_goes_back():
     layer.load_dense(mlp[0].weight, mlp[0].bias, rank=32)
     assert torch.allclose(layer.weight(), mlp[0].weight, atol=1e-5)
     assert torch.equal(layer.bias, mlp[0].bias)
+    left, right = (float(factor.detach().norm()) for factor in layer.factors)
+    assert left == pytest.approx(right)  # the balanced gauge
     back = tnn.to_torch(torch.nn.Sequential(layer, mlp[1], mlp[2]))
     x = torch.randn(5, 64)
     assert torch.allclose(back(x), mlp(x), atol=1e-4)
@@ -360,6 +412,8 @@ def test_convolutions_and_embeddings_are_converted_both_ways():
     back = tnn.to_torch(tt)
     assert torch.allclose(back[0].weight, tt[0].weight(), atol=1e-6)
     assert [type(m) for m in back] == [type(m) for m in model]
+    grouped = torch.nn.Conv2d(64, 64, 3, groups=2)
+    assert type(tnn.from_torch(grouped, rank=2)) is torch.nn.Conv2d
 
 
 def test_a_quantised_network_trains_to_the_float_networks_accuracy():

@@ -80,10 +80,10 @@ def from_torch(
     a low rank cost accuracy. Raises ``ValueError`` for weights that are not finite and ranks that
     cannot be.
 
-    >>> mlp = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    >>> mlp = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Tanh())
     >>> [type(module).__name__ for module in from_torch(mlp, rank=4)]
-    ['TTLinear', 'ReLU', 'TTLinear']
-    """  # noqa: E501
+    ['TTLinear', 'Tanh']
+    """
     for name in skip:
         model.get_submodule(name)
     bound: Rank | None = rank

@@ -1,9 +1,11 @@
 """The rank priors of the trainer as terms of any loss, and the cutting of parameters."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from trainwright.train.prior import prior_loss
 from trainwright.train.ranks import FORMS, prior_gradients
@@ -44,9 +46,28 @@ def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
     The node that accumulates its gradient remembers the old shape while a graph of an earlier
     step is alive (a loss that was not deleted); torch makes a new one where the type changes.
     """
+    _watch_optimisers()
     other = torch.float64 if values.dtype is not torch.float64 else torch.float32
     parameter.data = values.to(other)
     parameter.data = values
+
+
+@cache
+def _watch_optimisers() -> None:
+    register_optimizer_step_pre_hook(_check_moments)
+
+
+def _check_moments(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Raise ``ValueError`` where a factor has another shape than its moments."""
+    for parameter, state in optimizer.state.items():
+        for value in state.values():
+            moment = isinstance(value, torch.Tensor) and value.dim() == parameter.dim() == 4
+            if moment and value.shape != parameter.shape:
+                raise ValueError(
+                    f"a factor has shape {tuple(parameter.shape)}, its moments have "
+                    f"{tuple(value.shape)}: ranks were changed without this optimiser; call "
+                    "cut_ranks(..., optimizer=optimizer), or make a new one"
+                )
 
 
 def cut_state(

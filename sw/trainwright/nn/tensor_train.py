@@ -226,8 +226,8 @@ class TensorTrain(torch.nn.Module):
         """The rank prior of this layer, a scalar to add to a loss, times a weight of one's own.
 
         It shrinks the columns of every bond; ``cut_ranks`` removes those that are gone. ``form`` is
-        ``"storage"`` or ``"paper"`` (``docs/training.md``). For a mean loss over |D| training
-        samples a weight of 0.25/|D| to 0.5/|D| is usual.
+        ``"storage"`` or ``"paper"`` (``docs/training.md``). For a mean loss over N training
+        samples a weight of 0.25/N to 0.5/N is usual.
         """
         return prior(list(self.factors), form)
 

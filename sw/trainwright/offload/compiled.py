@@ -68,10 +68,13 @@ class CompiledModule(torch.nn.Module):
         Gradients of parameters are the accelerator's, at the rounded factors, and pass straight
         through to the parameters. Any number of samples: a batch at a time, the last filled up.
         """
+        return self._graph()(*args, **kwargs)
+
+    def _graph(self) -> fx.GraphModule:
         graphs = self.__dict__["_hidden"]["graphs"]
         if self.training not in graphs:  # what depends on the mode is fixed in a trace
             graphs[self.training] = self._traced()
-        return graphs[self.training](*args, **kwargs)
+        return graphs[self.training]
 
     def _traced(self) -> fx.GraphModule:
         inner = self.module
@@ -103,25 +106,27 @@ class CompiledModule(torch.nn.Module):
         first step, those of gradients once those of activations stand still.
         """
         settling, parameters = Settling(), [p for p in self.parameters() if p.requires_grad]
+
+        def step() -> None:
+            loss = loss_of(self(x))
+            torch.autograd.grad(loss, parameters, allow_unused=True)
+
         try:
             for repetition in range(1, MOST_REPETITIONS + 1):
                 settling.moved = 0
-                loss = self._settled(settling, lambda: loss_of(self(x)))
-                run = lambda loss=loss: torch.autograd.grad(loss, parameters, allow_unused=True)  # noqa: E731
-                self._settled(settling, run)
+                self._settled(settling, step)
                 if not settling.moved:
                     return repetition
             return MOST_REPETITIONS
         finally:
             settling.close()
 
-    def _settled(self, settling: Settling, work: Callable[[], Any]) -> Any:
-        if self.training not in self.__dict__["_hidden"]["graphs"]:
-            self.__dict__["_hidden"]["graphs"][self.training] = self._traced()
+    def _settled(self, settling: Settling, step: Callable[[], None]) -> None:
+        self._graph()
         try:
             for segment in self.segments:
                 segment.settling = settling
-            return work()
+            step()
         finally:
             for segment in self.segments:
                 segment.settling = None
@@ -136,8 +141,7 @@ class CompiledModule(torch.nn.Module):
 
         Print it for a table. Raises ``CompileError`` where a layer does not fit the accelerator.
         """
-        if self.training not in self.__dict__["_hidden"]["graphs"]:
-            self.__dict__["_hidden"]["graphs"][self.training] = self._traced()
+        self._graph()
         return make_report(self.module, self.machine.settings, list(self.chains.values()))
 
     def rank_prior(self, *, form: str = "storage") -> torch.Tensor:
@@ -190,7 +194,7 @@ def compile(
     first step, and no part of ``state_dict``: a model that is loaded calibrates again.
 
     Raises ``CompileError`` for a back end or a batch that cannot be, for a module without such a
-    layer or that torch.fx cannot trace, and, at the first step, for a layer that does not fit.
+    layer or that torch.fx cannot trace, and for a layer that does not fit the accelerator.
 
     >>> import trainwright.nn as tnn
     >>> model = torch.nn.Sequential(

@@ -68,15 +68,13 @@ def _is_relu(node: fx.Node, module: torch.nn.Module) -> bool:
     return node.op == "call_function" and node.target in _RELUS
 
 
-def why_apart(first: TTLinear, second: TTLinear) -> str:
-    """Why two layers in a row are no one program; empty where they are."""
-    if first.layer.output_size != first.rows:
-        return f"its {first.rows} outputs are padded to {first.layer.output_size}"
-    if second.padding_columns or second.columns != first.rows:
-        return f"the next layer pads its {second.columns} inputs to {second.layer.input_size}"
-    if first.widths != second.widths:
-        return f"the next layer has other widths: {second.widths}"
-    return ""
+def joinable(first: TTLinear, second: TTLinear) -> bool:
+    """Whether one program can have both: same widths, and no padding between them.
+
+    What lies in the padding of the first layer's outputs is not 0.
+    """
+    sizes = {first.layer.output_size, first.rows, second.columns, second.layer.input_size}
+    return len(sizes) == 1 and first.widths == second.widths
 
 
 def chains(graph: fx.Graph, module: torch.nn.Module) -> Iterator[Found]:
@@ -110,4 +108,4 @@ def _next(node: fx.Node, module: torch.nn.Module) -> tuple[list[fx.Node], fx.Nod
         return None
     first, second = (module.get_submodule(str(one.target)) for one in (node, after))
     assert isinstance(first, TTLinear) and isinstance(second, TTLinear)
-    return None if why_apart(first, second) else (between, after)
+    return (between, after) if joinable(first, second) else None
