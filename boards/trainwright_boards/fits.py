@@ -1,6 +1,11 @@
 """Whether an accelerator fits a part, before anything is built."""
 
-from trainwright.parameters import AcceleratorParameters
+from trainwright.parameters import (
+    POSIT_OPERAND_WIDTH,
+    TABLE_WORD_WIDTH,
+    TABLES,
+    AcceleratorParameters,
+)
 from trainwright_boards.board import BLOCK, SDRAM, Board, Part
 from trainwright_boards.tools import BuildError
 
@@ -26,6 +31,7 @@ def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
         *[(p.data_width, p.program_depth)] * beats,
         (p.data_width, queue),
         (p.data_width, memory_bytes // p.beat_bytes),
+        *[(POSIT_OPERAND_WIDTH, TABLES << TABLE_WORD_WIDTH)] * p.decoder_tables,
         (32, 512),  # the link's payload
     ]
     return sum(block_rams(width, depth) for width, depth in memories if depth >= LEAST_DEPTH)

@@ -23,6 +23,8 @@ POSIT_OPERAND_WIDTH = 18
 """Bits of a multiplier's operands in an accelerator with posits: those of a MULT18X18D."""
 TABLES, TABLE_WORD_WIDTH = 4, 8
 """Formats whose integers one block RAM holds, and the bits of their words at most."""
+OPERANDS = 4
+"""Rows that are decoded side by side: both operands of either array."""
 MOST_POSITS = 7
 """Posit formats of one accelerator: a descriptor names a format in 3 bits, 0 being fixed point."""
 
@@ -232,11 +234,11 @@ class AcceleratorParameters:
         return POSIT_OPERAND_WIDTH if self.formats else self.word_width
 
     @property
-    def decoder_tables(self) -> bool:
-        """Whether posits are decoded by block RAMs, one for two lanes, and not by shifts."""
+    def decoder_tables(self) -> int:
+        """Block RAMs that posits are decoded by, one for two lanes of an operand; 0: by shifts."""
         posits = self.number_formats[1:]
         narrow = all(fmt.width <= TABLE_WORD_WIDTH for fmt in posits)
-        return 0 < len(posits) <= TABLES and narrow
+        return OPERANDS * self.lanes // 2 if 0 < len(posits) <= TABLES and narrow else 0
 
     def format_number(self, fmt: Format) -> int:
         """The number of a format in a descriptor: 0 for fixed point of any width.
@@ -303,13 +305,13 @@ def _queue_bits(p: AcceleratorParameters) -> int:
         + 4 * (22 + p.scratchpad_banks + 2 * p.data_width)
         + 2 * 20
     )
-    latency, item, decoders = (17, 121, 4 * p.lanes) if p.formats else (13, 89, 0)
+    latency, item = (17, 121) if p.formats else (13, 89)
     results = -(-(p.lanes + p.pe1_rows + latency) // 16) * 16
     pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21
     pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits)
     write_back = results * result + 2 * place + 4 * item
-    table = TABLES * (1 << TABLE_WORD_WIDTH) * POSIT_OPERAND_WIDTH if p.decoder_tables else 0
-    return transfers + pe1 + pe2 + write_back + decoders // 2 * table
+    table = TABLES * (1 << TABLE_WORD_WIDTH) * POSIT_OPERAND_WIDTH
+    return transfers + pe1 + pe2 + write_back + p.decoder_tables * table
 
 
 @dataclass(frozen=True)

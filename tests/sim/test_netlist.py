@@ -4,15 +4,18 @@ bits."""
 import json
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from trainwright.accelerator import AcceleratorError, Run
 from trainwright.check.step import check_step
+from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Program
+from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer
+from trainwright.program.fields import Engine, Operation, Target
 from trainwright.support.native.cache import Cache
 from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.netlist import built, ecp5, gowin
@@ -56,6 +59,52 @@ def test_a_step_of_digits_on_the_netlist_is_exact(family, batch):
         outcome = check_step(network, batch, Untraced(rtl), seed=seed)
         assert outcome.comparison.mismatches == {}
         assert outcome.counters.cycles == cycles
+
+
+def _posit_program(p: AcceleratorParameters) -> tuple[Program, int]:
+    """Both arrays and the vector unit, each operand and result of another format; and where the
+    operands lie in memory."""
+    compute = {"wait": Engine.ALL, "z_row_stride": 1, "shift": 14, "underflow_zero": True}
+    by_row = {"levels": (Level(4, x=1, g=1, z=1),), "tile_level": 0}
+    tile = {"levels": (Level(2, x=2, z=2), Level(3, x=4, g=4)), "reduce_levels": 1, "last_rows": 2}
+    words, factors = 0x1000, {"target": Target.PE1_STORE}
+    commands = (
+        Transfer(operation=Operation.LOAD, address=words, local=0, beats=256),
+        Transfer(operation=Operation.LOAD, address=words, local=0, beats=32, **factors),
+        Compute(operation=Operation.PE1, x=0, g=0, z=512, x_row_stride=1, x_format=2, z_format=1,
+                g_format=1, slot=0, **tile, **compute),
+        Compute(operation=Operation.PE4, x=0, g=64, z=520, x_row_stride=1, g_row_stride=1,
+                x_format=1, g_format=2, z_format=2, slot=1, **tile, **compute),
+        Compute(operation=Operation.PE3, x=0, g=64, z=528, x_format=2, g_format=1, z_format=1,
+                slot=2, **tile, **compute),
+        Compute(operation=Operation.BIAS, x=0, g=8, z=536, x_format=1, g_format=2, z_format=2,
+                x_shift=3, slot=3, **by_row, **compute),
+        Compute(operation=Operation.MASK, x=0, g=8, z=540, x_format=2, g_format=1, slot=4,
+                **by_row, **compute),
+        Transfer(operation=Operation.STORE, address=0x3000, local=512, beats=64, wait=Engine.ALL),
+        Halt(),
+    )  # fmt: skip
+    return Program(commands, p.fingerprint), words
+
+
+@pytest.mark.slow
+def test_posits_on_the_netlist_are_exact():
+    """Tables in block RAM have their contents."""
+    p = replace(SMALL, formats="posit(8,0),posit(8,1)c", accumulator_width=44)
+    program, words = _posit_program(p)
+    data = np.random.default_rng(1).integers(-115, 116, 1024).astype("<i2").view(np.uint8)
+    golden = GoldenAccelerator(p, memory_bytes=1 << 14)
+    design = ecp5.netlist_rtlil
+    with RtlAccelerator(p, memory_bytes=1 << 14, design=design, trace=False) as netlist:
+        runs = []
+        for accelerator in (golden, netlist):
+            accelerator.write(words, data)
+            runs.append(accelerator.run(program, 0))
+        want, got = runs
+        for name in ("sums", "saturations", "underflows"):
+            assert getattr(want, name).tolist() == getattr(got, name).tolist()
+        assert want.underflows.any()
+        assert np.array_equal(golden.read(0x3000, 512), netlist.read(0x3000, 512))
 
 
 # --- the netlist of a build -----------------------------------------------------------------------

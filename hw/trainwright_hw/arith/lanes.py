@@ -26,5 +26,5 @@ def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
         right_width=width,
         accumulator_width=parameters.accumulator_width,
         formats=posits,
-        tables=parameters.decoder_tables,
+        tables=bool(parameters.decoder_tables),
     )

@@ -19,12 +19,13 @@ def _dp16kd() -> str:
     inputs = _pins(ADA=14, ADB=14, DIA=18, DIB=18, CSA=3, CSB=3)
     inputs += "CLKA CEA OCEA WEA RSTA CLKB CEB OCEB WEB RSTB".split()
     outputs = _pins(DOA=18, DOB=18)
-    named = {name: 0 for name in INITIAL} | {"DATA_WIDTH_A": 18, "DATA_WIDTH_B": 18}
+    named = {"DATA_WIDTH_A": 18, "DATA_WIDTH_B": 18}
     texts = (
         "REGMODE_A REGMODE_B RESETMODE ASYNC_RESET_RELEASE CSDECODE_A CSDECODE_B CLKAMUX CLKBMUX"
     )
     texts += " WRITEMODE_A WRITEMODE_B GSR INIT_DATA WID"
     parameters = [f"parameter {name} = {value};" for name, value in named.items()]
+    parameters += [f"parameter [319:0] {name} = 0;" for name in INITIAL]
     parameters += [f'parameter {name} = "NORMAL";' for name in texts.split()]
     wires = {"ADA": 14, "ADB": 14, "DIA": 18, "DIB": 18, "DOA": 18, "DOB": 18}
     connections = [f".{name}({_bus(name, width)})" for name, width in wires.items()]
@@ -36,7 +37,8 @@ module DP16KD(input {", ".join(inputs)}, output {", ".join(outputs)});
 {chr(10).join(parameters)}
 trainwright_dp16kd #(.WIDTH_A(DATA_WIDTH_A), .WIDTH_B(DATA_WIDTH_B), .WRITE_A(WRITEMODE_A),
                  .WRITE_B(WRITEMODE_B), .REG_A(REGMODE_A == "OUTREG"),
-                 .REG_B(REGMODE_B == "OUTREG")) model({", ".join(connections)});
+                 .REG_B(REGMODE_B == "OUTREG"), .CONTENTS({{{", ".join(reversed(INITIAL))}}}))
+  model({", ".join(connections)});
 endmodule
 """
 

@@ -3,14 +3,15 @@
 
 // Two ports of block RAM, 1 to 18 bits wide; 36 bits are written through port A and read through
 // port B, the upper half on the other port's pins. Addresses count bits: the lowest that a width
-// does not need enable bytes of 9 bits when writing. Contents begin as zeros.
+// does not need enable bytes of 9 bits when writing. CONTENTS has a word every 20 bits.
 module trainwright_dp16kd #(
     parameter WIDTH_A = 18,
     parameter WIDTH_B = 18,
     parameter WRITE_A = "NORMAL",
     parameter WRITE_B = "NORMAL",
     parameter REG_A = 0,
-    parameter REG_B = 0
+    parameter REG_B = 0,
+    parameter [20479:0] CONTENTS = 0
 ) (
     input CLKA, CEA, OCEA, WEA, RSTA, CLKB, CEB, OCEB, WEB, RSTB,
     input [13:0] ADA, ADB,
@@ -19,7 +20,9 @@ module trainwright_dp16kd #(
 );
   reg [17:0] memory[0:1023];
   integer n;
-  initial for (n = 0; n < 1024; n = n + 1) memory[n] = 0;
+  initial
+    for (n = 0; n < 1024; n = n + 1)
+      memory[n] = CONTENTS[20*n+:18];
 
   // The part of a word that a narrow access means.
   function [17:0] part(input integer width, input [17:0] word, input [3:0] low);

@@ -15,6 +15,5 @@ netlist_rtlil = NetlistDesign(
         f"techmap -autoproc -map {CELLS}; techmap -autoproc -map +/lattice/cells_sim_ecp5.v; "
         "select -assert-none t:DP16KD t:MULT18X18D t:LUT4 t:CCU2C t:TRELLIS_*"
     ),
-    contents=r"parameter \\INITVAL_\w+ \d+'[0x]*1",
     edit=absorb,
 )

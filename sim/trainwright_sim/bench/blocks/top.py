@@ -81,6 +81,7 @@ async def training_steps(dut, seed: int, stall: str):
             assert np.array_equal(trace.rows, theirs.traces[engine].rows), engine
         assert ours.sums.tolist() == theirs.sums.tolist()
         assert ours.saturations.tolist() == theirs.saturations.tolist()
+        assert ours.underflows.tolist() == theirs.underflows.tolist()
         program_bytes = length * DESCRIPTOR_BYTES
         assert theirs.counters.bytes_read == ours.counters.bytes_read + program_bytes
         assert theirs.counters.bytes_written == ours.counters.bytes_written

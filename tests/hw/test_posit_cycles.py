@@ -1,0 +1,45 @@
+"""How much longer commands take where there are posits: what the cycle model says."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.fields import ENGINE_OF, Operation
+from trainwright.timing.commands import finish
+from trainwright_sim.bench import designs
+
+FIXED = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=4)
+OPERATIONS = {
+    Operation.PE1: designs.pe1,
+    Operation.PE4: designs.pe1,
+    Operation.PE2: designs.pe2,
+    Operation.PE3: designs.pe2,
+    Operation.BIAS: designs.pe2,
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_command_ends_as_many_cycles_later_as_the_model_says(engines, operation):
+    """By tables and by shifts; the words are fixed point."""
+    rows = operation is Operation.BIAS
+    levels = (Level(3, x=4, z=4),) if rows else (Level(3, x=4, z=4), Level(2, x=1, g=4))
+    d = Compute(
+        operation=operation, levels=levels, x=0, g=0, z=512, reduce_levels=0 if rows else 1,
+        last_rows=1 if rows else 4, x_row_stride=1, z_row_stride=1, shift=9,
+    )  # fmt: skip
+    memories = engines.Memories.random(FIXED, Random("posit cycles"), 4)
+    memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]
+    cycles = {}
+    for p in (
+        FIXED,
+        replace(FIXED, formats="posit(8,0),posit(8,1)c"),
+        replace(FIXED, formats="posit(10,0)"),
+    ):
+        dut = OPERATIONS[operation](p)
+        cycles[p] = engines.check(dut, p, [d], memories, random=Random("stalls")).cycles
+    for p, found in cycles.items():
+        engine = ENGINE_OF[operation]
+        assert found - cycles[FIXED] == finish(engine, p) - finish(engine, FIXED)
