@@ -22,7 +22,7 @@ from trainwright.train.model import Model
 from trainwright.train.settings import settings_from_dict
 from trainwright.train.state import TrainingState
 
-FORMAT = "trainwright-checkpoint-2"
+FORMAT = "trainwright-checkpoint-3"
 
 
 @dataclass(frozen=True)
