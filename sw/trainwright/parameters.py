@@ -125,7 +125,8 @@ class AcceleratorParameters:
         object.__setattr__(self, "formats", _posits(self.formats))
         _require(
             not (self.formats and self.stochastic_rounding),
-            f"stochastic_rounding is of fixed point alone: leave it out, or {self.formats}",
+            "stochastic_rounding is of fixed point alone: leave it out, or formats="
+            + ",".join(self.formats),
         )
         _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
         for name in ("pe1_rows", "pe2_rows"):

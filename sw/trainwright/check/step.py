@@ -156,6 +156,8 @@ class StepCheck:
     step: CompiledStep
     compared: str
     """What was compared with what."""
+    underflows: int = 0
+    """Values of the step that were closer to 0 than the smallest posit."""
 
     def to_dict(self) -> dict[str, Any]:
         """The figures ``trainwright check --json`` prints."""
@@ -163,12 +165,14 @@ class StepCheck:
         figures: dict[str, Any] = {
             "network": self.step.network.name,
             "ranks": [list(r) for r in self.step.network.ranks],
+            "formats": self.step.network.formats,
             "batch": self.step.batch,
             "plan": self.step.plan,
             "tensors": len(self.comparison.tensors),
             "values": self.comparison.values,
             "mismatches": self.comparison.differing,
             "first_mismatch": self.comparison.first,
+            "underflows": self.underflows,
             "macs": self.step.macs,
             "multipliers": p.multipliers,
             "seconds": self.seconds,
@@ -226,6 +230,7 @@ def check_step(
         seconds=forward.seconds + backward.seconds,
         step=driver.step,
         compared=KERNEL if itself else HARDWARE,
+        underflows=int(forward.run.underflows.sum() + backward.run.underflows.sum()),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import accelerator_parameters, number, positive
+from trainwright.network import Network
 
 MEMORY_BYTES = 1 << 26
 """External memory of the accelerator."""
@@ -52,7 +53,7 @@ def check_simulation_options(backend: str, memory: Mapping[str, float], engine: 
 def opened(
     backend: str,
     *,
-    factor_width: int,
+    network: Network,
     accelerator: Sequence[str] = (),
     memory: Mapping[str, float] | None = None,
     engine: str | None = None,
@@ -60,14 +61,15 @@ def opened(
 ) -> Iterator[Accelerator]:
     """An accelerator by the name of its back end, closed at the end.
 
-    ``stochastic``: by default with stochastic rounding. ``accelerator`` are NAME=N items,
+    By default it has the factor width and the posits of ``network``. ``stochastic``: by default
+    with stochastic rounding. ``accelerator`` are NAME=N items,
     ``memory`` settings of the simulated memory. Raises ``OptionError`` for an unknown back end or
     an invalid value, ``AcceleratorError`` where the back end is not available.
     """
     if not is_backend(backend):
         names = ", ".join(backend_names())
         raise OptionError(f"--backend must be one of {names}, not {backend!r}")
-    parameters = accelerator_parameters(accelerator, factor_width, stochastic=stochastic)
+    parameters = accelerator_parameters(accelerator, network, stochastic=stochastic)
     if stochastic and not parameters.stochastic_rounding:
         raise OptionError(
             "--rounding-mode asks for stochastic rounding and --accelerator stochastic_rounding=0 "

@@ -12,10 +12,12 @@ from trainwright.cli.backend import (
 from trainwright.cli.command import SimpleCommand
 from trainwright.cli.options import (
     add_accelerator_options,
+    add_formats_option,
     add_plan_option,
     add_ranks_option,
     natural,
     positive,
+    with_formats,
     with_ranks,
 )
 from trainwright.fixed.random_bits import ROUNDINGS
@@ -37,6 +39,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("--network", default="digits", metavar="NAME", help="default: digits")
     add_ranks_option(parser)
+    add_formats_option(parser)
     parser.add_argument("--batch", type=positive, default=8, metavar="N", help="default: 8")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the operands")
     parser.add_argument("--backend", default="rtl", metavar="NAME", help="default: rtl")
@@ -53,12 +56,13 @@ def _run(args: argparse.Namespace) -> int:
     from trainwright.check.step import check_step, summary
     from trainwright.network import load_network
 
-    network = with_ranks(load_network(args.network), args.ranks)
+    network = with_formats(load_network(args.network), args.formats)
+    network = with_ranks(network, args.ranks)
     memory = memory_options(args)
     check_simulation_options(args.backend, memory, args.engine)
     with opened(
         args.backend,
-        factor_width=network.widths.factor,
+        network=network,
         accelerator=args.accelerator or (),
         memory=memory,
         engine=args.engine,

@@ -9,10 +9,12 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     accelerator_parameters,
     add_accelerator_options,
+    add_formats_option,
     add_network_argument,
     add_plan_option,
     add_ranks_option,
     positive,
+    with_formats,
     with_ranks,
 )
 from trainwright.program.descriptors import Program
@@ -31,6 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_network_argument(parser)
     add_ranks_option(parser)
+    add_formats_option(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     add_plan_option(parser)
     parser.add_argument("--part", choices=PARTS, help="print only this program")
@@ -72,8 +75,9 @@ def _run(args: argparse.Namespace) -> int:
     from trainwright.network import load_network
     from trainwright.program.listing import listing
 
-    network = with_ranks(load_network(args.network), args.ranks)
-    parameters = accelerator_parameters(args.accelerator, network.widths.factor)
+    network = with_formats(load_network(args.network), args.formats)
+    network = with_ranks(network, args.ranks)
+    parameters = accelerator_parameters(args.accelerator, network)
     step = compile_step(network, args.batch, parameters, plan=args.plan)
     for part in PARTS if args.part is None else (args.part,):
         compiled = getattr(step, part)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainwright.cli.errors import OptionError
-from trainwright.network import Network
+from trainwright.network import Network, NetworkError
 from trainwright.parameters import PRESETS, AcceleratorParameters, parse_overrides
 
 if TYPE_CHECKING:
@@ -116,6 +116,38 @@ def with_ranks(network: Network, given: tuple[tuple[int, ...], ...] | None) -> N
     return network if given is None else network.with_ranks(given)
 
 
+def add_formats_option(parser: Any) -> None:
+    """Number formats other than the network's own; read by ``with_formats``."""
+    parser.add_argument(
+        "--formats",
+        metavar="F",
+        help="number formats of classes of tensors (factor, activation, intermediate, gradient), "
+        "such as 'activation=posit(8,0),gradient=fixed(8)'; and underflow=never, zero or gradients",
+    )
+
+
+def with_formats(network: Network, given: str | None) -> Network:
+    """The network with the formats asked for. Raises ``OptionError``."""
+    if given is None:
+        return network
+    try:
+        return network.with_formats(given)
+    except NetworkError as error:
+        raise OptionError(f"--formats: {str(error).removeprefix('formats: ')}") from None
+
+
+def _default_sizes(network: Network) -> dict[str, Any]:
+    """Sizes of an accelerator that follow from a network."""
+    sizes: dict[str, Any] = {"factor_width": network.widths.factor}
+    if network.posits:
+        sizes["formats"] = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits))
+        try:
+            AcceleratorParameters(formats=sizes["formats"])
+        except ValueError as error:
+            raise OptionError(f"--formats: {error}") from None
+    return sizes
+
+
 def add_accelerator_options(parser: Any, *, explained: bool = False) -> None:
     """Options that say what accelerator to make; read by ``accelerator_parameters``.
 
@@ -144,18 +176,33 @@ def add_accelerator_options(parser: Any, *, explained: bool = False) -> None:
     )
 
 
+POSIT_ACCUMULATOR = 44
+"""Bits of accumulators that are to sum posits, where none are asked for: 512 products of two
+posit(8,1)c at worst."""
+
+
 def accelerator_parameters(
-    given: Iterable[str] | None, factor_width: int | None = None, *, stochastic: bool = False
+    given: Iterable[str] | None, network: Network | None = None, *, stochastic: bool = False
 ) -> AcceleratorParameters:
-    """The accelerator asked for, by default with factors of ``factor_width`` bits.
+    """The accelerator asked for, by default with the factor width and the posits of ``network``.
 
     ``stochastic`` is the default of its ``stochastic_rounding``.
     Raises ``OptionError`` for an unknown name or a value out of range.
     """
-    default: dict[str, Any] = {} if factor_width is None else {"factor_width": factor_width}
+    items = list(given or ())
+    default: dict[str, Any] = {} if network is None else _default_sizes(network)
+    if stochastic and default.get("formats"):
+        raise OptionError(
+            f"--rounding-mode: stochastic rounding is of fixed point alone, the network has "
+            f"{', '.join(default['formats'])}: choose nearest, or formats such as fixed(8)"
+        )
     default |= {"stochastic_rounding": 1} if stochastic else {}
     try:
-        return AcceleratorParameters(**default | parse_overrides(list(given or ())))
+        sizes = default | parse_overrides(items)
+        if sizes.get("formats") and not any(item.startswith("accumulator_width") for item in items):
+            width = sizes.get("accumulator_width", AcceleratorParameters.accumulator_width)
+            sizes["accumulator_width"] = max(width, POSIT_ACCUMULATOR)
+        return AcceleratorParameters(**sizes)
     except ValueError as error:
         option = "--preset" if "preset" in str(error) else "--accelerator"
         raise OptionError(f"{option}: {error}") from None

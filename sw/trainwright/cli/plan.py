@@ -9,9 +9,11 @@ from trainwright.cli.command import SimpleCommand
 from trainwright.cli.options import (
     accelerator_parameters,
     add_accelerator_options,
+    add_formats_option,
     add_network_argument,
     add_ranks_option,
     positive,
+    with_formats,
     with_ranks,
 )
 
@@ -44,6 +46,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add_network_argument(parser)
     add_ranks_option(parser)
+    add_formats_option(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     parser.add_argument("--json", action="store_true", help="print JSON and no tables")
     add_accelerator_options(parser)
@@ -129,8 +132,9 @@ def _run(args: argparse.Namespace) -> int:
     from trainwright.compiler import NotPlannedError, plan_layers
     from trainwright.network import load_network
 
-    network = with_ranks(load_network(args.network), args.ranks)
-    parameters = accelerator_parameters(args.accelerator, network.widths.factor)
+    network = with_formats(load_network(args.network), args.formats)
+    network = with_ranks(network, args.ranks)
+    parameters = accelerator_parameters(args.accelerator, network)
     totals = _totals(network, args.batch, parameters)
     try:
         planned = plan_layers(network, args.batch, parameters)

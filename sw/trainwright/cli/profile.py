@@ -13,11 +13,13 @@ from trainwright.cli.backend import (
 from trainwright.cli.command import SimpleCommand
 from trainwright.cli.options import (
     add_accelerator_options,
+    add_formats_option,
     add_network_argument,
     add_plan_option,
     add_ranks_option,
     natural,
     positive,
+    with_formats,
     with_ranks,
 )
 
@@ -50,6 +52,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     add_network_argument(parser)
     add_ranks_option(parser)
+    add_formats_option(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the operands")
     parser.add_argument("--backend", default="rtl", metavar="NAME", help="rtl (default) or golden")
@@ -71,7 +74,7 @@ def _profiled(args: argparse.Namespace, network: Any) -> tuple[list[tuple], Any]
     check_simulation_options(args.backend, memory, args.engine)
     with opened(
         args.backend,
-        factor_width=network.widths.factor,
+        network=network,
         accelerator=args.accelerator or (),
         memory=memory,
         engine=args.engine,
@@ -136,7 +139,8 @@ def _run(args: argparse.Namespace) -> int:
     from trainwright.timing import MemoryTiming
     from trainwright.timing.profile import as_rows, lines, trace_events
 
-    network = with_ranks(load_network(args.network), args.ranks)
+    network = with_formats(load_network(args.network), args.formats)
+    network = with_ranks(network, args.ranks)
     parts, p = _profiled(args, network)
     tables, totals = [], []
     for name, program, commands, run, times in parts:

@@ -25,7 +25,7 @@ from trainwright.train.settings import settings_from_dict
 from trainwright.train.state import TrainingState
 from trainwright.train.stored_values import factor_exponents, finite, tensor_exponents
 
-FORMAT = "trainwright-checkpoint-2"
+FORMAT = "trainwright-checkpoint-3"
 
 
 @dataclass(frozen=True)

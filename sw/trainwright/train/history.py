@@ -34,6 +34,8 @@ class StepRecord:
     """Exponents that moved after the step."""
     saturations: int
     """Values saturated in the step."""
+    underflows: int
+    """Values closer to 0 than the smallest posit."""
     ranks: tuple[int, ...]
     """All bonds of all layers, as they were in the step."""
 
@@ -61,6 +63,8 @@ class ScaleRecord:
     """Mean of |q| as a fraction of full scale."""
     saturated: float
     """Fraction of the values that saturated."""
+    underflowed: float = 0.0
+    """Fraction of the values that were closer to 0 than the smallest posit."""
 
 
 Record = StepRecord | ScaleRecord | EvaluationRecord
@@ -127,7 +131,14 @@ class History:
         names = sorted({r.tensor for r in self.scales})
         numbers = {name: float(number) for number, name in enumerate(names)}
         scales = [
-            (float(r.step), numbers[r.tensor], float(r.exponent), r.mean, r.saturated)
+            (
+                float(r.step),
+                numbers[r.tensor],
+                float(r.exponent),
+                r.mean,
+                r.saturated,
+                r.underflowed,
+            )
             for r in self.scales
         ]
         return {
@@ -155,9 +166,9 @@ class History:
                 EvaluationRecord(int(step), int(epoch), accuracy, int(samples))
             )
         names = bytes(tensors["history.scales.names"].tolist()).decode().split("\n")
-        for step, name, exponent, mean, saturated in tensors["history.scales"].tolist():
+        for step, name, exponent, *fractions in tensors["history.scales"].tolist():
             history.scales.append(
-                ScaleRecord(int(step), names[int(name)], int(exponent), mean, saturated)
+                ScaleRecord(int(step), names[int(name)], int(exponent), *fractions)
             )
         return history
 

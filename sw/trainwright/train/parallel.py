@@ -136,6 +136,7 @@ class ParallelDriver:
             for count in (
                 sum(one.statistics[name].total for one in done),
                 sum(one.statistics[name].saturations for one in done),
+                sum(one.statistics[name].underflows for one in done),
             )
         ]
         counters = sum((one.counters for one in done[1:]), done[0].counters)
@@ -154,9 +155,11 @@ class ParallelDriver:
     ) -> dict[str, TensorStatistics]:
         parts = self._batch // self._micro_batch
         return {
-            name: replace(s, count=s.count * parts, total=total, saturations=saturations)
-            for (name, s), total, saturations in zip(
-                one.items(), counts[::2], counts[1::2], strict=True
+            name: replace(
+                s, count=s.count * parts, total=total, saturations=saturations, underflows=under
+            )
+            for (name, s), total, saturations, under in zip(
+                one.items(), counts[::3], counts[1::3], counts[2::3], strict=True
             )
         }
 

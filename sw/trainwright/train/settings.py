@@ -12,12 +12,14 @@ from trainwright.train.ranks import FORMS
 from trainwright.train.storage import MASTER_WEIGHTS, MOMENTS
 
 SCHEDULES = ("cosine", "constant")
+SCALES = ("automatic", "frozen")
 FACTOR_SCALES = ("fixed", "automatic", "blocks")
 
 
 _CHOICES = {
     "schedule": SCHEDULES,
     "scale_range": tuple(PRESETS),
+    "scales": SCALES,
     "factor_scales": FACTOR_SCALES,
     "master_weights": MASTER_WEIGHTS,
     "moments": MOMENTS,
@@ -79,6 +81,9 @@ class TrainSettings:
     """Most steps to train; the schedules end there too."""
     scale_range: str = "default"
     """Preset of the scale selection: ranges that means of |q| are held in."""
+    scales: str = "automatic"
+    """Exponents of what the accelerator computes: ``automatic`` ones follow the means, ``frozen``
+    ones stay as the first batch has them."""
     spread: float = SPREAD
     """Standard deviation of the initial factors in quantisation steps, at 4 bits
     (``train.initial``)."""

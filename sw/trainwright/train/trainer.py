@@ -129,8 +129,9 @@ class Trainer:
             prior_weight=weight,
             cycles=_cycles(forward, backward),
             seconds=forward.seconds + backward.seconds,
-            moved=scales.update(statistics),
+            moved=scales.update(statistics) if state.settings.scales == "automatic" else 0,
             saturations=sum(s.saturations for s in statistics.values()),
+            underflows=sum(s.underflows for s in statistics.values()),
             ranks=tuple(rank for layer in state.model.network.ranks for rank in layer),
         )
         state.step += 1
@@ -260,7 +261,9 @@ class Trainer:
 
 def _scale_records(step: int, statistics: Mapping[str, TensorStatistics]) -> list[ScaleRecord]:
     return [
-        ScaleRecord(step, name, s.exponent, s.mean_fraction, s.saturations / s.count)
+        ScaleRecord(
+            step, name, s.exponent, s.mean_fraction, s.saturations / s.count, s.underflows / s.count
+        )
         for name, s in statistics.items()
     ]
 

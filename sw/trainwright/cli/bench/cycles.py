@@ -69,7 +69,7 @@ def _row(network: Any, batch: int, plan: str, args: argparse.Namespace) -> dict[
     from trainwright.accelerator import open_accelerator
     from trainwright.compiler import CompileError, compile_step
 
-    parameters = accelerator_parameters(args.accelerator, network.widths.factor)
+    parameters = accelerator_parameters(args.accelerator, network)
     row: dict[str, Any] = {
         "network": network.name,
         "ranks": "|".join(",".join(map(str, layer.ranks)) for layer in network.layers),

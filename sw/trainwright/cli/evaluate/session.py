@@ -71,7 +71,7 @@ def _classify(
         return classify(FloatDriver(network))
     with opened(
         args.backend,
-        factor_width=network.widths.factor,
+        network=network,
         accelerator=origin.accelerator,
         memory=memory_options(args),
         engine=args.engine,

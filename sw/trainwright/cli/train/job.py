@@ -10,6 +10,7 @@ from typing import Any
 
 from trainwright.cli.backend import check_simulation_options, memory_options
 from trainwright.cli.errors import OptionError
+from trainwright.cli.options import with_formats
 from trainwright.cli.train.folder import RunFolder
 from trainwright.cli.train.logs import check_tensorboard
 from trainwright.cli.train.options import check_same_settings, make_settings
@@ -130,6 +131,7 @@ def fresh_job(args: argparse.Namespace) -> Job:
     """A new run. Raises ``NetworkError``, ``DataError``, ``OptionError``."""
     pretrained = None if args.initial is None else _pretrained(args)
     network = load_network(args.network or "digits") if pretrained is None else pretrained.network
+    network = with_formats(network, args.formats)
     given = _given(args)
     if args.numbers == "float32":
         network = network.in_float32()
@@ -166,7 +168,11 @@ def _pretrained(args: argparse.Namespace) -> Pretrained:
 
 
 def _same(named: Network, stored: Network) -> bool:
-    return (named.in_float32() if stored.widths.is_float else named) == stored
+    """Whether a network is the stored one, but for formats that its run was given."""
+    if stored.widths.is_float:
+        return named.in_float32() == stored
+    formats = dict(stored.formats, underflow=stored.underflow)
+    return named.with_formats(formats) == stored
 
 
 _AGREE = "leave the option away, or start over with --force"
@@ -203,6 +209,11 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
     if args.numbers is not None and (args.numbers == "float32") != state.network.widths.is_float:
         raise OptionError(
             f"--resume: the checkpoint was not made with --numbers {args.numbers}; {_AGREE}"
+        )
+    formats = with_formats(state.network, args.formats)
+    if formats != state.network:
+        raise OptionError(
+            f"--resume: the checkpoint was not made with --formats {args.formats}; {_AGREE}"
         )
     if args.network is not None and not _same(load_network(args.network), state.network):
         raise OptionError(

@@ -159,6 +159,7 @@ class TensorBoard(Log):
             "train/prior weight": last.prior_weight,
             "scales/exponents moved": sum(r.moved for r in recent) / steps,
             "scales/values saturated": sum(r.saturations for r in recent) / steps,
+            "scales/values underflowed": sum(r.underflows for r in recent) / steps,
         }
         if last.cycles:
             values["accelerator/cycles a step"] = sum(r.cycles for r in recent) / steps

@@ -38,7 +38,7 @@ def open_machine(
         return
     with opened(
         options.backend,
-        factor_width=network.widths.factor,
+        network=network,
         accelerator=options.accelerator,
         memory=options.memory,
         engine=options.engine,

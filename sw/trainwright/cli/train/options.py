@@ -8,6 +8,7 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     add_accelerator_options,
     add_data_options,
+    add_formats_option,
     natural,
     number,
     positive,
@@ -16,7 +17,13 @@ from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.fixed.scale import PRESETS
 from trainwright.network import BUILT_IN
 from trainwright.train.ranks import FORMS
-from trainwright.train.settings import FACTOR_SCALES, SCHEDULES, PriorSettings, TrainSettings
+from trainwright.train.settings import (
+    FACTOR_SCALES,
+    SCALES,
+    SCHEDULES,
+    PriorSettings,
+    TrainSettings,
+)
 from trainwright.train.storage import MASTER_WEIGHTS, MOMENTS
 
 DESCRIPTION = """\
@@ -89,6 +96,7 @@ def _add_what(group: Any) -> None:
         help="fixed: the integers of the accelerator; float32: without an accelerator, to compare "
         "with (default: fixed)",
     )
+    add_formats_option(group)
     group.add_argument(
         "--backend",
         metavar="NAME",
@@ -129,6 +137,12 @@ def _add_training(group: Any) -> None:
         choices=tuple(PRESETS),
         help="range of full scale in which tensors' means are held (default: "
         f"{_DEFAULTS.scale_range})",
+    )
+    group.add_argument(
+        "--scales",
+        choices=SCALES,
+        help="exponents of the tensors: following their means, or frozen after the first batch "
+        f"(default: {_DEFAULTS.scales})",
     )
     group.add_argument(
         "--spread",
@@ -264,6 +278,7 @@ _SETTING = {
     "schedule": "schedule",
     "steps": "steps",
     "scale_range": "scale_range",
+    "scales": "scales",
     "spread": "spread",
     "factor_scales": "factor_scales",
     "master_weights": "master_weights",

@@ -67,7 +67,7 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
 
 def _compiled(job: Job) -> CompiledStep:
     network, options = job.state.model.network, job.options
-    parameters = accelerator_parameters(options.accelerator, network.widths.factor)
+    parameters = accelerator_parameters(options.accelerator, network)
     return compile_step(network, job.state.settings.micro_batch, parameters, plan=options.plan)
 
 
