@@ -1,0 +1,376 @@
+"""Which array computes what, from operands in which layouts: a beam search over estimated clocks.
+
+Operations are taken in order. For each, one array computes all of it or both divide it along an axis;
+their parts may even lie in different layouts, if what reads them is divided alike. An operand that
+does not lie as it is needed is loaded (factors, inputs) or transposed by PE1's array.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View
+from trainwright.lowering.impls import (
+    Impl,
+    Need,
+    adjacent,
+    dot_cycles,
+    implementations,
+    outer_cycles,
+    up,
+)
+from trainwright.lowering.layout import Axes
+from trainwright.parameters import AcceleratorParameters
+
+BEAM = 24
+"""Partial programs kept after each operation."""
+MOST_OF_AN_ARRAY = 5
+"""Implementations of one array that are tried."""
+AFTER = 50
+"""Cycles from the last step of a command to the first of one that reads its results."""
+BEAT = 1.25
+"""Cycles of a beat of the external memory."""
+
+Cut = tuple[str, int, int] | None
+"""Values of one axis: first, and the one after the last."""
+
+
+@dataclass(frozen=True)
+class Lies:
+    """A tensor, or its values in ``cut``, in a layout, and when."""
+
+    lanes: Axes
+    padded: Axes
+    cut: Cut
+    ready: float
+
+    def serves(self, need: Need, cut: Cut) -> bool:
+        """Whether it can be read as needed."""
+        if self.lanes != need.lanes or (need.padded and self.padded not in ((), need.padded)):
+            return False
+        return self.cut is None or self.cut == cut
+
+
+@dataclass(frozen=True)
+class Work:
+    """An operation, or its values in ``cut``, by one array."""
+
+    impl: Impl | None
+    """``None`` for an element-wise operation."""
+    cut: Cut
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How an operation is computed: by one array or by two."""
+
+    op: Op
+    works: tuple[Work, ...]
+    lanes: Axes
+    """Of an element-wise operation's operands and result."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A tensor that lies in outer memory: as one likes it, or along these lanes alone."""
+
+    lanes: Axes | None = None
+
+
+@dataclass(frozen=True)
+class _State:
+    dots: float
+    """When PE1 is free."""
+    outers: float
+    loads: float
+    lies: Mapping[str, tuple[Lies, ...]]
+    choices: tuple[Choice, ...]
+
+    @property
+    def score(self) -> float:
+        late, early = max(self.dots, self.outers), min(self.dots, self.outers)
+        return late + 0.3 * early + 0.02 * self.loads
+
+    @property
+    def key(self) -> tuple:
+        return tuple(
+            (name, *sorted((x.lanes, x.padded, x.cut or ()) for x in lies))
+            for name, lies in sorted(self.lies.items())
+        )
+
+
+class Chooser:
+    """Searches one program."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        given: Mapping[str, Given],
+        kept: Sequence[str],
+        p: AcceleratorParameters,
+    ):
+        self.graph, self.given, self.p = graph, given, p
+        self.kept = set(kept)
+        """Tensors that must lie whole in one layout: others read them later."""
+        self.last: dict[str, int] = {}
+        for n, op in enumerate(graph.ops):
+            for name in op.operands:
+                self.last[name] = n
+
+    def search(self) -> tuple[Choice, ...]:
+        """The best choice found for every operation."""
+        lies: dict[str, tuple[Lies, ...]] = {}
+        for name, given in self.given.items():
+            lies[name] = () if given.lanes is None else (Lies(given.lanes, (), None, 0.0),)
+        states = [_State(0.0, 0.0, 0.0, lies, ())]
+        for n, op in enumerate(self.graph.ops):
+            states = self._pruned((new for state in states for new in self._step(state, op)), n)
+            if not states:
+                raise AssertionError(f"no way to compute {op}")
+        return states[0].choices
+
+    def _pruned(self, states: Iterator[_State], n: int) -> list[_State]:
+        best: dict[tuple, _State] = {}
+        for state in states:
+            lies = {
+                name: found
+                for name, found in state.lies.items()
+                if self.last.get(name, -1) > n or name in self.kept
+            }
+            state = replace(state, lies=lies)
+            if state.key not in best or state.score < best[state.key].score:
+                best[state.key] = state
+        return sorted(best.values(), key=lambda state: state.score)[:BEAM]
+
+    # Operands.
+
+    def _values(self, name: str, cut: Cut) -> int:
+        count = self.graph.count(name)
+        if cut:
+            count = count // self.graph.sizes[cut[0]] * (cut[2] - cut[1])
+        return count
+
+    def _rows(self, name: str, lanes: Axes, cut: Cut) -> float:
+        sizes = self._sizes(cut)
+        size = prod(sizes[a] for a in lanes)
+        return self._values(name, cut) / size * up(size, self.p.lanes)
+
+    def _sizes(self, cut: Cut) -> Mapping[str, int]:
+        return self.graph.sizes | {cut[0]: cut[2] - cut[1]} if cut else self.graph.sizes
+
+    def _fetch(self, state: _State, need: Need, cut: Cut) -> tuple[_State, float] | None:
+        """The state in which an operand lies as needed, and when it does."""
+        if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
+            cut = None
+        lies = state.lies.get(need.tensor, ())
+        for found in lies:
+            if found.serves(need, cut):
+                new = replace(found, padded=need.padded or found.padded)
+                if new == found:
+                    return state, found.ready
+                return self._with(state, need.tensor, found, new), found.ready
+        given = self.given.get(need.tensor)
+        if given and given.lanes is None:
+            loads = state.loads + BEAT * self._rows(need.tensor, need.lanes, cut)
+            new = Lies(need.lanes, need.padded, cut, loads)
+            return replace(self._with(state, need.tensor, None, new), loads=loads), loads
+        for found in lies:
+            if (found.cut is None or found.cut == cut) and self._turns(need, found):
+                return self._transposed(state, need, cut, found)
+        return None
+
+    def _turns(self, need: Need, found: Lies) -> bool:
+        """Whether PE1 can make the layout needed from another."""
+        size = prod(self.graph.sizes[a] for a in need.lanes)
+        return (
+            not set(need.lanes) & set(found.lanes)
+            and size % self.p.lanes == 0
+            and adjacent(self.graph, need.tensor, found.lanes, need.lanes)
+            and adjacent(self.graph, need.tensor, need.lanes, found.lanes)
+        )
+
+    def _transposed(
+        self, state: _State, need: Need, cut: Cut, found: Lies
+    ) -> tuple[_State, float]:
+        sizes = self._sizes(cut)
+        lanes = self.p.lanes
+        padded = prod(up(prod(sizes[a] for a in axes), lanes) * lanes / prod(sizes[a] for a in axes)
+                      for axes in (need.lanes, found.lanes))  # fmt: skip
+        cycles = self._values(need.tensor, cut) * padded / self.p.pe1_rows
+        dots = max(state.dots, found.ready) + cycles
+        new = Lies(need.lanes, need.padded, cut, dots + AFTER)
+        return replace(self._with(state, need.tensor, None, new), dots=dots), dots + AFTER
+
+    @staticmethod
+    def _with(state: _State, name: str, old: Lies | None, new: Lies) -> _State:
+        lies = tuple(x for x in state.lies.get(name, ()) if x != old)
+        return replace(state, lies={**state.lies, name: (*lies, new)})
+
+    # Operations.
+
+    def _step(self, state: _State, op: Op) -> Iterator[_State]:
+        match op:
+            case View():
+                yield from self._view(state, op)
+            case Einsum():
+                yield from self._single(state, op)
+                yield from self._shared(state, op)
+            case Add() | Mask():
+                yield from self._elementwise(state, op)
+
+    def _view(self, state: _State, op: View) -> Iterator[_State]:
+        lanes = self.graph.tensors[op.x].axes[-1:]
+        got = self._fetch(state, Need(op.x, lanes), None)
+        if got:
+            new, ready = got
+            lies = {**new.lies, op.out: (Lies(lanes, (), None, ready),)}
+            yield replace(new, lies=lies, choices=(*new.choices, Choice(op, (), lanes)))
+
+    def _elementwise(self, state: _State, op: Add | Mask) -> Iterator[_State]:
+        seen = {x.lanes for name in op.operands for x in state.lies.get(name, ())}
+        broadcast = self.graph.tensors[op.operands[1]].axes != self.graph.tensors[op.out].axes
+        if broadcast:
+            seen = {self.graph.tensors[op.out].axes[-1:]}
+        for lanes in sorted(seen):
+            new, ready = state, 0.0
+            for name in op.operands[: 1 if broadcast else 2]:
+                got = self._fetch(new, Need(name, lanes), None)
+                if got is None:
+                    break
+                new, ready = got[0], max(ready, got[1])
+            else:
+                cycles = self._rows(op.out, lanes, None) / self.p.lanes
+                outers = max(new.outers, ready) + cycles
+                lies = {**new.lies, op.out: (Lies(lanes, (), None, outers + AFTER),)}
+                choice = Choice(op, (Work(None, None),), lanes)
+                yield replace(new, outers=outers, lies=lies, choices=(*new.choices, choice))
+
+    def _impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
+        if not hasattr(self, "_cache"):
+            self._cache: dict[str, tuple[list[Impl], list[Impl]]] = {}
+        if op.out not in self._cache:
+            every = implementations(self.graph, op, self.p)
+            dots, outers = [i for i in every if i.dot], [i for i in every if not i.dot]
+            self._cache[op.out] = self._varied(dots), self._varied(outers)
+        return self._cache[op.out]
+
+    @staticmethod
+    def _varied(impls: list[Impl]) -> list[Impl]:
+        """The fastest for each layout of the result and of the operands."""
+        found: dict[tuple, Impl] = {}
+        for impl in impls:
+            if impl.cycles <= 2.5 * impls[0].cycles:
+                found.setdefault((impl.along, impl.inner if impl.dot else impl.rows), impl)
+        return list(found.values())[: 2 * MOST_OF_AN_ARRAY]
+
+    def _cycles(self, op: Einsum, impl: Impl, cut: Cut) -> float:
+        if cut is None:
+            return impl.cycles
+        sizes = self._sizes(cut)
+        free = prod(sizes[a] for a in self.graph.tensors[op.out].axes)
+        summed = prod(sizes[a] for a in self.graph.summed(op))
+        if impl.dot:
+            return dot_cycles(self.p, sizes, free, summed, (impl.rows, impl.along, impl.inner))
+        return outer_cycles(self.p, sizes, free, summed, (impl.rows, impl.along))
+
+    def _run(
+        self, state: _State, op: Einsum, impl: Impl, cut: Cut
+    ) -> tuple[_State, float] | None:
+        """The state after one array's work, and when its result is there."""
+        ready = 0.0
+        for need in impl.needs:
+            got = self._fetch(state, need, cut)
+            if got is None:
+                return None
+            state, when = got
+            ready = max(ready, when)
+        cycles = self._cycles(op, impl, cut)
+        if impl.dot:
+            done = max(state.dots, ready) + cycles
+            return replace(state, dots=done), done + AFTER
+        done = max(state.outers, ready) + cycles
+        return replace(state, outers=done), done + AFTER
+
+    def _single(self, state: _State, op: Einsum) -> Iterator[_State]:
+        if any(x.cut for name in op.operands for x in state.lies.get(name, ())
+               if name not in self.given):  # fmt: skip
+            return
+        dots, outers = self._impls(op)
+        for impl in (*dots, *outers):
+            got = self._run(state, op, impl, None)
+            if got:
+                new, ready = got
+                lies = {**new.lies, op.out: (Lies(impl.along, (), None, ready),)}
+                choice = Choice(op, (Work(impl, None),), ())
+                yield replace(new, lies=lies, choices=(*new.choices, choice))
+
+    def _shared(self, state: _State, op: Einsum) -> Iterator[_State]:
+        dots, outers = self._impls(op)
+        for dot in dots[:MOST_OF_AN_ARRAY]:
+            for outer in outers[:MOST_OF_AN_ARRAY]:
+                if dot.along != outer.along and op.out in self.kept:
+                    continue
+                for axis in self._axes(op, dot, outer):
+                    yield from self._divided(state, op, (dot, outer), axis)
+
+    def _axes(self, op: Einsum, dot: Impl, outer: Impl) -> list[str]:
+        """Axes along which both arrays can divide an operation."""
+        return [
+            axis
+            for axis in self.graph.tensors[op.out].axes
+            if self.graph.sizes[axis] > 1 and self._divides(axis, dot) and self._divides(axis, outer)
+        ]
+
+    @staticmethod
+    def _divides(axis: str, impl: Impl) -> bool:
+        if axis in impl.rows[1:] or (axis in impl.rows and not impl.dot):
+            return False
+        return axis not in impl.along or impl.along == (axis,)
+
+    def _divided(
+        self, state: _State, op: Einsum, pair: tuple[Impl, Impl], axis: str
+    ) -> Iterator[_State]:
+        size = self.graph.sizes[axis]
+        unit = self.p.lanes if any(axis in impl.along for impl in pair) else 1
+        fixed = {
+            x.cut
+            for name in op.operands
+            if name not in self.given
+            for x in state.lies.get(name, ())
+            if x.cut
+        }
+        dot, outer = pair
+        if fixed:
+            if any(cut[0] != axis for cut in fixed if cut):
+                return
+            middle = {cut[2] for cut in fixed if cut and cut[1] == 0}
+        else:
+            share = (outer.cycles + state.outers - state.dots) / (dot.cycles + outer.cycles)
+            best = round(size * min(1.0, max(0.0, share)) / unit) * unit
+            middle = {m for m in (best, best - unit, best + unit) if 0 < m < size}
+        for m in sorted(middle):
+            if m % unit:
+                continue
+            got = self._run(state, op, dot, (axis, 0, m))
+            got2 = got and self._run(got[0], op, outer, (axis, m, size))
+            if not got or not got2:
+                continue
+            new, ready = got2[0], max(got[1], got2[1])
+            parts = (Lies(dot.along, (), None, ready),)
+            if dot.along != outer.along:
+                parts = (
+                    Lies(dot.along, (), (axis, 0, m), got[1]),
+                    Lies(outer.along, (), (axis, m, size), got2[1]),
+                )
+            works = (Work(dot, (axis, 0, m)), Work(outer, (axis, m, size)))
+            choice = Choice(op, works, ())
+            yield replace(
+                new, lies={**new.lies, op.out: parts}, choices=(*new.choices, choice)
+            )
+
+
+def choose(
+    graph: Graph, given: Mapping[str, Given], kept: Sequence[str], p: AcceleratorParameters
+) -> tuple[Choice, ...]:
+    """How each operation of a program is computed."""
+    return Chooser(graph, given, kept, p).search()

@@ -1,0 +1,381 @@
+"""From choices and cuts to commands: pieces of tensors, loaded, transposed and computed in turn."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
+from trainwright.lowering.calls import (
+    Call,
+    Clear,
+    Contract,
+    Elementwise,
+    External,
+    Move,
+    Transpose,
+)
+from trainwright.lowering.choose import BEAT, Choice, Cut, Given, Work
+from trainwright.lowering.impls import Need, dot_cycles, outer_cycles, up
+from trainwright.lowering.layout import Axes, Layout, Part, Piece, Ranges, Storage, counts_of
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Engine
+
+CONSTANTS = ("identity", "zeros")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Operations that are computed for a slice of their results at a time.
+
+    ``loops`` are axes and how many values a slice has, outermost first.
+    """
+
+    choices: tuple[Choice, ...]
+    loops: tuple[tuple[str, int], ...] = ()
+
+
+def _overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:
+    """The values within both; ``None`` where there are none."""
+    found = dict(first)
+    for axis, (lo, hi) in second.items():
+        a, b = found.get(axis, (lo, hi))
+        found[axis] = max(a, lo), min(b, hi)
+        if found[axis][0] >= found[axis][1]:
+            return None
+    return found
+
+
+def _of(cut: Cut) -> Ranges:
+    return {cut[0]: (cut[1], cut[2])} if cut else {}
+
+
+class Tiler:
+    """Makes the commands of one program.
+
+    ``given`` are the tensors of outer memory, ``stored`` those that are written there.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        given: Mapping[str, Given],
+        stored: Sequence[str],
+        p: AcceleratorParameters,
+    ):
+        self.graph, self.given, self.stored, self.p = graph, given, set(stored), p
+        self.calls: list[Call] = []
+        self.pieces: dict[tuple[str, Axes], list[Piece]] = {}
+        self.outer: dict[str, External] = {}
+        self.macs = 0
+        self._identity: Piece | None = None
+
+    def run(self, stages: Sequence[Stage]) -> list[Call]:
+        """The commands of all stages, in the order of the operations."""
+        self.every = [choice for stage in stages for choice in stage.choices]
+        self._demands()
+        for stage in stages:
+            self._stage(stage)
+        return self.calls
+
+    # What is asked of each tensor.
+
+    def _demands(self) -> None:
+        """Collect how each tensor is read: padding of each layout, and cuts."""
+        self.padding: dict[tuple[str, Axes], Axes] = {}
+        self.cuts: dict[tuple[str, Axes], set[Cut]] = {}
+        for choice in self.every:
+            for work in choice.works:
+                for need in self._needs(choice, work):
+                    key = need.tensor, need.lanes
+                    if need.padded:
+                        self.padding[key] = need.padded
+                    cut = work.cut
+                    if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
+                        cut = None
+                    self.cuts.setdefault(key, set()).add(cut)
+
+    def _needs(self, choice: Choice, work: Work) -> tuple[Need, ...]:
+        if work.impl:
+            return work.impl.needs
+        return tuple(Need(name, choice.lanes) for name in choice.op.operands)
+
+    def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
+        """The values of a tensor that a piece is to have, for one work of one slice."""
+        axes = self.graph.tensors[name].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        if cut and cut[0] in axes and self.cuts.get((name, lanes)) == {cut}:
+            return _overlap(ranges, _of(cut)) or {}
+        return ranges
+
+    # Pieces.
+
+    def _new(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
+        axes = self.graph.tensors[name].axes
+        rows = tuple(a for a in axes if a not in lanes)
+        layout = Layout(rows, lanes, self.padding.get((name, lanes), ()))
+        counts = counts_of(axes, self.graph.sizes, ranges)
+        piece = Piece(name, layout, counts, dict(ranges), self.p.lanes, Storage(name, 0))
+        piece.storage.rows = piece.rows
+        self.pieces.setdefault((name, lanes), []).append(piece)
+        return piece
+
+    def _found(self, name: str, lanes: Axes, ranges: Ranges) -> Piece | None:
+        for piece in reversed(self.pieces.get((name, lanes), [])):
+            if piece.covers(ranges):
+                return piece
+        return None
+
+    def _ensure(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
+        """A piece with these values: one that is there, loaded, or transposed."""
+        if piece := self._found(name, lanes, ranges):
+            return piece
+        given = self.given.get(name)
+        if given and (given.lanes is None or given.lanes == lanes):
+            return self._loaded(name, lanes, ranges)
+        if given and given.lanes:
+            source = self._ensure(name, given.lanes, ranges)
+        else:
+            every = [p for (n, _), found in self.pieces.items() if n == name for p in found]
+            source = next(piece for piece in reversed(every) if piece.covers(ranges))
+        return self._transposed(source, lanes, ranges)
+
+    def _loaded(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
+        piece = self._new(name, lanes, ranges)
+        width = self.graph.tensors[name].format.width
+        bytes_ = 1 if width <= 8 else 2
+        outside: Ranges = {}
+        if self.given[name].lanes is None and len(self.cuts.get((name, lanes), ())) == 1:
+            (cut,) = self.cuts[name, lanes]
+            outside = _of(cut)
+        outer = External(name, piece.layout, outside, bytes_)
+        outer = self.outer.setdefault(outer.name, outer)
+        part = Part(piece, ranges)
+        cycles = BEAT * piece.rows * bytes_
+        self.calls.append(
+            Move(engine=Engine.LOAD, cycles=cycles, writes=(piece,), outer=outer, part=part)
+        )
+        return piece
+
+    def _transposed(self, source: Piece, lanes: Axes, ranges: Ranges) -> Piece:
+        piece = self._made(source.tensor, lanes, ranges)
+        x, z = Part(source, ranges), Part(piece, ranges)
+        cycles = z.blocks * prod(z.counts[a] for a in piece.layout.rows) * self.p.lanes
+        padded = up(prod(x.counts[a] for a in source.layout.lanes), self.p.lanes) * self.p.lanes
+        cycles = cycles * padded / prod(x.counts[a] for a in source.layout.lanes) / self.p.pe1_rows
+        self.calls.append(
+            Transpose(
+                engine=Engine.PE1, cycles=cycles, reads=(source, self.identity), writes=(piece,),
+                x=x, z=z,
+            )
+        )  # fmt: skip
+        return piece
+
+    @property
+    def identity(self) -> Piece:
+        """The identity matrix, loaded when it is first needed."""
+        if self._identity is None:
+            self._identity = self._constant("identity", self.p.lanes)
+        return self._identity
+
+    def _constant(self, name: str, rows: int) -> Piece:
+        layout = Layout(("row",), ("lane",))
+        counts = {"row": rows, "lane": self.p.lanes}
+        piece = Piece(name, layout, counts, {}, self.p.lanes, Storage(name, rows))
+        outer = self.outer.setdefault(name, External(name, layout, {}, 1))
+        self.calls.append(
+            Move(
+                engine=Engine.LOAD, cycles=BEAT * rows, writes=(piece,), outer=outer,
+                part=Part(piece, {}),
+            )
+        )  # fmt: skip
+        return piece
+
+    def _made(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
+        """A piece for a result, cleared where rows of it stay zero."""
+        piece = self._new(name, lanes, ranges)
+        if piece.is_padded:
+            self.outer.setdefault("zeros", External("zeros", Layout(("row",), ("lane",)), {}, 1))
+            self.calls.append(
+                Clear(engine=Engine.LOAD, cycles=BEAT * piece.rows, writes=(piece,), piece=piece)
+            )
+        return piece
+
+    # Stages.
+
+    def _slices(self, stage: Stage) -> Iterator[Ranges]:
+        loops = [
+            [(axis, (lo, min(lo + step, size))) for lo in range(0, size, step)]
+            for axis, step in stage.loops
+            for size in (self.graph.sizes[axis],)
+        ]
+        for one in product(*loops):
+            yield dict(one)
+
+    def _stage(self, stage: Stage) -> None:
+        inside = {choice.op.out for choice in stage.choices}
+        for choice in self.every:
+            if choice not in stage.choices:
+                inside -= set(choice.op.operands)
+        self.inside = inside
+        for slice_ in self._slices(stage):
+            for choice in stage.choices:
+                self._choice(choice, slice_)
+        for choice in stage.choices:
+            if choice.op.out in self.stored and choice.op.out not in inside:
+                self._store(choice, {})
+
+    def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
+        """The piece that a result is written to: of the slice, or the whole tensor."""
+        axes = self.graph.tensors[name].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes} if name in self.inside else {}
+        if cut and not self._joined(name):
+            whole = _overlap(ranges, _of(cut))
+            assert whole is not None
+            ranges = whole
+        return self._found(name, lanes, ranges) or self._made(name, lanes, ranges)
+
+    def _joined(self, name: str) -> bool:
+        """Whether all parts of a tensor lie in one layout."""
+        choice = next(c for c in self.every if c.op.out == name)
+        return len({work.impl.along for work in choice.works if work.impl}) == 1
+
+    def _choice(self, choice: Choice, slice_: Ranges) -> None:
+        match choice.op:
+            case View():
+                self._view(choice, slice_)
+            case Einsum():
+                for work in choice.works:
+                    self._contract(choice.op, work, slice_)
+            case Add() | Mask():
+                self._elementwise(choice, slice_)
+        if choice.op.out in self.stored and choice.op.out in self.inside:
+            self._store(choice, slice_)
+
+    def _view(self, choice: Choice, slice_: Ranges) -> None:
+        op = choice.op
+        source_axes = self.graph.tensors[op.operands[0]].axes
+        ranges = {a: r for a, r in slice_.items() if a in source_axes}
+        source = self._ensure(op.operands[0], choice.lanes, ranges)
+        assert not source.layout.padded, source
+        axes = self.graph.tensors[op.out].axes
+        layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
+        counts = counts_of(axes, self.graph.sizes, source.ranges)
+        piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage)
+        assert piece.rows == source.rows, (op, piece.rows, source.rows)
+        self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
+
+    def _contract(self, op: Einsum, work: Work, slice_: Ranges) -> None:
+        impl, graph, p = work.impl, self.graph, self.p
+        assert impl
+        z_axes = graph.tensors[op.out].axes
+        ranges = _overlap({a: r for a, r in slice_.items() if a in z_axes}, _of(work.cut))
+        if ranges is None:
+            return
+        parts = []
+        for need in impl.needs:
+            axes = graph.tensors[need.tensor].axes
+            mine = {a: r for a, r in ranges.items() if a in axes}
+            wanted = self._ranges(need.tensor, need.lanes, slice_, work.cut)
+            piece = self._found(need.tensor, need.lanes, mine)
+            piece = piece or self._ensure(need.tensor, need.lanes, wanted)
+            parts.append(Part(piece, mine))
+        target = self._target(op.out, impl.along, slice_, work.cut)
+        sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
+        free = prod(sizes[a] for a in z_axes)
+        summed = prod(sizes[a] for a in graph.summed(op))
+        self.macs += free * summed
+        if impl.dot:
+            cycles = dot_cycles(p, sizes, free, summed, (impl.rows, impl.along, impl.inner))
+        else:
+            cycles = outer_cycles(p, sizes, free, summed, (impl.rows, impl.along))
+        x, g = parts
+        self.calls.append(
+            Contract(
+                engine=Engine.PE1 if impl.dot else Engine.PE2,
+                cycles=cycles,
+                reads=(x.piece, g.piece),
+                writes=(target,),
+                op=op,
+                impl=impl,
+                x=x,
+                g=g,
+                z=Part(target, ranges),
+                macs=free * summed,
+            )
+        )
+
+    def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
+        op, lanes = choice.op, choice.lanes
+        axes = self.graph.tensors[op.out].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        x_name, g_name = op.operands
+        x = Part(self._ensure(x_name, lanes, ranges), ranges)
+        target = self._target(op.out, lanes, slice_, None)
+        z = Part(target, ranges)
+        if self.graph.tensors[g_name].axes == axes:
+            g = self._ensure(g_name, lanes, ranges)
+            self._one(op, x, Part(g, ranges), z, (0, z.blocks), broadcast=False)
+            return
+        mine = {a: r for a, r in ranges.items() if a in self.graph.tensors[g_name].axes}
+        (samples,) = lanes
+        whole, rest = divmod(z.counts[samples], self.p.lanes)
+        if whole:
+            g = self._broadcast(g_name, samples, self.p.lanes, mine)
+            self._one(op, x, Part(g, mine), z, (0, whole), broadcast=True)
+        if rest:
+            g = self._broadcast(g_name, samples, rest, mine)
+            self._one(op, x, Part(g, mine), z, (whole, 1), broadcast=True)
+
+    def _broadcast(self, name: str, samples: str, count: int, ranges: Ranges) -> Piece:
+        """A tensor repeated along ``count`` lanes of the samples."""
+        key = f"{name}*{count}", (samples,)
+        for piece in self.pieces.get(key, []):
+            if piece.covers(ranges):
+                return piece
+        axes = self.graph.tensors[name].axes
+        counts = counts_of(axes, self.graph.sizes, ranges) | {samples: count}
+        layout = Layout(axes, (samples,))
+        piece = Piece(name, layout, counts, dict(ranges), self.p.lanes, Storage(key[0], 0))
+        piece.storage.rows = piece.rows
+        self.pieces.setdefault(key, []).append(piece)
+        bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
+        outer = External(name, layout, {samples: (0, count)}, bytes_)
+        outer = self.outer.setdefault(outer.name, outer)
+        self.calls.append(
+            Move(
+                engine=Engine.LOAD, cycles=BEAT * piece.rows * bytes_, writes=(piece,),
+                outer=outer, part=Part(piece, ranges),
+            )
+        )  # fmt: skip
+        return piece
+
+    def _one(
+        self, op: Add | Mask, x: Part, g: Part, z: Part, blocks: tuple[int, int], *, broadcast: bool
+    ) -> None:
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks[1]
+        self.calls.append(
+            Elementwise(
+                engine=Engine.PE2, cycles=rows, reads=(x.piece, g.piece), writes=(z.piece,),
+                op=op, x=x, g=g, z=z, blocks=blocks, broadcast=broadcast,
+            )
+        )  # fmt: skip
+
+    def _store(self, choice: Choice, slice_: Ranges) -> None:
+        name = choice.op.out
+        axes = self.graph.tensors[name].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        works = [w.impl.along for w in choice.works if w.impl]
+        lanes = works[0] if works else choice.lanes
+        piece = self._found(name, lanes, ranges)
+        assert piece, name
+        bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
+        outer = External(name, piece.layout, {}, bytes_)
+        outer = self.outer.setdefault(outer.name, outer)
+        cycles = BEAT * piece.rows * bytes_
+        self.calls.append(
+            Move(
+                engine=Engine.STORE, cycles=cycles, reads=(piece,), outer=outer,
+                part=Part(piece, ranges), late=True,
+            )
+        )  # fmt: skip
