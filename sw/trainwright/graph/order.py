@@ -15,21 +15,24 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 
+MOST_VARIED = 4
+"""Families of trees whose neighbours are looked at."""
+
 Tree = dict[int, tuple[int, int]]
 """For each partial result (a mask of leaves) the two that it is the product of."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a product of two takes, in multiply-accumulates, and each value that it makes.
-
-    ``lanes`` is the size to which a small free axis is rounded up: a product whose result has fewer
-    values along every axis leaves multipliers idle.
-    """
+    """What an order takes, in multiply-accumulates."""
 
     value: float = 0.0
+    """Of each value that is made."""
     least: int = 0
     """Of a product, however small."""
+    held: int = 0
+    """Values of a tensor that can be held at once: a larger one has to be used up in slices, along
+    axes that all have that are made from it, or to be made again for each. 0: any number."""
 
 
 class Site:
@@ -67,6 +70,27 @@ class Site:
             values = prod(sizes[axis] for axis in self.kept(first | second))
             self._costs[key] = max(macs, self.cost.least) + self.cost.value * values
         return self._costs[key]
+
+    def again(self, tree: Tree) -> float:
+        """The cost of making again what is too large to be held, and cannot be used up in slices."""
+        total = 0.0
+        for mask, (a, b) in tree.items() if self.cost.held else ():
+            made_from = [m for m, parts in tree.items() if mask in parts]
+            values = self.values(self.kept(mask))
+            if values <= self.cost.held or len(made_from) < 2:
+                continue
+            common = self.kept(mask).intersection(*(self.kept(m) for m in made_from))
+            if values // self.values(common) > self.cost.held:
+                total += self.cost_of(a, b) * (len(made_from) - 1)
+        return total
+
+    def values(self, axes: Iterable[str]) -> int:
+        """Values of a tensor with these axes."""
+        return prod(self.graph.sizes[axis] for axis in axes)
+
+    def total(self, tree: Tree) -> float:
+        """The cost of all that is made."""
+        return sum(self.cost_of(a, b) for a, b in tree.values()) + self.again(tree)
 
     def splits(self, mask: int) -> Iterable[tuple[int, int]]:
         """The ways to divide a set of leaves in two."""
@@ -115,7 +139,7 @@ def _joined(trees: Mapping[int, Tree]) -> Tree:
 
 
 def _total(site: Site, trees: Mapping[int, Tree]) -> float:
-    return sum(site.cost_of(a, b) for a, b in _joined(trees).values())
+    return site.total(_joined(trees))
 
 
 def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[int, Tree]:
@@ -190,11 +214,37 @@ def search(
     found: dict[tuple, tuple[float, Tree]] = {}
     for free in _starts(site):
         trees = _improved(site, targets, free)
-        joined: Tree = {}
-        for target in targets:
-            joined |= _full(_joined(trees), target)
-        found[tuple(sorted(joined.items()))] = _total(site, {0: joined}), joined
+        _keep(site, found, _united(_joined(trees), targets))
+    best = sorted(found.values(), key=lambda pair: pair[0])[:MOST_VARIED]
+    for _, tree in best:
+        for other in _varied(site, tree, targets):
+            _keep(site, found, other)
     return [tree for _, tree in sorted(found.values(), key=lambda pair: pair[0])][:most]
+
+
+def _keep(site: Site, found: dict[tuple, tuple[float, Tree]], tree: Tree) -> None:
+    key = tuple(sorted(tree.items()))
+    if key not in found:
+        found[key] = site.total(tree), tree
+
+
+def _united(joined: Tree, targets: Sequence[int]) -> Tree:
+    """What the targets need of what is made."""
+    united: Tree = {}
+    for target in targets:
+        united |= _full(joined, target)
+    return united
+
+
+def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
+    """The families in which one partial result is divided otherwise."""
+    for mask in tree:
+        for a, b in site.splits(mask):
+            if a and b and (a, b) != tree[mask]:
+                others = {m: parts for m, parts in tree.items() if m != mask}
+                made = _tree(site, a, others) | others | {mask: (a, b)}
+                made |= _tree(site, b, made)
+                yield _united(made, targets)
 
 
 def _starts(site: Site) -> list[tuple[int, ...]]:
@@ -277,8 +327,7 @@ def ordered(
             first, second = tree[mask]
             products.append(Einsum(tensor.name, (names.of(first), names.of(second)), name))
         new = Graph(graph.sizes, tensors, tuple(products), graph.given, graph.results)
-        total = sum(site.cost_of(a, b) for a, b in tree.values())
-        orders.append(Order(name, new, tuple(products), total))
+        orders.append(Order(name, new, tuple(products), site.total(tree)))
     return orders
 
 

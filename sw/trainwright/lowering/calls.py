@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from trainwright.graph.ir import Op
 from trainwright.lowering.impls import Impl
-from trainwright.lowering.layout import Layout, Part, Piece, Ranges
+from trainwright.lowering.layout import Layout, Part, Piece, Ranges, Storage
 from trainwright.program.fields import Engine
 
 
@@ -23,8 +23,7 @@ class External:
         if self.layout.lanes == ("lane",):
             return self.tensor
         cut = "".join(f"[{a}:{lo}:{hi}]" for a, (lo, hi) in sorted(self.ranges.items()))
-        padded = f"+{'.'.join(self.layout.padded)}" if self.layout.padded else ""
-        return f"{self.tensor} {'.'.join(self.layout.lanes)}/{padded}{cut}"
+        return f"{self.tensor}: {self.layout.text}{cut}"
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -43,6 +42,11 @@ class Call:
     end: float = field(default=0.0)
     late: bool = False
     """Whether it may wait: nothing in the program needs it."""
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """What it touches of the scratchpad."""
+        return tuple(piece.storage for piece in (*self.writes, *self.reads))
 
 
 @dataclass(eq=False, kw_only=True)

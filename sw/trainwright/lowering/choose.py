@@ -5,7 +5,7 @@ their parts may even lie in different layouts, if what reads them is divided ali
 does not lie as it is needed is loaded (factors, inputs) or transposed by PE1's array.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -19,13 +19,15 @@ from trainwright.lowering.impls import (
     outer_cycles,
     up,
 )
-from trainwright.lowering.layout import Axes
+from trainwright.lowering.layout import Axes, Layout
 from trainwright.parameters import AcceleratorParameters
 
 BEAM = 24
 """Partial programs kept after each operation."""
 MOST_OF_AN_ARRAY = 5
 """Implementations of one array that are tried."""
+MOST_AXES = 4
+"""Axes along which an operation is divided between the arrays that are tried."""
 AFTER = 50
 """Cycles from the last step of a command to the first of one that reads its results."""
 BEAT = 1.25
@@ -40,15 +42,20 @@ class Lies:
     """A tensor, or its values in ``cut``, in a layout, and when."""
 
     lanes: Axes
-    padded: Axes
+    padded: Axes | None
+    """Axes of the rows that are padded; ``None`` where none can be."""
     cut: Cut
     ready: float
 
     def serves(self, need: Need, cut: Cut) -> bool:
         """Whether it can be read as needed."""
-        if self.lanes != need.lanes or (need.padded and self.padded not in ((), need.padded)):
+        if self.lanes != need.lanes or not self.pads(need.padded):
             return False
         return self.cut is None or self.cut == cut
+
+    def pads(self, axes: Axes) -> bool:
+        """Whether these axes can be padded."""
+        return not axes or self.padded in ((), axes)
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,24 @@ class Choice:
 class Given:
     """A tensor that lies in outer memory: as one likes it, or along these lanes alone."""
 
-    lanes: Axes | None = None
+    layout: Layout | None = None
+
+    @property
+    def lanes(self) -> Axes | None:
+        """The axes along the lanes, where they are fixed."""
+        return self.layout.lanes if self.layout else None
+
+
+Pad = tuple[str, Axes, Axes]
+"""A tensor, its lanes, and the axes of its rows that are padded."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """How each operation of a program is computed, and what is padded."""
+
+    choices: tuple[Choice, ...]
+    pads: tuple[Pad, ...]
 
 
 @dataclass(frozen=True)
@@ -85,17 +109,19 @@ class _State:
     loads: float
     lies: Mapping[str, tuple[Lies, ...]]
     choices: tuple[Choice, ...]
+    pads: tuple[Pad, ...] = ()
+    weight: float = 0.02
 
     @property
     def score(self) -> float:
         late, early = max(self.dots, self.outers), min(self.dots, self.outers)
-        return late + 0.3 * early + 0.02 * self.loads
+        return late + 0.3 * early + self.weight * self.loads
 
-    @property
-    def key(self) -> tuple:
+    def key(self, flexible: Collection[str]) -> tuple:
         return tuple(
-            (name, *sorted((x.lanes, x.padded, x.cut or ()) for x in lies))
-            for name, lies in sorted(self.lies.items())
+            (name, *sorted((x.lanes, x.padded or (), x.cut or ()) for x in lies))
+            for name, lies in self.lies.items()
+            if lies and name not in flexible
         )
 
 
@@ -108,26 +134,28 @@ class Chooser:
         given: Mapping[str, Given],
         kept: Sequence[str],
         p: AcceleratorParameters,
+        weight: float,
     ):
-        self.graph, self.given, self.p = graph, given, p
+        self.graph, self.given, self.p, self.weight = graph, given, p, weight
         self.kept = set(kept)
         """Tensors that must lie whole in one layout: others read them later."""
+        self.flexible = {name for name, one in given.items() if one.lanes is None}
         self.last: dict[str, int] = {}
         for n, op in enumerate(graph.ops):
             for name in op.operands:
                 self.last[name] = n
 
-    def search(self) -> tuple[Choice, ...]:
+    def search(self) -> Chosen:
         """The best choice found for every operation."""
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
-            lies[name] = () if given.lanes is None else (Lies(given.lanes, (), None, 0.0),)
-        states = [_State(0.0, 0.0, 0.0, lies, ())]
+            lies[name] = () if given.layout is None else (Lies(given.layout.lanes, given.layout.padded or None, None, 0.0),)
+        states = [_State(0.0, 0.0, 0.0, lies, (), (), self.weight)]
         for n, op in enumerate(self.graph.ops):
             states = self._pruned((new for state in states for new in self._step(state, op)), n)
             if not states:
                 raise AssertionError(f"no way to compute {op}")
-        return states[0].choices
+        return Chosen(states[0].choices, states[0].pads)
 
     def _pruned(self, states: Iterator[_State], n: int) -> list[_State]:
         best: dict[tuple, _State] = {}
@@ -138,8 +166,9 @@ class Chooser:
                 if self.last.get(name, -1) > n or name in self.kept
             }
             state = replace(state, lies=lies)
-            if state.key not in best or state.score < best[state.key].score:
-                best[state.key] = state
+            key = state.key(self.flexible)
+            if key not in best or state.score < best[key].score:
+                best[key] = state
         return sorted(best.values(), key=lambda state: state.score)[:BEAM]
 
     # Operands.
@@ -165,26 +194,38 @@ class Chooser:
         lies = state.lies.get(need.tensor, ())
         for found in lies:
             if found.serves(need, cut):
-                new = replace(found, padded=need.padded or found.padded)
-                if new == found:
-                    return state, found.ready
-                return self._with(state, need.tensor, found, new), found.ready
+                return self._padded(state, need.tensor, found, need.padded), found.ready
         given = self.given.get(need.tensor)
         if given and given.lanes is None:
             loads = state.loads + BEAT * self._rows(need.tensor, need.lanes, cut)
             new = Lies(need.lanes, need.padded, cut, loads)
-            return replace(self._with(state, need.tensor, None, new), loads=loads), loads
+            state = self._padded(replace(state, loads=loads), need.tensor, None, need.padded, new)
+            return state, loads
         for found in lies:
             if (found.cut is None or found.cut == cut) and self._turns(need, found):
                 return self._transposed(state, need, cut, found)
         return None
+
+    def _padded(
+        self, state: _State, name: str, found: Lies | None, axes: Axes, new: Lies | None = None
+    ) -> _State:
+        """The state in which a tensor that lies somewhere is padded."""
+        if new is None:
+            assert found
+            if not axes or found.padded == axes:
+                return state
+            new = replace(found, padded=axes)
+        state = self._with(state, name, found, new)
+        if axes:
+            state = replace(state, pads=(*state.pads, (name, new.lanes, axes)))
+        return state
 
     def _turns(self, need: Need, found: Lies) -> bool:
         """Whether PE1 can make the layout needed from another."""
         size = prod(self.graph.sizes[a] for a in need.lanes)
         return (
             not set(need.lanes) & set(found.lanes)
-            and size % self.p.lanes == 0
+            and (size % self.p.lanes == 0 or found.pads(need.lanes))
             and adjacent(self.graph, need.tensor, found.lanes, need.lanes)
             and adjacent(self.graph, need.tensor, need.lanes, found.lanes)
         )
@@ -192,14 +233,17 @@ class Chooser:
     def _transposed(
         self, state: _State, need: Need, cut: Cut, found: Lies
     ) -> tuple[_State, float]:
-        sizes = self._sizes(cut)
-        lanes = self.p.lanes
-        padded = prod(up(prod(sizes[a] for a in axes), lanes) * lanes / prod(sizes[a] for a in axes)
-                      for axes in (need.lanes, found.lanes))  # fmt: skip
-        cycles = self._values(need.tensor, cut) * padded / self.p.pe1_rows
-        dots = max(state.dots, found.ready) + cycles
+        sizes, lanes = self._sizes(cut), self.p.lanes
+        values = float(self._values(need.tensor, cut))
+        for axes in (need.lanes, found.lanes):
+            size = prod(sizes[a] for a in axes)
+            values *= up(size, lanes) * lanes / size
+        dots = max(state.dots, found.ready) + values / self.p.pe1_rows
+        size = prod(self.graph.sizes[a] for a in need.lanes)
+        state = self._padded(state, need.tensor, found, need.lanes if size % lanes else ())
         new = Lies(need.lanes, need.padded, cut, dots + AFTER)
-        return replace(self._with(state, need.tensor, None, new), dots=dots), dots + AFTER
+        state = replace(state, dots=dots)
+        return self._padded(state, need.tensor, None, need.padded, new), dots + AFTER
 
     @staticmethod
     def _with(state: _State, name: str, old: Lies | None, new: Lies) -> _State:
@@ -223,7 +267,8 @@ class Chooser:
         got = self._fetch(state, Need(op.x, lanes), None)
         if got:
             new, ready = got
-            lies = {**new.lies, op.out: (Lies(lanes, (), None, ready),)}
+            there = tuple(replace(x, padded=None) for x in new.lies[op.x])
+            lies = {**new.lies, op.x: there, op.out: (Lies(lanes, None, None, ready),)}
             yield replace(new, lies=lies, choices=(*new.choices, Choice(op, (), lanes)))
 
     def _elementwise(self, state: _State, op: Add | Mask) -> Iterator[_State]:
@@ -261,7 +306,7 @@ class Chooser:
         for impl in impls:
             if impl.cycles <= 2.5 * impls[0].cycles:
                 found.setdefault((impl.along, impl.inner if impl.dot else impl.rows), impl)
-        return list(found.values())[: 2 * MOST_OF_AN_ARRAY]
+        return list(found.values())
 
     def _cycles(self, op: Einsum, impl: Impl, cut: Cut) -> float:
         if cut is None:
@@ -291,9 +336,20 @@ class Chooser:
         done = max(state.outers, ready) + cycles
         return replace(state, outers=done), done + AFTER
 
+    def _fetched(
+        self, state: _State, works: Sequence[tuple[Impl, Cut]]
+    ) -> _State | None:
+        """The state in which the operands of works lie as needed."""
+        for impl, cut in works:
+            for need in impl.needs:
+                got = self._fetch(state, need, cut)
+                if got is None:
+                    return None
+                state = got[0]
+        return state
+
     def _single(self, state: _State, op: Einsum) -> Iterator[_State]:
-        if any(x.cut for name in op.operands for x in state.lies.get(name, ())
-               if name not in self.given):  # fmt: skip
+        if self._fixed(state, op):
             return
         dots, outers = self._impls(op)
         for impl in (*dots, *outers):
@@ -306,20 +362,45 @@ class Chooser:
 
     def _shared(self, state: _State, op: Einsum) -> Iterator[_State]:
         dots, outers = self._impls(op)
-        for dot in dots[:MOST_OF_AN_ARRAY]:
-            for outer in outers[:MOST_OF_AN_ARRAY]:
-                if dot.along != outer.along and op.out in self.kept:
-                    continue
+        for dot in dots:
+            for outer in (o for o in outers if o.along == dot.along):
                 for axis in self._axes(op, dot, outer):
                     yield from self._divided(state, op, (dot, outer), axis)
+        if op.out in self.kept:
+            return
+        for dot in dots[:MOST_OF_AN_ARRAY]:
+            for outer in outers[:MOST_OF_AN_ARRAY]:
+                if dot.along != outer.along:
+                    for axis in self._axes(op, dot, outer):
+                        if self._goes_on(op.out, axis):
+                            yield from self._divided(state, op, (dot, outer), axis)
+
+    def _goes_on(self, name: str, axis: str) -> bool:
+        """Whether all that reads a tensor can be divided along an axis, too."""
+        return all(
+            isinstance(op, Einsum) and axis in self.graph.tensors[op.out].axes
+            for op in self.graph.ops
+            if name in op.operands
+        )
+
+    def _fixed(self, state: _State, op: Einsum) -> set[Cut]:
+        """The cuts of operands that lie in parts of different layouts."""
+        found: set[Cut] = set()
+        for name in op.operands:
+            lies = state.lies.get(name, ())
+            if name not in self.given and all(x.cut for x in lies):
+                found |= {x.cut for x in lies}
+        return found
 
     def _axes(self, op: Einsum, dot: Impl, outer: Impl) -> list[str]:
         """Axes along which both arrays can divide an operation."""
-        return [
+        sizes = self.graph.sizes
+        axes = [
             axis
             for axis in self.graph.tensors[op.out].axes
-            if self.graph.sizes[axis] > 1 and self._divides(axis, dot) and self._divides(axis, outer)
+            if sizes[axis] > 1 and self._divides(axis, dot) and self._divides(axis, outer)
         ]
+        return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]
 
     @staticmethod
     def _divides(axis: str, impl: Impl) -> bool:
@@ -332,13 +413,7 @@ class Chooser:
     ) -> Iterator[_State]:
         size = self.graph.sizes[axis]
         unit = self.p.lanes if any(axis in impl.along for impl in pair) else 1
-        fixed = {
-            x.cut
-            for name in op.operands
-            if name not in self.given
-            for x in state.lies.get(name, ())
-            if x.cut
-        }
+        fixed = self._fixed(state, op)
         dot, outer = pair
         if fixed:
             if any(cut[0] != axis for cut in fixed if cut):
@@ -347,11 +422,12 @@ class Chooser:
         else:
             share = (outer.cycles + state.outers - state.dots) / (dot.cycles + outer.cycles)
             best = round(size * min(1.0, max(0.0, share)) / unit) * unit
-            middle = {m for m in (best, best - unit, best + unit) if 0 < m < size}
+            middle = {min(max(best, unit), (size - 1) // unit * unit)} - {0}
         for m in sorted(middle):
             if m % unit:
                 continue
-            got = self._run(state, op, dot, (axis, 0, m))
+            there = self._fetched(state, ((outer, (axis, m, size)), (dot, (axis, 0, m))))
+            got = there and self._run(there, op, dot, (axis, 0, m))
             got2 = got and self._run(got[0], op, outer, (axis, m, size))
             if not got or not got2:
                 continue
@@ -370,7 +446,12 @@ class Chooser:
 
 
 def choose(
-    graph: Graph, given: Mapping[str, Given], kept: Sequence[str], p: AcceleratorParameters
-) -> tuple[Choice, ...]:
-    """How each operation of a program is computed."""
-    return Chooser(graph, given, kept, p).search()
+    graph: Graph,
+    given: Mapping[str, Given],
+    kept: Sequence[str],
+    p: AcceleratorParameters,
+    *,
+    weight: float,
+) -> Chosen:
+    """How each operation of a program is computed; ``weight`` is that of a cycle of loads."""
+    return Chooser(graph, given, kept, p, weight).search()

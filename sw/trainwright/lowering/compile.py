@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from trainwright.compiler.errors import CompileError, DoesNotFitError
 from trainwright.compiler.limits import PROGRAM, STATISTICS
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
@@ -11,17 +12,26 @@ from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.calls import Call, External
-from trainwright.lowering.choose import Choice, Given, choose
+from trainwright.lowering.choose import Choice, Chosen, Given, choose
 from trainwright.lowering.emit import COPIES, Emitter, Made
+from trainwright.lowering.layout import Layout
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import place
 from trainwright.lowering.schedule import scheduled
+from trainwright.lowering.stages import BUDGETS, Stages
 from trainwright.lowering.tile import Stage, Tiler
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.timing import predict
+
+DEBUG = False
+WEIGHTS = (0.02, 0.6)
+"""What a cycle of loads counts when arrays and layouts are chosen: little, or much, as where the
+scratchpad is short."""
+MOST_TIMED = 4
+"""Ways to cut a program that are timed by the cycle model."""
 
 
 @dataclass(frozen=True)
@@ -107,24 +117,76 @@ def _lower(
     stored: Sequence[str],
     p: AcceleratorParameters,
 ) -> Lowered:
-    choices = choose(graph, given, stored, p)
-    stages = tuple(Stage((choice,)) for choice in choices)
-    return tiled(graph, given, stored, choices, stages, p)
+    """The program with the fewest predicted cycles of those that fit."""
+    found: list[tuple[int, Lowered]] = []
+    problems: list[CompileError] = []
+    for weight in WEIGHTS:
+        chosen = choose(graph, given, stored, p, weight=weight)
+        found += _cut(graph, given, stored, chosen, p, problems)
+    if not found:
+        raise problems[0] if problems else CompileError("no cut makes the program fit")
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def _cut(
+    graph: Graph,
+    given: Mapping[str, Given],
+    stored: Sequence[str],
+    chosen: Chosen,
+    p: AcceleratorParameters,
+    problems: list[CompileError],
+) -> list[tuple[int, Lowered]]:
+    """Programs that fit, and the cycles predicted for each."""
+    stages = Stages(graph, chosen, stored, p)
+    found: list[tuple[int, Lowered]] = []
+    tried: set[tuple] = set()
+    for budget in BUDGETS:
+        for option in stages.options(budget):
+            key = tuple(stage.loops for stage in option)
+            if key in tried:
+                continue
+            tried.add(key)
+            for interleaved in (True, False):
+                try:
+                    one = tiled(graph, given, stored, chosen, option, p, interleaved=interleaved)
+                except DoesNotFitError as error:
+                    problems.append(error)
+                    if DEBUG: print(key, interleaved, "no fit", error)
+                    continue
+                found.append((alone(one, p), one))
+                if DEBUG: print([k for k in key if k], interleaved, found[-1][0], one.rows)
+        if len(found) >= MOST_TIMED:
+            break
+    return found
 
 
 def tiled(
     graph: Graph,
     given: Mapping[str, Given],
     stored: Sequence[str],
-    choices: tuple[Choice, ...],
-    stages: tuple[Stage, ...],
+    chosen: Chosen,
+    stages: Sequence[Stage],
     p: AcceleratorParameters,
+    *,
+    interleaved: bool,
 ) -> Lowered:
     """Commands with addresses, from choices and cuts."""
-    tiler = Tiler(graph, given, stored, p)
-    calls = scheduled(tiler.run(stages))
+    tiler = Tiler(graph, given, stored, chosen.pads, p)
+    calls = scheduled(tiler.run(stages), interleaved=interleaved)
     rows = place(calls, p)
-    return Lowered(graph, choices, stages, tuple(calls), tiler.outer, tiler.macs, rows)
+    return Lowered(
+        graph, chosen.choices, tuple(stages), tuple(calls), tiler.outer, tiler.macs, rows
+    )
+
+
+def alone(lowered: Lowered, p: AcceleratorParameters) -> int:
+    """Predicted cycles of one program."""
+    memory = MemoryMap(p.lanes)
+    for outer in lowered.outer.values():
+        memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
+    emitter = Emitter(lowered.graph, p, memory.buffers)
+    emitter.run(lowered.calls)
+    return predict(emitter.descriptors, p).cycles
 
 
 def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: str) -> Emitted:
@@ -138,17 +200,8 @@ def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: 
     )
 
 
-def _lanes_of(lowered: Lowered) -> dict[str, tuple[str, ...]]:
-    """The lanes of what each operation makes."""
-    return {
-        choice.op.out: next((w.impl.along for w in choice.works if w.impl), choice.lanes)
-        for choice in lowered.choices
-    }
-
-
 def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...]) -> Step:
     """Compile a step that consists of products of two."""
-    host = set(step.whole.given)
     forward = with_ones(direct(step.forward, step.whole.given))
     backward = with_ones(step.backward)
     flexible = {name for name in (*forward.given, *step.whole.given) if name in backward.given}
@@ -157,9 +210,14 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     origins = {name: step.whole.origins[name] for name in crossing}
     stored = (*forward.results, *(name for name in origins.values() if name not in forward.results))
     ahead = _lower(forward, {name: Given() for name in forward.given}, stored, p)
-    lanes = _lanes_of(ahead)
+    lies = {outer.tensor: outer.layout for outer in ahead.outer.values()}
     given = {name: Given() for name in backward.given if name in flexible}
-    given |= {name: Given(lanes[origin]) for name, origin in origins.items()}
+    for name, origin in origins.items():
+        layout = lies[origin]
+        if origin != name:  # a view: the same rows by other axes
+            axes = step.whole.tensors[name].axes
+            layout = Layout(tuple(a for a in axes if a not in layout.lanes), layout.lanes)
+        given[name] = Given(layout)
     behind = _lower(backward, given, backward.results, p)
     memory = MemoryMap(p.lanes)
     for which in ("forward", "backward"):
@@ -170,11 +228,10 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
                 continue
             if outer.name not in memory.buffers:
                 memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
+    names = {outer.tensor: outer.name for outer in ahead.outer.values()}
     for outer in behind.outer.values():
         if outer.name not in memory.buffers:
-            there = replace(outer, tensor=origins[outer.tensor]).name
-            memory.buffers[outer.name] = memory.buffers[there]
-    del host
+            memory.buffers[outer.name] = memory.buffers[names[origins[outer.tensor]]]
     return Step(
         graph=StepGraph(step.whole, forward, backward),
         parameters=p,
@@ -189,7 +246,8 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
 def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step:
     """Compile a training step."""
     graph = step_graph(network, batch)
-    orders = [ordered(graph.whole, site, cost=Cost()) for site in graph.sites.values()]
+    cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
+    orders = [ordered(graph.whole, site, cost=cost) for site in graph.sites.values()]
     chosen = tuple(order[0] for order in orders)
     return compile_graph(graph.ordered(chosen), p, chosen)
 

@@ -15,7 +15,7 @@ from trainwright.graph.ir import Einsum, Graph
 from trainwright.lowering.layout import Axes
 from trainwright.parameters import AcceleratorParameters
 
-MOST_RUNS = 4
+MOST_RUNS = 3
 """Groups of axes tried for each purpose."""
 
 
@@ -95,7 +95,10 @@ def runs(axes: Axes, sizes: Mapping[str, int], unit: int) -> list[Axes]:
             found.append((-size / (up(size, unit) * unit), len(group), group))
             if size % unit == 0:
                 break
-    return [group for _, _, group in sorted(found)][:MOST_RUNS]
+    found.sort()
+    well = [group for filled, _, group in found if filled <= 0.6 * found[0][0]][:MOST_RUNS]
+    alone = [group for filled, count, group in found if count == 1 and filled <= 0.2 * found[0][0]]
+    return list(dict.fromkeys([*well, *alone[:MOST_RUNS]]))
 
 
 def adjacent(graph: Graph, tensor: str, lanes: Axes, group: Axes) -> bool:
@@ -111,7 +114,12 @@ def adjacent(graph: Graph, tensor: str, lanes: Axes, group: Axes) -> bool:
 
 
 def even(graph: Graph, impl: Impl) -> bool:
-    """Whether the rows and entries of a descriptor have one stride each."""
+    """Whether the rows and entries of a descriptor have one stride each.
+
+    The axes along the lanes of the result have to be adjacent in it, to be transposed.
+    """
+    if not adjacent(graph, impl.z, (), impl.along):
+        return False
     if not impl.dot:
         return adjacent(graph, impl.z, impl.along, impl.rows)
     return (

@@ -26,7 +26,8 @@ class Layout:
     @property
     def text(self) -> str:
         """As people read it: ``j1 j2 s/``."""
-        return f"{' '.join(self.rows)} {'.'.join(self.lanes)}/"
+        padded = f" +{'.'.join(self.padded)}" if self.padded else ""
+        return f"{' '.join(self.rows)} {'.'.join(self.lanes)}/{padded}"
 
 
 def counts_of(axes: Axes, sizes: Mapping[str, int], ranges: Ranges) -> dict[str, int]:
@@ -48,6 +49,8 @@ class Piece:
     width: int
     """Lanes of a row."""
     storage: "Storage"
+    order: Axes = ()
+    """The axes of the tensor in its own order."""
 
     @cached_property
     def blocks(self) -> int:
@@ -87,6 +90,18 @@ class Piece:
             if self.strides[outer] != self.strides[inner] * self.counts[inner]:
                 return None
         return self.strides[wide[-1]] if wide else 0
+
+    def turns(self, lanes: Axes) -> bool:
+        """Whether it can be transposed to have these axes along the lanes."""
+        if set(lanes) & set(self.layout.lanes) or self.stride(lanes) is None:
+            return False
+        size = prod(self.counts[a] for a in lanes)
+        if size % self.width and self.layout.padded != lanes:
+            return False
+        rows = [a for a in self.order if a not in lanes and self.counts[a] > 1]
+        old = [a for a in self.layout.lanes if self.counts[a] > 1]
+        start = rows.index(old[0]) if old else 0
+        return rows[start : start + len(old)] == old
 
     def covers(self, ranges: Ranges) -> bool:
         """Whether all values of ``ranges`` lie in it."""

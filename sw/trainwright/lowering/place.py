@@ -11,6 +11,12 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
 
+SOON = 6
+"""Commands within which rows that are used again make somebody wait."""
+WAIT = 300.0
+"""Cycles of such a wait."""
+
+
 @dataclass(eq=False)
 class _Life:
     storage: Storage
@@ -79,8 +85,9 @@ class Placement:
             self.near.setdefault(b, []).append((a, cost))
         self.done: list[_Life] = []
 
-    def run(self, order: str) -> None:
+    def run(self, order: str, *, tight: bool) -> None:
         """Give every storage its address. Raises ``DoesNotFitError``."""
+        self.tight = tight
         if order == "size":
             key = lambda life: (-life.storage.rows, life.first)  # noqa: E731
         else:
@@ -90,6 +97,19 @@ class Placement:
         for life in sorted(self.lives.values(), key=key):
             self._place(life)
             self.done.append(life)
+
+    @property
+    def most(self) -> int:
+        """Most rows alive at once."""
+        events: dict[int, int] = {}
+        for life in self.lives.values():
+            events[life.first] = events.get(life.first, 0) + life.storage.rows
+            events[life.last + 1] = events.get(life.last + 1, 0) - life.storage.rows
+        total = most = 0
+        for n in sorted(events):
+            total += events[n]
+            most = max(most, total)
+        return most
 
     @property
     def peak(self) -> int:
@@ -119,8 +139,20 @@ class Placement:
                     if lo <= base and base + rows <= hi:
                         candidates.add(base)
         near = [(s, c) for s, c in self.near.get(life.storage, ()) if s.base >= 0]
+        if self.tight:
+            life.storage.base = min(candidates)
+            return
+        recent = [
+            other.storage
+            for other in self.done
+            if 0 < life.first - other.last <= SOON or 0 < other.first - life.last <= SOON
+        ]
         life.storage.base = min(
-            candidates, key=lambda base: (self._cost(base, rows, near), self._waste(base, gaps, rows))
+            candidates,
+            key=lambda base: (
+                self._cost(base, rows, near) + self._waits(base, rows, recent),
+                self._waste(base, gaps, rows),
+            ),
         )
 
     def _cost(self, base: int, rows: int, near: list[tuple[Storage, float]]) -> float:
@@ -130,6 +162,11 @@ class Placement:
             theirs = self._banks(other.base, other.rows)
             total += cost * sum(a * b for a, b in zip(mine, theirs, strict=True))
         return total
+
+    @staticmethod
+    def _waits(base: int, rows: int, recent: list[Storage]) -> float:
+        """What it costs to write rows that are still read, or were a moment ago."""
+        return WAIT * sum(s.base < base + rows and base < s.base + s.rows for s in recent)
 
     def _banks(self, base: int, rows: int) -> list[float]:
         size = self.p.bank_rows
@@ -160,13 +197,17 @@ def place(calls: Sequence[Call], p: AcceleratorParameters) -> int:
 
     Raises ``DoesNotFitError`` naming the tensor.
     """
-    for order in ("size", "area"):
-        placement = Placement(calls, p)
-        try:
-            placement.run(order)
-        except DoesNotFitError:
-            if order == "area":
-                raise
-            continue
-        return placement.peak
-    raise AssertionError
+    problem: DoesNotFitError | None = None
+    for tight in (False, True):
+        for order in ("size", "area"):
+            placement = Placement(calls, p)
+            if placement.most > p.scratchpad_rows and problem:
+                raise problem
+            try:
+                placement.run(order, tight=tight)
+            except DoesNotFitError as error:
+                problem = error
+                continue
+            return placement.peak
+    assert problem
+    raise problem

@@ -29,28 +29,35 @@ def dependencies(calls: Sequence[Call]) -> list[list[int]]:
 
 
 def _times(calls: Sequence[Call], before: Sequence[Sequence[int]], loads: dict[int, float]) -> None:
+    """Start and end of every command; ``loads`` says when loads start, else at once."""
     free: dict[Engine, float] = {}
     for n, call in enumerate(calls):
         start = max((calls[b].end + AFTER for b in before[n]), default=0.0)
         if call.engine is Engine.LOAD:
-            start = max(start, loads.get(n, 0.0))
+            call.start = max(start, loads.get(n, 0.0))
+            call.end = call.start + call.cycles
+            continue
         call.start = max(start, free.get(call.engine, 0.0))
         call.end = free[call.engine] = call.start + call.cycles
 
 
-def _latest(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, float]:
-    """When each load has to start at the latest, to keep nobody waiting."""
+def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, float]:
+    """When each load starts: as late as keeps nobody waiting, one after the other."""
     needed: dict[int, float] = {}
     for n, call in enumerate(calls):
         for b in before[n]:
             needed[b] = min(needed.get(b, float("inf")), call.start)
+    every = [n for n, call in enumerate(calls) if call.engine is Engine.LOAD]
+    every.sort(key=lambda n: (needed.get(n, float("inf")), n))
     latest, following = {}, float("inf")
-    for n in reversed(range(len(calls))):
-        call = calls[n]
-        if call.engine is Engine.LOAD:
-            end = min(needed.get(n, following), following)
-            following = end - call.cycles
-            latest[n] = max(0.0, following - EARLY)
+    for n in reversed(every):
+        end = min(needed.get(n, following), following)
+        following = end - calls[n].cycles
+        latest[n] = following - EARLY
+    free = 0.0
+    for n in every:
+        latest[n] = free = max(latest[n], free, 0.0)
+        free += calls[n].cycles
     return latest
 
 
@@ -58,7 +65,8 @@ def scheduled(calls: Sequence[Call], *, interleaved: bool = True) -> list[Call]:
     """The commands in the order of issue."""
     before = dependencies(calls)
     _times(calls, before, {})
-    _times(calls, before, _latest(calls, before))
+    _times(calls, before, _loads(calls, before))
+    _times(calls, before, _loads(calls, before))
     if not interleaved:
         return list(calls)
     order = sorted(range(len(calls)), key=lambda n: (calls[n].start, n))

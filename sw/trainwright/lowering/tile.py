@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product, zip_longest
 from math import prod
 
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
@@ -15,7 +15,7 @@ from trainwright.lowering.calls import (
     Move,
     Transpose,
 )
-from trainwright.lowering.choose import BEAT, Choice, Cut, Given, Work
+from trainwright.lowering.choose import BEAT, Choice, Cut, Given, Pad, Work
 from trainwright.lowering.impls import Need, dot_cycles, outer_cycles, up
 from trainwright.lowering.layout import Axes, Layout, Part, Piece, Ranges, Storage, counts_of
 from trainwright.parameters import AcceleratorParameters
@@ -61,9 +61,14 @@ class Tiler:
         graph: Graph,
         given: Mapping[str, Given],
         stored: Sequence[str],
+        pads: Sequence[Pad],
         p: AcceleratorParameters,
     ):
         self.graph, self.given, self.stored, self.p = graph, given, set(stored), p
+        self.padding = {(name, lanes): axes for name, lanes, axes in pads}
+        for name, one in given.items():
+            if one.layout is not None:
+                self.padding[name, one.layout.lanes] = one.layout.padded
         self.calls: list[Call] = []
         self.pieces: dict[tuple[str, Axes], list[Piece]] = {}
         self.outer: dict[str, External] = {}
@@ -74,6 +79,7 @@ class Tiler:
         """The commands of all stages, in the order of the operations."""
         self.every = [choice for stage in stages for choice in stage.choices]
         self._demands()
+        self._leads(stages)
         for stage in stages:
             self._stage(stage)
         return self.calls
@@ -81,19 +87,45 @@ class Tiler:
     # What is asked of each tensor.
 
     def _demands(self) -> None:
-        """Collect how each tensor is read: padding of each layout, and cuts."""
-        self.padding: dict[tuple[str, Axes], Axes] = {}
+        """Collect along what each tensor is divided where it is read."""
         self.cuts: dict[tuple[str, Axes], set[Cut]] = {}
         for choice in self.every:
             for work in choice.works:
                 for need in self._needs(choice, work):
                     key = need.tensor, need.lanes
-                    if need.padded:
-                        self.padding[key] = need.padded
                     cut = work.cut
                     if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
                         cut = None
                     self.cuts.setdefault(key, set()).add(cut)
+
+    def _leads(self, stages: Sequence[Stage]) -> None:
+        """For each tensor the axes to come first: parts of it are then apart from each other."""
+        views = {n for c in self.every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
+        joint: dict[str, set[str]] = {}
+        for (name, _), axes in self.padding.items():
+            joint.setdefault(name, set()).update(axes)
+        wanted: dict[str, dict[str, None]] = {}
+        for stage in stages:
+            loops = [axis for axis, _ in stage.loops]
+            for choice in stage.choices:
+                cuts = [w.cut[0] for w in choice.works if w.cut]
+                for name in (choice.op.out, *choice.op.operands):
+                    wanted.setdefault(name, {}).update(dict.fromkeys([*cuts, *loops]))
+                for work in choice.works:
+                    if impl := work.impl:
+                        for name, axes in (
+                            (impl.x, impl.rows), (impl.z, impl.rows), (impl.z, impl.along),
+                            (impl.g, impl.along), (impl.g, impl.rows), (impl.x, impl.along),
+                            (impl.x, impl.inner), (impl.g, impl.inner),
+                        ):  # fmt: skip
+                            if len(axes) > 1:
+                                joint.setdefault(name, set()).update(axes)
+        self.lead: dict[str, Axes] = {}
+        for name, axes in wanted.items():
+            if name not in views and name in self.graph.tensors:
+                mine = self.graph.tensors[name].axes
+                fixed = joint.get(name, set())
+                self.lead[name] = tuple(a for a in axes if a in mine and a not in fixed)
 
     def _needs(self, choice: Choice, work: Work) -> tuple[Need, ...]:
         if work.impl:
@@ -112,10 +144,12 @@ class Tiler:
 
     def _new(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
         axes = self.graph.tensors[name].axes
-        rows = tuple(a for a in axes if a not in lanes)
+        first = tuple(a for a in self.lead.get(name, ()) if a not in lanes)
+        rows = (*first, *(a for a in axes if a not in lanes and a not in first))
         layout = Layout(rows, lanes, self.padding.get((name, lanes), ()))
         counts = counts_of(axes, self.graph.sizes, ranges)
-        piece = Piece(name, layout, counts, dict(ranges), self.p.lanes, Storage(name, 0))
+        order = (*first, *(a for a in axes if a not in first))
+        piece = Piece(name, layout, counts, dict(ranges), self.p.lanes, Storage(name, 0), order)
         piece.storage.rows = piece.rows
         self.pieces.setdefault((name, lanes), []).append(piece)
         return piece
@@ -136,9 +170,24 @@ class Tiler:
         if given and given.lanes:
             source = self._ensure(name, given.lanes, ranges)
         else:
-            every = [p for (n, _), found in self.pieces.items() if n == name for p in found]
-            source = next(piece for piece in reversed(every) if piece.covers(ranges))
+            source = self._source(name, lanes, ranges)
         return self._transposed(source, lanes, ranges)
+
+    def _source(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
+        """A piece that can be transposed to have ``lanes``: one that is there, or on the way."""
+        every = [p for (n, _), found in self.pieces.items() if n == name for p in found]
+        there = [p for p in reversed(every) if p.covers(ranges)]
+        for piece in there:
+            if piece.turns(lanes):
+                return piece
+        for other, between in self.cuts:
+            if other == name and between != lanes and not self._found(name, between, ranges):
+                for piece in there:
+                    if piece.turns(between):
+                        made = self._transposed(piece, between, ranges)
+                        if made.turns(lanes):
+                            return made
+        raise AssertionError(f"{name}: no way to {lanes} from {[p.layout for p in there]}")
 
     def _loaded(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
         piece = self._new(name, lanes, ranges)
@@ -148,7 +197,7 @@ class Tiler:
         if self.given[name].lanes is None and len(self.cuts.get((name, lanes), ())) == 1:
             (cut,) = self.cuts[name, lanes]
             outside = _of(cut)
-        outer = External(name, piece.layout, outside, bytes_)
+        outer = External(name, self.given[name].layout or piece.layout, outside, bytes_)
         outer = self.outer.setdefault(outer.name, outer)
         part = Part(piece, ranges)
         cycles = BEAT * piece.rows * bytes_
@@ -204,13 +253,23 @@ class Tiler:
     # Stages.
 
     def _slices(self, stage: Stage) -> Iterator[Ranges]:
-        loops = [
-            [(axis, (lo, min(lo + step, size))) for lo in range(0, size, step)]
-            for axis, step in stage.loops
-            for size in (self.graph.sizes[axis],)
-        ]
+        """The slices, those of both arrays in turn where an axis is divided between them."""
+        loops = [self._chunks(stage, axis, step) for axis, step in stage.loops]
         for one in product(*loops):
             yield dict(one)
+
+    def _chunks(self, stage: Stage, axis: str, step: int) -> list[tuple[str, tuple[int, int]]]:
+        """The parts of an axis: none across a place where the arrays divide it."""
+        size = self.graph.sizes[axis]
+        cuts = {w.cut[1] for c in stage.choices for w in c.works if w.cut and w.cut[0] == axis}
+        edges = sorted({0, size, *cuts})
+        parts = []
+        for lo, hi in pairwise(edges):
+            unit = self.p.lanes if (lo % self.p.lanes, step % self.p.lanes) == (0, 0) else 1
+            count = up(hi - lo, step)
+            each = up(up(hi - lo, count), unit) * unit
+            parts.append([(axis, (n, min(n + each, hi))) for n in range(lo, hi, each)])
+        return [one for some in zip_longest(*parts) for one in some if one]
 
     def _stage(self, stage: Stage) -> None:
         inside = {choice.op.out for choice in stage.choices}
@@ -219,11 +278,21 @@ class Tiler:
                 inside -= set(choice.op.operands)
         self.inside = inside
         for slice_ in self._slices(stage):
+            self._forget(slice_)
             for choice in stage.choices:
                 self._choice(choice, slice_)
         for choice in stage.choices:
             if choice.op.out in self.stored and choice.op.out not in inside:
                 self._store(choice, {})
+
+    def _forget(self, slice_: Ranges) -> None:
+        """Drop the parts of what is given that this slice does not read: they are loaded again."""
+        for (name, lanes), found in self.pieces.items():
+            if name in self.given:
+                axes = self.graph.tensors[name].axes
+                mine = {a: r for a, r in slice_.items() if a in axes}
+                kept = [p for p in found if _overlap(p.ranges, mine) is not None]
+                self.pieces[name, lanes] = kept
 
     def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
         """The piece that a result is written to: of the slice, or the whole tensor."""
@@ -261,7 +330,7 @@ class Tiler:
         axes = self.graph.tensors[op.out].axes
         layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
         counts = counts_of(axes, self.graph.sizes, source.ranges)
-        piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage)
+        piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage, axes)
         assert piece.rows == source.rows, (op, piece.rows, source.rows)
         self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
 
