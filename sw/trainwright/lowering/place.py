@@ -11,10 +11,10 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
 
-SOON = 6
+SOON = 12
 """Commands within which rows that are used again make somebody wait."""
-WAIT = 300.0
-"""Cycles of such a wait."""
+SWEEPS = 2
+"""Times that every storage is moved to where it costs least."""
 
 
 @dataclass(eq=False)
@@ -73,8 +73,41 @@ def conflicts(
     return found
 
 
+def waits(
+    calls: Sequence[Call], lives: dict[Storage, _Life]
+) -> dict[Storage, list[tuple[Storage, float]]]:
+    """For each storage those whose rows it should not take, and what somebody would wait."""
+    reader: dict[Storage, int] = {}
+    writer: dict[Storage, int] = {}
+    counts: list[dict[Engine, int]] = []
+    issued: dict[Engine, int] = {}
+    for n, call in enumerate(calls):
+        counts.append(dict(issued))
+        issued[call.engine] = issued.get(call.engine, 0) + 1
+        for piece in call.writes:
+            writer.setdefault(piece.storage, n)
+        for piece in (*call.reads, *call.writes):
+            reader[piece.storage] = n
+    found: dict[Storage, list[tuple[Storage, float]]] = {storage: [] for storage in lives}
+    order = sorted(lives, key=lambda storage: lives[storage].first)
+    for old in order:
+        last = calls[reader[old]]
+        for new in order:
+            begins = writer.get(new, lives[new].first)
+            if not lives[old].last < begins <= lives[old].last + SOON:
+                continue
+            if calls[begins].engine is last.engine:
+                continue
+            since = counts[begins].get(last.engine, 0) - counts[reader[old]].get(last.engine, 0)
+            cost = last.cycles * {1: 1.0, 2: 0.5}.get(since, 0.0)
+            if cost:
+                found[old].append((new, cost))
+                found[new].append((old, cost))
+    return found
+
+
 class Placement:
-    """Places storages one after the other, those with the most conflicts and rows first."""
+    """Places storages one after the other, then moves each to where it costs least."""
 
     def __init__(self, calls: Sequence[Call], p: AcceleratorParameters):
         self.p = p
@@ -83,20 +116,23 @@ class Placement:
         for (a, b), cost in conflicts(calls, p).items():
             self.near.setdefault(a, []).append((b, cost))
             self.near.setdefault(b, []).append((a, cost))
-        self.done: list[_Life] = []
+        self.waits = waits(calls, self.lives)
 
-    def run(self, order: str, *, tight: bool) -> None:
-        """Give every storage its address. Raises ``DoesNotFitError``."""
-        self.tight = tight
-        if order == "size":
-            key = lambda life: (-life.storage.rows, life.first)  # noqa: E731
-        else:
-            key = lambda life: (-life.storage.rows * (life.last - life.first + 1), life.first)  # noqa: E731
-        for life in self.lives.values():
+    def run(self, order: str, loose: int) -> None:
+        """Give every storage its address, those of at most ``loose`` rows by what they cost, the
+        others the lowest. Raises ``DoesNotFitError``."""
+        lives = list(self.lives.values())
+        for life in lives:
             life.storage.base = -1
-        for life in sorted(self.lives.values(), key=key):
-            self._place(life)
-            self.done.append(life)
+        area = order == "area"
+        lives.sort(
+            key=lambda one: (-one.storage.rows * (one.last - one.first + 1 if area else 1), one.first)
+        )
+        for life in lives:
+            self._place(life, tight=life.storage.rows > loose)
+        for _ in range(SWEEPS):
+            for life in lives:
+                self._place(life, tight=False)
 
     @property
     def most(self) -> int:
@@ -114,23 +150,34 @@ class Placement:
     @property
     def peak(self) -> int:
         """The highest row in use."""
-        return max((life.storage.base + life.storage.rows for life in self.done), default=0)
+        return max((s.base + s.rows for s in self.lives), default=0)
 
-    def _place(self, life: _Life) -> None:
-        rows, p = life.storage.rows, self.p
+    def _gaps(self, life: _Life) -> list[tuple[int, int]]:
+        rows = life.storage.rows
         taken = sorted(
             (other.storage.base, other.storage.base + other.storage.rows)
-            for other in self.done
-            if other.first <= life.last and life.first <= other.last
+            for other in self.lives.values()
+            if other.storage.base >= 0
+            and other is not life
+            and other.first <= life.last
+            and life.first <= other.last
         )
         gaps, start = [], 0
-        for lo, hi in [*taken, (p.scratchpad_rows, p.scratchpad_rows)]:
+        for lo, hi in [*taken, (self.p.scratchpad_rows, self.p.scratchpad_rows)]:
             if lo - start >= rows:
                 gaps.append((start, lo))
             start = max(start, hi)
         if not gaps:
             self._refuse(life, taken)
-        candidates = set()
+        return gaps
+
+    def _place(self, life: _Life, *, tight: bool) -> None:
+        rows, p = life.storage.rows, self.p
+        gaps = self._gaps(life)
+        if tight:
+            life.storage.base = gaps[0][0]
+            return
+        candidates = {life.storage.base} if life.storage.base >= 0 else set()
         for lo, hi in gaps:
             candidates |= {lo, hi - rows}
             for bank in range(p.scratchpad_banks):
@@ -139,41 +186,26 @@ class Placement:
                     if lo <= base and base + rows <= hi:
                         candidates.add(base)
         near = [(s, c) for s, c in self.near.get(life.storage, ()) if s.base >= 0]
-        if self.tight:
-            life.storage.base = min(candidates)
-            return
-        recent = [
-            other.storage
-            for other in self.done
-            if 0 < life.first - other.last <= SOON or 0 < other.first - life.last <= SOON
-        ]
+        waits = [(s, c) for s, c in self.waits[life.storage] if s.base >= 0]
         life.storage.base = min(
             candidates,
             key=lambda base: (
-                self._cost(base, rows, near) + self._waits(base, rows, recent),
+                self._cost(base, rows, near)
+                + sum(c for s, c in waits if s.base < base + rows and base < s.base + s.rows),
                 self._waste(base, gaps, rows),
             ),
         )
 
     def _cost(self, base: int, rows: int, near: list[tuple[Storage, float]]) -> float:
-        total = 0.0
-        mine = self._banks(base, rows)
+        total, size = 0.0, self.p.bank_rows
         for other, cost in near:
-            theirs = self._banks(other.base, other.rows)
-            total += cost * sum(a * b for a, b in zip(mine, theirs, strict=True))
+            for bank in range(base // size, (base + rows - 1) // size + 1):
+                lo, hi = bank * size, (bank + 1) * size
+                mine = (min(base + rows, hi) - max(base, lo)) / rows
+                theirs = min(other.base + other.rows, hi) - max(other.base, lo)
+                if theirs > 0:
+                    total += cost * mine * theirs / other.rows
         return total
-
-    @staticmethod
-    def _waits(base: int, rows: int, recent: list[Storage]) -> float:
-        """What it costs to write rows that are still read, or were a moment ago."""
-        return WAIT * sum(s.base < base + rows and base < s.base + s.rows for s in recent)
-
-    def _banks(self, base: int, rows: int) -> list[float]:
-        size = self.p.bank_rows
-        return [
-            max(0, min(base + rows, (b + 1) * size) - max(base, b * size)) / rows
-            for b in range(self.p.scratchpad_banks)
-        ]
 
     @staticmethod
     def _waste(base: int, gaps: list[tuple[int, int]], rows: int) -> tuple[int, int]:
@@ -197,16 +229,16 @@ def place(calls: Sequence[Call], p: AcceleratorParameters) -> int:
 
     Raises ``DoesNotFitError`` naming the tensor.
     """
+    placement = Placement(calls, p)
     problem: DoesNotFitError | None = None
-    for tight in (False, True):
+    for loose in (p.scratchpad_rows, p.bank_rows // 8, 0):
         for order in ("size", "area"):
-            placement = Placement(calls, p)
-            if placement.most > p.scratchpad_rows and problem:
-                raise problem
             try:
-                placement.run(order, tight=tight)
+                placement.run(order, loose)
             except DoesNotFitError as error:
                 problem = error
+                if placement.most > p.scratchpad_rows:
+                    raise
                 continue
             return placement.peak
     assert problem
