@@ -124,15 +124,29 @@ class Placement:
         lives = list(self.lives.values())
         for life in lives:
             life.storage.base = -1
-        area = order == "area"
-        lives.sort(
-            key=lambda one: (-one.storage.rows * (one.last - one.first + 1 if area else 1), one.first)
-        )
+        lives.sort(key=lambda one: (-self._weight(one, order), one.first))
         for life in lives:
             self._place(life, tight=life.storage.rows > loose)
         for _ in range(SWEEPS):
             for life in lives:
                 self._place(life, tight=False)
+
+    def _weight(self, life: _Life, order: str) -> float:
+        if order == "cost":
+            return sum(cost for _, cost in self.near.get(life.storage, ()))
+        return life.storage.rows * (life.last - life.first + 1 if order == "area" else 1)
+
+    @property
+    def cost(self) -> float:
+        """Cycles lost, by the estimate."""
+        total = 0.0
+        for storage in self.lives:
+            total += self._cost(storage.base, storage.rows, self.near.get(storage, [])) / 2
+            for other, cost in self.waits[storage]:
+                low, high = storage.base, storage.base + storage.rows
+                if other.base < high and low < other.base + other.rows:
+                    total += cost / 2
+        return total
 
     @property
     def most(self) -> int:
@@ -231,8 +245,9 @@ def place(calls: Sequence[Call], p: AcceleratorParameters) -> int:
     """
     placement = Placement(calls, p)
     problem: DoesNotFitError | None = None
+    found: list[tuple[float, dict[Storage, int]]] = []
     for loose in (p.scratchpad_rows, p.bank_rows // 8, 0):
-        for order in ("size", "area"):
+        for order in ("size", "area", "cost"):
             try:
                 placement.run(order, loose)
             except DoesNotFitError as error:
@@ -240,6 +255,10 @@ def place(calls: Sequence[Call], p: AcceleratorParameters) -> int:
                 if placement.most > p.scratchpad_rows:
                     raise
                 continue
-            return placement.peak
-    assert problem
-    raise problem
+            found.append((placement.cost, {s: s.base for s in placement.lives}))
+    if not found:
+        assert problem
+        raise problem
+    for storage, base in min(found, key=lambda pair: pair[0])[1].items():
+        storage.base = base
+    return placement.peak

@@ -129,7 +129,7 @@ class Stages:
             for work in choice.works:
                 if work.impl:
                     lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]
-                    single |= axis in work.impl.rows[1:]
+                    single |= axis in work.impl.rows[1:] and not work.impl.dot
             for group in lanes:
                 if axis in group:
                     if group != (axis,):

@@ -1,7 +1,7 @@
 """From choices and cuts to commands: pieces of tensors, loaded, transposed and computed in turn."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product, zip_longest
 from math import prod
 
@@ -16,7 +16,7 @@ from trainwright.lowering.calls import (
     Transpose,
 )
 from trainwright.lowering.choose import BEAT, Choice, Cut, Given, Pad, Work
-from trainwright.lowering.impls import Need, dot_cycles, outer_cycles, up
+from trainwright.lowering.impls import Impl, Need, dot_cycles, even, outer_cycles, runs, up
 from trainwright.lowering.layout import Axes, Layout, Part, Piece, Ranges, Storage, counts_of
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -77,12 +77,41 @@ class Tiler:
 
     def run(self, stages: Sequence[Stage]) -> list[Call]:
         """The commands of all stages, in the order of the operations."""
+        stages = [self._refitted(stage) for stage in stages]
         self.every = [choice for stage in stages for choice in stage.choices]
         self._demands()
         self._leads(stages)
         for stage in stages:
             self._stage(stage)
         return self.calls
+
+    def _refitted(self, stage: Stage) -> Stage:
+        """The stage with the rows of PE1's tiles that suit its slices."""
+        return replace(stage, choices=tuple(self._refit(c, stage) for c in stage.choices))
+
+    def _refit(self, choice: Choice, stage: Stage) -> Choice:
+        if not isinstance(choice.op, Einsum):
+            return choice
+        works = []
+        for work in choice.works:
+            sizes = dict(self.graph.sizes) | dict(stage.loops)
+            if work.cut:
+                sizes[work.cut[0]] = min(sizes[work.cut[0]], work.cut[2] - work.cut[1])
+            if work.impl and work.impl.dot:
+                work = replace(work, impl=self._rows_of(work.impl, sizes))  # noqa: PLW2901
+            works.append(work)
+        return replace(choice, works=tuple(works))
+
+    def _rows_of(self, impl: Impl, sizes: Mapping[str, int]) -> Impl:
+        """The implementation with the rows that fill tiles best."""
+        z = self.graph.tensors[impl.z].axes
+        other = self.graph.tensors[impl.g].axes
+        free = tuple(a for a in self.graph.tensors[impl.x].axes if a in z and a not in other)
+        best = [impl, *(replace(impl, rows=rows) for rows in runs(free, sizes, self.p.pe1_rows))]
+        sliced = replace(self.graph, sizes=sizes)
+        fitting = [one for one in best if even(sliced, one)]
+        return min(fitting, key=lambda one: up(size := prod(sizes[a] for a in one.rows),
+                                               self.p.pe1_rows) / size)  # fmt: skip
 
     # What is asked of each tensor.
 
@@ -314,8 +343,10 @@ class Tiler:
             case View():
                 self._view(choice, slice_)
             case Einsum():
-                for work in choice.works:
-                    self._contract(choice.op, work, slice_)
+                parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
+                for work, operands in zip(choice.works, reversed(parts), strict=True):
+                    if operands:
+                        self._contract(choice.op, work, slice_, operands)
             case Add() | Mask():
                 self._elementwise(choice, slice_)
         if choice.op.out in self.stored and choice.op.out in self.inside:
@@ -334,21 +365,33 @@ class Tiler:
         assert piece.rows == source.rows, (op, piece.rows, source.rows)
         self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
 
-    def _contract(self, op: Einsum, work: Work, slice_: Ranges) -> None:
-        impl, graph, p = work.impl, self.graph, self.p
-        assert impl
-        z_axes = graph.tensors[op.out].axes
-        ranges = _overlap({a: r for a, r in slice_.items() if a in z_axes}, _of(work.cut))
+    def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
+        """The values of the result that a work makes in a slice."""
+        axes = self.graph.tensors[op.out].axes
+        return _overlap({a: r for a, r in slice_.items() if a in axes}, _of(work.cut))
+
+    def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
+        """The operands, as they are needed; ``None`` where a slice has nothing of a work."""
+        assert work.impl
+        ranges = self._within(op, work, slice_)
         if ranges is None:
-            return
+            return None
         parts = []
-        for need in impl.needs:
-            axes = graph.tensors[need.tensor].axes
+        for need in work.impl.needs:
+            axes = self.graph.tensors[need.tensor].axes
             mine = {a: r for a, r in ranges.items() if a in axes}
             wanted = self._ranges(need.tensor, need.lanes, slice_, work.cut)
             piece = self._found(need.tensor, need.lanes, mine)
             piece = piece or self._ensure(need.tensor, need.lanes, wanted)
             parts.append(Part(piece, mine))
+        return parts
+
+    def _contract(self, op: Einsum, work: Work, slice_: Ranges, parts: list[Part]) -> None:
+        impl, graph, p = work.impl, self.graph, self.p
+        assert impl
+        z_axes = graph.tensors[op.out].axes
+        ranges = self._within(op, work, slice_)
+        assert ranges is not None
         target = self._target(op.out, impl.along, slice_, work.cut)
         sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
         free = prod(sizes[a] for a in z_axes)
