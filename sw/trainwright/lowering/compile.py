@@ -27,6 +27,8 @@ from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.timing import predict
 
 DEBUG = False
+MOST_ORDERS = 6
+HOPEFUL = 1.15
 WEIGHTS = (0.02, 0.6)
 """What a cycle of loads counts when arrays and layouts are chosen: little, or much, as where the
 scratchpad is short."""
@@ -247,9 +249,21 @@ def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step
     """Compile a training step."""
     graph = step_graph(network, batch)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
-    orders = [ordered(graph.whole, site, cost=cost) for site in graph.sites.values()]
-    chosen = tuple(order[0] for order in orders)
-    return compile_graph(graph.ordered(chosen), p, chosen)
+    orders = [ordered(graph.whole, site, cost=cost, most=MOST_ORDERS) for site in graph.sites.values()]
+    chosen = [found[0] for found in orders]
+    found: list[tuple[int, Step]] = []
+    big = max(range(len(orders)), key=lambda n: orders[n][0].macs)
+    for order in orders[big]:
+        chosen[big] = order
+        if order.macs > HOPEFUL * orders[big][0].macs: continue
+        try:
+            step = compile_graph(graph.ordered(chosen), p, tuple(chosen))
+        except CompileError as error:
+            if DEBUG: print(error)
+            continue
+        if DEBUG: print("ORDER", step.cycles, order.macs, order.text)
+        found.append((step.cycles, step))
+    return min(found, key=lambda pair: pair[0])[1]
 
 
 __all__ = ["COPIES", "Step", "compile_graph", "compile_step"]

@@ -306,13 +306,24 @@ class Tiler:
             if choice not in stage.choices:
                 inside -= set(choice.op.operands)
         self.inside = inside
-        for slice_ in self._slices(stage):
+        slices = list(self._slices(stage))
+        for slice_ in slices[:2]:  # both arrays begin: neither waits for what the other one's need
+            for choice in stage.choices:
+                self._before(choice, stage, slice_)
+        for slice_ in slices:
             self._forget(slice_)
             for choice in stage.choices:
                 self._choice(choice, slice_)
         for choice in stage.choices:
             if choice.op.out in self.stored and choice.op.out not in inside:
                 self._store(choice, {})
+
+    def _before(self, choice: Choice, stage: Stage, slice_: Ranges) -> None:
+        """Have the operands of an operation that its stage does not make."""
+        made = {one.op.out for one in stage.choices}
+        if isinstance(choice.op, Einsum) and stage.loops and not made & set(choice.op.operands):
+            for work in reversed(choice.works):
+                self._operands(choice.op, work, slice_)
 
     def _forget(self, slice_: Ranges) -> None:
         """Drop the parts of what is given that this slice does not read: they are loaded again."""
