@@ -70,6 +70,14 @@ class Transpose(Call):
 
 
 @dataclass(eq=False, kw_only=True)
+class Copy(Call):
+    """``x`` as ``z``, the same axes along the lanes."""
+
+    x: Part
+    z: Part
+
+
+@dataclass(eq=False, kw_only=True)
 class Elementwise(Call):
     """An addition or a mask of ``x`` and ``g``, on blocks of samples of ``z``.
 

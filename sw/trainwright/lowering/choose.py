@@ -13,7 +13,6 @@ from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View
 from trainwright.lowering.impls import (
     Impl,
     Need,
-    adjacent,
     dot_cycles,
     implementations,
     outer_cycles,
@@ -49,9 +48,7 @@ class Lies:
 
     def serves(self, need: Need, cut: Cut) -> bool:
         """Whether it can be read as needed."""
-        if self.lanes != need.lanes or not self.pads(need.padded):
-            return False
-        return self.cut is None or self.cut == cut
+        return self.lanes == need.lanes and (self.cut is None or self.cut == cut)
 
     def pads(self, axes: Axes) -> bool:
         """Whether these axes can be padded."""
@@ -201,10 +198,11 @@ class Chooser:
             new = Lies(need.lanes, need.padded, cut, loads)
             state = self._padded(replace(state, loads=loads), need.tensor, None, need.padded, new)
             return state, loads
-        for found in lies:
-            if (found.cut is None or found.cut == cut) and self._turns(need, found):
-                return self._transposed(state, need, cut, found)
-        return None
+        there = [found for found in lies if found.cut is None or found.cut == cut]
+        if not there:
+            return None
+        apart = [found for found in there if not set(found.lanes) & set(need.lanes)]
+        return self._transposed(state, need, cut, (apart or there)[0], 1 if apart else 2)
 
     def _padded(
         self, state: _State, name: str, found: Lies | None, axes: Axes, new: Lies | None = None
@@ -212,7 +210,7 @@ class Chooser:
         """The state in which a tensor that lies somewhere is padded."""
         if new is None:
             assert found
-            if not axes or found.padded == axes:
+            if not axes or not found.pads(axes) or found.padded == axes:
                 return state
             new = replace(found, padded=axes)
         state = self._with(state, name, found, new)
@@ -220,27 +218,18 @@ class Chooser:
             state = replace(state, pads=(*state.pads, (name, new.lanes, axes)))
         return state
 
-    def _turns(self, need: Need, found: Lies) -> bool:
-        """Whether PE1 can make the layout needed from another."""
-        size = prod(self.graph.sizes[a] for a in need.lanes)
-        return (
-            not set(need.lanes) & set(found.lanes)
-            and (size % self.p.lanes == 0 or found.pads(need.lanes))
-            and adjacent(self.graph, need.tensor, found.lanes, need.lanes)
-            and adjacent(self.graph, need.tensor, need.lanes, found.lanes)
-        )
-
     def _transposed(
-        self, state: _State, need: Need, cut: Cut, found: Lies
+        self, state: _State, need: Need, cut: Cut, found: Lies, times: int
     ) -> tuple[_State, float]:
         sizes, lanes = self._sizes(cut), self.p.lanes
         values = float(self._values(need.tensor, cut))
         for axes in (need.lanes, found.lanes):
             size = prod(sizes[a] for a in axes)
             values *= up(size, lanes) * lanes / size
-        dots = max(state.dots, found.ready) + values / self.p.pe1_rows
+        dots = max(state.dots, found.ready) + times * values / self.p.pe1_rows
         size = prod(self.graph.sizes[a] for a in need.lanes)
-        state = self._padded(state, need.tensor, found, need.lanes if size % lanes else ())
+        if times == 1:
+            state = self._padded(state, need.tensor, found, need.lanes if size % lanes else ())
         new = Lies(need.lanes, need.padded, cut, dots + AFTER)
         state = replace(state, dots=dots)
         return self._padded(state, need.tensor, None, need.padded, new), dots + AFTER
@@ -267,8 +256,7 @@ class Chooser:
         got = self._fetch(state, Need(op.x, lanes), None)
         if got:
             new, ready = got
-            there = tuple(replace(x, padded=None) for x in new.lies[op.x])
-            lies = {**new.lies, op.x: there, op.out: (Lies(lanes, None, None, ready),)}
+            lies = {**new.lies, op.out: (Lies(lanes, None, None, ready),)}
             yield replace(new, lies=lies, choices=(*new.choices, Choice(op, (), lanes)))
 
     def _elementwise(self, state: _State, op: Add | Mask) -> Iterator[_State]:

@@ -13,6 +13,7 @@ from trainwright.lowering.calls import (
     Call,
     Clear,
     Contract,
+    Copy,
     Elementwise,
     External,
     Move,
@@ -195,6 +196,22 @@ def elementwise_nest(call: Elementwise) -> Compute:
     )
 
 
+def copy_nest(call: Copy) -> Compute:
+    """PE2's array: the operand and a row of zeros, a row a cycle."""
+    x, z = call.x, call.z
+    levels = [
+        Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
+    ]
+    levels.append(Level(z.blocks, x=1, z=1))
+    return Compute(
+        operation=Operation.BIAS,
+        levels=tuple(_merged(levels) or [Level(1)]),
+        x=_address(x),
+        g=call.reads[1].storage.base,
+        z=_address(z),
+    )
+
+
 class Emitter:
     """The descriptors of one program."""
 
@@ -217,6 +234,8 @@ class Emitter:
                 case Transpose():
                     for d in transpose_nests(call, call.reads[1], self.p):
                         self._compute(d, Made(call.x.piece.tensor, exact=True))
+                case Copy():
+                    self._compute(copy_nest(call), Made(call.x.piece.tensor, exact=True))
                 case Elementwise():
                     self._compute(elementwise_nest(call), Made(call.op.out))
                 case Move():
@@ -264,10 +283,12 @@ class Emitter:
         source = Part(there, part.ranges)
         row_bytes = outer.element_bytes * self.p.lanes
         same = there.rows == part.piece.rows and source.offset == 0
+        same &= (there.layout.rows, there.layout.padded) == (
+            part.piece.layout.rows, part.piece.layout.padded
+        )
         if same and part.counts == dict(part.piece.counts):
             axes = [(there.rows, 1, 1)]
         else:
-            assert not part.piece.is_padded, part.piece.tensor
             axes = [
                 (part.counts[a], source.stride(a), part.stride(a)) for a in part.piece.layout.rows
             ]

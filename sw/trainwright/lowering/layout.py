@@ -49,9 +49,6 @@ class Piece:
     width: int
     """Lanes of a row."""
     storage: "Storage"
-    order: Axes = ()
-    """The axes of the tensor in its own order."""
-
     @cached_property
     def blocks(self) -> int:
         """Rows along the lanes."""
@@ -82,26 +79,6 @@ class Piece:
         """Whether it has rows of zeros."""
         size = prod(self.counts[a] for a in self.layout.padded)
         return bool(self.layout.padded) and size % self.width != 0
-
-    def stride(self, axes: Axes) -> int | None:
-        """Rows from one value of several axes, flattened, to the next; ``None`` if it varies."""
-        wide = [a for a in axes if self.counts[a] > 1]
-        for outer, inner in zip(wide, wide[1:], strict=False):
-            if self.strides[outer] != self.strides[inner] * self.counts[inner]:
-                return None
-        return self.strides[wide[-1]] if wide else 0
-
-    def turns(self, lanes: Axes) -> bool:
-        """Whether it can be transposed to have these axes along the lanes."""
-        if set(lanes) & set(self.layout.lanes) or self.stride(lanes) is None:
-            return False
-        size = prod(self.counts[a] for a in lanes)
-        if size % self.width and self.layout.padded != lanes:
-            return False
-        rows = [a for a in self.order if a not in lanes and self.counts[a] > 1]
-        old = [a for a in self.layout.lanes if self.counts[a] > 1]
-        start = rows.index(old[0]) if old else 0
-        return rows[start : start + len(old)] == old
 
     def covers(self, ranges: Ranges) -> bool:
         """Whether all values of ``ranges`` lie in it."""
@@ -169,4 +146,4 @@ class Part:
         for outer, inner in zip(wide, wide[1:], strict=False):
             if self.stride(outer) != self.stride(inner) * self.counts[inner]:
                 return None
-        return self.stride(wide[-1]) if wide else 0
+        return self.stride((wide or list(axes))[-1]) if axes else 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trainwright.compiler.errors import DoesNotFitError
 from trainwright.compiler.limits import SCRATCHPAD
-from trainwright.lowering.calls import Call, Contract, Elementwise, Transpose
+from trainwright.lowering.calls import Call, Contract, Copy, Elementwise, Transpose
 from trainwright.lowering.layout import Storage
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -26,7 +26,7 @@ class _Life:
 
 def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
     """Rows a cycle that a command reads of each storage."""
-    if not isinstance(call, Contract | Transpose | Elementwise) or not call.reads:
+    if not isinstance(call, Contract | Copy | Transpose | Elementwise) or not call.reads:
         return []
     x, g = call.reads
     if call.engine is Engine.PE1:

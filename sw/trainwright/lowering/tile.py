@@ -6,23 +6,13 @@ from itertools import pairwise, product, zip_longest
 from math import prod
 
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
-from trainwright.lowering.calls import (
-    Call,
-    Clear,
-    Contract,
-    Elementwise,
-    External,
-    Move,
-    Transpose,
-)
+from trainwright.lowering.calls import Call, Contract, Elementwise, External, Move
+from trainwright.lowering.pieces import Pieces
 from trainwright.lowering.choose import BEAT, Choice, Cut, Given, Pad, Work
 from trainwright.lowering.impls import Impl, Need, dot_cycles, even, outer_cycles, runs, up
 from trainwright.lowering.layout import Axes, Layout, Part, Piece, Ranges, Storage, counts_of
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
-
-CONSTANTS = ("identity", "zeros")
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -50,7 +40,7 @@ def _of(cut: Cut) -> Ranges:
     return {cut[0]: (cut[1], cut[2])} if cut else {}
 
 
-class Tiler:
+class Tiler(Pieces):
     """Makes the commands of one program.
 
     ``given`` are the tensors of outer memory, ``stored`` those that are written there.
@@ -64,16 +54,9 @@ class Tiler:
         pads: Sequence[Pad],
         p: AcceleratorParameters,
     ):
-        self.graph, self.given, self.stored, self.p = graph, given, set(stored), p
-        self.padding = {(name, lanes): axes for name, lanes, axes in pads}
-        for name, one in given.items():
-            if one.layout is not None:
-                self.padding[name, one.layout.lanes] = one.layout.padded
-        self.calls: list[Call] = []
-        self.pieces: dict[tuple[str, Axes], list[Piece]] = {}
-        self.outer: dict[str, External] = {}
+        super().__init__(graph, given, p)
+        self.stored, self.pads = set(stored), pads
         self.macs = 0
-        self._identity: Piece | None = None
 
     def run(self, stages: Sequence[Stage]) -> list[Call]:
         """The commands of all stages, in the order of the operations."""
@@ -116,23 +99,40 @@ class Tiler:
     # What is asked of each tensor.
 
     def _demands(self) -> None:
-        """Collect along what each tensor is divided where it is read."""
-        self.cuts: dict[tuple[str, Axes], set[Cut]] = {}
+        """Collect how each tensor is read and written: side by side, padded, divided."""
         for choice in self.every:
             for work in choice.works:
+                if work.impl:
+                    self._grouped(work.impl)
                 for need in self._needs(choice, work):
                     key = need.tensor, need.lanes
                     cut = work.cut
                     if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
                         cut = None
                     self.cuts.setdefault(key, set()).add(cut)
+        for name, lanes, axes in self.pads:
+            self._group(name, lanes, axes, pad=True)
+        for choice in self.every:
+            for work in choice.works:
+                if (impl := work.impl) and impl.dot:
+                    self._group(impl.x, impl.inner, impl.rows)
+                    self._group(impl.z, impl.along, impl.rows)
+
+    def _grouped(self, impl: Impl) -> None:
+        if impl.dot:
+            self._group(impl.g, impl.inner, impl.along, pad=True)
+        else:
+            self.hard.setdefault((impl.z, impl.along), []).append(impl.rows)
+
+    def _group(self, name: str, lanes: Axes, axes: Axes, *, pad: bool = False) -> None:
+        if len(axes) > 1:
+            self.groups.setdefault((name, lanes), []).append(axes)
+        if pad and prod(self.graph.sizes[a] for a in axes) % self.p.lanes:
+            self.padding.setdefault((name, lanes), axes)
 
     def _leads(self, stages: Sequence[Stage]) -> None:
-        """For each tensor the axes to come first: parts of it are then apart from each other."""
+        """For each tensor the axes to come first."""
         views = {n for c in self.every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
-        joint: dict[str, set[str]] = {}
-        for (name, _), axes in self.padding.items():
-            joint.setdefault(name, set()).update(axes)
         wanted: dict[str, dict[str, None]] = {}
         for stage in stages:
             loops = [axis for axis, _ in stage.loops]
@@ -140,21 +140,11 @@ class Tiler:
                 cuts = [w.cut[0] for w in choice.works if w.cut]
                 for name in (choice.op.out, *choice.op.operands):
                     wanted.setdefault(name, {}).update(dict.fromkeys([*cuts, *loops]))
-                for work in choice.works:
-                    if impl := work.impl:
-                        for name, axes in (
-                            (impl.x, impl.rows), (impl.z, impl.rows), (impl.z, impl.along),
-                            (impl.g, impl.along), (impl.g, impl.rows), (impl.x, impl.along),
-                            (impl.x, impl.inner), (impl.g, impl.inner),
-                        ):  # fmt: skip
-                            if len(axes) > 1:
-                                joint.setdefault(name, set()).update(axes)
-        self.lead: dict[str, Axes] = {}
+        padded = {(name, a) for (name, _), axes in self.padding.items() for a in axes}
         for name, axes in wanted.items():
-            if name not in views and name in self.graph.tensors:
+            if name not in views:
                 mine = self.graph.tensors[name].axes
-                fixed = joint.get(name, set())
-                self.lead[name] = tuple(a for a in axes if a in mine and a not in fixed)
+                self.lead[name] = tuple(a for a in axes if a in mine and (name, a) not in padded)
 
     def _needs(self, choice: Choice, work: Work) -> tuple[Need, ...]:
         if work.impl:
@@ -168,116 +158,6 @@ class Tiler:
         if cut and cut[0] in axes and self.cuts.get((name, lanes)) == {cut}:
             return _overlap(ranges, _of(cut)) or {}
         return ranges
-
-    # Pieces.
-
-    def _new(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
-        axes = self.graph.tensors[name].axes
-        first = tuple(a for a in self.lead.get(name, ()) if a not in lanes)
-        rows = (*first, *(a for a in axes if a not in lanes and a not in first))
-        layout = Layout(rows, lanes, self.padding.get((name, lanes), ()))
-        counts = counts_of(axes, self.graph.sizes, ranges)
-        order = (*first, *(a for a in axes if a not in first))
-        piece = Piece(name, layout, counts, dict(ranges), self.p.lanes, Storage(name, 0), order)
-        piece.storage.rows = piece.rows
-        self.pieces.setdefault((name, lanes), []).append(piece)
-        return piece
-
-    def _found(self, name: str, lanes: Axes, ranges: Ranges) -> Piece | None:
-        for piece in reversed(self.pieces.get((name, lanes), [])):
-            if piece.covers(ranges):
-                return piece
-        return None
-
-    def _ensure(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
-        """A piece with these values: one that is there, loaded, or transposed."""
-        if piece := self._found(name, lanes, ranges):
-            return piece
-        given = self.given.get(name)
-        if given and (given.lanes is None or given.lanes == lanes):
-            return self._loaded(name, lanes, ranges)
-        if given and given.lanes:
-            source = self._ensure(name, given.lanes, ranges)
-        else:
-            source = self._source(name, lanes, ranges)
-        return self._transposed(source, lanes, ranges)
-
-    def _source(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
-        """A piece that can be transposed to have ``lanes``: one that is there, or on the way."""
-        every = [p for (n, _), found in self.pieces.items() if n == name for p in found]
-        there = [p for p in reversed(every) if p.covers(ranges)]
-        for piece in there:
-            if piece.turns(lanes):
-                return piece
-        for other, between in self.cuts:
-            if other == name and between != lanes and not self._found(name, between, ranges):
-                for piece in there:
-                    if piece.turns(between):
-                        made = self._transposed(piece, between, ranges)
-                        if made.turns(lanes):
-                            return made
-        raise AssertionError(f"{name}: no way to {lanes} from {[p.layout for p in there]}")
-
-    def _loaded(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
-        piece = self._new(name, lanes, ranges)
-        width = self.graph.tensors[name].format.width
-        bytes_ = 1 if width <= 8 else 2
-        outside: Ranges = {}
-        if self.given[name].lanes is None and len(self.cuts.get((name, lanes), ())) == 1:
-            (cut,) = self.cuts[name, lanes]
-            outside = _of(cut)
-        outer = External(name, self.given[name].layout or piece.layout, outside, bytes_)
-        outer = self.outer.setdefault(outer.name, outer)
-        part = Part(piece, ranges)
-        cycles = BEAT * piece.rows * bytes_
-        self.calls.append(
-            Move(engine=Engine.LOAD, cycles=cycles, writes=(piece,), outer=outer, part=part)
-        )
-        return piece
-
-    def _transposed(self, source: Piece, lanes: Axes, ranges: Ranges) -> Piece:
-        piece = self._made(source.tensor, lanes, ranges)
-        x, z = Part(source, ranges), Part(piece, ranges)
-        cycles = z.blocks * prod(z.counts[a] for a in piece.layout.rows) * self.p.lanes
-        padded = up(prod(x.counts[a] for a in source.layout.lanes), self.p.lanes) * self.p.lanes
-        cycles = cycles * padded / prod(x.counts[a] for a in source.layout.lanes) / self.p.pe1_rows
-        self.calls.append(
-            Transpose(
-                engine=Engine.PE1, cycles=cycles, reads=(source, self.identity), writes=(piece,),
-                x=x, z=z,
-            )
-        )  # fmt: skip
-        return piece
-
-    @property
-    def identity(self) -> Piece:
-        """The identity matrix, loaded when it is first needed."""
-        if self._identity is None:
-            self._identity = self._constant("identity", self.p.lanes)
-        return self._identity
-
-    def _constant(self, name: str, rows: int) -> Piece:
-        layout = Layout(("row",), ("lane",))
-        counts = {"row": rows, "lane": self.p.lanes}
-        piece = Piece(name, layout, counts, {}, self.p.lanes, Storage(name, rows))
-        outer = self.outer.setdefault(name, External(name, layout, {}, 1))
-        self.calls.append(
-            Move(
-                engine=Engine.LOAD, cycles=BEAT * rows, writes=(piece,), outer=outer,
-                part=Part(piece, {}),
-            )
-        )  # fmt: skip
-        return piece
-
-    def _made(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
-        """A piece for a result, cleared where rows of it stay zero."""
-        piece = self._new(name, lanes, ranges)
-        if piece.is_padded:
-            self.outer.setdefault("zeros", External("zeros", Layout(("row",), ("lane",)), {}, 1))
-            self.calls.append(
-                Clear(engine=Engine.LOAD, cycles=BEAT * piece.rows, writes=(piece,), piece=piece)
-            )
-        return piece
 
     # Stages.
 
@@ -342,7 +222,7 @@ class Tiler:
             whole = _overlap(ranges, _of(cut))
             assert whole is not None
             ranges = whole
-        return self._found(name, lanes, ranges) or self._made(name, lanes, ranges)
+        return self.found(name, lanes, ranges) or self.made(name, lanes, ranges)
 
     def _joined(self, name: str) -> bool:
         """Whether all parts of a tensor lie in one layout."""
@@ -367,12 +247,13 @@ class Tiler:
         op = choice.op
         source_axes = self.graph.tensors[op.operands[0]].axes
         ranges = {a: r for a, r in slice_.items() if a in source_axes}
-        source = self._ensure(op.operands[0], choice.lanes, ranges)
-        assert not source.layout.padded, source
+        source = self.ensure(
+            op.operands[0], choice.lanes, ranges, tuple(a for a in source_axes if a not in choice.lanes), pad=False
+        )
         axes = self.graph.tensors[op.out].axes
         layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
         counts = counts_of(axes, self.graph.sizes, source.ranges)
-        piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage, axes)
+        piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage)
         assert piece.rows == source.rows, (op, piece.rows, source.rows)
         self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
 
@@ -392,10 +273,17 @@ class Tiler:
             axes = self.graph.tensors[need.tensor].axes
             mine = {a: r for a, r in ranges.items() if a in axes}
             wanted = self._ranges(need.tensor, need.lanes, slice_, work.cut)
-            piece = self._found(need.tensor, need.lanes, mine)
-            piece = piece or self._ensure(need.tensor, need.lanes, wanted)
+            group = work.impl.along if work.impl.dot and need.tensor == work.impl.g else ()
+            piece = self.found(need.tensor, need.lanes, mine, group)
+            piece = piece or self.ensure(need.tensor, need.lanes, wanted, group)
             parts.append(Part(piece, mine))
         return parts
+
+    def _even(self, impl: Impl, x: Part, z: Part) -> Impl:
+        """PE1's rows as they lie: fewer axes where those asked for are no even index."""
+        tries = [impl.rows[n:] for n in range(len(impl.rows) + 1)]
+        best = next(r for r in tries if x.joint(r) is not None and z.joint(r) is not None)
+        return replace(impl, rows=best)
 
     def _contract(self, op: Einsum, work: Work, slice_: Ranges, parts: list[Part]) -> None:
         impl, graph, p = work.impl, self.graph, self.p
@@ -413,6 +301,9 @@ class Tiler:
         else:
             cycles = outer_cycles(p, sizes, free, summed, (impl.rows, impl.along))
         x, g = parts
+        z = Part(target, ranges)
+        if impl.dot:
+            impl = self._even(impl, x, z)
         self.calls.append(
             Contract(
                 engine=Engine.PE1 if impl.dot else Engine.PE2,
@@ -423,7 +314,7 @@ class Tiler:
                 impl=impl,
                 x=x,
                 g=g,
-                z=Part(target, ranges),
+                z=z,
                 macs=free * summed,
             )
         )
@@ -433,11 +324,11 @@ class Tiler:
         axes = self.graph.tensors[op.out].axes
         ranges = {a: r for a, r in slice_.items() if a in axes}
         x_name, g_name = op.operands
-        x = Part(self._ensure(x_name, lanes, ranges), ranges)
+        x = Part(self.ensure(x_name, lanes, ranges), ranges)
         target = self._target(op.out, lanes, slice_, None)
         z = Part(target, ranges)
         if self.graph.tensors[g_name].axes == axes:
-            g = self._ensure(g_name, lanes, ranges)
+            g = self.ensure(g_name, lanes, ranges)
             self._one(op, x, Part(g, ranges), z, (0, z.blocks), broadcast=False)
             return
         mine = {a: r for a, r in ranges.items() if a in self.graph.tensors[g_name].axes}
@@ -490,15 +381,7 @@ class Tiler:
         ranges = {a: r for a, r in slice_.items() if a in axes}
         works = [w.impl.along for w in choice.works if w.impl]
         lanes = works[0] if works else choice.lanes
-        piece = self._found(name, lanes, ranges)
+        piece = self.found(name, lanes, ranges)
         assert piece, name
         bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
-        outer = External(name, piece.layout, {}, bytes_)
-        outer = self.outer.setdefault(outer.name, outer)
-        cycles = BEAT * piece.rows * bytes_
-        self.calls.append(
-            Move(
-                engine=Engine.STORE, cycles=cycles, reads=(piece,), outer=outer,
-                part=Part(piece, ranges), late=True,
-            )
-        )  # fmt: skip
+        self.move(Engine.STORE, piece, ranges, External(name, piece.layout, {}, bytes_))
