@@ -23,12 +23,14 @@ from trainwright.parameters import AcceleratorParameters
 
 BEAM = 24
 """Partial programs kept after each operation."""
-MOST_OF_AN_ARRAY = 5
+MOST_OF_AN_ARRAY = 8
 """Implementations of one array that are tried."""
 MOST_AXES = 4
 """Axes along which an operation is divided between the arrays that are tried."""
 AFTER = 50
 """Cycles from the last step of a command to the first of one that reads its results."""
+SLICES = 4
+"""Slices in which a large tensor is made, by the estimate."""
 BEAT = 1.25
 """Cycles of a beat of the external memory."""
 
@@ -45,6 +47,9 @@ class Lies:
     """Axes of the rows that are padded; ``None`` where none can be."""
     cut: Cut
     ready: float
+    """When it can first be read: slices of a large tensor are read while others are made."""
+    done: float = 0.0
+    """When all of it is there."""
 
     def serves(self, need: Need, cut: Cut) -> bool:
         """Whether it can be read as needed."""
@@ -72,6 +77,18 @@ class Choice:
     works: tuple[Work, ...]
     lanes: Axes
     """Of an element-wise operation's operands and result."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a search prefers."""
+
+    weight: float
+    """Of a cycle of loads: much where the scratchpad is short."""
+    flow: bool
+    """Whether a slice of a large tensor is read while the next is made."""
+    apart: bool
+    """Whether the arrays may make parts of a tensor in different layouts."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +148,9 @@ class Chooser:
         given: Mapping[str, Given],
         kept: Sequence[str],
         p: AcceleratorParameters,
-        weight: float,
+        way: Way,
     ):
-        self.graph, self.given, self.p, self.weight = graph, given, p, weight
+        self.graph, self.given, self.p, self.way = graph, given, p, way
         self.kept = set(kept)
         """Tensors that must lie whole in one layout: others read them later."""
         self.flexible = {name for name, one in given.items() if one.lanes is None}
@@ -147,7 +164,7 @@ class Chooser:
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
             lies[name] = () if given.layout is None else (Lies(given.layout.lanes, given.layout.padded or None, None, 0.0),)
-        states = [_State(0.0, 0.0, 0.0, lies, (), (), self.weight)]
+        states = [_State(0.0, 0.0, 0.0, lies, (), (), self.way.weight)]
         for n, op in enumerate(self.graph.ops):
             states = self._pruned((new for state in states for new in self._step(state, op)), n)
             if not states:
@@ -308,21 +325,29 @@ class Chooser:
 
     def _run(
         self, state: _State, op: Einsum, impl: Impl, cut: Cut
-    ) -> tuple[_State, float] | None:
-        """The state after one array's work, and when its result is there."""
-        ready = 0.0
+    ) -> tuple[_State, float, float] | None:
+        """The state after one array's work, and when its result can be read and is whole."""
+        ready = whole = 0.0
         for need in impl.needs:
             got = self._fetch(state, need, cut)
             if got is None:
                 return None
             state, when = got
             ready = max(ready, when)
+            lies = state.lies[need.tensor]
+            whole = max(whole, *(x.done for x in lies if x.lanes == need.lanes), 0.0)
         cycles = self._cycles(op, impl, cut)
-        if impl.dot:
-            done = max(state.dots, ready) + cycles
-            return replace(state, dots=done), done + AFTER
-        done = max(state.outers, ready) + cycles
-        return replace(state, outers=done), done + AFTER
+        start = max(state.dots if impl.dot else state.outers, ready)
+        done = max(start + cycles, whole + cycles / SLICES)
+        state = replace(state, dots=done) if impl.dot else replace(state, outers=done)
+        early = done
+        if self._large(op.out):
+            early = start + cycles / SLICES
+        return state, early + AFTER, done + AFTER
+
+    def _large(self, name: str) -> bool:
+        """Whether a tensor is made and read in slices."""
+        return self.way.flow and self.graph.count(name) > self.p.scratchpad_rows * self.p.lanes // 4
 
     def _fetched(
         self, state: _State, works: Sequence[tuple[Impl, Cut]]
@@ -343,8 +368,8 @@ class Chooser:
         for impl in (*dots, *outers):
             got = self._run(state, op, impl, None)
             if got:
-                new, ready = got
-                lies = {**new.lies, op.out: (Lies(impl.along, (), None, ready),)}
+                new, ready, done = got
+                lies = {**new.lies, op.out: (Lies(impl.along, (), None, ready, done),)}
                 choice = Choice(op, (Work(impl, None),), ())
                 yield replace(new, lies=lies, choices=(*new.choices, choice))
 
@@ -354,7 +379,7 @@ class Chooser:
             for outer in (o for o in outers if o.along == dot.along):
                 for axis in self._axes(op, dot, outer):
                     yield from self._divided(state, op, (dot, outer), axis)
-        if op.out in self.kept:
+        if op.out in self.kept or not self.way.apart:
             return
         for dot in dots[:MOST_OF_AN_ARRAY]:
             for outer in outers[:MOST_OF_AN_ARRAY]:
@@ -419,12 +444,12 @@ class Chooser:
             got2 = got and self._run(got[0], op, outer, (axis, m, size))
             if not got or not got2:
                 continue
-            new, ready = got2[0], max(got[1], got2[1])
-            parts = (Lies(dot.along, (), None, ready),)
+            new = got2[0]
+            parts = (Lies(dot.along, (), None, max(got[1], got2[1]), max(got[2], got2[2])),)
             if dot.along != outer.along:
                 parts = (
-                    Lies(dot.along, (), (axis, 0, m), got[1]),
-                    Lies(outer.along, (), (axis, m, size), got2[1]),
+                    Lies(dot.along, (), (axis, 0, m), got[1], got[2]),
+                    Lies(outer.along, (), (axis, m, size), got2[1], got2[2]),
                 )
             works = (Work(dot, (axis, 0, m)), Work(outer, (axis, m, size)))
             choice = Choice(op, works, ())
@@ -438,8 +463,7 @@ def choose(
     given: Mapping[str, Given],
     kept: Sequence[str],
     p: AcceleratorParameters,
-    *,
-    weight: float,
+    way: Way,
 ) -> Chosen:
-    """How each operation of a program is computed; ``weight`` is that of a cycle of loads."""
-    return Chooser(graph, given, kept, p, weight).search()
+    """How each operation of a program is computed."""
+    return Chooser(graph, given, kept, p, way).search()

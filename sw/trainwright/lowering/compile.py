@@ -12,7 +12,7 @@ from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.calls import Call, External
-from trainwright.lowering.choose import Choice, Chosen, Given, choose
+from trainwright.lowering.choose import Choice, Chosen, Given, Way, choose
 from trainwright.lowering.emit import COPIES, Emitter, Made
 from trainwright.lowering.layout import Layout
 from trainwright.lowering.outer import Packing
@@ -27,11 +27,12 @@ from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.timing import predict
 
 DEBUG = False
-MOST_ORDERS = 6
+MOST_ORDERS = 1
 HOPEFUL = 1.15
-WEIGHTS = (0.02, 0.6)
-"""What a cycle of loads counts when arrays and layouts are chosen: little, or much, as where the
-scratchpad is short."""
+PLACEMENTS = 20
+"""Orders at random in which the pieces of the chosen program are placed."""
+WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
+"""How arrays and layouts are chosen, one way after the other."""
 MOST_TIMED = 4
 """Ways to cut a program that are timed by the cycle model."""
 
@@ -122,12 +123,22 @@ def _lower(
     """The program with the fewest predicted cycles of those that fit."""
     found: list[tuple[int, Lowered]] = []
     problems: list[CompileError] = []
-    for weight in WEIGHTS:
-        chosen = choose(graph, given, stored, p, weight=weight)
+    known: list[Chosen] = []
+    for way in WAYS:
+        chosen = choose(graph, given, stored, p, way)
+        if chosen in known:
+            continue
+        known.append(chosen)
         found += _cut(graph, given, stored, chosen, p, problems)
     if not found:
         raise problems[0] if problems else CompileError("no cut makes the program fit")
-    return min(found, key=lambda pair: pair[0])[1]
+    cycles, best = min(found, key=lambda pair: pair[0])
+    bases = {storage: storage.base for call in best.calls for storage in call.storages}
+    place(best.calls, p, tries=PLACEMENTS)
+    if alone(best, p) > cycles:
+        for storage, base in bases.items():
+            storage.base = base
+    return best
 
 
 def _cut(
@@ -139,7 +150,7 @@ def _cut(
     problems: list[CompileError],
 ) -> list[tuple[int, Lowered]]:
     """Programs that fit, and the cycles predicted for each."""
-    stages = Stages(graph, chosen, stored, p)
+    stages = Stages(graph, given, chosen, stored, p)
     found: list[tuple[int, Lowered]] = []
     tried: set[tuple] = set()
     for budget in BUDGETS:

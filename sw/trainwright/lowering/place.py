@@ -1,5 +1,6 @@
 """Where in the scratchpad every piece lies: rows for its lifetime, apart from what is read with it."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -117,6 +118,7 @@ class Placement:
             self.near.setdefault(a, []).append((b, cost))
             self.near.setdefault(b, []).append((a, cost))
         self.waits = waits(calls, self.lives)
+        self.random = random.Random(1)
 
     def run(self, order: str, loose: int) -> None:
         """Give every storage its address, those of at most ``loose`` rows by what they cost, the
@@ -132,6 +134,8 @@ class Placement:
                 self._place(life, tight=False)
 
     def _weight(self, life: _Life, order: str) -> float:
+        if order.isdigit():
+            return self.random.random() * life.storage.rows
         if order == "cost":
             return sum(cost for _, cost in self.near.get(life.storage, ()))
         return life.storage.rows * (life.last - life.first + 1 if order == "area" else 1)
@@ -238,16 +242,17 @@ class Placement:
         )
 
 
-def place(calls: Sequence[Call], p: AcceleratorParameters) -> int:
+def place(calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0) -> int:
     """Give every storage of the commands its rows; returns the rows used.
 
-    Raises ``DoesNotFitError`` naming the tensor.
+    ``tries`` orders at random are tried beside the three usual ones. Raises ``DoesNotFitError``
+    naming the tensor.
     """
     placement = Placement(calls, p)
     problem: DoesNotFitError | None = None
     found: list[tuple[float, dict[Storage, int]]] = []
     for loose in (p.scratchpad_rows, p.bank_rows // 8, 0):
-        for order in ("size", "area", "cost"):
+        for order in ("size", "area", "cost", *map(str, range(tries))):
             try:
                 placement.run(order, loose)
             except DoesNotFitError as error:

@@ -5,19 +5,19 @@ that makes it and those that read it are one stage, cut along axes that all thei
 sum is ever cut. Where there is no such axis the tensor goes through the outer memory.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
 from trainwright.graph.ir import Einsum, Graph
-from trainwright.lowering.choose import Choice, Chosen
+from trainwright.lowering.choose import Choice, Chosen, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
 from trainwright.lowering.tile import Stage
 from trainwright.parameters import AcceleratorParameters
 
-BUDGETS = (0.6, 0.45, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03)
+BUDGETS = (0.45, 0.25, 0.15, 0.08, 0.05, 0.03, 0.01)
 """Parts of the scratchpad that the slices of a stage may take, tried in this order."""
 MOST_AXES = 3
 """Axes that a stage is cut along."""
@@ -37,8 +37,14 @@ class Stages:
     """The stages of one program."""
 
     def __init__(
-        self, graph: Graph, chosen: Chosen, stored: Sequence[str], p: AcceleratorParameters
+        self,
+        graph: Graph,
+        given: Mapping[str, Given],
+        chosen: Chosen,
+        stored: Sequence[str],
+        p: AcceleratorParameters,
     ):
+        self.given = given
         self.graph, self.chosen, self.stored, self.p = graph, chosen, set(stored), p
         self.choices = chosen.choices
         self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
@@ -126,6 +132,10 @@ class Stages:
         unit, single = 1, False
         for choice in choices:
             lanes = [choice.lanes] if choice.lanes else []
+            for name in (choice.op.out, *choice.op.operands):
+                lanes += self._layouts(name)
+                if name in self.given and (fixed := self.given[name].lanes):
+                    lanes.append(fixed)
             for work in choice.works:
                 if work.impl:
                     lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]
@@ -193,7 +203,7 @@ class Stages:
             best.append([loops for slices, _, loops in ways if slices == ways[0][0]])
         most = max(len(ways) for ways in best)
         found = []
-        for n in range(min(most, 4)):
+        for n in range(min(most, 2)):
             stages = [
                 Stage(tuple(self.choices[m] for m in group.members), ways[n % len(ways)])
                 for group, ways in zip(self.groups, best, strict=True)

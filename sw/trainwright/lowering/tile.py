@@ -40,6 +40,17 @@ def _of(cut: Cut) -> Ranges:
     return {cut[0]: (cut[1], cut[2])} if cut else {}
 
 
+def _used(calls: Sequence[Call]) -> list[Call]:
+    """The commands whose results are read, or stored."""
+    read: set[Storage] = set()
+    kept = []
+    for call in reversed(calls):
+        if not call.writes or any(piece.storage in read for piece in call.writes):
+            kept.append(call)
+            read.update(piece.storage for piece in call.reads)
+    return kept[::-1]
+
+
 class Tiler(Pieces):
     """Makes the commands of one program.
 
@@ -66,7 +77,7 @@ class Tiler(Pieces):
         self._leads(stages)
         for stage in stages:
             self._stage(stage)
-        return self.calls
+        return _used(self.calls)
 
     def _refitted(self, stage: Stage) -> Stage:
         """The stage with the rows of PE1's tiles that suit its slices."""
@@ -187,16 +198,27 @@ class Tiler(Pieces):
                 inside -= set(choice.op.operands)
         self.inside = inside
         slices = list(self._slices(stage))
-        for slice_ in slices[:2]:  # both arrays begin: neither waits for what the other one's need
+        begin = 1 if self._both(stage, slices[0]) else 2
+        for slice_ in slices[:begin]:  # neither array waits for what the other one's slice needs
             for choice in stage.choices:
                 self._before(choice, stage, slice_)
-        for slice_ in slices:
-            self._forget(slice_)
+        for n, slice_ in enumerate(slices):
+            if n >= begin:
+                self._forget(slice_)
             for choice in stage.choices:
                 self._choice(choice, slice_)
         for choice in stage.choices:
             if choice.op.out in self.stored and choice.op.out not in inside:
                 self._store(choice, {})
+
+    def _both(self, stage: Stage, slice_: Ranges) -> bool:
+        """Whether a slice has something of every work."""
+        return all(
+            self._within(choice.op, work, slice_) is not None
+            for choice in stage.choices
+            if isinstance(choice.op, Einsum)
+            for work in choice.works
+        )
 
     def _before(self, choice: Choice, stage: Stage, slice_: Ranges) -> None:
         """Have the operands of an operation that its stage does not make."""
