@@ -1,0 +1,20 @@
+"""Networks as graphs of tensors with named axes: built, differentiated, ordered, evaluated."""
+
+from trainwright.graph.differentiate import differentiate
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, Tensor, View
+from trainwright.graph.network import network_graph
+from trainwright.graph.order import Order, ordered
+
+__all__ = [
+    "Add",
+    "Einsum",
+    "Graph",
+    "Mask",
+    "Op",
+    "Order",
+    "Tensor",
+    "View",
+    "differentiate",
+    "network_graph",
+    "ordered",
+]

@@ -1,0 +1,90 @@
+"""The values of a graph, in exact integers or in float64: what programs are held to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.graph.bind import Shifts
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View
+
+Values = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Statistics of one tensor: the sum of |word| and how many words saturated."""
+
+    total: int
+    saturations: int
+
+
+def _letters(graph: Graph) -> dict[str, int]:
+    axes = {axis for tensor in graph.tensors.values() for axis in tensor.axes}
+    return {axis: n for n, axis in enumerate(sorted(axes))}
+
+
+def _einsum(graph: Graph, op: Einsum, values: Mapping[str, Values]) -> Values:
+    used = {a for name in op.operands for a in graph.tensors[name].axes}
+    letters = {axis: n for n, axis in enumerate(sorted(used))}
+    given: list = []
+    for name in op.operands:
+        given += [values[name].astype(np.float64), [letters[a] for a in graph.tensors[name].axes]]
+    out = [letters[a] for a in graph.tensors[op.out].axes]
+    return np.einsum(*given, out, optimize=True)
+
+
+def _broadcast(graph: Graph, name: str, like: str, value: Values) -> Values:
+    """A tensor with axes of length 1 where ``like`` has axes that it has not."""
+    axes, wanted = graph.tensors[name].axes, graph.tensors[like].axes
+    order = [axes.index(a) for a in wanted if a in axes]
+    shape = [graph.sizes[a] if a in axes else 1 for a in wanted]
+    return value.transpose(order).reshape(shape)
+
+
+def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, int]) -> Values:
+    """The exact result, not rounded; ``left`` shifts the operands of an addition."""
+    match op:
+        case Einsum():
+            return _einsum(graph, op, values)
+        case Add():
+            x = values[op.x] * 2.0 ** left[0]
+            y = _broadcast(graph, op.y, op.out, values[op.y]) * 2.0 ** left[1]
+            return np.maximum(x + y, 0.0) if op.relu else x + y
+        case Mask():
+            return np.where(values[op.sign] > 0, values[op.x], 0)
+        case View():
+            return values[op.x].reshape(graph.shape(op.out))
+
+
+def evaluate(
+    graph: Graph, given: Mapping[str, Values], shifts: Mapping[str, Shifts]
+) -> tuple[dict[str, Values], dict[str, Counted]]:
+    """The words of every tensor, and the statistics of those that are made.
+
+    ``given`` are words, with the axes of their tensors. Sums are taken in float64, which is exact
+    up to 2^53: accumulators have 48 bits at most.
+    """
+    words: dict[str, Values] = dict(given)
+    integers = {name: graph.tensors[name].format.decode(value) for name, value in given.items()}
+    counted: dict[str, Counted] = {}
+    for op in graph.ops:
+        if isinstance(op, View):
+            words[op.out] = words[op.x].reshape(graph.shape(op.out))
+            integers[op.out] = integers[op.x].reshape(graph.shape(op.out))
+            continue
+        shift, format = shifts[op.out], graph.tensors[op.out].format
+        exact = _sum(graph, op, integers, (shift.x, shift.y))
+        found, saturated, _ = format.encode(exact.astype(np.int64), shift.result)
+        words[op.out], integers[op.out] = found, format.decode(found)
+        counted[op.out] = Counted(int(format.magnitude(found).sum()), int(saturated.sum()))
+    return words, counted
+
+
+def evaluate_float(graph: Graph, given: Mapping[str, Values]) -> dict[str, Values]:
+    """The same without rounding: values of every tensor in float64."""
+    values: dict[str, Values] = dict(given)
+    for op in graph.ops:
+        values[op.out] = _sum(graph, op, values, (0, 0))
+    return values

@@ -1,0 +1,154 @@
+"""The intermediate representation: tensors with named axes, and what is computed from them.
+
+An axis has one size in the whole graph. Every operation but ``View`` computes its result exactly and
+rounds it once, to the format of the result at an exponent that is bound later. What a graph does
+not show cannot change a bit: tiling, layouts and the array that computes are not in it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Format
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor: its axes, outermost first, and how its values are written."""
+
+    name: str
+    axes: tuple[str, ...]
+    kind: TensorClass
+    format: Format
+
+    @property
+    def width(self) -> int:
+        """Bits of a value's integer, as it is multiplied."""
+        return self.format.decoded_width
+
+
+@dataclass(frozen=True)
+class Einsum:
+    """``out`` = the product of ``operands``, summed over every axis that ``out`` has not.
+
+    Operands of one ``site`` are one closed network of tensors, in which partial products are
+    shared.
+    """
+
+    out: str
+    operands: tuple[str, ...]
+    site: str = ""
+
+
+@dataclass(frozen=True)
+class Add:
+    """``out`` = act(``x`` + ``y``), act being max(0, .) with ``relu``; ``y`` may lack axes of x."""
+
+    out: str
+    x: str
+    y: str
+    relu: bool = False
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What it reads."""
+        return self.x, self.y
+
+
+@dataclass(frozen=True)
+class Mask:
+    """``out`` = ``x`` where ``sign`` is positive, else 0: the gradient of a ReLU."""
+
+    out: str
+    x: str
+    sign: str
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What it reads."""
+        return self.x, self.sign
+
+
+@dataclass(frozen=True)
+class View:
+    """``out`` = ``x`` by other axes: the same values in row-major order. Nothing is rounded."""
+
+    out: str
+    x: str
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.x,)
+
+
+Op = Einsum | Add | Mask | View
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Operations in an order in which they can be computed.
+
+    ``given`` are tensors that the host writes, ``results`` those that it reads.
+    """
+
+    sizes: Mapping[str, int]
+    tensors: Mapping[str, Tensor]
+    ops: tuple[Op, ...]
+    given: tuple[str, ...]
+    results: tuple[str, ...]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Sizes of the axes of a tensor."""
+        return tuple(self.sizes[axis] for axis in self.tensors[name].axes)
+
+    def count(self, name: str) -> int:
+        """Values of a tensor."""
+        return prod(self.shape(name))
+
+    @cached_property
+    def makers(self) -> dict[str, Op]:
+        """The operation that makes each tensor that is not given."""
+        return {op.out: op for op in self.ops}
+
+    @cached_property
+    def origins(self) -> dict[str, str]:
+        """The tensor that each one is a view of: itself where it is none."""
+        found = {name: name for name in self.tensors}
+        for op in self.ops:
+            if isinstance(op, View):
+                found[op.out] = found[op.x]
+        return found
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all products of two tensors."""
+        return sum(self.products(op) for op in self.ops if isinstance(op, Einsum))
+
+    def products(self, op: Einsum) -> int:
+        """Multiply-accumulates of a contraction; of a sum of one tensor, its values."""
+        axes = {axis for name in op.operands for axis in self.tensors[name].axes}
+        return prod(self.sizes[axis] for axis in axes)
+
+    def summed(self, op: Einsum) -> tuple[str, ...]:
+        """The axes that a contraction sums over, in the order of its operands."""
+        out = self.tensors[op.out].axes
+        axes = (axis for name in op.operands for axis in self.tensors[name].axes)
+        return tuple(dict.fromkeys(axis for axis in axes if axis not in out))
+
+    def part(self, ops: Iterable[Op], given: Iterable[str], results: Iterable[str]) -> "Graph":
+        """The same tensors with other operations."""
+        return replace(self, ops=tuple(ops), given=tuple(given), results=tuple(results))
+
+
+def needed(graph: Graph, results: Iterable[str]) -> tuple[Op, ...]:
+    """The operations that ``results`` need, in their order."""
+    wanted = set(results)
+    kept = []
+    for op in reversed(graph.ops):
+        if op.out in wanted:
+            kept.append(op)
+            wanted.update(op.operands)
+    return tuple(reversed(kept))

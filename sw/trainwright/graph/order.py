@@ -1,0 +1,358 @@
+"""The contraction order: products of many tensors as trees of products of two, by search.
+
+All contractions of a site (a layer, forward and backward) are one closed network of leaves, and each
+wants all leaves but one. A partial result is a set of leaves; one that two contractions use is made
+once. The search improves one contraction's tree after the other, what the others make being free,
+from several starts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed, Format
+from trainwright.graph.ir import Einsum, Graph, Op, Tensor
+
+MOST_VARIED = 4
+"""Families of trees whose neighbours are looked at."""
+
+Tree = dict[int, tuple[int, int]]
+"""For each partial result (a mask of leaves) the two that it is the product of."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an order takes, in multiply-accumulates."""
+
+    value: float = 0.0
+    """Of each value that is made."""
+    least: int = 0
+    """Of a product, however small."""
+    held: int = 0
+    """Values of a tensor that can be held at once: a larger one has to be used up in slices, along
+    axes that all have that are made from it, or to be made again for each. 0: any number."""
+
+
+class Site:
+    """One closed network: its leaves, and the sets of leaves wanted."""
+
+    def __init__(self, graph: Graph, contractions: Sequence[Einsum], cost: Cost):
+        self.graph, self.cost = graph, cost
+        self.leaves = tuple(dict.fromkeys(n for op in contractions for n in op.operands))
+        bit = {name: 1 << n for n, name in enumerate(self.leaves)}
+        self.wanted = {op.out: sum(bit[name] for name in op.operands) for op in contractions}
+        self.axes_of = {bit[name]: graph.tensors[name].axes for name in self.leaves}
+        self.whole = (1 << len(self.leaves)) - 1
+        self._kept: dict[int, frozenset[str]] = {}
+        self._costs: dict[tuple[int, int], float] = {}
+
+    def kept(self, mask: int) -> frozenset[str]:
+        """The axes of a partial result: those that a leaf outside has too."""
+        if mask not in self._kept:
+            inside = {a for bit, axes in self.axes_of.items() if bit & mask for a in axes}
+            outside = {a for bit, axes in self.axes_of.items() if not bit & mask for a in axes}
+            self._kept[mask] = frozenset(inside & outside)
+        return self._kept[mask]
+
+    def leaf_axes(self, mask: int) -> frozenset[str]:
+        """The axes of a partial result, or of a leaf."""
+        return frozenset(self.axes_of[mask]) if mask in self.axes_of else self.kept(mask)
+
+    def cost_of(self, first: int, second: int) -> float:
+        """The cost of a product of two partial results."""
+        key = (first, second) if first < second else (second, first)
+        if key not in self._costs:
+            sizes = self.graph.sizes
+            axes = self.leaf_axes(first) | self.leaf_axes(second)
+            macs = prod(sizes[axis] for axis in axes)
+            values = prod(sizes[axis] for axis in self.kept(first | second))
+            self._costs[key] = max(macs, self.cost.least) + self.cost.value * values
+        return self._costs[key]
+
+    def again(self, tree: Tree) -> float:
+        """The cost of making again what is too large to be held, and cannot be used up in slices."""
+        total = 0.0
+        for mask, (a, b) in tree.items() if self.cost.held else ():
+            made_from = [m for m, parts in tree.items() if mask in parts]
+            values = self.values(self.kept(mask))
+            if values <= self.cost.held or len(made_from) < 2:
+                continue
+            common = self.kept(mask).intersection(*(self.kept(m) for m in made_from))
+            if values // self.values(common) > self.cost.held:
+                total += self.cost_of(a, b) * (len(made_from) - 1)
+        return total
+
+    def values(self, axes: Iterable[str]) -> int:
+        """Values of a tensor with these axes."""
+        return prod(self.graph.sizes[axis] for axis in axes)
+
+    def total(self, tree: Tree) -> float:
+        """The cost of all that is made."""
+        return sum(self.cost_of(a, b) for a, b in tree.values()) + self.again(tree)
+
+    def splits(self, mask: int) -> Iterable[tuple[int, int]]:
+        """The ways to divide a set of leaves in two."""
+        first = mask & -mask
+        rest = mask ^ first
+        part = rest
+        while part:
+            part = (part - 1) & rest
+            yield part | first, mask ^ part ^ first
+            if not part:
+                return
+
+
+def _tree(site: Site, target: int, free: Mapping[int, object]) -> Tree:
+    """The cheapest tree of a target, where partial results of ``free`` cost nothing."""
+    best: dict[int, tuple[float, tuple[int, int] | None]] = {}
+
+    def solve(mask: int) -> float:
+        if not mask & (mask - 1) or mask in free:
+            return 0.0
+        if mask in best:
+            return best[mask][0]
+        found: tuple[float, tuple[int, int] | None] = (float("inf"), None)
+        for a, b in site.splits(mask):
+            if a and b:
+                total = site.cost_of(a, b)
+                if total < found[0] and (total := total + solve(a) + solve(b)) < found[0]:
+                    found = total, (a, b)
+        best[mask] = found
+        return found[0]
+
+    solve(target)
+    tree: Tree = {}
+    pending = [target]
+    while pending:
+        mask = pending.pop()
+        if mask in best and mask not in tree and (split := best[mask][1]):
+            tree[mask] = split
+            pending += split
+    return tree
+
+
+def _joined(trees: Mapping[int, Tree]) -> Tree:
+    """All that the trees make."""
+    return {mask: split for tree in trees.values() for mask, split in tree.items()}
+
+
+def _total(site: Site, trees: Mapping[int, Tree]) -> float:
+    return site.total(_joined(trees))
+
+
+def _improved(site: Site, targets: Sequence[int], free: Sequence[int]) -> dict[int, Tree]:
+    """Trees of all targets, each improved until none gets cheaper.
+
+    At the start the partial results ``free`` cost nothing: a family of trees that all use one of
+    them is not found by changing one tree at a time.
+    """
+    trees: dict[int, Tree] = {}
+    given: Tree = {mask: (0, 0) for mask in free}
+    for target in targets:
+        trees[target] = _tree(site, target, given | _joined(trees))
+    for mask in free:
+        made = _tree(site, mask, {m: s for m, s in _joined(trees).items() if m != mask})
+        trees = {target: made | tree for target, tree in trees.items()}
+    trees = {target: _full(_joined(trees), target) for target in targets}
+    now = _total(site, trees)
+    while True:
+        for target in targets:
+            # What others need stays; those that relied on this tree's partial results keep them.
+            others = {t: _full(_joined(trees), t) for t in trees if t != target}
+            fixed = _joined(others)
+            trial = others | {target: _tree(site, target, fixed)}
+            if _total(site, trial) < now:
+                trees = trial
+        total = _total(site, trees)
+        if total >= now:
+            return trees
+        now = total
+
+
+def _full(joined: Tree, target: int) -> Tree:
+    """All that a target needs of what is made."""
+    tree: Tree = {}
+    pending = [target]
+    while pending:
+        mask = pending.pop()
+        if mask in joined and mask not in tree:
+            tree[mask] = joined[mask]
+            pending += joined[mask]
+    return tree
+
+
+@dataclass(frozen=True)
+class Order:
+    """One way to compute all contractions of a site: a tree of products of two for each."""
+
+    site: str
+    graph: Graph
+    """With the tensors that are made between."""
+    products: tuple[Einsum, ...]
+    """In an order in which they can be computed."""
+    cost: float
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return sum(self.graph.products(op) for op in self.products)
+
+    @cached_property
+    def text(self) -> str:
+        """As people read it: ``l1.y = (G1 G2 x) (G3 G4)``."""
+        return "; ".join(f"{op.out} = {' '.join(op.operands)}" for op in self.products)
+
+
+def search(
+    graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: int
+) -> list[Tree]:
+    """The cheapest families of trees, at most ``most`` of them, the best first."""
+    site = Site(graph, contractions, cost)
+    targets = sorted(set(site.wanted.values()))
+    found: dict[tuple, tuple[float, Tree]] = {}
+    for free in _starts(site):
+        trees = _improved(site, targets, free)
+        _keep(site, found, _united(_joined(trees), targets))
+    best = sorted(found.values(), key=lambda pair: pair[0])[:MOST_VARIED]
+    for _, tree in best:
+        for other in _varied(site, tree, targets):
+            _keep(site, found, other)
+    return [tree for _, tree in sorted(found.values(), key=lambda pair: pair[0])][:most]
+
+
+def _keep(site: Site, found: dict[tuple, tuple[float, Tree]], tree: Tree) -> None:
+    key = tuple(sorted(tree.items()))
+    if key not in found:
+        found[key] = site.total(tree), tree
+
+
+def _united(joined: Tree, targets: Sequence[int]) -> Tree:
+    """What the targets need of what is made."""
+    united: Tree = {}
+    for target in targets:
+        united |= _full(joined, target)
+    return united
+
+
+def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
+    """The families in which one partial result is divided otherwise."""
+    for mask in tree:
+        for a, b in site.splits(mask):
+            if a and b and (a, b) != tree[mask]:
+                others = {m: parts for m, parts in tree.items() if m != mask}
+                made = _tree(site, a, others) | others | {mask: (a, b)}
+                made |= _tree(site, b, made)
+                yield _united(made, targets)
+
+
+def _starts(site: Site) -> list[tuple[int, ...]]:
+    """What costs nothing at the start: nothing, or one partial result."""
+    masks = range(1, site.whole)
+    partial = [m for m in masks if m & (m - 1) and m not in site.wanted.values()]
+    return [(), *((mask,) for mask in partial)]
+
+
+class _Names:
+    """Names, axes and formats of the partial results of a site."""
+
+    def __init__(self, site: Site, name: str, word: int):
+        self.site, self.name, self.word = site, name, word
+        self.made = {mask: out for out, mask in site.wanted.items()}
+        for n, leaf in enumerate(site.leaves):
+            self.made[1 << n] = leaf
+
+    def of(self, mask: int) -> str:
+        """``l1.G1G2.x`` for the product of three leaves."""
+        if mask not in self.made:
+            tails = [
+                leaf.rpartition(".")[2]
+                for n, leaf in enumerate(self.site.leaves)
+                if mask >> n & 1
+            ]
+            self.made[mask] = f"{self.name}.{'.'.join(tails)}"
+        return self.made[mask]
+
+    def tensor(self, mask: int, tree: Tree, graph: Graph) -> Tensor:
+        """The partial result, rounded as its class is."""
+        name = self.of(mask)
+        if name in graph.tensors:
+            return graph.tensors[name]
+        leaves = [graph.tensors[leaf] for n, leaf in enumerate(self.site.leaves) if mask >> n & 1]
+        axes = tuple(a for a in self._axes() if a in self.site.kept(mask))
+        gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
+        if gradients:
+            return Tensor(name, axes, TensorClass.GRADIENT, gradients[0].format)
+        return Tensor(name, axes, TensorClass.INTERMEDIATE, self._format(mask, tree))
+
+    def _axes(self) -> tuple[str, ...]:
+        """All axes of the site, those of one letter together."""
+        axes = dict.fromkeys(a for names in self.site.axes_of.values() for a in names)
+        return tuple(sorted(axes, key=lambda axis: "rjis".find(axis.rpartition(".")[2][:1])))
+
+    def _format(self, mask: int, tree: Tree) -> Format:
+        """As few bits as hold every sum of factors, the word's where that is more."""
+        return Fixed(min(self.word, self._bits(mask, tree)))
+
+    def _bits(self, mask: int, tree: Tree) -> int:
+        if not mask & (mask - 1):
+            return self.site.graph.tensors[self.of(mask)].width
+        a, b = tree[mask]
+        axes = (self.site.leaf_axes(a) & self.site.leaf_axes(b)) - self.site.kept(mask)
+        terms = prod(self.site.graph.sizes[axis] for axis in axes)
+        bits = min(self.word, self._bits(a, tree)) + min(self.word, self._bits(b, tree)) - 2
+        return (terms << bits).bit_length() + 1
+
+
+def ordered(
+    graph: Graph,
+    contractions: Sequence[Einsum],
+    *,
+    cost: Cost | None = None,
+    most: int = 1,
+    word: int = 16,
+) -> list[Order]:
+    """Ways to compute the contractions of one site by products of two, the cheapest first."""
+    cost = cost or Cost()
+    name = contractions[0].site
+    site = Site(graph, contractions, cost)
+    orders = []
+    for tree in search(graph, contractions, cost=cost, most=most):
+        names = _Names(site, name, word)
+        tensors, products = dict(graph.tensors), []
+        for mask in sorted(tree, key=lambda mask: (mask.bit_count(), mask)):
+            tensor = names.tensor(mask, tree, graph)
+            tensors[tensor.name] = tensor
+            first, second = tree[mask]
+            products.append(Einsum(tensor.name, (names.of(first), names.of(second)), name))
+        new = Graph(graph.sizes, tensors, tuple(products), graph.given, graph.results)
+        orders.append(Order(name, new, tuple(products), site.total(tree)))
+    return orders
+
+
+def replaced(graph: Graph, orders: Sequence[Order]) -> Graph:
+    """The graph with the products of ``orders`` in the place of the contractions of their sites."""
+    made: dict[str, list[Einsum]] = {}
+    tensors = dict(graph.tensors)
+    for order in orders:
+        tensors |= order.graph.tensors
+        done: set[str] = set()
+        makers = {op.out: op for op in order.products}
+        for op in graph.ops:
+            if isinstance(op, Einsum) and op.site == order.site:
+                made[op.out] = _needed_by(op.out, makers, done)
+    ops: list[Op] = []
+    for op in graph.ops:
+        ops += made.get(op.out, [op])
+    return Graph(graph.sizes, tensors, tuple(ops), graph.given, graph.results)
+
+
+def _needed_by(name: str, makers: Mapping[str, Einsum], done: set[str]) -> list[Einsum]:
+    """The products that a tensor needs and that are not made yet."""
+    if name not in makers or name in done:
+        return []
+    done.add(name)
+    op = makers[name]
+    before = [p for operand in op.operands for p in _needed_by(operand, makers, done)]
+    return [*before, op]

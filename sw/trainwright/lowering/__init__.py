@@ -1,0 +1,1 @@
+"""From graphs of products of two to programs: layouts, arrays, tiles, rows, descriptors."""

@@ -1,0 +1,280 @@
+"""From a network, a batch and an accelerator to the two programs of a training step."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from trainwright.compiler.errors import CompileError, DoesNotFitError
+from trainwright.compiler.limits import PROGRAM, STATISTICS
+from trainwright.compiler.memory import Buffer, MemoryMap
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed
+from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View
+from trainwright.graph.order import Cost, Order, ordered
+from trainwright.graph.step import StepGraph, step_graph
+from trainwright.lowering.calls import Call, External
+from trainwright.lowering.choose import Choice, Chosen, Given, Way, choose
+from trainwright.lowering.emit import COPIES, Emitter, Made
+from trainwright.lowering.layout import Layout
+from trainwright.lowering.outer import Packing
+from trainwright.lowering.place import place
+from trainwright.lowering.schedule import scheduled
+from trainwright.lowering.stages import BUDGETS, Stages
+from trainwright.lowering.tile import Stage, Tiler
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Descriptor
+from trainwright.program.fields import DESCRIPTOR_BYTES
+from trainwright.timing import predict
+
+DEBUG = False
+MOST_ORDERS = 1
+HOPEFUL = 1.15
+PLACEMENTS = 20
+"""Orders at random in which the pieces of the chosen program are placed."""
+WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
+"""How arrays and layouts are chosen, one way after the other."""
+MOST_TIMED = 4
+"""Ways to cut a program that are timed by the cycle model."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """One program without addresses: its operations, how they are computed, its commands."""
+
+    graph: Graph
+    choices: tuple[Choice, ...]
+    stages: tuple[Stage, ...]
+    calls: tuple[Call, ...]
+    outer: Mapping[str, External]
+    macs: int
+    rows: int
+    """Rows of the scratchpad in use."""
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """One program: descriptors without shifts, and what each makes."""
+
+    lowered: Lowered
+    descriptors: tuple[Descriptor, ...]
+    made: Mapping[int, Made]
+    slots: tuple[str, ...]
+    """Names of the tensors counted in each statistics slot; ``copies`` for transposed copies."""
+    address: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """The two programs of a training step, and where their tensors lie."""
+
+    graph: StepGraph
+    parameters: AcceleratorParameters
+    forward: Emitted
+    backward: Emitted
+    buffers: Mapping[str, Buffer]
+    memory_bytes: int
+    orders: tuple[Order, ...] = field(default=())
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of a step, by the cycle model."""
+        return sum(
+            predict(one.descriptors, self.parameters).cycles
+            for one in (self.forward, self.backward)
+        )
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of a step."""
+        return self.forward.lowered.macs + self.backward.lowered.macs
+
+
+def with_ones(graph: Graph) -> Graph:
+    """Sums of one tensor as products with ones."""
+    tensors, ops, given = dict(graph.tensors), list[Op](), list(graph.given)
+    for op in graph.ops:
+        if isinstance(op, Einsum) and len(op.operands) == 1:
+            axes = graph.summed(op)
+            name = f"ones {' '.join(axes)}"
+            tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2))
+            given += [name] if name not in given else []
+            op = replace(op, operands=(name, *op.operands))  # noqa: PLW2901
+        ops.append(op)
+    return Graph(graph.sizes, tensors, tuple(ops), tuple(given), graph.results)
+
+
+def direct(graph: Graph, host: Sequence[str]) -> Graph:
+    """Without views of what the host writes: it writes the views themselves."""
+    ops, given = [], list(graph.given)
+    for op in graph.ops:
+        if isinstance(op, View) and op.x in host and op.x in given:
+            given[given.index(op.x)] = op.out
+        else:
+            ops.append(op)
+    return graph.part(ops, given, graph.results)
+
+
+def _lower(
+    graph: Graph,
+    given: Mapping[str, Given],
+    stored: Sequence[str],
+    p: AcceleratorParameters,
+) -> Lowered:
+    """The program with the fewest predicted cycles of those that fit."""
+    found: list[tuple[int, Lowered]] = []
+    problems: list[CompileError] = []
+    known: list[Chosen] = []
+    for way in WAYS:
+        chosen = choose(graph, given, stored, p, way)
+        if chosen in known:
+            continue
+        known.append(chosen)
+        found += _cut(graph, given, stored, chosen, p, problems)
+    if not found:
+        raise problems[0] if problems else CompileError("no cut makes the program fit")
+    cycles, best = min(found, key=lambda pair: pair[0])
+    bases = {storage: storage.base for call in best.calls for storage in call.storages}
+    place(best.calls, p, tries=PLACEMENTS)
+    if alone(best, p) > cycles:
+        for storage, base in bases.items():
+            storage.base = base
+    return best
+
+
+def _cut(
+    graph: Graph,
+    given: Mapping[str, Given],
+    stored: Sequence[str],
+    chosen: Chosen,
+    p: AcceleratorParameters,
+    problems: list[CompileError],
+) -> list[tuple[int, Lowered]]:
+    """Programs that fit, and the cycles predicted for each."""
+    stages = Stages(graph, given, chosen, stored, p)
+    found: list[tuple[int, Lowered]] = []
+    tried: set[tuple] = set()
+    for budget in BUDGETS:
+        for option in stages.options(budget):
+            key = tuple(stage.loops for stage in option)
+            if key in tried:
+                continue
+            tried.add(key)
+            for interleaved in (True, False):
+                try:
+                    one = tiled(graph, given, stored, chosen, option, p, interleaved=interleaved)
+                except DoesNotFitError as error:
+                    problems.append(error)
+                    if DEBUG: print(key, interleaved, "no fit", error)
+                    continue
+                found.append((alone(one, p), one))
+                if DEBUG: print([k for k in key if k], interleaved, found[-1][0], one.rows)
+        if len(found) >= MOST_TIMED:
+            break
+    return found
+
+
+def tiled(
+    graph: Graph,
+    given: Mapping[str, Given],
+    stored: Sequence[str],
+    chosen: Chosen,
+    stages: Sequence[Stage],
+    p: AcceleratorParameters,
+    *,
+    interleaved: bool,
+) -> Lowered:
+    """Commands with addresses, from choices and cuts."""
+    tiler = Tiler(graph, given, stored, chosen.pads, p)
+    calls = scheduled(tiler.run(stages), interleaved=interleaved)
+    rows = place(calls, p)
+    return Lowered(
+        graph, chosen.choices, tuple(stages), tuple(calls), tiler.outer, tiler.macs, rows
+    )
+
+
+def alone(lowered: Lowered, p: AcceleratorParameters) -> int:
+    """Predicted cycles of one program."""
+    memory = MemoryMap(p.lanes)
+    for outer in lowered.outer.values():
+        memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
+    emitter = Emitter(lowered.graph, p, memory.buffers)
+    emitter.run(lowered.calls)
+    return predict(emitter.descriptors, p).cycles
+
+
+def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: str) -> Emitted:
+    emitter = Emitter(lowered.graph, p, memory.buffers)
+    emitter.run(lowered.calls)
+    STATISTICS.require(len(emitter.slots), p, f"the {which} program")
+    PROGRAM.require(len(emitter.descriptors), p, f"the {which} program")
+    address = memory.buffers[f"program.{which}"].address
+    return Emitted(
+        lowered, tuple(emitter.descriptors), emitter.made, tuple(emitter.slots), address
+    )
+
+
+def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...]) -> Step:
+    """Compile a step that consists of products of two."""
+    forward = with_ones(direct(step.forward, step.whole.given))
+    backward = with_ones(step.backward)
+    flexible = {name for name in (*forward.given, *step.whole.given) if name in backward.given}
+    flexible |= {name for name in backward.given if name.startswith("ones ")}
+    crossing = [name for name in backward.given if name not in flexible]
+    origins = {name: step.whole.origins[name] for name in crossing}
+    stored = (*forward.results, *(name for name in origins.values() if name not in forward.results))
+    ahead = _lower(forward, {name: Given() for name in forward.given}, stored, p)
+    lies = {outer.tensor: outer.layout for outer in ahead.outer.values()}
+    given = {name: Given() for name in backward.given if name in flexible}
+    for name, origin in origins.items():
+        layout = lies[origin]
+        if origin != name:  # a view: the same rows by other axes
+            axes = step.whole.tensors[name].axes
+            layout = Layout(tuple(a for a in axes if a not in layout.lanes), layout.lanes)
+        given[name] = Given(layout)
+    behind = _lower(backward, given, backward.results, p)
+    memory = MemoryMap(p.lanes)
+    for which in ("forward", "backward"):
+        memory.add_bytes(f"program.{which}", p.program_depth * DESCRIPTOR_BYTES)
+    for lowered in (ahead, behind):
+        for outer in lowered.outer.values():
+            if outer.tensor in origins and origins[outer.tensor] != outer.tensor:
+                continue
+            if outer.name not in memory.buffers:
+                memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
+    names = {outer.tensor: outer.name for outer in ahead.outer.values()}
+    for outer in behind.outer.values():
+        if outer.name not in memory.buffers:
+            memory.buffers[outer.name] = memory.buffers[names[origins[outer.tensor]]]
+    return Step(
+        graph=StepGraph(step.whole, forward, backward),
+        parameters=p,
+        forward=_emit(ahead, p, memory, "forward"),
+        backward=_emit(behind, p, memory, "backward"),
+        buffers=memory.buffers,
+        memory_bytes=memory.top,
+        orders=orders,
+    )
+
+
+def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step:
+    """Compile a training step."""
+    graph = step_graph(network, batch)
+    cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
+    orders = [ordered(graph.whole, site, cost=cost, most=MOST_ORDERS) for site in graph.sites.values()]
+    chosen = [found[0] for found in orders]
+    found: list[tuple[int, Step]] = []
+    big = max(range(len(orders)), key=lambda n: orders[n][0].macs)
+    for order in orders[big]:
+        chosen[big] = order
+        if order.macs > HOPEFUL * orders[big][0].macs: continue
+        try:
+            step = compile_graph(graph.ordered(chosen), p, tuple(chosen))
+        except CompileError as error:
+            if DEBUG: print(error)
+            continue
+        if DEBUG: print("ORDER", step.cycles, order.macs, order.text)
+        found.append((step.cycles, step))
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+__all__ = ["COPIES", "Step", "compile_graph", "compile_step"]

@@ -1,0 +1,200 @@
+"""The ways in which an array can compute a contraction: which axes lie where.
+
+- ``dot``, PE1's array: both operands have the same summed axes along their lanes; the result has
+  free axes of the second operand along its lanes.
+- ``outer``, PE2's array: each operand has free axes along its lanes; those of the first are the
+  result's lanes, those of the second its rows.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from trainwright.graph.ir import Einsum, Graph
+from trainwright.lowering.layout import Axes
+from trainwright.parameters import AcceleratorParameters
+
+MOST_RUNS = 3
+"""Groups of axes tried for each purpose."""
+
+
+def up(value: int, unit: int) -> int:
+    """Units that hold ``value``."""
+    return -(-value // unit)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The axes of a product of two, by what becomes of them."""
+
+    first: Axes
+    second: Axes
+    both: Axes
+    summed: Axes
+
+    @classmethod
+    def of(cls, graph: Graph, op: Einsum) -> "Roles":
+        """Of a contraction of two operands."""
+        a, b = (graph.tensors[name].axes for name in op.operands)
+        z = graph.tensors[op.out].axes
+        return cls(
+            tuple(x for x in a if x not in b),
+            tuple(x for x in b if x not in a),
+            tuple(x for x in a if x in b and x in z),
+            tuple(x for x in a if x in b and x not in z),
+        )
+
+
+@dataclass(frozen=True)
+class Need:
+    """An operand in a layout: axes along the lanes, and axes of the rows that are padded."""
+
+    tensor: str
+    lanes: Axes
+    padded: Axes = ()
+
+
+@dataclass(frozen=True)
+class Impl:
+    """One way to compute a contraction. ``x`` and ``g`` are the operands of the descriptor."""
+
+    dot: bool
+    x: str
+    g: str
+    z: str
+    rows: Axes
+    """Of a tile: free axes of x (dot) or of g (outer)."""
+    along: Axes
+    """Along the lanes of the result: free axes of g (dot) or of x (outer)."""
+    inner: Axes
+    """Summed along the lanes (dot)."""
+    cycles: float
+    pads: bool
+    """Whether ``along`` needs rows of zeros behind it (dot)."""
+
+    @cached_property
+    def needs(self) -> tuple[Need, Need]:
+        """The operands."""
+        if self.dot:
+            padded = self.along if self.pads else ()
+            return Need(self.x, self.inner), Need(self.g, self.inner, padded)
+        return Need(self.x, self.along), Need(self.g, self.rows)
+
+
+def runs(axes: Axes, sizes: Mapping[str, int], unit: int) -> list[Axes]:
+    """Groups of adjacent axes that fill units well, the best first.
+
+    Of two that are the same rows (the inner axes fill whole units) only the shorter is given.
+    """
+    found: list[tuple[float, int, Axes]] = []
+    for stop in range(1, len(axes) + 1):
+        for start in reversed(range(stop)):
+            group = axes[start:stop]
+            size = prod(sizes[a] for a in group)
+            found.append((-size / (up(size, unit) * unit), len(group), group))
+            if size % unit == 0:
+                break
+    found.sort()
+    well = [group for filled, _, group in found if filled <= 0.6 * found[0][0]][:MOST_RUNS]
+    alone = [group for filled, count, group in found if count == 1 and filled <= 0.2 * found[0][0]]
+    return list(dict.fromkeys([*well, *alone[:MOST_RUNS]]))
+
+
+def adjacent(graph: Graph, tensor: str, lanes: Axes, group: Axes) -> bool:
+    """Whether a group of axes is one even index in the rows of a tensor, others along the lanes."""
+    wide = [a for a in graph.tensors[tensor].axes if a not in lanes and graph.sizes[a] > 1]
+    asked = [a for a in group if graph.sizes[a] > 1]
+    if not asked:
+        return True
+    if asked[0] not in wide:
+        return False
+    start = wide.index(asked[0])
+    return wide[start : start + len(asked)] == asked
+
+
+def even(graph: Graph, impl: Impl) -> bool:
+    """Whether the rows and entries of a descriptor have one stride each.
+
+    The axes along the lanes of the result have to be adjacent in it, to be transposed.
+    """
+    if not adjacent(graph, impl.z, (), impl.along):
+        return False
+    if not impl.dot:
+        return adjacent(graph, impl.z, impl.along, impl.rows)
+    return (
+        adjacent(graph, impl.x, impl.inner, impl.rows)
+        and adjacent(graph, impl.z, impl.along, impl.rows)
+        and adjacent(graph, impl.g, impl.inner, impl.along)
+    )
+
+
+def dot_cycles(
+    p: AcceleratorParameters, sizes: Mapping[str, int], free: int, summed: int, impl: tuple
+) -> float:
+    """Cycles of PE1's array; ``free`` and ``summed`` are products of all such sizes."""
+    rows, along, inner = (prod(sizes[a] for a in axes) for axes in impl)
+    tiles = free / (rows * along) * up(rows, p.pe1_rows) * up(along, p.lanes)
+    return tiles * summed / inner * up(inner, p.lanes) * p.lanes
+
+
+def outer_cycles(
+    p: AcceleratorParameters, sizes: Mapping[str, int], free: int, summed: int, impl: tuple
+) -> float:
+    """Cycles of PE2's array."""
+    rows, along = (prod(sizes[a] for a in axes) for axes in impl)
+    tiles = free / (rows * along) * up(rows, p.pe2_rows) * up(along, p.lanes)
+    return tiles * max(summed, p.pe2_rows)
+
+
+def implementations(graph: Graph, op: Einsum, p: AcceleratorParameters) -> list[Impl]:
+    """All ways worth trying, the fastest first."""
+    roles = Roles.of(graph, op)
+    sizes = graph.sizes
+    free = prod(sizes[a] for a in (*roles.first, *roles.second, *roles.both))
+    summed = prod(sizes[a] for a in roles.summed)
+    a, b = op.operands
+    found = []
+    for x, g, mine, other in ((a, b, roles.first, roles.second), (b, a, roles.second, roles.first)):
+        names = (x, g, op.out)
+        found += _dots(graph, p, names, (mine, other, roles.summed), free, summed)
+        found += _outers(graph, p, names, (mine, other), free, summed)
+    return sorted(found, key=lambda impl: impl.cycles)
+
+
+def _dots(
+    graph: Graph,
+    p: AcceleratorParameters,
+    names: tuple[str, str, str],
+    axes: tuple[Axes, Axes, Axes],
+    free: int,
+    summed: int,
+) -> Iterator[Impl]:
+    (mine, other, reduced), sizes = axes, graph.sizes
+    for inner in runs(reduced, sizes, p.lanes):
+        for along in runs(other, sizes, p.lanes):
+            pads = prod(sizes[a] for a in along) % p.lanes != 0
+            every = []
+            for rows in [*runs(mine, sizes, p.pe1_rows), ()]:
+                cycles = dot_cycles(p, sizes, free, summed, (rows, along, inner))
+                every.append(Impl(True, *names, rows, along, inner, cycles, pads))
+            fitting = [impl for impl in every if even(graph, impl)]
+            if fitting:
+                yield min(fitting, key=lambda impl: impl.cycles)
+
+
+def _outers(
+    graph: Graph,
+    p: AcceleratorParameters,
+    names: tuple[str, str, str],
+    axes: tuple[Axes, Axes],
+    free: int,
+    summed: int,
+) -> Iterator[Impl]:
+    (mine, other), sizes = axes, graph.sizes
+    for along in runs(mine, sizes, p.lanes):
+        for rows in runs(other, sizes, p.pe2_rows):
+            cycles = outer_cycles(p, sizes, free, summed, (rows, along))
+            impl = Impl(False, *names, rows, along, (), cycles, False)
+            if even(graph, impl):
+                yield impl

@@ -1,0 +1,234 @@
+"""The pieces of one program: loaded, made, copied and transposed as they are asked for."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from trainwright.graph.ir import Graph
+from trainwright.lowering.calls import Call, Clear, Copy, External, Move, Transpose
+from trainwright.lowering.choose import BEAT, Cut, Given
+from trainwright.lowering.impls import up
+from trainwright.lowering.layout import Axes, Layout, Part, Piece, Ranges, Storage, counts_of
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Engine
+
+ROW = Layout(("row",), ("lane",))
+"""The layout of a constant."""
+
+
+def together(order: Sequence[str], groups: Sequence[Axes]) -> Axes:
+    """The axes with each group side by side, as far as those before it allow."""
+    now = list(order)
+    kept: list[list[str]] = []
+    for group in groups:
+        wanted = [a for a in group if a in now]
+        if len(wanted) < 2:
+            continue
+        place = min(now.index(a) for a in wanted)
+        trial = [a for a in now if a not in wanted]
+        trial[place:place] = wanted
+        if all(_adjacent(trial, one) for one in kept):
+            now = trial
+            kept.append(wanted)
+    return tuple(now)
+
+
+def _adjacent(order: Sequence[str], group: Sequence[str]) -> bool:
+    start = order.index(group[0])
+    return list(order[start : start + len(group)]) == list(group)
+
+
+class Pieces:
+    """Gives pieces of tensors in the layouts asked for, and collects the commands they take."""
+
+    def __init__(self, graph: Graph, given: Mapping[str, Given], p: AcceleratorParameters):
+        self.graph, self.given, self.p = graph, given, p
+        self.calls: list[Call] = []
+        self.pieces: dict[tuple[str, Axes], list[Piece]] = {}
+        self.outer: dict[str, External] = {}
+        self.groups: dict[tuple[str, Axes], list[Axes]] = {}
+        """For each layout the axes that are to lie side by side."""
+        self.hard: dict[tuple[str, Axes], list[Axes]] = {}
+        """As ``groups``, of results: there is no other way to write them."""
+        self.padding: dict[tuple[str, Axes], Axes] = {}
+        self.lead: dict[str, Axes] = {}
+        """The axes that come first: parts of a tensor are then apart from each other."""
+        self.cuts: dict[tuple[str, Axes], set[Cut]] = {}
+        self._constants: dict[str, Piece] = {}
+
+    def ensure(
+        self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
+    ) -> Piece:
+        """A piece with these values and ``lanes`` along its lanes.
+
+        The axes of ``group`` are one even index of its rows, with rows of zeros up to a multiple of
+        the lanes where ``pad`` is set.
+        """
+        piece = self.found(name, lanes, ranges, group, pad=pad)
+        if piece:
+            return piece
+        there = self.found(name, lanes, ranges)
+        given = self.given.get(name)
+        if given and given.lanes in (None, lanes) and (there is None or given.lanes is None):
+            there = self._loaded(name, lanes, ranges, group)
+        there = there or self._turned(name, lanes, ranges, group)
+        if not self._suits(there, ranges, group, pad=pad):
+            there = self._copied(there, ranges, group, pad=pad)
+        assert self._suits(there, ranges, group, pad=pad), (there.layout, group)
+        return there
+
+    def found(
+        self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
+    ) -> Piece | None:
+        """A piece that is there."""
+        for piece in reversed(self.pieces.get((name, lanes), [])):
+            if piece.covers(ranges) and self._suits(piece, ranges, group, pad=pad):
+                return piece
+        return None
+
+    def _suits(self, piece: Piece, ranges: Ranges, group: Axes, *, pad: bool) -> bool:
+        if not group:
+            return True
+        part = Part(piece, ranges)
+        if part.joint(group) is None:
+            return False
+        size = prod(part.counts[a] for a in group)
+        whole = all(part.counts[a] == piece.counts[a] for a in group)
+        return not pad or size % self.p.lanes == 0 or (whole and piece.layout.padded == group)
+
+    def made(self, name: str, lanes: Axes, ranges: Ranges, groups: Sequence[Axes] = ()) -> Piece:
+        """A piece for a result, cleared where rows of it stay zero."""
+        piece = self._new(name, lanes, ranges, groups)
+        self._clear(piece)
+        return piece
+
+    def _new(
+        self, name: str, lanes: Axes, ranges: Ranges, groups: Sequence[Axes], padded: Axes = ()
+    ) -> Piece:
+        axes = self.graph.tensors[name].axes
+        key = name, lanes
+        hard = [*groups, *self.hard.get(key, ())]
+        every = [*([padded] if padded else []), *hard, *self.groups.get(key, ())]
+        fixed = {a for group in every if len(group) > 1 for a in group}
+        first = [a for a in self.lead.get(name, ()) if a not in lanes and a not in fixed]
+        rest = [a for a in axes if a not in lanes and a not in first]
+        rows = together((*first, *rest), every)
+        if not padded:  # padding would part what has to be one index
+            usual = self.padding.get(key, ())
+            clear = all(group == usual or not set(group) & set(usual) for group in hard)
+            padded = usual if clear else ()
+        if padded and not (set(padded) <= set(rows) and _adjacent(rows, padded)):
+            padded = ()
+        counts = counts_of(axes, self.graph.sizes, ranges)
+        layout = Layout(rows, lanes, padded)
+        piece = Piece(name, layout, counts, dict(ranges), self.p.lanes, Storage(name, 0))
+        piece.storage.rows = piece.rows
+        self.pieces.setdefault(key, []).append(piece)
+        return piece
+
+    def _clear(self, piece: Piece) -> None:
+        if piece.is_padded:
+            self.outer.setdefault("zeros", External("zeros", ROW, {}, 1))
+            self.calls.append(
+                Clear(engine=Engine.LOAD, cycles=BEAT * piece.rows, writes=(piece,), piece=piece)
+            )
+
+    def _loaded(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
+        size = prod(self.graph.sizes[a] for a in group)
+        padded = group if size % self.p.lanes else ()
+        piece = self._new(name, lanes, ranges, [group] if group else [], padded)
+        layout = self.given[name].layout
+        if layout and layout.rows + layout.padded != piece.layout.rows + piece.layout.padded:
+            self._clear(piece)
+        outside: Ranges = {}
+        if layout is None and len(self.cuts.get((name, lanes), ())) == 1:
+            (cut,) = self.cuts[name, lanes]
+            outside = {cut[0]: (cut[1], cut[2])} if cut else {}
+        bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
+        outer = External(name, layout or piece.layout, outside, bytes_)
+        self.move(Engine.LOAD, piece, ranges, outer)
+        return piece
+
+    def move(self, engine: Engine, piece: Piece, ranges: Ranges, outer: External) -> None:
+        """A load of a piece, or a store."""
+        outer = self.outer.setdefault(outer.name, outer)
+        load = engine is Engine.LOAD
+        self.calls.append(
+            Move(
+                engine=engine,
+                cycles=BEAT * piece.rows * outer.element_bytes,
+                reads=() if load else (piece,),
+                writes=(piece,) if load else (),
+                outer=outer,
+                part=Part(piece, ranges),
+            )
+        )
+
+    def constant(self, name: str, rows: int) -> Piece:
+        """``identity`` or ``zeros``, loaded when it is first needed."""
+        if name not in self._constants:
+            counts = {"row": rows, "lane": self.p.lanes}
+            piece = Piece(name, ROW, counts, {}, self.p.lanes, Storage(name, rows))
+            self._constants[name] = piece
+            self.move(Engine.LOAD, piece, {}, External(name, ROW, {}, 1))
+        return self._constants[name]
+
+    # Other layouts.
+
+    def _turned(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
+        """A tensor by PE1's array from a layout with other axes along the lanes."""
+        given = self.given.get(name)
+        there = [
+            piece
+            for (one, _), found in self.pieces.items()
+            if one == name
+            for piece in found
+            if piece.covers(ranges)
+        ]
+        if not there:
+            assert given and given.lanes is not None, (name, lanes, ranges)
+            there = [self.ensure(name, given.lanes, ranges)]
+        apart = [piece for piece in there if not set(piece.layout.lanes) & set(lanes)]
+        if apart:
+            best = next((x for x in apart if self._suits(x, ranges, lanes, pad=True)), apart[-1])
+            return self._transposed(best, lanes, ranges, group)
+        source = there[-1]
+        busy = {*lanes, *source.layout.lanes}
+        free = [a for a in self.graph.tensors[name].axes if a not in busy]
+        sizes = self.graph.sizes
+        between = tuple(sorted(free, key=lambda a: -sizes[a])[:1])
+        self._transposed(source, between, ranges, lanes)
+        return self._transposed(self.ensure(name, between, ranges), lanes, ranges, group)
+
+    def _transposed(self, source: Piece, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
+        old = source.layout.lanes
+        source = self.ensure(source.tensor, old, ranges, lanes)
+        identity = self.constant("identity", self.p.lanes)
+        piece = self.made(source.tensor, lanes, ranges, [old, *([group] if group else [])])
+        x, z = Part(source, ranges), Part(piece, ranges)
+        assert z.joint(old) is not None, (piece.layout, old)
+        values = z.blocks * self.p.lanes * prod(z.counts[a] for a in piece.layout.rows)
+        size = prod(x.counts[a] for a in old)
+        cycles = values / size * up(size, self.p.lanes) * self.p.lanes / self.p.pe1_rows
+        self.calls.append(
+            Transpose(
+                engine=Engine.PE1, cycles=cycles, reads=(source, identity), writes=(piece,), x=x, z=z
+            )
+        )
+        return piece
+
+    def _copied(self, source: Piece, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
+        """The same lanes, rows in another order or padded, by PE2's array."""
+        lanes = source.layout.lanes
+        size = prod(self.graph.sizes[a] for a in group)
+        padded = group if pad and size % self.p.lanes else ()
+        zeros = self.constant("zeros", self.p.lanes)
+        piece = self._new(source.tensor, lanes, ranges, [group], padded)
+        self._clear(piece)
+        rows = piece.blocks * prod(piece.counts[a] for a in piece.layout.rows)
+        self.calls.append(
+            Copy(
+                engine=Engine.PE2, cycles=rows, reads=(source, zeros), writes=(piece,),
+                x=Part(source, ranges), z=Part(piece, ranges),
+            )
+        )  # fmt: skip
+        return piece

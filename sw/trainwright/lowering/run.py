@@ -1,0 +1,92 @@
+"""Runs the two programs of a step, from arrays of words to arrays of words."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.accelerator import Accelerator, Run
+from trainwright.graph.bind import Binding, bind
+from trainwright.graph.evaluate import Counted
+from trainwright.lowering.compile import Emitted, Step
+from trainwright.lowering.emit import COPIES
+from trainwright.lowering.outer import Packing, constant
+from trainwright.program.descriptors import Compute, Descriptor, Program
+
+Words = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one program made: its results, statistics by tensor, and what the accelerator says."""
+
+    binding: Binding
+    words: dict[str, Words]
+    counted: dict[str, Counted]
+    run: Run
+
+
+def bound(emitted: Emitted, binding: Binding, fingerprint: int) -> Program:
+    """The program with the shifts of a binding."""
+    descriptors: list[Descriptor] = list(emitted.descriptors)
+    for index, made in emitted.made.items():
+        d = descriptors[index]
+        assert isinstance(d, Compute)
+        if not made.exact:
+            shifts = binding.shifts[made.tensor]
+            d = replace(d, shift=shifts.result, x_shift=shifts.x, g_shift=shifts.y)
+        descriptors[index] = d
+    return Program(tuple(descriptors), fingerprint, emitted.slots)
+
+
+class Runner:
+    """A step on an accelerator."""
+
+    def __init__(self, step: Step, accelerator: Accelerator, *, trace: bool = False):
+        self.step, self.accelerator, self.trace = step, accelerator, trace
+
+    def _write(self, emitted: Emitted, given: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        step, lanes = self.step, self.step.parameters.lanes
+        for outer in emitted.lowered.outer.values():
+            values = constant(outer.tensor, lanes)
+            if values is None and outer.tensor.startswith("ones "):
+                values = np.ones(emitted.lowered.graph.shape(outer.tensor), np.int64)
+            if values is None:
+                values = given.get(outer.tensor)
+            if values is not None:
+                data = Packing(emitted.lowered.graph, outer, lanes).pack(values)
+                self.accelerator.write(step.buffers[outer.name].address, data)
+
+    def run(
+        self,
+        emitted: Emitted,
+        given: Mapping[str, npt.NDArray[np.generic]],
+        exponents: Mapping[str, int],
+        wanted: Mapping[str, int],
+    ) -> Ran:
+        """Run a program on ``given`` words, and on what the program before it left.
+
+        ``exponents`` are those of all that it reads, ``wanted`` those wanted for what it makes.
+        """
+        graph = emitted.lowered.graph
+        ones = {name: 0 for name in graph.given if name.startswith("ones ")}
+        binding = bind(graph, wanted, {**exponents, **ones})
+        self._write(emitted, given)
+        program = bound(emitted, binding, self.step.parameters.fingerprint)
+        run = self.accelerator.run(program, emitted.address, trace=self.trace)
+        words = {}
+        made = {op.out for op in graph.ops}
+        for outer in emitted.lowered.outer.values():
+            if outer.tensor in made:
+                packing = Packing(graph, outer, self.step.parameters.lanes)
+                buffer = self.step.buffers[outer.name]
+                words[outer.tensor] = packing.unpack(
+                    self.accelerator.read(buffer.address, packing.size)
+                )
+        counted = {
+            name: Counted(int(run.sums[slot]), int(run.saturations[slot]))
+            for slot, name in enumerate(emitted.slots)
+            if name != COPIES
+        }
+        return Ran(binding, words, counted, run)

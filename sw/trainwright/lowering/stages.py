@@ -1,0 +1,215 @@
+"""Which operations are computed together, a slice of their results at a time, and in what slices.
+
+A tensor too large to lie in the scratchpad whole is made and used up slice by slice: the operation
+that makes it and those that read it are one stage, cut along axes that all their results have. So no
+sum is ever cut. Where there is no such axis the tensor goes through the outer memory.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from math import prod
+
+from trainwright.graph.ir import Einsum, Graph
+from trainwright.lowering.choose import Choice, Chosen, Given
+from trainwright.lowering.impls import up
+from trainwright.lowering.layout import Axes
+from trainwright.lowering.tile import Stage
+from trainwright.parameters import AcceleratorParameters
+
+BUDGETS = (0.45, 0.25, 0.15, 0.08, 0.05, 0.03, 0.01)
+"""Parts of the scratchpad that the slices of a stage may take, tried in this order."""
+MOST_AXES = 3
+"""Axes that a stage is cut along."""
+
+Loops = tuple[tuple[str, int], ...]
+
+
+@dataclass
+class _Group:
+    """Operations of one stage, by their places in the program."""
+
+    members: list[int]
+    big: set[str]
+
+
+class Stages:
+    """The stages of one program."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        given: Mapping[str, Given],
+        chosen: Chosen,
+        stored: Sequence[str],
+        p: AcceleratorParameters,
+    ):
+        self.given = given
+        self.graph, self.chosen, self.stored, self.p = graph, chosen, set(stored), p
+        self.choices = chosen.choices
+        self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
+        self.readers: dict[str, list[int]] = {}
+        for n, choice in enumerate(self.choices):
+            for name in choice.op.operands:
+                self.readers.setdefault(name, []).append(n)
+        self.groups = self._grouped()
+
+    # Groups.
+
+    def rows(self, name: str) -> int:
+        """Rows of a tensor in the layout in which it is made, or first read."""
+        lanes = next(iter(self._layouts(name)), self.graph.tensors[name].axes[-1:])
+        size = prod(self.graph.sizes[a] for a in lanes)
+        return self.graph.count(name) // size * up(size, self.p.lanes)
+
+    def _layouts(self, name: str) -> list[Axes]:
+        found = []
+        for choice in self.choices:
+            for work in choice.works:
+                if work.impl and work.impl.z == name:
+                    found.append(work.impl.along)
+                if work.impl is None and choice.op.out == name:
+                    found.append(choice.lanes)
+                if work.impl:
+                    found += [need.lanes for need in work.impl.needs if need.tensor == name]
+        return found
+
+    def _common(self, members: Sequence[int]) -> set[str]:
+        """The axes that all results have."""
+        sets = [set(self.graph.tensors[self.choices[n].op.out].axes) for n in members]
+        return {a for a in set.intersection(*sets) if self.graph.sizes[a] > 1}
+
+    def _grouped(self) -> list[_Group]:
+        """Groups in an order in which they can be computed."""
+        of = {n: _Group([n], set()) for n in range(len(self.choices))}
+        names = set(self.place) | set(self.graph.given)
+        large = [name for name in names if self.rows(name) > self.p.scratchpad_rows // 4]
+        for name in sorted(large, key=lambda name: (-self.rows(name), name)):
+            members = set(self.readers.get(name, ()))
+            members |= {self.place[name]} if name in self.place else set()
+            if name not in self.place:  # given: each reader takes its slices
+                for n in members:
+                    of[n].big.add(name)
+                continue
+            joined = sorted({m for n in members for m in of[n].members})
+            if not self._common(joined):
+                continue
+            group = _Group(joined, {name}.union(*(of[n].big for n in members)))
+            before = dict(of)
+            of |= {n: group for n in joined}
+            if self._sorted(of) is None:
+                of = before
+        ordered = self._sorted(of)
+        assert ordered is not None
+        return ordered
+
+    def _sorted(self, of: dict[int, _Group]) -> list[_Group] | None:
+        """The groups, each after all that it reads; ``None`` where they wait for each other."""
+        groups = list({id(group): group for group in of.values()}.values())
+        done: set[int] = set()
+        ordered: list[_Group] = []
+        while groups:
+            for group in groups:
+                needs = {
+                    self.place[name]
+                    for n in group.members
+                    for name in self.choices[n].op.operands
+                    if name in self.place
+                }
+                if needs <= done | set(group.members):
+                    break
+            else:
+                return None
+            groups.remove(group)
+            ordered.append(group)
+            done |= set(group.members)
+        return ordered
+
+    # Cuts.
+
+    def _unit(self, axis: str, choices: Sequence[Choice]) -> int:
+        """Of what the slices of an axis are multiples; 0 where it cannot be cut, -1: one value."""
+        unit, single = 1, False
+        for choice in choices:
+            lanes = [choice.lanes] if choice.lanes else []
+            for name in (choice.op.out, *choice.op.operands):
+                lanes += self._layouts(name)
+                if name in self.given and (fixed := self.given[name].lanes):
+                    lanes.append(fixed)
+            for work in choice.works:
+                if work.impl:
+                    lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]
+                    single |= axis in work.impl.rows[1:] and not work.impl.dot
+            for group in lanes:
+                if axis in group:
+                    if group != (axis,):
+                        return 0
+                    unit = self.p.lanes
+        names = {name for choice in choices for name in (choice.op.out, *choice.op.operands)}
+        if any(axis in axes for name, _, axes in self.chosen.pads if name in names):
+            return 0
+        return (-1 if unit == 1 else 0) if single else unit
+
+    def _loops(self, group: _Group) -> Iterator[tuple[int, Loops, dict[str, int]]]:
+        """Ways to cut a group: slices, loops, and the values of each axis in a slice."""
+        choices = [self.choices[n] for n in group.members]
+        sizes = self.graph.sizes
+        axes = []
+        for axis in sorted(self._common(group.members)):
+            unit = self._unit(axis, choices)
+            if unit == -1:
+                axes.append((axis, [1]))
+            elif unit and sizes[axis] > unit:
+                chunks = [c for c in range(unit, sizes[axis], unit) if sizes[axis] % c == 0]
+                chunks = chunks or [c for c in (unit, 2 * unit) if c < sizes[axis]]
+                axes.append((axis, chunks))
+        yield 1, (), {}
+        for count in range(1, min(MOST_AXES, len(axes)) + 1):
+            for some in permutations(axes, count):
+                yield from self._chunked(some, ())
+
+    def _chunked(
+        self, axes: Sequence[tuple[str, list[int]]], loops: Loops
+    ) -> Iterator[tuple[int, Loops, dict[str, int]]]:
+        if not axes:
+            slices = prod(up(self.graph.sizes[a], c) for a, c in loops)
+            yield slices, loops, dict(loops)
+            return
+        for chunk in axes[0][1]:
+            yield from self._chunked(axes[1:], (*loops, (axes[0][0], chunk)))
+
+    def _need(self, group: _Group, chunks: dict[str, int]) -> float:
+        """Rows that the large tensors of a group take in a slice."""
+        total = 0.0
+        for name in group.big:
+            part = self.rows(name)
+            for axis in self.graph.tensors[name].axes:
+                if axis in chunks:
+                    part *= chunks[axis] / self.graph.sizes[axis]
+            total += part
+        return total
+
+    def options(self, budget: float) -> list[list[Stage]]:
+        """Stages that keep to a part of the scratchpad: the fewest slices first."""
+        best: list[list[Loops]] = []
+        for group in self.groups:
+            ways = sorted(
+                (slices, -sum(a == "s" for a, _ in loops), loops)
+                for slices, loops, chunks in self._loops(group)
+                if self._need(group, chunks) <= budget * self.p.scratchpad_rows
+            )
+            if not ways:
+                return []
+            best.append([loops for slices, _, loops in ways if slices == ways[0][0]])
+        most = max(len(ways) for ways in best)
+        found = []
+        for n in range(min(most, 2)):
+            stages = [
+                Stage(tuple(self.choices[m] for m in group.members), ways[n % len(ways)])
+                for group, ways in zip(self.groups, best, strict=True)
+            ]
+            found.append(stages)
+        return found
+
+
+__all__ = ["BUDGETS", "Einsum", "Stages"]

@@ -1,0 +1,409 @@
+"""From choices and cuts to commands: pieces of tensors, loaded, transposed and computed in turn."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product, zip_longest
+from math import prod
+
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
+from trainwright.lowering.calls import Call, Contract, Elementwise, External, Move
+from trainwright.lowering.pieces import Pieces
+from trainwright.lowering.choose import BEAT, Choice, Cut, Given, Pad, Work
+from trainwright.lowering.impls import Impl, Need, dot_cycles, even, outer_cycles, runs, up
+from trainwright.lowering.layout import Axes, Layout, Part, Piece, Ranges, Storage, counts_of
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Engine
+
+@dataclass(frozen=True)
+class Stage:
+    """Operations that are computed for a slice of their results at a time.
+
+    ``loops`` are axes and how many values a slice has, outermost first.
+    """
+
+    choices: tuple[Choice, ...]
+    loops: tuple[tuple[str, int], ...] = ()
+
+
+def _overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:
+    """The values within both; ``None`` where there are none."""
+    found = dict(first)
+    for axis, (lo, hi) in second.items():
+        a, b = found.get(axis, (lo, hi))
+        found[axis] = max(a, lo), min(b, hi)
+        if found[axis][0] >= found[axis][1]:
+            return None
+    return found
+
+
+def _of(cut: Cut) -> Ranges:
+    return {cut[0]: (cut[1], cut[2])} if cut else {}
+
+
+def _used(calls: Sequence[Call]) -> list[Call]:
+    """The commands whose results are read, or stored."""
+    read: set[Storage] = set()
+    kept = []
+    for call in reversed(calls):
+        if not call.writes or any(piece.storage in read for piece in call.writes):
+            kept.append(call)
+            read.update(piece.storage for piece in call.reads)
+    return kept[::-1]
+
+
+class Tiler(Pieces):
+    """Makes the commands of one program.
+
+    ``given`` are the tensors of outer memory, ``stored`` those that are written there.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        given: Mapping[str, Given],
+        stored: Sequence[str],
+        pads: Sequence[Pad],
+        p: AcceleratorParameters,
+    ):
+        super().__init__(graph, given, p)
+        self.stored, self.pads = set(stored), pads
+        self.macs = 0
+
+    def run(self, stages: Sequence[Stage]) -> list[Call]:
+        """The commands of all stages, in the order of the operations."""
+        stages = [self._refitted(stage) for stage in stages]
+        self.every = [choice for stage in stages for choice in stage.choices]
+        self._demands()
+        self._leads(stages)
+        for stage in stages:
+            self._stage(stage)
+        return _used(self.calls)
+
+    def _refitted(self, stage: Stage) -> Stage:
+        """The stage with the rows of PE1's tiles that suit its slices."""
+        return replace(stage, choices=tuple(self._refit(c, stage) for c in stage.choices))
+
+    def _refit(self, choice: Choice, stage: Stage) -> Choice:
+        if not isinstance(choice.op, Einsum):
+            return choice
+        works = []
+        for work in choice.works:
+            sizes = dict(self.graph.sizes) | dict(stage.loops)
+            if work.cut:
+                sizes[work.cut[0]] = min(sizes[work.cut[0]], work.cut[2] - work.cut[1])
+            if work.impl and work.impl.dot:
+                work = replace(work, impl=self._rows_of(work.impl, sizes))  # noqa: PLW2901
+            works.append(work)
+        return replace(choice, works=tuple(works))
+
+    def _rows_of(self, impl: Impl, sizes: Mapping[str, int]) -> Impl:
+        """The implementation with the rows that fill tiles best."""
+        z = self.graph.tensors[impl.z].axes
+        other = self.graph.tensors[impl.g].axes
+        free = tuple(a for a in self.graph.tensors[impl.x].axes if a in z and a not in other)
+        best = [impl, *(replace(impl, rows=rows) for rows in runs(free, sizes, self.p.pe1_rows))]
+        sliced = replace(self.graph, sizes=sizes)
+        fitting = [one for one in best if even(sliced, one)]
+        return min(fitting, key=lambda one: up(size := prod(sizes[a] for a in one.rows),
+                                               self.p.pe1_rows) / size)  # fmt: skip
+
+    # What is asked of each tensor.
+
+    def _demands(self) -> None:
+        """Collect how each tensor is read and written: side by side, padded, divided."""
+        for choice in self.every:
+            for work in choice.works:
+                if work.impl:
+                    self._grouped(work.impl)
+                for need in self._needs(choice, work):
+                    key = need.tensor, need.lanes
+                    cut = work.cut
+                    if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
+                        cut = None
+                    self.cuts.setdefault(key, set()).add(cut)
+        for name, lanes, axes in self.pads:
+            self._group(name, lanes, axes, pad=True)
+        for choice in self.every:
+            for work in choice.works:
+                if (impl := work.impl) and impl.dot:
+                    self._group(impl.x, impl.inner, impl.rows)
+                    self._group(impl.z, impl.along, impl.rows)
+
+    def _grouped(self, impl: Impl) -> None:
+        if impl.dot:
+            self._group(impl.g, impl.inner, impl.along, pad=True)
+        else:
+            self.hard.setdefault((impl.z, impl.along), []).append(impl.rows)
+
+    def _group(self, name: str, lanes: Axes, axes: Axes, *, pad: bool = False) -> None:
+        if len(axes) > 1:
+            self.groups.setdefault((name, lanes), []).append(axes)
+        if pad and prod(self.graph.sizes[a] for a in axes) % self.p.lanes:
+            self.padding.setdefault((name, lanes), axes)
+
+    def _leads(self, stages: Sequence[Stage]) -> None:
+        """For each tensor the axes to come first."""
+        views = {n for c in self.every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
+        wanted: dict[str, dict[str, None]] = {}
+        for stage in stages:
+            loops = [axis for axis, _ in stage.loops]
+            for choice in stage.choices:
+                cuts = [w.cut[0] for w in choice.works if w.cut]
+                for name in (choice.op.out, *choice.op.operands):
+                    wanted.setdefault(name, {}).update(dict.fromkeys([*cuts, *loops]))
+        padded = {(name, a) for (name, _), axes in self.padding.items() for a in axes}
+        for name, axes in wanted.items():
+            if name not in views:
+                mine = self.graph.tensors[name].axes
+                self.lead[name] = tuple(a for a in axes if a in mine and (name, a) not in padded)
+
+    def _needs(self, choice: Choice, work: Work) -> tuple[Need, ...]:
+        if work.impl:
+            return work.impl.needs
+        return tuple(Need(name, choice.lanes) for name in choice.op.operands)
+
+    def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
+        """The values of a tensor that a piece is to have, for one work of one slice."""
+        axes = self.graph.tensors[name].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        if cut and cut[0] in axes and self.cuts.get((name, lanes)) == {cut}:
+            return _overlap(ranges, _of(cut)) or {}
+        return ranges
+
+    # Stages.
+
+    def _slices(self, stage: Stage) -> Iterator[Ranges]:
+        """The slices, those of both arrays in turn where an axis is divided between them."""
+        loops = [self._chunks(stage, axis, step) for axis, step in stage.loops]
+        for one in product(*loops):
+            yield dict(one)
+
+    def _chunks(self, stage: Stage, axis: str, step: int) -> list[tuple[str, tuple[int, int]]]:
+        """The parts of an axis: none across a place where the arrays divide it."""
+        size = self.graph.sizes[axis]
+        cuts = {w.cut[1] for c in stage.choices for w in c.works if w.cut and w.cut[0] == axis}
+        edges = sorted({0, size, *cuts})
+        parts = []
+        for lo, hi in pairwise(edges):
+            unit = self.p.lanes if (lo % self.p.lanes, step % self.p.lanes) == (0, 0) else 1
+            count = up(hi - lo, step)
+            each = up(up(hi - lo, count), unit) * unit
+            parts.append([(axis, (n, min(n + each, hi))) for n in range(lo, hi, each)])
+        return [one for some in zip_longest(*parts) for one in some if one]
+
+    def _stage(self, stage: Stage) -> None:
+        inside = {choice.op.out for choice in stage.choices}
+        for choice in self.every:
+            if choice not in stage.choices:
+                inside -= set(choice.op.operands)
+        self.inside = inside
+        slices = list(self._slices(stage))
+        begin = 1 if self._both(stage, slices[0]) else 2
+        for slice_ in slices[:begin]:  # neither array waits for what the other one's slice needs
+            for choice in stage.choices:
+                self._before(choice, stage, slice_)
+        for n, slice_ in enumerate(slices):
+            if n >= begin:
+                self._forget(slice_)
+            for choice in stage.choices:
+                self._choice(choice, slice_)
+        for choice in stage.choices:
+            if choice.op.out in self.stored and choice.op.out not in inside:
+                self._store(choice, {})
+
+    def _both(self, stage: Stage, slice_: Ranges) -> bool:
+        """Whether a slice has something of every work."""
+        return all(
+            self._within(choice.op, work, slice_) is not None
+            for choice in stage.choices
+            if isinstance(choice.op, Einsum)
+            for work in choice.works
+        )
+
+    def _before(self, choice: Choice, stage: Stage, slice_: Ranges) -> None:
+        """Have the operands of an operation that its stage does not make."""
+        made = {one.op.out for one in stage.choices}
+        if isinstance(choice.op, Einsum) and stage.loops and not made & set(choice.op.operands):
+            for work in reversed(choice.works):
+                self._operands(choice.op, work, slice_)
+
+    def _forget(self, slice_: Ranges) -> None:
+        """Drop the parts of what is given that this slice does not read: they are loaded again."""
+        for (name, lanes), found in self.pieces.items():
+            if name in self.given:
+                axes = self.graph.tensors[name].axes
+                mine = {a: r for a, r in slice_.items() if a in axes}
+                kept = [p for p in found if _overlap(p.ranges, mine) is not None]
+                self.pieces[name, lanes] = kept
+
+    def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
+        """The piece that a result is written to: of the slice, or the whole tensor."""
+        axes = self.graph.tensors[name].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes} if name in self.inside else {}
+        if cut and not self._joined(name):
+            whole = _overlap(ranges, _of(cut))
+            assert whole is not None
+            ranges = whole
+        return self.found(name, lanes, ranges) or self.made(name, lanes, ranges)
+
+    def _joined(self, name: str) -> bool:
+        """Whether all parts of a tensor lie in one layout."""
+        choice = next(c for c in self.every if c.op.out == name)
+        return len({work.impl.along for work in choice.works if work.impl}) == 1
+
+    def _choice(self, choice: Choice, slice_: Ranges) -> None:
+        match choice.op:
+            case View():
+                self._view(choice, slice_)
+            case Einsum():
+                parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
+                for work, operands in zip(choice.works, reversed(parts), strict=True):
+                    if operands:
+                        self._contract(choice.op, work, slice_, operands)
+            case Add() | Mask():
+                self._elementwise(choice, slice_)
+        if choice.op.out in self.stored and choice.op.out in self.inside:
+            self._store(choice, slice_)
+
+    def _view(self, choice: Choice, slice_: Ranges) -> None:
+        op = choice.op
+        source_axes = self.graph.tensors[op.operands[0]].axes
+        ranges = {a: r for a, r in slice_.items() if a in source_axes}
+        source = self.ensure(
+            op.operands[0], choice.lanes, ranges, tuple(a for a in source_axes if a not in choice.lanes), pad=False
+        )
+        axes = self.graph.tensors[op.out].axes
+        layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
+        counts = counts_of(axes, self.graph.sizes, source.ranges)
+        piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage)
+        assert piece.rows == source.rows, (op, piece.rows, source.rows)
+        self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
+
+    def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
+        """The values of the result that a work makes in a slice."""
+        axes = self.graph.tensors[op.out].axes
+        return _overlap({a: r for a, r in slice_.items() if a in axes}, _of(work.cut))
+
+    def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
+        """The operands, as they are needed; ``None`` where a slice has nothing of a work."""
+        assert work.impl
+        ranges = self._within(op, work, slice_)
+        if ranges is None:
+            return None
+        parts = []
+        for need in work.impl.needs:
+            axes = self.graph.tensors[need.tensor].axes
+            mine = {a: r for a, r in ranges.items() if a in axes}
+            wanted = self._ranges(need.tensor, need.lanes, slice_, work.cut)
+            group = work.impl.along if work.impl.dot and need.tensor == work.impl.g else ()
+            piece = self.found(need.tensor, need.lanes, mine, group)
+            piece = piece or self.ensure(need.tensor, need.lanes, wanted, group)
+            parts.append(Part(piece, mine))
+        return parts
+
+    def _even(self, impl: Impl, x: Part, z: Part) -> Impl:
+        """PE1's rows as they lie: fewer axes where those asked for are no even index."""
+        tries = [impl.rows[n:] for n in range(len(impl.rows) + 1)]
+        best = next(r for r in tries if x.joint(r) is not None and z.joint(r) is not None)
+        return replace(impl, rows=best)
+
+    def _contract(self, op: Einsum, work: Work, slice_: Ranges, parts: list[Part]) -> None:
+        impl, graph, p = work.impl, self.graph, self.p
+        assert impl
+        z_axes = graph.tensors[op.out].axes
+        ranges = self._within(op, work, slice_)
+        assert ranges is not None
+        target = self._target(op.out, impl.along, slice_, work.cut)
+        sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
+        free = prod(sizes[a] for a in z_axes)
+        summed = prod(sizes[a] for a in graph.summed(op))
+        self.macs += free * summed
+        if impl.dot:
+            cycles = dot_cycles(p, sizes, free, summed, (impl.rows, impl.along, impl.inner))
+        else:
+            cycles = outer_cycles(p, sizes, free, summed, (impl.rows, impl.along))
+        x, g = parts
+        z = Part(target, ranges)
+        if impl.dot:
+            impl = self._even(impl, x, z)
+        self.calls.append(
+            Contract(
+                engine=Engine.PE1 if impl.dot else Engine.PE2,
+                cycles=cycles,
+                reads=(x.piece, g.piece),
+                writes=(target,),
+                op=op,
+                impl=impl,
+                x=x,
+                g=g,
+                z=z,
+                macs=free * summed,
+            )
+        )
+
+    def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
+        op, lanes = choice.op, choice.lanes
+        axes = self.graph.tensors[op.out].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        x_name, g_name = op.operands
+        x = Part(self.ensure(x_name, lanes, ranges), ranges)
+        target = self._target(op.out, lanes, slice_, None)
+        z = Part(target, ranges)
+        if self.graph.tensors[g_name].axes == axes:
+            g = self.ensure(g_name, lanes, ranges)
+            self._one(op, x, Part(g, ranges), z, (0, z.blocks), broadcast=False)
+            return
+        mine = {a: r for a, r in ranges.items() if a in self.graph.tensors[g_name].axes}
+        (samples,) = lanes
+        whole, rest = divmod(z.counts[samples], self.p.lanes)
+        if whole:
+            g = self._broadcast(g_name, samples, self.p.lanes, mine)
+            self._one(op, x, Part(g, mine), z, (0, whole), broadcast=True)
+        if rest:
+            g = self._broadcast(g_name, samples, rest, mine)
+            self._one(op, x, Part(g, mine), z, (whole, 1), broadcast=True)
+
+    def _broadcast(self, name: str, samples: str, count: int, ranges: Ranges) -> Piece:
+        """A tensor repeated along ``count`` lanes of the samples."""
+        key = f"{name}*{count}", (samples,)
+        for piece in self.pieces.get(key, []):
+            if piece.covers(ranges):
+                return piece
+        axes = self.graph.tensors[name].axes
+        counts = counts_of(axes, self.graph.sizes, ranges) | {samples: count}
+        layout = Layout(axes, (samples,))
+        piece = Piece(name, layout, counts, dict(ranges), self.p.lanes, Storage(key[0], 0))
+        piece.storage.rows = piece.rows
+        self.pieces.setdefault(key, []).append(piece)
+        bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
+        outer = External(name, layout, {samples: (0, count)}, bytes_)
+        outer = self.outer.setdefault(outer.name, outer)
+        self.calls.append(
+            Move(
+                engine=Engine.LOAD, cycles=BEAT * piece.rows * bytes_, writes=(piece,),
+                outer=outer, part=Part(piece, ranges),
+            )
+        )  # fmt: skip
+        return piece
+
+    def _one(
+        self, op: Add | Mask, x: Part, g: Part, z: Part, blocks: tuple[int, int], *, broadcast: bool
+    ) -> None:
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks[1]
+        self.calls.append(
+            Elementwise(
+                engine=Engine.PE2, cycles=rows, reads=(x.piece, g.piece), writes=(z.piece,),
+                op=op, x=x, g=g, z=z, blocks=blocks, broadcast=broadcast,
+            )
+        )  # fmt: skip
+
+    def _store(self, choice: Choice, slice_: Ranges) -> None:
+        name = choice.op.out
+        axes = self.graph.tensors[name].axes
+        ranges = {a: r for a, r in slice_.items() if a in axes}
+        works = [w.impl.along for w in choice.works if w.impl]
+        lanes = works[0] if works else choice.lanes
+        piece = self.found(name, lanes, ranges)
+        assert piece, name
+        bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
+        self.move(Engine.STORE, piece, ranges, External(name, piece.layout, {}, bytes_))
