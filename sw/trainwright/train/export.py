@@ -11,6 +11,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.network import Network, network_from_dict
 from trainwright.support.files import write_whole
 from trainwright.support.tensor_file import CheckpointError, decode, encode
+from trainwright.train.chip_update import ChipModel
 from trainwright.train.model import Model
 
 FORMAT = "trainwright-model-2"
@@ -33,6 +34,8 @@ class Origin:
     plan: str
     accelerator: tuple[str, ...] = ()
     """Sizes other than the default, as NAME=N."""
+    pixels: int | None = None
+    """Bits of a stored pixel; None where the host quantises them (``train.batches``)."""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Origin":
@@ -57,7 +60,9 @@ class TrainedModel:
     """See ``Model.digest``."""
 
 
-def save_model(path: Path, model: Model, scales: Scales, origin: Origin | None = None) -> None:
+def save_model(
+    path: Path, model: Model | ChipModel, scales: Scales, origin: Origin | None = None
+) -> None:
     """Write a safetensors file; network, ranks, exponents and origin are in its header.
 
     ``factor.L.N`` is int8, or int16 over 8 bits, or float32 in a float32 network; ``bias.L`` is
@@ -69,13 +74,14 @@ def save_model(path: Path, model: Model, scales: Scales, origin: Origin | None =
         for n, factors in enumerate(quantised.factors)
         for k, factor in enumerate(factors)
     }
-    for n, bias in enumerate(model.biases):
+    for n, bias in enumerate(quantised.biases):
         if bias is not None:
-            tensors[f"bias.{n}"] = bias.value
+            tensors[f"bias.{n}"] = bias.to(torch.float32)
     metadata = {
         "format": FORMAT,
         "network": model.network.to_dict(),
         "factor_exponents": model.exponents,
+        "bias_exponents": quantised.bias_exponents,
         "exponents": scales.exponents,
         "digest": model.digest(),
         "origin": None if origin is None else asdict(origin),
@@ -107,6 +113,7 @@ def load_model(path: Path) -> TrainedModel:
                 tensors[f"bias.{n}"].to(torch.float64) if layer.bias else None
                 for n, layer in enumerate(network.layers)
             ],
+            bias_exponents=metadata.get("bias_exponents"),
         )
         for layer, factors, bias in zip(network.layers, model.factors, model.biases, strict=True):
             shapes = tuple(tuple(factor.shape) for factor in factors)

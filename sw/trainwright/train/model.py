@@ -80,18 +80,22 @@ class Model:
             balance(layer, exponents)
 
     def digest(self) -> str:
-        """SHA-256 over the quantised factors, as int16 (float32) in order with their exponents.
+        """SHA-256 over the quantised factors; see ``digest``."""
+        return digest(self.quantised())
 
-        Equal digests mean equal factors: runs on different back ends are compared by them.
-        """
-        sha = hashlib.sha256()
-        model = self.quantised()
-        for layer, exponents in zip(model.factors, model.factor_exponents, strict=True):
-            for factor, k in zip(layer, exponents, strict=True):
-                sha.update(f"{list(factor.shape)} 2^{k}\n".encode())
-                kind = "<f4" if factor.is_floating_point() else "<i2"
-                sha.update(factor.contiguous().numpy().astype(kind).tobytes())
-        return sha.hexdigest()
+
+def digest(model: QuantisedModel) -> str:
+    """SHA-256 over quantised factors, as int16 (float32) in order with their exponents.
+
+    Equal digests mean equal factors: runs on different back ends are compared by them.
+    """
+    sha = hashlib.sha256()
+    for layer, exponents in zip(model.factors, model.factor_exponents, strict=True):
+        for factor, k in zip(layer, exponents, strict=True):
+            sha.update(f"{list(factor.shape)} 2^{k}\n".encode())
+            kind = "<f4" if factor.is_floating_point() else "<i2"
+            sha.update(factor.contiguous().numpy().astype(kind).tobytes())
+    return sha.hexdigest()
 
 
 def _as_they_are(value: torch.Tensor, exponent: int, width: int) -> torch.Tensor:

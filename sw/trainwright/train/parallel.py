@@ -95,11 +95,17 @@ class ParallelDriver:
         )
 
     def backward(
-        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+        self,
+        gradient: torch.Tensor,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+        exponent: int | None = None,
     ) -> BackwardResult:
         """Gradients of the sum over the whole batch; see ``Driver.backward``."""
         width = self.network.widths.gradient
-        exponent = fitting_exponent(gradient, width, zero=1 - width)
+        if exponent is None:
+            exponent = fitting_exponent(gradient, width, zero=1 - width)
         done = [
             driver.backward(gradient[part], scales, seed=own_seed, exponent=exponent)
             for driver, part, own_seed in zip(

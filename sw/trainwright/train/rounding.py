@@ -8,6 +8,7 @@ import torch
 from trainwright.data import DataSet
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.train.connect import dequantise
+from trainwright.train.chip_update import ChipModel
 from trainwright.train.history import with_flat_ranks
 from trainwright.train.interfaces import DriverFactory
 from trainwright.train.model import Model
@@ -34,7 +35,7 @@ class Rounded:
     """After further training at these ranks; None where there was none."""
 
 
-def rounded_model(model: Model, tolerance: float, numbers: Numbers | None = None) -> Model:
+def rounded_model(model: Model | ChipModel, tolerance: float, numbers: Numbers | None = None) -> Model:
     """The quantised layers rounded to ``tolerance``, in the balanced gauge, quantised again.
 
     Moments start at 0. The arithmetic is that of ``numbers`` (default: float64).
@@ -45,7 +46,7 @@ def rounded_model(model: Model, tolerance: float, numbers: Numbers | None = None
         values = [dequantise(f, k) for f, k in zip(factors, exponents, strict=True)]
         layers.append(balance(tt_round(values, tolerance=tolerance, numbers=numbers or Numbers())))
     network = model.network.with_ranks([ranks_of(layer) for layer in layers])
-    biases = [None if b is None else b.value for b in model.biases]
+    biases = [None if b is None else b.to(torch.float32) for b in quantised.biases]
     return pretrained_model(
         Pretrained(network, [[f.to(torch.float32) for f in layer] for layer in layers], biases)
     )
@@ -57,6 +58,7 @@ def _state(trained: TrainingState, model: Model, epochs: int) -> TrainingState:
         epochs=max(1, epochs),
         steps=None,
         prior=None,
+        chip=None,
         learning_rate=trained.settings.learning_rate / 4,
     )
     return TrainingState(model.network, settings, model, Scales(PRESETS[settings.scale_range]))
