@@ -24,11 +24,11 @@ ROOT_UNIT = 17
 
 EXP2_ERROR = 0.84
 """Most that ``exp2`` is wrong, in units of its result; 1 for v = 0, where it saturates."""
-RECIPROCAL_ERROR = 2**-14.7
+RECIPROCAL_ERROR = 2**-14.77
 """Most that ``reciprocal`` is wrong for arguments of at most MANTISSA bits, relative."""
 ROOT_ERROR = 2**-15.6
 """Most that ``reciprocal_root`` is wrong for arguments of at most MANTISSA bits, relative."""
-LOG2_ERROR = 2**-14.7
+LOG2_ERROR = 2**-14.77
 """Most that ``log2`` is wrong for arguments of at most MANTISSA bits."""
 TRUNCATION_ERROR = 2**-15
 """Relative error of a longer argument's mantissa, always downwards: so much more for reciprocals,
@@ -60,7 +60,7 @@ def log2_table() -> Table:
 
 
 def exp2(v: Words) -> Words:
-    """2^-v in units of 2^-EXP2_UNIT, 16 bits, 1 as 32,767; v >= 0 with FRACTION bits below the point.
+    """2^-v in units of 2^-EXP2_UNIT, 16 bits; v >= 0 in units of 2^-FRACTION. 1 is 32,767.
 
     The whole part of v shifts the table's sum to the right, downwards; then one rounding.
     """

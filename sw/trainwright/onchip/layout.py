@@ -131,6 +131,13 @@ class Layout:
         return found
 
 
+def state_rows(network: Network) -> int:
+    """Rows of the state of a network with its initial ranks."""
+    sizes = [prod(shape) for layer in network.layers for shape in layer.factor_shapes]
+    sizes += [layer.bias_parameters for layer in network.layers]
+    return sum(-(-size // LANES) for size in sizes)
+
+
 def make_layout(
     network: Network, exponents: Sequence[Sequence[int]], bias_exponents: Sequence[int]
 ) -> Layout:

@@ -28,6 +28,8 @@ from trainwright.onchip.tables import FRACTION
 TOP_SHIFT = WEIGHT_WIDTH - 8
 """The sums are over the squares of w / 2^TOP_SHIFT, rounded down: bytes of the state."""
 COEFFICIENT_WIDTH = 8
+EXPONENT_WIDTH = 8
+"""Bits in which the exponents of coefficients and prior weights are kept."""
 PULL_WIDTH = 18
 """Bits of a pull."""
 MOST_SHIFT = 40
@@ -55,7 +57,9 @@ def sums_of_squares(layout: Layout, weights: Words) -> Words:
 
 def column_costs(layout: Layout, kept: Kept) -> list[int]:
     """Elements that a column of each bond takes in its two factors, at the ranks left."""
-    ranks = {(bond.layer, bond.index): len(own) for bond, own in zip(layout.bonds, kept, strict=True)}
+    ranks = {
+        (bond.layer, bond.index): len(own) for bond, own in zip(layout.bonds, kept, strict=True)
+    }
     costs = []
     for bond in layout.bonds:
         left, right = layout.parts[bond.left.part].shape, layout.parts[bond.right.part].shape
@@ -85,7 +89,7 @@ def make_pulls(layout: Layout, sums: Words, costs: Sequence[int], entry: Entry) 
     """The coefficients of columns with these ``sums``, by the scalar unit.
 
     weight * cost / 2 to 16 bits downwards, times the reciprocal of S, to 8 bits downwards: within
-    2^-7 of the true value, relative. A column whose sum is 0 has no direction, and no pull.
+    0.8 % of the true value. A column whose sum is 0 has no direction, and no pull.
     """
     coefficients, exponents = np.zeros((2, layout.columns), np.int64)
     if not entry.weight:
@@ -100,9 +104,10 @@ def make_pulls(layout: Layout, sums: Words, costs: Sequence[int], entry: Entry) 
             mantissa, above = normalised(constant * r, COEFFICIENT_WIDTH)
             coefficients[span] = np.where(own > 0, mantissa, 0)
             weight_exponent = part.exponent - part.hidden
-            exponents[span] = (
+            exponents[span] = clamp(
                 above + scale + below + entry.weight_exponent - 1
-                - 2 * TOP_SHIFT - weight_exponent
+                - 2 * TOP_SHIFT - weight_exponent,
+                EXPONENT_WIDTH,
             )  # fmt: skip
     return Pulls(coefficients, exponents)
 

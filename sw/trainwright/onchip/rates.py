@@ -12,7 +12,8 @@ ENTRIES = 64
 """Entries that the table has."""
 RATE_WIDTH = 4
 WEIGHT_WIDTH = 8
-GREATEST_SHIFT = 31
+SHIFT_WIDTH = 5
+GREATEST_SHIFT = (1 << SHIFT_WIDTH) - 1
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
-"""The two roundings to nearest of the vector engine, on numpy integers with a shift an element."""
+"""The two roundings to nearest of the vector engine: int64, with a shift an element."""
 
 import numpy as np
 import numpy.typing as npt
 
-Integers = npt.NDArray[np.integer]
+Integers = npt.NDArray[np.int64]
 
 
-def half_up(value: Integers, shift: npt.ArrayLike) -> Integers:
+def half_up(value: Integers, shift: int | Integers) -> Integers:
     """``value`` / 2^shift to the nearest integer, halves upwards; ``shift`` >= 0, broadcast.
 
     In hardware the bit below the point is the carry into the next adder. ``value`` needs a bit
@@ -15,7 +15,7 @@ def half_up(value: Integers, shift: npt.ArrayLike) -> Integers:
     return ((value << 1 >> shift) + 1) >> 1
 
 
-def half_even(value: Integers, shift: npt.ArrayLike) -> Integers:
+def half_even(value: Integers, shift: int | Integers) -> Integers:
     """``value`` / 2^shift to the nearest integer, halves to the even one, as every requantiser.
 
     Equal to ``trainwright.fixed.requantise.round_shift``; ``shift`` >= 0, broadcast.

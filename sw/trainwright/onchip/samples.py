@@ -14,7 +14,7 @@ EPOCH_STEP = 0x9E3779B8
 """What the increment grows by with every epoch; even, so that it stays odd."""
 
 
-def stored_pixels(images: npt.NDArray[np.uint8], full_scale: int, width: int) -> npt.NDArray:
+def stored_pixels(images: npt.NDArray, full_scale: int, width: int) -> npt.NDArray[np.uint8]:
     """Pixels (uint8) of ``width`` bits, as the data set is sent: byte / full_scale of the greatest.
 
     Halves go up. The host does this once, before it sends the data set.
@@ -26,7 +26,7 @@ def stored_pixels(images: npt.NDArray[np.uint8], full_scale: int, width: int) ->
 
 
 def expanded(pixels: npt.NDArray[np.uint8], width: int, activation: int) -> npt.NDArray[np.int64]:
-    """Inputs of ``activation`` bits (the sign is 0) of stored pixels, as the load engine makes them.
+    """Inputs of ``activation`` bits, their sign 0, of stored pixels, as the load engine makes them.
 
     The pixel's bits, repeated from the top: the greatest pixel is the greatest input.
     """

@@ -10,7 +10,6 @@ from trainwright.onchip import update
 from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, Layout, Part
 from trainwright.onchip.prior import (
     INTERVAL,
-    Kept,
     Pulls,
     column_costs,
     kept_columns,
@@ -36,7 +35,7 @@ class Step:
     seed: int
     """Of the run."""
     entry: Entry
-    recipe: str = "esgd"
+    optimiser: str = "esgd"
 
 
 class State:
@@ -59,7 +58,7 @@ class State:
         self._live = self._positions()
 
     def step(self, gradients: Sequence[Words], exponents: Sequence[int], step: Step) -> None:
-        """One update by the ``gradients`` of every part, at the ranks left, with their exponents."""
+        """One update by the ``gradients`` of every part, at the ranks left, and their exponents."""
         given = np.zeros(self.weights.shape, np.int64)
         for part, live, gradient in zip(self.layout.parts, self._live, gradients, strict=True):
             given.ravel()[part.row * LANES + live] = gradient
@@ -89,7 +88,7 @@ class State:
     def _rate_shifts(self, step: Step) -> Words:
         """By part: what products of moments and rate are shifted right; none goes to the left."""
         shifts = step.entry.rate_shift + BIAS_RATE_SHIFT * self._bias
-        if step.recipe == "momentum":
+        if step.optimiser == "momentum":
             units = np.array([part.exponent - part.hidden for part in self.layout.parts])
             shifts = step.entry.rate_shift + units - self.exponents - update.DECAY_SHIFT
         return np.clip(shifts, 0, update.GREATEST_SHIFT)
@@ -98,7 +97,8 @@ class State:
         """Factors and biases of every part, at the ranks left."""
         whole = update.quantised(self.weights, self._hidden).ravel()
         return [
-            whole[part.row * LANES + live] for part, live in zip(self.layout.parts, self._live, strict=True)
+            whole[part.row * LANES + live]
+            for part, live in zip(self.layout.parts, self._live, strict=True)
         ]
 
     def cut(self, distance: int) -> bool:
@@ -164,9 +164,7 @@ class State:
         whole = {name: array.astype(np.int64) for name, array in arrays.items()}
         factors, words = whole["factors"], whole["words"]
         if factors.shape != (layout.rows, LANES) or words.shape != factors.shape:
-            raise ValueError(
-                f"a state of {list(factors.shape)} words, not {[layout.rows, LANES]}"
-            )
+            raise ValueError(f"a state of {list(factors.shape)} words, not {[layout.rows, LANES]}")
         state = cls(layout, np.zeros_like(factors))
         state.weights = (factors << state._hidden) + _signed(words >> MOMENT_WIDTH)
         state.moments = _signed(words & 0xFF)

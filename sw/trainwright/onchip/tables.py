@@ -13,6 +13,7 @@ decimal digits: tables are the same on every machine.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -45,12 +46,12 @@ class Table:
 
 
 def make_table(
-    function: Callable[[mpmath.mpf], mpmath.mpf],
+    function: Callable[[Any], Any],
     spans: list[tuple[int, int]],
     *,
     base_width: int,
 ) -> Table:
-    """A table of ``function``, ENTRIES equal intervals for each span [low, high) of its argument.
+    """A table of ``function`` (of mpmath numbers): ENTRIES equal intervals for each [low, high).
 
     Bases are in units of 2^-base_width. A base or slope one unit beyond WORD_WIDTH bits saturates.
     """
@@ -68,5 +69,5 @@ def make_table(
     return Table(*(clamp(np.array(column), WORD_WIDTH) for column in (bases, slopes)))
 
 
-def _nearest(value: mpmath.mpf) -> int:
+def _nearest(value: Any) -> int:
     return int(mpmath.nint(value))

@@ -1,7 +1,7 @@
 """The update of weights in integers: 20 bits of state a parameter, and no second moment.
 
 A gradient's integer g is normalised within its tensor by the automatic scale, so that the step is
-that of the integer and not of the value (recipe ``esgd``):
+that of the integer and not of the value (``esgd``):
 
     gt = clamp18(g + pull)                                  the pull of the rank prior
     m  = clamp8(m + SR((gt - 16 m) / 2^8))                  the mean over about 16 steps, / 16
@@ -10,7 +10,7 @@ that of the integer and not of the value (recipe ``esgd``):
 SR is stochastic rounding by the accelerator's generator, of the row's address: a pure function of
 seed, step and row. W stays where the factor has all its bits: from -2^(width - 1) to
 2^(width - 1) - 1, times 2^hidden. A moment is at its gradient's exponent and is shifted when that
-moves. The recipe ``momentum`` is plain SGD: its shift follows the gradient's exponent, so that the
+moves. ``momentum`` is plain SGD: its shift follows the gradient's exponent, so that the
 step is that of the value.
 """
 
@@ -26,7 +26,7 @@ from trainwright.onchip.rounding import clamp, half_even, half_up
 
 Words = npt.NDArray[np.int64]
 
-RECIPES = ("esgd", "momentum")
+OPTIMISERS = ("esgd", "momentum")
 GRADIENT_WIDTH = 18
 """Bits of a gradient with the prior's pull, one operand of a multiplier."""
 GREATEST_SHIFT = 31
@@ -64,7 +64,12 @@ def next_moments(moments: Words, gradients: Words, random: Words) -> Words:
 
 
 def next_weights(
-    weights: Words, moments: Words, rates: npt.ArrayLike, shifts: npt.ArrayLike, limits: Words, random: Words
+    weights: Words,
+    moments: Words,
+    rates: npt.ArrayLike,
+    shifts: npt.ArrayLike,
+    limits: Words,
+    random: Words,
 ) -> Words:
     """The weights (rows, LANES) after a step of ``moments`` * ``rates`` / 2^``shifts``.
 
@@ -85,4 +90,3 @@ def moved_moments(moments: Words, by: int) -> Words:
 def quantised(weights: Words, hidden: Words) -> Words:
     """Factors and biases of weights: the nearest integers, halves up."""
     return half_up(weights, hidden)
-

@@ -46,7 +46,7 @@ def _order(samples: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def chip_batch_indices(samples: int, batch: int, seed: int, step: int) -> np.ndarray:
-    """The same in the order in which the accelerator draws them (``trainwright.onchip.samples``)."""
+    """The same in the order in which the accelerator draws them (``onchip.samples``)."""
     epoch, position = divmod(step, samples // batch)
     return epoch_order(samples, seed, epoch)[position * batch : (position + 1) * batch]
 

@@ -14,10 +14,10 @@ import torch
 
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.network import Network, network_from_dict
-from trainwright.support.files import write_whole
-from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.onchip.layout import make_layout
 from trainwright.onchip.state import State
+from trainwright.support.files import write_whole
+from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.train.adam import Parameter
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.history import History

@@ -10,8 +10,8 @@ from trainwright.accelerator import Counters
 from trainwright.data import Split
 from trainwright.driver import QuantisedModel
 from trainwright.train.batches import InputQuantiser
-from trainwright.train.interfaces import StepDriver
 from trainwright.train.chip_update import ChipModel
+from trainwright.train.interfaces import StepDriver
 from trainwright.train.model import Model
 from trainwright.train.state import Scales, copy_scales
 

@@ -7,8 +7,8 @@ import torch
 
 from trainwright.data import DataSet
 from trainwright.fixed.scale import PRESETS, Scales
-from trainwright.train.connect import dequantise
 from trainwright.train.chip_update import ChipModel
+from trainwright.train.connect import dequantise
 from trainwright.train.history import with_flat_ranks
 from trainwright.train.interfaces import DriverFactory
 from trainwright.train.model import Model
@@ -35,7 +35,9 @@ class Rounded:
     """After further training at these ranks; None where there was none."""
 
 
-def rounded_model(model: Model | ChipModel, tolerance: float, numbers: Numbers | None = None) -> Model:
+def rounded_model(
+    model: Model | ChipModel, tolerance: float, numbers: Numbers | None = None
+) -> Model:
     """The quantised layers rounded to ``tolerance``, in the balanced gauge, quantised again.
 
     Moments start at 0. The arithmetic is that of ``numbers`` (default: float64).

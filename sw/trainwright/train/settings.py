@@ -8,7 +8,7 @@ from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.fixed.scale import PRESETS
 from trainwright.onchip.loss import LOSSES
 from trainwright.onchip.samples import PIXEL_WIDTHS
-from trainwright.onchip.update import RECIPES
+from trainwright.onchip.update import OPTIMISERS
 from trainwright.train.initial import SPREAD
 from trainwright.train.ranks import FORMS
 from trainwright.train.storage import MASTER_WEIGHTS, MOMENTS
@@ -73,7 +73,7 @@ class ChipSettings:
     """Bits in which a pixel of the data set is stored."""
 
     def __post_init__(self) -> None:
-        known = {"optimiser": RECIPES, "loss": tuple(LOSSES), "pixels": PIXEL_WIDTHS}
+        known = {"optimiser": OPTIMISERS, "loss": tuple(LOSSES), "pixels": PIXEL_WIDTHS}
         for name, choices in known.items():
             value = getattr(self, name)
             shown = ", ".join(map(str, choices))

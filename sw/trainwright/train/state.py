@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.network import Network
+from trainwright.train.chip_update import ChipModel, chip_model
 from trainwright.train.history import History
 from trainwright.train.interfaces import Verification
-from trainwright.train.chip_update import ChipModel, chip_model
 from trainwright.train.model import Model, initial_model
 from trainwright.train.settings import TrainSettings
 

@@ -17,7 +17,7 @@ from trainwright.fixed.scale import PRESETS
 from trainwright.network import BUILT_IN
 from trainwright.onchip.loss import LOSSES
 from trainwright.onchip.samples import PIXEL_WIDTHS
-from trainwright.onchip.update import RECIPES
+from trainwright.onchip.update import OPTIMISERS
 from trainwright.train.ranks import FORMS
 from trainwright.train.settings import (
     FACTOR_SCALES,
@@ -132,7 +132,9 @@ def _add_training(group: Any) -> None:
         "--lr",
         type=number,
         metavar="RATE",
-        help="of Adam, by data set: " + _by_data_set("learning_rate") + "; on the chip "
+        help="of Adam, by data set: "
+        + _by_data_set("learning_rate")
+        + "; on the chip "
         + ", ".join(f"{name} {rate:g}" for name, rate in CHIP_RATES.items()),
     )
     group.add_argument(
@@ -142,7 +144,7 @@ def _add_training(group: Any) -> None:
         "does them (default: host)",
     )
     group.add_argument(
-        "--optimiser", choices=RECIPES, help=f"of --update chip (default: {_CHIP.optimiser})"
+        "--optimiser", choices=OPTIMISERS, help=f"of --update chip (default: {_CHIP.optimiser})"
     )
     group.add_argument(
         "--loss", choices=tuple(LOSSES), help=f"of --update chip (default: {_CHIP.loss})"
