@@ -240,7 +240,7 @@ def test_the_command_trains_reports_sizes_and_evaluates(capsys, tmp_path):
     assert result["used_reduction"] > result["reduction"]
     assert main(["eval", f"{out}/model.safetensors", "--json", "--test-samples", "128"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["accuracy"] == result["test_accuracy"]
+    assert found["test_accuracy"] == result["test_accuracy"]
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,12 @@ def probabilities(weights: Words) -> Words:
 
     Weights are results of exp2. With C of them, a share p is found within
 
-        1 / 2 + 128 ((C + 1) / 2^15 + 2^-13.8)      units,
+        1 / 2 + 128 (1.1 (C + 1) / 2^15 + 2^-13.8)      units,
 
-    0.53 for 10 classes. Each weight is within one unit of 2^-15 of the true power: EXP2_ERROR and
-    0.16 for its argument (v of ``distances`` is within v * 4.9e-6 + 2^-17; v 2^-v ln 2 is at most
-    0.37). The largest is one to within a unit, so the sum is at least 2^15 - 1, and within C units:
-    the quotient moves by at most (C + 1) / 2^15. The reciprocal adds RECIPROCAL_ERROR and
+    0.56 for 10 classes. Each weight is within 1.1 units of 2^-15 of the true power: EXP2_ERROR, and
+    0.24 for its argument (v of ``distances`` is within v * 4.9e-6 + 2^-17; v 2^-v ln 2 is at most
+    0.37). The largest is 2^15 - 1, so the sum S is at least that, and within 1.1 C units: the
+    quotient moves by at most 1.1 (C + 1) / S. The reciprocal adds RECIPROCAL_ERROR and
     TRUNCATION_ERROR, together 2^-13.8 relative, and the last rounding a half. Saturation at 127
     is one unit more, where p is over 127 / 128.
     """
@@ -86,7 +86,7 @@ def cross_entropy(logits: Words, exponent: int, labels: Words, classes: int) -> 
 
     The label's gradient is exactly minus the sum of the others, saturated at -128: a sample of
     which the network is sure has none. The loss of a sample is log2(sum of weights) + distance of
-    the label, within C * 2^-15 * 1.45 + LOG2_ERROR + 1.45 * TRUNCATION_ERROR + 2^-17 and 4.9e-6 of
+    the label, within 1.6 C * 2^-15 + LOG2_ERROR + 1.45 * TRUNCATION_ERROR + 2^-17 and 4.9e-6 of
     itself, in units of a bit.
     """
     kept, rows = logits[:, :classes], np.arange(len(labels))
