@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from trainwright.data import DataSet
-from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.connect import dequantise
 from trainwright.train.history import with_flat_ranks
 from trainwright.train.interfaces import DriverFactory
 from trainwright.train.model import Model
 from trainwright.train.pretrained import Pretrained, pretrained_model
-from trainwright.train.state import TrainingState
+from trainwright.train.state import TrainingState, initial_state
 from trainwright.train.trainer import Trainer
 from trainwright.tt import Numbers, balance, ranks_of, tt_round
 
@@ -60,10 +59,9 @@ def _state(trained: TrainingState, model: Model, epochs: int) -> TrainingState:
         epochs=max(1, epochs),
         steps=None,
         prior=None,
-        chip=None,
         learning_rate=trained.settings.learning_rate / 4,
     )
-    return TrainingState(model.network, settings, model, Scales(PRESETS[settings.scale_range]))
+    return initial_state(model.network, settings, model)
 
 
 def round_trained(
