@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from trainwright.fixed.random_bits import mixed, unit_bytes
-from trainwright.network import Layer, Network, Widths
-from trainwright.onchip import prior
+from trainwright.network import Layer, Network, Widths, load_network
+from trainwright.onchip import prior, update
 from trainwright.onchip.layout import LANES, make_layout, state_rows
 from trainwright.onchip.optimiser import IntegerSGD
 from trainwright.onchip.rates import Entry
@@ -35,7 +35,7 @@ def make_state(seed=0, network=NETWORK):
     layout = make_layout(network, EXPONENTS, BIAS_EXPONENTS)
     weights = np.zeros((layout.rows, LANES), np.int64)
     for part in layout.parts:
-        values = random.normal(size=part.size) * 700
+        values = random.normal(size=part.size) * 1200
         weights.ravel()[part.span] = values.astype(np.int64).clip(*limits(part))
     return State(layout, weights)
 
@@ -97,6 +97,15 @@ def test_a_step_is_the_equations_element_by_element(optimiser, size):
         assert (state.weights.ravel().tolist(), state.moments.ravel().tolist()) == wanted
 
 
+def test_gradients_beyond_18_bits_say_no_more_than_saturated_ones():
+    moments = np.tile(np.arange(-128, 128).reshape(-1, LANES), (2, 1))
+    for byte in (0, 255):
+        random = np.full(moments.shape, byte)
+        for gradient in (131071, 1 << 20, -131072, -(1 << 20)):
+            found = update.next_moments(moments, moments * 0 + gradient, random)
+            assert (found == (127 if gradient > 0 else -128)).all()
+
+
 def test_moments_move_with_the_exponent_of_their_gradient():
     state = make_state()
     step = replace(STEP, entry=Entry(0, 0))
@@ -120,6 +129,10 @@ def test_rows_hold_every_tensor_from_a_new_row():
         row += -(-prod(part.shape) // 16)
     assert layout.rows == row == state_rows(NETWORK)
     assert [part.hidden for part in layout.parts] == [8, 8, 8, 4, 8, 8, 4]
+    assert state_rows(load_network("fashion")) == 925
+    whole = make_layout(load_network("digits"), ((0, 0), (0, 0)), (0, 0))
+    assert [part.rows for part in whole.parts] == [32, 256, 8, 4, 128, 1]
+    assert whole.rows == state_rows(whole.network) == 429
     assert state_rows(replace(NETWORK, layers=(replace(NETWORK.layers[0], bias=False),
                                                NETWORK.layers[1]))) == row - 1  # fmt: skip
 
@@ -193,6 +206,7 @@ def test_a_pull_is_two_rounded_products_of_18_bits():
     )
     pulls.coefficients[0] = 0
     weights = make_state().weights
+    weights = np.where(random.random(weights.shape) < 0.3, -1, weights)
     found = prior.pull(layout, weights, pulls, np.array(EXPONENT_LIST)).ravel()
     for n, part in enumerate(layout.parts):
         for at in range(part.span.start, part.span.stop):
@@ -246,6 +260,17 @@ def test_columns_twelve_powers_of_two_below_the_strongest_are_cut():
         state.cut(distance)
         assert state.kept[1].tolist() == wanted
         assert (distance == 5) == (2 not in wanted)
+
+
+def test_a_column_at_the_distance_is_cut_and_one_above_stays():
+    layout = make_state().layout
+    bond, kept = layout.bonds[0], [np.arange(b.left.columns) for b in layout.bonds]
+    sums = np.ones(layout.columns, np.int64)
+    sums[bond.left.first :][:4] = 1 << np.array([20, 9, 8, 7])
+    found = prior.kept_columns(layout, sums, kept, 12)[0].tolist()
+    assert found == [0, 1]
+    sums[bond.right.first + 2] = 2  # the other side counts as much
+    assert prior.kept_columns(layout, sums, kept, 12)[0].tolist() == [0, 1, 2]
 
 
 def test_a_column_of_zeros_goes_and_the_last_column_stays():

@@ -57,8 +57,11 @@ class RandomRows:
 
 
 def next_moments(moments: Words, gradients: Words, random: Words) -> Words:
-    """The first moments after gradients, saturated to GRADIENT_WIDTH bits; all (rows, LANES)."""
-    ahead = clamp(gradients, GRADIENT_WIDTH) - (moments << DECAY_SHIFT)
+    """The first moments after gradients with the prior's pull; all (rows, LANES).
+
+    Hardware may saturate gradients to GRADIENT_WIDTH bits: beyond, m is at its limit anyway.
+    """
+    ahead = gradients - (moments << DECAY_SHIFT)
     moved = stochastic_shift(ahead, 2 * DECAY_SHIFT, random)
     return clamp(moments + moved, MOMENT_WIDTH)
 
