@@ -78,7 +78,7 @@ class FloatDriver:
             x = self._round(y, f"layer{n}.output", TensorClass.ACTIVATION, scales, statistics)
         return ForwardResult(x, statistics, Counters(cycles=1000), 0.001, _NO_RUN)
 
-    def backward(self, gradient, scales: Scales, *, seed=None) -> BackwardResult:
+    def backward(self, gradient, scales: Scales, *, seed=None, exponent=None) -> BackwardResult:
         statistics: dict[str, TensorStatistics] = {}
         gradients: list[list[torch.Tensor]] = []
         biases: list[torch.Tensor | None] = []

@@ -39,7 +39,7 @@ class Fake:
         fake = self
 
         class Driver(FloatDriver):
-            def backward(self, gradient, scales, *, seed=None):
+            def backward(self, gradient, scales, *, seed=None, exponent=None):
                 fake.backwards += 1
                 fake.at.get(fake.backwards, lambda: None)()
                 return super().backward(gradient, scales)

@@ -271,7 +271,7 @@ def test_a_stop_comes_between_steps_and_between_batches_of_an_evaluation(network
 
 def test_an_exception_out_of_the_accelerator_leaves_the_last_step(network, digits):
     class Failing(FloatDriver):
-        def backward(self, gradient, scales, *, seed=None):
+        def backward(self, gradient, scales, *, seed=None, exponent=None):
             self.steps += 1
             scales.exponents.clear()  # whatever was begun must not show
             if self.steps == 4:

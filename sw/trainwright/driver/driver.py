@@ -210,8 +210,11 @@ class Driver:
         for number, exponents in enumerate(model.factor_exponents, 1):
             operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
         for number, bias in enumerate(model.biases, 1):
-            zero = wanted.get(f"l{number}.y", 0)
-            exponent = zero if bias is None else fitting_exponent(bias, width, zero=zero)
+            exponent = wanted.get(f"l{number}.y", 0)
+            if bias is not None and model.bias_exponents is not None:
+                exponent = model.bias_exponents[number - 1]
+            elif bias is not None:
+                exponent = fitting_exponent(bias, width, zero=exponent)
             operands[f"l{number}.b"] = exponent
         bound = self.step.forward.bind(wanted, operands, seed=seed)
         for number, (bias, layer) in enumerate(
@@ -344,7 +347,12 @@ class Steps(Protocol):
         ...
 
     def backward(
-        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+        self,
+        gradient: torch.Tensor,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+        exponent: int | None = None,
     ) -> BackwardResult:
         """Gradients of the last ``forward``; see ``Driver.backward``."""
         ...

@@ -25,6 +25,8 @@ class QuantisedModel:
     factors: Sequence[Sequence[torch.Tensor]]
     factor_exponents: Sequence[Sequence[int]]
     biases: Sequence[torch.Tensor | None]
+    bias_exponents: Sequence[int] | None = None
+    """Of each layer's bias, where they are fixed; None for the least that fits each time."""
 
 
 @dataclass(frozen=True)

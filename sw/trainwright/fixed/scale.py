@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fractions import Fraction
+from functools import lru_cache
 
 
 class TensorClass(StrEnum):
@@ -36,6 +38,28 @@ class ScaleRange:
                 f"scale range [{self.low}, {self.high}] is narrower than a factor of 2: exponents "
                 "would move back and forth"
             )
+
+
+@dataclass(frozen=True)
+class Window:
+    """A scale range as two constants of a tensor: sums of |q| at which its exponent moves."""
+
+    low: int
+    """Under it, and over 0, the exponent goes down."""
+    high: int
+    """Over it the exponent goes up."""
+
+
+@lru_cache(maxsize=4096)
+def window(allowed: ScaleRange, count: int, width: int) -> Window:
+    """The constants of a tensor of ``count`` values of ``width`` bits.
+
+    Exactly the range of means of |q|: sums are integers, so the limits are rounded inwards.
+    """
+    scale = count << (width - 1)
+    return Window(
+        math.ceil(Fraction(allowed.low) * scale), math.floor(Fraction(allowed.high) * scale)
+    )
 
 
 @dataclass(frozen=True)
@@ -131,11 +155,11 @@ class Scales:
         """Move exponents by at most one after a step; returns how many moved."""
         moved = 0
         for name, s in statistics.items():
-            allowed = self.ranges.of(s.kind, posit=s.posit)
+            limits = window(self.ranges.of(s.kind, posit=s.posit), s.count, s.width)
             wanted = s.exponent
-            if s.mean_fraction > allowed.high:
+            if s.total > limits.high:
                 wanted += 1
-            elif s.mean_fraction < allowed.low and s.exponent > s.floor and s.total:
+            elif 0 < s.total < limits.low and s.exponent > s.floor:
                 wanted -= 1
             moved += wanted != s.exponent
             self.exponents[name] = wanted

@@ -13,20 +13,22 @@ from trainwright.fixed.requantise import MAX_SHIFT, limits
 
 
 def stochastic_shift(
-    value: npt.NDArray[np.int64], shift: int, random: npt.NDArray[np.int64]
+    value: npt.NDArray[np.int64], shift: npt.ArrayLike, random: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Divide ``value`` by 2^shift, rounding by ``random`` (0 to 255): floor or floor + 1.
 
-    ``value`` (of at most 62 bits and a sign) and ``random`` have one shape. Multiples of 2^shift do
-    not change. Otherwise q is floor + 1 with the probability of the fraction if ``shift`` is at
-    most ``RANDOM_WIDTH``, else of the fraction rounded to so many bits (half up).
+    ``value`` (of at most 62 bits and a sign) and ``random`` have one shape, ``shift`` is a number
+    or broadcasts to it. Multiples of 2^shift do not change. Otherwise q is floor + 1 with the
+    probability of the fraction if ``shift`` is at most ``RANDOM_WIDTH``, else of the fraction
+    rounded to so many bits (half up).
     """
-    if not 0 <= shift <= MAX_SHIFT:
+    shifts = np.asarray(shift)
+    if shifts.min() < 0 or shifts.max() > MAX_SHIFT:
         raise ValueError(f"shift must be from 0 to {MAX_SHIFT}, not {shift!r}")
     low = RANDOM_WIDTH + 1
-    if shift >= low:
-        return ((value >> (shift - low)) + 2 * random + 1) >> low
-    return (value + ((2 * random + 1) >> (low - shift))) >> shift
+    dropped = np.maximum(shifts - low, 0)
+    rest = shifts - dropped
+    return ((value >> dropped) + (2 * random + 1 >> low - rest)) >> rest
 
 
 def stochastic_requantise(

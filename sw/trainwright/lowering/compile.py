@@ -98,7 +98,7 @@ def with_ones(graph: Graph) -> Graph:
             name = f"ones {' '.join(axes)}"
             tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2))
             given += [name] if name not in given else []
-            op = replace(op, operands=(name, *op.operands))  # noqa: PLW2901
+            op = replace(op, operands=(name, *op.operands))
         ops.append(op)
     return Graph(graph.sizes, tensors, tuple(ops), tuple(given), graph.results)
 

@@ -22,7 +22,14 @@ from trainwright.lowering.calls import (
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Part, Piece, Storage
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor, Halt, Level, Transfer, TransferLevel
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    Halt,
+    Level,
+    Transfer,
+    TransferLevel,
+)
 from trainwright.program.fields import ENGINE_OF, TRANSFER_LEVELS, Operation, Target
 from trainwright.program.footprint import Touch, footprint
 

@@ -11,7 +11,6 @@ from trainwright.lowering.layout import Storage
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
-
 SOON = 12
 """Commands within which rows that are used again make somebody wait."""
 SWEEPS = 2

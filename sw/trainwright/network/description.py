@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import pairwise
+from itertools import pairwise, product
 from math import prod
 from os.path import exists
 from pathlib import Path
@@ -304,6 +304,24 @@ class Network:
             layer.factor_parameters * self.widths.factor + layer.bias_parameters * self.widths.bias
             for layer in self.layers
         )
+
+    @property
+    def used_model_bits(self) -> int:
+        """``model_bits`` without what no class reads: rows of the last layer beyond the classes."""
+        last = self.layers[-1]
+        digits = list(product(*map(range, last.outputs)))[: self.classes]
+        kept = [len(set(column)) for column in zip(*digits, strict=True)]
+        factors = sum(
+            (outputs - own) * left * inputs * right
+            for (left, outputs, inputs, right), own in zip(last.factor_shapes, kept, strict=True)
+        )
+        biases = last.output_size - self.classes if last.bias else 0
+        return self.model_bits - factors * self.widths.factor - biases * self.widths.bias
+
+    @property
+    def used_reduction(self) -> float:
+        """``reduction`` by ``used_model_bits``."""
+        return self.dense_bits / self.used_model_bits
 
     @property
     def dense_bits(self) -> int:

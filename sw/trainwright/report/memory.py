@@ -6,6 +6,10 @@ from re import fullmatch
 
 from trainwright.compiler import CompiledStep
 from trainwright.network import Network
+from trainwright.onchip.layout import LANES, STATE_BITS, state_rows
+from trainwright.onchip.prior import COEFFICIENT_WIDTH, EXPONENT_WIDTH
+from trainwright.onchip.rates import ENTRIES as RATE_ENTRIES
+from trainwright.onchip.rates import RATE_WIDTH, SHIFT_WIDTH, WEIGHT_WIDTH
 from trainwright.train.settings import TrainSettings
 from trainwright.train.storage import master_bits, moment_bits
 
@@ -47,6 +51,23 @@ def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:
     return [*items, MemoryItem("scratchpad, stores, queues", CHIP, on_chip)]
 
 
+def update_memory(initial: Network) -> list[MemoryItem]:
+    """Bits of the state of an update on the chip, which keeps the rows of the initial ranks.
+
+    The host holds it as long as it computes the update.
+    """
+    columns = 2 * sum(map(sum, initial.ranks))
+    entry = RATE_WIDTH + SHIFT_WIDTH + WEIGHT_WIDTH + EXPONENT_WIDTH
+    return [
+        MemoryItem("weights and moments", HOST, STATE_BITS * LANES * state_rows(initial)),
+        MemoryItem(
+            "prior's coefficients, schedule",
+            HOST,
+            columns * (COEFFICIENT_WIDTH + EXPONENT_WIDTH) + RATE_ENTRIES * entry,
+        ),
+    ]
+
+
 def host_memory(network: Network, settings: TrainSettings) -> list[MemoryItem]:
     """Bits of the master weights and of Adam's moments."""
     factors = [shape for layer in network.layers for shape in layer.factor_shapes]
@@ -84,10 +105,25 @@ def dense_parameters(network: Network) -> int:
     return network.dense_bits // 32
 
 
+def state_bits_per_parameter(settings: TrainSettings, network: Network) -> float:
+    """Bits that a parameter's update keeps, the factor's own included where they are a part."""
+    if settings.chip is not None:
+        return STATE_BITS
+    return sum(item.bits for item in host_memory(network, settings)) / network.parameters
+
+
 def training_memory(
-    network: Network, settings: TrainSettings, compiled: Callable[[], CompiledStep]
+    network: Network,
+    settings: TrainSettings,
+    compiled: Callable[[], CompiledStep],
+    *,
+    initial: Network,
 ) -> list[MemoryItem]:
-    """What the training state of a run takes; ``compiled`` gives its step where there is one."""
+    """What the training state of a run takes; ``compiled`` gives its step where there is one.
+
+    ``network`` has the present ranks, ``initial`` those of the start.
+    """
     if network.widths.is_float:
         return float_memory(network, settings.batch, network.parameters)
-    return [*accelerator_memory(compiled()), *host_memory(network, settings)]
+    update = host_memory(network, settings) if settings.chip is None else update_memory(initial)
+    return [*accelerator_memory(compiled()), *update]

@@ -36,6 +36,9 @@ class Summary:
     dense_bits: int
     reduction: float
     initial_reduction: float
+    used_model_bits: int
+    """Without the rows of the last layer that no class uses."""
+    used_reduction: float
     cycles: int
     """Of all training steps; 0 where the back end counts none."""
     cycles_per_step: float
@@ -95,6 +98,8 @@ def summarise(
         dense_bits=now.dense_bits,
         reduction=round(now.reduction, 3),
         initial_reduction=round(then.reduction, 3),
+        used_model_bits=now.used_model_bits,
+        used_reduction=round(now.used_reduction, 3),
         cycles=history.cycles,
         cycles_per_step=round(history.cycles / state.step, 1),
         cycles_first_step=history.steps[0].cycles,
@@ -122,6 +127,10 @@ def summary_rows(s: Summary) -> list[tuple[str, str]]:
         ("ranks", _ranks(s.ranks)),
         ("model", f"{s.model_bits:,} bits, {s.reduction:.1f} times smaller than dense float32"),
     ]
+    if s.used_model_bits != s.model_bits:
+        rows.append(
+            ("without unused rows", f"{s.used_model_bits:,} bits, {s.used_reduction:.1f} times")
+        )
     if s.ranks != s.initial_ranks:
         rows.append(
             (

@@ -9,6 +9,7 @@ import torch
 from trainwright.data import DataError, DataSet, Split
 from trainwright.fixed.quantise import quantise
 from trainwright.network import Network
+from trainwright.onchip.samples import epoch_order, expanded, stored_pixels
 
 
 def check_data(network: Network, data: DataSet, batch: int) -> None:
@@ -44,6 +45,12 @@ def _order(samples: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.RandomState([seed, 1, epoch]).permutation(samples)
 
 
+def chip_batch_indices(samples: int, batch: int, seed: int, step: int) -> np.ndarray:
+    """The same in the order in which the accelerator draws them (``onchip.samples``)."""
+    epoch, position = divmod(step, samples // batch)
+    return epoch_order(samples, seed, epoch)[position * batch : (position + 1) * batch]
+
+
 def batch_indices(samples: int, batch: int, seed: int, step: int) -> np.ndarray:
     """Indices (batch,) of the samples of ``step`` (from 0).
 
@@ -63,20 +70,30 @@ class InputQuantiser:
     full_scale: int
     exponent: int
     """The driver's ``input_exponent``."""
+    pixels: int | None = None
+    """Bits of a pixel as the accelerator stores it; None where the host quantises each batch."""
 
     def __call__(self, images: np.ndarray) -> torch.Tensor:
         """Inputs int64 (batch, I) of images uint8 (batch, rows, columns).
 
         A pixel is byte / ``full_scale``; its integer is that / 2^exponent, rounded half to even and
-        saturated to the format of activations.
+        saturated to the format of activations. A stored pixel is expanded by
+        ``trainwright.onchip.samples.expanded``.
         """
-        fmt, underflow = self.network.format("activation"), self.network.host_underflow
-        levels = torch.arange(256, dtype=torch.float64) / self.full_scale
-        table = quantise(levels, self.exponent, fmt, underflow=underflow).numpy()
+        table = self._table()
         batch, rows, columns = images.shape
         padded = np.zeros((batch, *self.network.padded), np.int64)
         padded[:, :rows, :columns] = table[images]
         return torch.from_numpy(padded.reshape(batch, -1))
+
+    def _table(self) -> np.ndarray:
+        """The input of each byte that a pixel can be."""
+        if self.pixels is not None:
+            stored = stored_pixels(np.arange(self.full_scale + 1), self.full_scale, self.pixels)
+            return expanded(stored, self.pixels, self.network.widths.activation)
+        fmt, underflow = self.network.format("activation"), self.network.host_underflow
+        levels = torch.arange(256, dtype=torch.float64) / self.full_scale
+        return quantise(levels, self.exponent, fmt, underflow=underflow).numpy()
 
     def padded_batch(self, split: Split, start: int, batch: int) -> tuple[torch.Tensor, int]:
         """Inputs of the samples from ``start`` on, filled up to ``batch`` with blank images.

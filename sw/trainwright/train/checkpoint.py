@@ -1,6 +1,7 @@
 """Checkpoints: one safetensors file with the whole training state, JSON in its header, no code.
 
-Tensors: ``factor.L.N``, ``bias.L``, each with ``.first`` and ``.second`` (Adam), and the history.
+Tensors: ``factor.L.N``, ``bias.L``, each with ``.first`` and ``.second`` (Adam), and the history;
+with an update on the chip its state instead, ``chip.NAME`` (``trainwright.onchip.state``).
 The header's ``trainwright`` entry holds network, present ranks, settings, exponents, step and a
 SHA-256 over the tensors, so that a flipped bit is detected before training goes on.
 """
@@ -13,11 +14,14 @@ import torch
 
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.network import Network, network_from_dict
+from trainwright.onchip.layout import make_layout
+from trainwright.onchip.state import State
 from trainwright.support.files import write_whole
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError, decode, encode
 from trainwright.support.text import shown
 from trainwright.train.adam import Parameter
+from trainwright.train.chip_update import ChipModel
 from trainwright.train.history import History
 from trainwright.train.interfaces import Verification
 from trainwright.train.model import Model
@@ -39,16 +43,14 @@ class Checkpoint:
 def save_checkpoint(path: Path, state: TrainingState, run: dict[str, Any] | None = None) -> None:
     """Write the state; the file is replaced whole. Raises ``OSError``."""
     tensors = state.history.to_tensors()
-    for name, parameter in state.model.parameters():
-        tensors[name] = parameter.value
-        tensors[f"{name}.first"] = parameter.first
-        tensors[f"{name}.second"] = parameter.second
+    tensors |= _model_tensors(state.model)
     metadata = {
         "format": FORMAT,
         "network": state.network.to_dict(),
         "ranks": state.model.network.ranks,
         "settings": state.settings.to_dict(),
         "factor_exponents": state.model.exponents,
+        "bias_exponents": state.model.quantised().bias_exponents,
         "exponents": state.scales.exponents,
         "step": state.step,
         "verification": vars(state.verification),
@@ -66,7 +68,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         state = TrainingState(
             network=network,
             settings=settings,
-            model=_model(network.with_ranks(metadata["ranks"]), metadata, tensors),
+            model=(_model if settings.chip is None else _chip_model)(network, metadata, tensors),
             scales=Scales(PRESETS[settings.scale_range], tensor_exponents(metadata["exponents"])),
             step=_count(metadata["step"]),
             history=History.from_tensors(tensors),
@@ -85,7 +87,35 @@ def _count(value: Any) -> int:
     return value
 
 
+def _model_tensors(model: Model | ChipModel) -> dict[str, torch.Tensor]:
+    if isinstance(model, ChipModel):
+        arrays = model.state.to_arrays()
+        return {f"chip.{name}": torch.from_numpy(array) for name, array in arrays.items()}
+    tensors = {}
+    for name, parameter in model.parameters():
+        tensors[name] = parameter.value
+        tensors[f"{name}.first"] = parameter.first
+        tensors[f"{name}.second"] = parameter.second
+    return tensors
+
+
+def _chip_model(
+    network: Network, metadata: dict[str, Any], tensors: dict[str, torch.Tensor]
+) -> ChipModel:
+    layout = make_layout(network, metadata["factor_exponents"], metadata["bias_exponents"])
+    prefix = "chip."
+    arrays = {
+        name.removeprefix(prefix): tensor.numpy()
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+    state = State.from_arrays(layout, arrays)
+    return ChipModel(network.with_ranks(state.ranks), state)
+
+
 def _model(network: Network, metadata: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Model:
+    network = network.with_ranks(metadata["ranks"])
+
     def parameter(name: str, shape: tuple[int, ...]) -> Parameter:
         parts = [tensors[name + suffix] for suffix in ("", ".first", ".second")]
         for part in parts:

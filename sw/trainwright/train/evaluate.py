@@ -10,6 +10,7 @@ from trainwright.accelerator import Counters
 from trainwright.data import Split
 from trainwright.driver import QuantisedModel
 from trainwright.train.batches import InputQuantiser
+from trainwright.train.chip_update import ChipModel
 from trainwright.train.interfaces import StepDriver
 from trainwright.train.model import Model
 from trainwright.train.state import Scales, copy_scales
@@ -39,7 +40,7 @@ class Evaluation:
 
 def evaluate(
     driver: StepDriver,
-    model: Model | QuantisedModel,
+    model: Model | ChipModel | QuantisedModel,
     scales: Scales,
     quantiser: InputQuantiser,
     split: Split,
@@ -51,7 +52,7 @@ def evaluate(
 
     Neither the model nor the scales change.
     """
-    quantised = model.quantised() if isinstance(model, Model) else model
+    quantised = model if isinstance(model, QuantisedModel) else model.quantised()
     scales = copy_scales(scales)
     counters, seconds = Counters(), 0.0
     predictions: list[npt.NDArray[np.int64]] = []

@@ -13,7 +13,8 @@ from trainwright.network import Network, network_from_dict
 from trainwright.support.files import write_whole
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError, decode, encode
-from trainwright.train.model import Model, factors_digest
+from trainwright.train.chip_update import ChipModel
+from trainwright.train.model import Model, digest
 from trainwright.train.stored_values import factor_exponents, finite, tensor_exponents
 
 FORMAT = "trainwright-model-2"
@@ -36,6 +37,8 @@ class Origin:
     plan: str
     accelerator: tuple[str, ...] = ()
     """Sizes other than the default, as NAME=N."""
+    pixels: int | None = None
+    """Bits of a stored pixel; None where the host quantises them (``train.batches``)."""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Origin":
@@ -60,7 +63,9 @@ class TrainedModel:
     """See ``Model.digest``."""
 
 
-def save_model(path: Path, model: Model, scales: Scales, origin: Origin | None = None) -> None:
+def save_model(
+    path: Path, model: Model | ChipModel, scales: Scales, origin: Origin | None = None
+) -> None:
     """Write a safetensors file; network, ranks, exponents and origin are in its header.
 
     ``factor.L.N`` is int8, or int16 over 8 bits, or float32 in a float32 network; ``bias.L`` is
@@ -72,13 +77,14 @@ def save_model(path: Path, model: Model, scales: Scales, origin: Origin | None =
         for n, factors in enumerate(quantised.factors)
         for k, factor in enumerate(factors)
     }
-    for n, bias in enumerate(model.biases):
+    for n, bias in enumerate(quantised.biases):
         if bias is not None:
-            tensors[f"bias.{n}"] = bias.value
+            tensors[f"bias.{n}"] = bias.to(torch.float32)
     metadata = {
         "format": FORMAT,
         "network": model.network.to_dict(),
         "factor_exponents": model.exponents,
+        "bias_exponents": quantised.bias_exponents,
         "exponents": scales.exponents,
         "digest": model.digest(),
         "origin": None if origin is None else asdict(origin),
@@ -114,11 +120,12 @@ def load_model(path: Path) -> TrainedModel:
                 finite(f"bias.{n}", tensors[f"bias.{n}"]).to(torch.float64) if layer.bias else None
                 for n, layer in enumerate(network.layers)
             ],
+            bias_exponents=metadata.get("bias_exponents"),
         )  # fmt: skip
         for n, (layer, bias) in enumerate(zip(network.layers, model.biases, strict=True)):
             if bias is not None and tuple(bias.shape) != (layer.output_size,):
                 raise ValueError(f"bias.{n} does not have the shape of the network")
-        if factors_digest(model) != metadata["digest"]:
+        if digest(model) != metadata["digest"]:
             raise ValueError("its factors do not have the digest that it states")
         origin = metadata["origin"]
         return TrainedModel(

@@ -56,7 +56,12 @@ class FloatDriver:
         return ForwardResult(x.detach().to(torch.float64), {}, Counters(), 0.0, _NO_RUN)
 
     def backward(
-        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+        self,
+        gradient: torch.Tensor,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+        exponent: int | None = None,
     ) -> BackwardResult:
         """Gradients of the last ``forward``; ``gradient`` float (batch, J)."""
         factors: list[list[torch.Tensor]] = []

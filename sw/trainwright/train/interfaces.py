@@ -53,6 +53,8 @@ class StepCase:
     backward: BackwardResult
     seeds: tuple[int | None, int | None] = (None, None)
     """Of stochastic rounding, forward and backward."""
+    gradient_exponent: int | None = None
+    """Of ``gradient``, where it is fixed."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,35 @@ class Verification:
     def __add__(self, other: "Verification") -> "Verification":
         sums = (a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
         return Verification(*sums)
+
+
+@dataclass(frozen=True)
+class BatchLoss:
+    """The loss of a batch, and where the backward pass begins."""
+
+    mean: float
+    correct: int
+    """Samples whose label has the largest logit."""
+    gradient: torch.Tensor
+    """Derivative of the mean by the logits, float64 (batch, outputs)."""
+    exponent: int | None = None
+    """Of the gradient's integers; None for the finest at which none saturates."""
+
+
+class Update(Protocol):
+    """Loss, update and cuts: on the host in floats, or as the chip does them."""
+
+    def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> BatchLoss:
+        """Of ``logits`` float64 (batch, outputs), exact, and ``labels`` int64 (batch,)."""
+        ...
+
+    def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
+        """Update the model in step ``number``, from 0, of ``total``; rate and prior weight used."""
+        ...
+
+    def cut(self) -> Network | None:
+        """Cut weak columns; the model's new network, or None where nothing was cut."""
+        ...
 
 
 Verifier = Callable[[StepCase], Verification]

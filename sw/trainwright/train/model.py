@@ -85,15 +85,15 @@ class Model:
             balance(layer, exponents)
 
     def digest(self) -> str:
-        """SHA-256 over the quantised factors, as int16 (float32) in order with their exponents.
-
-        Equal digests mean equal factors: runs on different back ends are compared by them.
-        """
-        return factors_digest(self.quantised())
+        """SHA-256 over the quantised factors; see ``digest``."""
+        return digest(self.quantised())
 
 
-def factors_digest(model: QuantisedModel) -> str:
-    """See ``Model.digest``."""
+def digest(model: QuantisedModel) -> str:
+    """SHA-256 over quantised factors, as int16 (float32) in order with their exponents.
+
+    Equal digests mean equal factors: runs on different back ends are compared by them.
+    """
     sha = hashlib.sha256()
     for layer, exponents in zip(model.factors, model.factor_exponents, strict=True):
         for factor, k in zip(layer, exponents, strict=True):

@@ -95,11 +95,17 @@ class ParallelDriver:
         )
 
     def backward(
-        self, gradient: torch.Tensor, scales: Scales, *, seed: int | None = None
+        self,
+        gradient: torch.Tensor,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+        exponent: int | None = None,
     ) -> BackwardResult:
         """Gradients of the sum over the whole batch; see ``Driver.backward``."""
         fmt = self.network.format("gradient")
-        exponent = fitting_exponent(gradient, fmt, zero=input_exponent(fmt))
+        if exponent is None:
+            exponent = fitting_exponent(gradient, fmt, zero=input_exponent(fmt))
         done = [
             driver.backward(gradient[part], scales, seed=own_seed, exponent=exponent)
             for driver, part, own_seed in zip(

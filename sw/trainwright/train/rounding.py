@@ -7,12 +7,12 @@ import torch
 
 from trainwright.data import DataSet
 from trainwright.fixed.quantise import dequantise
-from trainwright.fixed.scale import PRESETS, Scales
+from trainwright.train.chip_update import ChipModel
 from trainwright.train.history import with_flat_ranks
 from trainwright.train.interfaces import DriverFactory
 from trainwright.train.model import Model
 from trainwright.train.pretrained import Pretrained, pretrained_model
-from trainwright.train.state import TrainingState
+from trainwright.train.state import TrainingState, initial_state
 from trainwright.train.trainer import Trainer
 from trainwright.tt import Numbers, balance, ranks_of, tt_round
 
@@ -34,7 +34,9 @@ class Rounded:
     """After further training at these ranks; None where there was none."""
 
 
-def rounded_model(model: Model, tolerance: float, numbers: Numbers | None = None) -> Model:
+def rounded_model(
+    model: Model | ChipModel, tolerance: float, numbers: Numbers | None = None
+) -> Model:
     """The quantised layers rounded to ``tolerance``, in the balanced gauge, quantised again.
 
     Moments start at 0. The arithmetic is that of ``numbers`` (default: float64).
@@ -46,7 +48,7 @@ def rounded_model(model: Model, tolerance: float, numbers: Numbers | None = None
         values = [dequantise(f, k, fmt) for f, k in zip(factors, exponents, strict=True)]
         layers.append(balance(tt_round(values, tolerance=tolerance, numbers=numbers or Numbers())))
     network = model.network.with_ranks([ranks_of(layer) for layer in layers])
-    biases = [None if b is None else b.value for b in model.biases]
+    biases = [None if b is None else b.to(torch.float32) for b in quantised.biases]
     return pretrained_model(
         Pretrained(network, [[f.to(torch.float32) for f in layer] for layer in layers], biases)
     )
@@ -60,7 +62,7 @@ def _state(trained: TrainingState, model: Model, epochs: int) -> TrainingState:
         prior=None,
         learning_rate=trained.settings.learning_rate / 4,
     )
-    return TrainingState(model.network, settings, model, Scales(PRESETS[settings.scale_range]))
+    return initial_state(model.network, settings, model)
 
 
 def round_trained(

@@ -6,6 +6,9 @@ from typing import Any
 
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.fixed.scale import PRESETS
+from trainwright.onchip.loss import LOSSES
+from trainwright.onchip.samples import PIXEL_WIDTHS
+from trainwright.onchip.update import OPTIMISERS
 from trainwright.support.plain import of_plain
 from trainwright.train.initial import SPREAD
 from trainwright.train.ranks import FORMS
@@ -63,6 +66,24 @@ class PriorSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChipSettings:
+    """Loss and update as the accelerator does them (``trainwright.onchip``)."""
+
+    optimiser: str = "esgd"
+    """``esgd``: the step is that of the gradient's integer; ``momentum``: that of its value."""
+    loss: str = "cross-entropy"
+    pixels: int = 8
+    """Bits in which a pixel of the data set is stored."""
+
+    def __post_init__(self) -> None:
+        known = {"optimiser": OPTIMISERS, "loss": tuple(LOSSES), "pixels": PIXEL_WIDTHS}
+        for name, choices in known.items():
+            value = getattr(self, name)
+            shown = ", ".join(map(str, choices))
+            _require(value in choices, f"{name} must be one of {shown}, not {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainSettings:
     """One training run. Two runs with equal settings and data give equal bits on every back end."""
 
@@ -98,6 +119,9 @@ class TrainSettings:
     rounding: str = "nearest"
     """What the accelerator rounds stochastically: ``trainwright.fixed.random_bits.ROUNDINGS``."""
     prior: PriorSettings | None = field(default_factory=PriorSettings)
+    chip: ChipSettings | None = None
+    """How the chip updates; None for an update on the host. Then ``learning_rate`` is that of
+    ``trainwright.onchip.update``, and master weights and moments have one storage."""
 
     def __post_init__(self) -> None:
         _require(self.epochs >= 1, f"epochs must be at least 1, not {self.epochs!r}")
@@ -124,6 +148,24 @@ class TrainSettings:
                 f"{name.replace('_', ' ')} must be one of {', '.join(known)}, not {value!r}",
             )
 
+        if self.chip is not None:
+            self._check_chip()
+
+    def _check_chip(self) -> None:
+        """The choices that an update on the chip does not have."""
+        fixed = {"master_weights": "float32", "moments": "float32", "factor_scales": "fixed"}
+        for name, only in fixed.items():
+            value = getattr(self, name)
+            _require(
+                value == only,
+                f"{name.replace('_', ' ')} {value!r} is of an update on the host: leave it away, "
+                "or use --update host",
+            )
+        _require(
+            self.prior is None or self.prior.form == "storage",
+            "an update on the chip has prior form storage alone: use it, or --update host",
+        )
+
     @property
     def micro_batch(self) -> int:
         """Samples of a step of one accelerator."""
@@ -134,13 +176,13 @@ class TrainSettings:
         steps = self.epochs * (samples // self.batch)
         return steps if self.steps is None else min(steps, self.steps)
 
-    def rate_at(self, step: int, total: int) -> float:
+    def rate_at(self, step: float, total: int) -> float:
         """Learning rate of ``step`` (from 0) of ``total``."""
         if self.schedule == "constant":
             return self.learning_rate
         return self.learning_rate * 0.5 * (1 + cos(pi * step / total))
 
-    def prior_weight_at(self, step: int, total: int, samples: int) -> float:
+    def prior_weight_at(self, step: float, total: int, samples: int) -> float:
         """Weight w of the prior at ``step``; 0 without a prior."""
         if self.prior is None:
             return 0.0
@@ -155,6 +197,9 @@ class TrainSettings:
 
 def settings_from_dict(values: dict[str, Any]) -> TrainSettings:
     """The settings that ``TrainSettings.to_dict`` wrote. Raises ``ValueError``/``TypeError``."""
-    prior = values.get("prior")
-    settings = {**values, "prior": None if prior is None else of_plain(PriorSettings, prior)}
+    parts = {"prior": PriorSettings, "chip": ChipSettings}
+    settings = dict(values)
+    for name, kind in parts.items():
+        if settings.get(name) is not None:
+            settings[name] = of_plain(kind, settings[name])
     return of_plain(TrainSettings, settings)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.network import Network
+from trainwright.train.chip_update import ChipModel, chip_model
 from trainwright.train.history import History
 from trainwright.train.interfaces import Verification
 from trainwright.train.model import Model, initial_model
@@ -20,7 +21,7 @@ class TrainingState:
     network: Network
     """As it was described, with its initial ranks; ``model.network`` has the present ones."""
     settings: TrainSettings
-    model: Model
+    model: Model | ChipModel
     scales: Scales
     step: int = 0
     """Steps done."""
@@ -28,12 +29,18 @@ class TrainingState:
     verification: Verification = field(default_factory=Verification)
 
 
-def initial_state(network: Network, settings: TrainSettings) -> TrainingState:
-    """The state before the first step."""
+def initial_state(
+    network: Network, settings: TrainSettings, model: Model | None = None
+) -> TrainingState:
+    """The state before the first step, of a fresh model where none is given.
+
+    Raises ``ValueError`` for formats that an update on the chip does not take.
+    """
+    model = model or initial_model(network, settings.seed, settings.spread)
     return TrainingState(
         network=network,
         settings=settings,
-        model=initial_model(network, settings.seed, settings.spread),
+        model=model if settings.chip is None else chip_model(model),
         scales=Scales(PRESETS[settings.scale_range]),
     )
 

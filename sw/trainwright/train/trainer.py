@@ -1,7 +1,7 @@
 """The training loop: forward, loss, backward, update, scales, ranks."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,17 +11,25 @@ from trainwright.data import DataSet
 from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales, TensorStatistics
-from trainwright.train.batches import InputQuantiser, batch_indices, check_data
+from trainwright.train.batches import (
+    InputQuantiser,
+    batch_indices,
+    check_data,
+    chip_batch_indices,
+)
+from trainwright.train.chip_update import ChipModel, ChipUpdate
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
-from trainwright.train.interfaces import DriverFactory, Observer, StepCase, Verification, Verifier
-from trainwright.train.loss import cross_entropy
-from trainwright.train.ranks import cut_ranks, prior_gradients
+from trainwright.train.host_update import HostUpdate
+from trainwright.train.interfaces import (
+    DriverFactory,
+    Observer,
+    StepCase,
+    Update,
+    Verification,
+    Verifier,
+)
 from trainwright.train.state import TrainingState, copy_scales
-from trainwright.train.storage import store_master, store_moments
-
-RESCALE_INTERVAL = 10
-"""Steps between two updates of the factors' scales, where these follow."""
 
 
 class Stopped(Exception):
@@ -35,7 +43,7 @@ class Trainer:
     ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
     called with the state at most every ``save_seconds``, between steps. ``stop`` is asked between
     steps and between the batches of an evaluation. Raises ``DataError`` where data and network do
-    not fit.
+    not fit, ``ValueError`` where the chip's tables do not hold the schedule.
     """
 
     def __init__(
@@ -60,8 +68,12 @@ class Trainer:
         self._open_driver = open_driver
         self._driver = open_driver(state.model.network)
         self._quantiser = InputQuantiser(
-            state.network, data.full_scale, self._driver.input_exponent
+            state.network,
+            data.full_scale,
+            self._driver.input_exponent,
+            None if state.settings.chip is None else state.settings.chip.pixels,
         )
+        self._update = self._make_update()
         self._observer = observer or Observer()
         self._verifier = verifier if verify_every else None
         self._verify_every = verify_every
@@ -96,7 +108,7 @@ class Trainer:
 
     def step(self) -> StepRecord:
         """One training step. The state changes only after all results are in."""
-        state, classes = self.state, self.state.network.classes
+        state = self.state
         inputs, labels = self._batch(state.step)
         model, scales = state.model.quantised(), copy_scales(state.scales)
         with self._waiting():
@@ -105,25 +117,26 @@ class Trainer:
             before = copy_scales(scales)
             seeds = step_seeds(state.settings.rounding, state.settings.seed, state.step)
             forward = self._driver.forward(inputs, model, scales, seed=seeds[0])
-            loss, gradient = cross_entropy(forward.logits, labels, classes)
-            backward = self._driver.backward(gradient, scales, seed=seeds[1])
+            loss = self._update.loss(forward.logits, labels)
+            backward = self._driver.backward(
+                loss.gradient, scales, seed=seeds[1], exponent=loss.exponent
+            )
             case = StepCase(
-                state.step + 1, self._driver, inputs, model, before, gradient, forward, backward,
-                seeds,
+                state.step + 1, self._driver, inputs, model, before, loss.gradient, forward,
+                backward, seeds, loss.exponent,
             )  # fmt: skip
             verified = self._verify(case)
         if verified:
             state.verification += verified
             self._observer.verified(state.verification)
-        correct = int((forward.logits[:, :classes].argmax(1) == labels).sum())
         statistics = {**forward.statistics, **backward.statistics}
-        rate, weight = self._update(backward)
+        rate, weight = self._update.step(backward, state.step, self.total_steps)
         state.scales = scales
         record = StepRecord(
             step=state.step + 1,
             epoch=state.step // self._steps_an_epoch() + 1,
-            loss=loss,
-            correct=correct,
+            loss=loss.mean,
+            correct=loss.correct,
             samples=len(labels),
             learning_rate=rate,
             prior_weight=weight,
@@ -151,9 +164,8 @@ class Trainer:
     def _calibrate(
         self, inputs: torch.Tensor, labels: torch.Tensor, model: QuantisedModel, scales: Scales
     ) -> None:
-        classes = self.state.network.classes
         self._driver.calibrate(
-            inputs, lambda logits: cross_entropy(logits, labels, classes)[1], model, scales
+            inputs, lambda logits: self._update.loss(logits, labels).gradient, model, scales
         )
 
     def evaluate_test(self) -> Evaluation:
@@ -213,47 +225,29 @@ class Trainer:
 
     def _batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         train, settings = self._data.train, self.state.settings
-        indices = batch_indices(len(train), settings.batch, settings.seed, step)
+        draw = batch_indices if settings.chip is None else chip_batch_indices
+        indices = draw(len(train), settings.batch, settings.seed, step)
         labels = torch.from_numpy(train.labels[indices].astype(np.int64))
         return self._quantiser(train.images[indices]), labels
 
-    def _update(self, backward: BackwardResult) -> tuple[float, float]:
-        """Adam on all master weights; returns the learning rate and the prior weight used."""
-        state, settings = self.state, self.state.settings
-        rate = settings.rate_at(state.step, self.total_steps)
-        weight = settings.prior_weight_at(state.step, self.total_steps, len(self._data.train))
-        number = state.step + 1
-        for layer, gradients in zip(state.model.factors, backward.factors, strict=True):
-            pulls: Sequence[torch.Tensor | None] = [None] * len(layer)
-            if weight and settings.prior:
-                pulls = prior_gradients([f.value for f in layer], weight, settings.prior.form)
-            for factor, gradient, pull in zip(layer, gradients, pulls, strict=True):
-                factor.step(gradient if pull is None else gradient + pull, rate, number)
-        for bias, gradient in zip(state.model.biases, backward.biases, strict=True):
-            if bias is not None and gradient is not None:
-                bias.step(gradient, rate, number)
-        if number % RESCALE_INTERVAL == 0:
-            if settings.factor_scales == "automatic":
-                state.model.rescale()
-            elif settings.factor_scales == "blocks":
-                state.model.balance()
-        state.model.clip()
-        self._store(number)
-        return rate, weight
-
-    def _store(self, number: int) -> None:
-        """Round master weights and moments to their storage."""
-        settings = self.state.settings
-        random = np.random.RandomState([settings.seed, 2, number])
-        for _, parameter in self.state.model.parameters():
-            store_master(parameter, settings.master_weights)
-            store_moments(parameter, settings.moments, random)
+    def _make_update(self) -> Update:
+        state, classes = self.state, self.state.network.classes
+        samples = len(self._data.train)
+        if isinstance(state.model, ChipModel):
+            return ChipUpdate(
+                state.model,
+                state.settings,
+                total=self.total_steps,
+                samples=samples,
+                classes=classes,
+            )
+        return HostUpdate(state.model, state.settings, samples=samples, classes=classes)
 
     def _cut(self) -> None:
         prior = self.state.settings.prior
         if prior is None or self.state.step % prior.interval:
             return
-        network = cut_ranks(self.state.model, prior.threshold, prior.form)
+        network = self._update.cut()
         if network is not None:
             self._driver = self._open_driver(network)
             self._observer.cut(self.state.step, network)

@@ -46,7 +46,9 @@ def make_verifier(accelerator: Accelerator, *, batch: int, plan: str = "auto") -
 def _run(driver: Driver, case: StepCase) -> Results:
     scales = copy_scales(case.scales)
     forward = driver.forward(case.inputs, case.model, scales, seed=case.seeds[0])
-    return forward, driver.backward(case.gradient, scales, seed=case.seeds[1])
+    return forward, driver.backward(
+        case.gradient, scales, seed=case.seeds[1], exponent=case.gradient_exponent
+    )
 
 
 def _compare_results(comparison: Comparison, golden: Results, used: Results) -> None:

@@ -62,7 +62,7 @@ def _classify(
     tell = teller("classifying test images")
 
     def classify(driver: StepDriver) -> Evaluation:
-        quantiser = InputQuantiser(network, data.full_scale, driver.input_exponent)
+        quantiser = InputQuantiser(network, data.full_scale, driver.input_exponent, origin.pixels)
         return evaluate(
             driver, trained.model, trained.scales, quantiser, test, origin.batch, progress=tell
         )

@@ -22,6 +22,7 @@ from trainwright.train.batches import class_names
 from trainwright.train.checkpoint import load_checkpoint
 from trainwright.train.export import Origin
 from trainwright.train.pretrained import Pretrained, load_pretrained, pretrained_model
+from trainwright.train.settings import TrainSettings
 from trainwright.train.state import TrainingState, initial_state
 
 FLOAT = "float32"
@@ -80,6 +81,7 @@ class Job:
             batch=self.state.settings.micro_batch,
             plan=self.options.plan,
             accelerator=tuple(self.options.accelerator),
+            pixels=self.state.settings.chip and self.state.settings.chip.pixels,
         )
 
     @property
@@ -115,7 +117,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _check_options(options: RunOptions, network: Network) -> None:
+def _check_options(options: RunOptions, network: Network, settings: TrainSettings) -> None:
     if network.widths.is_float != (options.backend == FLOAT):
         raise OptionError(
             f"back end {options.backend!r} computes with integers: leave --backend or "
@@ -123,6 +125,8 @@ def _check_options(options: RunOptions, network: Network) -> None:
         )
     check_simulation_options(options.backend, options.memory, options.engine)
     check_tensorboard(options.tensorboard)
+    if options.backend == FLOAT and settings.chip is not None:
+        raise OptionError("--update chip computes with integers: leave --numbers float32 away")
     if options.verify and options.backend == "golden":
         raise OptionError("--verify compares with the golden model: add --backend rtl")
 
@@ -140,14 +144,16 @@ def fresh_job(args: argparse.Namespace) -> Job:
     if not dataset:
         raise OptionError(f"network {network.name!r} names no data set: give --dataset")
     options = RunOptions(dataset=dataset, **given)
-    _check_options(options, network)
-    make_settings(args, dataset)  # complains before data is looked for
+    settings = make_settings(args, dataset)  # complains before data is looked for
+    _check_options(options, network, settings)
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
     data = load_data_set(dataset, options.data, fetch=args.download)
-    state = initial_state(network, make_settings(args, dataset, len(data.train)))
-    if pretrained is not None:
-        state.model = pretrained_model(pretrained)
+    model = None if pretrained is None else pretrained_model(pretrained)
+    try:
+        state = initial_state(network, make_settings(args, dataset, len(data.train)), model)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
     return Job(state, options, data, folder)
 
 
@@ -235,7 +241,7 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
                 f"not {given[name]}; {_AGREE}"
             )
     options = replace(stored, **given)
-    _check_options(options, state.network)
+    _check_options(options, state.network, state.settings)
     data = load_data_set(options.dataset, options.data, fetch=args.download)
     if data_crc(data) != crc:
         raise OptionError(

@@ -16,11 +16,15 @@ from trainwright.cli.options import (
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.fixed.scale import PRESETS
 from trainwright.network import BUILT_IN
+from trainwright.onchip.loss import LOSSES
+from trainwright.onchip.samples import PIXEL_WIDTHS
+from trainwright.onchip.update import OPTIMISERS
 from trainwright.train.ranks import FORMS
 from trainwright.train.settings import (
     FACTOR_SCALES,
     SCALES,
     SCHEDULES,
+    ChipSettings,
     PriorSettings,
     TrainSettings,
 )
@@ -51,6 +55,10 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 """Defaults by data set, "" for any other."""
 
+CHIP_RATES = {"esgd": 0.45, "momentum": 0.1}
+"""Default learning rates of an update on the chip, by optimiser: in units of a hidden bit for each
+sixteenth of a gradient's integer, and of its value."""
+
 LEAST_SAMPLES = 5700
 """Training samples for each unit of the default prior weight: with fewer it is less. The loss is a
 mean over samples and the prior weighs 1 / samples, so that on little data it would outweigh the
@@ -58,7 +66,8 @@ loss, cut every rank and leave a network that knows the most frequent class alon
 
 NUMBERS = ("fixed", "float32")
 
-_DEFAULTS, _PRIOR = TrainSettings(), PriorSettings()
+_DEFAULTS, _PRIOR, _CHIP = TrainSettings(), PriorSettings(), ChipSettings()
+UPDATES = ("host", "chip")
 
 
 def _by_data_set(name: str) -> str:
@@ -126,7 +135,28 @@ def _add_training(group: Any) -> None:
         "--lr",
         type=number,
         metavar="RATE",
-        help="of Adam, by data set: " + _by_data_set("learning_rate"),
+        help="of Adam, by data set: "
+        + _by_data_set("learning_rate")
+        + "; on the chip "
+        + ", ".join(f"{name} {rate:g}" for name, rate in CHIP_RATES.items()),
+    )
+    group.add_argument(
+        "--update",
+        choices=UPDATES,
+        help="loss, optimiser, prior and cuts: in floats on the host, or in integers as the chip "
+        "does them (default: host)",
+    )
+    group.add_argument(
+        "--optimiser", choices=OPTIMISERS, help=f"of --update chip (default: {_CHIP.optimiser})"
+    )
+    group.add_argument(
+        "--loss", choices=tuple(LOSSES), help=f"of --update chip (default: {_CHIP.loss})"
+    )
+    group.add_argument(
+        "--pixels",
+        type=int,
+        choices=PIXEL_WIDTHS,
+        help=f"bits in which --update chip stores a pixel (default: {_CHIP.pixels})",
     )
     group.add_argument("--schedule", choices=SCHEDULES, help=f"default: {_DEFAULTS.schedule}")
     group.add_argument(
@@ -294,6 +324,9 @@ _PRIOR_SETTING = {
 }
 
 
+_CHIP_SETTING = ("optimiser", "loss", "pixels")
+
+
 def option_name(attribute: str) -> str:
     """``--prior-weight`` of ``prior_weight``."""
     return "--" + attribute.replace("_", "-")
@@ -310,6 +343,9 @@ def make_settings(
     weight = values.pop("prior_weight")
     if samples is not None:
         weight = min(weight, samples / LEAST_SAMPLES)
+    chip = _chip_settings(args)
+    if chip is not None:
+        values |= {"learning_rate": CHIP_RATES[chip.optimiser], "chip": chip}
     values |= {s: v for a, s in _SETTING.items() if (v := getattr(args, a)) is not None}
     prior = {s: v for a, s in _PRIOR_SETTING.items() if (v := getattr(args, a)) is not None}
     if args.prior is False and prior:
@@ -323,9 +359,20 @@ def make_settings(
         raise OptionError(str(error)) from None
 
 
+def _chip_settings(args: argparse.Namespace) -> ChipSettings | None:
+    given = {name: v for name in _CHIP_SETTING if (v := getattr(args, name)) is not None}
+    if args.update == "chip":
+        return ChipSettings(**given)
+    for name in given:
+        raise OptionError(f"{option_name(name)} is of an update on the chip: add --update chip")
+    return None
+
+
 def check_same_settings(args: argparse.Namespace, stored: TrainSettings) -> None:
     """Raise ``OptionError`` where an option given with --resume differs from the stored run's."""
     pairs = [(a, getattr(stored, s)) for a, s in _SETTING.items()]
+    pairs.append(("update", UPDATES[stored.chip is not None]))
+    pairs += [(a, stored.chip and getattr(stored.chip, a)) for a in _CHIP_SETTING]
     pairs.append(("prior", stored.prior is not None))
     pairs += [
         (a, None if stored.prior is None else getattr(stored.prior, s))

@@ -8,6 +8,7 @@ from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.train.folder import PICTURES, RESULT
 from trainwright.cli.train.job import Job
 from trainwright.compiler import CompiledStep, compile_step
+from trainwright.report.memory import MemoryItem, state_bits_per_parameter, training_memory
 from trainwright.report.summary import Summary, summarise, summary_rows
 from trainwright.train.checkpoint import save_checkpoint
 from trainwright.train.evaluate import Evaluation
@@ -31,12 +32,11 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
 
     Raises ``OptionError`` where a file cannot be written.
     """
-    from trainwright.report.memory import training_memory
     from trainwright.report.page import render_page
     from trainwright.report.pictures import draw_all
 
     state, folder = job.state, job.folder
-    memory = training_memory(state.model.network, state.settings, lambda: _compiled(job))
+    memory = _memory(job)
     pictures = draw_all(state.history, evaluation, state.network, job.data)
     if (drawn := folder.read(f"{PICTURES}/rounding.png")) is not None:
         pictures["rounding.png"] = drawn
@@ -57,12 +57,28 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
         save_model(path, state.model, state.scales, job.origin)
     result = {
         **summary.to_dict(),
+        **_sizes(job),
         "settings": state.settings.to_dict(),
         "memory": list(map(asdict, memory)),
         "confusion": evaluation.confusion(state.network.classes).tolist(),
     }
     folder.write(RESULT, json.dumps(result, indent=1) + "\n")
     folder.finish()
+
+
+def _memory(job: Job) -> list[MemoryItem]:
+    state = job.state
+    return training_memory(
+        state.model.network, state.settings, lambda: _compiled(job), initial=state.network
+    )
+
+
+def _sizes(job: Job) -> dict[str, float]:
+    """What a parameter's update keeps, and everything but the data set that a step keeps; bits."""
+    return {
+        "state_bits_per_parameter": state_bits_per_parameter(job.state.settings, job.state.network),
+        "training_state_bits": sum(item.bits for item in _memory(job)),
+    }
 
 
 def _compiled(job: Job) -> CompiledStep:
@@ -100,7 +116,8 @@ def print_summary(job: Job, summary: Summary) -> None:
 def print_json(job: Job, summary: Summary | None, resume_command: str | None = None) -> None:
     """One JSON object on the standard output; without a summary that of an interrupted run."""
     if summary is not None:
-        content = {"status": "finished", **summary.to_dict(), "out": str(job.folder.path)}
+        sizes = _sizes(job)
+        content = {"status": "finished", **summary.to_dict(), **sizes, "out": str(job.folder.path)}
     else:
         content = {
             "status": "interrupted",

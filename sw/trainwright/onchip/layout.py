@@ -1,0 +1,187 @@
+"""Where every parameter lies in the training state, in rows of ``LANES`` words.
+
+Tensors follow one another in the order G_1 .. G_d, bias of each layer, each from a new row, its
+elements in C order of the shape that the network began with. Ranks that are cut leave their words
+where they were, as zeros: nothing moves, and neither do the random bits of a row.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.network import Network
+
+LANES = 16
+"""Words of a row of state. A machine of 8 lanes takes two of its rows for each."""
+WEIGHT_WIDTH = 12
+"""Bits of a weight as it is updated: those of the factor or bias, and the hidden ones below."""
+MOMENT_WIDTH = 8
+STATE_BITS = WEIGHT_WIDTH + MOMENT_WIDTH
+"""Bits of state a parameter, the factor's or bias's own included."""
+WIDEST = WEIGHT_WIDTH - 2
+"""Most bits of a factor or bias: two hidden bits at least."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor in the state."""
+
+    name: str
+    layer: int
+    index: int
+    """Of the factor in its layer, from 0; -1 for a bias."""
+    shape: tuple[int, ...]
+    """At the start: (R_{n-1}, J_n, I_n, R_n), or (J,) of a bias."""
+    width: int
+    """Bits of the factor or bias as the programs read it."""
+    exponent: int
+    """Of the factor or bias; it never moves."""
+    row: int
+    """Its first row."""
+
+    @property
+    def hidden(self) -> int:
+        """Bits of the weight below those of the factor."""
+        return WEIGHT_WIDTH - self.width
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return prod(self.shape)
+
+    @property
+    def rows(self) -> int:
+        """Rows that it takes."""
+        return -(-self.size // LANES)
+
+    @property
+    def span(self) -> slice:
+        """Its elements in the flat state."""
+        return slice(self.row * LANES, self.row * LANES + self.size)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a bond: the columns of ``part`` along ``axis``."""
+
+    part: int
+    axis: int
+    """3 for the left factor of the bond, 0 for the right one."""
+    first: int
+    """Number of its first column among all columns of all sides; 0 belongs to none."""
+    columns: int
+
+
+@dataclass(frozen=True)
+class Bond:
+    """A bond of a layer with its two sides."""
+
+    layer: int
+    index: int
+    left: Side
+    right: Side
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The state of a network with its initial ranks."""
+
+    network: Network
+    parts: tuple[Part, ...]
+    bonds: tuple[Bond, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the state."""
+        return self.parts[-1].row + self.parts[-1].rows
+
+    @property
+    def columns(self) -> int:
+        """Columns of all sides, and one that no element belongs to."""
+        return 1 + sum(side.columns for bond in self.bonds for side in (bond.left, bond.right))
+
+    @cached_property
+    def part_of_row(self) -> npt.NDArray[np.int64]:
+        """Number of the part that each row belongs to."""
+        return np.repeat(np.arange(len(self.parts)), [part.rows for part in self.parts])
+
+    @cached_property
+    def column_of(self) -> npt.NDArray[np.int64]:
+        """(2, rows x LANES): the column of each element along axis 0 and along axis 3, or 0."""
+        found = np.zeros((2, self.rows * LANES), np.int64)
+        for bond in self.bonds:
+            for place, side in ((1, bond.left), (0, bond.right)):
+                part = self.parts[side.part]
+                numbers = np.arange(side.columns) + side.first
+                along = np.expand_dims(numbers, tuple(n for n in range(4) if n != side.axis))
+                found[place, part.span] = np.broadcast_to(along, part.shape).ravel()
+        return found
+
+    @cached_property
+    def part_of_column(self) -> npt.NDArray[np.int64]:
+        """Number of the part that each column lies in."""
+        found = np.zeros(self.columns, np.int64)
+        for bond in self.bonds:
+            for side in (bond.left, bond.right):
+                found[side.first : side.first + side.columns] = side.part
+        return found
+
+
+def state_rows(network: Network) -> int:
+    """Rows of the state of a network with its initial ranks."""
+    sizes = [prod(shape) for layer in network.layers for shape in layer.factor_shapes]
+    sizes += [layer.bias_parameters for layer in network.layers]
+    return sum(-(-size // LANES) for size in sizes)
+
+
+def make_layout(
+    network: Network, exponents: Sequence[Sequence[int]], bias_exponents: Sequence[int]
+) -> Layout:
+    """The layout of ``network``; ``exponents[l][n]`` of factors, ``bias_exponents[l]`` of biases.
+
+    Raises ``ValueError`` where factors or biases have more bits than a weight can hold.
+    """
+    for name in ("factor", "bias"):
+        width = getattr(network.widths, name)
+        if width > WIDEST:
+            raise ValueError(
+                f"an update on the chip takes {name} widths of up to {WIDEST} bits, not {width}; "
+                "use --update host"
+            )
+    parts: list[Part] = []
+    for number, layer in enumerate(network.layers):
+        for n, shape in enumerate(layer.factor_shapes):
+            scale = exponents[number][n]
+            _append(parts, (f"l{number + 1}.G{n + 1}", number, n, shape), network, scale)
+        if layer.bias:
+            shape = (layer.output_size,)
+            scale = bias_exponents[number]
+            _append(parts, (f"l{number + 1}.b", number, -1, shape), network, scale)
+    return Layout(network, tuple(parts), tuple(_bonds(network, parts)))
+
+
+def _append(
+    parts: list[Part],
+    what: tuple[str, int, int, tuple[int, ...]],
+    network: Network,
+    exponent: int,
+) -> None:
+    widths = network.widths
+    width = widths.bias if what[2] < 0 else widths.factor
+    row = parts[-1].row + parts[-1].rows if parts else 0
+    parts.append(Part(*what, width=width, exponent=exponent, row=row))
+
+
+def _bonds(network: Network, parts: list[Part]) -> Iterator[Bond]:
+    numbers = {(part.layer, part.index): n for n, part in enumerate(parts)}
+    first = 1
+    for number, layer in enumerate(network.layers):
+        for n, rank in enumerate(layer.ranks):
+            left = Side(numbers[number, n], 3, first, rank)
+            right = Side(numbers[number, n + 1], 0, first + rank, rank)
+            yield Bond(number, n, left, right)
+            first += 2 * rank

@@ -1,0 +1,143 @@
+"""The update on the chip as an optimiser of torch, for models that have nothing else of it.
+
+    optimiser = IntegerSGD(model.parameters(), lr=0.45, width=4)
+
+A parameter is then the nearest of 2^width values, as the accelerator's factors are (BinaryConnect,
+straight through), and 20 bits of state are behind each element. Given the same gradient integers
+and exponents, the bits are those of ``trainwright.onchip.state``.
+"""
+
+from collections.abc import Callable, Iterable
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainwright.fixed.requantise import limits
+from trainwright.fixed.scale import ScaleRange, ScaleRanges, window
+from trainwright.onchip import update
+from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, WIDEST
+from trainwright.onchip.rates import RATE_WIDTH, digits
+
+GRADIENT_WIDTH = 16
+GRADIENT_RANGE = ScaleRanges().gradient
+SPREAD = 2.5
+"""Standard deviation of a parameter at the start, in steps at 4 bits."""
+
+
+class IntegerSGD(torch.optim.Optimizer):
+    """``esgd`` and ``momentum`` of ``trainwright.onchip.update``, without a rank prior.
+
+    ``lr`` (under 8, rounded to 4 bits and a power of two at every step) and ``width`` (2 to 10 bits
+    of a parameter) may differ by group. A parameter's exponent is chosen at the first step, that at
+    which its standard deviation is ``SPREAD`` steps at 4 bits; a gradient's follows its mean.
+    Raises ``ValueError`` for values out of range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 0.45,
+        *,
+        width: int = 4,
+        optimiser: str = "esgd",
+        seed: int = 0,
+        scale_range: ScaleRange = GRADIENT_RANGE,
+    ) -> None:
+        if optimiser not in update.OPTIMISERS:
+            known = ", ".join(update.OPTIMISERS)
+            raise ValueError(f"optimiser must be one of {known}, not {optimiser!r}")
+        if not 0 <= seed < 1 << 32:
+            raise ValueError(f"seed must be from 0 to 2^32 - 1, not {seed!r}")
+        self._momentum, self._seed, self._range = optimiser == "momentum", seed, scale_range
+        super().__init__(params, {"lr": lr, "width": width})
+        for group in self.param_groups:
+            if not 0 <= group["lr"] < 8:
+                raise ValueError(f"lr must be from 0 to 8, not {group['lr']!r}")
+            if not 2 <= group["width"] <= WIDEST:
+                raise ValueError(f"width must be from 2 to {WIDEST} bits, not {group['width']!r}")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """One update of every parameter; those without a gradient stay as they are."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        parameters = [(p, group) for group in self.param_groups for p in group["params"]]
+        rows = [-(-p.numel() // LANES) for p, _ in parameters]
+        number = self.param_groups[0].setdefault("steps", 0)
+        random = update.RandomRows(self._seed, number, sum(rows))
+        bits, first = [random.of(n) for n in range(update.PASSES)], 0
+        for (p, group), own in zip(parameters, rows, strict=True):
+            if p.grad is not None:
+                self._update(p, group, [one[first : first + own] for one in bits])
+            first += own
+        self.param_groups[0]["steps"] = number + 1
+        return loss
+
+    def _update(self, p: torch.Tensor, group: dict[str, Any], random: list[update.Words]) -> None:
+        assert p.grad is not None
+        state, hidden = self.state[p], WEIGHT_WIDTH - group["width"]
+        if not state:
+            self._begin(p, state, group["width"])
+        before, exponent = state["moment_exponent"], state["gradient_exponent"]
+        weights, moments = (_rows(state[name]) for name in ("weights", "moments"))
+        integers = _integers(p.grad, exponent, GRADIENT_WIDTH)
+        moments = update.moved_moments(moments, exponent - before)
+        moments = update.next_moments(moments, _rows(integers), random[0])
+        rate, rate_exponent = digits(group["lr"], RATE_WIDTH)
+        shift = -rate_exponent
+        if self._momentum:
+            shift += state["exponent"] - hidden - exponent - update.DECAY_SHIFT
+        half = 1 << (WEIGHT_WIDTH - 1)
+        bounds = np.array([-half, half - (1 << hidden)])
+        shift = min(max(shift, 0), update.GREATEST_SHIFT)
+        weights = update.next_weights(weights, moments, rate, shift, bounds, random[1])
+        state["weights"], state["moments"] = _like(weights, p), _like(moments, p)
+        state["moment_exponent"] = exponent
+        state["gradient_exponent"] = exponent + self._direction(integers)
+        self._show(p, state, hidden)
+
+    def _begin(self, p: torch.Tensor, state: dict[str, Any], width: int) -> None:
+        deviation = float(p.double().square().mean().sqrt()) or 1.0
+        exponent = round(log2(deviation / SPREAD)) + 4 - width
+        hidden = WEIGHT_WIDTH - width
+        assert p.grad is not None
+        mean = float(p.grad.double().abs().mean())
+        top = self._range.high * (1 << (GRADIENT_WIDTH - 1))
+        first = ceil(log2(mean / top)) if mean else 0
+        weights = _integers(p, exponent - hidden, WEIGHT_WIDTH)
+        state |= {
+            "exponent": exponent,
+            "weights": weights.clamp(max=(1 << (WEIGHT_WIDTH - 1)) - (1 << hidden)).to(torch.int16),
+            "moments": torch.zeros_like(p, dtype=torch.int8),
+            "moment_exponent": first,
+            "gradient_exponent": first,
+        }
+
+    def _direction(self, integers: torch.Tensor) -> int:
+        constants = window(self._range, integers.numel(), GRADIENT_WIDTH)
+        total = int(integers.abs().sum())
+        return int(total > constants.high) - int(0 < total < constants.low)
+
+    @staticmethod
+    def _show(p: torch.Tensor, state: dict[str, Any], hidden: int) -> None:
+        factors = update.quantised(state["weights"].to(torch.int64).numpy(), hidden)
+        p.copy_(torch.from_numpy(factors).to(torch.float64) * 2.0 ** state["exponent"])
+
+
+def _integers(values: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
+    """int64: half to even, saturated to ``width`` bits."""
+    return (values.double() * 2.0**-exponent).round().clamp(*limits(width)).to(torch.int64)
+
+
+def _rows(values: torch.Tensor) -> update.Words:
+    """(rows, LANES) int64 of a tensor, filled up with zeros."""
+    flat = values.to(torch.int64).numpy().ravel()
+    return np.pad(flat, (0, -len(flat) % LANES)).reshape(-1, LANES)
+
+
+def _like(rows: update.Words, p: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(rows.ravel()[: p.numel()].reshape(p.shape).astype(np.int16))

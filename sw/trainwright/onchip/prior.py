@@ -1,0 +1,149 @@
+"""The rank prior in integers: sums of squares, coefficients of the pull, columns to cut.
+
+The prior is ``trainwright.train.storage_prior``: an element W of column r of a bond is pulled by
+c W / S, S the column's sum of squares on W's side and c = weight * cost / 2, the cost being the
+elements that a column takes on both sides. In units of the gradient's 2^g, with W = w * 2^e and S
+from the 8 highest bits of w (S = s * 4^(e + TOP_SHIFT)):
+
+    pull = w * c / s * 2^(-e - 2 TOP_SHIFT - g) = (w * coefficient) >> shift, halves up
+
+with a coefficient of 8 bits. A column is cut where the product of the sums on its two sides is at
+most 2^-distance of the bond's largest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.onchip import functions
+from trainwright.onchip.functions import Words, normalised, reciprocal
+from trainwright.onchip.layout import LANES, WEIGHT_WIDTH, Layout
+from trainwright.onchip.rates import Entry
+from trainwright.onchip.rounding import clamp, half_up
+from trainwright.onchip.tables import FRACTION
+
+TOP_SHIFT = WEIGHT_WIDTH - 8
+"""The sums are over the squares of w / 2^TOP_SHIFT, rounded down: bytes of the state."""
+COEFFICIENT_WIDTH = 8
+EXPONENT_WIDTH = 8
+"""Bits in which the exponents of coefficients and prior weights are kept."""
+PULL_WIDTH = 18
+"""Bits of a pull."""
+MOST_SHIFT = 40
+INTERVAL = 8
+"""Steps that a coefficient serves."""
+
+Kept = Sequence[npt.NDArray[np.int64]]
+"""The columns left of each bond of a layout."""
+
+
+def sums_of_squares(layout: Layout, weights: Words) -> Words:
+    """S of every column of every side (columns,), of the flat ``weights``."""
+    top = weights.ravel() >> TOP_SHIFT
+    squares = top * top
+    sums = np.zeros(layout.columns, np.int64)
+    for bond in layout.bonds:
+        for side in (bond.left, bond.right):
+            part = layout.parts[side.part]
+            others = tuple(axis for axis in range(4) if axis != side.axis)
+            sums[side.first : side.first + side.columns] = (
+                squares[part.span].reshape(part.shape).sum(others)
+            )
+    return sums
+
+
+def column_costs(layout: Layout, kept: Kept) -> list[int]:
+    """Elements that a column of each bond takes in its two factors, at the ranks left."""
+    ranks = {
+        (bond.layer, bond.index): len(own) for bond, own in zip(layout.bonds, kept, strict=True)
+    }
+    costs = []
+    for bond in layout.bonds:
+        left, right = layout.parts[bond.left.part].shape, layout.parts[bond.right.part].shape
+        before = ranks.get((bond.layer, bond.index - 1), 1)
+        after = ranks.get((bond.layer, bond.index + 1), 1)
+        costs.append(before * left[1] * left[2] + right[1] * right[2] * after)
+    return costs
+
+
+@dataclass(frozen=True)
+class Pulls:
+    """Coefficients of every column: pull = w * coefficient * 2^(exponent - g)."""
+
+    coefficients: Words
+    """(columns,), 0 or 8 bits with the highest one."""
+    exponents: Words
+    """(columns,), the weight's own exponent included."""
+
+
+def no_pulls(layout: Layout) -> Pulls:
+    """Those of a run without a prior."""
+    nothing = np.zeros(layout.columns, np.int64)
+    return Pulls(nothing, nothing)
+
+
+def make_pulls(layout: Layout, sums: Words, costs: Sequence[int], entry: Entry) -> Pulls:
+    """The coefficients of columns with these ``sums``, by the scalar unit.
+
+    weight * cost / 2 to 16 bits downwards, times the reciprocal of S, to 8 bits downwards: within
+    0.8 % of the true value. A column whose sum is 0 has no direction, and no pull.
+    """
+    coefficients, exponents = np.zeros((2, layout.columns), np.int64)
+    if not entry.weight:
+        return Pulls(coefficients, exponents)
+    for bond, cost in zip(layout.bonds, costs, strict=True):
+        constant, scale = normalised(entry.weight * cost)
+        for side in (bond.left, bond.right):
+            span = slice(side.first, side.first + side.columns)
+            part = layout.parts[side.part]
+            own = sums[span]
+            r, below = reciprocal(np.maximum(own, 1))
+            mantissa, above = normalised(constant * r, COEFFICIENT_WIDTH)
+            coefficients[span] = np.where(own > 0, mantissa, 0)
+            weight_exponent = part.exponent - part.hidden
+            exponents[span] = clamp(
+                above + scale + below + entry.weight_exponent - 1
+                - 2 * TOP_SHIFT - weight_exponent,
+                EXPONENT_WIDTH,
+            )  # fmt: skip
+    return Pulls(coefficients, exponents)
+
+
+def pull(layout: Layout, weights: Words, pulls: Pulls, gradient_exponents: Words) -> Words:
+    """What the prior adds to the gradients (rows, LANES); exponents of these by part (parts,).
+
+    An element has a pull from each side of its factor: two products, each rounded and saturated.
+    """
+    exponents = pulls.exponents - gradient_exponents[layout.part_of_column]
+    shifts = np.clip(-exponents, 0, MOST_SHIFT)
+    raised = clamp(pulls.coefficients << np.clip(exponents, 0, PULL_WIDTH), PULL_WIDTH)
+    total = np.zeros_like(weights)
+    for columns in layout.column_of:
+        numbers = columns.reshape(-1, LANES)
+        total += clamp(half_up(weights * raised[numbers], shifts[numbers]), PULL_WIDTH)
+    return total
+
+
+def cut_distance(threshold: float) -> int:
+    """How many powers of two below the largest a column is cut, for a ``threshold`` of strengths.
+
+    A strength is the root of the product of both sums.
+    """
+    return ceil(-2 * log2(threshold))
+
+
+def kept_columns(layout: Layout, sums: Words, kept: Kept, distance: int) -> list[Words]:
+    """The columns left of each bond; never none.
+
+    log2 of both sums, each by the table, added and rounded to an integer, halves up.
+    """
+    found = []
+    for bond, own in zip(layout.bonds, kept, strict=True):
+        left, right = (sums[side.first + own] for side in (bond.left, bond.right))
+        logs = functions.log2(np.maximum(left, 1)) + functions.log2(np.maximum(right, 1))
+        strength = np.where((left > 0) & (right > 0), half_up(logs, FRACTION), -1)
+        found.append(own[strength > strength.max() - distance] if strength.max() >= 0 else own[:1])
+    return found

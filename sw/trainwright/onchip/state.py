@@ -1,0 +1,188 @@
+"""The training state on the chip: weights, moments, exponents of the moments, the prior's sums."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.onchip import update
+from trainwright.onchip.layout import LANES, MOMENT_WIDTH, WEIGHT_WIDTH, Layout, Part
+from trainwright.onchip.prior import (
+    INTERVAL,
+    Pulls,
+    column_costs,
+    kept_columns,
+    make_pulls,
+    no_pulls,
+    pull,
+    sums_of_squares,
+)
+from trainwright.onchip.rates import Entry
+
+Words = npt.NDArray[np.int64]
+
+BIAS_RATE_SHIFT = 2
+"""A bias moves at a quarter of the rate."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an update needs beside the gradients."""
+
+    number: int
+    """From 0."""
+    seed: int
+    """Of the run."""
+    entry: Entry
+    optimiser: str = "esgd"
+
+
+class State:
+    """The state of a layout, updated in place. Equal states have equal ``to_arrays``."""
+
+    def __init__(self, layout: Layout, weights: Words) -> None:
+        """``weights`` int64 (rows, LANES) within ``limits``; nothing is cut, moments are 0."""
+        self.layout = layout
+        self.weights = weights
+        self.moments = np.zeros_like(weights)
+        self.exponents = np.zeros(len(layout.parts), np.int64)
+        """Exponent of each part's gradient when its moments were written."""
+        self.pulls = no_pulls(layout)
+        self.kept: list[Words] = [np.arange(bond.left.columns) for bond in layout.bonds]
+        """Columns of each bond that are left."""
+        rows = layout.part_of_row
+        self._hidden = np.array([part.hidden for part in layout.parts])[rows][:, None]
+        self._limits = np.array([limits(part) for part in layout.parts]).T[:, rows, None]
+        self._bias = np.array([part.index < 0 for part in layout.parts])
+        self._live = self._positions()
+
+    def step(self, gradients: Sequence[Words], exponents: Sequence[int], step: Step) -> None:
+        """One update by the ``gradients`` of every part, at the ranks left, and their exponents."""
+        given = np.zeros(self.weights.shape, np.int64)
+        for part, live, gradient in zip(self.layout.parts, self._live, gradients, strict=True):
+            given.ravel()[part.row * LANES + live] = gradient
+        now = np.array(exponents, np.int64)
+        self._shift_moments(now)
+        if step.number % INTERVAL == 0:
+            sums = sums_of_squares(self.layout, self.weights)
+            self.pulls = make_pulls(
+                self.layout, sums, column_costs(self.layout, self.kept), step.entry
+            )
+        if self.pulls.coefficients.any():
+            given = given + pull(self.layout, self.weights, self.pulls, now)
+        random = update.RandomRows(step.seed, step.number, self.layout.rows)
+        self.moments = update.next_moments(self.moments, given, random.of(0))
+        shifts = self._rate_shifts(step)[self.layout.part_of_row][:, None]
+        self.weights = update.next_weights(
+            self.weights, self.moments, step.entry.rate, shifts, self._limits, random.of(1)
+        )
+
+    def _shift_moments(self, exponents: Words) -> None:
+        for part, by in zip(self.layout.parts, exponents - self.exponents, strict=True):
+            if by:
+                rows = slice(part.row, part.row + part.rows)
+                self.moments[rows] = update.moved_moments(self.moments[rows], int(by))
+        self.exponents = exponents
+
+    def _rate_shifts(self, step: Step) -> Words:
+        """By part: what products of moments and rate are shifted right; none goes to the left."""
+        shifts = step.entry.rate_shift + BIAS_RATE_SHIFT * self._bias
+        if step.optimiser == "momentum":
+            units = np.array([part.exponent - part.hidden for part in self.layout.parts])
+            shifts = step.entry.rate_shift + units - self.exponents - update.DECAY_SHIFT
+        return np.clip(shifts, 0, update.GREATEST_SHIFT)
+
+    def quantised(self) -> list[Words]:
+        """Factors and biases of every part, at the ranks left."""
+        whole = update.quantised(self.weights, self._hidden).ravel()
+        return [
+            whole[part.row * LANES + live]
+            for part, live in zip(self.layout.parts, self._live, strict=True)
+        ]
+
+    def cut(self, distance: int) -> bool:
+        """Zero the columns that are 2^``distance`` weaker than their bond's strongest."""
+        found = kept_columns(
+            self.layout, sums_of_squares(self.layout, self.weights), self.kept, distance
+        )
+        if all(len(new) == len(old) for new, old in zip(found, self.kept, strict=True)):
+            return False
+        self.kept = found
+        self._live = self._positions()
+        left = np.zeros(self.weights.shape, np.int64)
+        for part, live in zip(self.layout.parts, self._live, strict=True):
+            left.ravel()[part.row * LANES + live] = 1
+        self.weights, self.moments = self.weights * left, self.moments * left
+        return True
+
+    @property
+    def ranks(self) -> list[list[int]]:
+        """R_1 .. R_{d-1} of each layer."""
+        ranks: list[list[int]] = [[] for _ in self.layout.network.layers]
+        for bond, kept in zip(self.layout.bonds, self.kept, strict=True):
+            ranks[bond.layer].append(len(kept))
+        return ranks
+
+    def _positions(self) -> list[Words]:
+        """Of each part: the numbers of the elements that are left, in C order of their shape."""
+        chosen = {
+            (side.part, side.axis): kept
+            for bond, kept in zip(self.layout.bonds, self.kept, strict=True)
+            for side in (bond.left, bond.right)
+        }
+        found = []
+        for number, part in enumerate(self.layout.parts):
+            axes = [chosen.get((number, n), np.arange(size)) for n, size in enumerate(part.shape)]
+            found.append(np.arange(part.size).reshape(part.shape)[np.ix_(*axes)])
+        return found
+
+    def to_arrays(self) -> dict[str, npt.NDArray]:
+        """The state as it lies in memory, and the scalar unit's part of it.
+
+        ``factors`` int16 (rows, LANES); ``words`` uint16, hidden bits above, the moment below.
+        """
+        factors = update.quantised(self.weights, self._hidden)
+        hidden = self.weights - (factors << self._hidden)
+        words = (hidden & 0xFF) << MOMENT_WIDTH | self.moments & 0xFF
+        kept = np.zeros(self.layout.columns, np.uint8)
+        for bond, own in zip(self.layout.bonds, self.kept, strict=True):
+            for side in (bond.left, bond.right):
+                kept[side.first + own] = 1
+        return {
+            "factors": factors.astype(np.int16),
+            "words": words.astype(np.uint16),
+            "exponents": self.exponents.astype(np.int16),
+            "coefficients": self.pulls.coefficients.astype(np.uint8),
+            "coefficient_exponents": self.pulls.exponents.astype(np.int16),
+            "kept": kept,
+        }
+
+    @classmethod
+    def from_arrays(cls, layout: Layout, arrays: Mapping[str, npt.NDArray]) -> "State":
+        """The state that ``to_arrays`` wrote. Raises ``ValueError`` for one of another layout."""
+        whole = {name: array.astype(np.int64) for name, array in arrays.items()}
+        factors, words = whole["factors"], whole["words"]
+        if factors.shape != (layout.rows, LANES) or words.shape != factors.shape:
+            raise ValueError(f"a state of {list(factors.shape)} words, not {[layout.rows, LANES]}")
+        state = cls(layout, np.zeros_like(factors))
+        state.weights = (factors << state._hidden) + _signed(words >> MOMENT_WIDTH)
+        state.moments = _signed(words & 0xFF)
+        state.exponents = whole["exponents"]
+        state.pulls = Pulls(whole["coefficients"], whole["coefficient_exponents"])
+        state.kept = [
+            np.flatnonzero(whole["kept"][bond.left.first :][: bond.left.columns])
+            for bond in layout.bonds
+        ]
+        state._live = state._positions()
+        return state
+
+
+def limits(part: Part) -> tuple[int, int]:
+    """Least and greatest weight of a part: those of its factor, whose hidden bits are then 0."""
+    half = 1 << (WEIGHT_WIDTH - 1)
+    return -half, half - (1 << part.hidden)
+
+
+def _signed(byte: Words) -> Words:
+    return (byte ^ 0x80) - 0x80

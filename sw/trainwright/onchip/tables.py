@@ -1,0 +1,73 @@
+"""Tables of the vector engine: a base and a slope an entry, both of 18 bits, one block RAM.
+
+A table maps a fraction x of ``FRACTION`` bits. Its upper ``INDEX_WIDTH`` bits name the entry, the
+lower ones are the rest:
+
+    sum = base * 2^SLOPE_SHIFT + slope * rest        exact, at most 35 bits
+    result = sum / 2^shift                           by the requantiser, half to even
+
+The base is that of the chord over the entry's interval, moved by half of the chord's largest
+deviation, so that the error is the same to both sides. Every constant is rounded once from 30
+decimal digits: tables are the same on every machine.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.onchip.rounding import clamp
+
+INDEX_WIDTH = 6
+ENTRIES = 1 << INDEX_WIDTH
+FRACTION = 16
+"""Bits of the argument below the point; bits above it are the slot."""
+REST_WIDTH = FRACTION - INDEX_WIDTH
+WORD_WIDTH = 18
+"""Bits of base and slope, two's complement; 18 x 18 is the multiplier of the device."""
+SLOPE_SHIFT = 16
+"""A slope has so many bits more below the point than a base."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """``bases`` and ``slopes`` int64 (slots x ENTRIES,), of WORD_WIDTH bits."""
+
+    bases: npt.NDArray[np.int64]
+    slopes: npt.NDArray[np.int64]
+
+    def __call__(self, x: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The exact sums of inputs x >= 0, in units of the base / 2^SLOPE_SHIFT."""
+        entry, rest = x >> REST_WIDTH, x & ((1 << REST_WIDTH) - 1)
+        return (self.bases[entry] << SLOPE_SHIFT) + self.slopes[entry] * rest
+
+
+def make_table(
+    function: Callable[[Any], Any],
+    spans: list[tuple[int, int]],
+    *,
+    base_width: int,
+) -> Table:
+    """A table of ``function`` (of mpmath numbers): ENTRIES equal intervals for each [low, high).
+
+    Bases are in units of 2^-base_width. A base or slope one unit beyond WORD_WIDTH bits saturates.
+    """
+    bases, slopes = [], []
+    with mpmath.workdps(30):
+        for low, high in spans:
+            step = mpmath.mpf(high - low) / ENTRIES
+            for n in range(ENTRIES):
+                left, right = low + n * step, low + (n + 1) * step
+                first, last = function(left), function(right)
+                bend = function((left + right) / 2) - (first + last) / 2
+                bases.append(_nearest((first + bend / 2) * 2**base_width))
+                slope = (last - first) * mpmath.mpf(2) ** (base_width + SLOPE_SHIFT - REST_WIDTH)
+                slopes.append(_nearest(slope))
+    return Table(*(clamp(np.array(column), WORD_WIDTH) for column in (bases, slopes)))
+
+
+def _nearest(value: Any) -> int:
+    return int(mpmath.nint(value))

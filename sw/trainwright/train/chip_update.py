@@ -1,0 +1,141 @@
+"""Loss and update as the accelerator does them, in integers (``trainwright.onchip``)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from trainwright.driver import BackwardResult, QuantisedModel, fitting_exponent
+from trainwright.fixed.quantise import quantise
+from trainwright.network import Network
+from trainwright.onchip.layout import LANES, Layout, make_layout
+from trainwright.onchip.loss import LOSSES
+from trainwright.onchip.prior import cut_distance
+from trainwright.onchip.rates import RateTable, make_rates
+from trainwright.onchip.state import State, Step, limits
+from trainwright.train.interfaces import BatchLoss
+from trainwright.train.model import Model, digest
+from trainwright.train.settings import TrainSettings
+
+BIAS_RANGE = 2
+"""Biases reach from -2^BIAS_RANGE to 2^BIAS_RANGE; their exponents never move."""
+
+
+class ChipModel:
+    """A model whose weights are the state on the chip; the counterpart of ``train.model.Model``."""
+
+    def __init__(self, network: Network, state: State) -> None:
+        """``network`` has the ranks that are left in ``state``."""
+        self.network = network
+        self.state = state
+        parts = {(part.layer, part.index): part.exponent for part in state.layout.parts}
+        self.exponents = [
+            tuple(parts[number, n] for n in range(layer.order))
+            for number, layer in enumerate(network.layers)
+        ]
+        self.bias_exponents = [parts.get((number, -1), 0) for number in range(len(network.layers))]
+
+    def quantised(self) -> QuantisedModel:
+        """What the driver is given: integer factors, biases at their fixed exponents."""
+        factors: list[list[torch.Tensor]] = [[] for _ in self.network.layers]
+        biases: list[torch.Tensor | None] = [None] * len(self.network.layers)
+        for part, values in zip(self.state.layout.parts, self.state.quantised(), strict=True):
+            found = torch.from_numpy(values)
+            if part.index < 0:
+                biases[part.layer] = found.to(torch.float64) * 2.0**part.exponent
+            else:
+                factors[part.layer].append(found)
+        return QuantisedModel(self.network, factors, self.exponents, biases, self.bias_exponents)
+
+    def digest(self) -> str:
+        """SHA-256 over the quantised factors; see ``train.model.digest``."""
+        return digest(self.quantised())
+
+
+def layout_of(model: Model | ChipModel) -> Layout:
+    """Where the parameters of a model lie on the chip.
+
+    Raises ``ValueError`` for posits and for wide formats.
+    """
+    if isinstance(model, ChipModel):
+        return model.state.layout
+    if model.network.posits:
+        named = ", ".join(f"{name}={fmt}" for name, fmt in model.network.posits)
+        raise ValueError(
+            f"an update on the chip is of fixed point alone, not of {named}: give fixed formats, "
+            "or use --update host"
+        )
+    width = model.network.widths.bias
+    biases = [BIAS_RANGE + 1 - width] * len(model.network.layers)
+    return make_layout(model.network, model.exponents, biases)
+
+
+def chip_model(model: Model) -> ChipModel:
+    """The master weights of ``model`` as weights on the chip: to nearest, saturated."""
+    layout = layout_of(model)
+    weights = np.zeros((layout.rows, LANES), np.int64)
+    for part in layout.parts:
+        source = model.biases[part.layer] if part.index < 0 else None
+        if source is None:
+            source = model.factors[part.layer][part.index]
+        values = quantise(source.value, part.exponent - part.hidden, 32).numpy()
+        weights.ravel()[part.span] = values.ravel().clip(*limits(part))
+    return ChipModel(model.network, State(layout, weights))
+
+
+class ChipUpdate:
+    """Implements ``train.interfaces.Update`` on the state of a ``ChipModel``.
+
+    ``total`` steps, ``samples`` of training data. Raises ``ValueError`` where the schedule does not
+    fit its table.
+    """
+
+    def __init__(
+        self, model: ChipModel, settings: TrainSettings, *, total: int, samples: int, classes: int
+    ) -> None:
+        assert settings.chip is not None
+        self._model, self._settings, self._chip = model, settings, settings.chip
+        self._classes = classes
+        self.rates: RateTable = make_rates(
+            total,
+            lambda step: settings.rate_at(step, total),
+            lambda step: settings.prior_weight_at(step, total, samples),
+        )
+
+    def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> BatchLoss:
+        """Loss of ``logits`` float64 (batch, outputs): integers of 16 bits times a power of two."""
+        exponent = fitting_exponent(logits, 16)
+        integers = (logits * 2.0**-exponent).to(torch.int64).numpy()
+        found = LOSSES[self._chip.loss](integers, exponent, labels.numpy(), self._classes)
+        gradient = torch.from_numpy(found.gradient).to(torch.float64) * 2.0**found.exponent
+        return BatchLoss(found.mean, found.correct, gradient, found.exponent)
+
+    def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
+        """One update; returns the learning rate and the prior weight used."""
+        entry = self.rates.at(number)
+        gradients, exponents = zip(*self._gradients(backward), strict=True)
+        self._model.state.step(
+            gradients, exponents, Step(number, self._settings.seed, entry, self._chip.optimiser)
+        )
+        return entry.rate * 2.0**-entry.rate_shift, entry.weight * 2.0**entry.weight_exponent
+
+    def _gradients(self, backward: BackwardResult) -> Iterator[tuple[np.ndarray, int]]:
+        """The accelerator's integers of every part's gradient, and their exponent."""
+        for part in self._model.state.layout.parts:
+            if part.index < 0:
+                value, exponent = backward.biases[part.layer], backward.bias_exponents[part.layer]
+            else:
+                value = backward.factors[part.layer][part.index]
+                exponent = backward.factor_exponents[part.layer][part.index]
+            assert value is not None and exponent is not None
+            yield (value * 2.0**-exponent).numpy().astype(np.int64), exponent
+
+    def cut(self) -> Network | None:
+        """Zero weak columns; the network with the ranks left, or None where nothing was cut."""
+        prior = self._settings.prior
+        assert prior is not None
+        model = self._model
+        if not model.state.cut(cut_distance(prior.threshold)):
+            return None
+        model.network = model.network.with_ranks(model.state.ranks)
+        return model.network

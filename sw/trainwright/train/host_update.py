@@ -1,0 +1,71 @@
+"""Loss and update on the host: cross-entropy in float64, Adam in float32, the prior, the cuts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from trainwright.driver import BackwardResult
+from trainwright.network import Network
+from trainwright.train.interfaces import BatchLoss
+from trainwright.train.loss import cross_entropy
+from trainwright.train.model import Model
+from trainwright.train.ranks import cut_ranks, prior_gradients
+from trainwright.train.settings import TrainSettings
+from trainwright.train.storage import store_master, store_moments
+
+RESCALE_INTERVAL = 10
+"""Steps between two updates of the factors' scales, where these follow."""
+
+
+class HostUpdate:
+    """Implements ``train.interfaces.Update`` on a model of float32 master weights."""
+
+    def __init__(
+        self, model: Model, settings: TrainSettings, *, samples: int, classes: int
+    ) -> None:
+        self._model, self._settings = model, settings
+        self._samples, self._classes = samples, classes
+
+    def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> BatchLoss:
+        """Mean cross-entropy of ``logits`` float64 (batch, outputs)."""
+        mean, gradient = cross_entropy(logits, labels, self._classes)
+        correct = int((logits[:, : self._classes].argmax(1) == labels).sum())
+        return BatchLoss(mean, correct, gradient)
+
+    def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
+        """Adam on all master weights; returns the learning rate and the prior weight used."""
+        model, settings = self._model, self._settings
+        rate = settings.rate_at(number, total)
+        weight = settings.prior_weight_at(number, total, self._samples)
+        for layer, gradients in zip(model.factors, backward.factors, strict=True):
+            pulls: Sequence[torch.Tensor | None] = [None] * len(layer)
+            if weight and settings.prior:
+                pulls = prior_gradients([f.value for f in layer], weight, settings.prior.form)
+            for factor, gradient, pull in zip(layer, gradients, pulls, strict=True):
+                factor.step(gradient if pull is None else gradient + pull, rate, number + 1)
+        for bias, gradient in zip(model.biases, backward.biases, strict=True):
+            if bias is not None and gradient is not None:
+                bias.step(gradient, rate, number + 1)
+        if (number + 1) % RESCALE_INTERVAL == 0:
+            if settings.factor_scales == "automatic":
+                model.rescale()
+            elif settings.factor_scales == "blocks":
+                model.balance()
+        model.clip()
+        self._store(number + 1)
+        return rate, weight
+
+    def _store(self, number: int) -> None:
+        """Round master weights and moments to their storage."""
+        settings = self._settings
+        random = np.random.RandomState([settings.seed, 2, number])
+        for _, parameter in self._model.parameters():
+            store_master(parameter, settings.master_weights)
+            store_moments(parameter, settings.moments, random)
+
+    def cut(self) -> Network | None:
+        """Remove weak columns; see ``train.ranks.cut_ranks``."""
+        prior = self._settings.prior
+        assert prior is not None
+        return cut_ranks(self._model, prior.threshold, prior.form)

@@ -1,0 +1,115 @@
+"""Loss and its gradient in integers: the definition literally, and float64 within proven bounds."""
+
+from math import log
+
+import numpy as np
+import pytest
+import torch
+
+from trainwright.onchip.functions import LOG2_ERROR, exp2
+from trainwright.onchip.loss import (
+    LONGEST,
+    batch_exponent,
+    cross_entropy,
+    distances,
+    probabilities,
+    squared_error,
+)
+
+
+def logits(seed, *, samples=64, outputs=16):
+    """Integers of 16 bits and an exponent, from flat to sure."""
+    random = np.random.default_rng(seed)
+    exponent = int(random.integers(-14, -6))
+    values = random.normal(size=(samples, outputs)) * 2.0 ** random.uniform(5, 15, (samples, 1))
+    labels = random.integers(0, 10, samples)
+    return values.astype(np.int64).clip(-32768, 32767), exponent, labels
+
+
+@pytest.mark.parametrize("classes", [2, 10, 512])
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_are_softmax_within_the_proven_bound(seed, classes):
+    z, exponent, _ = logits(seed, outputs=classes)
+    exact = torch.softmax(torch.from_numpy(z * 2.0**exponent), 1).numpy()
+    errors = np.abs(probabilities(exp2(distances(z, exponent))) - 128 * exact)
+    bound = 0.5 + 128 * (1.1 * (classes + 1) / 2**15 + 2**-13.8)
+    assert errors[exact <= 127 / 128].max() <= bound
+    assert errors.max() <= bound + 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_loss_is_that_of_float64_within_the_proven_bound(seed):
+    z, exponent, labels = logits(seed)
+    found = cross_entropy(z, exponent, labels, 10)
+    values = torch.from_numpy(z[:, :10] * 2.0**exponent)
+    exact = torch.nn.functional.cross_entropy(values, torch.from_numpy(labels)).item()
+    bits = 1.6 * 10 * 2**-15 + LOG2_ERROR + 1.45 * 2**-15 + 2**-17
+    assert abs(found.mean - exact) <= bits * log(2) + 4.9e-6 * exact
+    assert found.correct == int((values.argmax(1).numpy() == labels).sum())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_labels_gradient_is_minus_the_sum_of_the_others(seed):
+    z, exponent, labels = logits(seed)
+    g = cross_entropy(z, exponent, labels, 10).gradient
+    assert not (g & 0xFF).any() and not g[:, 10:].any()
+    rows = np.arange(len(labels))
+    others = g[:, :10].sum(1) - g[rows, labels]
+    assert g[rows, labels].tolist() == np.maximum(-others, -32768).tolist()
+    assert (np.delete(g, np.s_[10:], 1).min(1) <= 0).all()
+
+
+def test_a_sure_sample_has_no_gradient_and_a_wrong_one_the_greatest():
+    z = np.array([[4000, 0, 0, 9000], [0, 4000, 0, 9000]])
+    found = cross_entropy(z, -8, np.array([0, 0]), 3)
+    assert found.gradient.tolist() == [[0] * 4, [-127 << 8, 127 << 8, 0, 0]]
+    assert found.exponent == -16 and found.correct == 1
+
+
+def test_many_rounded_up_saturate_the_label():
+    z = np.array([[-32768] + [0] * 90])  # 90 shares of 1.42: 127.99 in all, 90 after rounding
+    found = cross_entropy(z, -8, np.array([0]), 91)
+    assert found.gradient[0, 0] == -90 << 8
+    z = np.array([[-32768] + [0] * 80])  # 80 shares of 1.6: 2 each
+    assert cross_entropy(z, -8, np.array([0]), 81).gradient[0, 0] == -32768
+
+
+def test_the_first_of_equal_logits_wins():
+    z = np.array([[5, 5, 1], [5, 5, 1]])
+    assert cross_entropy(z, -3, np.array([0, 1]), 3).correct == 1
+
+
+@pytest.mark.parametrize("exponent", [-40, -16, -1, 0, 1, 5, 40])
+def test_distances_round_or_saturate_at_any_exponent(exponent):
+    z = np.array([[32767, 0, -32768, 32760]])
+    found = distances(z, exponent)[0].tolist()
+    for below, got in zip((0, 32767, 65535, 7), found, strict=True):
+        exact = below * 94548 * 2.0**exponent
+        assert got == min(round(exact), LONGEST)
+
+
+def test_the_constant_is_log2_of_e():
+    assert abs(94548 / 65536 * log(2) - 1) < 4.95e-6
+
+
+def test_a_batch_divides_by_the_next_power_of_two():
+    assert [batch_exponent(n) for n in (1, 2, 3, 60, 64, 65)] == [0, 1, 2, 6, 6, 7]
+    z = np.zeros((60, 4), np.int64)
+    assert cross_entropy(z, -8, np.zeros(60, np.int64), 4).exponent == -21
+    assert squared_error(z, -8, np.zeros(60, np.int64), 4).exponent == -18
+
+
+@pytest.mark.parametrize("exponent", [-15, -12, -8, -1])
+def test_the_squared_errors_gradient_is_the_error(exponent):
+    z = np.array([[3000, -200, 77, 5], [-32768, 32767, 1, 9]])
+    labels = np.array([0, 1])
+    found = squared_error(z, exponent, labels, 3)
+    for row, label, got in zip(z, labels, found.gradient, strict=True):
+        target = [4096 * (n == label) for n in range(3)]
+        exact = [
+            round(v * 2.0 ** (exponent + 12)) - t for v, t in zip(row[:3], target, strict=True)
+        ]
+        assert got.tolist() == [*(min(max(e, -32768), 32767) for e in exact), 0]
+    assert found.total == int((found.gradient**2).sum())
+    assert found.correct == 2
+    assert found.mean == pytest.approx(found.total * 2.0**-25 / 2)
