@@ -91,9 +91,10 @@ class InputQuantiser:
         if self.pixels is not None:
             stored = stored_pixels(np.arange(self.full_scale + 1), self.full_scale, self.pixels)
             return expanded(stored, self.pixels, self.network.widths.activation)
-        fmt, underflow = self.network.format("activation"), self.network.host_underflow
+        network = self.network
+        fmt = network.widths.activation if network.widths.is_float else network.format("activation")
         levels = torch.arange(256, dtype=torch.float64) / self.full_scale
-        return quantise(levels, self.exponent, fmt, underflow=underflow).numpy()
+        return quantise(levels, self.exponent, fmt, underflow=network.host_underflow).numpy()
 
     def padded_batch(self, split: Split, start: int, batch: int) -> tuple[torch.Tensor, int]:
         """Inputs of the samples from ``start`` on, filled up to ``batch`` with blank images.
