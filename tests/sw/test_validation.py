@@ -60,6 +60,15 @@ ACCEPTED: dict[str, tuple[Descriptor, ...]] = {
     "one bit": (LOAD, replace(BIAS, out_width=1)),
     "a step that no index takes": (replace(LOAD, levels=(TransferLevel(1, 3),)),),
     "a result that stays": (LOAD, replace(BIAS, levels=(Level(3, 1, 1, 0),))),
+    "half beats that make whole ones": (
+        Loop(iterations=2),
+        End(steps=((1, 8),)),
+        replace(LOAD, address_register=1),
+    ),
+    "a result that would move in a level of one": (
+        LOAD,
+        replace(PE3, levels=(Level(2, 1, 1, 8), Level(1, 1, z=5))),
+    ),
     "a register up to the end": (
         Loop(iterations=7),
         replace(LOAD, address_register=1),
@@ -115,6 +124,18 @@ REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
         (*nested(1, 2, replace(LOAD, address_register=3))[:-1], End(steps=((3, 8),))),
         "R3 is not always a multiple of the 16 bytes",
     ),
+    "a register set to half a beat": (
+        (Set(values=((3, 8),)), replace(LOAD, address_register=3)),
+        "1: (in|LOAD): R3 is not always a multiple of the 16 bytes",
+    ),
+    "a register of half a beat from the second iteration on": (
+        nested(1, 2, replace(LOAD, address_register=3), Set(values=((3, 8),))),
+        "R3 is not always a multiple of the 16 bytes",
+    ),
+    "a register of half a beat after a loop": (
+        (Loop(iterations=3), End(steps=((3, 8),)), replace(LOAD, address_register=3)),
+        "R3 is not always a multiple of the 16 bytes",
+    ),
     "rows": ((replace(LOAD, local=241),), r"SCRATCHPAD\[241\] to \[256\]; it has 256 rows"),
     "entries": ((replace(ENTRIES, local=57),), r"PE1_STORE\[57\] to \[72\]; it has 64"),
     "entries read": ((replace(PE1, g=49),), r"reads PE1_STORE\[49\] to \[64\]"),
@@ -133,6 +154,10 @@ REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
             replace(BIAS, x_register=2, x=160),
         ),
         r"5: (b|BIAS) reads SCRATCHPAD\[256\] to \[257\]",
+    ),
+    "bytes below": (
+        (Set(values=((1, -16),)), replace(LOAD, address_register=1)),
+        "bytes -16 to 495 of a memory of 4096",
     ),
     "deep loops": (nested(5, 2, LOAD), "4: loops nested 5 deep, the accelerator takes 4"),
     "no end": ((Loop(iterations=2), LOAD), "a LOOP has no END before HALT"),

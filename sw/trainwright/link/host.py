@@ -7,11 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import AcceleratorError, AcceleratorReset
-from trainwright.link.frames import FrameDecoder, encode_frame
+from trainwright.link.frames import MOST_BYTES, FrameDecoder, encode_frame
 from trainwright.link.protocol import MOST_WORDS, VERSION, WORD_BYTES, Hello, Request, Status
 
 BITS_A_BYTE = 10
 """On the line, start and stop bit included."""
+
+MOST_UNASKED = 32 * MOST_BYTES
+"""Bytes that may come before an answer: late ones, and no endless talk."""
 
 
 class Line(Protocol):
@@ -137,8 +140,9 @@ class Link:
         self, request: Request, expected: int, seconds: float
     ) -> npt.NDArray[np.uint32] | None:
         """The answer to the last request, or None where none comes in time or it is damaged."""
-        damaged = self._decoder.bad
-        while data := self._line.read(seconds):
+        damaged, come = self._decoder.bad, 0
+        while come < MOST_UNASKED and (data := self._line.read(seconds)):
+            come += len(data)
             for body in self._decoder.feed(data):
                 if body[:2] != bytes([self._sequence, request]):
                     continue  # late, to a request that was repeated

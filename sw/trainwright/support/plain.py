@@ -1,6 +1,5 @@
 """Dataclasses from plain data that was read, every field of the type that it is declared with."""
 
-import math
 from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -37,6 +36,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         kinds = (int,) if hint is int else (int, float)
         right = isinstance(value, kinds) and not isinstance(value, bool)
-        return right and math.isfinite(value) and abs(value) <= MOST_INTEGER
+        return right and abs(value) <= MOST_INTEGER  # which no NaN is
     plain = get_origin(hint) or (NoneType if hint is None else hint)
     return isinstance(value, (list, tuple) if plain is tuple else plain)
