@@ -9,7 +9,14 @@ from typing import Any
 
 from trainwright.cli.command import SimpleCommand
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import number, positive
+from trainwright.cli.options import (
+    accelerator_parameters,
+    add_formats_option,
+    number,
+    positive,
+    with_formats,
+)
+from trainwright.network import Network, load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright_boards.board import MEMORIES, SDRAM, Board
 from trainwright_boards.catalogue import BOARDS, find_board
@@ -131,6 +138,7 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=positive, default=64, metavar="N", help="of that network (default: 64)"
     )
+    add_formats_option(parser)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
     parser.add_argument(
         "--memory",
@@ -184,6 +192,8 @@ def _job(args: argparse.Namespace):
     board = find_board(args.board)
     name = args.preset or board.preset
     parameters = _preset(name)
+    if args.formats is not None:
+        parameters = accelerator_parameters([f"preset={name}"], _network(args))
     memory = _memory(args, parameters, board)
     check_fits(parameters, board, name, memory)
     if name in board.not_routed:
@@ -208,14 +218,18 @@ def _folder(board: Board, preset: str | None, memory: str) -> Path:
     return FOLDER / "-".join(parts)
 
 
+def _network(args: argparse.Namespace) -> Network:
+    """The network asked for, else one that stands for any of these formats."""
+    return with_formats(load_network(args.network or "digits"), args.formats)
+
+
 def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: Board) -> str:
     """The memory that is wanted, or that the network needs."""
     if args.network is None:
         return choose_memory(board, args.memory, 0, "nothing")
     from trainwright.compiler import compile_step
-    from trainwright.network import load_network
 
-    step = compile_step(load_network(args.network), args.batch, parameters)
+    step = compile_step(_network(args), args.batch, parameters)
     what = f"a step of {args.network} with batch {args.batch}"
     return choose_memory(board, args.memory, step.memory_bytes, what)
 
@@ -313,6 +327,7 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
         + "; ".join(f"{board.name}, {board.title}" for board in EXPORTS.values())
     )
     parser.add_argument("board", metavar="BOARD", help=", ".join(EXPORTS))
+    add_formats_option(parser)
     parser.add_argument("--preset", metavar="NAME", help="sizes (default: the board's own)")
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="where to (default: build/BOARD)"

@@ -25,6 +25,7 @@ def record(step, ranks=(16, 8)):
     return StepRecord(
         step=step, epoch=1 + step // 22, loss=2 / step, correct=step % 64, samples=64,
         learning_rate=0.01, prior_weight=0.5, cycles=100, seconds=0.1, moved=1, saturations=step,
+        underflows=2 * step,
         ranks=ranks,
     )  # fmt: skip
 

@@ -150,6 +150,14 @@ class CompiledStep:
         return sum(predict(one.descriptors, self.parameters, timing).cycles for one in programs)
 
     @cached_property
+    def bytes_moved(self) -> int:
+        """Bytes that a step reads from and writes to external memory, its programs among them."""
+        timing, programs = MemoryTiming(), (self.forward, self.backward)
+        return sum(
+            predict(one.descriptors, self.parameters, timing).bytes_moved for one in programs
+        )
+
+    @cached_property
     def macs(self) -> int:
         """Multiply-accumulates of a step, padding not counted."""
         return self.forward.macs + self.backward.macs

@@ -4,10 +4,11 @@ import argparse
 
 from trainwright.cli.command import Command, SimpleCommand
 from trainwright.cli.parts import add_parts, run_part
-from trainwright.cli.reproduce import ape, mctensor, posit, qr, table1
+from trainwright.cli.reproduce import ape, formats, mctensor, posit, qr, table1
 
 PARTS: tuple[Command, ...] = (
     table1.command,
+    formats.command,
     qr.command,
     ape.command,
     posit.command,

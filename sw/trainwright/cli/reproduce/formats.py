@@ -1,0 +1,222 @@
+"""``trainwright reproduce formats``: Fashion-MNIST at number formats, automatic and frozen."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from trainwright.cli.command import SimpleCommand
+from trainwright.cli.errors import OptionError
+from trainwright.cli.options import positive
+from trainwright.cli.reproduce.table1.rows import Row
+
+if TYPE_CHECKING:
+    from trainwright.cli.reproduce.table1.runs import Run
+
+_NARROW = "activation=posit(8,0),intermediate=posit(8,1)c,gradient="
+_ALL = "activation={0},intermediate={0},gradient={0}"
+FORMATS = {
+    "fixed-16": "intermediate=fixed(16),gradient=fixed(16)",
+    "fixed-8": "intermediate=fixed(8),gradient=fixed(8)",
+    "fixed-6": "intermediate=fixed(8),gradient=fixed(6)",
+    "posit-8": f"{_NARROW}posit(8,1)c",
+    "posit-4": f"factor=posit(4,0),{_NARROW}posit(8,1)c",
+    "posit-8-1": _ALL.format("posit(8,1)c"),
+    "posit-8-0": _ALL.format("posit(8,0)"),
+    "posit-8-0-never": _ALL.format("posit(8,0)") + ",underflow=never",
+    "posit-6-1": _ALL.format("posit(6,1)"),
+    "gradient-6-1": f"{_NARROW}posit(6,1)",
+}
+"""Factors have 4 bits and activations 8 where nothing else is said."""
+SCALES = ("automatic", "frozen")
+ROWS = tuple(
+    Row(
+        f"{name}-{scales}",
+        f"{formats}, {scales}",
+        ("--formats", formats, "--scales", scales, "--no-prior"),
+    )
+    for name, formats in FORMATS.items()
+    for scales in SCALES
+)
+
+EPILOG = f"""\
+formats, each with automatic and with frozen scales (rows NAME-automatic and NAME-frozen):
+{chr(10).join(f"  {name:16} {formats}" for name, formats in FORMATS.items())}
+
+A row is one choice of options of `trainwright train --network fashion`. Every run has a folder of
+its own, OUT/ROW/seed-N, with its report; runs that are finished are kept, interrupted ones go on:
+give the same command again. What is finished is put together in OUT: table.md, results.json and
+accuracy.png, accuracy against the bits that a step moves and those that it keeps in external
+memory.
+
+examples:
+  trainwright reproduce formats --data DIR --seeds 3 --jobs 2
+  trainwright reproduce formats --data DIR --epochs 4 --seeds 1 --rows fixed-8-frozen posit-8-frozen
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Means over the seeds of a row; accuracies in percent."""
+
+    formats: str
+    scales: str
+    seeds: tuple[int, ...]
+    test: float
+    """Of the last epoch's model."""
+    spread: float
+    """Greatest less least of the seeds' test accuracies."""
+    moved: float
+    """Bits of external memory that a step reads and writes, its programs among them."""
+    stored: float
+    """Bits that a step keeps in external memory, without its programs."""
+    exponents_moved: float
+    """In a run."""
+    saturated: float
+    """Values a step."""
+    underflowed: float
+    digests: tuple[str, ...]
+    command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def _moved(row: Row, result: Mapping[str, Any]) -> int:
+    """Bits that a step of a finished run moves."""
+    from trainwright.cli.options import accelerator_parameters
+    from trainwright.compiler import compile_step
+    from trainwright.network import load_network
+
+    network = load_network("fashion").with_formats(row.options[1]).with_ranks(result["ranks"])
+    parameters = accelerator_parameters(None, network)
+    return 8 * compile_step(network, result["settings"]["batch"], parameters).bytes_moved
+
+
+def _stored(result: Mapping[str, Any]) -> int:
+    from trainwright.report.memory import ACCELERATOR
+
+    items = [item for item in result["memory"] if item["place"] == ACCELERATOR]
+    return sum(item["bits"] for item in items if item["name"] != "programs")
+
+
+def outcome(runs: "Sequence[Run]") -> Outcome:
+    """The outcome of the finished runs of one row."""
+    row, results = runs[0].row, [run.result() for run in runs]
+    tests = [100 * r["test_accuracy"] for r in results]
+    steps = [list(run.history("step")) for run in runs]
+    every = [record for own in steps for record in own]
+    return Outcome(
+        formats=row.options[1],
+        scales=row.options[3],
+        seeds=tuple(run.seed for run in runs),
+        test=mean(tests),
+        spread=max(tests) - min(tests),
+        moved=mean(_moved(row, result) for result in results),
+        stored=mean(map(_stored, results)),
+        exponents_moved=mean(sum(r["moved"] for r in own) for own in steps),
+        saturated=mean(r["saturations"] for r in every),
+        underflowed=mean(r["underflows"] for r in every),
+        digests=tuple(r["digest"] for r in results),
+        command=runs[0].command,
+    )
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """A line for each row."""
+    from trainwright.report.tables import markdown
+
+    head = ("formats", "scales", "test, %", "spread", "bits moved a step", "bits stored",
+            "exponents moved", "saturated a step", "underflowed a step")  # fmt: skip
+    rows = [
+        (
+            o.formats, o.scales, round(o.test, 2), round(o.spread, 2), round(o.moved),
+            round(o.stored), round(o.exponents_moved), round(o.saturated), round(o.underflowed),
+        )
+        for o in outcomes
+    ]  # fmt: skip
+    return markdown(head, rows)
+
+
+def picture(outcomes: Sequence[Outcome]) -> bytes:
+    """Accuracy against bits moved and against bits stored; frozen scales as crosses."""
+    from trainwright.support.figure import COLOURS, dress, new_figure, to_png
+
+    figure = new_figure()
+    formats = list(dict.fromkeys(o.formats for o in outcomes))
+    sides = figure.subplots(1, 2, sharey=True)
+    for axes, name, what in zip(
+        sides, ("moved", "stored"), ("bits moved a step", "bits stored"), strict=True
+    ):
+        dress(axes, "", what, "% of the test images right" if name == "moved" else "")
+        for o in outcomes:
+            colour = COLOURS[formats.index(o.formats) % len(COLOURS)]
+            label = o.formats if name == "moved" and o.scales == SCALES[0] else None
+            mark = "o" if o.scales == SCALES[0] else "x"
+            axes.plot(getattr(o, name), o.test, mark, color=colour, label=label)
+    if sides[0].get_legend_handles_labels()[1]:
+        figure.legend(frameon=False, fontsize=6, loc="lower center")
+    return to_png(figure)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="which (default: all)")
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--epochs", type=positive, default=30, metavar="N", help="default: 30")
+    parser.add_argument(
+        "--data", metavar="DIR", help="folder of the data set's files (default: TRAINWRIGHT_DATA)"
+    )
+    parser.add_argument(
+        "--jobs", type=positive, default=1, metavar="N", help="runs at a time (default: 1)"
+    )
+    parser.add_argument("--out", default="runs/reproduce-formats", metavar="DIR")
+    parser.add_argument("--json", action="store_true", help="print JSON and no tables")
+
+
+def rows_named(names: Sequence[str] | None) -> tuple[Row, ...]:
+    """Rows by name, in the order of the table. Raises ``OptionError``."""
+    known = {row.name: row for row in ROWS}
+    for name in names or ():
+        if name not in known:
+            raise OptionError(f"--rows: no row {name!r}; there are {', '.join(known)}")
+    return tuple(row for row in ROWS if names is None or row.name in names)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from trainwright.cli.output import to_json, write_results
+    from trainwright.cli.reproduce.table1.progress import shown
+    from trainwright.cli.reproduce.table1.runs import Run, train_all
+    from trainwright.data import load_data_set
+
+    rows = rows_named(args.rows)
+    load_data_set("fashion-mnist", args.data)  # complains now and not in a process
+    out = Path(args.out)
+    groups = [
+        [Run(row, seed, out / row.name / f"seed-{seed}", args.epochs) for seed in range(args.seeds)]
+        for row in rows
+    ]
+    runs = [run for group in groups for run in group]
+    for run in runs:
+        run.check()
+    with shown(runs) as progress:
+        whole = train_all(runs, args.jobs, args.data, progress)
+    if not whole:
+        print("trainwright: interrupted; the same command goes on", file=sys.stderr)
+        return 130
+    outcomes = [outcome(group) for group in groups]
+    results = to_json([o.to_dict() for o in outcomes])
+    text = table(outcomes)
+    files = {"table.md": text, "results.json": results + "\n", "accuracy.png": picture(outcomes)}
+    write_results(out, files)
+    print(results if args.json else text + f"\npicture and table: {out}")
+    return 0
+
+
+command = SimpleCommand(
+    "formats", "Fashion-MNIST at number formats, scales automatic and frozen", _add_arguments, _run
+)

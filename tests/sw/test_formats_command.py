@@ -1,0 +1,139 @@
+"""``--formats`` and ``--scales`` of the commands, and ``trainwright reproduce formats``."""
+
+import argparse
+import json
+
+import pytest
+from test_table1 import folder  # noqa: F401
+
+from trainwright.cli import main
+from trainwright.cli.options import POSIT_ACCUMULATOR, accelerator_parameters
+from trainwright.cli.reproduce.formats import FORMATS, ROWS, rows_named
+from trainwright.cli.train.options import add_arguments
+from trainwright.network import load_network
+from trainwright.train.trainer import Trainer
+
+NARROW = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
+
+
+def failed(capsys, *arguments: str) -> str:
+    assert main(list(arguments)) == 2
+    return capsys.readouterr().err
+
+
+def test_the_accelerator_follows_from_the_network():
+    network = load_network("digits").with_formats(NARROW)
+    p = accelerator_parameters([], network)
+    assert p.formats == ("posit(4,0)", "posit(8,0)", "posit(8,1)c")
+    assert p.accumulator_width == 48 and p.factor_width == 4
+    small = accelerator_parameters(["preset=ecp5-85f"], network)
+    assert small.accumulator_width == POSIT_ACCUMULATOR == 44
+    assert accelerator_parameters(["preset=ecp5-85f"]).accumulator_width < 44
+    assert accelerator_parameters(["accumulator_width=40"], network).accumulator_width == 40
+    assert accelerator_parameters(["formats=posit(6,1)"], network).formats == ("posit(6,1)",)
+
+
+def test_a_check_tells_formats_and_underflows(capsys):
+    arguments = ["check", "--network", "digits", "--backend", "golden", "--formats", NARROW]
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["formats"] == load_network("digits").with_formats(NARROW).formats
+    assert found["underflows"] > 0 and found["mismatches"] == 0
+
+
+@pytest.mark.parametrize(
+    ("formats", "more", "message"),
+    [
+        ("gradient=posit(8,1)", (), "--formats: posit(8,1) needs operands of 26 bits"),
+        ("gradient=posit(8,1)", (), "choose posit(8,1)c"),
+        ("gradient=posit(6,1)", ("formats=posit(8,0)",), "formats=posit(8,0),posit(6,1)"),
+        ("gradient=float", (), "--formats: gradient: no number format 'float'; there are fixed(W)"),
+        ("gradient=posit(8,1)c", ("accumulator_width=24",), "accumulator_width="),
+        ("gradient=posit(6,1)", ("stochastic_rounding=1",), "stochastic_rounding is of fixed"),
+    ],
+)
+def test_formats_that_do_not_go(capsys, formats, more, message):
+    options = [part for item in more for part in ("--accelerator", item)]
+    arguments = ["check", "--backend", "golden", "--formats", formats, *options]
+    assert message in failed(capsys, *arguments)
+
+
+def test_stochastic_rounding_is_of_fixed_point(capsys):
+    arguments = ["--backend", "golden", "--rounding-mode", "stochastic", "--formats", NARROW]
+    error = failed(capsys, "check", *arguments)
+    assert "choose nearest, or formats such as fixed(8)" in error
+
+
+def train(out, *options: str) -> int:
+    common = ["--network", "digits", "--steps", "30", "--epochs", "2", "--no-prior", "--json"]
+    return main(["train", "--out", str(out), *common, *options])
+
+
+@pytest.mark.parametrize("scales", ("automatic", "frozen"))
+def test_training_with_posits(tmp_path, capsys, scales):
+    assert train(tmp_path / "r", "--formats", NARROW, "--scales", scales) == 0
+    capsys.readouterr()
+    result = json.loads((tmp_path / "r" / "result.json").read_text())
+    assert result["settings"]["scales"] == scales
+    lines = (tmp_path / "r" / "history.jsonl").read_text().splitlines()
+    steps = [r for r in map(json.loads, lines) if r["kind"] == "step"]
+    moved = sum(r["moved"] for r in steps)
+    assert moved == 0 if scales == "frozen" else moved > 0
+    assert sum(r["underflows"] for r in steps) > 0 and steps[-1]["loss"] < steps[0]["loss"]
+    assert main(["eval", str(tmp_path / "r" / "model.safetensors"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["test_accuracy"] > 0.3
+
+
+def test_a_run_is_resumed_with_its_formats(tmp_path, capsys, monkeypatch):
+    assert train(tmp_path / "whole", "--formats", NARROW) == 0
+    whole = json.loads(capsys.readouterr().out)
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "run", lambda self: [self.step() for _ in range(9)] and False)
+        assert train(tmp_path / "r", "--formats", NARROW) == 130
+    capsys.readouterr()
+    again = ["train", "--resume", "--out", str(tmp_path / "r"), "--json"]
+    other = "gradient=fixed(16)"
+    assert f"--formats {other}" in failed(capsys, *again, "--formats", other)
+    assert "--scales automatic" in failed(capsys, *again, "--scales", "frozen")
+    assert main([*again, "--network", "digits", "--formats", NARROW]) == 0
+    assert json.loads(capsys.readouterr().out)["digest"] == whole["digest"]
+
+
+# Reproducing.
+
+
+def test_rows_are_command_lines_of_train_and_formats_of_the_network():
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert len({row.name for row in ROWS}) == len(ROWS) == 2 * len(FORMATS)
+    for row in ROWS:
+        args = parser.parse_args(list(row.options))
+        accelerator_parameters([], load_network("fashion").with_formats(args.formats))
+
+
+def test_reproduced_and_given_again(folder, tmp_path, capsys):  # noqa: F811
+    rows = ["fixed-8-automatic", "posit-8-frozen"]
+    arguments = ["reproduce", "formats", "--data", str(folder), "--out", str(tmp_path / "f")]
+    arguments += ["--seeds", "2", "--epochs", "2", "--rows", *rows]
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [o["scales"] for o in found] == ["automatic", "frozen"]
+    assert found[1]["exponents_moved"] == 0 and found[0]["underflowed"] == 0
+    assert found[1]["underflowed"] > 0 and found[0]["moved"] > found[0]["stored"] / 8
+    for o, name in zip(found, rows, strict=True):
+        stored = [
+            json.loads((tmp_path / "f" / name / f"seed-{seed}" / "result.json").read_text())
+            for seed in range(2)
+        ]
+        assert o["test"] == pytest.approx(sum(100 * r["test_accuracy"] for r in stored) / 2)
+    assert (tmp_path / "f" / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert "4 of 4 runs are finished" in captured.err and FORMATS["posit-8"] in captured.out
+
+
+def test_an_unknown_row(capsys):
+    assert "no row 'posit'; there are fixed-16-automatic" in failed(
+        capsys, "reproduce", "formats", "--rows", "posit"
+    )
+    assert rows_named(["posit-8-frozen", "fixed-8-frozen"])[0].name == "fixed-8-frozen"
