@@ -16,6 +16,7 @@ from trainwright.network import Layer, Network, load_network
 from trainwright.onchip import samples
 from trainwright.onchip.rates import Entry, RateTable, digits, make_rates
 from trainwright.parameters import AcceleratorParameters
+from trainwright.report.memory import update_memory
 from trainwright.train.batches import InputQuantiser, chip_batch_indices
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.chip_update import ChipModel, ChipUpdate, chip_model
@@ -217,6 +218,33 @@ def test_only_what_no_class_uses_is_left_out():
     network = Network("n", (layer,), classes=5, image=(3, 5), padded=(3, 5))
     # classes 0 to 4 are (0, 0..3) and (1, 0): j_1 = 2 is not used, every j_2 is
     assert network.model_bits - network.used_model_bits == 3 * 2 * 4
+
+
+def test_the_trainer_draws_the_chips_order(data):
+    trainer = Trainer(initial_state(load_network("digits"), SETTINGS), data, driver)
+    for step in (0, 23):
+        wanted = data.train.labels[chip_batch_indices(len(data.train), 64, 0, step)]
+        assert trainer._batch(step)[1].tolist() == wanted.tolist()
+
+
+def test_biases_are_used_at_their_fixed_exponents(data):
+    state = initial_state(load_network("digits"), SETTINGS)
+    model = state.model
+    assert isinstance(model, ChipModel)
+    for part in model.state.layout.parts:
+        if part.index < 0:  # 3 / 32 and the like: fitted, they would have a finer exponent
+            model.state.weights.ravel()[part.span] = 3 << part.hidden
+    one = driver(model.network)
+    one.forward(torch.zeros((64, 64), dtype=torch.int64), model.quantised(), state.scales)
+    assert one._forward is not None
+    assert one._forward[1]["l1.b"] == -5
+
+
+def test_the_state_counts_whole_rows_and_every_column():
+    layers = (Layer((3, 4), (3, 5), (2,), relu=False),)
+    network = Network("n", layers, classes=5, image=(3, 5), padded=(3, 5))
+    sizes = [item.bits for item in update_memory(network)]
+    assert sizes == [20 * 16 * (2 + 3 + 1), 4 * 16 + 64 * 25]
 
 
 def run(capsys, *options):
