@@ -50,6 +50,8 @@ class Written:
     width: int
     count: int
     """Values a step, padding not counted."""
+    counted: bool = True
+    """Whether its statistics say anything: those of copies do not."""
 
 
 @dataclass(frozen=True)
