@@ -53,6 +53,8 @@ class Written:
     format: Format
     count: int
     """Values a step, padding not counted."""
+    counted: bool = True
+    """Whether its statistics say anything: those of copies do not."""
 
     @property
     def width(self) -> int:

@@ -3,8 +3,14 @@
 from dataclasses import dataclass, field
 from math import prod
 
+import numpy as np
+import numpy.typing as npt
+import torch
+
 from trainwright.compiler.limits import Limit, refuse_memory
 from trainwright.parameters import AcceleratorParameters
+
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,30 @@ class Buffer:
     def size(self) -> int:
         """Bytes."""
         return prod(self.shape[:-1]) * self.padded * self.element_bytes
+
+    def pack(self, values: torch.Tensor) -> Bytes:
+        """The bytes of the host's integers, zero padded."""
+        kind = np.int8 if self.element_bytes == 1 else "<i2"
+        if self.repeat > 1:
+            values = values[..., None].expand(*values.shape, self.repeat)
+        data = values.permute(self.order) if self.order else values
+        data = data.reshape(*data.shape[:-1], -1).numpy().astype(kind)
+        if data.ndim != len(self.shape):
+            data = data.reshape(self.shape)
+        stored = (*self.shape[:-1], self.padded)
+        if stored != data.shape:
+            whole = np.zeros(stored, data.dtype)
+            whole[tuple(slice(size) for size in data.shape)] = data
+            data = whole
+        return np.ascontiguousarray(data).view(np.uint8).ravel()
+
+    def unpack(self, data: Bytes) -> torch.Tensor:
+        """The host's int64 integers from all bytes, padding removed."""
+        kind = np.int8 if self.element_bytes == 1 else "<i2"
+        values = data.view(kind).reshape(*self.shape[:-1], self.padded)
+        found = torch.from_numpy(values[..., : self.shape[-1]].astype(np.int64))
+        inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return found.permute(inverse) if inverse else found
 
     @property
     def stop(self) -> int:

@@ -27,6 +27,8 @@ from trainwright.timing import MemoryTiming, predict
 
 PLANS = ("auto", "paper")
 """Names of plans: what the planner chooses, or the schedule of the paper."""
+GRAPH = "graph"
+"""The plan of ``trainwright.lowering``: a graph, its contraction order and tiling searched."""
 MAX_ALIGNMENT = 15
 """Most bits by which a BIAS descriptor can shift an operand to the left."""
 
@@ -136,8 +138,15 @@ class CompiledStep:
     """External memory used."""
     forward: CompiledProgram
     backward: CompiledProgram
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The buffers of a tensor that the host writes in several layouts."""
     fallback: str = ""
     """Why plan "auto" is the paper's schedule, where it is."""
+
+    @property
+    def schedule(self) -> str:
+        """The plan that gives this step again where no layer has a plan of its own."""
+        return GRAPH if self.plan == GRAPH else "paper"
 
     @cached_property
     def predicted_cycles(self) -> int:
@@ -189,8 +198,12 @@ def compile_step(
     fewer cycles or nothing else fits; else it says how each layer is computed. Raises
     ``CompileError`` where the network does not fit.
     """
-    if isinstance(plan, str) and plan not in PLANS:
-        raise CompileError(f"there is no plan {plan!r}; give one of {', '.join(PLANS)}")
+    if isinstance(plan, str) and plan not in (*PLANS, GRAPH):
+        raise CompileError(f"there is no plan {plan!r}; give one of {', '.join((*PLANS, GRAPH))}")
+    if plan == GRAPH:
+        from trainwright.lowering.adapter import compiled  # it is made of this package
+
+        return compiled(network, batch, parameters)
     require_network(network, batch, parameters)
     if not isinstance(plan, str):
         return _planned(network, batch, parameters, tuple(plan))

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Protocol, TypeVar
 
-import numpy as np
 import torch
 
 from trainwright.accelerator import (
@@ -87,34 +86,18 @@ class Driver:
     def tensors(self) -> frozenset[str]:
         """Names of the tensors whose exponents a step needs; ``calibrate`` finds them."""
         programs = (self.step.forward, self.step.backward)
-        return frozenset(tensor.name for one in programs for tensor in one.tensors)
+        return frozenset(t.name for one in programs for t in one.tensors if t.counted)
 
     def _put(self, name: str, values: torch.Tensor) -> None:
-        """Write an integer tensor into its buffer, zero padded."""
-        buffer = self.step.buffers[name]
-        kind = np.int8 if buffer.element_bytes == 1 else "<i2"
-        if buffer.repeat > 1:
-            values = values[..., None].expand(*values.shape, buffer.repeat)
-        data = values.permute(buffer.order) if buffer.order else values
-        data = data.reshape(*data.shape[:-1], -1).numpy().astype(kind)
-        if data.ndim != len(buffer.shape):
-            data = data.reshape(buffer.shape)
-        stored = (*buffer.shape[:-1], buffer.padded)
-        if stored != data.shape:
-            whole = np.zeros(stored, data.dtype)
-            whole[tuple(slice(size) for size in data.shape)] = data
-            data = whole
-        self.accelerator.write(buffer.address, np.ascontiguousarray(data).view(np.uint8).ravel())
+        """Write an integer tensor into its buffers."""
+        for one in self.step.aliases.get(name, (name,)):
+            buffer = self.step.buffers[one]
+            self.accelerator.write(buffer.address, buffer.pack(values))
 
     def _get(self, name: str) -> torch.Tensor:
-        """Read an int64 tensor from its buffer, padding removed."""
+        """Read an int64 tensor from its buffer."""
         buffer: Buffer = self.step.buffers[name]
-        data = self.accelerator.read(buffer.address, buffer.size)
-        kind = np.int8 if buffer.element_bytes == 1 else "<i2"
-        values = data.view(kind).reshape(*buffer.shape[:-1], buffer.padded)
-        found = torch.from_numpy(values[..., : buffer.shape[-1]].astype(np.int64))
-        inverse = sorted(range(len(buffer.order)), key=buffer.order.__getitem__)
-        return found.permute(inverse) if inverse else found
+        return buffer.unpack(self.accelerator.read(buffer.address, buffer.size))
 
     def _value(self, name: str, bound: Bound, kind: str) -> torch.Tensor:
         """A tensor of a class as float64."""
@@ -153,6 +136,7 @@ class Driver:
                 posit=isinstance(t.format, Posit),
             )
             for slot, t in enumerate(program.tensors)
+            if t.counted
         }
 
     def _check_seed(self, program: CompiledProgram, seed: int | None) -> None:
@@ -328,7 +312,7 @@ class Driver:
         """A driver of the same programs on the golden model: the same bits."""
         p = self.accelerator.parameters
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
-            plan = self.step.layers or "paper"
+            plan = self.step.layers or self.step.schedule
             yield Driver(golden, self.network, self.step.batch, plan=plan)
 
 

@@ -26,9 +26,10 @@ from trainwright.program.descriptors import Descriptor
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.timing import predict
 
-DEBUG = False
 MOST_ORDERS = 1
+"""Contraction orders of the largest layer that are compiled and timed."""
 HOPEFUL = 1.15
+"""Of the products of the best order, what another may have at most."""
 PLACEMENTS = 20
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
@@ -164,10 +165,8 @@ def _cut(
                     one = tiled(graph, given, stored, chosen, option, p, interleaved=interleaved)
                 except DoesNotFitError as error:
                     problems.append(error)
-                    if DEBUG: print(key, interleaved, "no fit", error)
                     continue
                 found.append((alone(one, p), one))
-                if DEBUG: print([k for k in key if k], interleaved, found[-1][0], one.rows)
         if len(found) >= MOST_TIMED:
             break
     return found
@@ -263,18 +262,21 @@ def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step
     orders = [ordered(graph.whole, site, cost=cost, most=MOST_ORDERS) for site in graph.sites.values()]
     chosen = [found[0] for found in orders]
     found: list[tuple[int, Step]] = []
-    big = max(range(len(orders)), key=lambda n: orders[n][0].macs)
-    for order in orders[big]:
-        chosen[big] = order
-        if order.macs > HOPEFUL * orders[big][0].macs: continue
+    problems: list[CompileError] = []
+    largest = max(range(len(orders)), key=lambda n: orders[n][0].macs)
+    for order in orders[largest]:
+        chosen[largest] = order
+        if order.macs > HOPEFUL * orders[largest][0].macs:
+            continue
         try:
             step = compile_graph(graph.ordered(chosen), p, tuple(chosen))
         except CompileError as error:
-            if DEBUG: print(error)
+            problems.append(error)
             continue
-        if DEBUG: print("ORDER", step.cycles, order.macs, order.text)
         found.append((step.cycles, step))
+    if not found:
+        raise problems[0]
     return min(found, key=lambda pair: pair[0])[1]
 
 
-__all__ = ["COPIES", "Step", "compile_graph", "compile_step"]
+__all__ = ["Step", "compile_graph", "compile_step"]

@@ -1,0 +1,207 @@
+"""A compiled graph as the driver takes it: buffers that pack themselves, images, rules of shifts."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainwright.compiler.builder import Rule, Written
+from trainwright.compiler.errors import CompileError
+from trainwright.compiler.memory import Buffer
+from trainwright.compiler.step import CompiledProgram, CompiledStep
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed
+from trainwright.graph.ir import Add, Einsum, Graph, Mask
+from trainwright.lowering.calls import External
+from trainwright.lowering.compile import Emitted, Step, compile_step
+from trainwright.lowering.emit import COPIES
+from trainwright.lowering.outer import Packing, constant
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute
+from trainwright.program.fields import Operation
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedBuffer(Buffer):
+    """A tensor in outer memory as its ``packing`` has it, the host's with the samples first."""
+
+    packing: Packing
+    axes: tuple[int, ...]
+    """Sizes of the tensor's axes, samples last."""
+    sampled: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.packing.size
+
+    def pack(self, values: torch.Tensor) -> Bytes:
+        """The bytes of what the host has: (samples, values) or values."""
+        array = values.numpy()
+        if self.sampled:
+            array = array.reshape(array.shape[0], -1).T
+        return self.packing.pack(array.reshape(self.axes))
+
+    def unpack(self, data: Bytes) -> torch.Tensor:
+        """The inverse."""
+        array = self.packing.unpack(data)
+        if self.sampled:
+            array = array.reshape(-1, array.shape[-1]).T
+        return torch.from_numpy(np.ascontiguousarray(array))
+
+
+@dataclass(frozen=True)
+class GraphImage:
+    """A factor, or a constant (``layer`` -1), as one program reads it."""
+
+    name: str
+    layer: int
+    index: int
+    packing: Packing
+    shape: tuple[int, ...]
+    value: int = 0
+    """Of a constant of ones."""
+
+    @property
+    def use(self) -> str | None:
+        """How it is used; ``None`` for a constant."""
+        return self.name if self.layer >= 0 else None
+
+    @property
+    def entries(self) -> int:
+        """Rows of the scratchpad that it takes."""
+        return self.packing.rows
+
+    def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> Bytes:
+        """The bytes of int64 ``factor``; a constant ignores it."""
+        if self.layer >= 0:
+            return self.packing.pack(factor.numpy().reshape(self.shape))
+        known = constant(self.packing.outer.tensor, p.lanes)
+        return self.packing.pack(np.ones(self.shape, np.int64) if known is None else known)
+
+
+class _Adapter:
+    def __init__(self, network: Network, step: Step):
+        self.network, self.step, self.lanes = network, step, step.parameters.lanes
+        self.host = set(step.graph.whole.given)
+        self.buffers: dict[str, Buffer] = {}
+        self.aliases: dict[str, tuple[str, ...]] = {}
+        for name in ("program.forward", "program.backward"):
+            self.buffers[name] = step.buffers[name]
+
+    def _origin(self, name: str) -> str:
+        return self.step.graph.whole.origins.get(name, name)
+
+    def _buffers(self, emitted: Emitted) -> None:
+        """The buffers of what the host writes and reads."""
+        graph = emitted.lowered.graph
+        factors = {f"l{n}.G{k + 1}" for n, layer in enumerate(self.network.layers, 1)
+                   for k in range(layer.order)}  # fmt: skip
+        for outer in emitted.lowered.outer.values():
+            tensor = graph.tensors.get(outer.tensor)
+            if tensor is None or outer.tensor in factors or outer.tensor.startswith("ones "):
+                continue
+            there, name = self.step.buffers[outer.name], self._origin(outer.tensor)
+            key = name if name not in self.buffers else outer.name
+            if key in self.buffers or any(b.address == there.address for b in self.buffers.values()):
+                continue
+            self.buffers[key] = PackedBuffer(
+                name=key,
+                address=there.address,
+                shape=graph.shape(outer.tensor),
+                padded=0,
+                element_bytes=outer.element_bytes,
+                packing=Packing(graph, outer, self.lanes),
+                axes=graph.shape(outer.tensor),
+                sampled="s" in tensor.axes,
+            )
+            self.aliases[name] = (*self.aliases.get(name, ()), key)
+
+    def _images(self, emitted: Emitted) -> Iterable[tuple[GraphImage, Buffer]]:
+        graph = emitted.lowered.graph
+        for outer in emitted.lowered.outer.values():
+            packing, buffer = Packing(graph, outer, self.lanes), self.step.buffers[outer.name]
+            layer, dot, index = outer.tensor.rpartition(".G")
+            if outer.tensor in self.host and dot and index.isdigit():
+                shape = graph.shape(outer.tensor)
+                image = GraphImage(outer.name, int(layer[1:]) - 1, int(index) - 1, packing, shape)
+                yield image, buffer
+            elif outer.tensor not in graph.tensors or outer.tensor.startswith("ones "):
+                shape = () if outer.tensor not in graph.tensors else graph.shape(outer.tensor)
+                yield GraphImage(outer.name, -1, -1, packing, shape), buffer
+
+    def _rules(self, emitted: Emitted, tensors: dict[str, Written]) -> dict[int, Rule]:
+        graph = emitted.lowered.graph
+        rules = {}
+        for index, made in emitted.made.items():
+            if made.exact:
+                d, name = emitted.descriptors[index], self._origin(made.tensor)
+                bias = isinstance(d, Compute) and d.operation is Operation.BIAS
+                rules[index] = Rule(name, name if bias else None, tensors[COPIES], exact=True)
+                continue
+            op = graph.makers[made.tensor]
+            z = tensors[made.tensor]
+            match op:
+                case Einsum():
+                    names = [n for n in op.operands if not n.startswith("ones ")]
+                    names = [self._origin(name) for name in names]
+                    rules[index] = Rule(names[0], names[1] if len(names) > 1 else None, z)
+                case Add():
+                    rules[index] = Rule(self._origin(op.x), self._origin(op.y), z)
+                case Mask():
+                    rules[index] = Rule(self._origin(op.x), None, z)
+        return rules
+
+    def _written(self, graph: Graph, name: str) -> Written:
+        if name == COPIES:
+            return Written(COPIES, TensorClass.INTERMEDIATE, Fixed(16), 1, counted=False)
+        tensor = graph.tensors[name]
+        return Written(name, tensor.kind, tensor.format, graph.count(name))
+
+    def program(self, emitted: Emitted) -> CompiledProgram:
+        """A program with its rules and images."""
+        self._buffers(emitted)
+        graph = emitted.lowered.graph
+        tensors = {name: self._written(graph, name) for name in emitted.slots}
+        return CompiledProgram(
+            descriptors=emitted.descriptors,
+            rules=self._rules(emitted, tensors),
+            tensors=tuple(tensors.values()),
+            images=tuple(self._images(emitted)),  # type: ignore[arg-type]
+            macs=emitted.lowered.macs,
+            address=emitted.address,
+            fingerprint=self.step.parameters.fingerprint,
+        )
+
+
+@cache
+def compiled(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
+    """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
+    if network.posits:
+        raise CompileError(
+            f"network {network.name!r} has posits, which plan graph lacks: choose plan auto"
+        )
+    step = compile_step(network, batch, p)
+    adapter = _Adapter(network, step)
+    forward, backward = adapter.program(step.forward), adapter.program(step.backward)
+    fields: dict[str, Any] = {"aliases": adapter.aliases}
+    return CompiledStep(
+        network=network,
+        batch=batch,
+        parameters=p,
+        plan="graph",
+        layers=(),
+        inputs=("x",),
+        buffers=adapter.buffers,
+        memory_bytes=step.memory_bytes,
+        forward=forward,
+        backward=backward,
+        **fields,
+    )

@@ -1,0 +1,72 @@
+"""Programs of graphs: every word and statistic against the graph's own values, and their waits."""
+
+import numpy as np
+import pytest
+from graph_cases import odd_network, random_words, settled
+from hazards import check_waits
+
+from trainwright.check.step import check_step
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.lowering.compile import compile_step
+from trainwright.lowering.run import Runner
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters, preset
+
+DEFAULT = AcceleratorParameters()
+LOW = load_network("fashion").with_ranks(((12, 5, 13), (16,)))
+
+
+def checked(network, batch, parameters, seed=0):
+    """A step whose words and statistics are all equal to those of its graph."""
+    step = compile_step(network, batch, parameters)
+    words = random_words(step.graph.whole, seed)
+    exponents = dict.fromkeys(words, -3)
+    ahead, words, all_exponents = settled(step.forward.lowered.graph, words, exponents)
+    behind, words, _ = settled(step.backward.lowered.graph, words, all_exponents)
+    with GoldenAccelerator(
+        parameters, memory_bytes=step.memory_bytes, interpreted=True
+    ) as accelerator:
+        runner = Runner(step, accelerator)
+        forward = runner.run(step.forward, words, exponents, ahead)
+        between = {**exponents, **forward.binding.exponents}
+        backward = runner.run(step.backward, words, between, behind)
+    for ran in (forward, backward):
+        assert ran.words.keys() and ran.counted.keys()
+        for name, found in ran.words.items():
+            np.testing.assert_array_equal(found, words[name], err_msg=name)
+        for name, counted in ran.counted.items():
+            assert counted.total == np.abs(words[name]).sum(), name
+    return step
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_random_networks_are_exact(seed):
+    network, batch = odd_network(seed)
+    checked(network, batch, DEFAULT, seed)
+
+
+@pytest.mark.parametrize("seed", (1, 6, 13))
+@pytest.mark.parametrize("name", ("ecp5-85f", "gw5ast-138c"))
+def test_random_networks_on_small_accelerators(name, seed):
+    network, batch = odd_network(seed)
+    checked(network, batch, preset(name), seed)
+
+
+@pytest.mark.parametrize(
+    ("network", "most"), [(load_network("digits"), 18_500), (LOW, 260_000)], ids=("digits", "low")
+)
+def test_networks_are_exact_and_fast(network, most):
+    step = checked(network, 64, DEFAULT)
+    assert step.cycles <= most
+    for program in (step.forward, step.backward):
+        assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
+
+
+def test_the_driver_takes_a_graph():
+    parameters = AcceleratorParameters()
+    with GoldenAccelerator(parameters, memory_bytes=1 << 22) as golden:
+        if golden.interpreted:
+            pytest.skip("no C compiler")
+        network, batch = odd_network(3)
+        found = check_step(network, batch, golden, plan="graph")
+    assert found.comparison.values and not found.comparison.differing
