@@ -123,6 +123,20 @@ def test_descriptors_name_the_formats_of_their_tensors(plan):
     assert written["l1.dG1"] == written["l2.a"] == parse_format("posit(8,1)c")
 
 
+def test_copies_have_the_format_of_their_source():
+    """Transposes have a constant of fixed point as their other operand."""
+    network = load_network("digits").with_formats(FORMATS["factors"])
+    step, _ = computes(network, accelerator_for(network, AcceleratorParameters()), batch=64)
+    found = []
+    for program in (step.forward, step.backward):
+        for index, rule in program.rules.items():
+            d = program.descriptors[index]
+            if rule.exact and isinstance(d, Compute):
+                assert d.z_format == max(d.x_format, d.g_format), d
+                found.append(d.z_format)
+    assert max(found) > 0
+
+
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [("gradients", {"gradient"}), ("never", set()), ("zero", {"gradient", "forward"})],
