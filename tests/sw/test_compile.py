@@ -263,7 +263,7 @@ def test_what_runs_where_is_a_table():
     assert [one.where for one in report.layers] == [
         "torch: its numbers are float32", "program 1", "program 2",  # 20 outputs are padded to 32
     ]  # fmt: skip
-    other = tnn.TTLinear(32, 16, rank=4, numbers=Widths(activation=6))
+    other = tnn.TTLinear(32, 16, rank=4, numbers=Widths(factor=8))  # and an accelerator of 8 bits
     report = compile(torch.nn.Sequential(tnn.TTLinear(64, 32, rank=4), other), batch=16).report()
     assert [one.where for one in report.layers] == ["program 1", "program 2"]
 

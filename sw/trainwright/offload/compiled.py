@@ -79,7 +79,6 @@ class CompiledModule(torch.nn.Module):
     def _traced(self) -> fx.GraphModule:
         inner = self.module
         root = torch.nn.Sequential(inner) if isinstance(inner, TensorTrain) else inner
-        root.training = self.training
         graph = trace(root)
         made: dict[str, Any] = {}
         for number, found in enumerate(list(chains(graph, root))):
