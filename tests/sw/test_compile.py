@@ -324,6 +324,13 @@ def test_parameters_names_copies_and_pickles_are_those_of_the_module():
     assert single(x).shape == (16, 10) and not single.eval().module.training
 
 
+def test_compiled_again_for_another_batch():
+    model = compile(_model(), batch=16)
+    again = compile(model, batch=32)
+    assert again.module is model.module and again.report().batch == 32
+    assert again(torch.rand(32, 64)).shape == (32, 10)
+
+
 def test_ordinary_modules_again():
     model = compile(_model(), batch=16)
     x = torch.rand(16, 64)

@@ -204,6 +204,8 @@ def compile(
     >>> model.report().steps
     1
     """
+    if isinstance(module, CompiledModule):  # for another back end or batch
+        module = module.module
     p = accelerator or AcceleratorParameters()
     machine = Machine(Settings(backend, batch, p))
     layers = [layer for layer in trains(module) if not why_not(layer)]
