@@ -263,7 +263,7 @@ def test_what_runs_where_is_a_table():
     assert [one.where for one in report.layers] == [
         "torch: its numbers are float32", "program 1", "program 2",  # 20 outputs are padded to 32
     ]  # fmt: skip
-    other = tnn.TTLinear(32, 16, rank=4, numbers=Widths(activation=6))
+    other = tnn.TTLinear(32, 16, rank=4, numbers=Widths(factor=8))  # and an accelerator of 8 bits
     report = compile(torch.nn.Sequential(tnn.TTLinear(64, 32, rank=4), other), batch=16).report()
     assert [one.where for one in report.layers] == ["program 1", "program 2"]
 
@@ -322,6 +322,13 @@ def test_parameters_names_copies_and_pickles_are_those_of_the_module():
         compile(_model(), batch=16).load_state_dict({})
     single = compile(tnn.TTLinear(64, 10, rank=2), batch=16)
     assert single(x).shape == (16, 10) and not single.eval().module.training
+
+
+def test_compiled_again_for_another_batch():
+    model = compile(_model(), batch=16)
+    again = compile(model, batch=32)
+    assert again.module is model.module and again.report().batch == 32
+    assert again(torch.rand(32, 64)).shape == (32, 10)
 
 
 def test_ordinary_modules_again():

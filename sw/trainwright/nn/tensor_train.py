@@ -88,9 +88,14 @@ class TensorTrain(torch.nn.Module):
         return self.widths.is_float
 
     @property
+    def all_factors(self) -> tuple[torch.nn.Parameter, ...]:
+        """``factors`` as a tuple; a ``ParameterList`` looks each one up by its name."""
+        return tuple(p for p in self.factors._parameters.values() if p is not None)
+
+    @property
     def ranks(self) -> tuple[int, ...]:
         """R_1 .. R_{d-1}."""
-        return tuple(factor.shape[3] for factor in self.factors)[:-1]
+        return tuple(factor.shape[3] for factor in self.all_factors[:-1])
 
     @property
     def layer(self) -> Layer:
@@ -127,18 +132,20 @@ class TensorTrain(torch.nn.Module):
         """Hold the factors within the range of their bits; beyond it they would run away."""
         if self.is_float:
             return
-        for factor, exponent in zip(self.factors, self.factor_exponents.tolist(), strict=True):
+        for factor, exponent in zip(self.all_factors, self.factor_exponents.tolist(), strict=True):
             factor.data = clip(factor.data, exponent, self.widths.factor)
 
     def used_factors(self) -> list[torch.Tensor]:
         """The factors a forward pass computes with: rounded to their bits, or as they are."""
         if self.is_float:
-            return list(self.factors)
+            return list(self.all_factors)
         if self.training:
             self.clip()
         return [
             straight_through(factor, exponent, self.widths.factor)
-            for factor, exponent in zip(self.factors, self.factor_exponents.tolist(), strict=True)
+            for factor, exponent in zip(
+                self.all_factors, self.factor_exponents.tolist(), strict=True
+            )
         ]
 
     def used_bias(self) -> torch.Tensor | None:

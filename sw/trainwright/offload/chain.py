@@ -76,7 +76,7 @@ def _run(segment: Segment, x: torch.Tensor) -> torch.Tensor:
     """All samples, a batch at a time."""
     if not len(x):
         return x.new_zeros(0, segment.layers[-1].rows)
-    parameters = [factor for layer in segment.layers for factor in layer.factors]
+    parameters = [factor for layer in segment.layers for factor in layer.all_factors]
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
     batch = segment.machine.settings.batch
     parts: list[Any] = [_Step.apply(segment, part, *parameters) for part in x.split(batch)]

@@ -79,7 +79,6 @@ class CompiledModule(torch.nn.Module):
     def _traced(self) -> fx.GraphModule:
         inner = self.module
         root = torch.nn.Sequential(inner) if isinstance(inner, TensorTrain) else inner
-        root.training = self.training
         graph = trace(root)
         made: dict[str, Any] = {}
         for number, found in enumerate(list(chains(graph, root))):
@@ -205,6 +204,8 @@ def compile(
     >>> model.report().steps
     1
     """
+    if isinstance(module, CompiledModule):  # for another back end or batch
+        module = module.module
     p = accelerator or AcceleratorParameters()
     machine = Machine(Settings(backend, batch, p))
     layers = [layer for layer in trains(module) if not why_not(layer)]

@@ -107,7 +107,7 @@ class Segment:
             network=network,
             factors=[
                 [quantise(f.detach().cpu(), k, width) for f, k in zip(own, ks, strict=True)]
-                for own, ks in zip((one.factors for one in self.layers), exponents, strict=True)
+                for own, ks in zip((one.all_factors for one in self.layers), exponents, strict=True)
             ],
             factor_exponents=exponents,
             biases=[_padded_bias(layer) for layer in self.layers],
