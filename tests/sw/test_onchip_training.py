@@ -21,6 +21,7 @@ from trainwright.train.batches import InputQuantiser, chip_batch_indices
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.chip_update import ChipModel, ChipUpdate, chip_model
 from trainwright.train.model import initial_model
+from trainwright.train.parallel import ParallelDriver
 from trainwright.train.settings import (
     ChipSettings,
     PriorSettings,
@@ -29,6 +30,7 @@ from trainwright.train.settings import (
 )
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
+from trainwright.train.workers import Workers
 
 SETTINGS = TrainSettings(
     steps=24,
@@ -238,6 +240,25 @@ def test_biases_are_used_at_their_fixed_exponents(data):
     one.forward(torch.zeros((64, 64), dtype=torch.int64), model.quantised(), state.scales)
     assert one._forward is not None
     assert one._forward[1]["l1.b"] == -5
+
+
+def test_micro_batches_begin_at_the_gradients_own_exponent(data):
+    """Two halves on one worker: the whole batch's loss, each half's gradient at its exponent."""
+    network = load_network("digits")
+    halves = [Driver(GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 20), network, 32)
+              for _ in range(2)]  # fmt: skip
+    begins = []
+    for half in halves:
+        backward = half.backward
+        half.backward = lambda *a, f=backward, **k: begins.append(k["exponent"]) or f(*a, **k)
+    state = initial_state(network, replace(SETTINGS, prior=None))
+    trainer = Trainer(state, data, lambda _: ParallelDriver(halves, Workers()))
+    first = trainer.step().loss
+    begins.clear()  # calibration fits it
+    while state.step < 12:
+        trainer.step()
+    assert begins == [-21] * 22
+    assert state.history.steps[-1].loss < first
 
 
 def test_the_state_counts_whole_rows_and_every_column():

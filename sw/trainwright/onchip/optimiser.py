@@ -7,7 +7,7 @@ straight through), and 20 bits of state are behind each element. Given the same 
 and exponents, the bits are those of ``trainwright.onchip.state``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import ceil, log2
 from typing import Any
 
@@ -59,8 +59,11 @@ class IntegerSGD(torch.optim.Optimizer):
                 raise ValueError(f"width must be from 2 to {WIDEST} bits, not {group['width']!r}")
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """One update of every parameter; those without a gradient stay as they are."""
+    def step(self, closure: Any = None) -> Any:
+        """One update of every parameter; those without a gradient stay as they are.
+
+        ``closure`` as torch has it: computes the loss again, which is returned.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -90,6 +90,6 @@ def moved_moments(moments: Words, by: int) -> Words:
     return clamp(moments << min(-by, MOMENT_WIDTH), MOMENT_WIDTH)
 
 
-def quantised(weights: Words, hidden: Words | int) -> Words:
+def quantised(weights: Words, hidden: int | Words) -> Words:
     """Factors and biases of weights: the nearest integers, halves up."""
     return half_up(weights, hidden)

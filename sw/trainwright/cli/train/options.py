@@ -55,7 +55,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 """Defaults by data set, "" for any other."""
 
-CHIP_RATES = {"esgd": 0.45, "momentum": 0.1}
+CHIP_RATES = {"esgd": 0.45, "momentum": 0.5}
 """Default learning rates of an update on the chip, by optimiser: in units of a hidden bit for each
 sixteenth of a gradient's integer, and of its value."""
 
