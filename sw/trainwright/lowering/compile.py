@@ -34,6 +34,8 @@ PLACEMENTS = 20
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
+LARGE = (4, 2, 1)
+"""Parts of the scratchpad from which a tensor is used up in slices."""
 MOST_TIMED = 4
 """Ways to cut a program that are timed by the cycle model."""
 
@@ -151,24 +153,40 @@ def _cut(
     problems: list[CompileError],
 ) -> list[tuple[int, Lowered]]:
     """Programs that fit, and the cycles predicted for each."""
-    stages = Stages(graph, given, chosen, stored, p)
     found: list[tuple[int, Lowered]] = []
-    tried: set[tuple] = set()
-    for budget in BUDGETS:
-        for option in stages.options(budget):
-            key = tuple(stage.loops for stage in option)
-            if key in tried:
-                continue
-            tried.add(key)
-            for interleaved in (True, False):
-                try:
-                    one = tiled(graph, given, stored, chosen, option, p, interleaved=interleaved)
-                except DoesNotFitError as error:
-                    problems.append(error)
-                    continue
-                found.append((alone(one, p), one))
-        if len(found) >= MOST_TIMED:
+    for part in LARGE:
+        stages = Stages(graph, given, chosen, stored, p, large=p.scratchpad_rows // part)
+        tried: set[tuple] = set()
+        for budget in BUDGETS:
+            for option in stages.options(budget):
+                key = tuple(stage.loops for stage in option)
+                if key not in tried:
+                    tried.add(key)
+                    found += _timed(graph, given, stored, chosen, option, p, problems)
+            if len(found) >= MOST_TIMED:
+                break
+        if found:
             break
+    return found
+
+
+def _timed(
+    graph: Graph,
+    given: Mapping[str, Given],
+    stored: Sequence[str],
+    chosen: Chosen,
+    stages: Sequence[Stage],
+    p: AcceleratorParameters,
+    problems: list[CompileError],
+) -> list[tuple[int, Lowered]]:
+    """The program of some stages, in both orders of issue, as far as they fit."""
+    found = []
+    for interleaved in (True, False):
+        try:
+            one = tiled(graph, given, stored, chosen, stages, p, interleaved=interleaved)
+            found.append((alone(one, p), one))
+        except DoesNotFitError as error:
+            problems.append(error)
     return found
 
 

@@ -34,7 +34,7 @@ class _Group:
 
 
 class Stages:
-    """The stages of one program."""
+    """The stages of one program; ``large`` are the rows from which a tensor is used up in slices."""
 
     def __init__(
         self,
@@ -43,8 +43,10 @@ class Stages:
         chosen: Chosen,
         stored: Sequence[str],
         p: AcceleratorParameters,
+        *,
+        large: int,
     ):
-        self.given = given
+        self.given, self.large = given, large
         self.graph, self.chosen, self.stored, self.p = graph, chosen, set(stored), p
         self.choices = chosen.choices
         self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
@@ -83,7 +85,7 @@ class Stages:
         """Groups in an order in which they can be computed."""
         of = {n: _Group([n], set()) for n in range(len(self.choices))}
         names = set(self.place) | set(self.graph.given)
-        large = [name for name in names if self.rows(name) > self.p.scratchpad_rows // 4]
+        large = [name for name in names if self.rows(name) > self.large]
         for name in sorted(large, key=lambda name: (-self.rows(name), name)):
             members = set(self.readers.get(name, ()))
             members |= {self.place[name]} if name in self.place else set()
