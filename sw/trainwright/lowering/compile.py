@@ -1,6 +1,6 @@
 """From a network, a batch and an accelerator to the two programs of a training step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError
@@ -162,7 +162,9 @@ def _cut(
                 key = tuple(stage.loops for stage in option)
                 if key not in tried:
                     tried.add(key)
-                    found += _timed(graph, given, stored, chosen, option, p, problems)
+                    found += _timed(
+                        graph, given, stored, chosen, option, stages.spilled, p, problems
+                    )
             if len(found) >= MOST_TIMED:
                 break
         if found:
@@ -176,6 +178,7 @@ def _timed(
     stored: Sequence[str],
     chosen: Chosen,
     stages: Sequence[Stage],
+    spilled: Collection[str],
     p: AcceleratorParameters,
     problems: list[CompileError],
 ) -> list[tuple[int, Lowered]]:
@@ -183,7 +186,9 @@ def _timed(
     found = []
     for interleaved in (True, False):
         try:
-            one = tiled(graph, given, stored, chosen, stages, p, interleaved=interleaved)
+            one = tiled(
+                graph, given, stored, chosen, stages, spilled, p, interleaved=interleaved
+            )
             found.append((alone(one, p), one))
         except DoesNotFitError as error:
             problems.append(error)
@@ -196,12 +201,13 @@ def tiled(
     stored: Sequence[str],
     chosen: Chosen,
     stages: Sequence[Stage],
+    spilled: Collection[str],
     p: AcceleratorParameters,
     *,
     interleaved: bool,
 ) -> Lowered:
     """Commands with addresses, from choices and cuts."""
-    tiler = Tiler(graph, given, stored, chosen.pads, p)
+    tiler = Tiler(graph, given, stored, chosen.pads, spilled, p)
     calls = scheduled(tiler.run(stages), interleaved=interleaved)
     rows = place(calls, p)
     return Lowered(
@@ -209,11 +215,20 @@ def tiled(
     )
 
 
+def _alias(lowered: Lowered, memory: MemoryMap) -> None:
+    """Let views of tensors of outer memory have their buffers."""
+    names = {outer.tensor: outer.name for outer in lowered.outer.values() if not outer.of}
+    for outer in lowered.outer.values():
+        if outer.of:
+            memory.buffers[outer.name] = memory.buffers[names[outer.of]]
+
+
 def alone(lowered: Lowered, p: AcceleratorParameters) -> int:
     """Predicted cycles of one program."""
     memory = MemoryMap(p.lanes)
     for outer in lowered.outer.values():
         memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
+    _alias(lowered, memory)
     emitter = Emitter(lowered.graph, p, memory.buffers)
     emitter.run(lowered.calls)
     return predict(emitter.descriptors, p).cycles
@@ -254,11 +269,13 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
         memory.add_bytes(f"program.{which}", p.program_depth * DESCRIPTOR_BYTES)
     for lowered in (ahead, behind):
         for outer in lowered.outer.values():
-            if outer.tensor in origins and origins[outer.tensor] != outer.tensor:
+            if outer.of or (outer.tensor in origins and origins[outer.tensor] != outer.tensor):
                 continue
             if outer.name not in memory.buffers:
                 memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
     names = {outer.tensor: outer.name for outer in ahead.outer.values()}
+    for lowered in (ahead, behind):
+        _alias(lowered, memory)
     for outer in behind.outer.values():
         if outer.name not in memory.buffers:
             memory.buffers[outer.name] = memory.buffers[names[origins[outer.tensor]]]
