@@ -294,7 +294,10 @@ def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step
     """Compile a training step."""
     graph = step_graph(network, batch)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
-    orders = [ordered(graph.whole, site, cost=cost, most=MOST_ORDERS) for site in graph.sites.values()]
+    orders = [
+        ordered(graph.whole, site, cost=cost, most=MOST_ORDERS, accumulator=p.accumulator_width)
+        for site in graph.sites.values()
+    ]
     chosen = [found[0] for found in orders]
     found: list[tuple[int, Step]] = []
     problems: list[CompileError] = []
