@@ -6,8 +6,8 @@ once. The search improves one contraction's tree after the other, what the other
 from several starts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -15,6 +15,8 @@ from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 
+LEAST_WIDTH = 8
+"""Bits that are left to a tensor whose sums would overflow."""
 MOST_VARIED = 4
 """Families of trees whose neighbours are looked at."""
 
@@ -312,8 +314,13 @@ def ordered(
     cost: Cost | None = None,
     most: int = 1,
     word: int = 16,
+    accumulator: int = 48,
 ) -> list[Order]:
-    """Ways to compute the contractions of one site by products of two, the cheapest first."""
+    """Ways to compute the contractions of one site by products of two, the cheapest first.
+
+    What is made between has at most ``word`` bits, and fewer where sums would otherwise need more
+    than ``accumulator``.
+    """
     cost = cost or Cost()
     name = contractions[0].site
     site = Site(graph, contractions, cost)
@@ -327,8 +334,28 @@ def ordered(
             first, second = tree[mask]
             products.append(Einsum(tensor.name, (names.of(first), names.of(second)), name))
         new = Graph(graph.sizes, tensors, tuple(products), graph.given, graph.results)
+        new = narrowed(new, set(graph.tensors), accumulator)
         orders.append(Order(name, new, tuple(products), site.total(tree)))
     return orders
+
+
+def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
+    """The graph with fewer bits for what sums would overflow an accumulator with.
+
+    Tensors of ``fixed`` keep their formats.
+    """
+    tensors = dict(graph.tensors)
+    for op in graph.ops:
+        assert isinstance(op, Einsum)
+        terms = graph.products(op) // graph.count(op.out)
+        widths = [tensors[name].width for name in op.operands]
+        excess = (terms << (sum(widths) - 2)).bit_length() + 1 - accumulator
+        free = [name for name in op.operands if name not in fixed]
+        if excess > 0 and free:
+            name = max(free, key=lambda name: tensors[name].width)
+            width = max(LEAST_WIDTH, tensors[name].width - excess)
+            tensors[name] = replace(tensors[name], format=Fixed(width))
+    return replace(graph, tensors=tensors)
 
 
 def replaced(graph: Graph, orders: Sequence[Order]) -> Graph:

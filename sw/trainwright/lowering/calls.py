@@ -16,6 +16,8 @@ class External:
     layout: Layout
     ranges: Ranges
     element_bytes: int
+    of: str = ""
+    """The tensor that it is a view of, where it is one."""
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """From a network, a batch and an accelerator to the two programs of a training step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError
@@ -34,6 +34,8 @@ PLACEMENTS = 20
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
+LARGE = (4, 2, 1)
+"""Parts of the scratchpad from which a tensor is used up in slices."""
 MOST_TIMED = 4
 """Ways to cut a program that are timed by the cycle model."""
 
@@ -151,24 +153,45 @@ def _cut(
     problems: list[CompileError],
 ) -> list[tuple[int, Lowered]]:
     """Programs that fit, and the cycles predicted for each."""
-    stages = Stages(graph, given, chosen, stored, p)
     found: list[tuple[int, Lowered]] = []
-    tried: set[tuple] = set()
-    for budget in BUDGETS:
-        for option in stages.options(budget):
-            key = tuple(stage.loops for stage in option)
-            if key in tried:
-                continue
-            tried.add(key)
-            for interleaved in (True, False):
-                try:
-                    one = tiled(graph, given, stored, chosen, option, p, interleaved=interleaved)
-                except DoesNotFitError as error:
-                    problems.append(error)
-                    continue
-                found.append((alone(one, p), one))
-        if len(found) >= MOST_TIMED:
+    for part in LARGE:
+        stages = Stages(graph, given, chosen, stored, p, large=p.scratchpad_rows // part)
+        tried: set[tuple] = set()
+        for budget in BUDGETS:
+            for option in stages.options(budget):
+                key = tuple(stage.loops for stage in option)
+                if key not in tried:
+                    tried.add(key)
+                    found += _timed(
+                        graph, given, stored, chosen, option, stages.spilled, p, problems
+                    )
+            if len(found) >= MOST_TIMED:
+                break
+        if found:
             break
+    return found
+
+
+def _timed(
+    graph: Graph,
+    given: Mapping[str, Given],
+    stored: Sequence[str],
+    chosen: Chosen,
+    stages: Sequence[Stage],
+    spilled: Collection[str],
+    p: AcceleratorParameters,
+    problems: list[CompileError],
+) -> list[tuple[int, Lowered]]:
+    """The program of some stages, in both orders of issue, as far as they fit."""
+    found = []
+    for interleaved in (True, False):
+        try:
+            one = tiled(
+                graph, given, stored, chosen, stages, spilled, p, interleaved=interleaved
+            )
+            found.append((alone(one, p), one))
+        except DoesNotFitError as error:
+            problems.append(error)
     return found
 
 
@@ -178,12 +201,13 @@ def tiled(
     stored: Sequence[str],
     chosen: Chosen,
     stages: Sequence[Stage],
+    spilled: Collection[str],
     p: AcceleratorParameters,
     *,
     interleaved: bool,
 ) -> Lowered:
     """Commands with addresses, from choices and cuts."""
-    tiler = Tiler(graph, given, stored, chosen.pads, p)
+    tiler = Tiler(graph, given, stored, chosen.pads, spilled, p)
     calls = scheduled(tiler.run(stages), interleaved=interleaved)
     rows = place(calls, p)
     return Lowered(
@@ -191,11 +215,20 @@ def tiled(
     )
 
 
+def _alias(lowered: Lowered, memory: MemoryMap) -> None:
+    """Let views of tensors of outer memory have their buffers."""
+    names = {outer.tensor: outer.name for outer in lowered.outer.values() if not outer.of}
+    for outer in lowered.outer.values():
+        if outer.of:
+            memory.buffers[outer.name] = memory.buffers[names[outer.of]]
+
+
 def alone(lowered: Lowered, p: AcceleratorParameters) -> int:
     """Predicted cycles of one program."""
     memory = MemoryMap(p.lanes)
     for outer in lowered.outer.values():
         memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
+    _alias(lowered, memory)
     emitter = Emitter(lowered.graph, p, memory.buffers)
     emitter.run(lowered.calls)
     return predict(emitter.descriptors, p).cycles
@@ -236,11 +269,13 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
         memory.add_bytes(f"program.{which}", p.program_depth * DESCRIPTOR_BYTES)
     for lowered in (ahead, behind):
         for outer in lowered.outer.values():
-            if outer.tensor in origins and origins[outer.tensor] != outer.tensor:
+            if outer.of or (outer.tensor in origins and origins[outer.tensor] != outer.tensor):
                 continue
             if outer.name not in memory.buffers:
                 memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
     names = {outer.tensor: outer.name for outer in ahead.outer.values()}
+    for lowered in (ahead, behind):
+        _alias(lowered, memory)
     for outer in behind.outer.values():
         if outer.name not in memory.buffers:
             memory.buffers[outer.name] = memory.buffers[names[origins[outer.tensor]]]
@@ -259,7 +294,10 @@ def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step
     """Compile a training step."""
     graph = step_graph(network, batch)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
-    orders = [ordered(graph.whole, site, cost=cost, most=MOST_ORDERS) for site in graph.sites.values()]
+    orders = [
+        ordered(graph.whole, site, cost=cost, most=MOST_ORDERS, accumulator=p.accumulator_width)
+        for site in graph.sites.values()
+    ]
     chosen = [found[0] for found in orders]
     found: list[tuple[int, Step]] = []
     problems: list[CompileError] = []

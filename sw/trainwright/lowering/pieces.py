@@ -1,6 +1,6 @@
 """The pieces of one program: loaded, made, copied and transposed as they are asked for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from trainwright.graph.ir import Graph
@@ -40,11 +40,13 @@ def _adjacent(order: Sequence[str], group: Sequence[str]) -> bool:
 class Pieces:
     """Gives pieces of tensors in the layouts asked for, and collects the commands they take."""
 
-    def __init__(self, graph: Graph, given: Mapping[str, Given], p: AcceleratorParameters):
+    def __init__(self, graph: Graph, given: dict[str, Given], p: AcceleratorParameters):
         self.graph, self.given, self.p = graph, given, p
         self.calls: list[Call] = []
         self.pieces: dict[tuple[str, Axes], list[Piece]] = {}
         self.outer: dict[str, External] = {}
+        self.views: dict[str, str] = {}
+        """Of tensors in outer memory: the tensor each is a view of."""
         self.groups: dict[tuple[str, Axes], list[Axes]] = {}
         """For each layout the axes that are to lie side by side."""
         self.hard: dict[tuple[str, Axes], list[Axes]] = {}
@@ -144,7 +146,8 @@ class Pieces:
             (cut,) = self.cuts[name, lanes]
             outside = {cut[0]: (cut[1], cut[2])} if cut else {}
         bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
-        outer = External(name, layout or piece.layout, outside, bytes_)
+        of = self.views.get(name, "")
+        outer = External(name, layout or piece.layout, outside, bytes_, of)
         self.move(Engine.LOAD, piece, ranges, outer)
         return piece
 

@@ -5,7 +5,7 @@ Each engine keeps the order of its commands; what is loaded comes as late as it 
 
 from collections.abc import Sequence
 
-from trainwright.lowering.calls import Call, Clear
+from trainwright.lowering.calls import Call, Clear, Move
 from trainwright.lowering.choose import AFTER
 from trainwright.lowering.layout import Storage
 from trainwright.program.fields import Engine
@@ -17,9 +17,16 @@ EARLY = 200
 def dependencies(calls: Sequence[Call]) -> list[list[int]]:
     """For each command the earlier ones whose results it reads, or must not precede."""
     writers: dict[Storage, list[int]] = {}
+    stores: dict[str, list[int]] = {}
     found = []
     for n, call in enumerate(calls):
         before = [w for piece in call.reads for w in writers.get(piece.storage, ())]
+        if isinstance(call, Move):  # what is spilled is stored before it is loaded
+            name = call.outer.of or call.outer.tensor
+            if call.engine is Engine.STORE:
+                stores.setdefault(name, []).append(n)
+            else:
+                before += stores.get(name, ())
         for piece in call.writes:
             there = writers.setdefault(piece.storage, [])
             before += [w for w in there if isinstance(calls[w], Clear)]
@@ -56,7 +63,8 @@ def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, 
         latest[n] = following - EARLY
     free = 0.0
     for n in every:
-        latest[n] = free = max(latest[n], free, 0.0)
+        there = max((calls[b].end for b in before[n]), default=0.0)
+        latest[n] = free = max(latest[n], free if not before[n] else 0.0, there, 0.0)
         free += calls[n].cycles
     return latest
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
-from trainwright.graph.ir import Einsum, Graph
+from trainwright.graph.ir import Graph, View
 from trainwright.lowering.choose import Choice, Chosen, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
@@ -34,7 +34,7 @@ class _Group:
 
 
 class Stages:
-    """The stages of one program."""
+    """The stages of one program; ``large`` are the rows from which a tensor is used up in slices."""
 
     def __init__(
         self,
@@ -43,8 +43,10 @@ class Stages:
         chosen: Chosen,
         stored: Sequence[str],
         p: AcceleratorParameters,
+        *,
+        large: int,
     ):
-        self.given = given
+        self.given, self.large = given, large
         self.graph, self.chosen, self.stored, self.p = graph, chosen, set(stored), p
         self.choices = chosen.choices
         self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
@@ -83,18 +85,29 @@ class Stages:
         """Groups in an order in which they can be computed."""
         of = {n: _Group([n], set()) for n in range(len(self.choices))}
         names = set(self.place) | set(self.graph.given)
-        large = [name for name in names if self.rows(name) > self.p.scratchpad_rows // 4]
+        large = [name for name in names if self.rows(name) > self.large]
         for name in sorted(large, key=lambda name: (-self.rows(name), name)):
-            members = set(self.readers.get(name, ()))
+            members = {
+                n for n in self.readers.get(name, ()) if not isinstance(self.choices[n].op, View)
+            }
             members |= {self.place[name]} if name in self.place else set()
+            if name in self.place and isinstance(self.choices[self.place[name]].op, View):
+                for n in members:
+                    of[n].big.add(name)
+                continue
             if name not in self.place:  # given: each reader takes its slices
                 for n in members:
                     of[n].big.add(name)
                 continue
             joined = sorted({m for n in members for m in of[n].members})
             if not self._common(joined):
+                for n in members:
+                    of[n].big.add(name)
                 continue
             group = _Group(joined, {name}.union(*(of[n].big for n in members)))
+            if self._least(group) > BUDGETS[0] * self.p.scratchpad_rows:
+                of[self.place[name]].big.add(name)
+                continue
             before = dict(of)
             of |= {n: group for n in joined}
             if self._sorted(of) is None:
@@ -189,6 +202,25 @@ class Stages:
             total += part
         return total
 
+    def _least(self, group: _Group) -> float:
+        """Rows that the large tensors of a group take in the smallest slices."""
+        choices = [self.choices[n] for n in group.members]
+        chunks = {axis: abs(self._unit(axis, choices)) for axis in self._common(group.members)}
+        return self._need(group, {axis: unit for axis, unit in chunks.items() if unit})
+
+    @property
+    def spilled(self) -> set[str]:
+        """Large tensors that not all operations read in the stage that makes them."""
+        found = set()
+        for group in self.groups:
+            for n in group.members:
+                name = self.choices[n].op.out
+                outside = set(self.readers.get(name, ())) - set(group.members)
+                if outside and self.rows(name) > self.large and name in self.place:
+                    if not isinstance(self.choices[n].op, View):
+                        found.add(name)
+        return found
+
     def options(self, budget: float) -> list[list[Stage]]:
         """Stages that keep to a part of the scratchpad: the fewest slices first."""
         best: list[list[Loops]] = []
@@ -212,4 +244,4 @@ class Stages:
         return found
 
 
-__all__ = ["BUDGETS", "Einsum", "Stages"]
+__all__ = ["BUDGETS", "Stages"]

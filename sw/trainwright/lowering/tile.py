@@ -1,6 +1,6 @@
 """From choices and cuts to commands: pieces of tensors, loaded, transposed and computed in turn."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product, zip_longest
 from math import prod
@@ -64,10 +64,11 @@ class Tiler(Pieces):
         given: Mapping[str, Given],
         stored: Sequence[str],
         pads: Sequence[Pad],
+        spilled: Collection[str],
         p: AcceleratorParameters,
     ):
-        super().__init__(graph, given, p)
-        self.stored, self.pads = set(stored), pads
+        super().__init__(graph, dict(given), p)
+        self.stored, self.pads, self.spilled = {*stored, *spilled}, pads, set(spilled)
         self.macs = 0
 
     def run(self, stages: Sequence[Stage]) -> list[Call]:
@@ -196,7 +197,7 @@ class Tiler(Pieces):
         inside = {choice.op.out for choice in stage.choices}
         for choice in self.every:
             if choice not in stage.choices:
-                inside -= set(choice.op.operands)
+                inside -= set(choice.op.operands) - self.spilled
         self.inside = inside
         slices = list(self._slices(stage))
         begin = 1 if self._both(stage, slices[0]) else 2
@@ -211,6 +212,15 @@ class Tiler(Pieces):
         for choice in stage.choices:
             if choice.op.out in self.stored and choice.op.out not in inside:
                 self._store(choice, {})
+            if choice.op.out in self.spilled:
+                self._spill(choice.op.out)
+
+    def _spill(self, name: str) -> None:
+        """From now on a tensor lies in outer memory alone."""
+        (outer,) = (outer for outer in self.outer.values() if outer.tensor == name)
+        self.given[name] = Given(outer.layout)
+        for key in [key for key in self.pieces if key[0] == name]:
+            del self.pieces[key]
 
     def _both(self, stage: Stage, slice_: Ranges) -> bool:
         """Whether a slice has something of every work."""
@@ -268,6 +278,9 @@ class Tiler(Pieces):
 
     def _view(self, choice: Choice, slice_: Ranges) -> None:
         op = choice.op
+        if op.operands[0] in self.spilled:
+            self._view_outside(op.out, op.operands[0])
+            return
         source_axes = self.graph.tensors[op.operands[0]].axes
         ranges = {a: r for a, r in slice_.items() if a in source_axes}
         source = self.ensure(
@@ -279,6 +292,15 @@ class Tiler(Pieces):
         piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage)
         assert piece.rows == source.rows, (op, piece.rows, source.rows)
         self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
+
+    def _view_outside(self, name: str, source: str) -> None:
+        """A view of a tensor of outer memory."""
+        given = self.given[source].layout
+        assert given and not given.padded, source
+        axes = self.graph.tensors[name].axes
+        layout = Layout(tuple(a for a in axes if a not in given.lanes), given.lanes)
+        self.given[name] = Given(layout)
+        self.views[name] = source
 
     def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
         """The values of the result that a work makes in a slice."""
