@@ -9,8 +9,10 @@ from trainwright_sim.formal.proofs import (
     bursts,
     delay_line,
     loop_stack,
+    posit_decoder,
     registered_queue,
     requantiser,
+    result_queue,
     round_robin,
     skid_buffer,
 )
@@ -26,7 +28,9 @@ _FILES = (
     axi_writer,
     axi_lite,
     loop_stack,
+    result_queue,
     requantiser,
+    posit_decoder,
 )
 
 PROOFS: dict[str, Proof] = {proof.name: proof for file in _FILES for proof in file.PROOFS}
