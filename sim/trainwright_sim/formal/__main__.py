@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("formal: --write is of all proofs: leave out names and --mutants", file=sys.stderr)
         return 2
     if args.list:
-        print("\n".join(f"{proof.name}: {proof.property}" for proof in chosen))
+        print("\n".join(f"{proof.name}: {proof.claim}" for proof in chosen))
         return 0
     results: list[Result] = []
     try:

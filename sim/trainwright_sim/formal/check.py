@@ -26,7 +26,7 @@ class Result:
         proof = self.proof
         return {
             "name": proof.name,
-            "property": proof.property,
+            "property": proof.claim,
             "block": f"{proof.block.__module__}.{proof.block.__name__}",
             "method": proof.method,
             "depth": proof.depth,

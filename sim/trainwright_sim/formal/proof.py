@@ -18,7 +18,7 @@ class Proof:
     """
 
     name: str
-    property: str
+    claim: str
     block: Any
     build: Callable[[Bench, Any], None]
     mutant: Mutant

@@ -8,9 +8,12 @@ from trainwright_sim.formal.proofs import (
     block_queue,
     bursts,
     delay_line,
+    loop_nest,
     loop_stack,
+    posit_decoder,
     registered_queue,
     requantiser,
+    result_queue,
     round_robin,
     skid_buffer,
 )
@@ -26,7 +29,10 @@ _FILES = (
     axi_writer,
     axi_lite,
     loop_stack,
+    loop_nest,
+    result_queue,
     requantiser,
+    posit_decoder,
 )
 
 PROOFS: dict[str, Proof] = {proof.name: proof for file in _FILES for proof in file.PROOFS}

@@ -90,21 +90,21 @@ def reads(bench: Bench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="axi-lite.stable",
-        property="responses stay, unchanged, until they are taken",
+        claim="responses stay, unchanged, until they are taken",
         block=LiteBridge,
         build=stable,
         mutant=Mutant("awake & ~bus.read & ~lite.rvalid", "awake & ~bus.read"),
     ),
     Proof(
         name="axi-lite.writes",
-        property="one write and one response for each address with its data, in any order",
+        claim="one write and one response for each address with its data, in any order",
         block=LiteBridge,
         build=writes,
         mutant=Mutant("awake & ~filled", "awake & (~filled | ~lite.bvalid)"),
     ),
     Proof(
         name="axi-lite.reads",
-        property="one read at a time, answered once with what the register gave",
+        claim="one read at a time, answered once with what the register gave",
         block=LiteBridge,
         build=reads,
         mutant=Mutant("bus.read & bus.read_done", "bus.read_done"),

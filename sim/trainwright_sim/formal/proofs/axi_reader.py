@@ -72,14 +72,14 @@ def places(bench: Bench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="axi-read.stable",
-        property="address and length stay while ARVALID waits for ARREADY",
+        claim="address and length stay while ARVALID waits for ARREADY",
         block=AxiReader,
         build=stable,
         mutant=Mutant("(~axi.arvalid | axi.arready)", "(~axi.arvalid | ~axi.arready)"),
     ),
     Proof(
         name="axi-read.places",
-        property="at most `outstanding_bursts` bursts, no beat without a place; RREADY is high",
+        claim="at most `outstanding_bursts` bursts, no beat without a place; RREADY is high",
         block=AxiReader,
         build=places,
         mutant=Mutant("credit >= p.burst_beats", "credit >= 0"),

@@ -1,15 +1,20 @@
 """The AXI write master: stable payloads, WLAST where a burst ends, responses counted."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from amaranth.hdl import Mux, Signal
+from amaranth.hdl import Const, Mux, Signal
 
+from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.bus.axi_writer import AxiWriter
 from trainwright_sim.formal.bench import Bench
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.opened import Opened
 from trainwright_sim.formal.proof import Proof
 from trainwright_sim.formal.proofs.bursts import PARAMETERS
+
+FEW = replace(PARAMETERS, outstanding_bursts=8)
+"""A lemma for each place of a burst: fewer of them."""
 
 
 class Writing(NamedTuple):
@@ -22,9 +27,9 @@ class Writing(NamedTuple):
     unsent: Signal
 
 
-def writer(bench: Bench, block: Any) -> Writing:
+def writer(bench: Bench, block: Any, p: AcceleratorParameters = PARAMETERS) -> Writing:
     """With a memory that answers a burst when it has all its beats, or later."""
-    dut, p = block(PARAMETERS), PARAMETERS
+    dut = block(p)
     inside = bench.add(dut)
     axi, asked, size = dut.axi, dut.burst.valid & dut.burst.ready, dut.burst.payload.beats
     bench.assume(~dut.burst.valid | ((size != 0) & (size <= p.burst_beats)))
@@ -66,7 +71,7 @@ def counts(bench: Bench, block: Any) -> None:
 
 def last(bench: Bench, block: Any) -> None:
     """Any one burst, followed from its address to its last beat."""
-    dut, inside, _, unsent = writer(bench, block)
+    dut, inside, _, unsent = writer(bench, block, FEW)
     axi, m, queue = dut.axi, bench.m, inside["queue"]
     beat, final = axi.wvalid & axi.wready, axi.wvalid & axi.wready & axi.wlast
     chosen, there = bench.free(1, "chosen"), Signal(name="there")
@@ -97,27 +102,37 @@ def last(bench: Bench, block: Any) -> None:
     bench.lemma(~(there & ~one) | (place + 1 == length))
     bench.lemma((produce - consume)[: len(produce)] == level[: len(produce)])
     bench.lemma(Mux(waits, sent == 0, sent == place + axi.wvalid))
-    bench.lemma((sent == 0) | (queue.r_rdy & (sent < queue.r_data[:width])))
+    bench.lemma((sent == 0) | queue.r_rdy)
+    bench.lemma(~queue.r_rdy | ((sent < queue.r_data[:width]) & in_range(queue.r_data[:width])))
+    for number in range(queue.depth - 1):
+        beats = inside.memory("queue.storage", Const(number, len(consume)), queue.width)[:width]
+        used = (number - consume)[: len(consume)] < level
+        bench.lemma(~used | in_range(beats))
+
+
+def in_range(beats: Any) -> Any:
+    """Whether that is the length of a burst."""
+    return (beats != 0) & (beats <= PARAMETERS.burst_beats)
 
 
 PROOFS = (
     Proof(
         name="axi-write.stable",
-        property="address, length, data, strobes and WLAST stay while VALID waits for READY",
+        claim="address, length, data, strobes and WLAST stay while VALID waits for READY",
         block=AxiWriter,
         build=stable,
         mutant=Mutant("queue.r_rdy & (~axi.wvalid | axi.wready)", "queue.r_rdy"),
     ),
     Proof(
         name="axi-write.counts",
-        property="at most `outstanding_bursts` bursts, none lost; BREADY is high",
+        claim="at most `outstanding_bursts` bursts, none lost; BREADY is high",
         block=AxiWriter,
         build=counts,
         mutant=Mutant("asked ^ axi.bvalid", "asked & ~axi.bvalid"),
     ),
     Proof(
         name="axi-write.last",
-        property="WLAST is at a burst's last beat and at no other",
+        claim="WLAST is at a burst's last beat and at no other",
         block=AxiWriter,
         build=last,
         mutant=Mutant("sent + 1 == queue.r_data[:width]", "sent == queue.r_data[:width]"),

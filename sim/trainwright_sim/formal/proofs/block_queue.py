@@ -90,7 +90,7 @@ def order(bench: Bench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="block-queue.places",
-        property="no word without a place, in the block RAM or in front of it",
+        claim="no word without a place, in the block RAM or in front of it",
         block=BlockQueue,
         build=places,
         mutant=Mutant("free.eq(free - 1), credit.eq(free != 1)", "free.eq(free - 1), credit.eq(1)"),
@@ -98,7 +98,7 @@ PROOFS = (
     ),
     Proof(
         name="block-queue.order",
-        property="every word written is read once, in order and unchanged",
+        claim="every word written is read once, in order and unchanged",
         block=BlockQueue,
         build=order,
         mutant=Mutant("keep.eq(arrived & ~pass_by)", "keep.eq(arrived)"),

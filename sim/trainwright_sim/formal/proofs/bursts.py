@@ -98,21 +98,21 @@ _BOUNDARY = Mutant("most - run_beat[: exact_log2(most)] if most > 1 else 1", "mo
 PROOFS = (
     Proof(
         name="bursts.cover",
-        property="the bursts of a run are its beats, once each and in order",
+        claim="the bursts of a run are its beats, once each and in order",
         block=Bursts,
         build=cover,
         mutant=Mutant("left <= to_boundary + most", "left < to_boundary + most"),
     ),
     Proof(
         name="axi-read.page",
-        property="no read burst crosses 4 KiB or is longer than `burst_beats`",
+        claim="no read burst crosses 4 KiB or is longer than `burst_beats`",
         block=Bursts,
         build=read_page,
         mutant=_BOUNDARY,
     ),
     Proof(
         name="axi-write.page",
-        property="no write burst crosses 4 KiB or is longer than `burst_beats`",
+        claim="no write burst crosses 4 KiB or is longer than `burst_beats`",
         block=Bursts,
         build=write_page,
         mutant=_BOUNDARY,

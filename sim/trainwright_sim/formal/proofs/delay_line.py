@@ -29,7 +29,7 @@ def together(bench: Bench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="delay-line.units",
-        property="unit n gets a value n cycles after the first",
+        claim="unit n gets a value n cycles after the first",
         block=delay_line,
         build=each_unit,
         mutant=Mutant("register.eq(passed[-1])", "register.eq(passed[0])"),
@@ -37,7 +37,7 @@ PROOFS = (
     ),
     Proof(
         name="delay-line.deskew",
-        property="skewed words, deskewed, are those of one cycle again",
+        claim="skewed words, deskewed, are those of one cycle again",
         block=deskew,
         build=together,
         mutant=Mutant("skew(m, words[::-1], name)[::-1]", "skew(m, words, name)"),

@@ -65,14 +65,14 @@ def iterations(bench: Bench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="loop-stack.limits",
-        property="`full` and `empty` are the depth's, whatever was entered and left",
+        claim="`full` and `empty` are the depth's, whatever was entered and left",
         block=LoopStack,
         build=limits,
         mutant=Mutant("loops[-1].used.eq(0)", "loops[-1].used.eq(loops[-1].used)"),
     ),
     Proof(
         name="loop-stack.iterations",
-        property="a loop repeats at its body as often as it says, whatever is within it",
+        claim="a loop repeats at its body as often as it says, whatever is within it",
         block=LoopStack,
         build=iterations,
         mutant=Mutant("self.again.eq(top.left > 1)", "self.again.eq(top.left > 2)"),

@@ -77,14 +77,14 @@ def order(bench: Bench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="registered-queue.level",
-        property="levels never wrap; ready to read unless empty, to write unless full",
+        claim="levels never wrap; ready to read unless empty, to write unless full",
         block=RegisteredQueue,
         build=level,
         mutant=Mutant("self.level != self.depth - 1", "self.level != self.depth"),
     ),
     Proof(
         name="registered-queue.order",
-        property="every word written is read once, in order and unchanged",
+        claim="every word written is read once, in order and unchanged",
         block=RegisteredQueue,
         build=order,
         mutant=Mutant("self.level > 2", "self.level > 1"),

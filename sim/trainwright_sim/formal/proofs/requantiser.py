@@ -49,7 +49,7 @@ def every_value(bench: Bench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="requantiser.definition",
-        property="word and flag are the definition's: every value, shift and width",
+        claim="word and flag are the definition's: every value, shift and width",
         block=Requantiser,
         build=every_value,
         mutant=Mutant("up = half & (sticky | odd)", "up = half & (sticky | ~odd)"),

@@ -54,14 +54,14 @@ def fair(bench: Bench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="round-robin.one-hot",
-        property="one grant while there is a request, and only to who asks",
+        claim="one grant while there is a request, and only to who asks",
         block=RoundRobin,
         build=one_hot,
         mutant=Mutant("~first[client, b]", "first[client, b]"),
     ),
     Proof(
         name="round-robin.fair",
-        property="who keeps asking is granted within as many grants as there are clients",
+        claim="who keeps asking is granted within as many grants as there are clients",
         block=RoundRobin,
         build=fair,
         mutant=Mutant(

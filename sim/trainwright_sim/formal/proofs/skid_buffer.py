@@ -32,14 +32,14 @@ def passing(bench: Bench, block: Any) -> None:
 PROOFS = (
     Proof(
         name="skid-buffer.waiting",
-        property="an item that is not taken stays, unchanged, until it is",
+        claim="an item that is not taken stays, unchanged, until it is",
         block=SkidBuffer,
         build=waiting,
         mutant=Mutant("with m.If(~self.holding):", "with m.If(~self.holding | ~self.o.ready):"),
     ),
     Proof(
         name="skid-buffer.passing",
-        property="items in less items out are what is held, one at most; none comes late",
+        claim="items in less items out are what is held, one at most; none comes late",
         block=SkidBuffer,
         build=passing,
         mutant=Mutant("self.i.ready.eq(~self.holding)", "self.i.ready.eq(1)"),

@@ -1,0 +1,108 @@
+"""Proofs of blocks: some here, all of them in the slow tests, and what the proofs are made of."""
+
+import io
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Signal
+
+from trainwright_hw.stream.skid_buffer import SkidBuffer
+from trainwright_sim.formal.__main__ import main
+from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.bitwuzla_stdin import commands
+from trainwright_sim.formal.check import Result, kill, prove
+from trainwright_sim.formal.mutant import Mutant
+from trainwright_sim.formal.registry import PROOFS
+from trainwright_sim.formal.solve import Model
+from trainwright_sim.formal.table import BEGIN, END, write
+
+PAGE = Path(__file__).parents[2] / "docs" / "verification.md"
+FAST = ("skid-buffer.waiting", "round-robin.fair", "axi-write.stable")
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_proven_and_the_mutant_is_not(name):
+    assert prove(PROOFS[name]).status == "proven"
+    assert kill(PROOFS[name]).status == "killed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROOFS)
+def test_every_property_is_proven(name):
+    assert prove(PROOFS[name]).status == "proven"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROOFS)
+def test_every_mutant_is_killed(name):
+    assert kill(PROOFS[name]).status == "killed"
+
+
+@pytest.mark.parametrize("name", PROOFS)
+def test_the_mutant_is_one_of_the_source_as_it_is(name):
+    proof = PROOFS[name]
+    mutant = proof.mutant.of(proof.block)
+    assert mutant is not proof.block
+    assert mutant.__name__ == proof.block.__name__
+
+
+def test_a_mutant_of_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="has 'no such text' 0 times"):
+        Mutant("no such text", "").of(SkidBuffer)
+
+
+def counter(*, lemmas: bool, claim: str = "goal") -> Model:
+    """Counts to 5 and stays there; from 6 on, where it never is, it would go on."""
+    bench, count = Bench(lemmas=lemmas), Signal(4)
+    with bench.m.If(count != 5):
+        bench.m.d.sync += count.eq(count + 1)
+    bench.goal(count != 9)
+    bench.lemma(count < 6)
+    getattr(bench, claim)(count != 4)
+    return Model(bench.rtlil())
+
+
+def test_verdicts():
+    """Induction needs the lemma; a claim that fails in cycle 4 fails in no cycle before."""
+    with counter(lemmas=True, claim="assume") as model:
+        assert model.holds(12) and model.is_inductive(1)
+    with counter(lemmas=False, claim="assume") as model:
+        assert model.holds(12) and not model.is_inductive(1)
+    with counter(lemmas=True) as model:
+        assert model.holds(4) and not model.holds(5)
+
+
+def test_the_page_has_every_proof():
+    """``scripts/formal --write`` was run after the last proof was added."""
+    table = PAGE.read_text().split(BEGIN)[1].split(END)[0]
+    rows = [row.split(" | ")[:2] for row in table.strip().splitlines()[2:]]
+    assert rows == [[f"| {proof.name}", proof.claim] for proof in PROOFS.values()]
+
+
+def test_the_table_replaces_the_one_before(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    result = Result(PROOFS[FAST[0]], "proven", 1.26)
+    write(page, [result])
+    text = page.read_text()
+    assert "old" not in text
+    assert text.startswith("before\n") and text.endswith(f"{END}\nafter\n")
+    assert "| `stream.skid_buffer.SkidBuffer` | k-induction | 1 | proven | 1.3 |" in text
+    page.write_text("no place\n")
+    with pytest.raises(OSError, match="no lines"):
+        write(page, [result])
+
+
+def test_commands_of_several_lines_are_one():
+    text = "(a)\n(b (c\n  d)\n)\n\n(e)\n"
+    assert list(commands(io.StringIO(text))) == ["(a)\n", "(b (c\n  d)\n)\n", "\n(e)\n"]
+
+
+def test_an_unknown_name_is_one_clear_error(capsys):
+    assert main(["no-such-block"]) == 2
+    assert capsys.readouterr().err == "formal: no proof begins with 'no-such-block': see --list\n"
+
+
+def test_a_table_of_some_is_refused(capsys, tmp_path):
+    assert main(["skid-buffer", "--write", str(tmp_path / "page.md")]) == 2
+    assert "--write is of all proofs" in capsys.readouterr().err
