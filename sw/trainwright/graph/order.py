@@ -207,9 +207,7 @@ class Order:
         return "; ".join(f"{op.out} = {' '.join(op.operands)}" for op in self.products)
 
 
-def search(
-    graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: int
-) -> list[Tree]:
+def search(graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: int) -> list[Tree]:
     """The cheapest families of trees, at most ``most`` of them, the best first."""
     site = Site(graph, contractions, cost)
     targets = sorted(set(site.wanted.values()))
@@ -269,9 +267,7 @@ class _Names:
         """``l1.G1G2.x`` for the product of three leaves."""
         if mask not in self.made:
             tails = [
-                leaf.rpartition(".")[2]
-                for n, leaf in enumerate(self.site.leaves)
-                if mask >> n & 1
+                leaf.rpartition(".")[2] for n, leaf in enumerate(self.site.leaves) if mask >> n & 1
             ]
             self.made[mask] = f"{self.name}.{'.'.join(tails)}"
         return self.made[mask]

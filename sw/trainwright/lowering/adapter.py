@@ -108,7 +108,9 @@ class _Adapter:
                 continue
             there, name = self.step.buffers[outer.name], self._origin(outer.tensor)
             key = name if name not in self.buffers else outer.name
-            if key in self.buffers or any(b.address == there.address for b in self.buffers.values()):
+            if key in self.buffers or any(
+                b.address == there.address for b in self.buffers.values()
+            ):
                 continue
             self.buffers[key] = PackedBuffer(
                 name=key,

@@ -22,7 +22,14 @@ from trainwright.lowering.calls import (
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Part, Piece, Storage
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor, Halt, Level, Transfer, TransferLevel
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    Halt,
+    Level,
+    Transfer,
+    TransferLevel,
+)
 from trainwright.program.fields import ENGINE_OF, TRANSFER_LEVELS, Operation, Target
 from trainwright.program.footprint import Touch, footprint
 
@@ -180,8 +187,7 @@ def elementwise_nest(call: Elementwise) -> Compute:
     x, g, z = call.x, call.g, call.z
     first, blocks = call.blocks
     levels = [
-        Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a))
-        for a in z.piece.layout.rows
+        Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
     ]
     levels.append(Level(blocks, x=1, g=0 if call.broadcast else 1, z=1))
     levels = _merged(levels) or [Level(1)]
@@ -199,9 +205,7 @@ def elementwise_nest(call: Elementwise) -> Compute:
 def copy_nest(call: Copy) -> Compute:
     """PE2's array: the operand and a row of zeros, a row a cycle."""
     x, z = call.x, call.z
-    levels = [
-        Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
-    ]
+    levels = [Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows]
     levels.append(Level(z.blocks, x=1, z=1))
     return Compute(
         operation=Operation.BIAS,
@@ -284,7 +288,8 @@ class Emitter:
         row_bytes = outer.element_bytes * self.p.lanes
         same = there.rows == part.piece.rows and source.offset == 0
         same &= (there.layout.rows, there.layout.padded) == (
-            part.piece.layout.rows, part.piece.layout.padded
+            part.piece.layout.rows,
+            part.piece.layout.padded,
         )
         if same and part.counts == dict(part.piece.counts):
             axes = [(there.rows, 1, 1)]

@@ -49,6 +49,7 @@ class Piece:
     width: int
     """Lanes of a row."""
     storage: "Storage"
+
     @cached_property
     def blocks(self) -> int:
         """Rows along the lanes."""

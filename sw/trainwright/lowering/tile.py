@@ -14,6 +14,7 @@ from trainwright.lowering.layout import Axes, Layout, Part, Piece, Ranges, Stora
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
+
 @dataclass(frozen=True)
 class Stage:
     """Operations that are computed for a slice of their results at a time.
@@ -283,7 +284,11 @@ class Tiler(Pieces):
         source_axes = self.graph.tensors[op.operands[0]].axes
         ranges = {a: r for a, r in slice_.items() if a in source_axes}
         source = self.ensure(
-            op.operands[0], choice.lanes, ranges, tuple(a for a in source_axes if a not in choice.lanes), pad=False
+            op.operands[0],
+            choice.lanes,
+            ranges,
+            tuple(a for a in source_axes if a not in choice.lanes),
+            pad=False,
         )
         axes = self.graph.tensors[op.out].axes
         layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
