@@ -1,8 +1,8 @@
 """The contraction order: products of many tensors as trees of products of two, by search.
 
-All contractions of a site (a layer, forward and backward) are one closed network of leaves, and each
-wants all leaves but one. A partial result is a set of leaves; one that two contractions use is made
-once. The search improves one contraction's tree after the other, what the others make being free,
+All contractions of a site (a layer, forward and backward) are one closed network of leaves, and
+each wants all leaves but one. A partial result is a set of leaves; one that two contractions use is
+made once. The search improves one contraction's tree after the other, what the others make being free,
 from several starts.
 """
 
@@ -74,7 +74,7 @@ class Site:
         return self._costs[key]
 
     def again(self, tree: Tree) -> float:
-        """The cost of making again what is too large to be held, and cannot be used up in slices."""
+        """The cost of making again what is neither held nor used up in slices."""
         total = 0.0
         for mask, (a, b) in tree.items() if self.cost.held else ():
             made_from = [m for m, parts in tree.items() if mask in parts]

@@ -1,4 +1,4 @@
-"""A compiled graph as the driver takes it: buffers that pack themselves, images, rules of shifts."""
+"""A compiled graph as the driver takes it: buffers, images, rules of shifts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,6 @@ from trainwright.compiler.memory import Buffer
 from trainwright.compiler.step import CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.graph.ir import Add, Einsum, Graph, Mask
-from trainwright.lowering.calls import External
 from trainwright.lowering.compile import Emitted, Step, compile_step
 from trainwright.lowering.emit import COPIES
 from trainwright.lowering.outer import Packing, constant

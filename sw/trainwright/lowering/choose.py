@@ -1,8 +1,8 @@
 """Which array computes what, from operands in which layouts: a beam search over estimated clocks.
 
-Operations are taken in order. For each, one array computes all of it or both divide it along an axis;
-their parts may even lie in different layouts, if what reads them is divided alike. An operand that
-does not lie as it is needed is loaded (factors, inputs) or transposed by PE1's array.
+Operations are taken in order. For each, one array computes all of it or both divide it along an
+axis; their parts may even lie in different layouts, if what reads them is divided alike. An operand
+that does not lie as it is needed is loaded (factors, inputs) or transposed by PE1's array.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -203,7 +203,7 @@ class Chooser:
         return self._values(name, cut) / size * up(size, self.p.lanes)
 
     def _sizes(self, cut: Cut) -> Mapping[str, int]:
-        return self.graph.sizes | {cut[0]: cut[2] - cut[1]} if cut else self.graph.sizes
+        return {**self.graph.sizes, cut[0]: cut[2] - cut[1]} if cut else self.graph.sizes
 
     def _fetch(self, state: _State, need: Need, cut: Cut) -> tuple[_State, float] | None:
         """The state in which an operand lies as needed, and when it does."""

@@ -13,7 +13,7 @@ from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.calls import Call, External
 from trainwright.lowering.choose import Choice, Chosen, Given, Way, choose
-from trainwright.lowering.emit import COPIES, Emitter, Made
+from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.layout import Layout
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import place
@@ -103,7 +103,7 @@ def with_ones(graph: Graph) -> Graph:
             name = f"ones {' '.join(axes)}"
             tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2))
             given += [name] if name not in given else []
-            op = replace(op, operands=(name, *op.operands))  # noqa: PLW2901
+            op = replace(op, operands=(name, *op.operands))
         ops.append(op)
     return Graph(graph.sizes, tensors, tuple(ops), tuple(given), graph.results)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from trainwright.compiler.hazards import Hazards
 from trainwright.compiler.limits import MOST_COUNT, require_accumulator
@@ -87,7 +88,7 @@ def _nest(
     outer: list[Level],
     tile: Level,
     summed: list[Level],
-    **fields: int,
+    **fields: Any,
 ) -> Compute:
     free = _merged([*outer, tile], tile)
     reduction = _merged(summed)

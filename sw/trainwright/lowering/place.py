@@ -1,4 +1,4 @@
-"""Where in the scratchpad every piece lies: rows for its lifetime, apart from what is read with it."""
+"""Where every piece lies in the scratchpad: apart from what is read with it."""
 
 import random
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from trainwright.lowering.calls import Call, Contract, Copy, Elementwise, Transp
 from trainwright.lowering.layout import Storage
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
-
 
 SOON = 12
 """Commands within which rows that are used again make somebody wait."""

@@ -7,10 +7,10 @@ from math import prod
 
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
 from trainwright.lowering.calls import Call, Contract, Elementwise, External, Move
-from trainwright.lowering.pieces import Pieces
 from trainwright.lowering.choose import BEAT, Choice, Cut, Given, Pad, Work
 from trainwright.lowering.impls import Impl, Need, dot_cycles, even, outer_cycles, runs, up
 from trainwright.lowering.layout import Axes, Layout, Part, Piece, Ranges, Storage, counts_of
+from trainwright.lowering.pieces import Pieces
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
@@ -94,7 +94,7 @@ class Tiler(Pieces):
             if work.cut:
                 sizes[work.cut[0]] = min(sizes[work.cut[0]], work.cut[2] - work.cut[1])
             if work.impl and work.impl.dot:
-                work = replace(work, impl=self._rows_of(work.impl, sizes))  # noqa: PLW2901
+                work = replace(work, impl=self._rows_of(work.impl, sizes))
             works.append(work)
         return replace(choice, works=tuple(works))
 
@@ -370,6 +370,7 @@ class Tiler(Pieces):
 
     def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
         op, lanes = choice.op, choice.lanes
+        assert isinstance(op, Add | Mask)
         axes = self.graph.tensors[op.out].axes
         ranges = {a: r for a, r in slice_.items() if a in axes}
         x_name, g_name = op.operands
