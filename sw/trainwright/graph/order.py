@@ -2,8 +2,8 @@
 
 All contractions of a site (a layer, forward and backward) are one closed network of leaves, and
 each wants all leaves but one. A partial result is a set of leaves; one that two contractions use is
-made once. The search improves one contraction's tree after the other, what the others make being free,
-from several starts.
+made once. The search improves one contraction's tree after the other, what the others make being
+free, from several starts.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
