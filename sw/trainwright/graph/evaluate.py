@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +10,7 @@ import numpy.typing as npt
 from trainwright.graph.bind import Shifts
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View
 
-Values = npt.NDArray[np.generic]
+Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

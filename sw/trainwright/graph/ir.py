@@ -1,8 +1,8 @@
 """The intermediate representation: tensors with named axes, and what is computed from them.
 
-An axis has one size in the whole graph. Every operation but ``View`` computes its result exactly and
-rounds it once, to the format of the result at an exponent that is bound later. What a graph does
-not show cannot change a bit: tiling, layouts and the array that computes are not in it.
+An axis has one size in the whole graph. Every operation but ``View`` computes its result exactly
+and rounds it once, to the format of the result at an exponent that is bound later. What a graph
+does not show cannot change a bit: tiling, layouts and the array that computes are not in it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -37,9 +37,7 @@ class _Build:
         inputs = self.axes(name, "i", layer.inputs)
         outputs = self.axes(name, "j", layer.outputs)
         ranks = self.axes(name, "r", layer.ranks)
-        x = self.tensor(
-            f"{name}.x", (*inputs, SAMPLES), TensorClass.ACTIVATION, widths.activation
-        )
+        x = self.tensor(f"{name}.x", (*inputs, SAMPLES), TensorClass.ACTIVATION, widths.activation)
         self.ops.append(View(x, below))
         factors = [
             self.give(

@@ -1,9 +1,9 @@
 """The contraction order: products of many tensors as trees of products of two, by search.
 
-All contractions of a site (a layer, forward and backward) are one closed network of leaves, and each
-wants all leaves but one. A partial result is a set of leaves; one that two contractions use is made
-once. The search improves one contraction's tree after the other, what the others make being free,
-from several starts.
+All contractions of a site (a layer, forward and backward) are one closed network of leaves, and
+each wants all leaves but one. A partial result is a set of leaves; one that two contractions use is
+made once. The search improves one contraction's tree after the other, what the others make being
+free, from several starts.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ class Site:
         return self._costs[key]
 
     def again(self, tree: Tree) -> float:
-        """The cost of making again what is too large to be held, and cannot be used up in slices."""
+        """The cost of making again what is neither held nor used up in slices."""
         total = 0.0
         for mask, (a, b) in tree.items() if self.cost.held else ():
             made_from = [m for m, parts in tree.items() if mask in parts]
@@ -207,9 +207,7 @@ class Order:
         return "; ".join(f"{op.out} = {' '.join(op.operands)}" for op in self.products)
 
 
-def search(
-    graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: int
-) -> list[Tree]:
+def search(graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: int) -> list[Tree]:
     """The cheapest families of trees, at most ``most`` of them, the best first."""
     site = Site(graph, contractions, cost)
     targets = sorted(set(site.wanted.values()))
@@ -269,9 +267,7 @@ class _Names:
         """``l1.G1G2.x`` for the product of three leaves."""
         if mask not in self.made:
             tails = [
-                leaf.rpartition(".")[2]
-                for n, leaf in enumerate(self.site.leaves)
-                if mask >> n & 1
+                leaf.rpartition(".")[2] for n, leaf in enumerate(self.site.leaves) if mask >> n & 1
             ]
             self.made[mask] = f"{self.name}.{'.'.join(tails)}"
         return self.made[mask]

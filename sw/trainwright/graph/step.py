@@ -1,4 +1,4 @@
-"""A training step as one graph: the forward pass, the gradient that the host gives, the gradients."""
+"""A training step as one graph: the forward pass, the host's gradient, the gradients."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A compiled graph as the driver takes it: buffers that pack themselves, images, rules of shifts."""
+"""A compiled graph as the driver takes it: buffers, images, rules of shifts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,6 @@ from trainwright.compiler.step import CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Add, Einsum, Graph, Mask
-from trainwright.lowering.calls import External
 from trainwright.lowering.compile import Emitted, Step, compile_step
 from trainwright.lowering.emit import COPIES
 from trainwright.lowering.outer import Packing, constant
@@ -110,7 +109,9 @@ class _Adapter:
                 continue
             there, name = self.step.buffers[outer.name], self._origin(outer.tensor)
             key = name if name not in self.buffers else outer.name
-            if key in self.buffers or any(b.address == there.address for b in self.buffers.values()):
+            if key in self.buffers or any(
+                b.address == there.address for b in self.buffers.values()
+            ):
                 continue
             self.buffers[key] = PackedBuffer(
                 name=key,

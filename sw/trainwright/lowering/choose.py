@@ -1,8 +1,8 @@
 """Which array computes what, from operands in which layouts: a beam search over estimated clocks.
 
-Operations are taken in order. For each, one array computes all of it or both divide it along an axis;
-their parts may even lie in different layouts, if what reads them is divided alike. An operand that
-does not lie as it is needed is loaded (factors, inputs) or transposed by PE1's array.
+Operations are taken in order. For each, one array computes all of it or both divide it along an
+axis; their parts may even lie in different layouts, if what reads them is divided alike. An operand
+that does not lie as it is needed is loaded (factors, inputs) or transposed by PE1's array.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -163,7 +163,11 @@ class Chooser:
         """The best choice found for every operation."""
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
-            lies[name] = () if given.layout is None else (Lies(given.layout.lanes, given.layout.padded or None, None, 0.0),)
+            lies[name] = (
+                ()
+                if given.layout is None
+                else (Lies(given.layout.lanes, given.layout.padded or None, None, 0.0),)
+            )
         states = [_State(0.0, 0.0, 0.0, lies, (), (), self.way.weight)]
         for n, op in enumerate(self.graph.ops):
             states = self._pruned((new for state in states for new in self._step(state, op)), n)
@@ -199,7 +203,7 @@ class Chooser:
         return self._values(name, cut) / size * up(size, self.p.lanes)
 
     def _sizes(self, cut: Cut) -> Mapping[str, int]:
-        return self.graph.sizes | {cut[0]: cut[2] - cut[1]} if cut else self.graph.sizes
+        return {**self.graph.sizes, cut[0]: cut[2] - cut[1]} if cut else self.graph.sizes
 
     def _fetch(self, state: _State, need: Need, cut: Cut) -> tuple[_State, float] | None:
         """The state in which an operand lies as needed, and when it does."""
@@ -349,9 +353,7 @@ class Chooser:
         """Whether a tensor is made and read in slices."""
         return self.way.flow and self.graph.count(name) > self.p.scratchpad_rows * self.p.lanes // 4
 
-    def _fetched(
-        self, state: _State, works: Sequence[tuple[Impl, Cut]]
-    ) -> _State | None:
+    def _fetched(self, state: _State, works: Sequence[tuple[Impl, Cut]]) -> _State | None:
         """The state in which the operands of works lie as needed."""
         for impl, cut in works:
             for need in impl.needs:
@@ -453,9 +455,7 @@ class Chooser:
                 )
             works = (Work(dot, (axis, 0, m)), Work(outer, (axis, m, size)))
             choice = Choice(op, works, ())
-            yield replace(
-                new, lies={**new.lies, op.out: parts}, choices=(*new.choices, choice)
-            )
+            yield replace(new, lies={**new.lies, op.out: parts}, choices=(*new.choices, choice))
 
 
 def choose(

@@ -13,7 +13,7 @@ from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.calls import Call, External
 from trainwright.lowering.choose import Choice, Chosen, Given, Way, choose
-from trainwright.lowering.emit import COPIES, Emitter, Made
+from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.layout import Layout
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import place
@@ -28,7 +28,9 @@ from trainwright.timing import predict
 
 MOST_ORDERS = 1
 """Contraction orders of the largest layer that are compiled and timed."""
-HOPEFUL = 1.15
+MOST_TRIED = 3
+"""Contraction orders of it that are tried where the better ones do not fit."""
+HOPEFUL = 1.3
 """Of the products of the best order, what another may have at most."""
 PLACEMENTS = 20
 """Orders at random in which the pieces of the chosen program are placed."""
@@ -156,6 +158,8 @@ def _cut(
     found: list[tuple[int, Lowered]] = []
     for part in LARGE:
         stages = Stages(graph, given, chosen, stored, p, large=p.scratchpad_rows // part)
+        if stages.spilled & apart(chosen):
+            continue
         tried: set[tuple] = set()
         for budget in BUDGETS:
             for option in stages.options(budget):
@@ -172,6 +176,15 @@ def _cut(
     return found
 
 
+def apart(chosen: Chosen) -> set[str]:
+    """Tensors of which the arrays make parts in different layouts."""
+    return {
+        choice.op.out
+        for choice in chosen.choices
+        if len({work.impl.along for work in choice.works if work.impl}) > 1
+    }
+
+
 def _timed(
     graph: Graph,
     given: Mapping[str, Given],
@@ -186,9 +199,7 @@ def _timed(
     found = []
     for interleaved in (True, False):
         try:
-            one = tiled(
-                graph, given, stored, chosen, stages, spilled, p, interleaved=interleaved
-            )
+            one = tiled(graph, given, stored, chosen, stages, spilled, p, interleaved=interleaved)
             found.append((alone(one, p), one))
         except DoesNotFitError as error:
             problems.append(error)
@@ -240,9 +251,7 @@ def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: 
     STATISTICS.require(len(emitter.slots), p, f"the {which} program")
     PROGRAM.require(len(emitter.descriptors), p, f"the {which} program")
     address = memory.buffers[f"program.{which}"].address
-    return Emitted(
-        lowered, tuple(emitter.descriptors), emitter.made, tuple(emitter.slots), address
-    )
+    return Emitted(lowered, tuple(emitter.descriptors), emitter.made, tuple(emitter.slots), address)
 
 
 def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...]) -> Step:
@@ -295,7 +304,7 @@ def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step
     graph = step_graph(network, batch)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
     orders = [
-        ordered(graph.whole, site, cost=cost, most=MOST_ORDERS, accumulator=p.accumulator_width)
+        ordered(graph.whole, site, cost=cost, most=MOST_TRIED, accumulator=p.accumulator_width)
         for site in graph.sites.values()
     ]
     chosen = [found[0] for found in orders]
@@ -312,6 +321,8 @@ def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step
             problems.append(error)
             continue
         found.append((step.cycles, step))
+        if len(found) == MOST_ORDERS:
+            break
     if not found:
         raise problems[0]
     return min(found, key=lambda pair: pair[0])[1]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from trainwright.compiler.hazards import Hazards
 from trainwright.compiler.limits import MOST_COUNT, require_accumulator
@@ -87,7 +88,7 @@ def _nest(
     outer: list[Level],
     tile: Level,
     summed: list[Level],
-    **fields: int,
+    **fields: Any,
 ) -> Compute:
     free = _merged([*outer, tile], tile)
     reduction = _merged(summed)
@@ -187,8 +188,7 @@ def elementwise_nest(call: Elementwise) -> Compute:
     x, g, z = call.x, call.g, call.z
     first, blocks = call.blocks
     levels = [
-        Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a))
-        for a in z.piece.layout.rows
+        Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
     ]
     levels.append(Level(blocks, x=1, g=0 if call.broadcast else 1, z=1))
     levels = _merged(levels) or [Level(1)]
@@ -206,9 +206,7 @@ def elementwise_nest(call: Elementwise) -> Compute:
 def copy_nest(call: Copy) -> Compute:
     """PE2's array: the operand and a row of zeros, a row a cycle."""
     x, z = call.x, call.z
-    levels = [
-        Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
-    ]
+    levels = [Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows]
     levels.append(Level(z.blocks, x=1, z=1))
     return Compute(
         operation=Operation.BIAS,
@@ -291,7 +289,8 @@ class Emitter:
         row_bytes = outer.element_bytes * self.p.lanes
         same = there.rows == part.piece.rows and source.offset == 0
         same &= (there.layout.rows, there.layout.padded) == (
-            part.piece.layout.rows, part.piece.layout.padded
+            part.piece.layout.rows,
+            part.piece.layout.padded,
         )
         if same and part.counts == dict(part.piece.counts):
             axes = [(there.rows, 1, 1)]

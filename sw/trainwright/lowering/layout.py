@@ -1,13 +1,14 @@
 """Where a tensor's values lie in rows of lanes, and parts of tensors that lie somewhere.
 
-A layout has some axes along the lanes, flattened and padded with zeros to whole rows, and the others
-in rows. Adjacent axes of the rows can be padded together, too, with rows of zeros, so that they can be
-read as whole entries. An address is linear in every index.
+A layout has some axes along the lanes, flattened and padded with zeros to whole rows, and the
+others in rows. Adjacent axes of the rows can be padded together, too, with rows of zeros, so that
+they can be read as whole entries. An address is linear in every index.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 
 Ranges = Mapping[str, tuple[int, int]]
@@ -49,6 +50,7 @@ class Piece:
     width: int
     """Lanes of a row."""
     storage: "Storage"
+
     @cached_property
     def blocks(self) -> int:
         """Rows along the lanes."""
@@ -143,7 +145,7 @@ class Part:
     def joint(self, axes: Axes) -> int | None:
         """Rows from one value of several axes to the next; ``None`` where it varies."""
         wide = [a for a in axes if self.counts[a] > 1]
-        for outer, inner in zip(wide, wide[1:], strict=False):
+        for outer, inner in pairwise(wide):
             if self.stride(outer) != self.stride(inner) * self.counts[inner]:
                 return None
         return self.stride((wide or list(axes))[-1]) if axes else 0

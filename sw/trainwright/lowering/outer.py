@@ -18,7 +18,9 @@ class Packing:
 
     def __init__(self, graph: Graph, outer: External, lanes: int):
         self.outer, self.lanes = outer, lanes
-        axes = graph.tensors[outer.tensor].axes if outer.tensor in graph.tensors else ("row", "lane")
+        axes = (
+            graph.tensors[outer.tensor].axes if outer.tensor in graph.tensors else ("row", "lane")
+        )
         sizes = dict(graph.sizes) | {"row": lanes, "lane": lanes}
         sizes |= {axis: hi - lo for axis, (lo, hi) in outer.ranges.items()}
         layout = outer.layout
@@ -52,9 +54,7 @@ class Packing:
         Axes of the layout that the tensor has not repeat its values.
         """
         ranges = self.outer.ranges
-        cut = values[
-            tuple(slice(*ranges[a]) if a in ranges else slice(None) for a in self.axes)
-        ]
+        cut = values[tuple(slice(*ranges[a]) if a in ranges else slice(None) for a in self.axes)]
         missing = [a for a in self._order if a not in self.axes]
         cut = np.broadcast_to(
             cut.reshape(*cut.shape, *[1] * len(missing)),

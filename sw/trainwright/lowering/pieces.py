@@ -214,7 +214,12 @@ class Pieces:
         cycles = values / size * up(size, self.p.lanes) * self.p.lanes / self.p.pe1_rows
         self.calls.append(
             Transpose(
-                engine=Engine.PE1, cycles=cycles, reads=(source, identity), writes=(piece,), x=x, z=z
+                engine=Engine.PE1,
+                cycles=cycles,
+                reads=(source, identity),
+                writes=(piece,),
+                x=x,
+                z=z,
             )
         )
         return piece

@@ -1,4 +1,4 @@
-"""Where in the scratchpad every piece lies: rows for its lifetime, apart from what is read with it."""
+"""Where every piece lies in the scratchpad: apart from what is read with it."""
 
 import random
 from collections.abc import Sequence

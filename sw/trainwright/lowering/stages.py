@@ -1,8 +1,8 @@
 """Which operations are computed together, a slice of their results at a time, and in what slices.
 
 A tensor too large to lie in the scratchpad whole is made and used up slice by slice: the operation
-that makes it and those that read it are one stage, cut along axes that all their results have. So no
-sum is ever cut. Where there is no such axis the tensor goes through the outer memory.
+that makes it and those that read it are one stage, cut along axes that all their results have. So
+no sum is ever cut. Where there is no such axis the tensor goes through the outer memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ class _Group:
 
 
 class Stages:
-    """The stages of one program; ``large`` are the rows from which a tensor is used up in slices."""
+    """The stages of one program; a tensor of more than ``large`` rows is used up in slices."""
 
     def __init__(
         self,
@@ -216,9 +216,9 @@ class Stages:
             for n in group.members:
                 name = self.choices[n].op.out
                 outside = set(self.readers.get(name, ())) - set(group.members)
-                if outside and self.rows(name) > self.large and name in self.place:
-                    if not isinstance(self.choices[n].op, View):
-                        found.add(name)
+                view = isinstance(self.choices[n].op, View)
+                if outside and not view and self.rows(name) > self.large:
+                    found.add(name)
         return found
 
     def options(self, budget: float) -> list[list[Stage]]:

@@ -284,7 +284,11 @@ class Tiler(Pieces):
         source_axes = self.graph.tensors[op.operands[0]].axes
         ranges = {a: r for a, r in slice_.items() if a in source_axes}
         source = self.ensure(
-            op.operands[0], choice.lanes, ranges, tuple(a for a in source_axes if a not in choice.lanes), pad=False
+            op.operands[0],
+            choice.lanes,
+            ranges,
+            tuple(a for a in source_axes if a not in choice.lanes),
+            pad=False,
         )
         axes = self.graph.tensors[op.out].axes
         layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
@@ -366,6 +370,7 @@ class Tiler(Pieces):
 
     def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
         op, lanes = choice.op, choice.lanes
+        assert isinstance(op, Add | Mask)
         axes = self.graph.tensors[op.out].axes
         ranges = {a: r for a, r in slice_.items() if a in axes}
         x_name, g_name = op.operands
