@@ -115,7 +115,7 @@ class IntegerSGD(torch.optim.Optimizer):
         state |= {
             "exponent": exponent,
             "weights": weights.clamp(max=(1 << (WEIGHT_WIDTH - 1)) - (1 << hidden)).to(torch.int16),
-            "moments": torch.zeros_like(p, dtype=torch.int8),
+            "moments": torch.zeros(p.shape, dtype=torch.int8),
             "moment_exponent": first,
             "gradient_exponent": first,
         }
@@ -127,7 +127,7 @@ class IntegerSGD(torch.optim.Optimizer):
 
     @staticmethod
     def _show(p: torch.Tensor, state: dict[str, Any], hidden: int) -> None:
-        factors = update.quantised(state["weights"].to(torch.int64).numpy(), hidden)
+        factors = update.quantised(state["weights"].cpu().to(torch.int64).numpy(), hidden)
         p.copy_(torch.from_numpy(factors).to(torch.float64) * 2.0 ** state["exponent"])
 
 
@@ -138,7 +138,7 @@ def _integers(values: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
 
 def _rows(values: torch.Tensor) -> update.Words:
     """(rows, LANES) int64 of a tensor, filled up with zeros."""
-    flat = values.to(torch.int64).numpy().ravel()
+    flat = values.cpu().to(torch.int64).numpy().ravel()
     return np.pad(flat, (0, -len(flat) % LANES)).reshape(-1, LANES)
 
 
