@@ -14,7 +14,7 @@ from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.calls import Call, External
 from trainwright.lowering.choose import Choice, Chosen, Given, Way, choose
 from trainwright.lowering.emit import Emitter, Made
-from trainwright.lowering.layout import Layout
+from trainwright.lowering.layout import CutError, Layout
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import place
 from trainwright.lowering.schedule import scheduled
@@ -212,7 +212,7 @@ def _timed(
         try:
             one = tiled(graph, given, stored, chosen, stages, spilled, p, interleaved=interleaved)
             found.append((alone(one, p), one))
-        except DoesNotFitError as error:
+        except (CutError, DoesNotFitError) as error:
             problems.append(error)
     return found
 
