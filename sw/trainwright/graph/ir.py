@@ -152,3 +152,24 @@ def needed(graph: Graph, results: Iterable[str]) -> tuple[Op, ...]:
             kept.append(op)
             wanted.update(op.operands)
     return tuple(reversed(kept))
+
+
+def urgent(graph: Graph) -> Graph:
+    """The same operations in another order: of those that can be computed, the one before the
+    longest chain of multiply-accumulates comes first."""
+    readers: dict[str, list[Op]] = {}
+    for op in graph.ops:
+        for name in set(op.operands):
+            readers.setdefault(name, []).append(op)
+    height: dict[str, int] = {}
+    for op in reversed(graph.ops):
+        own = graph.products(op) if isinstance(op, Einsum) else graph.count(op.out)
+        height[op.out] = own + max((height[r.out] for r in readers.get(op.out, ())), default=0)
+    pending, done, ordered = list(graph.ops), set(graph.given), list[Op]()
+    while pending:
+        ready = [op for op in pending if done.issuperset(op.operands)]
+        op = max(ready, key=lambda op: height[op.out])
+        pending.remove(op)
+        done.add(op.out)
+        ordered.append(op)
+    return replace(graph, ops=tuple(ordered))

@@ -8,13 +8,13 @@ from trainwright.compiler.limits import PROGRAM, STATISTICS
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
-from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View
+from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View, urgent
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.calls import Call, External
 from trainwright.lowering.choose import Choice, Chosen, Given, Way, choose
 from trainwright.lowering.emit import Emitter, Made
-from trainwright.lowering.layout import Layout
+from trainwright.lowering.layout import CutError, Layout
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import place
 from trainwright.lowering.schedule import scheduled
@@ -38,6 +38,8 @@ WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
 LARGE = (4, 2, 1)
 """Parts of the scratchpad from which a tensor is used up in slices."""
+MOST_POLISHED = 3
+"""Programs of which the pieces are placed in many ways: those with the fewest cycles."""
 MOST_TIMED = 4
 """Ways to cut a program that are timed by the cycle model."""
 
@@ -128,22 +130,31 @@ def _lower(
     """The program with the fewest predicted cycles of those that fit."""
     found: list[tuple[int, Lowered]] = []
     problems: list[CompileError] = []
-    known: list[Chosen] = []
-    for way in WAYS:
-        chosen = choose(graph, given, stored, p, way)
-        if chosen in known:
-            continue
-        known.append(chosen)
-        found += _cut(graph, given, stored, chosen, p, problems)
+    for ops in (urgent(graph), graph):
+        known: list[Chosen] = []
+        for way in WAYS:
+            chosen = choose(ops, given, stored, p, way)
+            if chosen in known:
+                continue
+            known.append(chosen)
+            found += _cut(ops, given, stored, chosen, p, problems)
     if not found:
         raise problems[0] if problems else CompileError("no cut makes the program fit")
-    cycles, best = min(found, key=lambda pair: pair[0])
-    bases = {storage: storage.base for call in best.calls for storage in call.storages}
-    place(best.calls, p, tries=PLACEMENTS)
-    if alone(best, p) > cycles:
-        for storage, base in bases.items():
-            storage.base = base
-    return best
+    found.sort(key=lambda pair: pair[0])
+    polished = [_polished(cycles, one, p) for cycles, one in found[:MOST_POLISHED]]
+    return min(polished, key=lambda pair: pair[0])[1]
+
+
+def _polished(cycles: int, one: Lowered, p: AcceleratorParameters) -> tuple[int, Lowered]:
+    """A program with its pieces placed better, if that is found; its cycles."""
+    bases = {storage: storage.base for call in one.calls for storage in call.storages}
+    place(one.calls, p, tries=PLACEMENTS)
+    better = alone(one, p)
+    if better <= cycles:
+        return better, one
+    for storage, base in bases.items():
+        storage.base = base
+    return cycles, one
 
 
 def _cut(
@@ -201,7 +212,7 @@ def _timed(
         try:
             one = tiled(graph, given, stored, chosen, stages, spilled, p, interleaved=interleaved)
             found.append((alone(one, p), one))
-        except DoesNotFitError as error:
+        except (CutError, DoesNotFitError) as error:
             problems.append(error)
     return found
 

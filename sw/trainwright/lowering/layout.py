@@ -11,6 +11,13 @@ from functools import cached_property
 from itertools import pairwise
 from math import prod
 
+from trainwright.compiler.errors import CompileError
+
+
+class CutError(CompileError):
+    """A part of a tensor that is no number of whole rows: another cut is needed."""
+
+
 Ranges = Mapping[str, tuple[int, int]]
 """Of axes that are cut: first value, and the one after the last."""
 Axes = tuple[str, ...]
@@ -126,7 +133,10 @@ class Part:
                 continue
             first = lo - piece.ranges.get(axis, (0, 0))[0]
             if axis in piece.layout.lanes:
-                assert piece.layout.lanes == (axis,) and first % piece.width == 0, (axis, first)
+                if piece.layout.lanes != (axis,) or first % piece.width:
+                    raise CutError(
+                        f"{piece.tensor} has {axis} along the lanes and is cut there at {first}"
+                    )
                 rows += first // piece.width
             else:
                 rows += first * piece.strides[axis]

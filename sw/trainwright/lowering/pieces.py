@@ -190,13 +190,15 @@ class Pieces:
         if not there:
             assert given and given.lanes is not None, (name, lanes, ranges)
             there = [self.ensure(name, given.lanes, ranges)]
+        whole = [piece for piece in there if not set(piece.layout.lanes) & set(ranges)]
+        there = whole or there
         apart = [piece for piece in there if not set(piece.layout.lanes) & set(lanes)]
         if apart:
             best = next((x for x in apart if self._suits(x, ranges, lanes, pad=True)), apart[-1])
             return self._transposed(best, lanes, ranges, group)
         source = there[-1]
         busy = {*lanes, *source.layout.lanes}
-        free = [a for a in self.graph.tensors[name].axes if a not in busy]
+        free = [a for a in self.graph.tensors[name].axes if a not in busy and a not in ranges]
         sizes = self.graph.sizes
         between = tuple(sorted(free, key=lambda a: -sizes[a])[:1])
         self._transposed(source, between, ranges, lanes)

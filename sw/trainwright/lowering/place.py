@@ -260,6 +260,8 @@ def place(calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0) ->
                     raise
                 continue
             found.append((placement.cost, {s: s.base for s in placement.lives}))
+        if found:  # the tighter ones cost more
+            break
     if not found:
         assert problem
         raise problem
