@@ -9,6 +9,7 @@ from trainwright.cli.options import (
     add_accelerator_options,
     add_data_options,
     add_formats_option,
+    add_ranks_option,
     natural,
     number,
     positive,
@@ -106,6 +107,7 @@ def _add_what(group: Any) -> None:
         "with (default: fixed)",
     )
     add_formats_option(group)
+    add_ranks_option(group)
     group.add_argument(
         "--backend",
         metavar="NAME",
