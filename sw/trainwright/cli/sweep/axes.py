@@ -1,4 +1,4 @@
-"""What can be varied: options of ``trainwright train``, formats of tensors, sizes of the machine."""
+"""What can be varied: options of ``trainwright train``, tensors' formats, sizes of the machine."""
 
 import argparse
 from collections.abc import Mapping
@@ -72,7 +72,10 @@ def command_options(values: Mapping[str, Any]) -> tuple[str, ...]:
     """Options of ``trainwright train`` for values by axis, in the order given.
 
     An integer as a tensor's format is a width in bits; ``prior-weight`` 0 is ``--no-prior``.
+    Raises ``OptionError``.
     """
+    if values.get("prior") is True and values.get(PRIOR_WEIGHT) == 0:
+        raise OptionError("prior-weight 0 is no prior: leave prior = true away")
     formats = [
         f"{name}={f'fixed({value})' if isinstance(value, int) else value}"
         for name, value in values.items()

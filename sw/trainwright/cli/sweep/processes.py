@@ -101,9 +101,9 @@ Failures = dict[Trial, str]
 
 
 def train_all(
-    trials: Sequence[Trial], jobs: int, data: str | None, progress: Progress
+    trials: Sequence[Trial], jobs: int | None, data: str | None, progress: Progress
 ) -> Failures | None:
-    """Train all, ``jobs`` at a time; None where interrupted. One that fails leaves the others be.
+    """Train all, ``jobs`` (1) at a time; None where interrupted. A failure leaves the others be.
 
     An interrupt reaches the trainings too: they leave their checkpoints, and no other begins.
     """
@@ -112,7 +112,7 @@ def train_all(
     def one(trial: Trial) -> int:
         return INTERRUPTED if stop.is_set() else train(trial, data, progress, stopped=stop.is_set)
 
-    with ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(jobs or 1) as pool:
         futures = {trial: pool.submit(one, trial) for trial in trials}
         try:
             return _endings(futures)

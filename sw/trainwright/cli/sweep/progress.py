@@ -9,12 +9,12 @@ from trainwright.cli.output import on_terminal
 from trainwright.cli.sweep.processes import Failures, train_all
 from trainwright.cli.sweep.trials import Progress, Trial
 
-Engine = Callable[[Sequence[Trial], int, str | None, Progress], Failures | None]
+Engine = Callable[[Sequence[Trial], int | None, str | None, Progress], Failures | None]
 """What trains all of some trials: ``trainwright.cli.sweep.processes.train_all``, or Ray."""
 
 
 def complete(
-    trials: Sequence[Trial], *, jobs: int, data: str | None, engine: Engine = train_all
+    trials: Sequence[Trial], *, jobs: int | None, data: str | None, engine: Engine = train_all
 ) -> Failures | None:
     """Train what is not finished, showing how far; None where that was interrupted, and told."""
     for trial in trials:

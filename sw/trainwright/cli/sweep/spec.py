@@ -4,15 +4,14 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, field
+from itertools import pairwise, product
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep.axes import (
-    PRIOR_WEIGHT,
     Checked,
     check_value,
     checked,
@@ -35,6 +34,7 @@ _MOST_NAME = 80
 class Spec:
     """``train``: what all trials have; ``axes``: what they differ in. By the names of ``axes``."""
 
+    path: Path
     train: Mapping[str, Any]
     axes: Mapping[str, tuple[Any, ...]]
 
@@ -44,7 +44,7 @@ class Point(Trial):
     """A trial with its place on the axes."""
 
     values: tuple[tuple[str, Any], ...]
-    checked: Checked
+    checked: Checked = field(compare=False)
 
 
 def read_spec(path: Path) -> Spec:
@@ -58,12 +58,12 @@ def read_spec(path: Path) -> Spec:
     except (ValueError, RecursionError) as error:  # TOML's and UTF-8's errors are ValueErrors
         raise OptionError(f"{path} is no TOML: {error}") from None
     try:
-        return _spec(content)
+        return _spec(path, content)
     except OptionError as error:
         raise OptionError(f"{path}: {error}") from None
 
 
-def _spec(content: Mapping[str, Any]) -> Spec:
+def _spec(path: Path, content: Mapping[str, Any]) -> Spec:
     for name, table in content.items():
         if name not in _TABLES:
             raise OptionError(f"no table {shown(name)}; there are [train] and [axes]")
@@ -88,7 +88,7 @@ def _spec(content: Mapping[str, Any]) -> Spec:
         raise OptionError("nothing is varied: name an axis, as in\n[axes]\nseed = [0, 1, 2]")
     if (count := prod(map(len, axes.values()))) > MOST_TRIALS:
         raise OptionError(f"{count:,} trials, at most {MOST_TRIALS:,} can be: shorten an axis")
-    return Spec(train, axes)
+    return Spec(path, train, axes)
 
 
 def points(spec: Spec, out: Path) -> list[Point]:
@@ -106,11 +106,9 @@ def _point(spec: Spec, values: Mapping[str, Any], out: Path) -> Point:
     name = ", ".join(f"{axis} {_spelled(value)}" for axis, value in values.items())
     try:
         options = command_options(spec.train | dict(values))
-        if spec.train.get(PRIOR_WEIGHT) == 0 and "prior" in values:
-            raise OptionError("prior-weight 0 is no prior: leave axis prior away")
         found = checked(options)
     except (OptionError, NetworkError) as error:
-        raise OptionError(f"{name}: {error}") from None
+        raise OptionError(f"{spec.path}: {name}: {error}") from None
     folder = out / "trials" / _folder_name(name, options)
     return Point(name, options, folder, tuple(values.items()), found)
 
@@ -122,7 +120,7 @@ def _spelled(value: Any) -> str:
 def _folder_name(name: str, options: tuple[str, ...]) -> str:
     """Readable, and another for other options or another description of the network."""
     digest = hashlib.sha256("\0".join(options).encode())
-    for option, value in zip(options, options[1:], strict=False):
+    for option, value in pairwise(options):
         if option == "--network" and value not in BUILT_IN:
             digest.update(Path(value).read_bytes())
     readable = re.sub(r"[^\w.+-]+", "-", name.replace(", ", "_"))[:_MOST_NAME].strip("-")
