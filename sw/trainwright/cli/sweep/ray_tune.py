@@ -1,7 +1,9 @@
 """Trials on Ray Tune: on this machine, or on a cluster whose nodes share the output folder."""
 
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,8 @@ def train_all(
         ),
     )
     try:
-        results = tuner.fit()
+        with redirect_stdout(sys.stderr):  # Ray tells of itself, the standard output is ours
+            results = tuner.fit()
     finally:
         ray.shutdown()
     return _failures(trials, results)
@@ -83,9 +86,7 @@ def _teller(trials: Sequence[Trial], progress: Progress) -> Any:
     from ray import tune
 
     class Teller(tune.Callback):
-        def on_trial_result(
-            self, iteration: int, trials_: Any, trial: Any, result: dict, **_: Any
-        ) -> None:
+        def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_: Any) -> None:
             progress(trials[trial.config["trial"]], result["done"], result["total"])
 
     return Teller()

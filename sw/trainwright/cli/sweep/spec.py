@@ -79,10 +79,12 @@ def _spec(path: Path, content: Mapping[str, Any]) -> Spec:
             raise OptionError(f"{given} is given twice: leave one away")
         if not isinstance(values, list) or not values:
             raise OptionError(f"axes.{given} = {shown(values)}: write the list of its values")
-        for n, value in enumerate(values):
+        before: set[str] = set()
+        for value in values:
             check_value(f"axes.{given}", value)
-            if _spelled(value) in map(_spelled, values[:n]):
+            if _spelled(value) in before:
                 raise OptionError(f"axes.{given} has {shown(value)} twice: leave one away")
+            before.add(_spelled(value))
         axes[name] = tuple(values)
     if not axes:
         raise OptionError("nothing is varied: name an axis, as in\n[axes]\nseed = [0, 1, 2]")
