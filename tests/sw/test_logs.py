@@ -9,7 +9,8 @@ import pytest
 from trainwright.accelerator import backend_names
 from trainwright.cli import main
 from trainwright.cli.errors import OptionError
-from trainwright.cli.train.logs import EVERY, JsonLines, TensorBoard, check_tensorboard
+from trainwright.cli.train.curves import check_curves
+from trainwright.cli.train.logs import EVERY, Curves, JsonLines
 from trainwright.network import load_network
 from trainwright.train.history import EvaluationRecord, History, ScaleRecord, StepRecord
 from trainwright.train.trainer import Trainer
@@ -79,7 +80,7 @@ def test_a_file_that_cannot_be_written_is_told_in_one_line(tmp_path):
 def test_points_of_event_files(tmp_path):
     pytest.importorskip("tensorboard")
     history = History()
-    log = TensorBoard(tmp_path / "e", history, NETWORK)
+    log = Curves("tensorboard", tmp_path, {}, history, NETWORK)
     log.started(0, 99, NETWORK)
     history.scales.append(ScaleRecord(20, "l1.y", -5, 0.25, 0.125))  # the trainer puts it there
     for step in range(1, 2 * EVERY + 4):
@@ -87,7 +88,7 @@ def test_points_of_event_files(tmp_path):
     log.evaluated(EvaluationRecord(22, 1, 0.75, 10))
     log.evaluated(EvaluationRecord(22, 1, 0.75, 10))  # again, after a resumed run
     log.close()
-    found = points(tmp_path / "e")
+    found = points(tmp_path / "tensorboard")
     losses = [sum(2 / s for s in range(a, a + EVERY)) / EVERY for a in (1, 1 + EVERY)]
     assert [step for step, _ in found["train/loss"]] == [EVERY, 2 * EVERY]
     assert [value for _, value in found["train/loss"]] == pytest.approx(losses, rel=2**-23)
@@ -100,10 +101,10 @@ def test_points_of_event_files(tmp_path):
 
 
 def test_without_the_package_the_option_says_so(monkeypatch):
-    monkeypatch.setattr("trainwright.cli.train.logs.find_spec", lambda name: None)
-    check_tensorboard(False)
+    monkeypatch.setattr("trainwright.cli.train.curves.find_spec", lambda name: None)
+    check_curves([])
     with pytest.raises(OptionError, match="--tensorboard needs tensorboard: pip install"):
-        check_tensorboard(True)
+        check_curves(["csv", "tensorboard"])
 
 
 @golden

@@ -90,7 +90,7 @@ def _session(
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            last = line.strip()
+            last = line.strip() or last
             if found := search(r"step (\d+)/(\d+)", line):
                 progress(trial, int(found[1]), int(found[2]))
         return process.wait(), last

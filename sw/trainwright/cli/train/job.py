@@ -11,8 +11,8 @@ from typing import Any
 from trainwright.cli.backend import check_simulation_options, memory_options
 from trainwright.cli.errors import OptionError
 from trainwright.cli.options import with_formats, with_ranks
+from trainwright.cli.train.curves import check_curves, own
 from trainwright.cli.train.folder import RunFolder
-from trainwright.cli.train.logs import check_tensorboard
 from trainwright.cli.train.options import check_same_settings, make_settings
 from trainwright.data import DataSet, is_npz, load_data_set
 from trainwright.network import Network, NetworkError, load_network
@@ -42,7 +42,8 @@ class RunOptions:
     engine: str | None = None
     verify: int = 0
     test_samples: int | None = None
-    tensorboard: bool = False
+    log: list[str] = field(default_factory=list)
+    """Of ``cli.train.curves.OWN``."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ def data_crc(data: DataSet) -> int:
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """Fields of ``RunOptions`` that were on the command line."""
     names = ("dataset", "data", "backend", "plan", "accelerator", "engine", "verify")
-    given = {name: getattr(args, name) for name in (*names, "test_samples", "tensorboard")}
+    given = {name: getattr(args, name) for name in (*names, "test_samples")}
+    given["log"] = own(args.log) or None
     if given["data"] is not None:  # a run may be resumed from another folder
         given["data"] = str(Path(given["data"]).absolute())
     given["memory"] = memory_options(args) or None
@@ -124,7 +126,7 @@ def _check_options(options: RunOptions, network: Network, settings: TrainSetting
             "--numbers float32 away"
         )
     check_simulation_options(options.backend, options.memory, options.engine)
-    check_tensorboard(options.tensorboard)
+    check_curves(options.log)
     if options.backend == FLOAT and settings.chip is not None:
         raise OptionError("--update chip computes with integers: leave --numbers float32 away")
     if options.verify and options.backend == "golden":
