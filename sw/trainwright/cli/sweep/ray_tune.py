@@ -70,7 +70,7 @@ def _one(trials: Sequence[Trial], data: str | None, where: str, config: dict[str
     trial = trials[config["trial"]]
 
     def tell(_: Trial, done: int, total: int) -> None:
-        tune.report({"done": done, "total": total, "failure": ""})
+        tune.report({"step": done, "steps": total, "failure": ""})
 
     try:
         failure = (
@@ -78,7 +78,7 @@ def _one(trials: Sequence[Trial], data: str | None, where: str, config: dict[str
         )
     except OptionError as error:
         failure = str(error)
-    tune.report({"done": 1, "total": 1, "failure": failure})
+    tune.report({"step": 1, "steps": 1, "failure": failure})
 
 
 def _teller(trials: Sequence[Trial], progress: Progress) -> Any:
@@ -87,7 +87,7 @@ def _teller(trials: Sequence[Trial], progress: Progress) -> Any:
 
     class Teller(tune.Callback):
         def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_: Any) -> None:
-            progress(trials[trial.config["trial"]], result["done"], result["total"])
+            progress(trials[trial.config["trial"]], result["step"], result["steps"])
 
     return Teller()
 
