@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from trainwright.cli import main
 from trainwright.cli.errors import OptionError
-from trainwright.cli.sweep import processes, results
+from trainwright.cli.sweep import processes, ray_tune, results
 from trainwright.cli.sweep.processes import MOST_KILLS, train, train_all
 from trainwright.cli.sweep.results import pareto, read_luts, settings, to_csv
 from trainwright.cli.sweep.spec import points, read_spec
@@ -256,6 +257,87 @@ def test_a_folder_in_which_another_is_at_work_is_waited_for(tmp_path):
     with locked(tmp_path / LOCK):
         assert train(trial, None, lambda *_: None, stopped=stopped) == 130
     assert len(asked_times) >= 3 and not (tmp_path / "command.txt").exists()
+
+
+# Ray, which is a module that stands for it.
+
+
+class Tuner:
+    """Calls the function for each point of the grid, as Ray's does in its workers."""
+
+    def __init__(self, function, *, param_space, tune_config, run_config):
+        self.function, self.grid, self.settings = function, param_space["trial"], run_config
+
+    def fit(self):
+        print("Ray tells of itself")
+        return [self._result(number) for number in self.grid]
+
+    def _result(self, number):
+        result = SimpleNamespace(config={"trial": number}, metrics=None, error=None)
+
+        def report(metrics):
+            assert "done" not in metrics  # a word of Ray's: it ends the trial
+            result.metrics = metrics
+            self.settings.callbacks[0].on_trial_result(
+                iteration=1, trials=[], trial=result, result=metrics
+            )
+
+        sys.modules["ray.tune"].report = report
+        try:
+            self.function(result.config)
+        except OSError as error:
+            result.error = error
+        return result
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    called = []
+    tune = SimpleNamespace(
+        Tuner=Tuner, Callback=object, grid_search=list, TuneConfig=SimpleNamespace,
+        RunConfig=SimpleNamespace, FailureConfig=SimpleNamespace,
+        with_resources=lambda function, _: function,
+    )  # fmt: skip
+    module = SimpleNamespace(
+        init=lambda **more: called.append(more["address"]), shutdown=lambda: called.append("end")
+    )
+    monkeypatch.setitem(sys.modules, "ray", module)
+    monkeypatch.setitem(sys.modules, "ray.tune", tune)
+    return called
+
+
+def test_trials_on_ray(tmp_path, monkeypatch, ray, capsys):
+    good = trial_of(tmp_path, monkeypatch, "", "good")
+    done = Trial("done", (), tmp_path / "done")
+    done.folder.mkdir()
+    (done.folder / "result.json").write_text("{}")
+    told = []
+    trials = [done, good, Trial("bad", (), tmp_path / "done" / "result.json" / "x")]
+    failures = ray_tune.train_all(
+        trials, None, None, lambda *args: told.append(args), out=tmp_path, address="there"
+    )
+    assert list(failures) == [trials[2]] and "Not a directory" in failures[trials[2]]
+    assert told[0] == (good, 1, 2) and good.finished and ray == ["there", "end"]
+    captured = capsys.readouterr()
+    assert captured.out == "" and "Ray tells of itself" in captured.err
+    assert ray_tune.train_all([done], 1, None, lambda *_: None, out=tmp_path) == {}
+
+
+def test_trials_on_ray_that_fail_and_that_are_interrupted(tmp_path, monkeypatch, ray):
+    bad = trial_of(tmp_path, monkeypatch, "sys.exit('trainwright: error: no')", "bad")
+    found = ray_tune.train_all([bad], 1, None, lambda *_: None, out=tmp_path)
+    assert found == {bad: "`trainwright train --seed 3` failed: no"}
+    left = trial_of(tmp_path, monkeypatch, "sys.exit(130)", "left")
+    assert ray_tune.train_all([left], 1, None, lambda *_: None, out=tmp_path) is None
+
+
+def test_parquet_is_the_same_table(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [{"ranks": 4, "lr": 1, "n": 1}, {"ranks": "8|4", "lr": 0.5, "n": None}]
+    (tmp_path / "t").write_bytes(results.to_parquet(rows))
+    assert parquet.read_table(tmp_path / "t").to_pylist() == [
+        {"ranks": "4", "lr": 1.0, "n": 1}, {"ranks": "8|4", "lr": 0.5, "n": None},
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

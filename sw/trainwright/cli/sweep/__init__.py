@@ -96,7 +96,7 @@ def _run(args: argparse.Namespace) -> int:
             raise OptionError(f"this needs {package}: pip install 'trainwright[train]'")
     spec = read_spec(Path(args.spec))
     if is_npz(args.data):  # its content is no other's: the trials are of this file
-        spec = replace(spec, train=spec.train | {"data": str(Path(args.data).absolute())})
+        spec = replace(spec, train={**spec.train, "data": str(Path(args.data).absolute())})
         args.data = None
     out = Path(args.out or Path("runs") / f"sweep-{Path(args.spec).stem}")
     trials = points(spec, out)

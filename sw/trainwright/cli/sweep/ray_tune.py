@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,7 @@ def train_all(
     Ray only places the trials: each keeps its state in its own folder, so that whatever is lost,
     Ray's own state among it, the next call goes on. ``OptionError`` where no cluster answers.
     """
-    import ray
-    from ray import tune
-
+    ray, tune = _ray()
     plain = [Trial(t.name, t.options, t.folder.absolute()) for t in trials]
     left = [n for n, trial in enumerate(plain) if not trial.finished]
     if not left:
@@ -63,10 +62,14 @@ def train_all(
     return _failures(trials, results)
 
 
+def _ray() -> tuple[Any, Any]:
+    """The packages ``ray`` and ``ray.tune``, which may not be installed."""
+    return import_module("ray"), import_module("ray.tune")
+
+
 def _one(trials: Sequence[Trial], data: str | None, where: str, config: dict[str, Any]) -> None:
     """What a worker does; its answer is in the folder of the trial."""
-    from ray import tune
-
+    _, tune = _ray()
     trial = trials[config["trial"]]
 
     def tell(_: Trial, done: int, total: int) -> None:
@@ -83,7 +86,7 @@ def _one(trials: Sequence[Trial], data: str | None, where: str, config: dict[str
 
 def _teller(trials: Sequence[Trial], progress: Progress) -> Any:
     """Hands what workers report to ``progress``."""
-    from ray import tune
+    _, tune = _ray()
 
     class Teller(tune.Callback):
         def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_: Any) -> None:

@@ -4,7 +4,8 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -124,7 +125,7 @@ def settings(points: Sequence[Point], rows: Sequence[Row]) -> list[Setting]:
     found = [_setting(values, group) for values, group in groups.items()]
     names = objectives(found)
     front = pareto([[OBJECTIVES[name] * getattr(s, name) for name in names] for s in found])
-    return [Setting(**vars(s) | {"front": on}) for s, on in zip(found, front, strict=True)]
+    return [replace(s, front=on) for s, on in zip(found, front, strict=True)]
 
 
 def _setting(values: tuple[tuple[str, Any], ...], rows: Sequence[Row]) -> Setting:
@@ -189,12 +190,11 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def to_parquet(rows: Sequence[Row]) -> bytes:
     """The same table; an axis with values of several types is text. Needs ``pyarrow``."""
-    import pyarrow
-    import pyarrow.parquet
-
+    pyarrow: Any = import_module("pyarrow")
+    parquet: Any = import_module("pyarrow.parquet")
     columns = {name: _column([row[name] for row in rows]) for name in rows[0]}
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+    parquet.write_table(pyarrow.table(columns), buffer)
     return buffer.getvalue()
 
 

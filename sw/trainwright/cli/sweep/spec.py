@@ -107,7 +107,7 @@ def points(spec: Spec, out: Path) -> list[Point]:
 def _point(spec: Spec, values: Mapping[str, Any], out: Path) -> Point:
     name = ", ".join(f"{axis} {_spelled(value)}" for axis, value in values.items())
     try:
-        options = command_options(spec.train | dict(values))
+        options = command_options({**spec.train, **values})
         found = checked(options)
     except (OptionError, NetworkError) as error:
         raise OptionError(f"{spec.path}: {name}: {error}") from None
