@@ -259,6 +259,32 @@ def test_a_folder_in_which_another_is_at_work_is_waited_for(tmp_path):
     assert len(asked_times) >= 3 and not (tmp_path / "command.txt").exists()
 
 
+def test_what_a_sweep_leaves_behind(tmp_path, monkeypatch, capsys):
+    text = "[axes]\nranks = [4, 8, 2]"
+    for point, accuracy in zip(asked(tmp_path, text), (0.5, 0.75), strict=False):
+        finished(point, test_accuracy=accuracy)
+    command = ["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "o")]
+    command += ["--engine", "processes"]
+    trial_of(tmp_path, monkeypatch, "sys.exit(130)")
+    assert main([*command, "--json"]) == 130
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert [row["status"] for row in found["trials"]] == ["finished", "finished", "unfinished"]
+    assert [s["front"] for s in found["settings"]] == [False, True]
+    assert "2 of 3 runs are finished" in captured.err
+    assert "interrupted; the same command goes on" in captured.err
+    assert json.loads((tmp_path / "o" / "results.json").read_text()) == found
+    table = (tmp_path / "o" / "table.md").read_text().splitlines()
+    assert table[2].startswith("| *     | 8 ") and table[3].startswith("|       | 4 ")
+    assert len((tmp_path / "o" / "trials.csv").read_text().splitlines()) == 4
+    assert (tmp_path / "o" / "front.png").read_bytes()[:4] == b"\x89PNG"
+    trial_of(tmp_path, monkeypatch, "sys.exit('trainwright: error: no')")
+    assert main(command) == 2
+    captured = capsys.readouterr()
+    assert "1 of 3 trials failed; ranks 2: `trainwright train --ranks 2` failed: no" in captured.err
+    assert "front: best in test_accuracy, model_bits, cycles together" in captured.out
+
+
 # Ray, which is a module that stands for it.
 
 
