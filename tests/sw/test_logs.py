@@ -172,11 +172,12 @@ def some_steps(name, folder):
 
 
 def test_points_of_curves_csv_each_once_also_resumed(tmp_path):
-    history = History([record(n) for n in range(1, EVERY + 1)])
-    for done in (History(), history):
-        log = Curves("csv", tmp_path, {}, done, NETWORK)
-        log.started(0, 99, NETWORK)
-        for step in range(1, EVERY + 1) if done is not history else ():
+    history = History()
+    log = Curves("csv", tmp_path, {}, history, NETWORK)
+    for resumed in (False, True):
+        log.started(EVERY * resumed, 99, NETWORK)
+        for step in range(1, EVERY + 1) if not resumed else ():
+            history.steps.append(record(step))
             log.stepped(record(step))
         log.evaluated(EvaluationRecord(22, 1, 0.75, 10))
         log.close()

@@ -15,6 +15,7 @@ import pytest
 from trainwright.cli import main
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep import processes, ray_tune, results
+from trainwright.cli.sweep.axes import command_options
 from trainwright.cli.sweep.processes import MOST_KILLS, train, train_all
 from trainwright.cli.sweep.results import pareto, read_luts, settings, to_csv
 from trainwright.cli.sweep.spec import points, read_spec
@@ -63,6 +64,13 @@ def test_trials_are_all_combinations_as_command_lines(tmp_path):
     assert {trial.checked.asked.network.ranks for trial in found} == {((4,), (4,))}
     assert found[1].checked.accelerator.formats == ("posit(8,1)c",)
     assert len({trial.folder for trial in found}) == 4
+
+
+def test_a_switch_and_formats_of_all_and_of_one():
+    assert command_options({"prior": False, "seed": 1}) == ("--no-prior", "--seed", "1")
+    assert command_options({"prior": True, "lr": -1}) == ("--prior", "--lr=-1")
+    given = command_options({"gradient": 8, "formats": "underflow=never"})
+    assert given == ("--formats", "underflow=never,gradient=fixed(8)")
 
 
 def test_a_single_rank_is_of_every_bond_that_can_have_it(tmp_path):

@@ -12,6 +12,8 @@ _NAMES = {
     "cycles": "cycles a step",
     "luts": "LUTs, measured",
 }
+_GREY = "#bbbbbb"
+_FRONT = tuple(colour for colour in COLOURS if colour != _GREY)
 _MOST_NAMED = 12
 """Settings of the front that have a line in the legend."""
 
@@ -24,10 +26,10 @@ def draw_front(found: Sequence[Setting]) -> bytes:
     panels = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
     for n, (axes, side) in enumerate(zip(panels, sides, strict=True)):
         dress(axes, "", _NAMES[side], "" if n else "% of the test images right")
-        _points(axes, [s for s in found if not s.front], side, "#bbbbbb", "dominated")
+        _points(axes, [s for s in found if not s.front], side, _GREY, "dominated")
         for k, s in enumerate(front):
             named = k < _MOST_NAMED
-            _points(axes, [s], side, COLOURS[k % len(COLOURS)], s.name if named else None, k)
+            _points(axes, [s], side, _FRONT[k % len(_FRONT)], s.name if named else None, k)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.tick_params(axis="x", rotation=20)
     handles, labels = panels[0].get_legend_handles_labels()
@@ -49,6 +51,6 @@ def _points(
     above = [100 * (s.greatest - s.test_accuracy) for s in found]
     axes.errorbar(
         x, [100 * s.test_accuracy for s in found], yerr=[below, above],
-        fmt=_MARKS[number // len(COLOURS) % len(_MARKS)], color=colour, elinewidth=0.8,
+        fmt=_MARKS[number // len(_FRONT) % len(_MARKS)], color=colour, elinewidth=0.8,
         markersize=5, label=label,
     )  # fmt: skip
