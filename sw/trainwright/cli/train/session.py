@@ -15,7 +15,7 @@ from trainwright.cli.output import on_terminal
 from trainwright.cli.train import machine
 from trainwright.cli.train.after import check_tolerance, other_run, round_job
 from trainwright.cli.train.curves import check_curves, own
-from trainwright.cli.train.job import Job, fresh_job, resumed_job
+from trainwright.cli.train.job import FLOAT, Job, fresh_job, resumed_job
 from trainwright.cli.train.logs import logging
 from trainwright.cli.train.outcome import (
     make_summary,
@@ -99,11 +99,12 @@ def _curves(job: Job, args: argparse.Namespace) -> list[str]:
 
 def _facts(job: Job) -> dict[str, Any]:
     """What a log is told of the run when it begins."""
+    network = job.state.network
     return {
-        "network": job.state.network.name,
+        "network": network.name,
         "dataset": job.options.dataset,
         "backend": job.options.backend,
-        "formats": job.state.network.formats,
+        "formats": FLOAT if network.widths.is_float else network.formats,
         **job.state.settings.to_dict(),
     }
 
