@@ -99,6 +99,18 @@ def test_a_run_is_resumed_with_its_formats(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["digest"] == whole["digest"]
 
 
+def test_a_run_is_resumed_with_its_ranks(tmp_path, capsys, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "run", lambda self: self.step() and False)
+        assert train(tmp_path / "r", "--ranks", "30", "--steps", "3") == 130
+    capsys.readouterr()
+    again = ["train", "--resume", "--out", str(tmp_path / "r"), "--json"]
+    assert "not made with these --ranks" in failed(capsys, *again, "--ranks", "16|8")
+    assert "not of --network digits" in failed(capsys, *again, "--network", "digits")
+    assert main([*again, "--network", "digits", "--ranks", "30|8"]) == 0
+    assert json.loads(capsys.readouterr().out)["initial_ranks"] == [[30], [8]]
+
+
 # Reproducing.
 
 

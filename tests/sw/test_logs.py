@@ -1,7 +1,11 @@
 """history.jsonl while training, and TensorBoard's event files: every point once, also resumed."""
 
+import csv
 import json
+import re
 import signal
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +13,8 @@ import pytest
 from trainwright.accelerator import backend_names
 from trainwright.cli import main
 from trainwright.cli.errors import OptionError
-from trainwright.cli.train.logs import EVERY, JsonLines, TensorBoard, check_tensorboard
+from trainwright.cli.train.curves import check_curves, own
+from trainwright.cli.train.logs import EVERY, Curves, JsonLines
 from trainwright.network import load_network
 from trainwright.train.history import EvaluationRecord, History, ScaleRecord, StepRecord
 from trainwright.train.trainer import Trainer
@@ -79,7 +84,7 @@ def test_a_file_that_cannot_be_written_is_told_in_one_line(tmp_path):
 def test_points_of_event_files(tmp_path):
     pytest.importorskip("tensorboard")
     history = History()
-    log = TensorBoard(tmp_path / "e", history, NETWORK)
+    log = Curves("tensorboard", tmp_path, {}, history, NETWORK)
     log.started(0, 99, NETWORK)
     history.scales.append(ScaleRecord(20, "l1.y", -5, 0.25, 0.125))  # the trainer puts it there
     for step in range(1, 2 * EVERY + 4):
@@ -87,7 +92,7 @@ def test_points_of_event_files(tmp_path):
     log.evaluated(EvaluationRecord(22, 1, 0.75, 10))
     log.evaluated(EvaluationRecord(22, 1, 0.75, 10))  # again, after a resumed run
     log.close()
-    found = points(tmp_path / "e")
+    found = points(tmp_path / "tensorboard")
     losses = [sum(2 / s for s in range(a, a + EVERY)) / EVERY for a in (1, 1 + EVERY)]
     assert [step for step, _ in found["train/loss"]] == [EVERY, 2 * EVERY]
     assert [value for _, value in found["train/loss"]] == pytest.approx(losses, rel=2**-23)
@@ -100,10 +105,10 @@ def test_points_of_event_files(tmp_path):
 
 
 def test_without_the_package_the_option_says_so(monkeypatch):
-    monkeypatch.setattr("trainwright.cli.train.logs.find_spec", lambda name: None)
-    check_tensorboard(False)
+    monkeypatch.setattr("trainwright.cli.train.curves.find_spec", lambda name: None)
+    check_curves([])
     with pytest.raises(OptionError, match="--tensorboard needs tensorboard: pip install"):
-        check_tensorboard(True)
+        check_curves(["csv", "tensorboard"])
 
 
 @golden
@@ -138,3 +143,91 @@ def test_an_interrupted_run_leaves_every_point_once(tmp_path, monkeypatch, capsy
     assert [line["step"] for line in best] == [22, 44, 48]
     assert parts["best_test_accuracy"] == max(line["accuracy"] for line in best)
     assert parts["test_accuracy"] == best[-1]["accuracy"] and whole["best_epoch"] in (1, 2, 3)
+
+
+# Sinks of one's own.
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", DOCUMENT, flags=re.DOTALL | re.MULTILINE)
+
+
+class Recorder(SimpleNamespace):
+    """Stands for wandb or mlflow: writes down what it is asked."""
+
+    def __getattr__(self, name):
+        def ask(*args, **more):
+            self.asked.append((name, args, more))
+            return self
+
+        return ask
+
+
+def some_steps(name, folder):
+    log = Curves(name, folder, {"seed": 3}, History(), NETWORK)
+    log.started(0, 99, NETWORK)
+    for step in range(1, EVERY + 1):
+        log.stepped(record(step))
+    log.evaluated(EvaluationRecord(22, 1, 0.75, 10))
+    log.close()
+
+
+def test_points_of_curves_csv_each_once_also_resumed(tmp_path):
+    history = History()
+    log = Curves("csv", tmp_path, {}, history, NETWORK)
+    for resumed in (False, True):
+        log.started(EVERY * resumed, 99, NETWORK)
+        for step in range(1, EVERY + 1) if not resumed else ():
+            history.steps.append(record(step))
+            log.stepped(record(step))
+        log.evaluated(EvaluationRecord(22, 1, 0.75, 10))
+        log.close()
+        lines = list(csv.DictReader((tmp_path / "curves.csv").read_text().splitlines()))
+        found = {(int(line["step"]), line["name"]): float(line["value"]) for line in lines}
+        assert len(found) == len(lines) == 2 + 2 + 8 + 1
+        assert found[EVERY, "train/loss"] == sum(2 / s for s in range(1, EVERY + 1)) / EVERY
+        assert found[1, "ranks/layer 1, bond 1"] == 16 and found[22, "test/accuracy"] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("package", "example", "name", "calls"),
+    [
+        ("wandb", EXAMPLES[0], "Wandb", ["init", "log", "log", "log", "finish"]),
+        (
+            "mlflow", EXAMPLES[1], "Mlflow",
+            ["start_run", "log_params", *["log_metrics"] * 3, "end_run"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_documented_examples(tmp_path, monkeypatch, package, example, name, calls):
+    told = Recorder(asked=[])
+    monkeypatch.setitem(sys.modules, package, told)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / f"{package}_logs.py").write_text(example)
+    some_steps(f"{package}_logs:{name}", tmp_path)
+    assert [call for call, *_ in told.asked] == calls
+    assert [more["step"] for *_, more in told.asked if "step" in more] == [1, EVERY, 22]
+    points = [args[0] for call, args, _ in told.asked if call in ("log", "log_metrics")]
+    assert points[2] == {"test/accuracy": 0.75} and "train/loss" in points[1]
+    assert not any("," in name for name in points[0]) or package == "wandb"
+
+
+def test_a_log_that_is_not_there_or_fails_is_told_in_one_line(tmp_path, monkeypatch, capsys):
+    for name, message in (
+        ("cvs", "no 'cvs'; there are tensorboard, csv, and MODULE:CLASS"),
+        ("no_module_of_this_name:X", "No module named"),
+        ("csv:Nothing", "has no attribute 'Nothing'"),
+    ):
+        assert main(["train", "--out", str(tmp_path / "r"), "--log", name]) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "r").exists()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "failing.py").write_text(
+        "class Log:\n def __init__(s, *a): pass\n def add(s, *a): raise KeyError('no net')\n"
+        " def close(s): pass\n"
+    )
+    with pytest.raises(OptionError, match="--log failing:Log: 'no net'"):
+        some_steps("failing:Log", tmp_path)
+
+
+def test_checkpoints_name_no_code():
+    assert own(["csv", "logs:Wandb", "tensorboard"]) == ["csv", "tensorboard"]
+    assert own(None) == []

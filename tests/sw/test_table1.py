@@ -15,7 +15,7 @@ import pytest
 from trainwright.cli import main
 from trainwright.cli.reproduce.table1.results import outcome
 from trainwright.cli.reproduce.table1.rows import ABLATIONS, FRONTIER, TABLE, rows_named
-from trainwright.cli.reproduce.table1.runs import Run
+from trainwright.cli.reproduce.table1.runs import seeded
 from trainwright.cli.train.options import add_arguments
 from trainwright.data.idx import IMAGES, LABELS, STEMS
 
@@ -90,7 +90,7 @@ def test_the_means_of_seeds(done, tmp_path):
     row = TABLE[0]
     runs = []
     for seed, accuracy in enumerate((0.5, 0.75)):
-        run = Run(row, seed, tmp_path / str(seed), 2)
+        run = seeded(row, seed, tmp_path / str(seed), 2)
         shutil.copytree(done / "float" / "seed-0", run.folder)
         result = run.result() | {"test_accuracy": accuracy, "model_bits": 100 * (seed + 1)}
         (run.folder / "result.json").write_text(json.dumps(result))

@@ -17,6 +17,7 @@ from trainwright.cli import (
     posit,
     profile,
     reproduce,
+    sweep,
     train,
 )
 from trainwright.cli.command import BrokenCommand, Command, registered
@@ -42,6 +43,7 @@ examples:
   trainwright plan fashion                             how its layers are computed, and the cycles
   trainwright listing digits                           the program that the accelerator executes
   trainwright compress dense.safetensors --rank 16     a trained dense network as tensor trains
+  trainwright sweep SPEC.toml                          many trainings, and the best of them
   trainwright reproduce qr                             experiments in mixed-precision arithmetic
   trainwright posit 3.14159 --format 16,2              a number as a posit, field by field
 
@@ -58,6 +60,7 @@ OWN: tuple[Command, ...] = (
     listing.command,
     compress.command,
     posit.command,
+    sweep.command,
     reproduce.command,
     bench.command,
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainwright.cli.errors import OptionError
-from trainwright.network import Network, NetworkError
+from trainwright.network import Network, NetworkError, rank_bounds
 from trainwright.parameters import PRESETS, AcceleratorParameters, parse_overrides
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def add_plan_option(parser: argparse.ArgumentParser) -> None:
 
 
 def ranks(text: str) -> tuple[tuple[int, ...], ...]:
-    """Ranks as ``12,5,13|16``: a layer's separated by commas, layers by bars."""
+    """Ranks as ``12,5,13|16``: a layer's separated by commas, layers by bars; or one for all."""
     try:
         return tuple(tuple(int(rank) for rank in layer.split(",")) for layer in text.split("|"))
     except ValueError:
@@ -108,13 +108,19 @@ def add_ranks_option(parser: argparse.ArgumentParser) -> None:
         "--ranks",
         type=ranks,
         metavar="R",
-        help="other TT ranks, such as '12,5,13|16': a layer's separated by commas, layers by bars",
+        help="other TT ranks, such as '12,5,13|16': a layer's separated by commas, layers by bars; "
+        "a single one is of every bond that can have it",
     )
 
 
 def with_ranks(network: Network, given: tuple[tuple[int, ...], ...] | None) -> Network:
-    """The network with the ranks asked for."""
-    return network if given is None else network.with_ranks(given)
+    """The network with the ranks asked for; a single one is of all bonds, none over its bound."""
+    if given is None:
+        return network
+    if len(given) == len(given[0]) == 1 and given[0][0] >= 1:
+        bounds = (rank_bounds(layer.outputs, layer.inputs) for layer in network.layers)
+        given = tuple(tuple(min(given[0][0], bound) for bound in layer) for layer in bounds)
+    return network.with_ranks(given)
 
 
 def add_formats_option(parser: Any) -> None:

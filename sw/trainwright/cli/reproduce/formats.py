@@ -1,7 +1,6 @@
 """``trainwright reproduce formats``: Fashion-MNIST at number formats, automatic and frozen."""
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -189,24 +188,14 @@ def rows_named(names: Sequence[str] | None) -> tuple[Row, ...]:
 
 def _run(args: argparse.Namespace) -> int:
     from trainwright.cli.output import to_json, write_results
-    from trainwright.cli.reproduce.table1.progress import shown
-    from trainwright.cli.reproduce.table1.runs import Run, train_all
+    from trainwright.cli.reproduce.table1.runs import all_runs, train_runs
     from trainwright.data import load_data_set
 
     rows = rows_named(args.rows)
     load_data_set("fashion-mnist", args.data)  # complains now and not in a process
     out = Path(args.out)
-    groups = [
-        [Run(row, seed, out / row.name / f"seed-{seed}", args.epochs) for seed in range(args.seeds)]
-        for row in rows
-    ]
-    runs = [run for group in groups for run in group]
-    for run in runs:
-        run.check()
-    with shown(runs) as progress:
-        whole = train_all(runs, args.jobs, args.data, progress)
-    if not whole:
-        print("trainwright: interrupted; the same command goes on", file=sys.stderr)
+    groups = all_runs(rows, args.seeds, out, args.epochs)
+    if not train_runs(groups, args.jobs, args.data):
         return 130
     outcomes = [outcome(group) for group in groups]
     results = to_json([o.to_dict() for o in outcomes])

@@ -13,7 +13,15 @@ RESULT = "result.json"
 PICTURES = "pictures"
 ROUNDING = ("rounded.safetensors", "rounding.json", "pictures/rounding.png")
 LOCK = ".lock"
-_OURS = (RESULT, *ROUNDING, CHECKPOINT, "model.safetensors", "history.jsonl", "report.html")
+_OURS = (
+    RESULT,
+    *ROUNDING,
+    CHECKPOINT,
+    "model.safetensors",
+    "history.jsonl",
+    "curves.csv",
+    "report.html",
+)
 
 
 class RunFolder:

@@ -10,9 +10,9 @@ from typing import Any
 
 from trainwright.cli.backend import check_simulation_options, memory_options
 from trainwright.cli.errors import OptionError
-from trainwright.cli.options import with_formats
+from trainwright.cli.options import with_formats, with_ranks
+from trainwright.cli.train.curves import check_curves, own
 from trainwright.cli.train.folder import RunFolder
-from trainwright.cli.train.logs import check_tensorboard
 from trainwright.cli.train.options import check_same_settings, make_settings
 from trainwright.data import DataSet, is_npz, load_data_set
 from trainwright.network import Network, NetworkError, load_network
@@ -42,7 +42,8 @@ class RunOptions:
     engine: str | None = None
     verify: int = 0
     test_samples: int | None = None
-    tensorboard: bool = False
+    log: list[str] = field(default_factory=list)
+    """Of ``cli.train.curves.OWN``."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ def data_crc(data: DataSet) -> int:
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """Fields of ``RunOptions`` that were on the command line."""
     names = ("dataset", "data", "backend", "plan", "accelerator", "engine", "verify")
-    given = {name: getattr(args, name) for name in (*names, "test_samples", "tensorboard")}
+    given = {name: getattr(args, name) for name in (*names, "test_samples")}
+    given["log"] = own(args.log) or None
     if given["data"] is not None:  # a run may be resumed from another folder
         given["data"] = str(Path(given["data"]).absolute())
     given["memory"] = memory_options(args) or None
@@ -124,18 +126,30 @@ def _check_options(options: RunOptions, network: Network, settings: TrainSetting
             "--numbers float32 away"
         )
     check_simulation_options(options.backend, options.memory, options.engine)
-    check_tensorboard(options.tensorboard)
+    check_curves(options.log)
     if options.backend == FLOAT and settings.chip is not None:
         raise OptionError("--update chip computes with integers: leave --numbers float32 away")
     if options.verify and options.backend == "golden":
         raise OptionError("--verify compares with the golden model: add --backend rtl")
 
 
-def fresh_job(args: argparse.Namespace) -> Job:
-    """A new run. Raises ``NetworkError``, ``DataError``, ``OptionError``."""
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks for, checked as far as it can be without the data."""
+
+    network: Network
+    options: RunOptions
+    settings: TrainSettings
+    pretrained: Pretrained | None = None
+
+
+def asked(args: argparse.Namespace) -> Asked:
+    """What a new run is to be. Raises ``NetworkError``, ``OptionError``."""
     pretrained = None if args.initial is None else _pretrained(args)
     network = load_network(args.network or "digits") if pretrained is None else pretrained.network
-    network = with_formats(network, args.formats)
+    if pretrained is not None and args.ranks is not None:
+        raise OptionError("--initial has ranks of its own: leave --ranks away")
+    network = with_ranks(with_formats(network, args.formats), args.ranks)
     given = _given(args)
     if args.numbers == "float32":
         network = network.in_float32()
@@ -144,14 +158,22 @@ def fresh_job(args: argparse.Namespace) -> Job:
     if not dataset:
         raise OptionError(f"network {network.name!r} names no data set: give --dataset")
     options = RunOptions(dataset=dataset, **given)
-    settings = make_settings(args, dataset)  # complains before data is looked for
+    settings = make_settings(args, dataset)
     _check_options(options, network, settings)
+    return Asked(network, options, settings, pretrained)
+
+
+def fresh_job(args: argparse.Namespace) -> Job:
+    """A new run. Raises ``NetworkError``, ``DataError``, ``OptionError``."""
+    new = asked(args)  # complains before data is looked for
+    network, options = new.network, new.options
     folder = RunFolder(Path(args.out or Path("runs") / network.name))
     folder.check_new(force=args.force)
-    data = load_data_set(dataset, options.data, fetch=args.download)
-    model = None if pretrained is None else pretrained_model(pretrained)
+    data = load_data_set(options.dataset, options.data, fetch=args.download)
+    model = None if new.pretrained is None else pretrained_model(new.pretrained)
     try:
-        state = initial_state(network, make_settings(args, dataset, len(data.train)), model)
+        settings = make_settings(args, options.dataset, len(data.train))
+        state = initial_state(network, settings, model)
     except ValueError as error:
         raise OptionError(str(error)) from None
     return Job(state, options, data, folder)
@@ -221,7 +243,11 @@ def _resumed(args: argparse.Namespace, folder: RunFolder) -> Job:
         raise OptionError(
             f"--resume: the checkpoint was not made with --formats {args.formats}; {_AGREE}"
         )
-    if args.network is not None and not _same(load_network(args.network), state.network):
+    if with_ranks(state.network, args.ranks) != state.network:
+        raise OptionError(f"--resume: the checkpoint was not made with these --ranks; {_AGREE}")
+    if args.network is not None and not _same(
+        with_ranks(load_network(args.network), args.ranks), state.network
+    ):
         raise OptionError(
             f"--resume: {folder.checkpoint} is of network {state.network.name!r} as it was "
             f"described then, not of --network {args.network}; {_AGREE}"

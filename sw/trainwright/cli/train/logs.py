@@ -1,17 +1,17 @@
-"""What is written while a run goes on: history.jsonl, and event files for TensorBoard.
+"""What is written while a run goes on: history.jsonl, and curves for whoever draws them.
 
 Both are functions of the history. A resumed run writes them again from the history in its
 checkpoint, so that repeated steps are in them once.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-from trainwright.cli.errors import OptionError
+from trainwright.cli.errors import OptionError, one_line
+from trainwright.cli.train.curves import Sink, find_sink
 from trainwright.network import Network
 from trainwright.support.files import write_whole
 from trainwright.train.history import (
@@ -25,16 +25,8 @@ from trainwright.train.history import (
 )
 from trainwright.train.interfaces import Observer
 
-EVENTS = "tensorboard"
-"""Folder of the event files in that of the run."""
 EVERY = 10
-"""Steps whose means are one point of TensorBoard's curves."""
-
-
-def check_tensorboard(wanted: bool) -> None:
-    """Raise ``OptionError`` where event files are wanted and the package is not there."""
-    if wanted and find_spec("tensorboard") is None:
-        raise OptionError("--tensorboard needs tensorboard: pip install 'trainwright[train]'")
+"""Steps whose means are one point of a curve."""
 
 
 class Log(Observer):
@@ -93,33 +85,29 @@ class JsonLines(Log):
         return OptionError(f"cannot write {self._path}: {error.strerror}")
 
 
-class TensorBoard(Log):
-    """One event file: means over ``EVERY`` steps, ranks and size when they change, test accuracy,
-    and exponents and saturation of all tensors in the steps whose scales are kept.
+class Curves(Log):
+    """Points for a sink: means over ``EVERY`` steps, ranks and size when they change, test
+    accuracy, and exponents and saturation of all tensors in the steps whose scales are kept.
 
-    Needs the package ``tensorboard``. ``network`` is that of the start of the run.
+    ``network`` is that of the start of the run. What the sink raises is an ``OptionError``.
     """
 
-    def __init__(self, folder: Path, history: History, network: Network) -> None:
-        self._folder, self._history, self._network = folder, history, network
-        self._writer: Any = None
+    def __init__(
+        self, name: str, folder: Path, settings: dict[str, Any], history: History, network: Network
+    ) -> None:
+        self._name, self._folder, self._settings = name, folder, settings
+        self._history, self._network = history, network
+        self._sink: Sink | None = None
         self._recent: list[StepRecord] = []
         self._ranks: tuple[int, ...] = ()
         self._evaluated = 0
 
     def started(self, step: int, total: int, network: Network) -> None:
         """See ``Observer``."""
-        from torch.utils.tensorboard import SummaryWriter
-
         self.close()
         self._recent, self._ranks, self._evaluated = [], (), 0
-        try:
-            self._folder.mkdir(exist_ok=True)
-            for path in self._folder.glob("events.out.tfevents.*"):
-                path.unlink()
-            self._writer = SummaryWriter(str(self._folder), flush_secs=10)
-        except OSError as error:
-            raise OptionError(f"cannot write to {self._folder}: {error.strerror}") from None
+        with self._complaints():
+            self._sink = find_sink(self._name)(self._folder, self._settings)
         for record in self._history.in_order():
             if isinstance(record, StepRecord):
                 self._step(record)
@@ -130,10 +118,9 @@ class TensorBoard(Log):
 
     def stepped(self, record: StepRecord) -> None:
         """See ``Observer``."""
-        if self._writer is not None:
-            self._step(record)
-            for scale in self._history.scales_of(record.step):
-                self._scale(scale)
+        self._step(record)
+        for scale in self._history.scales_of(record.step):
+            self._scale(scale)
 
     def _step(self, record: StepRecord) -> None:
         if record.ranks != self._ranks:
@@ -145,9 +132,9 @@ class TensorBoard(Log):
 
     def evaluated(self, record: EvaluationRecord) -> None:
         """See ``Observer``."""
-        if self._writer is not None and record.step > self._evaluated:
+        if record.step > self._evaluated:
             self._evaluated = record.step
-            self._writer.add_scalar("test/accuracy", record.accuracy, record.step)
+            self._add(record.step, {"test/accuracy": record.accuracy})
 
     def _add_means(self) -> None:
         recent, self._recent = self._recent, []
@@ -163,35 +150,50 @@ class TensorBoard(Log):
         }
         if last.cycles:
             values["accelerator/cycles a step"] = sum(r.cycles for r in recent) / steps
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, last.step)
+        self._add(last.step, values)
 
     def _scale(self, r: ScaleRecord) -> None:
-        self._writer.add_scalar(f"exponent/{r.tensor}", r.exponent, r.step)
-        self._writer.add_scalar(f"saturated/{r.tensor}", r.saturated, r.step)
+        self._add(
+            r.step, {f"exponent/{r.tensor}": r.exponent, f"saturated/{r.tensor}": r.saturated}
+        )
 
     def _add_ranks(self, step: int, network: Network) -> None:
-        self._writer.add_scalar("model/bits", network.model_bits, step)
-        self._writer.add_scalar("model/reduction", network.reduction, step)
+        values = {"model/bits": float(network.model_bits), "model/reduction": network.reduction}
         for number, ranks in enumerate(network.ranks, 1):
             for bond, rank in enumerate(ranks, 1):
-                self._writer.add_scalar(f"ranks/layer {number}, bond {bond}", rank, step)
+                values[f"ranks/layer {number}, bond {bond}"] = rank
+        self._add(step, values)
+
+    def _add(self, step: int, values: Mapping[str, float]) -> None:
+        if self._sink is not None:
+            with self._complaints():
+                self._sink.add(step, values)
 
     def close(self) -> None:
         """See ``Log``."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            with self._complaints():
+                sink.close()
+
+    @contextmanager
+    def _complaints(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # a sink may be anyone's
+            raise OptionError(f"--log {self._name}: {one_line(error)}") from error
 
 
 @contextmanager
 def logging(
-    folder: Path, history: History, network: Network, *, tensorboard: bool
+    folder: Path, history: History, network: Network, names: Iterable[str], settings: dict[str, Any]
 ) -> Iterator[list[Log]]:
-    """The logs of a run, closed at the end."""
+    """The logs of a run, closed at the end; ``names`` are sinks of ``cli.train.curves``.
+
+    ``network`` is that of the start of the run.
+    """
     logs: list[Log] = [JsonLines(folder / "history.jsonl", history)]
-    if tensorboard:
-        logs.append(TensorBoard(folder / EVENTS, history, network))
+    logs += [Curves(name, folder, settings, history, network) for name in names]
     with ExitStack() as stack:
         for log in logs:
             stack.callback(log.close)

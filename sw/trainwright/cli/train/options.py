@@ -9,6 +9,7 @@ from trainwright.cli.options import (
     add_accelerator_options,
     add_data_options,
     add_formats_option,
+    add_ranks_option,
     natural,
     number,
     positive,
@@ -106,6 +107,7 @@ def _add_what(group: Any) -> None:
         "with (default: fixed)",
     )
     add_formats_option(group)
+    add_ranks_option(group)
     group.add_argument(
         "--backend",
         metavar="NAME",
@@ -279,10 +281,18 @@ def _add_output(group: Any) -> None:
         "--json", action="store_true", help="print one JSON object at the end, and nothing else"
     )
     group.add_argument(
+        "--log",
+        action="append",
+        metavar="NAME",
+        help="where curves go too: csv (OUT/curves.csv), tensorboard (both stored for --resume), "
+        "or MODULE:CLASS of your own, see docs/sweeps.md (repeatable)",
+    )
+    group.add_argument(
         "--tensorboard",
-        action="store_true",
-        default=None,
-        help="write event files to OUT/tensorboard too (stored for --resume)",
+        dest="log",
+        action="append_const",
+        const="tensorboard",
+        help="--log tensorboard: event files in OUT/tensorboard",
     )
     group.add_argument(
         "--test-samples", type=positive, metavar="N", help="classify only the first N test images"

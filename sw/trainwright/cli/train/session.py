@@ -5,6 +5,7 @@ import os
 import sys
 from contextlib import nullcontext
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -13,7 +14,8 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.output import on_terminal
 from trainwright.cli.train import machine
 from trainwright.cli.train.after import check_tolerance, other_run, round_job
-from trainwright.cli.train.job import Job, fresh_job, resumed_job
+from trainwright.cli.train.curves import check_curves, own
+from trainwright.cli.train.job import FLOAT, Job, fresh_job, resumed_job
 from trainwright.cli.train.logs import logging
 from trainwright.cli.train.outcome import (
     make_summary,
@@ -41,6 +43,7 @@ def run_training(args: argparse.Namespace) -> int:
     # Spinning OpenMP threads make two slower than one on contractions this small.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     torch.set_num_threads(args.threads)
+    check_curves(args.log)
     check_tolerance(args.tt_round, args.tt_round_epochs, args.tt_round_beside)
     for folder in args.tt_round_beside or []:
         other_run(folder)  # complains now and not after training
@@ -88,6 +91,24 @@ def _progress(job: Job, workers: Workers) -> Progress:
     return PlainProgress()
 
 
+def _curves(job: Job, args: argparse.Namespace) -> list[str]:
+    """Where curves go, each once: what the checkpoint holds, and what it never does."""
+    others = [name for name in args.log or () if name not in own(args.log)]
+    return list(dict.fromkeys([*job.options.log, *others]))
+
+
+def _facts(job: Job) -> dict[str, Any]:
+    """What a log is told of the run when it begins."""
+    network = job.state.network
+    return {
+        "network": network.name,
+        "dataset": job.options.dataset,
+        "backend": job.options.backend,
+        "formats": FLOAT if network.widths.is_float else network.formats,
+        **job.state.settings.to_dict(),
+    }
+
+
 def _train(
     job: Job, args: argparse.Namespace, interrupts: Interrupts, workers: Workers
 ) -> Summary | None:
@@ -100,7 +121,7 @@ def _train(
     with (
         machine.open_parallel(options, state.network, state.settings, workers) as opened,
         logging(
-            job.folder.path, state.history, state.network, tensorboard=options.tensorboard
+            job.folder.path, state.history, state.network, _curves(job, args), _facts(job)
         ) if first else nullcontext([]) as logs,
     ):  # fmt: skip
         progress = _progress(job, workers)

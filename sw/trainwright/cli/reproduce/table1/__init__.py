@@ -1,7 +1,6 @@
 """``trainwright reproduce table1``: Table 1 of the paper on Fashion-MNIST, and more."""
 
 import argparse
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,9 +45,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from trainwright.cli.reproduce.table1.progress import shown
     from trainwright.cli.reproduce.table1.rows import rows_named
-    from trainwright.cli.reproduce.table1.runs import Run, train_all
+    from trainwright.cli.reproduce.table1.runs import all_runs, train_runs
     from trainwright.data import load_data_set
 
     for package in ("safetensors", "matplotlib"):
@@ -61,23 +59,14 @@ def _run(args: argparse.Namespace) -> int:
         raise OptionError(f"--rows: no row {error}; there are {groups}, and see --help") from None
     load_data_set("fashion-mnist", args.data)  # complains now and not in a process
     out = Path(args.out)
-    runs = [
-        Run(row, seed, out / row.name / f"seed-{seed}", args.epochs)
-        for row in rows
-        for seed in range(args.seeds)
-    ]
-    for run in runs:
-        run.check()
-    with shown(runs) as progress:
-        whole = train_all(runs, args.jobs, args.data, progress)
-    if not whole:
-        print("trainwright: interrupted; the same command goes on", file=sys.stderr)
+    groups = all_runs(rows, args.seeds, out, args.epochs)
+    if not train_runs(groups, args.jobs, args.data):
         return 130
-    _write(runs, out, as_json=args.json)
+    _write(groups, out, as_json=args.json)
     return 0
 
 
-def _write(runs: list, out: Path, *, as_json: bool) -> None:
+def _write(groups: list, out: Path, *, as_json: bool) -> None:
     from trainwright.cli.output import to_json, write_results
     from trainwright.cli.reproduce.table1.pictures import draw_all
     from trainwright.cli.reproduce.table1.results import (
@@ -88,7 +77,7 @@ def _write(runs: list, out: Path, *, as_json: bool) -> None:
         table,
     )
 
-    by_row = {row: [run for run in runs if run.row is row] for row in {r.row: None for r in runs}}
+    by_row = {group[0].row: group for group in groups}
     outcomes = {row: outcome(group) for row, group in by_row.items()}
     plain = [o for row, o in outcomes.items() if row not in ABLATIONS]
     changed = [o for row, o in outcomes.items() if row in ABLATIONS]

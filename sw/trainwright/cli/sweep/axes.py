@@ -1,0 +1,126 @@
+"""What can be varied: options of ``trainwright train``, tensors' formats, sizes of the machine."""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, NoReturn
+
+from trainwright.accelerator import is_backend
+from trainwright.cli.errors import OptionError
+from trainwright.cli.options import accelerator_parameters
+from trainwright.cli.train.job import Asked, asked
+from trainwright.cli.train.options import add_arguments
+from trainwright.formats import CLASSES
+from trainwright.parameters import AcceleratorParameters
+from trainwright.support.text import shown
+
+SEED = "seed"
+PRIOR_WEIGHT = "prior-weight"
+_OURS = {
+    "help", "out", "resume", "force", "json", "download", "accelerator", "checkpoint-seconds",
+    "tensorboard", "tt-round", "tt-round-epochs", "tt-round-beside", "verify",
+}  # fmt: skip
+"""Options of ``trainwright train`` that a sweep sets itself, or that are not of one trial."""
+FORMATS = (*CLASSES, "underflow")
+SIZES = tuple(
+    f.name.replace("_", "-") for f in fields(AcceleratorParameters) if f.name != "formats"
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(message)
+
+
+@cache
+def _parser() -> _Parser:
+    parser = _Parser(allow_abbrev=False)
+    add_arguments(parser)
+    return parser
+
+
+@cache
+def train_options() -> dict[str, argparse.Action]:
+    """Options of ``trainwright train`` that can be varied or set, by name without dashes."""
+    found = {a.option_strings[0].removeprefix("--"): a for a in _parser()._actions}
+    return {name: action for name, action in found.items() if name not in _OURS | {"-h"}}
+
+
+def known(name: str) -> str:
+    """The name of an axis as it is written here. Raises ``OptionError`` for another."""
+    plain = name.replace("_", "-")
+    if plain not in train_options() and plain not in (*FORMATS, *SIZES):
+        raise OptionError(
+            f"no axis {shown(name)}; there are options of trainwright train "
+            f"({', '.join(train_options())}), formats of tensors ({', '.join(FORMATS)}) and sizes "
+            f"of the accelerator ({', '.join(SIZES)})"
+        )
+    return plain
+
+
+def check_value(name: str, value: Any) -> None:
+    """Raise ``OptionError`` for what TOML has and no option takes."""
+    if not isinstance(value, str | int | float):
+        raise OptionError(
+            f"{name} = {shown(value)}: a value is a text, a number, true or false, as on the "
+            "command line"
+        )
+
+
+def command_options(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Options of ``trainwright train`` for values by axis, in the order given.
+
+    An integer as a tensor's format is a width in bits; ``prior-weight`` 0 is ``--no-prior``.
+    Raises ``OptionError``.
+    """
+    if values.get("prior") is True and values.get(PRIOR_WEIGHT) == 0:
+        raise OptionError("prior-weight 0 is no prior: leave prior = true away")
+    formats = [
+        f"{name}={f'fixed({value})' if isinstance(value, int) else value}"
+        for name, value in values.items()
+        if name in FORMATS
+    ]
+    if "formats" in values:
+        formats.insert(0, values["formats"])
+    options: list[str] = []
+    for name, value in values.items():
+        if name in SIZES:
+            options += ["--accelerator", f"{name.replace('-', '_')}={value}"]
+        elif name not in FORMATS and name != "formats":
+            options += _option(name, value)
+    return (*options, *(["--formats", ",".join(formats)] if formats else []))
+
+
+def _option(name: str, value: Any) -> list[str]:
+    action = train_options()[name]
+    if action.nargs == 0:  # a switch
+        if not isinstance(value, bool):
+            raise OptionError(f"{name} is true or false, not {shown(value)}")
+        return [action.option_strings[0 if value else 1]]
+    if name == PRIOR_WEIGHT and value == 0 and not isinstance(value, bool):
+        return ["--no-prior"]
+    text = str(value)
+    option = f"--{name}"
+    return [f"{option}={text}"] if text.startswith("-") else [option, text]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A command line that ``trainwright train`` will take, data and compiler allowing."""
+
+    asked: Asked
+    accelerator: AcceleratorParameters | None
+    """None where the numbers are floats."""
+
+
+def checked(options: tuple[str, ...]) -> Checked:
+    """What the options ask for. Raises ``OptionError``, ``NetworkError``."""
+    new = asked(_parser().parse_args(list(options)))
+    if new.network.widths.is_float:
+        return Checked(new, None)
+    if not is_backend(new.options.backend):
+        raise OptionError(f"--backend: there is no {new.options.backend!r}")
+    stochastic = new.settings.rounding != "nearest"
+    sizes = accelerator_parameters(new.options.accelerator, new.network, stochastic=stochastic)
+    return Checked(new, sizes)

@@ -1,0 +1,134 @@
+"""Trials as processes of this machine, each trained to its end however often it is killed."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from re import search
+from threading import Event
+
+from trainwright.cli.errors import OptionError
+from trainwright.cli.sweep.trials import ORIGIN, Progress, Trial
+from trainwright.cli.train.folder import CHECKPOINT, LOCK
+from trainwright.support.files import write_whole
+from trainwright.support.locks import Locked, locked
+
+MOST_KILLS = 3
+"""Times that a trial goes on after its process was killed: what kills it again is no accident."""
+INTERRUPTED = 130
+_KILLED = (128 + signal.SIGKILL, 128 + signal.SIGTERM)
+"""Exit statuses of a process whose shell or handler tells of a signal."""
+
+
+def train(
+    trial: Trial,
+    data: str | None,
+    progress: Progress,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    where: Path | None = None,
+) -> int:
+    """Train to the end, from a checkpoint where there is one; 0, or 130 where interrupted.
+
+    A process that is killed is followed by another, from the last checkpoint. ``where``: folder
+    that paths are relative to, by default the current one. Raises ``OptionError`` with what a
+    failed training says.
+    """
+    status = 0
+    for _ in range(1 + MOST_KILLS):
+        while not trial.finished and _is_busy(trial) and not stopped():
+            time.sleep(0.2)  # an earlier sweep was killed: its training ends, or is about to
+        if trial.finished:
+            return 0
+        if stopped():
+            return INTERRUPTED
+        status, last = _session(trial, data, progress, where)
+        if status == 0:
+            return 0
+        if status in (INTERRUPTED, -signal.SIGINT):
+            return INTERRUPTED
+        if status > 0 and status not in _KILLED:
+            message = last.removeprefix("trainwright: error: ")
+            raise OptionError(f"`{trial.command}` failed: {message}")
+    raise OptionError(
+        f"`{trial.command}` was killed {1 + MOST_KILLS} times (status {status}): give it more "
+        "memory or fewer --jobs; the same command goes on"
+    )
+
+
+def _is_busy(trial: Trial) -> bool:
+    """Whether a process is at work in the folder."""
+    try:
+        with locked(trial.folder / LOCK, wait=False):
+            return False
+    except Locked:
+        return True
+    except FileNotFoundError:  # no folder yet
+        return False
+
+
+def _session(
+    trial: Trial, data: str | None, progress: Progress, where: Path | None
+) -> tuple[int, str]:
+    """Run one process; its exit status and the last line that it wrote."""
+    command = [sys.executable, "-m", "trainwright.cli", "train", "--json"]
+    command += ["--out", str(trial.folder)]
+    if (trial.folder / CHECKPOINT).is_file():
+        command += ["--resume"]
+    else:
+        trial.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(trial.folder / ORIGIN, trial.command + "\n")
+        command += ["--force", *trial.options]
+    if data is not None:
+        command += ["--data", data]
+    last = ""
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=where
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            last = line.strip() or last
+            if found := search(r"step (\d+)/(\d+)", line):
+                progress(trial, int(found[1]), int(found[2]))
+        return process.wait(), last
+
+
+Failures = dict[Trial, str]
+"""What trials that failed said."""
+
+
+def train_all(
+    trials: Sequence[Trial], jobs: int | None, data: str | None, progress: Progress
+) -> Failures | None:
+    """Train all, ``jobs`` (1) at a time; None where interrupted. A failure leaves the others be.
+
+    An interrupt reaches the trainings too: they leave their checkpoints, and no other begins.
+    """
+    stop = Event()
+
+    def one(trial: Trial) -> int:
+        return INTERRUPTED if stop.is_set() else train(trial, data, progress, stopped=stop.is_set)
+
+    with ThreadPoolExecutor(jobs or 1) as pool:
+        futures = {trial: pool.submit(one, trial) for trial in trials}
+        try:
+            return _endings(futures)
+        except BaseException as error:
+            stop.set()
+            if not isinstance(error, KeyboardInterrupt):
+                raise
+            return _endings(futures)
+
+
+def _endings(futures: dict[Trial, Future[int]]) -> Failures | None:
+    failures: Failures = {}
+    whole = True
+    for trial, future in futures.items():
+        try:
+            whole = future.result() == 0 and whole
+        except OptionError as error:
+            failures[trial] = str(error)
+    return failures if whole else None

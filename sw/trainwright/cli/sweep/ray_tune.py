@@ -1,0 +1,110 @@
+"""Trials on Ray Tune: on this machine, or on a cluster whose nodes share the output folder."""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from trainwright.cli.errors import OptionError
+from trainwright.cli.sweep.processes import INTERRUPTED, Failures, train
+from trainwright.cli.sweep.trials import Progress, Trial
+
+MOST_FAILURES = 3
+"""Times that Ray begins a trial again whose worker or node was lost."""
+
+
+def train_all(
+    trials: Sequence[Trial],
+    jobs: int | None,
+    data: str | None,
+    progress: Progress,
+    *,
+    out: Path,
+    address: str | None = None,
+) -> Failures | None:
+    """As ``trainwright.cli.sweep.processes.train_all``; ``jobs`` None is what the cluster has.
+
+    Ray only places the trials: each keeps its state in its own folder, so that whatever is lost,
+    Ray's own state among it, the next call goes on. ``OptionError`` where no cluster answers.
+    """
+    ray, tune = _ray()
+    plain = [Trial(t.name, t.options, t.folder.absolute()) for t in trials]
+    left = [n for n, trial in enumerate(plain) if not trial.finished]
+    if not left:
+        return {}
+    try:
+        ray.init(address=address, include_dashboard=False if address is None else None,
+                 log_to_driver=False)  # fmt: skip
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        where = "this machine" if address is None else address
+        raise OptionError(f"--address: Ray on {where} does not answer: {error}") from None
+    tuner = tune.Tuner(
+        tune.with_resources(partial(_one, plain, data, os.getcwd()), {"cpu": 1}),
+        param_space={"trial": tune.grid_search(left)},
+        tune_config=tune.TuneConfig(max_concurrent_trials=jobs),
+        run_config=tune.RunConfig(
+            name="ray",
+            storage_path=str(out.absolute()),
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=MOST_FAILURES),
+            callbacks=[_teller(trials, progress)],
+        ),
+    )
+    try:
+        with redirect_stdout(sys.stderr):  # Ray tells of itself, the standard output is ours
+            results = tuner.fit()
+    finally:
+        ray.shutdown()
+    return _failures(trials, results)
+
+
+def _ray() -> tuple[Any, Any]:
+    """The packages ``ray`` and ``ray.tune``, which may not be installed."""
+    return import_module("ray"), import_module("ray.tune")
+
+
+def _one(trials: Sequence[Trial], data: str | None, where: str, config: dict[str, Any]) -> None:
+    """What a worker does; its answer is in the folder of the trial."""
+    _, tune = _ray()
+    trial = trials[config["trial"]]
+
+    def tell(_: Trial, done: int, total: int) -> None:
+        tune.report({"step": done, "steps": total, "failure": ""})
+
+    try:
+        failure = (
+            "interrupted" if train(trial, data, tell, where=Path(where)) == INTERRUPTED else ""
+        )
+    except OptionError as error:
+        failure = str(error)
+    tune.report({"step": 1, "steps": 1, "failure": failure})
+
+
+def _teller(trials: Sequence[Trial], progress: Progress) -> Any:
+    """Hands what workers report to ``progress``."""
+    _, tune = _ray()
+
+    class Teller(tune.Callback):
+        def on_trial_result(self, *, trial: Any, result: dict[str, Any], **_: Any) -> None:
+            progress(trials[trial.config["trial"]], result["step"], result["steps"])
+
+    return Teller()
+
+
+def _failures(trials: Sequence[Trial], results: Any) -> Failures | None:
+    """What failed, by what Ray and the workers say of it; None where a trial was left undone."""
+    failures: Failures = {}
+    told: set[Trial] = set()
+    for result in results:
+        trial = trials[result.config["trial"]]
+        metrics = result.metrics or {}
+        failure = str(result.error) if result.error else metrics.get("failure")
+        if failure and failure != "interrupted" and not trial.finished:
+            failures[trial] = " ".join(failure.split())
+            told.add(trial)
+    whole = all(trial.finished or trial in told for trial in trials)
+    return failures if whole else None

@@ -1,0 +1,104 @@
+"""Where the curves of a run go: a small interface with TensorBoard, CSV and one's own behind it."""
+
+import csv
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainwright.cli.errors import OptionError, one_line
+
+EVENTS = "tensorboard"
+"""Folder of the event files in that of the run."""
+CURVES = "curves.csv"
+
+
+class Sink(Protocol):
+    """Takes points of curves. Made with the folder of the run and its settings, as plain data.
+
+    A run that goes on makes another one and gives it all points from the first step on.
+    """
+
+    def add(self, step: int, values: Mapping[str, float], /) -> None:
+        """Values by the name of their curve, after ``step`` steps; steps never fall."""
+        ...
+
+    def close(self) -> None:
+        """There is no more, at least for now."""
+        ...
+
+
+OpenSink = Callable[[Path, Mapping[str, Any]], Sink]
+
+
+class TensorBoard:
+    """One event file in ``tensorboard/``. Needs the package ``tensorboard``."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        place = folder / EVENTS
+        place.mkdir(exist_ok=True)
+        for path in place.glob("events.out.tfevents.*"):
+            path.unlink()
+        self._writer = SummaryWriter(str(place), flush_secs=10)
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """See ``Sink``."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """See ``Sink``."""
+        self._writer.close()
+
+
+class Csv:
+    """``curves.csv``: a line for each point, with step, name of the curve and value."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self._file = (folder / CURVES).open("w", encoding="utf-8", newline="", buffering=1)
+        self._lines = csv.writer(self._file, lineterminator="\n")
+        self._lines.writerow(("step", "name", "value"))
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """See ``Sink``."""
+        self._lines.writerows((step, name, value) for name, value in values.items())
+
+    def close(self) -> None:
+        """See ``Sink``."""
+        self._file.close()
+
+
+OWN: dict[str, OpenSink] = {"tensorboard": TensorBoard, "csv": Csv}
+
+
+def own(names: Iterable[str] | None) -> list[str]:
+    """Those of ``names`` that checkpoints hold: no code is loaded because a file names it."""
+    return [name for name in names or () if name in OWN]
+
+
+def check_curves(names: Iterable[str] | None) -> None:
+    """Raise ``OptionError`` where a sink is not there."""
+    for name in names or ():
+        find_sink(name)
+        if name == "tensorboard" and find_spec("tensorboard") is None:
+            raise OptionError("--tensorboard needs tensorboard: pip install 'trainwright[train]'")
+
+
+def find_sink(name: str) -> OpenSink:
+    """A sink by name, or by MODULE:CLASS, in the current folder too. Raises ``OptionError``."""
+    if name in OWN:
+        return OWN[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise OptionError(f"--log: no {name!r}; there are {', '.join(OWN)}, and MODULE:CLASS")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # whatever its module does
+        raise OptionError(f"--log {name}: {one_line(error)}") from error

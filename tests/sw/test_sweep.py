@@ -1,0 +1,400 @@
+"""``trainwright sweep``: specs, the Pareto front, trials that are killed, tables."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from trainwright.cli import main
+from trainwright.cli.errors import OptionError
+from trainwright.cli.sweep import processes, ray_tune, results
+from trainwright.cli.sweep.axes import command_options
+from trainwright.cli.sweep.processes import MOST_KILLS, train, train_all
+from trainwright.cli.sweep.results import pareto, read_luts, settings, to_csv
+from trainwright.cli.sweep.spec import points, read_spec
+from trainwright.cli.sweep.trials import Trial
+from trainwright.cli.train.folder import LOCK
+from trainwright.support.locks import locked
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def asked(tmp_path, text):
+    return points(read_spec(write(tmp_path / "s.toml", text)), tmp_path / "o")
+
+
+# Specs.
+
+
+def test_trials_are_all_combinations_as_command_lines(tmp_path):
+    found = asked(
+        tmp_path,
+        """
+        [train]
+        network = "digits"
+        epochs = 3
+        [axes]
+        prior_weight = [0, 0.5]
+        gradient = [8, "posit(8,1)c"]
+        pe1-rows = [8]
+        ranks = [4]
+        """,
+    )
+    common = "trainwright train --network digits --epochs 3"
+    sizes = "--accelerator pe1_rows=8 --ranks 4 --formats"
+    assert [trial.command for trial in found] == [
+        f"{common} --no-prior {sizes} 'gradient=fixed(8)'",
+        f"{common} --no-prior {sizes} 'gradient=posit(8,1)c'",
+        f"{common} --prior-weight 0.5 {sizes} 'gradient=fixed(8)'",
+        f"{common} --prior-weight 0.5 {sizes} 'gradient=posit(8,1)c'",
+    ]
+    assert found[1].values == (
+        ("prior-weight", 0), ("gradient", "posit(8,1)c"), ("pe1-rows", 8), ("ranks", 4),
+    )  # fmt: skip
+    assert {trial.checked.asked.network.ranks for trial in found} == {((4,), (4,))}
+    assert found[1].checked.accelerator.formats == ("posit(8,1)c",)
+    assert len({trial.folder for trial in found}) == 4
+
+
+def test_a_switch_and_formats_of_all_and_of_one():
+    assert command_options({"prior": False, "seed": 1}) == ("--no-prior", "--seed", "1")
+    assert command_options({"prior": True, "lr": -1}) == ("--prior", "--lr=-1")
+    given = command_options({"gradient": 8, "formats": "underflow=never"})
+    assert given == ("--formats", "underflow=never,gradient=fixed(8)")
+
+
+def test_a_single_rank_is_of_every_bond_that_can_have_it(tmp_path):
+    found = asked(tmp_path, "[axes]\nranks = [30, '9|8']")
+    assert [t.checked.asked.network.ranks for t in found] == [((30,), (8,)), ((9,), (8,))]
+
+
+def test_a_folder_is_of_its_options_and_of_the_network_described(tmp_path):
+    from trainwright.network.description import files
+
+    digits = (files("trainwright.network") / "builtin" / "digits.toml").read_text()
+    own = write(tmp_path / "own.toml", digits)
+    text = f"[train]\nnetwork = '{own}'\nepochs = %s\n[axes]\nseed = %s"
+    one = asked(tmp_path, text % (1, "[0]"))[0].folder
+    assert asked(tmp_path, text % (1, "[1, 0]"))[1].folder == one
+    assert asked(tmp_path, text % (2, "[0]"))[0].folder != one
+    write(own, digits + "# other\n")
+    assert asked(tmp_path, text % (1, "[0]"))[0].folder != one
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[axes]\nrank = [4]", "no axis 'rank'; there are options of trainwright train (network"),
+        ("[axes]\nout = ['x']", "no axis 'out'"),
+        ("[axes]\nranks = 4", "axes.ranks = 4: write the list of its values"),
+        ("[axes]\nranks = []", "axes.ranks = []: write the list"),
+        ("[axes]\nranks = [[4]]", "axes.ranks = [4]: a value is a text, a number"),
+        ("[axes]\nseed = [1, 1]", "axes.seed has 1 twice"),
+        ("[train]\nseed = 1\n[axes]\nseed = [1]", "seed is given twice"),
+        ("[train]\nseed = 1", "nothing is varied"),
+        ("[axis]\nseed = [1]", "no table 'axis'; there are [train] and [axes]"),
+        ("axes = 3", "axes is a table: write [axes]"),
+        ("axes", "is no TOML"),
+        ("[axes]\nprior-weight = [0.5, -1]", "prior-weight -1: prior weight must be over 0, not"),
+        ("[axes]\nepochs = [1.5]", "epochs 1.5: argument --epochs: must be an integer, not '1.5'"),
+        ("[axes]\nseed = [0]\nlanes = [16, 7]", "seed 0, lanes 7: --accelerator: lanes must be"),
+        ("[axes]\ngradient = [99]", "gradient 99: --formats"),
+        ("[axes]\npreset = ['z']", "preset z: --preset: no preset 'z'; there are zu3eg"),
+        ("[axes]\nbackend = ['gold']", "backend gold: --backend: there is no 'gold'"),
+        ("[axes]\nranks = ['4|4|4']", "ranks 4|4|4: ranks for 3 layers"),
+        ("[axes]\nprior = [1]", "prior 1: prior is true or false, not 1"),
+        ("[train]\nprior-weight = 0\n[axes]\nprior = [true]", "prior-weight 0 is no prior"),
+        (f"[axes]\nseed = {[*range(10_001)]}", "10,001 trials, at most"),
+    ],
+)  # fmt: skip
+def test_a_bad_spec_is_one_error_that_names_it(tmp_path, capsys, text, message):
+    path = write(tmp_path / "s.toml", text)
+    assert main(["sweep", str(path), "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert f"{path}" in error and message in error and error.count("\n") == 1
+
+
+def test_a_missing_spec_and_a_cluster_without_ray(tmp_path, capsys, monkeypatch):
+    assert main(["sweep", str(tmp_path / "none.toml")]) == 2
+    assert "none.toml: No such file" in capsys.readouterr().err
+    path = write(tmp_path / "s.toml", "[axes]\nseed = [0]")
+    real = __import__("importlib.util").util.find_spec
+    monkeypatch.setattr(
+        "trainwright.cli.sweep.find_spec", lambda name: None if name == "ray" else real(name)
+    )
+    assert main(["sweep", str(path), "--address", "auto"]) == 2
+    assert "--address needs Ray: pip install 'trainwright[sweep]'" in capsys.readouterr().err
+
+
+# Results.
+
+
+def test_the_front():
+    assert pareto([(1, 5), (2, 4), (2, 5), (1, 5), (9, 9), (3, 4)]) == [
+        True, True, False, True, False, False,
+    ]  # fmt: skip
+
+
+def finished(point, **numbers):
+    result = {
+        "test_accuracy": 0.5, "best_test_accuracy": 0.5, "train_accuracy": 0.5, "final_loss": 1.0,
+        "model_bits": 100, "reduction": 4.0, "training_state_bits": 7, "seconds": 1.0,
+        "mismatches": 0, "digest": "d", "ranks": [[16], [8]], "cycles_last_step": 50,
+    }  # fmt: skip
+    point.folder.mkdir(parents=True)
+    (point.folder / "result.json").write_text(json.dumps(result | numbers))
+
+
+def test_seeds_are_put_together_and_the_front_is_of_what_all_have(tmp_path):
+    found = asked(tmp_path, "[axes]\nranks = [4, 8, 2]\nseed = [0, 1]")
+    for point, accuracy, bits in zip(
+        found, (0.5, 0.75, 0.5, 0.5, 0.25), (100, 300, 400, 400, 50), strict=False
+    ):
+        finished(point, test_accuracy=accuracy, model_bits=bits, reduction=1200 / bits)
+    rows = [results.trial_row(p, "boom" if p is found[5] else None, {}) for p in found]
+    assert [row["status"] for row in rows] == ["finished"] * 5 + ["failed"]
+    assert rows[5]["message"] == "boom" and rows[0]["cycles_are"] == "counted"
+    four, eight, two = settings(found, rows)
+    assert four.values == (("ranks", 4),) and four.trials == 2 and two.trials == 1
+    assert (four.test_accuracy, four.least, four.greatest) == (0.625, 0.5, 0.75)
+    assert four.model_bits == 200 and four.reduction == 1200 / 200
+    assert [s.front for s in (four, eight, two)] == [True, False, True]
+    assert results.objectives([four]) == ["test_accuracy", "model_bits", "cycles"]
+    with_luts = [replace(s, luts=luts) for s, luts in ((four, 9.0), (eight, None))]
+    assert "luts" not in results.objectives(with_luts) and "LUTs" in results.table(with_luts)
+    lines = list(csv.DictReader(to_csv(rows).splitlines()))
+    assert lines[1]["ranks"] == "4" and lines[1]["seed"] == "1"
+    assert lines[1]["test_accuracy"] == "0.75" and lines[5]["test_accuracy"] == ""
+
+
+def test_cycles_are_predicted_and_luts_those_measured_of_the_same_accelerator(tmp_path):
+    (point,) = asked(tmp_path, "[axes]\npreset = ['ecp5-85f']")
+    finished(point, cycles_last_step=0, ranks=[[3], [2]])
+    mark = point.checked.accelerator.fingerprint
+    lines = [{"fingerprint": mark, "luts": 7}, {"fingerprint": mark, "luts": 8}]
+    measured = write(tmp_path / "r", "\n".join(map(json.dumps, lines)))
+    row = results.trial_row(point, None, read_luts(str(measured)))
+    whole = point.checked.asked.network
+    step = results.compile_step(whole.with_ranks([[3], [2]]), 64, point.checked.accelerator)
+    assert row["cycles"] == step.predicted_cycles and row["cycles_are"] == "predicted"
+    assert row["luts"] == 8 and row["ranks_left"] == "3|2"
+    with pytest.raises(OptionError, match="not what `trainwright build --append` writes"):
+        read_luts(str(write(measured, "{}")))
+
+
+# Processes, which are a script that stands for a training.
+
+POPEN = subprocess.Popen
+FAKE = """
+import os, signal, sys, time
+from pathlib import Path
+arguments = sys.argv[1:]
+folder = Path(arguments[arguments.index("--out") + 1])
+(folder / "calls").open("a").write(" ".join(arguments) + chr(10))
+calls = (folder / "calls").read_text().count(chr(10))
+print("step 1/2", file=sys.stderr, flush=True)
+(folder / "checkpoint.safetensors").write_text("")
+BODY
+(folder / "result.json").write_text("{}")
+"""
+
+
+def trial_of(tmp_path, monkeypatch, body, name="t"):
+    script = write(tmp_path / "fake.py", FAKE.replace("BODY", body))
+
+    def start(command, **more):
+        assert command[1:4] == ["-m", "trainwright.cli", "train"]
+        return POPEN([command[0], str(script), *command[4:]], **more)
+
+    monkeypatch.setattr(processes.subprocess, "Popen", start)
+    return Trial(name, ("--seed", "3"), tmp_path / name)
+
+
+def calls(trial):
+    return (trial.folder / "calls").read_text().splitlines()
+
+
+def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    trial = trial_of(tmp_path, monkeypatch, "calls < 3 and os.kill(os.getpid(), signal.SIGKILL)")
+    told = []
+    assert train(trial, "D", lambda *args: told.append(args[1:])) == 0
+    first, *further = calls(trial)
+    assert first.endswith("--force --seed 3 --data D") and told == [(1, 2)] * 3
+    assert len(further) == 2 and all("--resume --data D" in line for line in further)
+    assert train(trial, None, lambda *_: None) == 0 and len(calls(trial)) == 3
+
+
+def test_what_is_always_killed_and_what_fails(tmp_path, monkeypatch):
+    trial = trial_of(tmp_path, monkeypatch, "sys.exit(143)")
+    with pytest.raises(OptionError, match=r"`trainwright train --seed 3` was killed 4 times"):
+        train(trial, None, lambda *_: None)
+    assert len(calls(trial)) == 1 + MOST_KILLS
+    bad = trial_of(tmp_path, monkeypatch, "sys.exit('trainwright: error: no' + chr(10))", "bad")
+    good = Trial("good", (), tmp_path / "good")
+    good.folder.mkdir()
+    (good.folder / "result.json").write_text("{}")
+    failures = train_all([bad, good], 1, None, lambda *_: None)
+    assert failures == {bad: "`trainwright train --seed 3` failed: no"}
+    assert len(calls(bad)) == 1
+
+
+def test_an_interrupted_training_is_not_begun_again(tmp_path, monkeypatch):
+    trial = trial_of(tmp_path, monkeypatch, "sys.exit(130)")
+    assert train_all([trial], 2, None, lambda *_: None) is None
+    assert len(calls(trial)) == 1
+
+
+def test_a_folder_in_which_another_is_at_work_is_waited_for(tmp_path):
+    trial = Trial("t", (), tmp_path)
+    asked_times = []
+
+    def stopped():
+        asked_times.append(0)
+        return len(asked_times) >= 3
+
+    with locked(tmp_path / LOCK):
+        assert train(trial, None, lambda *_: None, stopped=stopped) == 130
+    assert len(asked_times) >= 3 and not (tmp_path / "command.txt").exists()
+
+
+def test_what_a_sweep_leaves_behind(tmp_path, monkeypatch, capsys):
+    text = "[axes]\nranks = [4, 8, 2]"
+    for point, accuracy in zip(asked(tmp_path, text), (0.5, 0.75), strict=False):
+        finished(point, test_accuracy=accuracy)
+    command = ["sweep", str(tmp_path / "s.toml"), "--out", str(tmp_path / "o")]
+    command += ["--engine", "processes"]
+    trial_of(tmp_path, monkeypatch, "sys.exit(130)")
+    assert main([*command, "--json"]) == 130
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert [row["status"] for row in found["trials"]] == ["finished", "finished", "unfinished"]
+    assert [s["front"] for s in found["settings"]] == [False, True]
+    assert "2 of 3 runs are finished" in captured.err
+    assert "interrupted; the same command goes on" in captured.err
+    assert json.loads((tmp_path / "o" / "results.json").read_text()) == found
+    table = (tmp_path / "o" / "table.md").read_text().splitlines()
+    assert table[2].startswith("| *     | 8 ") and table[3].startswith("|       | 4 ")
+    assert len((tmp_path / "o" / "trials.csv").read_text().splitlines()) == 4
+    assert (tmp_path / "o" / "front.png").read_bytes()[:4] == b"\x89PNG"
+    trial_of(tmp_path, monkeypatch, "sys.exit('trainwright: error: no')")
+    assert main(command) == 2
+    captured = capsys.readouterr()
+    assert "1 of 3 trials failed; ranks 2: `trainwright train --ranks 2` failed: no" in captured.err
+    assert "front: best in test_accuracy, model_bits, cycles together" in captured.out
+
+
+# Ray, which is a module that stands for it.
+
+
+class Tuner:
+    """Calls the function for each point of the grid, as Ray's does in its workers."""
+
+    def __init__(self, function, *, param_space, tune_config, run_config):
+        self.function, self.grid, self.settings = function, param_space["trial"], run_config
+
+    def fit(self):
+        print("Ray tells of itself")
+        return [self._result(number) for number in self.grid]
+
+    def _result(self, number):
+        result = SimpleNamespace(config={"trial": number}, metrics=None, error=None)
+
+        def report(metrics):
+            assert "done" not in metrics  # a word of Ray's: it ends the trial
+            result.metrics = metrics
+            self.settings.callbacks[0].on_trial_result(
+                iteration=1, trials=[], trial=result, result=metrics
+            )
+
+        sys.modules["ray.tune"].report = report
+        try:
+            self.function(result.config)
+        except OSError as error:
+            result.error = error
+        return result
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    called = []
+    tune = SimpleNamespace(
+        Tuner=Tuner, Callback=object, grid_search=list, TuneConfig=SimpleNamespace,
+        RunConfig=SimpleNamespace, FailureConfig=SimpleNamespace,
+        with_resources=lambda function, _: function,
+    )  # fmt: skip
+    module = SimpleNamespace(
+        init=lambda **more: called.append(more["address"]), shutdown=lambda: called.append("end")
+    )
+    monkeypatch.setitem(sys.modules, "ray", module)
+    monkeypatch.setitem(sys.modules, "ray.tune", tune)
+    return called
+
+
+def test_trials_on_ray(tmp_path, monkeypatch, ray, capsys):
+    good = trial_of(tmp_path, monkeypatch, "", "good")
+    done = Trial("done", (), tmp_path / "done")
+    done.folder.mkdir()
+    (done.folder / "result.json").write_text("{}")
+    told = []
+    trials = [done, good, Trial("bad", (), tmp_path / "done" / "result.json" / "x")]
+    failures = ray_tune.train_all(
+        trials, None, None, lambda *args: told.append(args), out=tmp_path, address="there"
+    )
+    assert list(failures) == [trials[2]] and "Not a directory" in failures[trials[2]]
+    assert told[0] == (good, 1, 2) and good.finished and ray == ["there", "end"]
+    captured = capsys.readouterr()
+    assert captured.out == "" and "Ray tells of itself" in captured.err
+    assert ray_tune.train_all([done], 1, None, lambda *_: None, out=tmp_path) == {}
+
+
+def test_trials_on_ray_that_fail_and_that_are_interrupted(tmp_path, monkeypatch, ray):
+    bad = trial_of(tmp_path, monkeypatch, "sys.exit('trainwright: error: no')", "bad")
+    found = ray_tune.train_all([bad], 1, None, lambda *_: None, out=tmp_path)
+    assert found == {bad: "`trainwright train --seed 3` failed: no"}
+    left = trial_of(tmp_path, monkeypatch, "sys.exit(130)", "left")
+    assert ray_tune.train_all([left], 1, None, lambda *_: None, out=tmp_path) is None
+
+
+def test_parquet_is_the_same_table(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [{"ranks": 4, "lr": 1, "n": 1}, {"ranks": "8|4", "lr": 0.5, "n": None}]
+    (tmp_path / "t").write_bytes(results.to_parquet(rows))
+    assert parquet.read_table(tmp_path / "t").to_pylist() == [
+        {"ranks": "4", "lr": 1.0, "n": 1}, {"ranks": "8|4", "lr": 0.5, "n": None},
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_ends_with_the_bits_of_a_run_of_its_own(tmp_path, capsys):
+    path = write(
+        tmp_path / "s.toml",
+        "[train]\nnetwork = 'digits'\nepochs = 6\n[axes]\nranks = [4]\ngradient = [8, 16]",
+    )
+    again = ["sweep", str(path), "--out", str(tmp_path / "o"), "--engine", "processes", "--json"]
+    with subprocess.Popen([sys.executable, "-m", "trainwright.cli", *again]) as process:
+        while not list((tmp_path / "o").glob("trials/*/history.jsonl")):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    capsys.readouterr()
+    assert main(again) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["status"] for row in found["trials"]] == ["finished"] * 2
+    assert (tmp_path / "o" / "front.png").read_bytes()[:4] == b"\x89PNG"
+    for row in found["trials"]:
+        own = tmp_path / str(row["gradient"])
+        options = ["--ranks", "4", "--formats", f"gradient=fixed({row['gradient']})"]
+        common = ["train", "--network", "digits", "--epochs", "6", "--out", str(own), "--json"]
+        assert main([*common, *options]) == 0
+        assert json.loads(capsys.readouterr().out)["digest"] == row["digest"]
+    assert os.listdir(tmp_path / "o" / "trials") and main(again) == 0
+    assert json.loads(capsys.readouterr().out) == found
