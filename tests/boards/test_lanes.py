@@ -74,7 +74,7 @@ def test_json(capsys):
     ecp5, xcup = figures["blocks"]
     assert (ecp5["family"], xcup["family"]) == ("ecp5", "xcup")
     assert ecp5["formats"] == "fixed(16) + posit(8,0) + posit(8,1)c"
-    assert 36 <= ecp5["sites"] == ecp5["lut"] <= 40
+    assert 36 <= ecp5["sites"] == ecp5["lut"] <= 42
     assert (ecp5["block_ram"], ecp5["dsp"], ecp5["carry"], ecp5["mhz"]) == (1, 0, 0, None)
     assert 0 < xcup["block_ram"] <= 1 and xcup["levels"] >= 1
     assert [peer["lut"] for peer in figures["quoted"]] == [1838, 3007]
@@ -88,7 +88,11 @@ def test_table(capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), (("decoder by shifts", 200), ("encoder, one lane more", 500))
+    ("name", "most"),
+    (
+        ("decoder by shifts", 200),
+        pytest.param("encoder, one lane more", 500, marks=pytest.mark.slow),
+    ),
 )
 def test_areas(name, most, tmp_path):
     """What an accelerator with posits was planned with."""

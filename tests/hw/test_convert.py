@@ -163,7 +163,10 @@ def memory_bits(parameters: AcceleratorParameters) -> int:
     return sum(int(width) * int(size) for width, size in cells)
 
 
-@pytest.mark.parametrize("formats", ("", "posit(8,0),posit(8,1)c", "posit(10,0)"))
+@pytest.mark.parametrize(
+    "formats",
+    ("", pytest.param("posit(8,0),posit(8,1)c", marks=pytest.mark.slow), "posit(10,0)"),
+)
 @pytest.mark.parametrize("name", CORNERS)
 def test_every_memory_is_counted(name, formats):
     if formats and "stochastic_rounding" in CORNERS[name]:

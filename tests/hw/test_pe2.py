@@ -22,7 +22,11 @@ PARAMETERS = {
 OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
 
 
-@pytest.mark.parametrize("stall", (0, 0.3, 0.8), ids=lambda stall: f"stall{stall}")
+@pytest.mark.parametrize(
+    "stall",
+    (0, pytest.param(0.3, marks=pytest.mark.slow), 0.8),
+    ids=lambda stall: f"stall{stall}",
+)
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("seed", (0, pytest.param(1, marks=pytest.mark.slow)))
 def test_random_commands(engines, name, stall, seed):

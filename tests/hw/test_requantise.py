@@ -34,7 +34,7 @@ def simulate(dut, testbench) -> None:
 
 
 @pytest.mark.parametrize("with_random", (False, True), ids=("nearest", "stochastic"))
-@pytest.mark.parametrize("width", (24, 32, 48))
+@pytest.mark.parametrize("width", (pytest.param(24, marks=pytest.mark.slow), 32, 48))
 def test_against_definition(engines, width, with_random):
     """With random bits now one rounding and now the other, command by command."""
     random = Random(f"requantise {width}")

@@ -224,7 +224,7 @@ SIZES = {
     "size, stall",
     [
         ("4", 0.3),
-        ("8", 0),
+        pytest.param("8", 0, marks=pytest.mark.slow),
         ("stochastic", 0.3),
         ("posits", 0.3),
         pytest.param("4", 0, marks=pytest.mark.slow),

@@ -2,7 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from random import Random
 
 import pytest
@@ -331,8 +331,22 @@ def simulate(top, testbench) -> None:
     simulator.run()
 
 
-@pytest.mark.parametrize("stall", (0, 0.5, 0.9), ids=lambda stall: f"stall{stall}")
-@pytest.mark.parametrize("eager", ((1, 1), (0.3, 1), (1, 0.3), (0.1, 0.1)), ids=str)
+EAGER, STALLS = ((1, 1), (0.3, 1), (1, 0.3), (0.1, 0.1)), (0, 0.5, 0.9)
+QUICK = {((1, 1), 0.9), ((0.3, 1), 0.5), ((1, 0.3), 0), ((0.1, 0.1), 0.5)}
+"""Pairs that the default suite has: each of both at least once."""
+
+
+@pytest.mark.parametrize(
+    "eager, stall",
+    [
+        pytest.param(
+            *pair,
+            id=f"{pair[0]}-stall{pair[1]}",
+            marks=[] if pair in QUICK else [pytest.mark.slow],
+        )
+        for pair in product(EAGER, STALLS)
+    ],
+)
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_random_commands(engines, name, eager, stall):
     """Rows in the order of each engine, its statistics, whatever the other one does."""

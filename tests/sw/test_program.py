@@ -371,7 +371,7 @@ def test_documented_listing_is_a_listing():
     step = compile_step(load_network("digits"), 64, P, plan="paper")
     programs = [Program(part.descriptors, 0) for part in (step.forward, step.backward)]
     lines = [line for program in programs for line in listing(program).splitlines()]
-    excerpt = DOCUMENT.read_text().split("```listing\n")[1].split("```")[0].splitlines()
+    excerpt = DOCUMENT.read_text().split("```text\n")[1].split("```")[0].splitlines()
     quoted = [line for line in excerpt if line and not line.startswith("#")]
     assert len(quoted) >= 10
     for line in quoted:

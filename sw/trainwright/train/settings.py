@@ -198,8 +198,7 @@ class TrainSettings:
 def settings_from_dict(values: dict[str, Any]) -> TrainSettings:
     """The settings that ``TrainSettings.to_dict`` wrote. Raises ``ValueError``/``TypeError``."""
     parts = {"prior": PriorSettings, "chip": ChipSettings}
-    settings = dict(values)
-    for name, kind in parts.items():
-        if settings.get(name) is not None:
-            settings[name] = of_plain(kind, settings[name])
-    return of_plain(TrainSettings, settings)
+    if isinstance(values, dict):
+        read = {n: of_plain(kind, values[n]) for n, kind in parts.items() if values.get(n)}
+        values = {**values, **read}
+    return of_plain(TrainSettings, values)
