@@ -62,6 +62,23 @@ def test_networks_are_exact_and_fast(network, most):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
 
 
+POSITS = {
+    "factor": "posit(4,0)",
+    "activation": "posit(8,0)",
+    "intermediate": "posit(8,1)c",
+    "gradient": "posit(8,1)c",
+}
+
+
+@pytest.mark.parametrize("underflow", ("never", "gradients", "zero"))
+def test_posits_are_exact(underflow):
+    network = load_network("digits").with_formats({**POSITS, "underflow": underflow})
+    formats = tuple(dict.fromkeys(POSITS.values()))
+    step = checked(network, 64, AcceleratorParameters(formats=formats))
+    made = [step.graph.whole.tensors[op.out] for op in step.graph.whole.ops]
+    assert all(str(tensor.format) in formats for tensor in made)
+
+
 def test_the_driver_takes_a_graph():
     parameters = AcceleratorParameters()
     with GoldenAccelerator(parameters, memory_bytes=1 << 22) as golden:
