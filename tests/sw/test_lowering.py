@@ -6,6 +6,7 @@ from graph_cases import odd_network, random_words, settled
 from hazards import check_waits
 
 from trainwright.check.step import check_step
+from trainwright.compiler.errors import DoesNotFitError
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.lowering.compile import compile_step
 from trainwright.lowering.run import Runner
@@ -77,6 +78,18 @@ def test_posits_are_exact(underflow):
     step = checked(network, 64, AcceleratorParameters(formats=formats))
     made = [step.graph.whole.tensors[op.out] for op in step.graph.whole.ops]
     assert all(str(tensor.format) in formats for tensor in made)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (256, "l1.G1.G2 has 8192 values, 512 rows of the scratchpad or more, .* 256, .*=512"),
+        (512, "l1.G1.G2 needs 512 rows of the scratchpad, .* 512 of them in use; .*=1024"),
+    ],
+)
+def test_what_does_not_fit_is_named(rows, message):
+    with pytest.raises(DoesNotFitError, match=message):
+        compile_step(load_network("digits"), 64, AcceleratorParameters(scratchpad_rows=rows))
 
 
 def test_the_driver_takes_a_graph():

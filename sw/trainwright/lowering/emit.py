@@ -21,7 +21,7 @@ from trainwright.lowering.calls import (
     Transpose,
 )
 from trainwright.lowering.impls import up
-from trainwright.lowering.layout import Part, Piece, Storage
+from trainwright.lowering.layout import CutError, Part, Piece, Storage
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
@@ -79,7 +79,9 @@ def _address(part: Part) -> int:
 
 def _joint(part: Part, axes: tuple[str, ...]) -> int:
     stride = part.joint(axes)
-    assert stride is not None, (part.piece.tensor, part.piece.layout, axes)
+    if stride is None:
+        piece = part.piece
+        raise CutError(f"{piece.tensor} has no even index {axes} in {piece.layout.text}")
     return stride
 
 
