@@ -6,7 +6,7 @@ from graph_cases import odd_network, random_words, settled
 from hazards import check_waits
 
 from trainwright.check.step import check_step
-from trainwright.compiler.errors import DoesNotFitError
+from trainwright.compiler.errors import DoesNotFitError, ResourceError
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.lowering.compile import compile_step
 from trainwright.lowering.run import Runner
@@ -90,6 +90,13 @@ def test_posits_are_exact(underflow):
 def test_what_does_not_fit_is_named(rows, message):
     with pytest.raises(DoesNotFitError, match=message):
         compile_step(load_network("digits"), 64, AcceleratorParameters(scratchpad_rows=rows))
+
+
+def test_a_program_that_is_too_long_is_named():
+    parameters = AcceleratorParameters(program_depth=32)
+    message = r"backward program needs \d+ descriptors, there are 32; .* program_depth=64 or more"
+    with pytest.raises(ResourceError, match=message):
+        compile_step(load_network("digits"), 64, parameters)
 
 
 def test_the_driver_takes_a_graph():
