@@ -5,6 +5,7 @@ import random
 import numpy as np
 
 from trainwright.fixed.requantise import MAX_SHIFT
+from trainwright.formats import Fixed
 from trainwright.graph.bind import bind
 from trainwright.graph.evaluate import evaluate
 from trainwright.graph.ir import Graph, Mask, View
@@ -42,8 +43,9 @@ def random_words(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     """Words over the whole range of the formats of what is given, and their views."""
     rng, words = np.random.default_rng(seed), {}
     for name in graph.given:
-        limit = 1 << (graph.tensors[name].format.width - 1)
-        words[name] = rng.integers(-limit, limit, graph.shape(name))
+        fmt = graph.tensors[name].format
+        least = -fmt.largest - isinstance(fmt, Fixed)
+        words[name] = rng.integers(least, fmt.largest + 1, graph.shape(name))
     for op in graph.ops:
         if isinstance(op, View) and op.x in words:
             words[op.out] = words[op.x].reshape(graph.shape(op.out))

@@ -6,6 +6,7 @@ from graph_cases import odd_network, random_words, settled
 from hazards import check_waits
 
 from trainwright.check.step import check_step
+from trainwright.compiler.errors import DoesNotFitError, ResourceError
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.lowering.compile import compile_step
 from trainwright.lowering.run import Runner
@@ -60,6 +61,42 @@ def test_networks_are_exact_and_fast(network, most):
     assert step.cycles <= most
     for program in (step.forward, step.backward):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
+
+
+POSITS = {
+    "factor": "posit(4,0)",
+    "activation": "posit(8,0)",
+    "intermediate": "posit(8,1)c",
+    "gradient": "posit(8,1)c",
+}
+
+
+@pytest.mark.parametrize("underflow", ("never", "gradients", "zero"))
+def test_posits_are_exact(underflow):
+    network = load_network("digits").with_formats({**POSITS, "underflow": underflow})
+    formats = tuple(dict.fromkeys(POSITS.values()))
+    step = checked(network, 64, AcceleratorParameters(formats=formats))
+    made = [step.graph.whole.tensors[op.out] for op in step.graph.whole.ops]
+    assert all(str(tensor.format) in formats for tensor in made)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (256, "l1.G1.G2 has 8192 values, 512 rows of the scratchpad or more, .* 256, .*=512"),
+        (512, "l1.G1.G2 needs 512 rows of the scratchpad, .* 512 of them in use; .*=1024"),
+    ],
+)
+def test_what_does_not_fit_is_named(rows, message):
+    with pytest.raises(DoesNotFitError, match=message):
+        compile_step(load_network("digits"), 64, AcceleratorParameters(scratchpad_rows=rows))
+
+
+def test_a_program_that_is_too_long_is_named():
+    parameters = AcceleratorParameters(program_depth=32)
+    message = r"backward program needs \d+ descriptors, there are 32; .* program_depth=64 or more"
+    with pytest.raises(ResourceError, match=message):
+        compile_step(load_network("digits"), 64, parameters)
 
 
 def test_the_driver_takes_a_graph():

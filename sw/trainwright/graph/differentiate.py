@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
-from trainwright.fixed.scale import TensorClass
-from trainwright.formats import Format
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, Tensor, View
 
 
@@ -17,8 +16,8 @@ def gradient_name(name: str) -> str:
 class _Backward:
     """Gradients of one tensor by those of what is made from it."""
 
-    def __init__(self, graph: Graph, wanted: Collection[str], format: Format):
-        self.graph, self.format = graph, format
+    def __init__(self, graph: Graph, wanted: Collection[str], like: Tensor):
+        self.graph, self.like = graph, like
         self.tensors = dict(graph.tensors)
         self.ops: list[Op] = []
         self.parts: dict[str, list[str]] = defaultdict(list)
@@ -45,7 +44,7 @@ class _Backward:
     def tensor(self, new: str, like: str) -> str:
         """A gradient of the axes of the tensor ``like``."""
         axes = self.tensors[like].axes
-        self.tensors[new] = Tensor(new, axes, TensorClass.GRADIENT, self.format)
+        self.tensors[new] = replace(self.like, name=new, axes=axes)
         return new
 
     def part(self, to: str, name: str = "") -> str:
@@ -87,15 +86,15 @@ class _Backward:
 
 
 def differentiate(
-    graph: Graph, upper: Mapping[str, str], wanted: Collection[str], format: Format
+    graph: Graph, upper: Mapping[str, str], wanted: Collection[str], like: Tensor
 ) -> Graph:
     """The operations that give the gradient to each tensor of ``wanted``.
 
     ``upper`` names, for each result of ``graph``, the gradient that the host gives. Gradients have
-    the format ``format``. The result's tensors are those of ``graph`` and the gradients; what it
-    reads of the forward pass is in ``given``.
+    the class and the format of ``like``. The result's tensors are those of ``graph`` and the
+    gradients; what it reads of the forward pass is in ``given``.
     """
-    back = _Backward(graph, wanted, format)
+    back = _Backward(graph, wanted, like)
     for result, name in upper.items():
         back.parts[result].append(back.tensor(name, result))
     for op in reversed(graph.ops):

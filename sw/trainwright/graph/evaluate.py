@@ -75,11 +75,13 @@ def evaluate(
             words[op.out] = words[op.x].reshape(graph.shape(op.out))
             integers[op.out] = integers[op.x].reshape(graph.shape(op.out))
             continue
-        shift, format = shifts[op.out], graph.tensors[op.out].format
+        shift, made = shifts[op.out], graph.tensors[op.out]
         exact = _sum(graph, op, integers, (shift.x, shift.y))
-        found, saturated, _ = format.encode(exact.astype(np.int64), shift.result)
-        words[op.out], integers[op.out] = found, format.decode(found)
-        counted[op.out] = Counted(int(format.magnitude(found).sum()), int(saturated.sum()))
+        found, saturated, _ = made.format.encode(
+            exact.astype(np.int64), shift.result, underflow=made.underflow
+        )
+        words[op.out], integers[op.out] = found, made.format.decode(found)
+        counted[op.out] = Counted(int(made.format.magnitude(found).sum()), int(saturated.sum()))
     return words, counted
 
 

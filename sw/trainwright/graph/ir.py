@@ -22,6 +22,13 @@ class Tensor:
     axes: tuple[str, ...]
     kind: TensorClass
     format: Format
+    zero: bool = False
+    """Whether what underflows may become 0 (``Format.encode``)."""
+
+    @property
+    def underflow(self) -> str:
+        """The rule for what underflows, one of ``trainwright.formats.UNDERFLOWS``."""
+        return "zero" if self.zero else "never"
 
     @property
     def width(self) -> int:

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from trainwright.fixed.scale import TensorClass
-from trainwright.formats import Fixed, Format
+from trainwright.formats import Fixed, Format, Posit
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 
 LEAST_WIDTH = 8
@@ -281,7 +281,10 @@ class _Names:
         axes = tuple(a for a in self._axes() if a in self.site.kept(mask))
         gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
         if gradients:
-            return Tensor(name, axes, TensorClass.GRADIENT, gradients[0].format)
+            return replace(gradients[0], name=name, axes=axes)
+        for result in (graph.tensors[out] for out in self.site.wanted):
+            if result.kind is TensorClass.INTERMEDIATE and isinstance(result.format, Posit):
+                return replace(result, name=name, axes=axes)
         return Tensor(name, axes, TensorClass.INTERMEDIATE, self._format(mask, tree))
 
     def _axes(self) -> tuple[str, ...]:
@@ -314,8 +317,8 @@ def ordered(
 ) -> list[Order]:
     """Ways to compute the contractions of one site by products of two, the cheapest first.
 
-    What is made between has at most ``word`` bits, and fewer where sums would otherwise need more
-    than ``accumulator``.
+    What is made between is a posit where the site's results of its class are; else it has at most
+    ``word`` bits, and fewer where sums would otherwise need more than ``accumulator``.
     """
     cost = cost or Cost()
     name = contractions[0].site
@@ -338,7 +341,7 @@ def ordered(
 def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
     """The graph with fewer bits for what sums would overflow an accumulator with.
 
-    Tensors of ``fixed`` keep their formats.
+    Tensors of ``fixed`` and posits keep their formats.
     """
     tensors = dict(graph.tensors)
     for op in graph.ops:
@@ -347,6 +350,7 @@ def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
         widths = [tensors[name].width for name in op.operands]
         excess = (terms << (sum(widths) - 2)).bit_length() + 1 - accumulator
         free = [name for name in op.operands if name not in fixed]
+        free = [name for name in free if isinstance(tensors[name].format, Fixed)]
         if excess > 0 and free:
             name = max(free, key=lambda name: tensors[name].width)
             width = max(LEAST_WIDTH, tensors[name].width - excess)

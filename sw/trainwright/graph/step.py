@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwright.formats import Fixed
+from trainwright.fixed.scale import TensorClass
 from trainwright.graph.differentiate import differentiate
 from trainwright.graph.ir import Einsum, Graph, needed
-from trainwright.graph.network import network_graph
+from trainwright.graph.network import class_tensor, network_graph
 from trainwright.graph.order import Order, replaced
 from trainwright.network import Network
 
@@ -59,8 +59,8 @@ def step_graph(network: Network, batch: int) -> StepGraph:
     wanted = [name for name in wanted if name not in no_bias]
     (last,) = forward.results
     upper = f"l{len(network.layers)}.dy"
-    format = Fixed(network.widths.gradient)
-    backward = differentiate(forward, {last: upper}, wanted, format)
+    like = class_tensor(network, upper, (), TensorClass.GRADIENT)
+    backward = differentiate(forward, {last: upper}, wanted, like)
     whole = Graph(
         forward.sizes,
         backward.tensors,

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 
 from trainwright.compiler.builder import Rule, Written
-from trainwright.compiler.errors import CompileError
 from trainwright.compiler.memory import Buffer
 from trainwright.compiler.step import CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
@@ -185,10 +184,6 @@ class _Adapter:
 @cache
 def compiled(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
     """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
-    if network.posits:
-        raise CompileError(
-            f"network {network.name!r} has posits, which plan graph lacks: choose plan auto"
-        )
     step = compile_step(network, batch, p)
     adapter = _Adapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)

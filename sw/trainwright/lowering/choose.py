@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from trainwright.compiler.errors import CompileError
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View
 from trainwright.lowering.impls import (
     Impl,
@@ -172,7 +173,7 @@ class Chooser:
         for n, op in enumerate(self.graph.ops):
             states = self._pruned((new for state in states for new in self._step(state, op)), n)
             if not states:
-                raise AssertionError(f"no way to compute {op}")
+                raise CompileError(f"{op.out}: no array can compute it; use other sizes or ranks")
         return Chosen(states[0].choices, states[0].pads)
 
     def _pruned(self, states: Iterator[_State], n: int) -> list[_State]:

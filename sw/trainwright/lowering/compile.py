@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError
-from trainwright.compiler.limits import PROGRAM, STATISTICS
+from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -14,6 +14,7 @@ from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.calls import Call, External
 from trainwright.lowering.choose import Choice, Chosen, Given, Way, choose
 from trainwright.lowering.emit import Emitter, Made
+from trainwright.lowering.impls import up
 from trainwright.lowering.layout import CutError, Layout
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import place
@@ -139,10 +140,27 @@ def _lower(
             known.append(chosen)
             found += _cut(ops, given, stored, chosen, p, problems)
     if not found:
-        raise problems[0] if problems else CompileError("no cut makes the program fit")
+        raise _refusal(graph, p, problems)
     found.sort(key=lambda pair: pair[0])
     polished = [_polished(cycles, one, p) for cycles, one in found[:MOST_POLISHED]]
     return min(polished, key=lambda pair: pair[0])[1]
+
+
+def _refusal(
+    graph: Graph, p: AcceleratorParameters, problems: Sequence[CompileError]
+) -> DoesNotFitError:
+    """Why no program fits: the last that did not, or the largest tensor that none could hold."""
+    for error in reversed(problems):
+        if isinstance(error, DoesNotFitError):
+            return error
+    names = {name for op in graph.ops for name in (op.out, *op.operands)}
+    name = max(sorted(names), key=graph.count)
+    rows = up(graph.count(name), p.lanes)
+    return DoesNotFitError(
+        f"{name} has {graph.count(name)} values, {rows} {SCRATCHPAD.what} or more, there are "
+        f"{p.scratchpad_rows}, and no cut of it fits with what is computed from it",
+        SCRATCHPAD.advice(max(rows, p.scratchpad_rows + 1), p),
+    )
 
 
 def _polished(cycles: int, one: Lowered, p: AcceleratorParameters) -> tuple[int, Lowered]:

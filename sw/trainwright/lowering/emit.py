@@ -21,7 +21,7 @@ from trainwright.lowering.calls import (
     Transpose,
 )
 from trainwright.lowering.impls import up
-from trainwright.lowering.layout import Part, Piece, Storage
+from trainwright.lowering.layout import CutError, Part, Piece, Storage
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
@@ -79,7 +79,9 @@ def _address(part: Part) -> int:
 
 def _joint(part: Part, axes: tuple[str, ...]) -> int:
     stride = part.joint(axes)
-    assert stride is not None, (part.piece.tensor, part.piece.layout, axes)
+    if stride is None:
+        piece = part.piece
+        raise CutError(f"{piece.tensor} has no even index {axes} in {piece.layout.text}")
     return stride
 
 
@@ -235,14 +237,17 @@ class Emitter:
                 case Contract():
                     self._check(call)
                     d = (dot_nest if call.impl.dot else outer_nest)(call, self.p)
-                    self._compute(d, Made(call.op.out))
+                    self._compute(d, Made(call.op.out), (call.impl.x, call.impl.g))
                 case Transpose():
+                    name = call.x.piece.tensor
                     for d in transpose_nests(call, call.reads[1], self.p):
-                        self._compute(d, Made(call.x.piece.tensor, exact=True))
+                        self._compute(d, Made(name, exact=True), ("", name))
                 case Copy():
-                    self._compute(copy_nest(call), Made(call.x.piece.tensor, exact=True))
+                    name = call.x.piece.tensor
+                    self._compute(copy_nest(call), Made(name, exact=True), (name, ""))
                 case Elementwise():
-                    self._compute(elementwise_nest(call), Made(call.op.out))
+                    x, g = call.op.operands
+                    self._compute(elementwise_nest(call), Made(call.op.out), (x, g))
                 case Move():
                     self._move(call)
                 case Clear():
@@ -258,12 +263,26 @@ class Emitter:
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
         self.descriptors.append(replace(d, **waits._asdict()))
 
-    def _compute(self, d: Compute, made: Made) -> None:
+    def _format(self, name: str) -> int:
+        """The number of a tensor's format; a constant, without a name, is in fixed point."""
+        return self.p.format_number(self.graph.tensors[name].format) if name else 0
+
+    def _compute(self, d: Compute, made: Made, operands: tuple[str, str]) -> None:
+        """Emit what makes ``made`` of two tensors, or of one and a constant without a name."""
+        z = self.graph.tensors[made.tensor]
         name = COPIES if made.exact else made.tensor
         slot = self.slots.setdefault(name, len(self.slots))
         label = f"{made.tensor} copy" if made.exact else made.tensor
-        width = 16 if made.exact else self.graph.tensors[made.tensor].format.width
-        d = replace(d, tensor=label, slot=slot, out_width=width)
+        d = replace(
+            d,
+            tensor=label,
+            slot=slot,
+            out_width=16 if made.exact else z.format.width,
+            x_format=self._format(operands[0]),
+            g_format=self._format(operands[1]),
+            z_format=self._format(made.tensor),
+            underflow_zero=z.zero,
+        )
         for part in fitted(d, self.p.nest_levels):
             self.made[len(self.descriptors)] = made
             self._emit(part)

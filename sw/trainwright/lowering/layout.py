@@ -15,7 +15,7 @@ from trainwright.compiler.errors import CompileError
 
 
 class CutError(CompileError):
-    """A part of a tensor that is no number of whole rows: another cut is needed."""
+    """A part of a tensor that cannot lie as it is needed: another cut or layout is."""
 
 
 Ranges = Mapping[str, tuple[int, int]]
@@ -73,7 +73,8 @@ class Piece:
             if padded and axis == padded[0]:
                 inner = found[padded[-1]]
                 size = prod(self.counts[a] for a in padded)
-                assert self.layout.rows[n : n + len(padded)] == padded, self.layout
+                if self.layout.rows[n : n + len(padded)] != padded:
+                    raise CutError(f"{self.tensor} cannot be padded in {self.layout.text}")
                 stride = inner * (-(-size // self.width) * self.width)
         found[""] = stride
         return found

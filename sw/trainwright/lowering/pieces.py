@@ -7,7 +7,16 @@ from trainwright.graph.ir import Graph
 from trainwright.lowering.calls import Call, Clear, Copy, External, Move, Transpose
 from trainwright.lowering.choose import BEAT, Cut, Given
 from trainwright.lowering.impls import up
-from trainwright.lowering.layout import Axes, Layout, Part, Piece, Ranges, Storage, counts_of
+from trainwright.lowering.layout import (
+    Axes,
+    CutError,
+    Layout,
+    Part,
+    Piece,
+    Ranges,
+    Storage,
+    counts_of,
+)
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
@@ -75,7 +84,8 @@ class Pieces:
         there = there or self._turned(name, lanes, ranges, group)
         if not self._suits(there, ranges, group, pad=pad):
             there = self._copied(there, ranges, group, pad=pad)
-        assert self._suits(there, ranges, group, pad=pad), (there.layout, group)
+        if not self._suits(there, ranges, group, pad=pad):
+            raise CutError(f"{name} has no even index {group} in {there.layout.text}")
         return there
 
     def found(
@@ -188,7 +198,8 @@ class Pieces:
             if piece.covers(ranges)
         ]
         if not there:
-            assert given and given.lanes is not None, (name, lanes, ranges)
+            if given is None or given.lanes is None:
+                raise CutError(f"{name} is not there in one piece of {ranges}")
             there = [self.ensure(name, given.lanes, ranges)]
         whole = [piece for piece in there if not set(piece.layout.lanes) & set(ranges)]
         there = whole or there
@@ -210,7 +221,8 @@ class Pieces:
         identity = self.constant("identity", self.p.lanes)
         piece = self.made(source.tensor, lanes, ranges, [old, *([group] if group else [])])
         x, z = Part(source, ranges), Part(piece, ranges)
-        assert z.joint(old) is not None, (piece.layout, old)
+        if z.joint(old) is None:
+            raise CutError(f"{piece.tensor} has no even index {old} in {piece.layout.text}")
         values = z.blocks * self.p.lanes * prod(z.counts[a] for a in piece.layout.rows)
         size = prod(x.counts[a] for a in old)
         cycles = values / size * up(size, self.p.lanes) * self.p.lanes / self.p.pe1_rows

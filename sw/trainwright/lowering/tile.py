@@ -9,7 +9,16 @@ from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
 from trainwright.lowering.calls import Call, Contract, Elementwise, External, Move
 from trainwright.lowering.choose import BEAT, Choice, Cut, Given, Pad, Work
 from trainwright.lowering.impls import Impl, Need, dot_cycles, even, outer_cycles, runs, up
-from trainwright.lowering.layout import Axes, Layout, Part, Piece, Ranges, Storage, counts_of
+from trainwright.lowering.layout import (
+    Axes,
+    CutError,
+    Layout,
+    Part,
+    Piece,
+    Ranges,
+    Storage,
+    counts_of,
+)
 from trainwright.lowering.pieces import Pieces
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -294,13 +303,15 @@ class Tiler(Pieces):
         layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
         counts = counts_of(axes, self.graph.sizes, source.ranges)
         piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage)
-        assert piece.rows == source.rows, (op, piece.rows, source.rows)
+        if piece.rows != source.rows:
+            raise CutError(f"{op.out} does not lie in the rows of {op.operands[0]}")
         self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
 
     def _view_outside(self, name: str, source: str) -> None:
         """A view of a tensor of outer memory."""
         given = self.given[source].layout
-        assert given and not given.padded, source
+        if given is None or given.padded:
+            raise CutError(f"{name} does not lie in the rows of {source}")
         axes = self.graph.tensors[name].axes
         layout = Layout(tuple(a for a in axes if a not in given.lanes), given.lanes)
         self.given[name] = Given(layout)
@@ -432,6 +443,7 @@ class Tiler(Pieces):
         works = [w.impl.along for w in choice.works if w.impl]
         lanes = works[0] if works else choice.lanes
         piece = self.found(name, lanes, ranges)
-        assert piece, name
+        if piece is None:
+            raise CutError(f"{name} is not there in one piece of {ranges}")
         bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
         self.move(Engine.STORE, piece, ranges, External(name, piece.layout, {}, bytes_))
