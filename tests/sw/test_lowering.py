@@ -40,13 +40,19 @@ def checked(network, batch, parameters, seed=0):
     return step
 
 
-@pytest.mark.parametrize("seed", (1, 2, 3, 4, 6, 8, 9, 10, 13, 14, 18, 30, 31))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=[] if seed in (1, 2) else [pytest.mark.slow])
+        for seed in (1, 2, 3, 4, 6, 8, 9, 10, 13, 14, 18, 30, 31)
+    ],
+)
 def test_random_networks_are_exact(seed):
     network, batch = odd_network(seed)
     checked(network, batch, DEFAULT, seed)
 
 
-@pytest.mark.parametrize("seed", (1, 6))
+@pytest.mark.parametrize("seed", (1, pytest.param(6, marks=pytest.mark.slow)))
 @pytest.mark.parametrize("name", ("ecp5-85f", "gw5ast-138c"))
 def test_random_networks_on_small_accelerators(name, seed):
     network, batch = odd_network(seed)
@@ -71,7 +77,10 @@ POSITS = {
 }
 
 
-@pytest.mark.parametrize("underflow", ("never", "gradients", "zero"))
+@pytest.mark.parametrize(
+    "underflow",
+    ("gradients", *(pytest.param(rule, marks=pytest.mark.slow) for rule in ("never", "zero"))),
+)
 def test_posits_are_exact(underflow):
     network = load_network("digits").with_formats({**POSITS, "underflow": underflow})
     formats = tuple(dict.fromkeys(POSITS.values()))

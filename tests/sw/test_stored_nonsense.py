@@ -132,7 +132,7 @@ PLAIN = {
     "run": (("run", 5), "not iterable"),
     "half an epoch": (("settings", "epochs", 2.5), "epochs is 2.5, not of <class 'int'>"),
     "rate": (("settings", "learning_rate", NAN), "learning_rate is nan"),
-    "settings": (("settings", [1]), "list"),
+    "settings": (("settings", [1]), "TrainSettings is .1., not an object"),
     "prior": (("settings", "prior", "interval", True), "interval is True"),
     "prior of text": (("settings", "prior", "paper"), "PriorSettings is 'paper', not an object"),
     "unknown setting": (("settings", "speed", 11), "TrainSettings has no field 'speed'"),
