@@ -1,11 +1,14 @@
 """Helpers beside these tests can be imported by name; torch uses one thread."""
 
+import struct
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from trainwright.data.idx import IMAGES, LABELS, STEMS
 from trainwright.posit import native
 from trainwright.support.native import without
 
@@ -23,3 +26,22 @@ def posit_path(request):
         return
     with without():
         yield request.param
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Fashion-MNIST of 256 + 64 images, each class a bar at a height of its own."""
+    path = tmp_path_factory.mktemp("data") / "fashion-mnist"
+    path.mkdir()
+    random = np.random.RandomState(0)
+    for split, count in (("train", 256), ("test", 64)):
+        labels = random.randint(0, 10, count).astype(np.uint8)
+        images = random.randint(0, 40, (count, 28, 28)).astype(np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            image[2 * label : 2 * label + 4] += 200
+        for stem, magic, array in zip(
+            STEMS[split], (IMAGES, LABELS), (images, labels), strict=True
+        ):
+            header = struct.pack(f">{1 + array.ndim}I", magic, *array.shape)
+            (path / stem).write_bytes(header + array.tobytes())
+    return path.parent

@@ -4,7 +4,6 @@ import argparse
 import json
 
 import pytest
-from test_table1 import folder  # noqa: F401
 
 from trainwright.cli import main
 from trainwright.cli.options import POSIT_ACCUMULATOR, accelerator_parameters
@@ -123,7 +122,7 @@ def test_rows_are_command_lines_of_train_and_formats_of_the_network():
         accelerator_parameters([], load_network("fashion").with_formats(args.formats))
 
 
-def test_reproduced_and_given_again(folder, tmp_path, capsys):  # noqa: F811
+def test_reproduced_and_given_again(folder, tmp_path, capsys):
     rows = ["fixed-8-automatic", "posit-8-frozen"]
     arguments = ["reproduce", "formats", "--data", str(folder), "--out", str(tmp_path / "f")]
     arguments += ["--seeds", "2", "--epochs", "2", "--rows", *rows]

@@ -4,12 +4,10 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from trainwright.cli import main
@@ -17,27 +15,6 @@ from trainwright.cli.reproduce.table1.results import outcome
 from trainwright.cli.reproduce.table1.rows import ABLATIONS, FRONTIER, TABLE, rows_named
 from trainwright.cli.reproduce.table1.runs import seeded
 from trainwright.cli.train.options import add_arguments
-from trainwright.data.idx import IMAGES, LABELS, STEMS
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Fashion-MNIST of 256 + 64 images, each class a bar at a height of its own."""
-    path = tmp_path_factory.mktemp("data") / "fashion-mnist"
-    path.mkdir()
-    random = np.random.RandomState(0)
-    for split, count in (("train", 256), ("test", 64)):
-        labels = random.randint(0, 10, count).astype(np.uint8)
-        images = random.randint(0, 40, (count, 28, 28)).astype(np.uint8)
-        for image, label in zip(images, labels, strict=True):
-            image[2 * label : 2 * label + 4] += 200
-        for stem, magic, array in zip(
-            STEMS[split], (IMAGES, LABELS), (images, labels), strict=True
-        ):
-            header = struct.pack(f">{1 + array.ndim}I", magic, *array.shape)
-            (path / stem).write_bytes(header + array.tobytes())
-    return path.parent
-
 
 EPOCHS = "8"
 """Long enough for an interrupt in the first."""

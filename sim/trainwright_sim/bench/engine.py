@@ -71,6 +71,18 @@ class EngineBench(TestBench):
         depth = len(self.operands.entries)
         return random_compute(operation, self.parameters, self.random, depth)
 
+    async def check_no_numbers(self, operation: Operation) -> None:
+        """Words that are no numbers are told where they are operands, and only there."""
+        if not self.parameters.formats:
+            return
+        await self.start()
+        found = []
+        for _ in range(24):
+            d = self.random_command(operation)
+            if d.x_format or d.g_format:
+                found.append(await self.check_invalid(d))
+        assert len(set(found)) == 2
+
     async def check(self, commands: Sequence[Compute]) -> int:
         """Execute ``commands``; gives the cycles from the first to the end of the last."""
         fit(self.operands, commands, self.parameters)
