@@ -25,6 +25,9 @@ TABLES, TABLE_WORD_WIDTH = 4, 8
 """Formats whose integers one block RAM holds, and the bits of their words at most."""
 OPERANDS = 4
 """Rows that are decoded side by side: both operands of either array."""
+POSIT_ACCUMULATOR = 44
+"""Bits of accumulators that are to sum posits, where none are asked for: 512 products of two
+posit(8,1)c at worst."""
 MOST_POSITS = 7
 """Posit formats of one accelerator: a descriptor names a format in 3 bits, 0 being fixed point."""
 
