@@ -5,7 +5,7 @@ from trainwright.network.errors import NetworkError
 from trainwright.network.layer import Layer, rank_bounds
 from trainwright.network.network import Network
 from trainwright.network.nodes import Apply, Input, Node, Pool, Sum
-from trainwright.network.widths import FLOAT32, Widths
+from trainwright.network.numbers import FLOAT32, NumberFormats, Widths
 from trainwright.network.window import Window
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Network",
     "NetworkError",
     "Node",
+    "NumberFormats",
     "Pool",
     "Sum",
     "Widths",

@@ -11,8 +11,8 @@ from typing import Any
 from trainwright.network.errors import NetworkError, require
 from trainwright.network.network import Network
 from trainwright.network.nodes import straight_line
+from trainwright.network.numbers import Widths
 from trainwright.network.tables import pair, table, texts, wired
-from trainwright.network.widths import Widths
 from trainwright.support.text import shown
 
 BUILT_IN = ("digits", "fashion")

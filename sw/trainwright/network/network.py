@@ -1,22 +1,14 @@
 """Networks: layers, the graph that they are applied in, and number formats."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any
 
-from trainwright.formats import (
-    CLASSES,
-    Fixed,
-    Format,
-    FormatError,
-    Posit,
-    format_pairs,
-    parse_formats,
-)
-from trainwright.network.errors import NetworkError, require, row
+from trainwright.formats import Posit
+from trainwright.network.errors import require, row
 from trainwright.network.layer import MOST_SIZE, Layer
 from trainwright.network.nodes import (
     Apply,
@@ -28,17 +20,15 @@ from trainwright.network.nodes import (
     shapes,
     straight_line,
 )
+from trainwright.network.numbers import FIXED, FLOAT32, Formatted, Widths
 from trainwright.network.tables import items
-from trainwright.network.widths import FLOAT32, Widths
 from trainwright.support.text import shown
 
-UNDERFLOW_RULES = ("gradients", "never", "zero")
-"""Posits that may become 0 where they underflow: those of gradients, none, or all."""
 MOST_LAYERS = 64
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Formatted):
     """Layers in a graph, with the input image, classes and number formats.
 
     The layers are the parameters; ``nodes`` say what each is applied to. The first head classifies,
@@ -52,7 +42,7 @@ class Network:
     """Rows and columns of an input image as the data set has it."""
     padded: tuple[int, int]
     """Rows and columns after zero padding at the bottom and the right."""
-    widths: Widths = field(default_factory=Widths)
+    widths: Widths = FIXED
     dataset: str = ""
     """Data set trained on where none is named."""
     posits: tuple[tuple[str, Posit], ...] = ()
@@ -80,16 +70,7 @@ class Network:
         )
         for name in self.heads:
             self._check_head(name)
-        require(
-            self.underflow in UNDERFLOW_RULES,
-            f"underflow must be one of {', '.join(UNDERFLOW_RULES)}, not {self.underflow!r}",
-        )
-        for name, fmt in self.posits:
-            width = getattr(self.widths, name)
-            require(
-                name in CLASSES and width == fmt.width,
-                f"{name}s of {fmt} have {fmt.width} bits, not {width}",
-            )
+        self.check_formats()
 
     def _check_head(self, name: str) -> None:
         node = next(node for node in self.nodes if node.name == name)
@@ -151,53 +132,6 @@ class Network:
     def output_size(self) -> int:
         """Outputs of all heads."""
         return sum(self.head_sizes)
-
-    def format(self, kind: str) -> Format:
-        """The format of a class of tensors, one of ``trainwright.formats.CLASSES``."""
-        return dict(self.posits).get(kind) or Fixed(getattr(self.widths, kind))
-
-    def underflow_zero(self, kind: str) -> bool:
-        """Whether posits of a class may become 0 where they underflow."""
-        return self.underflow == "zero" or (self.underflow, kind) == ("gradients", "gradient")
-
-    @property
-    def host_underflow(self) -> str:
-        """The rule for what underflows where the host quantises: to the nearest word, 0 too."""
-        return "never" if self.underflow == "never" else "zero"
-
-    def with_formats(self, given: str | Mapping[str, object]) -> "Network":
-        """The same network with the formats of ``trainwright.formats.parse_formats``.
-
-        ``fixed(n)`` and ``posit(n,es)`` make words of a class n bits wide. A table may also have
-        ``underflow``. Raises ``NetworkError`` for what is no format.
-        """
-        underflow: object = self.underflow
-        require(
-            not self.widths.is_float, "formats are of fixed point and posits, numbers are float32"
-        )
-        try:
-            pairs = list(given.items()) if isinstance(given, Mapping) else format_pairs(given)
-            underflow = dict(pairs).get("underflow", underflow)
-            formats = parse_formats([pair for pair in pairs if pair[0] != "underflow"])
-        except FormatError as error:
-            raise NetworkError(f"formats: {error}") from None
-        posits = dict(self.posits)
-        for name, fmt in formats.items():
-            posits.pop(name, None)
-            if isinstance(fmt, Posit):
-                posits[name] = fmt
-        widths = replace(self.widths, **{name: fmt.width for name, fmt in formats.items()})
-        return replace(
-            self,
-            widths=widths,
-            posits=tuple((name, posits[name]) for name in CLASSES if name in posits),
-            underflow=str(underflow),
-        )
-
-    @property
-    def formats(self) -> dict[str, str]:
-        """The format of every class of tensors, by name."""
-        return {name: str(self.format(name)) for name in CLASSES}
 
     @property
     def parameters(self) -> int:
