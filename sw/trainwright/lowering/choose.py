@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from trainwright.compiler.errors import CompileError
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.lowering.impls import (
     Impl,
     Need,
@@ -20,6 +20,7 @@ from trainwright.lowering.impls import (
     up,
 )
 from trainwright.lowering.layout import Axes, Layout
+from trainwright.lowering.windows import is_plain, slid
 from trainwright.parameters import AcceleratorParameters
 
 BEAM = 24
@@ -159,6 +160,8 @@ class Chooser:
         for n, op in enumerate(graph.ops):
             for name in op.operands:
                 self.last[name] = n
+                if name in graph.windows:
+                    self.last[graph.windows[name].x] = n
 
     def search(self) -> Chosen:
         """The best choice found for every operation."""
@@ -220,11 +223,28 @@ class Chooser:
             new = Lies(need.lanes, need.padded, cut, loads)
             state = self._padded(replace(state, loads=loads), need.tensor, None, need.padded, new)
             return state, loads
+        if need.tensor in self.graph.windows:
+            return self._surrounded(state, need, cut)
         there = [found for found in lies if found.cut is None or found.cut == cut]
         if not there:
             return None
         apart = [found for found in there if not set(found.lanes) & set(need.lanes)]
         return self._transposed(state, need, cut, (apart or there)[0], 1 if apart else 2)
+
+    def _surrounded(self, state: _State, need: Need, cut: Cut) -> tuple[_State, float] | None:
+        """Windows, where their source is with zeros around it."""
+        window = self.graph.windows[need.tensor]
+        if set(need.lanes) & slid(self.graph, need.tensor):
+            return None
+        got = self._fetch(state, Need(window.x, need.lanes), cut)
+        if got is None:
+            return None
+        state, ready = got
+        if not is_plain(self.graph, window) and window.x not in self.given:
+            outers = max(state.outers, ready) + self._rows(window.x, need.lanes, cut)
+            state, ready = replace(state, outers=outers), outers + AFTER
+        new = Lies(need.lanes, need.padded, cut, ready)
+        return self._with(state, need.tensor, None, new), ready
 
     def _padded(
         self, state: _State, name: str, found: Lies | None, axes: Axes, new: Lies | None = None
@@ -267,6 +287,9 @@ class Chooser:
         match op:
             case View():
                 yield from self._view(state, op)
+            case Window():
+                lanes = self.graph.tensors[op.x].axes[-1:]
+                yield replace(state, choices=(*state.choices, Choice(op, (), lanes)))
             case Einsum():
                 yield from self._single(state, op)
                 yield from self._shared(state, op)
@@ -404,7 +427,9 @@ class Chooser:
         found: set[Cut] = set()
         for name in op.operands:
             lies = state.lies.get(name, ())
-            if name not in self.given and all(x.cut for x in lies):
+            if name in self.given or name in self.graph.windows:
+                continue
+            if all(x.cut for x in lies):
                 found |= {x.cut for x in lies}
         return found
 

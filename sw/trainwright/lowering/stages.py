@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
-from trainwright.graph.ir import Graph, View
+from trainwright.graph.ir import Graph, View, Window
 from trainwright.lowering.choose import Choice, Chosen, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
 from trainwright.lowering.tile import Stage
+from trainwright.lowering.windows import places, slid
 from trainwright.parameters import AcceleratorParameters
 
 BUDGETS = (0.45, 0.25, 0.15, 0.08, 0.05, 0.03, 0.01)
@@ -60,6 +61,9 @@ class Stages:
 
     def rows(self, name: str) -> int:
         """Rows of a tensor in the layout in which it is made, or first read."""
+        window = self.graph.windows.get(name)
+        if window:
+            return self.rows(window.x) * places(self.graph, window) // self.graph.count(window.x)
         lanes = next(iter(self._layouts(name)), self.graph.tensors[name].axes[-1:])
         size = prod(self.graph.sizes[a] for a in lanes)
         return self.graph.count(name) // size * up(size, self.p.lanes)
@@ -88,10 +92,12 @@ class Stages:
         large = [name for name in names if self.rows(name) > self.large]
         for name in sorted(large, key=lambda name: (-self.rows(name), name)):
             members = {
-                n for n in self.readers.get(name, ()) if not isinstance(self.choices[n].op, View)
+                n
+                for n in self.readers.get(name, ())
+                if not isinstance(self.choices[n].op, View | Window)
             }
             members |= {self.place[name]} if name in self.place else set()
-            if name in self.place and isinstance(self.choices[self.place[name]].op, View):
+            if name in self.place and isinstance(self.choices[self.place[name]].op, View | Window):
                 for n in members:
                     of[n].big.add(name)
                 continue
@@ -196,7 +202,7 @@ class Stages:
         total = 0.0
         for name in group.big:
             part = self.rows(name)
-            for axis in self.graph.tensors[name].axes:
+            for axis in set(self.graph.tensors[name].axes) - slid(self.graph, name):
                 if axis in chunks:
                     part *= chunks[axis] / self.graph.sizes[axis]
             total += part
@@ -216,7 +222,7 @@ class Stages:
             for n in group.members:
                 name = self.choices[n].op.out
                 outside = set(self.readers.get(name, ())) - set(group.members)
-                view = isinstance(self.choices[n].op, View)
+                view = isinstance(self.choices[n].op, View | Window)
                 if outside and not view and self.rows(name) > self.large:
                     found.add(name)
         return found

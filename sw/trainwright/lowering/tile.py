@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product, zip_longest
 from math import prod
 
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, View, Window
 from trainwright.lowering.calls import Call, Contract, Elementwise, External, Move
 from trainwright.lowering.choose import BEAT, Choice, Cut, Given, Pad, Work
 from trainwright.lowering.impls import Impl, Need, dot_cycles, even, outer_cycles, runs, up
@@ -275,6 +275,8 @@ class Tiler(Pieces):
         match choice.op:
             case View():
                 self._view(choice, slice_)
+            case Window():
+                return  # made where it is read, with what is read of it
             case Einsum():
                 parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
                 for work, operands in zip(choice.works, reversed(parts), strict=True):
