@@ -1,6 +1,6 @@
 """The pieces of one program: loaded, made, copied and transposed as they are asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from trainwright.graph.ir import Graph, Window
@@ -17,7 +17,7 @@ from trainwright.lowering.layout import (
     Storage,
     counts_of,
 )
-from trainwright.lowering.windows import halos, is_plain, spread, steps
+from trainwright.lowering.windows import Halo, halos, spread, steps
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
@@ -144,14 +144,17 @@ class Pieces:
 
     def _window(self, op: Window, lanes: Axes, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
         """Windows of a tensor, in the rows in which it lies with zeros around it."""
-        of, axes = halos(self.graph, op), self.graph.tensors[op.x].axes
+        of, axes = halos(self.graph, op, ranges), self.graph.tensors[op.x].axes
         mine = {a: r for a, r in ranges.items() if a in axes}
-        if is_plain(self.graph, op):
+        mine |= {a: one.values for a, one in of.items() if one.values != (0, one.size)}
+        if all(one.plain for one in of.values()):
             base = self.ensure(op.x, lanes, mine, group, pad=pad)
         else:
-            base = self._surrounded(op, lanes, mine, group, pad=pad)
+            base = self._surrounded(op, of, lanes, mine, group, pad=pad)
+        stepped, first = steps(of, base.strides, {a: base.ranges.get(a, (0, 0))[0] for a in of})
+        positions = {one.slide.position for one in of.values()}
         inner = {a: r for a, r in base.ranges.items() if a not in of}
-        stepped, first = steps(of, base.strides)
+        inner |= {a: r for a, r in ranges.items() if a in positions}
         axes = self.graph.tensors[op.out].axes
         layout = Layout(tuple(a for a in axes if a not in lanes), lanes, base.layout.padded)
         counts = counts_of(axes, self.graph.sizes, inner)
@@ -164,10 +167,17 @@ class Pieces:
         return piece
 
     def _surrounded(
-        self, op: Window, lanes: Axes, ranges: Ranges, group: Axes, *, pad: bool
+        self,
+        op: Window,
+        of: Mapping[str, Halo],
+        lanes: Axes,
+        ranges: Ranges,
+        group: Axes,
+        *,
+        pad: bool,
     ) -> Piece:
         """The source of windows with its zeros, loaded or copied among them."""
-        of, axes = halos(self.graph, op), self.graph.tensors[op.x].axes
+        axes = self.graph.tensors[op.x].axes
         size = prod(counts_of(group, self.graph.sizes, {}).values())
         padded = group if group and pad and size % self.p.lanes else ()
         first = [a for a in self.lead.get(op.out, ()) if a in axes and a not in (*lanes, *group)]
@@ -180,6 +190,8 @@ class Pieces:
         piece = Piece(op.x, layout, counts, wide, self.p.lanes, Storage(op.out, 0))
         piece.storage.rows = piece.rows
         self._clear(piece, always=True)
+        if any(one.values[0] >= one.values[1] for one in of.values()):
+            return piece  # zeros alone
         stepped, before = spread(of, piece.strides)
         counts = counts_of(axes, self.graph.sizes, ranges)
         inside = Piece(

@@ -15,7 +15,7 @@ from trainwright.lowering.choose import Choice, Chosen, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
 from trainwright.lowering.tile import Stage
-from trainwright.lowering.windows import places, slid
+from trainwright.lowering.windows import share
 from trainwright.parameters import AcceleratorParameters
 
 BUDGETS = (0.45, 0.25, 0.15, 0.08, 0.05, 0.03, 0.01)
@@ -63,7 +63,7 @@ class Stages:
         """Rows of a tensor in the layout in which it is made, or first read."""
         window = self.graph.windows.get(name)
         if window:
-            return self.rows(window.x) * places(self.graph, window) // self.graph.count(window.x)
+            return int(self.rows(window.x) * share(self.graph, window, {}))
         lanes = next(iter(self._layouts(name)), self.graph.tensors[name].axes[-1:])
         size = prod(self.graph.sizes[a] for a in lanes)
         return self.graph.count(name) // size * up(size, self.p.lanes)
@@ -201,8 +201,12 @@ class Stages:
         """Rows that the large tensors of a group take in a slice."""
         total = 0.0
         for name in group.big:
+            window = self.graph.windows.get(name)
+            if window:
+                total += self.rows(window.x) * share(self.graph, window, chunks)
+                continue
             part = self.rows(name)
-            for axis in set(self.graph.tensors[name].axes) - slid(self.graph, name):
+            for axis in self.graph.tensors[name].axes:
                 if axis in chunks:
                     part *= chunks[axis] / self.graph.sizes[axis]
             total += part
