@@ -67,16 +67,16 @@ def settled(
     for op in graph.ops:
         one = graph.part([op], op.operands, (op.out,))
         given = {name: words[name] for name in op.operands}
-        binding = bind(one, {}, exponents)
+        binding = bind(one, {}, exponents, most_alignment=15)
         if not isinstance(op, View | Mask):
             limit = 1 << (graph.tensors[op.out].format.width - 1)
             for shift in range(MAX_SHIFT):
                 wanted[op.out] = binding.floors[op.out] + shift
-                trial = bind(one, wanted, exponents)
+                trial = bind(one, wanted, exponents, most_alignment=15)
                 found, counted = evaluate(one, given, trial.shifts)
                 if not counted[op.out].saturations and abs(found[op.out]).max() <= HEADROOM * limit:
                     break
-        binding = bind(one, wanted, exponents)
+        binding = bind(one, wanted, exponents, most_alignment=15)
         found, _ = evaluate(one, given, binding.shifts)
         words[op.out] = found[op.out]
         exponents |= binding.exponents

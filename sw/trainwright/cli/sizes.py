@@ -45,7 +45,7 @@ SIZES = (
     Size("lanes", "words of a row, bytes of the memory port", (4, 8, 16)),
     _powers("pe1_rows", "rows of PE1 (x lanes multipliers), at most lanes", 2, 16),
     _powers("pe2_rows", "rows of PE2 (x lanes multipliers), at most lanes", 2, 16),
-    Size("word_width", "bits of a scratchpad word", (16,)),
+    Size("word_width", "bits of a scratchpad word", (8, 16)),
     Size("factor_width", "bits of a factor (default: the network's)", least=2, greatest=16),
     Size("accumulator_width", "bits of an accumulator", least=24, greatest=48),
     _powers("scratchpad_banks", "banks of the scratchpad, of at least 16 rows", 1, 8192),

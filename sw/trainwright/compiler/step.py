@@ -29,8 +29,6 @@ PLANS = ("auto", "paper")
 """Names of plans: what the planner chooses, or the schedule of the paper."""
 GRAPH = "graph"
 """The plan of ``trainwright.lowering``: a graph, its contraction order and tiling searched."""
-MAX_ALIGNMENT = 15
-"""Most bits by which a BIAS descriptor can shift an operand to the left."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,8 @@ class CompiledProgram:
     address: int
     """Where in external memory the program lies."""
     fingerprint: int
+    most_alignment: int
+    """Most bits by which a BIAS descriptor can shift an operand to the left."""
     _last: dict[int, Descriptor] = field(default_factory=dict, compare=False, repr=False)
     """The descriptors bound last, by index: most shifts do not change from step to step."""
 
@@ -90,9 +90,10 @@ class CompiledProgram:
 
         ``operands`` are the exponents of what the program reads: inputs, factors, biases, and
         tensors of the program before it. A tensor gets its wanted exponent, or its floor where that
-        is larger: no shift goes to the left. A bias's exponent is moved to within ``MAX_ALIGNMENT``
-        of the sum it is added to; ``exponents`` has it as used. With a ``seed`` (32 bits) results
-        are rounded stochastically: the program begins with a SET of the seed.
+        is larger: no shift goes to the left. A bias's exponent is moved to within
+        ``most_alignment`` of the sum it is added to; ``exponents`` has it as used. A running sum's
+        is at most as much above that of its parts. With a ``seed`` (32 bits) results are rounded
+        stochastically: the program begins with a SET of the seed.
         """
         exponents, floors = dict(operands), {}
         descriptors = list(self.descriptors)
@@ -101,8 +102,10 @@ class CompiledProgram:
             x, aligned = exponents[rule.x], (0, 0)
             if d.operation is Operation.BIAS:
                 assert rule.g is not None
-                g = min(max(exponents[rule.g], x - MAX_ALIGNMENT), x + MAX_ALIGNMENT)
-                exponents[rule.g] = g
+                g = exponents[rule.g]
+                if rule.g not in floors:  # a bias: the host can shift it
+                    g = min(max(g, x - self.most_alignment), x + self.most_alignment)
+                    exponents[rule.g] = g
                 floor = min(x, g)
                 aligned = x - floor, g - floor
             elif d.operation is Operation.MASK:
@@ -112,6 +115,9 @@ class CompiledProgram:
             exact = rule.exact or d.operation is Operation.MASK
             exponent = floor if exact else max(floor, wanted.get(rule.z.name, floor))
             exponent = min(exponent, floor + MAX_SHIFT)
+            if d.operation is Operation.BIAS and rule.g is not None and rule.g in floors:
+                # a sum that grows by its parts
+                exponent = min(exponent, exponents[rule.g] + self.most_alignment)
             exponents[rule.z.name], floors[rule.z.name] = exponent, floor
             shifts = (exponent - floor, *aligned)
             descriptors[index] = self._shifted(index, shifts, seed is not None and not exact)
@@ -181,6 +187,7 @@ def _finish(b: Builder, memory: MemoryMap, name: str) -> CompiledProgram:
         macs=b.macs,
         address=memory.buffers[name].address,
         fingerprint=b.p.fingerprint,
+        most_alignment=b.p.most_alignment,
     )
 
 

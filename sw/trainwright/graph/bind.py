@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from trainwright.fixed.requantise import MAX_SHIFT
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
 
-MAX_ALIGNMENT = 15
-"""Most bits by which an operand of an addition can be shifted to the left."""
-
 
 @dataclass(frozen=True)
 class Shifts:
@@ -28,12 +25,15 @@ class Binding:
     shifts: dict[str, Shifts]
 
 
-def bind(graph: Graph, wanted: Mapping[str, int], given: Mapping[str, int]) -> Binding:
+def bind(
+    graph: Graph, wanted: Mapping[str, int], given: Mapping[str, int], *, most_alignment: int
+) -> Binding:
     """The shifts that give the tensors made the ``wanted`` exponents.
 
     ``given`` are the exponents of what the graph reads. A tensor gets its wanted exponent, or its
-    floor where that is larger: no shift goes to the left. The exponent of a bias is moved to within
-    ``MAX_ALIGNMENT`` of the sum it is added to; ``exponents`` has it as used.
+    floor where that is larger: no shift goes to the left. Operands of an addition are shifted to
+    the left by ``most_alignment`` bits at most. The exponent of a bias is moved to within that of
+    the sum it is added to; ``exponents`` has it as used.
     """
     exponents, floors, shifts = dict(given), {}, {}
     for op in graph.ops:
@@ -46,7 +46,7 @@ def bind(graph: Graph, wanted: Mapping[str, int], given: Mapping[str, int]) -> B
                 floor = sum(exponents[name] for name in op.operands)
             case Add():
                 near = exponents[op.x]
-                other = min(max(exponents[op.y], near - MAX_ALIGNMENT), near + MAX_ALIGNMENT)
+                other = min(max(exponents[op.y], near - most_alignment), near + most_alignment)
                 if op.y in graph.makers:
                     other = exponents[op.y]
                 exponents[op.y] = other

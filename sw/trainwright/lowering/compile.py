@@ -332,8 +332,9 @@ def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step
     """Compile a training step."""
     graph = step_graph(network, batch)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
+    widths = {"word": p.word_width, "accumulator": p.accumulator_width}
     orders = [
-        ordered(graph.whole, site, cost=cost, most=MOST_TRIED, accumulator=p.accumulator_width)
+        ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **widths)
         for site in graph.sites.values()
     ]
     chosen = [found[0] for found in orders]

@@ -71,7 +71,8 @@ class Runner:
         """
         graph = emitted.lowered.graph
         ones = {name: 0 for name in graph.given if name.startswith("ones ")}
-        binding = bind(graph, wanted, {**exponents, **ones})
+        most = self.step.parameters.most_alignment
+        binding = bind(graph, wanted, {**exponents, **ones}, most_alignment=most)
         self._write(emitted, given)
         program = bound(emitted, binding, self.step.parameters.fingerprint)
         run = self.accelerator.run(program, emitted.address, trace=self.trace)
