@@ -13,9 +13,9 @@ def _require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _flag(value: object) -> bool:
+def _flag(name: str, value: object) -> bool:
     """0 or 1, as in NAME=VALUE texts, or a truth value."""
-    _require(value in (0, 1), f"stochastic_rounding must be 0 or 1, not {value!r}")
+    _require(value in (0, 1), f"{name} must be 0 or 1, not {value!r}")
     return bool(value)
 
 
@@ -26,6 +26,9 @@ TABLES, TABLE_WORD_WIDTH = 4, 8
 """Formats whose integers one block RAM holds, and the bits of their words at most."""
 OPERANDS = 4
 """Rows that are decoded side by side: both operands of either array."""
+POSIT_ACCUMULATOR = 44
+"""Bits of accumulators that are to sum posits, where none are asked for: 512 products of two
+posit(8,1)c at worst."""
 MOST_POSITS = 7
 """Posit formats of one accelerator: a descriptor names a format in 3 bits, 0 being fixed point."""
 
@@ -118,15 +121,23 @@ class AcceleratorParameters:
     """Most AXI bursts in flight in each direction."""
     stochastic_rounding: bool | int = False
     """Whether the requantisers can round by random bits too."""
+    vector_engine: bool | int = False
+    """Whether there is a vector engine: loss and update as passes of instructions over rows."""
     formats: tuple[str, ...] | str = ()
     """Posits that tensors may have beside fixed point, by name, as ``posit(8,0),posit(8,1)c``."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stochastic_rounding", _flag(self.stochastic_rounding))
+        for name in ("stochastic_rounding", "vector_engine"):
+            object.__setattr__(self, name, _flag(name, getattr(self, name)))
         object.__setattr__(self, "formats", _posits(self.formats))
         _require(
             not (self.formats and self.stochastic_rounding),
             "stochastic_rounding is of fixed point alone: leave it out, or formats="
+            + ",".join(self.formats),
+        )
+        _require(
+            not (self.formats and self.vector_engine),
+            "vector_engine is of fixed point alone: leave it out, or formats="
             + ",".join(self.formats),
         )
         _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
@@ -291,6 +302,11 @@ class AcceleratorParameters:
         return self.formats.index(str(fmt)) + 1
 
     @property
+    def random_stream(self) -> bool:
+        """Whether there is a stream of random bits."""
+        return bool(self.stochastic_rounding or self.vector_engine)
+
+    @property
     def scratchpad_bits(self) -> int:
         """Bits of the scratchpad."""
         return self.scratchpad_rows * self.lanes * self.word_width
@@ -306,6 +322,7 @@ class AcceleratorParameters:
             + self.statistics_depth * (112 if self.formats else 80)
             + self.pe1_rows * self.lanes * self.accumulator_width
             + _queue_bits(self)
+            + (_vector_bits(self) if self.vector_engine else 0)
         )
 
     @property
@@ -315,11 +332,20 @@ class AcceleratorParameters:
         Optional parts count only where they are present.
         """
         values = asdict(self)
-        for name in ("stochastic_rounding", "formats"):
+        for name in ("stochastic_rounding", "vector_engine", "formats"):
             if not values[name]:
                 del values[name]
         text = ",".join(f"{name}={value}" for name, value in sorted(values.items()))
         return zlib.crc32(text.encode())
+
+
+def _vector_bits(p: AcceleratorParameters) -> int:
+    """Bits of the vector engine's memories: three copies of 64 registers of 36 bits and a table of
+    512 words of 36 bits a lane; 64 instructions; two queues of rows, the one's words alone read
+    ahead; and its streams."""
+    row = p.lanes * p.word_width
+    lanes = p.lanes * (3 * 64 + 512) * 36
+    return lanes + 64 * 50 + 2 * 16 * (row + 20) + 2 * row + 8 * 18 + 2 * 8 * (20 + 16) + 16 * 40
 
 
 def _queue_bits(p: AcceleratorParameters) -> int:

@@ -68,6 +68,11 @@ P = AcceleratorParameters()
             {"formats": "posit(8,0)", "stochastic_rounding": 1},
             "stochastic_rounding is of fixed point alone",
         ),
+        (
+            {"formats": "posit(8,0)", "vector_engine": 1},
+            "vector_engine is of fixed point alone",
+        ),
+        ({"vector_engine": 2}, "vector_engine must be 0 or 1, not 2"),
     ],
     ids=lambda value: (
         "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else ""
@@ -102,7 +107,7 @@ def test_every_parameter_is_in_the_fingerprint():
         "word_width": 8, "scratchpad_banks": 8, "scratchpad_rows": 32768, "pe1_store_depth": 4096,
         "pe2_store_depth": 8192, "program_depth": 256, "statistics_depth": 32, "nest_levels": 9,
         "loop_depth": 3, "burst_beats": 8, "outstanding_bursts": 4, "stochastic_rounding": True,
-        "formats": "posit(8,0)",
+        "vector_engine": True, "formats": "posit(8,0)",
     }  # fmt: skip
     fixed = {"address_width"}
     assert set(other) | fixed == {field.name for field in fields(AcceleratorParameters)}
@@ -115,6 +120,7 @@ def test_fingerprint_is_stable():
     assert f"{P.fingerprint:08x}" == "38d448db"
     assert AcceleratorParameters().fingerprint == P.fingerprint
     assert AcceleratorParameters(stochastic_rounding=False).fingerprint == P.fingerprint
+    assert AcceleratorParameters(vector_engine=0).fingerprint == P.fingerprint
 
 
 def test_formats_by_number():

@@ -11,6 +11,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.fields import ENGINE_OF, Operation, Target
 from trainwright.program.validation import has_seed, has_shifts
+from trainwright.program.vector import Vector
 
 MOST_LEVELS = 16
 _HEAD = 29
@@ -152,6 +153,6 @@ def rows_of(d: Compute | Transfer, rows: int) -> int:
     return (d.tiles - short) * rows + short * d.last_rows
 
 
-def engine_of(d: Compute | Transfer) -> str:
+def engine_of(d: Compute | Transfer | Vector) -> str:
     """The name of the engine that executes ``d``."""
     return (ENGINE_OF[d.operation].name or "").lower()

@@ -11,8 +11,10 @@ from trainwright.golden.compute import compute
 from trainwright.golden.flat import TRACED, engine_of
 from trainwright.golden.state import Addresses, Bytes, State, Words
 from trainwright.golden.transfer import transfer
+from trainwright.golden.vector import vector
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Set, Transfer
+from trainwright.program.vector import Code, Vector
 
 
 @dataclass
@@ -60,8 +62,10 @@ def _execute(
                 for register, step in closing.steps:
                     state.registers[register] += step
             index = end + 1
-        elif isinstance(d, Compute):
-            done = compute(d, state, p)
+        elif isinstance(d, Code):
+            state.code |= dict(enumerate(d.instructions, d.first))
+        elif isinstance(d, Compute | Vector):
+            done = compute(d, state, p) if isinstance(d, Compute) else vector(d, state, p)
             record.sums[d.slot] += done.total
             record.saturations[d.slot] += done.saturations
             record.underflows[d.slot] += done.underflows

@@ -2,15 +2,13 @@
 
 from trainwright.network.description import (
     BUILT_IN,
-    FLOAT32,
     Layer,
     Network,
-    NetworkError,
-    Widths,
     load_network,
     network_from_dict,
     rank_bounds,
 )
+from trainwright.network.numbers import FLOAT32, NetworkError, NumberFormats, Widths
 
 __all__ = [
     "BUILT_IN",
@@ -18,6 +16,7 @@ __all__ = [
     "Layer",
     "Network",
     "NetworkError",
+    "NumberFormats",
     "Widths",
     "load_network",
     "network_from_dict",

@@ -11,19 +11,10 @@ from os.path import exists
 from pathlib import Path
 from typing import Any
 
-from trainwright.formats import (
-    CLASSES,
-    Fixed,
-    Format,
-    FormatError,
-    Posit,
-    format_pairs,
-    parse_formats,
-)
+from trainwright.formats import Posit
+from trainwright.network.numbers import FIXED, FLOAT32, Formatted, NetworkError, Widths, require
 from trainwright.support.text import shown
 
-UNDERFLOW_RULES = ("gradients", "never", "zero")
-"""Posits that may become 0 where they underflow: those of gradients, none, or all."""
 BUILT_IN = ("digits", "fashion")
 _NAME = re.compile(r"\w([\w .+-]{0,62}[\w+-])?")
 """A name is part of paths: ``runs/NAME``."""
@@ -36,60 +27,8 @@ MOST_TEXT = 1 << 20
 """Bytes of a TOML file."""
 
 
-class NetworkError(ValueError):
-    """An invalid network description, with the offending value and the remedy."""
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise NetworkError(message)
-
-
 def _row(sizes: Sequence[int]) -> str:
     return shown(list(sizes))
-
-
-@dataclass(frozen=True)
-class Widths:
-    """Bits of each class of quantity. All are signed integers times a power of two.
-
-    ``FLOAT32``, 32 bits throughout, stands for float32 numbers instead: such a network is trained
-    for comparison and does not run on the accelerator. Raises ``NetworkError`` for widths that the
-    accelerator has not.
-
-    >>> Widths(factor=8).is_float
-    False
-    """
-
-    factor: int = 4
-    bias: int = 8
-    activation: int = 8
-    gradient: int = 16
-    intermediate: int = 16
-
-    def __post_init__(self) -> None:
-        if self.is_float:
-            return
-        for name, least in (
-            ("factor", 2),
-            ("bias", 4),
-            ("activation", 4),
-            ("gradient", 4),
-            ("intermediate", 4),
-        ):
-            width = getattr(self, name)
-            _require(
-                isinstance(width, int) and least <= width <= 16,
-                f"{name} width must be from {least} to 16 bits, not {shown(width)}",
-            )
-
-    @property
-    def is_float(self) -> bool:
-        """Whether the numbers are float32."""
-        return all(width == 32 for width in vars(self).values())
-
-
-FLOAT32 = Widths(factor=32, bias=32, activation=32, gradient=32, intermediate=32)
 
 
 def rank_bounds(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
@@ -113,30 +52,30 @@ class Layer:
 
     def __post_init__(self) -> None:
         order = len(self.outputs)
-        _require(order >= 2, f"a layer needs at least 2 factors, not outputs {_row(self.outputs)}")
-        _require(
+        require(order >= 2, f"a layer needs at least 2 factors, not outputs {_row(self.outputs)}")
+        require(
             len(self.inputs) == order,
             f"outputs {_row(self.outputs)} and inputs {_row(self.inputs)} differ in length",
         )
-        _require(
+        require(
             len(self.ranks) == order - 1,
             f"{order} factors have {order - 1} ranks, not {_row(self.ranks)}",
         )
-        _require(order <= MOST_FACTORS, f"a layer has at most {MOST_FACTORS} factors, not {order}")
+        require(order <= MOST_FACTORS, f"a layer has at most {MOST_FACTORS} factors, not {order}")
         for size in (*self.outputs, *self.inputs, *self.ranks):
-            _require(
+            require(
                 isinstance(size, int) and 1 <= size <= MOST_SIZE,
                 f"dimensions and ranks are from 1 to {MOST_SIZE}, not {shown(size)}",
             )
         for what, sizes in (("outputs", self.outputs), ("inputs", self.inputs)):
-            _require(
+            require(
                 prod(sizes) <= MOST_SIZE,
                 f"{what} {_row(sizes)} multiply to {prod(sizes):,}, at most {MOST_SIZE:,} "
                 "can be: make the layer smaller",
             )
         bounds = rank_bounds(self.outputs, self.inputs)
         for n, (rank, bound) in enumerate(zip(self.ranks, bounds, strict=True), 1):
-            _require(
+            require(
                 rank <= bound,
                 f"rank R_{n} = {rank} is over its bound {bound} for outputs {_row(self.outputs)} "
                 f"and inputs {_row(self.inputs)}",
@@ -184,7 +123,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Formatted):
     """A stack of TTM layers with its input image, classes and number formats."""
 
     name: str
@@ -194,7 +133,7 @@ class Network:
     """Rows and columns of an input image as the data set has it."""
     padded: tuple[int, int]
     """Rows and columns after zero padding at the bottom and the right."""
-    widths: Widths = Widths()
+    widths: Widths = FIXED
     dataset: str = ""
     """Data set trained on where none is named."""
     posits: tuple[tuple[str, Posit], ...] = ()
@@ -203,94 +142,38 @@ class Network:
     """Which posits may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             1 <= len(self.layers) <= MOST_LAYERS,
             f"network {self.name!r} has {len(self.layers) or 'no'} layers, "
             f"there can be from 1 to {MOST_LAYERS}",
         )
         first, last = self.layers[0], self.layers[-1]
-        _require(
+        require(
             all(p >= i >= 1 for p, i in zip(self.padded, self.image, strict=True)),
             f"padded image {_row(self.padded)} is smaller than the image {_row(self.image)}",
         )
-        _require(
+        require(
             max(self.padded) <= MOST_SIZE,
             f"an image of {_row(self.padded)} pixels is over {MOST_SIZE} on a side",
         )
-        _require(
+        require(
             first.input_size == prod(self.padded),
             f"layer 1: inputs {_row(first.inputs)} multiply to {first.input_size}, the padded "
             f"image {_row(self.padded)} has {prod(self.padded)} pixels",
         )
         for n, (before, after) in enumerate(pairwise(self.layers), 2):
-            _require(
+            require(
                 before.output_size == after.input_size,
                 f"layer {n}: inputs {_row(after.inputs)} multiply to {after.input_size}, layer "
                 f"{n - 1} has {before.output_size} outputs",
             )
-        _require(not last.relu, "the last layer gives the logits and has no relu")
-        _require(
+        require(not last.relu, "the last layer gives the logits and has no relu")
+        require(
             2 <= self.classes <= last.output_size,
             f"classes must be from 2 to the {last.output_size} outputs of the last layer, "
             f"not {shown(self.classes)}",
         )
-        _require(
-            self.underflow in UNDERFLOW_RULES,
-            f"underflow must be one of {', '.join(UNDERFLOW_RULES)}, not {self.underflow!r}",
-        )
-        for name, fmt in self.posits:
-            width = getattr(self.widths, name)
-            _require(
-                name in CLASSES and width == fmt.width,
-                f"{name}s of {fmt} have {fmt.width} bits, not {width}",
-            )
-
-    def format(self, kind: str) -> Format:
-        """The format of a class of tensors, one of ``trainwright.formats.CLASSES``."""
-        return dict(self.posits).get(kind) or Fixed(getattr(self.widths, kind))
-
-    def underflow_zero(self, kind: str) -> bool:
-        """Whether posits of a class may become 0 where they underflow."""
-        return self.underflow == "zero" or (self.underflow, kind) == ("gradients", "gradient")
-
-    @property
-    def host_underflow(self) -> str:
-        """The rule for what underflows where the host quantises: to the nearest word, 0 too."""
-        return "never" if self.underflow == "never" else "zero"
-
-    def with_formats(self, given: str | Mapping[str, object]) -> "Network":
-        """The same network with the formats of ``trainwright.formats.parse_formats``.
-
-        ``fixed(n)`` and ``posit(n,es)`` make words of a class n bits wide. A table may also have
-        ``underflow``. Raises ``NetworkError`` for what is no format.
-        """
-        underflow: object = self.underflow
-        _require(
-            not self.widths.is_float, "formats are of fixed point and posits, numbers are float32"
-        )
-        try:
-            pairs = list(given.items()) if isinstance(given, Mapping) else format_pairs(given)
-            underflow = dict(pairs).get("underflow", underflow)
-            formats = parse_formats([pair for pair in pairs if pair[0] != "underflow"])
-        except FormatError as error:
-            raise NetworkError(f"formats: {error}") from None
-        posits = dict(self.posits)
-        for name, fmt in formats.items():
-            posits.pop(name, None)
-            if isinstance(fmt, Posit):
-                posits[name] = fmt
-        widths = replace(self.widths, **{name: fmt.width for name, fmt in formats.items()})
-        return replace(
-            self,
-            widths=widths,
-            posits=tuple((name, posits[name]) for name in CLASSES if name in posits),
-            underflow=str(underflow),
-        )
-
-    @property
-    def formats(self) -> dict[str, str]:
-        """The format of every class of tensors, by name."""
-        return {name: str(self.format(name)) for name in CLASSES}
+        self.check_formats()
 
     @property
     def parameters(self) -> int:
@@ -342,7 +225,7 @@ class Network:
 
     def with_ranks(self, ranks: Sequence[Sequence[int]]) -> "Network":
         """The same network with other ranks."""
-        _require(
+        require(
             len(ranks) == len(self.layers),
             f"ranks for {len(ranks)} layers, network {self.name!r} has {len(self.layers)}",
         )
@@ -393,14 +276,14 @@ _KINDS = {
 
 
 def _table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[str]) -> dict:
-    _require(isinstance(value, Mapping), f"{where} must be a table, not {shown(value)}")
+    require(isinstance(value, Mapping), f"{where} must be a table, not {shown(value)}")
     for key, item in value.items():
-        _require(key in known, f"{where}: unknown key {shown(key)}; there are {', '.join(known)}")
+        require(key in known, f"{where}: unknown key {shown(key)}; there are {', '.join(known)}")
         kind = known[key]
         right = isinstance(item, kind) and not (kind is int and isinstance(item, bool))
-        _require(right, f"{where}: {key} must be {_KINDS[kind]}, not {shown(item)}")
+        require(right, f"{where}: {key} must be {_KINDS[kind]}, not {shown(item)}")
     for key in needed:
-        _require(key in value, f"{where}: {key!r} is missing")
+        require(key in value, f"{where}: {key!r} is missing")
     return dict(value)
 
 
@@ -421,7 +304,7 @@ _WIDTH_KEYS: dict[str, type] = dict.fromkeys(
 
 
 def _pair(value: Sequence[int], where: str) -> tuple[int, int]:
-    _require(
+    require(
         len(value) == 2 and all(isinstance(v, int) for v in value),
         f"{where} must be two integers (rows, columns), not {_row(value)}",
     )
@@ -452,7 +335,7 @@ def network_from_dict(description: Mapping[str, Any]) -> Network:
             raise NetworkError(f"layer {n}: {error}") from None
     image = _pair(top["image"], "image")
     name = top.get("name", "network")
-    _require(
+    require(
         _NAME.fullmatch(name) is not None,
         f"network: name {shown(name)} is not one: up to 64 letters, digits, spaces and any of "
         ". _ + -, the first a letter, a digit or _, the last no space and no dot",
@@ -491,7 +374,7 @@ def load_network(name: str) -> Network:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a text file"
             raise NetworkError(f"cannot read network file {shown(name)}: {reason}") from None
-        _require(len(content) <= MOST_TEXT, f"{name}: over {MOST_TEXT:,} bytes are no network")
+        require(len(content) <= MOST_TEXT, f"{name}: over {MOST_TEXT:,} bytes are no network")
     try:
         description = tomllib.loads(text.replace("\r\n", "\n"))
     except RecursionError:

@@ -32,6 +32,8 @@ from trainwright.program.fields import (
 )
 from trainwright.program.footprint import items_of_run, tile_rows
 from trainwright.program.reach import check_reach
+from trainwright.program.vector import Code, Vector
+from trainwright.program.vector_rules import check_code, code_ranges, require_engine, vector_ranges
 
 MOST_PLACES = 1 << 22
 """Tiles or runs of a descriptor, and terms of a sum."""
@@ -69,6 +71,7 @@ def check_program(
         except ProgramError as error:
             raise ProgramError(f"descriptor {number}: {error}") from None
     check_reach(body, p, memory_bytes)
+    check_code(body)
 
 
 def has_shifts(d: Compute, p: AcceleratorParameters) -> bool:
@@ -113,6 +116,8 @@ def _check(d: Descriptor, p: AcceleratorParameters) -> None:
         _check_nest(d, p)
     elif isinstance(d, Transfer):
         _check_transfer(d, p)
+    elif isinstance(d, Code | Vector):
+        require_engine(d, p)
 
 
 def _formats(name: str, p: AcceleratorParameters) -> str:
@@ -171,6 +176,10 @@ def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int,
                 yield f"R{register}", value, _ADDRESS_STEP
             if isinstance(d, Set) and d.seed is not None:
                 yield "seed", d.seed, _ADDRESS
+        case Code():
+            yield from code_ranges(d)
+        case Vector():
+            yield from vector_ranges(d, p)
         case Halt():
             pass
 
