@@ -17,6 +17,7 @@ from trainwright.program.vector import (
     CONSTANTS,
     REGISTERS,
     STREAMS,
+    THREADS,
     Addend,
     Code,
     Instruction,
@@ -170,7 +171,7 @@ def random_passes(random: Random, *, rows: int = 256, passes: int = 3, stochasti
         made.append(Instruction(**{**vars(one), "memory": memory, "stream": stream}))
     whole = [*start, *made]
     found: list[Code | Vector] = [Code(first=5, instructions=tuple(whole))]
-    half = rows // 2
+    half, known = rows // 2, 0
     for _ in range(passes):
         outer, inner = random.randint(1, 4), random.randint(1, 6)
         place, streams = half, []
@@ -184,7 +185,9 @@ def random_passes(random: Random, *, rows: int = 256, passes: int = 3, stochasti
                 streams.append(Stream(half // 2, *steps))
         if place > rows:
             continue
-        first = random.random() < 0.5 and len(found) > 1  # go on with the registers as they are
+        # go on with the registers as they are
+        first = random.random() < 0.5 and known >= min(outer * inner, THREADS)
+        known = max(known, outer * inner)
         found.append(
             Vector(
                 entry=5 + len(start) * first, length=len(made) + len(start) * (not first),
