@@ -104,7 +104,7 @@ def with_ones(graph: Graph) -> Graph:
         if isinstance(op, Einsum) and len(op.operands) == 1:
             axes = graph.summed(op)
             name = f"ones {' '.join(axes)}"
-            tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2))
+            tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2), constant=(1, 0))
             given += [name] if name not in given else []
             op = replace(op, operands=(name, *op.operands))
         ops.append(op)
@@ -288,7 +288,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     forward = with_ones(direct(step.forward, step.whole.given))
     backward = with_ones(step.backward)
     flexible = {name for name in (*forward.given, *step.whole.given) if name in backward.given}
-    flexible |= {name for name in backward.given if name.startswith("ones ")}
+    flexible |= {name for name in backward.given if backward.tensors[name].constant}
     crossing = [name for name in backward.given if name not in flexible]
     origins = {name: step.whole.origins[name] for name in crossing}
     stored = (*forward.results, *(name for name in origins.values() if name not in forward.results))
