@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainwright.compiler.errors import DoesNotFitError
 from trainwright.compiler.limits import SCRATCHPAD
-from trainwright.lowering.calls import Call, Contract, Copy, Elementwise, Transpose
+from trainwright.lowering.calls import Accumulate, Call, Contract, Copy, Elementwise, Transpose
 from trainwright.lowering.layout import Storage
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -26,7 +26,10 @@ class _Life:
 
 def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
     """Rows a cycle that a command reads of each storage."""
-    if not isinstance(call, Contract | Copy | Transpose | Elementwise) or not call.reads:
+    if (
+        not isinstance(call, Accumulate | Contract | Copy | Transpose | Elementwise)
+        or not call.reads
+    ):
         return []
     x, g = call.reads
     if call.engine is Engine.PE1:
@@ -49,13 +52,15 @@ def lifetimes(calls: Sequence[Call]) -> dict[Storage, _Life]:
 def conflicts(
     calls: Sequence[Call], p: AcceleratorParameters
 ) -> dict[tuple[Storage, Storage], float]:
-    """Cycles in which two storages are both read, times the rows a cycle of the slower."""
+    """Cycles in which two storages are both read, times the rows a cycle of the slower.
+
+    Of a storage with itself: where both arrays read it.
+    """
     found: dict[tuple[Storage, Storage], float] = {}
 
     def add(a: Storage, b: Storage, cost: float) -> None:
-        if a is not b:
-            key = (a, b) if id(a) < id(b) else (b, a)
-            found[key] = found.get(key, 0.0) + cost
+        key = (a, b) if id(a) <= id(b) else (b, a)
+        found[key] = found.get(key, 0.0) + cost
 
     busy = [(call, _rates(call, p)) for call in calls if call.engine in (Engine.PE1, Engine.PE2)]
     for n, (call, rates) in enumerate(busy):
@@ -113,13 +118,18 @@ class Placement:
         self.p = p
         self.lives = lifetimes(calls)
         self.near: dict[Storage, list[tuple[Storage, float]]] = {}
+        self.shared = 0.0
+        """Cycles lost where both arrays read one piece."""
         for (a, b), cost in conflicts(calls, p).items():
+            if a is b:
+                self.shared += cost
+                continue
             self.near.setdefault(a, []).append((b, cost))
             self.near.setdefault(b, []).append((a, cost))
         self.waits = waits(calls, self.lives)
         self.random = random.Random(1)
 
-    def run(self, order: str, loose: int) -> None:
+    def run(self, order: str, loose: int, sweeps: int = SWEEPS) -> None:
         """Give every storage its address, those of at most ``loose`` rows by what they cost, the
         others the lowest. Raises ``DoesNotFitError``."""
         lives = list(self.lives.values())
@@ -128,7 +138,7 @@ class Placement:
         lives.sort(key=lambda one: (-self._weight(one, order), one.first))
         for life in lives:
             self._place(life, tight=life.storage.rows > loose)
-        for _ in range(SWEEPS):
+        for _ in range(sweeps):
             for life in lives:
                 self._place(life, tight=False)
 
@@ -142,7 +152,7 @@ class Placement:
     @property
     def cost(self) -> float:
         """Cycles lost, by the estimate."""
-        total = 0.0
+        total = self.shared
         for storage in self.lives:
             total += self._cost(storage.base, storage.rows, self.near.get(storage, [])) / 2
             for other, cost in self.waits[storage]:
@@ -171,21 +181,22 @@ class Placement:
 
     def _gaps(self, life: _Life) -> list[tuple[int, int]]:
         rows = life.storage.rows
-        taken = sorted(
-            (other.storage.base, other.storage.base + other.storage.rows)
+        others = [
+            other.storage
             for other in self.lives.values()
             if other.storage.base >= 0
             and other is not life
             and other.first <= life.last
             and life.first <= other.last
-        )
+        ]
+        taken = sorted((other.base, other.base + other.rows) for other in others)
         gaps, start = [], 0
         for lo, hi in [*taken, (self.p.scratchpad_rows, self.p.scratchpad_rows)]:
             if lo - start >= rows:
                 gaps.append((start, lo))
             start = max(start, hi)
         if not gaps:
-            self._refuse(life, taken)
+            self._refuse([life.storage, *others])
         return gaps
 
     def _place(self, life: _Life, *, tight: bool) -> None:
@@ -232,13 +243,25 @@ class Placement:
                 return min(base - lo, hi - base - rows), base
         raise AssertionError
 
-    def _refuse(self, life: _Life, taken: list[tuple[int, int]]) -> None:
-        used = sum(hi - lo for lo, hi in taken)
+    def _refuse(self, storages: Sequence[Storage]) -> None:
+        """Name the largest of those that are alive at once."""
+        worst = max(storages, key=lambda storage: (storage.rows, storage.name))
+        used = sum(storage.rows for storage in storages) - worst.rows
         raise DoesNotFitError(
-            f"{life.storage.name} needs {life.storage.rows} {SCRATCHPAD.what}, there are "
-            f"{self.p.scratchpad_rows}, {used} of them in use",
-            SCRATCHPAD.advice(used + life.storage.rows, self.p),
+            f"{worst.name} needs {worst.rows} {SCRATCHPAD.what}, there are "
+            f"{self.p.scratchpad_rows}, {used} of them needed for what is used with it",
+            SCRATCHPAD.advice(max(used + worst.rows, self.p.scratchpad_rows + 1), self.p),
         )
+
+
+def lost(calls: Sequence[Call], p: AcceleratorParameters) -> float:
+    """Cycles lost with the pieces placed in a hurry, by an estimate; infinite: they do not fit."""
+    placement = Placement(calls, p)
+    try:
+        placement.run("area", p.scratchpad_rows, sweeps=0)
+    except DoesNotFitError:
+        return float("inf")
+    return placement.cost
 
 
 def place(calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0) -> int:
