@@ -6,11 +6,11 @@ that does not lie as it is needed is loaded (factors, inputs) or transposed by P
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappush, heapreplace
 from math import prod
 
 from trainwright.compiler.errors import CompileError
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View
+from trainwright.graph.network import SAMPLES
 from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Way, Work
 from trainwright.lowering.clocks import Lies, Operands, State
 from trainwright.lowering.impls import (
@@ -24,8 +24,8 @@ from trainwright.parameters import AcceleratorParameters
 
 BEAM = 24
 """Partial programs kept after each operation."""
-LOOKED_AT = 4 * BEAM
-"""States of the best scores after which others are not made any more."""
+SLACK = 0.25
+"""Of the least cycles of a program, what a state may be worse than the best one."""
 MOST_OF_AN_ARRAY = 8
 """Implementations of one array that are tried where the arrays' results lie apart."""
 MOST_AXES = 4
@@ -56,8 +56,10 @@ class Chooser:
                 self.last[name] = n
         self._pairs: dict[str, list[tuple[Impl, Impl, str]]] = {}
         self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
-        self._times: dict[tuple[str, Impl, Cut], float] = {}
-        self._best: list[float] = []
+        self._times: dict[tuple[int, Cut], float] = {}
+        self._best = float("inf")
+        """The best score of an operation so far."""
+        self.slack = SLACK * graph.macs / p.multipliers
 
     def search(self) -> Chosen:
         """The best choice found for every operation."""
@@ -70,7 +72,7 @@ class Chooser:
             )
         states = [State((0.0, 0.0, 0.0), lies, (), ())]
         for n, op in enumerate(self.graph.ops):
-            self._best = []
+            self._best = float("inf")
             states = self._pruned((new for state in states for new in self._step(state, op)), n)
             if not states:
                 raise CompileError(f"{op.out}: no array can compute it; use other sizes or ranks")
@@ -94,17 +96,12 @@ class Chooser:
         return self.last.get(name, -1) <= n and name not in self.kept
 
     def _hopeless(self, state: State, dots: float, outers: float) -> bool:
-        """Whether many states are better than what comes of this one with these clocks at least."""
-        score = self._score(dots, outers, state.loads)
-        return len(self._best) >= LOOKED_AT and score >= -self._best[0]
+        """Whether what comes of a state, with these clocks at least, is much worse than another."""
+        return self._score(dots, outers, state.loads) > self._best + self.slack
 
     def _note(self, state: State) -> State:
         """Remember the score of a state that is made."""
-        score = self._score(state.dots, state.outers, state.loads)
-        if len(self._best) < LOOKED_AT:
-            heappush(self._best, -score)
-        elif score < -self._best[0]:
-            heapreplace(self._best, -score)
+        self._best = min(self._best, self._score(state.dots, state.outers, state.loads))
         return state
 
     # Operations.
@@ -168,7 +165,7 @@ class Chooser:
     def _cycles(self, op: Einsum, impl: Impl, cut: Cut) -> float:
         if cut is None:
             return impl.cycles
-        key = op.out, impl, cut
+        key = id(impl), cut
         if key not in self._times:
             sizes = self.operands.sizes(cut)
             free = prod(sizes[a] for a in self.graph.tensors[op.out].axes)
@@ -239,7 +236,9 @@ class Chooser:
         dots, outers = self._impls(op)
         for dot in dots:
             for outer in (o for o in outers if o.along == dot.along):
-                for axis in self._axes(op, dot, outer):
+                axes = self._axes(op, dot, outer)
+                # slices are of samples: then both arrays have something of each
+                for axis in sorted(axes, key=lambda axis: axis == SAMPLES):
                     yield dot, outer, axis
         if op.out in self.kept or not self.way.apart:
             return

@@ -123,7 +123,7 @@ class Operands:
         self, state: State, need: Need, cut: Cut, there: list[Lies]
     ) -> tuple[float, float]:
         lanes = self.p.lanes
-        apart = [found for found in there if not set(found.lanes) & set(need.lanes)]
+        apart = [found for found in there if not set(found.lanes).intersection(need.lanes)]
         found = (apart or there)[0]
         key = need.tensor, need.lanes, found.lanes, cut
         if key not in self._turns:

@@ -54,6 +54,8 @@ class Stages:
         for n, choice in enumerate(self.choices):
             for name in choice.op.operands:
                 self.readers.setdefault(name, []).append(n)
+        self._lanes = self._every_layout()
+        self._known: dict[tuple[int, bool], list[tuple]] = {}
         self.groups = self._grouped()
 
     # Groups.
@@ -65,15 +67,19 @@ class Stages:
         return self.graph.count(name) // size * up(size, self.p.lanes)
 
     def _layouts(self, name: str) -> list[Axes]:
-        found = []
+        return self._lanes.get(name, [])
+
+    def _every_layout(self) -> dict[str, list[Axes]]:
+        """Of each tensor the axes along the lanes, as it is made and as it is read."""
+        found: dict[str, list[Axes]] = {}
         for choice in self.choices:
             for work in choice.works:
-                if work.impl and work.impl.z == name:
-                    found.append(work.impl.along)
-                if work.impl is None and choice.op.out == name:
-                    found.append(choice.lanes)
-                if work.impl:
-                    found += [need.lanes for need in work.impl.needs if need.tensor == name]
+                if work.impl is None:
+                    found.setdefault(choice.op.out, []).append(choice.lanes)
+                    continue
+                found.setdefault(work.impl.z, []).append(work.impl.along)
+                for need in work.impl.needs:
+                    found.setdefault(need.tensor, []).append(need.lanes)
         return found
 
     def _common(self, members: Sequence[int]) -> set[str]:
@@ -250,13 +256,12 @@ class Stages:
         that are added.
         """
         best: list[list[Loops]] = []
-        for group in self.groups:
-            ways = self._ways(group, budget, parts=False)
-            if parts and group.big:
-                ways = self._ways(group, budget, parts=True) or ways
+        for number, group in enumerate(self.groups):
+            ways = self._within(number, budget, parts=parts and bool(group.big))
+            ways = ways or self._within(number, budget, parts=False)
             if not ways:
                 return []
-            best.append([loops for *cost, loops in ways if cost[:2] == list(ways[0][:2])])
+            best.append([loops for *cost, _, loops in ways if cost[:2] == list(ways[0][:2])])
         most = max(len(ways) for ways in best)
         found = []
         for n in range(min(most, 2)):
@@ -267,6 +272,14 @@ class Stages:
             found.append(stages)
         return found
 
+    def _within(self, number: int, budget: float, *, parts: bool) -> list[tuple]:
+        """The ways of a group that keep to a part of the scratchpad."""
+        key = number, parts
+        if key not in self._known:
+            self._known[key] = self._ways(self.groups[number], parts=parts)
+        most = budget * self.p.scratchpad_rows
+        return [way for way in self._known[key] if way[3] <= most]
+
     def all_options(self) -> Iterator[list[Stage]]:
         """Stages of all budgets, with sums whole and in parts."""
         for budget in BUDGETS:
@@ -276,17 +289,17 @@ class Stages:
                     if budget * 2 < BUDGETS[0]:
                         yield [replace(s, together=2 if s.loops else 1) for s in option]
 
-    def _ways(self, group: _Group, budget: float, *, parts: bool) -> list[tuple]:
-        """Rows that are added, slices, loops without and with samples, the best first."""
+    def _ways(self, group: _Group, *, parts: bool) -> list[tuple]:
+        """Rows that are added, slices, samples cut or not, rows of a slice, loops: the best first."""
         return sorted(
             (
                 self._added(group, loops),
                 prod(up(self.graph.sizes[a], c) for a, c in loops),
                 -sum(a == "s" for a, _ in loops),
+                self._need(group, dict(loops)),
                 loops,
             )
             for loops in self._loops(group, parts=parts)
-            if self._need(group, dict(loops)) <= budget * self.p.scratchpad_rows
         )
 
 
