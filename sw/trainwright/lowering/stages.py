@@ -290,7 +290,7 @@ class Stages:
                         yield [replace(s, together=2 if s.loops else 1) for s in option]
 
     def _ways(self, group: _Group, *, parts: bool) -> list[tuple]:
-        """Rows that are added, slices, samples cut or not, rows of a slice, loops: the best first."""
+        """Rows added, slices, samples cut or not, rows of a slice, loops: the best first."""
         return sorted(
             (
                 self._added(group, loops),
