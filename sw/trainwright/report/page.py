@@ -29,7 +29,8 @@ table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text
 td.n { text-align: right; font-variant-numeric: tabular-nums; }
 .pictures { display: grid; gap: 1rem;
             grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr)); }
-img { max-width: 100%; background: #fff; border-radius: .4rem; padding: .3rem; box-sizing: border-box; }
+img { max-width: 100%; background: #fff; border-radius: .4rem; padding: .3rem;
+      box-sizing: border-box; }
 code { font-size: .85em; word-break: break-all; }
 """
 
