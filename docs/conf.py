@@ -31,6 +31,7 @@ extensions = [
 ]
 html_theme = "furo"  # light, dark, narrow and wide
 html_title = project
+html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 myst_heading_anchors = 3  # as GitHub makes them
@@ -55,6 +56,7 @@ def _read(app: object, page: str, source: list[str]) -> None:
     """The README where the first page says so; links to files that are no pages become text."""
     if page == "index":
         readme = (ROOT / "README.md").read_text()
+        readme = re.sub(r"\[docs/[\w-]+\.md\]\(", "[](", readme)  # by the pages' titles
         source[0] = source[0].replace("README", readme.replace("](docs/", "]("))
     source[0] = _AWAY.sub(r"\1", source[0])
 
