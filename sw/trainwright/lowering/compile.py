@@ -18,7 +18,7 @@ from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import CutError, Layout
 from trainwright.lowering.outer import Packing
-from trainwright.lowering.place import lost, place
+from trainwright.lowering.place import fits, lost, place
 from trainwright.lowering.schedule import scheduled
 from trainwright.lowering.stages import Stages
 from trainwright.lowering.tile import Stage, Tiler
@@ -220,10 +220,16 @@ def _drafts(
                 try:
                     tiler = Tiler(graph, given, stored, chosen.pads, stages.spilled, p)
                     calls, cycles = scheduled(tiler.run(option), window, p.scratchpad_rows)
-                    cycles += lost(calls, p)
-                except (CutError, DoesNotFitError) as error:
+                except CutError as error:
                     problems.append(error)
                     break
+                try:
+                    cycles += lost(calls, p)
+                except DoesNotFitError as error:
+                    problems.append(error)
+                    if not fits(calls, p):
+                        continue
+                    cycles = float("inf")
                 one = Lowered(
                     tiler.graph, chosen.choices, tuple(option), tuple(calls),
                     tiler.outer, tiler.macs, 0,

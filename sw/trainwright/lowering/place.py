@@ -282,6 +282,11 @@ class Placement:
         )
 
 
+def fits(calls: Sequence[Call], p: AcceleratorParameters) -> bool:
+    """Whether what is alive at once has few enough rows; it may still not be placed."""
+    return Placement(calls, p).most <= p.scratchpad_rows
+
+
 def lost(calls: Sequence[Call], p: AcceleratorParameters) -> float:
     """Cycles lost with the pieces placed in a hurry, by an estimate. Raises ``DoesNotFitError``."""
     placement = Placement(calls, p)

@@ -293,7 +293,7 @@ class Stages:
         return [way for way in self._known[key] if way[3] <= most]
 
     def _ways(self, group: _Group, *, parts: bool) -> list[tuple]:
-        """Rows that are added, slices, samples cut or not, rows of a slice, loops: the best first."""
+        """Rows added, slices, samples cut or not, rows of a slice, loops: the best first."""
         return sorted(
             (
                 self._added(group, loops),
