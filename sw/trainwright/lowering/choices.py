@@ -42,8 +42,8 @@ class Way:
 
     weight: float
     """Of a cycle of loads: much where the scratchpad is short."""
-    flow: bool
-    """Whether a slice of a large tensor is read while the next is made."""
+    due: bool
+    """Whether arrays are balanced with what only one of them can compute later."""
     apart: bool
     """Whether the arrays may make parts of a tensor in different layouts."""
 

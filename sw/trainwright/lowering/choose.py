@@ -30,8 +30,6 @@ MOST_OF_AN_ARRAY = 8
 """Implementations of one array that are tried where the arrays' results lie apart."""
 MOST_AXES = 4
 """Axes along which an operation is divided between the arrays that are tried."""
-SLICES = 4
-"""Slices in which a large tensor is made, by the estimate."""
 
 
 class Chooser:
@@ -59,6 +57,7 @@ class Chooser:
         self._times: dict[tuple[int, Cut], float] = {}
         self._best = float("inf")
         """The best score of an operation so far."""
+        self.due = 0.0, 0.0
         self.slack = SLACK * graph.macs / p.multipliers
 
     def search(self) -> Chosen:
@@ -72,13 +71,37 @@ class Chooser:
             )
         states = [State((0.0, 0.0, 0.0), lies, (), ())]
         for n, op in enumerate(self.graph.ops):
-            self._best = float("inf")
+            self._best, self.due = float("inf"), self._later(n)
             states = self._pruned((new for state in states for new in self._step(state, op)), n)
             if not states:
                 raise CompileError(f"{op.out}: no array can compute it; use other sizes or ranks")
         return Chosen(states[0].choices, states[0].pads)
 
+    def _later(self, n: int) -> tuple[float, float]:
+        """Cycles of each array after operation ``n`` for what the other one cannot compute: an
+        operand lies in outer memory in a layout that only one of them reads."""
+        due = [0.0, 0.0]
+        if not self.way.due:
+            return 0.0, 0.0
+        for op in self.graph.ops[n + 1 :]:
+            fixed = [name for name in op.operands if name in self.given]
+            fixed = [name for name in fixed if self.given[name].lanes]
+            if isinstance(op, Einsum) and fixed:
+                dots, outers = (
+                    [impl for impl in impls if self._reads(impl, fixed)]
+                    for impls in self._impls(op)
+                )
+                if bool(dots) != bool(outers):
+                    due[not dots] += min(impl.cycles for impl in (*dots, *outers))
+        return due[0], due[1]
+
+    def _reads(self, impl: Impl, names: Sequence[str]) -> bool:
+        """Whether an implementation reads these tensors as they lie in outer memory."""
+        lanes = {need.tensor: need.lanes for need in impl.needs}
+        return all(lanes[name] == self.given[name].lanes for name in names)
+
     def _score(self, dots: float, outers: float, loads: float) -> float:
+        dots, outers = dots + self.due[0], outers + self.due[1]
         return max(dots, outers) + 0.3 * min(dots, outers) + self.way.weight * loads
 
     def _pruned(self, states: Iterator[State], n: int) -> list[State]:
@@ -122,8 +145,8 @@ class Chooser:
         lanes = self.graph.tensors[op.x].axes[-1:]
         new = state.copy()
         got = self.operands.fetch(new, Need(op.x, lanes), None)
-        if got:
-            new.lies[op.out] = (Lies(lanes, None, None, got[0]),)
+        if got is not None:
+            new.lies[op.out] = (Lies(lanes, None, None, got),)
             new.choices = (*new.choices, Choice(op, (), lanes))
             yield new
 
@@ -138,7 +161,7 @@ class Chooser:
                 got = self.operands.fetch(new, Need(name, lanes), None)
                 if got is None:
                     break
-                ready = max(ready, got[0])
+                ready = max(ready, got)
             else:
                 cycles = self.operands.rows(op.out, lanes, None) / self.p.lanes
                 new.outers = max(new.outers, ready) + cycles
@@ -177,35 +200,26 @@ class Chooser:
             )
         return self._times[key]
 
-    def _fetched(self, state: State, impl: Impl, cut: Cut) -> tuple[float, float] | None:
-        """When the operands of a work can first be read, and when they are whole."""
-        ready = whole = 0.0
+    def _fetched(self, state: State, impl: Impl, cut: Cut) -> float | None:
+        """When the operands of a work can be read."""
+        ready = 0.0
         for need in impl.needs:
             got = self.operands.fetch(state, need, cut)
             if got is None:
                 return None
-            ready, whole = max(ready, got[0]), max(whole, got[1])
-        return ready, whole
+            ready = max(ready, got)
+        return ready
 
-    def _run(
-        self, state: State, op: Einsum, work: Work, there: tuple[float, float]
-    ) -> tuple[float, float]:
-        """Let an array work: when its result can first be read, and when it is whole."""
+    def _run(self, state: State, op: Einsum, work: Work, ready: float) -> float:
+        """Let an array work: when its result can be read."""
         impl = work.impl
         assert impl
         cycles = self._cycles(op, impl, work.cut)
-        start = max(state.dots if impl.dot else state.outers, there[0])
-        done = max(start + cycles, there[1] + cycles / SLICES)
         if impl.dot:
-            state.dots = done
-        else:
-            state.outers = done
-        early = start + cycles / SLICES if self._large(op.out) else done
-        return early + AFTER, done + AFTER
-
-    def _large(self, name: str) -> bool:
-        """Whether a tensor is made and read in slices."""
-        return self.way.flow and self.graph.count(name) > self.p.scratchpad_rows * self.p.lanes // 4
+            state.dots = max(state.dots, ready) + cycles
+            return state.dots + AFTER
+        state.outers = max(state.outers, ready) + cycles
+        return state.outers + AFTER
 
     def _single(self, state: State, op: Einsum) -> Iterator[State]:
         dots, outers = self._impls(op)
@@ -218,10 +232,10 @@ class Chooser:
                 continue
             new = state.copy()
             there = self._fetched(new, impl, None)
-            if there:
+            if there is not None:
                 work = Work(impl, None)
-                ready, done = self._run(new, op, work, there)
-                new.lies[op.out] = (Lies(impl.along, (), None, ready, done),)
+                ready = self._run(new, op, work, there)
+                new.lies[op.out] = (Lies(impl.along, (), None, ready),)
                 new.choices = (*new.choices, Choice(op, (work,), ()))
                 yield self._note(new)
 
@@ -293,7 +307,8 @@ class Chooser:
                 return
             middle = {cut[2] for cut in fixed if cut and cut[1] == 0}
         else:
-            share = (outer.cycles + state.outers - state.dots) / (dot.cycles + outer.cycles)
+            ahead = state.outers + self.due[1] - state.dots - self.due[0]
+            share = (outer.cycles + ahead) / (dot.cycles + outer.cycles)
             best = round(size * min(1.0, max(0.0, share)) / unit) * unit
             middle = {min(max(best, unit), (size - 1) // unit * unit)} - {0}
         for m in sorted(middle):
@@ -315,18 +330,17 @@ class Chooser:
             return
         new = state.copy()
         there2 = self._fetched(new, outer, second.cut)
-        there = there2 and self._fetched(new, dot, first.cut)
-        if not there or not there2:
+        if there2 is None:
             return
-        (ready, done), (ready2, done2) = (
-            self._run(new, op, first, there),
-            self._run(new, op, second, there2),
-        )
-        parts = (Lies(dot.along, (), None, max(ready, ready2), max(done, done2)),)
+        there = self._fetched(new, dot, first.cut)
+        if there is None:
+            return
+        ready, ready2 = self._run(new, op, first, there), self._run(new, op, second, there2)
+        parts = (Lies(dot.along, (), None, max(ready, ready2)),)
         if dot.along != outer.along:
             parts = (
-                Lies(dot.along, (), first.cut, ready, done),
-                Lies(outer.along, (), second.cut, ready2, done2),
+                Lies(dot.along, (), first.cut, ready),
+                Lies(outer.along, (), second.cut, ready2),
             )
         new.lies[op.out] = parts
         new.choices = (*new.choices, Choice(op, (first, second), ()))

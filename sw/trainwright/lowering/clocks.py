@@ -19,9 +19,7 @@ class Lies(NamedTuple):
     """Axes of the rows that are padded; ``None`` where none can be."""
     cut: Cut
     ready: float
-    """When it can first be read: slices of a large tensor are read while others are made."""
-    done: float = 0.0
-    """When all of it is there."""
+    """When it can be read."""
 
     def pads(self, axes: Axes) -> bool:
         """Whether these axes can be padded."""
@@ -84,8 +82,8 @@ class Operands:
             self._rows[key] = self._values(name, cut) / size * up(size, self.p.lanes)
         return self._rows[key]
 
-    def fetch(self, state: State, need: Need, cut: Cut) -> tuple[float, float] | None:
-        """When an operand can first be read as needed, and when it is whole; ``None``: never."""
+    def fetch(self, state: State, need: Need, cut: Cut) -> float | None:
+        """When an operand can be read as needed; ``None``: never."""
         name = need.tensor
         if cut and cut[0] not in self.axes[name]:
             cut = None
@@ -94,13 +92,13 @@ class Operands:
             if found.cut is None or found.cut == cut:
                 if found.lanes == need.lanes:
                     self._pad(state, name, found, need.padded)
-                    return found.ready, found.done
+                    return found.ready
                 there.append(found)
         given = self.given.get(name)
         if given and given.lanes is None:
             state.loads += BEAT * self.rows(name, need.lanes, cut)
             self._new(state, name, Lies(need.lanes, need.padded, cut, state.loads))
-            return state.loads, 0.0
+            return state.loads
         if not there:
             return None
         return self._transposed(state, need, cut, there)
@@ -119,9 +117,7 @@ class Operands:
         state.lies[name] = (*others, found._replace(padded=axes))
         state.pads = (*state.pads, (name, found.lanes, axes))
 
-    def _transposed(
-        self, state: State, need: Need, cut: Cut, there: list[Lies]
-    ) -> tuple[float, float]:
+    def _transposed(self, state: State, need: Need, cut: Cut, there: list[Lies]) -> float:
         lanes = self.p.lanes
         apart = [found for found in there if not set(found.lanes).intersection(need.lanes)]
         found = (apart or there)[0]
@@ -138,4 +134,4 @@ class Operands:
             self._pad(state, need.tensor, found, need.lanes)
         ready = state.dots + AFTER
         self._new(state, need.tensor, Lies(need.lanes, need.padded, cut, ready))
-        return ready, 0.0
+        return ready

@@ -18,7 +18,7 @@ from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import CutError, Layout
 from trainwright.lowering.outer import Packing
-from trainwright.lowering.place import lost, place
+from trainwright.lowering.place import fits, lost, place
 from trainwright.lowering.schedule import scheduled
 from trainwright.lowering.stages import Stages
 from trainwright.lowering.tile import Stage, Tiler
@@ -34,19 +34,17 @@ MOST_TRIED = 3
 """Contraction orders of it that are tried where the better ones do not fit."""
 HOPEFUL = 1.3
 """Of the products of the best order, what another may have at most."""
-PLACEMENTS = 20
+PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
 LARGE = (4, 2, 1)
 """Parts of the scratchpad from which a tensor is used up in slices."""
-MOST_POLISHED = 3
-"""Programs of which the pieces are placed in many ways: those with the fewest cycles."""
-WINDOWS = (1, 6)
+WINDOWS = (1, 16)
 """Commands of an array among which it takes the next."""
-MOST_PLACED = 24
-"""Programs with the fewest cycles whose pieces are placed in a hurry, to tell what banks cost."""
-MOST_TIMED = 4
+MOST_DRAFTS = 12
+"""Programs that are estimated for each choice of arrays and layouts: the fewest slices first."""
+MOST_TIMED = 3
 """Of these, programs that are timed by the cycle model: the fastest."""
 
 
@@ -66,7 +64,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Draft:
-    """A program whose pieces have no rows yet, and an estimate of its cycles."""
+    """A program, its pieces placed in a hurry, and an estimate of its cycles."""
 
     cycles: float
     lowered: Lowered
@@ -151,11 +149,11 @@ def _lower(
             if chosen not in known:
                 known.append(chosen)
                 drafts += _drafts(ops, given, stored, chosen, p, problems)
+        if drafts:
+            break
     drafts.sort(key=lambda draft: draft.cycles)
-    likely = drafts[:MOST_PLACED]
-    likely.sort(key=lambda draft: draft.cycles + lost(draft.lowered.calls, p))
     found: list[tuple[int, Lowered]] = []
-    for draft in (*likely, *drafts[MOST_PLACED:]):
+    for draft in drafts:
         try:
             one = replace(draft.lowered, rows=place(draft.lowered.calls, p))
             found.append((alone(one, p), one))
@@ -166,8 +164,7 @@ def _lower(
     if not found:
         raise _refusal(graph, p, problems)
     found.sort(key=lambda pair: pair[0])
-    polished = [_polished(cycles, one, p) for cycles, one in found[:MOST_POLISHED]]
-    return min(polished, key=lambda pair: pair[0])[1]
+    return _polished(*found[0], p)[1]
 
 
 def _refusal(
@@ -214,9 +211,9 @@ def _drafts(
         stages = Stages(graph, given, chosen, stored, p, large=p.scratchpad_rows // part)
         if stages.spilled & apart(chosen):
             continue
-        for option in stages.all_options():
+        for option in stages.options():
             key = tuple((stage.loops, stage.together, len(stage.choices)) for stage in option)
-            if key in tried:
+            if key in tried or len(found) >= MOST_DRAFTS:
                 continue
             tried.add(key)
             for window in WINDOWS:
@@ -226,6 +223,13 @@ def _drafts(
                 except CutError as error:
                     problems.append(error)
                     break
+                try:
+                    cycles += lost(calls, p)
+                except DoesNotFitError as error:
+                    problems.append(error)
+                    if not fits(calls, p):
+                        continue
+                    cycles = float("inf")
                 one = Lowered(
                     tiler.graph, chosen.choices, tuple(option), tuple(calls),
                     tiler.outer, tiler.macs, 0,

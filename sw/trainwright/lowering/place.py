@@ -282,14 +282,24 @@ class Placement:
         )
 
 
+def fits(calls: Sequence[Call], p: AcceleratorParameters) -> bool:
+    """Whether what is alive at once has few enough rows; it may still not be placed."""
+    return Placement(calls, p).most <= p.scratchpad_rows
+
+
 def lost(calls: Sequence[Call], p: AcceleratorParameters) -> float:
-    """Cycles lost with the pieces placed in a hurry, by an estimate; infinite: they do not fit."""
+    """Cycles lost with the pieces placed in a hurry, by an estimate. Raises ``DoesNotFitError``."""
     placement = Placement(calls, p)
-    try:
-        placement.run("area", p.scratchpad_rows, sweeps=0)
-    except DoesNotFitError:
-        return float("inf")
-    return placement.cost
+    problem: DoesNotFitError | None = None
+    for loose in (p.scratchpad_rows, 0):
+        try:
+            placement.run("area", loose, sweeps=0)
+        except DoesNotFitError as error:
+            problem = error
+            continue
+        return placement.cost
+    assert problem
+    raise problem
 
 
 def place(calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0) -> int:

@@ -14,7 +14,7 @@ from trainwright.program.fields import Engine
 
 EARLY = 200
 """Cycles by which a load is issued before its latest time."""
-AHEAD = 300
+AHEAD = 50
 """Cycles that a command has to be better by for every command that it overtakes."""
 ARRAYS = (Engine.PE1, Engine.PE2)
 

@@ -249,7 +249,21 @@ class Stages:
                     found.add(name)
         return found
 
-    def options(self, budget: float, *, parts: bool) -> list[list[Stage]]:
+    def options(self) -> list[list[Stage]]:
+        """Ways to cut all stages, the fewest slices first."""
+        found: list[list[Stage]] = []
+        for budget in BUDGETS:
+            for parts in (False, True):
+                for option in self._option(budget, parts=parts):
+                    found.append(option)
+                    if budget * 2 < BUDGETS[0] and any(stage.loops for stage in option):
+                        found.append([replace(s, together=2 if s.loops else 1) for s in option])
+        return sorted(found, key=lambda option: sum(map(self._slices, option)))
+
+    def _slices(self, stage: Stage) -> int:
+        return prod(up(self.graph.sizes[a], c) for a, c in stage.loops)
+
+    def _option(self, budget: float, *, parts: bool) -> list[list[Stage]]:
         """Stages that keep to a part of the scratchpad: the fewest slices first.
 
         With ``parts`` sums are cut where that gives slices that are small enough with fewer rows
@@ -262,15 +276,13 @@ class Stages:
             if not ways:
                 return []
             best.append([loops for *cost, _, loops in ways if cost[:2] == list(ways[0][:2])])
-        most = max(len(ways) for ways in best)
-        found = []
-        for n in range(min(most, 2)):
-            stages = [
+        return [
+            [
                 Stage(tuple(self.choices[m] for m in group.members), ways[n % len(ways)])
                 for group, ways in zip(self.groups, best, strict=True)
             ]
-            found.append(stages)
-        return found
+            for n in range(min(2, max(len(ways) for ways in best)))
+        ]
 
     def _within(self, number: int, budget: float, *, parts: bool) -> list[tuple]:
         """The ways of a group that keep to a part of the scratchpad."""
@@ -279,15 +291,6 @@ class Stages:
             self._known[key] = self._ways(self.groups[number], parts=parts)
         most = budget * self.p.scratchpad_rows
         return [way for way in self._known[key] if way[3] <= most]
-
-    def all_options(self) -> Iterator[list[Stage]]:
-        """Stages of all budgets, with sums whole and in parts."""
-        for budget in BUDGETS:
-            for parts in (False, True):
-                for option in self.options(budget, parts=parts):
-                    yield option
-                    if budget * 2 < BUDGETS[0]:
-                        yield [replace(s, together=2 if s.loops else 1) for s in option]
 
     def _ways(self, group: _Group, *, parts: bool) -> list[tuple]:
         """Rows added, slices, samples cut or not, rows of a slice, loops: the best first."""
