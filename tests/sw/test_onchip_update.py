@@ -215,7 +215,7 @@ def test_a_pull_is_two_rounded_products_of_18_bits():
                 shift = EXPONENT_LIST[n] - int(pulls.exponents[column])
                 coefficient = int(pulls.coefficients[column])
                 if shift < 0:
-                    coefficient = min(coefficient << min(-shift, 18), (1 << 17) - 1)
+                    coefficient = min(coefficient << min(-shift, 16), (1 << 15) - 1)
                 product = Fraction(int(weights.ravel()[at]) * coefficient, 1 << max(shift, 0))
                 rounded = (product + Fraction(1, 2)).__floor__()
                 total += min(max(rounded, -(1 << 17)), (1 << 17) - 1)

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.cli.errors import OptionError
 from trainwright.network import Network, NetworkError, rank_bounds
-from trainwright.parameters import PRESETS, AcceleratorParameters, parse_overrides
+from trainwright.parameters import (
+    POSIT_ACCUMULATOR,
+    PRESETS,
+    AcceleratorParameters,
+    parse_overrides,
+)
 
 if TYPE_CHECKING:
     from trainwright.posit.format import PositFormat
@@ -181,11 +186,6 @@ def add_accelerator_options(parser: Any, *, explained: bool = False) -> None:
         type="preset={}".format,
         help=f"the sizes for a device: {', '.join(PRESETS)} (default: {next(iter(PRESETS))})",
     )
-
-
-POSIT_ACCUMULATOR = 44
-"""Bits of accumulators that are to sum posits, where none are asked for: 512 products of two
-posit(8,1)c at worst."""
 
 
 def accelerator_parameters(
