@@ -28,8 +28,8 @@ _PASSES = (
 )
 _KINDS = "input", "output", "register", "memory"
 _LISTED = re.compile(r"^; yosys-smt2-(input|output|register|memory) (\S+)", re.MULTILINE)
-MILLISECONDS = 20_000
-"""For one question to the solver."""
+SAME_MILLISECONDS, NEAR_MILLISECONDS = 30_000, 6_000
+"""For the question that decides, and for the one that only tells more of a survivor."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Twins:
         lines = self._copies(number, 2)
         lines += [f"(assert {same})" for same in self._same_state(0)]
         different = [*self._different_outputs(0), *(f"(not {s})" for s in self._same_state(1))]
-        return self._ask(lines, different) == "unsat"
+        return self._ask(lines, different, SAME_MILLISECONDS) == "unsat"
 
     def differs(self, number: int, cycles: int) -> bool | None:
         """Whether an output differs in the first ``cycles`` cycles after the initial state for some
@@ -71,7 +71,7 @@ class Twins:
         lines += [f"(assert (|{TOP}_i| {copy}0))" for copy in "ab"]
         lines += [f"(assert {same})" for same in self._same_state(0)]
         different = [line for n in range(cycles) for line in self._different_outputs(n)]
-        return {"sat": True, "unsat": False}.get(self._ask(lines, different))
+        return {"sat": True, "unsat": False}.get(self._ask(lines, different, NEAR_MILLISECONDS))
 
     def _copies(self, number: int, states: int) -> list[str]:
         """``a`` with no mutant, ``b`` with one, through that many states with the same inputs."""
@@ -93,11 +93,11 @@ class Twins:
     def _different_outputs(self, n: int) -> list[str]:
         return [f"(not {_equal(name, n)})" for name in self.names["output"]]
 
-    def _ask(self, lines: list[str], different: list[str]) -> str:
+    def _ask(self, lines: list[str], different: list[str], milliseconds: int) -> str:
         from bitwuzla import Option, Options, Parser, TermManager
 
         options = Options()
-        options.set(Option.TIME_LIMIT_PER, MILLISECONDS)
+        options.set(Option.TIME_LIMIT_PER, milliseconds)
         solver = Parser(TermManager(), options)
         question = "\n".join([*lines, f"(assert (or {' '.join(different)} false))"])
         solver.parse(f"{self.text}\n{question}\n", parse_file=False)

@@ -19,7 +19,7 @@ from trainwright_sim.mutation.netlist import Mutable, Mutant, MutationError
 
 SIMULATOR = "verilator"
 VERDICTS = "verdicts.jsonl"
-CYCLES = 6
+CYCLES = 4
 """In which a survivor's outputs are compared with those of the block as it is."""
 _NEAR = {
     True: f"some inputs show it within {CYCLES} cycles",
