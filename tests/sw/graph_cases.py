@@ -189,7 +189,7 @@ def _settled(
     for op in graph.ops:
         one = graph.part([op], op.operands, (op.out,))
         given = {name: words[name] for name in op.operands}
-        binding = bind(one, {}, exponents)
+        binding = bind(one, {}, exponents, most_alignment=15)
         if isinstance(op, Add):
             _check_alignment(graph, op, (first, exponents, binding.exponents), least, added)
         if not isinstance(op, View | Mask | Window):
@@ -197,11 +197,11 @@ def _settled(
             for shift in range(MAX_SHIFT):
                 exponent = binding.floors[op.out] + shift
                 wanted[op.out] = max(exponent, least.get(op.out, exponent))
-                trial = bind(one, wanted, exponents)
+                trial = bind(one, wanted, exponents, most_alignment=15)
                 found, counted = evaluate(one, given, trial.shifts)
                 if not counted[op.out].saturations and abs(found[op.out]).max() <= HEADROOM * limit:
                     break
-        binding = bind(one, wanted, exponents)
+        binding = bind(one, wanted, exponents, most_alignment=15)
         found, _ = evaluate(one, given, binding.shifts)
         words[op.out] = found[op.out]
         exponents |= binding.exponents

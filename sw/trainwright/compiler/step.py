@@ -58,6 +58,8 @@ class CompiledProgram:
     address: int
     """Where in external memory the program lies."""
     fingerprint: int
+    most_alignment: int
+    """Most bits by which a BIAS descriptor can shift an operand to the left."""
     constants: Mapping[str, int] = field(default_factory=dict)
     """The exponents of constants that it reads."""
     _last: dict[int, Descriptor] = field(default_factory=dict, compare=False, repr=False)
@@ -100,8 +102,9 @@ class CompiledProgram:
         ``operands`` are the exponents of what the program reads: inputs, factors, biases, and
         tensors of the program before it. A tensor gets its wanted exponent, or its floor where that
         is larger: no shift goes to the left. Exponents of what is added are brought within
-        ``trainwright.fixed.align.MAX_ALIGNMENT`` of each other; ``exponents`` are as used. With a
-        ``seed`` (32 bits) results are rounded stochastically: the program begins with a SET of it.
+        ``most_alignment`` of each other; ``exponents`` are as used. A running sum's is at most as
+        much above that of its parts. With a ``seed`` (32 bits) results are rounded
+        stochastically: the program begins with a SET of the seed.
         """
         given = {**self.constants, **operands}
         return aligned(lambda w, g: self._bound(w, g, seed), wanted, given)
@@ -110,7 +113,7 @@ class CompiledProgram:
         self, wanted: Mapping[str, int], operands: Mapping[str, int], seed: int | None
     ) -> Bound:
         exponents, floors = dict(operands), {}
-        alignment = Alignment(self._makers, exponents)
+        alignment = Alignment(self._makers, exponents, self.most_alignment)
         descriptors = list(self.descriptors)
         for index, rule in self.rules.items():
             d = descriptors[index]
@@ -125,6 +128,9 @@ class CompiledProgram:
             exact = rule.exact or d.operation is Operation.MASK
             exponent = floor if exact else max(floor, wanted.get(rule.z.name, floor))
             exponent = min(exponent, floor + MAX_SHIFT)
+            if d.operation is Operation.BIAS and rule.g is not None and rule.g in floors:
+                # a sum that grows by its parts
+                exponent = min(exponent, exponents[rule.g] + self.most_alignment)
             exponents[rule.z.name], floors[rule.z.name] = exponent, floor
             shifts = (exponent - floor, both[0], both[1])
             descriptors[index] = self._shifted(index, shifts, seed is not None and not exact)
@@ -198,6 +204,7 @@ def _finish(b: Builder, memory: MemoryMap, name: str) -> CompiledProgram:
         macs=b.macs,
         address=memory.buffers[name].address,
         fingerprint=b.p.fingerprint,
+        most_alignment=b.p.most_alignment,
     )
 
 

@@ -135,7 +135,7 @@ class Executor:
         Raises ``ProgramError`` for what ``trainwright.program.validation`` refuses.
         """
         for index, flat in enumerate(self._flats):
-            if flat.become(program.descriptors):
+            if flat.become(program.descriptors, self.parameters):
                 if index:
                     self._flats.insert(0, self._flats.pop(index))
                 return flat

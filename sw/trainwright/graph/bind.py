@@ -26,22 +26,26 @@ class Binding:
     shifts: dict[str, Shifts]
 
 
-def bind(graph: Graph, wanted: Mapping[str, int], given: Mapping[str, int]) -> Binding:
+def bind(
+    graph: Graph, wanted: Mapping[str, int], given: Mapping[str, int], *, most_alignment: int
+) -> Binding:
     """The shifts that give the tensors made the ``wanted`` exponents.
 
     ``given`` are the exponents of what the graph reads, but for constants. A tensor gets its
     wanted exponent, or its floor where that is larger: no shift goes to the left. Exponents of what
-    is added are brought within ``trainwright.fixed.align.MAX_ALIGNMENT`` of each other; those in
-    the result are as used.
+    is added are brought within ``most_alignment`` bits of each other; those in the result are as
+    used.
     """
     constants = {t.name: t.constant[1] for t in graph.tensors.values() if t.constant}
-    return aligned(lambda w, g: _bound(graph, w, g), wanted, {**constants, **given})
+    return aligned(lambda w, g: _bound(graph, w, g, most_alignment), wanted, {**constants, **given})
 
 
-def _bound(graph: Graph, wanted: Mapping[str, int], given: Mapping[str, int]) -> Binding:
+def _bound(
+    graph: Graph, wanted: Mapping[str, int], given: Mapping[str, int], most_alignment: int
+) -> Binding:
     exponents, floors, shifts = dict(given), {}, {}
     makers = {op.out: op.operands[0] if _passes(op) else op.out for op in graph.ops}
-    alignment = Alignment(makers, exponents)
+    alignment = Alignment(makers, exponents, most_alignment)
     for op in graph.ops:
         x, y = 0, 0
         match op:

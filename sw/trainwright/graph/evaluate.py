@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.graph.bind import Shifts
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, Tensor, View, Window
 
 Values = npt.NDArray[Any]
 
@@ -87,13 +87,41 @@ def constants(graph: Graph) -> dict[str, Values]:
     }
 
 
+def _parts(op: Op) -> list[dict[str, slice]]:
+    """The values of an axis in each part of a sum; one part of everything where it is not cut."""
+    if not (isinstance(op, Einsum) and op.parts):
+        return [{}]
+    axis, ranges = op.parts
+    return [{axis: slice(*one)} for one in ranges]
+
+
+def _within(
+    graph: Graph, op: Op, values: Mapping[str, Values], part: Mapping[str, slice]
+) -> dict[str, Values]:
+    """The operands' values within a part."""
+    whole = slice(None)
+    return {
+        name: values[name][tuple(part.get(a, whole) for a in graph.tensors[name].axes)]
+        for name in op.operands
+    }
+
+
+def _rounded(made: Tensor, exact: Values, shift: int) -> tuple[Values, Values]:
+    """The words of exact integers, and which of them saturated."""
+    found, saturated, _ = made.format.encode(
+        exact.astype(np.int64), shift, underflow=made.underflow
+    )
+    return found, saturated
+
+
 def evaluate(
     graph: Graph, given: Mapping[str, Values], shifts: Mapping[str, Shifts]
 ) -> tuple[dict[str, Values], dict[str, Counted]]:
     """The words of every tensor, and the statistics of those that are made.
 
     ``given`` are words, with the axes of their tensors; constants are left out. Sums are taken in
-    float64, which is exact up to 2^53: accumulators have 48 bits at most.
+    float64, which is exact up to 2^53: accumulators have 48 bits at most. Of a sum that is taken in
+    parts, the statistics are those of the last addition.
     """
     words: dict[str, Values] = {**constants(graph), **given}
     integers = {name: graph.tensors[name].format.decode(value) for name, value in words.items()}
@@ -108,10 +136,15 @@ def evaluate(
             integers[op.out] = windowed(graph, op, integers[op.x])
             continue
         shift, made = shifts[op.out], graph.tensors[op.out]
-        exact = _sum(graph, op, integers, (shift.x, shift.y))
-        found, saturated, _ = made.format.encode(
-            exact.astype(np.int64), shift.result, underflow=made.underflow
-        )
+        found, saturated = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        for number, part in enumerate(_parts(op)):
+            operands = _within(graph, op, integers, part)
+            exact = _sum(graph, op, operands, (shift.x, shift.y))
+            before = found
+            found, saturated = _rounded(made, exact, shift.result)
+            if number:
+                whole = made.format.decode(before) + made.format.decode(found)
+                found, saturated = _rounded(made, whole, 0)
         words[op.out], integers[op.out] = found, made.format.decode(found)
         counted[op.out] = Counted(int(made.format.magnitude(found).sum()), int(saturated.sum()))
     return words, counted

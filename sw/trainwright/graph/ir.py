@@ -38,17 +38,24 @@ class Tensor:
         return self.format.decoded_width
 
 
+Parts = tuple[str, tuple[tuple[int, int], ...]]
+"""An axis that is summed, and ranges of its values: the first, and the one after the last."""
+
+
 @dataclass(frozen=True)
 class Einsum:
     """``out`` = the product of ``operands``, summed over every axis that ``out`` has not.
 
     Operands of one ``site`` are one closed network of tensors, in which partial products are
-    shared.
+    shared. With ``parts`` a sum is taken in parts: the part of each range of values of one axis is
+    rounded to the format and exponent of ``out``; they are added in the order given, and each of
+    these sums is rounded, too.
     """
 
     out: str
     operands: tuple[str, ...]
     site: str = ""
+    parts: Parts | None = None
 
 
 @dataclass(frozen=True)

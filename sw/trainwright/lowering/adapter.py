@@ -163,7 +163,13 @@ class _Adapter:
 
     def _written(self, graph: Graph, name: str) -> Written:
         if name == COPIES:
-            return Written(COPIES, TensorClass.INTERMEDIATE, Fixed(16), 1, counted=False)
+            return Written(
+                COPIES,
+                TensorClass.INTERMEDIATE,
+                Fixed(self.step.parameters.word_width),
+                1,
+                counted=False,
+            )
         tensor = graph.tensors[name]
         return Written(name, tensor.kind, tensor.format, graph.count(name))
 
@@ -180,6 +186,7 @@ class _Adapter:
             macs=emitted.lowered.macs,
             address=emitted.address,
             fingerprint=self.step.parameters.fingerprint,
+            most_alignment=self.step.parameters.most_alignment,
             constants={t.name: t.constant[1] for t in graph.tensors.values() if t.constant},
         )
 

@@ -5,7 +5,7 @@ from math import prod
 
 from trainwright.graph.ir import Graph, Window
 from trainwright.lowering.calls import Call, Clear, Copy, External, Move, Transpose
-from trainwright.lowering.choose import BEAT, Cut, Given
+from trainwright.lowering.choices import BEAT, Cut, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import (
     Axes,
@@ -116,6 +116,12 @@ class Pieces:
         self._clear(piece)
         return piece
 
+    def apart(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
+        """A piece for a part of a sum, which nobody else finds."""
+        piece = self._new(name, lanes, ranges, [])
+        self.pieces[name, lanes].remove(piece)
+        return piece
+
     def _new(
         self, name: str, lanes: Axes, ranges: Ranges, groups: Sequence[Axes], padded: Axes = ()
     ) -> Piece:
@@ -216,19 +222,21 @@ class Pieces:
         size = prod(self.graph.sizes[a] for a in group)
         padded = group if size % self.p.lanes else ()
         piece = self._new(name, lanes, ranges, [group] if group else [], padded)
-        given = self.given[name]
-        layout = given.layout
-        if layout and layout.rows + layout.padded != piece.layout.rows + piece.layout.padded:
-            self._clear(piece)
-        self._load_into(piece, given, ranges)
+        self._load_into(piece, self.given[name], ranges)
         return piece
 
     def _load_into(self, piece: Piece, given: Given, ranges: Ranges) -> None:
         """Load a tensor from where it lies, or from where the host is to write it."""
-        name, lanes, outside = piece.tensor, piece.layout.lanes, {}
-        if given.layout is None and len(self.cuts.get((name, lanes), ())) == 1:
+        name, lanes, layout = piece.tensor, piece.layout.lanes, given.layout
+        outside: Ranges = {}
+        if layout is None and len(self.cuts.get((name, lanes), ())) == 1:
             (cut,) = self.cuts[name, lanes]
             outside = {cut[0]: (cut[1], cut[2])} if cut else {}
+        same = layout is None or (
+            layout.rows + layout.padded == piece.layout.rows + piece.layout.padded
+        )
+        if not same or dict(ranges) != dict(outside):  # rows of zeros are not loaded, too
+            self._clear(piece)
         bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
         of = self.views.get(name, "")
         outer = External(name, given.layout or piece.layout, outside, bytes_, of)

@@ -70,7 +70,8 @@ class Runner:
         ``exponents`` are those of all that it reads, ``wanted`` those wanted for what it makes.
         """
         graph = emitted.lowered.graph
-        binding = bind(graph, wanted, exponents)
+        most = self.step.parameters.most_alignment
+        binding = bind(graph, wanted, exponents, most_alignment=most)
         self._write(emitted, given)
         program = bound(emitted, binding, self.step.parameters.fingerprint)
         run = self.accelerator.run(program, emitted.address, trace=self.trace)

@@ -76,9 +76,9 @@ def from_torch(
     ``torch.nn.Linear``, ``Conv2d`` without groups and ``Embedding`` become ``TTLinear``,
     ``TTConv2d`` and ``TTEmbedding`` of at most ``rank`` (``"auto"``: as many as ``tolerance``
     asks for, a relative error of each matrix, 0.1 where none is given). Left dense are layers named
-    in ``skip``, and those whose train would not be smaller. Train on for a few epochs: 4 bits and
-    a low rank cost accuracy. Raises ``ValueError`` for weights that are not finite and ranks that
-    cannot be.
+    in ``skip``, and those whose train would not have fewer bits. Train on for a few
+    epochs: 4 bits and a low rank cost accuracy. Raises ``ValueError`` for weights that are not
+    finite and ranks that cannot be.
 
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Tanh())
     >>> [type(module).__name__ for module in from_torch(mlp, rank=4)]
@@ -99,7 +99,7 @@ def from_torch(
         dense = module.weight
         assert isinstance(dense, torch.Tensor)
         made.load_dense(dense.reshape(len(dense), -1), bias, rank=bound, tolerance=tolerance)
-        smaller = made.layer.factor_parameters < dense.numel()
+        smaller = made.layer.factor_parameters * made.widths.factor < 32 * dense.numel()
         return made.to(dense.device) if smaller else None
 
     return _replaced(model, convert)

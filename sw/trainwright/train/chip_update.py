@@ -79,7 +79,7 @@ def chip_model(model: Model) -> ChipModel:
         if source is None:
             source = model.factors[part.layer][part.index]
         values = quantise(source.value, part.exponent - part.hidden, 32).numpy()
-        weights.ravel()[part.span] = values.ravel().clip(*limits(part))
+        weights.ravel()[part.places] = values.ravel().clip(*limits(part))
     return ChipModel(model.network, State(layout, weights))
 
 
