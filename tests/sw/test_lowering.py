@@ -13,7 +13,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Einsum
 from trainwright.lowering.compile import compile_step
 from trainwright.lowering.run import Runner
-from trainwright.network import load_network
+from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters, preset
 
 DEFAULT = AcceleratorParameters()
@@ -137,6 +137,18 @@ def test_random_graphs_are_exact(windows, seed):
     step = checked(network, batch, DEFAULT, seed)
     for program in (step.forward, step.backward):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
+
+
+def test_gradients_through_strides_are_exact():
+    """Zeros lie between the values of what windows are of."""
+    windows = {"kernel": [3, 2], "padding": [1, 0], "stride": [2, 2]}
+    layers = [
+        {"outputs": [1, 2], "inputs": [6, 1], "ranks": [2], **windows},
+        {"outputs": [1, 2], "inputs": [6, 2], "ranks": [2], **windows},
+        {"outputs": [1, 2], "inputs": [2, 2], "ranks": [2]},
+    ]
+    network = network_from_dict({"classes": 2, "image": [5, 4], "layers": layers})
+    checked(network, 3, DEFAULT)
 
 
 @pytest.mark.slow
