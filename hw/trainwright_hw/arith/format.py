@@ -72,8 +72,12 @@ class LaneFormat(ABC):
         right: Value,
         *,
         left_enable: Value | None = None,
+        spare: bool = False,
     ) -> Signal:
-        """The exact product, ``product_cycles`` later; ``left`` is taken where ``left_enable``."""
+        """The exact product, ``product_cycles`` later; ``left`` is taken where ``left_enable``.
+
+        ``spare``: one of those that may do without a multiplier of the device, half of them all.
+        """
 
     @abstractmethod
     def sum_shape(self, terms: int) -> Shape:

@@ -135,6 +135,14 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
             f"accelerator takes at most {p.factor_width}: use narrower factors, or an accelerator "
             f"with factor_width={network.widths.factor}"
         )
+    for name, width in vars(network.widths).items():
+        if width > p.word_width:
+            bits = p.word_width
+            remedy = f"{name}=fixed({bits}) in [formats]" if name != "bias" else f"bias = {bits}"
+            raise CompileError(
+                f"network {network.name!r} has {name}s of {width} bits, the words of this "
+                f"accelerator have {bits}: choose {remedy}, or an accelerator with word_width=16"
+            )
     for kind, fmt in network.posits:
         try:
             p.format_number(fmt)

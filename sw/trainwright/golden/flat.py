@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.fields import ENGINE_OF, Operation, Target
 from trainwright.program.validation import has_seed, has_shifts
+from trainwright.program.vector import Vector
 
 MOST_LEVELS = 16
 _HEAD = 29
@@ -93,7 +95,7 @@ class Flat:
             row[: len(integers)] = integers
         return cls(descriptors, words, np.zeros(len(TRACED), np.int64))
 
-    def become(self, descriptors: tuple[Descriptor, ...]) -> bool:
+    def become(self, descriptors: tuple[Descriptor, ...], p: AcceleratorParameters) -> bool:
         """Take other shifts and seeds from ``descriptors``; false, without effect, if more differs.
 
         False also where one is out of range: such a program is a new one, to be validated.
@@ -107,7 +109,7 @@ class Flat:
             if old is new:
                 continue
             same: Descriptor = new
-            if isinstance(old, Compute) and isinstance(new, Compute) and has_shifts(new):
+            if isinstance(old, Compute) and isinstance(new, Compute) and has_shifts(new, p):
                 same = replace(new, shift=old.shift, x_shift=old.x_shift, g_shift=old.g_shift)
                 changed[index] = _SHIFTS, (new.shift, new.x_shift, new.g_shift)
             elif isinstance(old, Set) and isinstance(new, Set) and has_seed(old) and has_seed(new):
@@ -151,6 +153,6 @@ def rows_of(d: Compute | Transfer, rows: int) -> int:
     return (d.tiles - short) * rows + short * d.last_rows
 
 
-def engine_of(d: Compute | Transfer) -> str:
+def engine_of(d: Compute | Transfer | Vector) -> str:
     """The name of the engine that executes ``d``."""
     return (ENGINE_OF[d.operation].name or "").lower()

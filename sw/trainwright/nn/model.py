@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import torch
 
-from trainwright.network import Network, NumberFormats, load_network
+from trainwright.network import Network, NetworkError, NumberFormats, load_network
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 from trainwright.train.initial import initial_factors
@@ -173,6 +173,11 @@ def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
     ['TTLinear', 'ReLU', 'TTLinear']
     """
     network = load_network(network) if isinstance(network, str) else network
+    if not network.is_straight:
+        raise NetworkError(
+            f"network {network.name!r} is a graph: modules in a row are for layers in one line; "
+            "train it with trainwright train"
+        )
     factors, exponents = initial_factors(network, seed)
     modules: list[torch.nn.Module] = []
     for layer, own, scales in zip(network.layers, factors, exponents, strict=True):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from trainwright.program.fields import Engine, Operation, Target
+from trainwright.program.vector import Code, Vector
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ class Halt:
         return Operation.HALT
 
 
-Descriptor = Compute | Transfer | Loop | End | Set | Halt
+Descriptor = Compute | Transfer | Loop | End | Set | Halt | Code | Vector
 
 
 @dataclass(frozen=True)

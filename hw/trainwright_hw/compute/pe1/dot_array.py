@@ -100,6 +100,7 @@ class DotProductArray(wiring.Component):
                 shadow[lane],
                 entry[lane],
                 left_enable=swap,
+                spare=row % 2 == 1,
             )
             for lane in range(self._lanes)
         ]

@@ -74,7 +74,8 @@ class OuterProductArray(wiring.Component):
                 right = arithmetic.operand(right)
                 # Cycles 0 and 1: operands to their registers, product.
                 name = f"product_{row}_{lane}"
-                product = arithmetic.multiply(m, platform, name, left, right)
+                spare = row % 2 == 1
+                product = arithmetic.multiply(m, platform, name, left, right, spare=spare)
                 # Cycle 2: sum; a complete one goes to the drain buffer and leaves zero behind.
                 total = arithmetic.accumulate(accumulator, product)
                 with m.If(complete):
