@@ -86,7 +86,7 @@ def slot_of(spec, free: int, summed: tuple[int, ...], sizes, p) -> tuple[int, in
 )
 def test_every_element_is_where_its_contraction_reads_it(use, index):
     shape = LAYER.factor_shapes[index]
-    spec = image(NETWORK, 1, index, use, P)
+    spec = image(NETWORK, 0, index, use, P)
     generator = np.random.default_rng(index)
     factor = torch.from_numpy(generator.integers(-16, 16, shape))
     found = entries_of(spec, factor, P)
@@ -103,7 +103,7 @@ def test_every_element_is_where_its_contraction_reads_it(use, index):
         entry, place = slot_of(spec, free, summed, sizes, P)
         placed[entry, place] = factor[position]
     assert np.array_equal(found, placed)
-    assert spec.name == f"l2.G{index + 1}.{use.name.lower()}"
+    assert spec.name == f"l1.G{index + 1}.{use.name.lower()}"
 
 
 @pytest.mark.parametrize("width", [4, 8, 16])
