@@ -140,6 +140,10 @@ class AcceleratorParameters:
             "vector_engine is of fixed point alone: leave it out, or formats="
             + ",".join(self.formats),
         )
+        _require(
+            not self.vector_engine or self.word_width == 16,
+            f"vector_engine needs words of 16 bits, not {self.word_width!r}: leave one of them out",
+        )
         _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
         for name in ("pe1_rows", "pe2_rows"):
             rows = getattr(self, name)

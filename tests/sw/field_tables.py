@@ -76,7 +76,7 @@ MEANINGS = {
     "local_delta": "step of `local` when the level advances",
     "entry": "first instruction of the pass",
     "length": "instructions of the pass",
-    "outer": "iterations of the outer level",
+    "rows": "rows of the pass",
     "inner": "iterations of the inner level",
     "key": "row of the first random bits",
     "reads": "streams that are read",

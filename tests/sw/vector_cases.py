@@ -17,6 +17,7 @@ from trainwright.program.vector import (
     CONSTANTS,
     REGISTERS,
     STREAMS,
+    THREADS,
     Addend,
     Code,
     Instruction,
@@ -74,7 +75,7 @@ class UpdateCase:
         weights = np.zeros((layout.rows, LANES), np.int64)
         for part in layout.parts:
             values = (random.normal(size=part.size) * 1200).astype(np.int64)
-            weights.ravel()[part.span] = values.clip(*limits(part))
+            weights.ravel()[part.places] = values.clip(*limits(part))
         self.entry = Entry(11, 5, weight, -14 + 3 * (seed % 4))
         self.layout, state = layout, State(layout, weights)
 
@@ -103,14 +104,15 @@ class UpdateCase:
         layout, descriptors = self.layout, []
         words = np.zeros((layout.rows, LANES), np.int64)
         for part, gradient in zip(layout.parts, self.gradients, strict=True):
-            words.ravel()[part.span] = gradient.ravel()
+            words.ravel()[part.places] = gradient.ravel()
         state = rows.put(self.before["words"].astype(np.int16))
         factors = rows.put(self.before["factors"])
         gradients = rows.put(words)
         for number, part in enumerate(layout.parts):
-            outer = part.shape[0] if part.index >= 0 else 1
-            columns = layout.column_of[:, part.span].reshape(2, outer, -1)
-            left, right = columns[0, :, 0], columns[1, 0, :LANES]
+            outer = part.blocks
+            first = part.row + np.arange(outer) * (part.rows // outer)
+            columns = layout.column_of.reshape(2, -1, LANES)
+            left, right = columns[0, first, 0], columns[1, part.row]
             place = {}
             for name, words in (("c", self.coefficients), ("s", self.shifts)):
                 place[name] = rows.put(np.repeat(words[left][:, None], LANES, axis=1))
@@ -170,7 +172,7 @@ def random_passes(random: Random, *, rows: int = 256, passes: int = 3, stochasti
         made.append(Instruction(**{**vars(one), "memory": memory, "stream": stream}))
     whole = [*start, *made]
     found: list[Code | Vector] = [Code(first=5, instructions=tuple(whole))]
-    half = rows // 2
+    half, known = rows // 2, 0
     for _ in range(passes):
         outer, inner = random.randint(1, 4), random.randint(1, 6)
         place, streams = half, []
@@ -184,7 +186,9 @@ def random_passes(random: Random, *, rows: int = 256, passes: int = 3, stochasti
                 streams.append(Stream(half // 2, *steps))
         if place > rows:
             continue
-        first = random.random() < 0.5 and len(found) > 1  # go on with the registers as they are
+        # go on with the registers as they are
+        first = random.random() < 0.5 and known >= min(outer * inner, THREADS)
+        known = max(known, outer * inner)
         found.append(
             Vector(
                 entry=5 + len(start) * first, length=len(made) + len(start) * (not first),

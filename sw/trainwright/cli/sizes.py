@@ -60,7 +60,7 @@ SIZES = (
     _powers("burst_beats", "beats of an AXI burst, 4,096 bytes at most", 1, 256),
     _powers("outstanding_bursts", "bursts in flight each way", 1, 64),
     Size("stochastic_rounding", "1: results can be rounded by random bits", (0, 1)),
-    Size("vector_engine", "1: passes of instructions over rows, for loss and update", (0, 1)),
+    Size("vector_engine", "1: loss and update as passes over rows", (0, 1)),
     Size("formats", "beside fixed point, as posit(8,0),posit(8,1)c", listed="posits"),
 )
 

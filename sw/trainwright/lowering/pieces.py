@@ -5,7 +5,7 @@ from math import prod
 
 from trainwright.graph.ir import Graph
 from trainwright.lowering.calls import Call, Clear, Copy, External, Move, Transpose
-from trainwright.lowering.choose import BEAT, Cut, Given
+from trainwright.lowering.choices import BEAT, Cut, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import (
     Axes,
@@ -113,6 +113,12 @@ class Pieces:
         self._clear(piece)
         return piece
 
+    def apart(self, name: str, lanes: Axes, ranges: Ranges) -> Piece:
+        """A piece for a part of a sum, which nobody else finds."""
+        piece = self._new(name, lanes, ranges, [])
+        self.pieces[name, lanes].remove(piece)
+        return piece
+
     def _new(
         self, name: str, lanes: Axes, ranges: Ranges, groups: Sequence[Axes], padded: Axes = ()
     ) -> Piece:
@@ -149,12 +155,13 @@ class Pieces:
         padded = group if size % self.p.lanes else ()
         piece = self._new(name, lanes, ranges, [group] if group else [], padded)
         layout = self.given[name].layout
-        if layout and layout.rows + layout.padded != piece.layout.rows + piece.layout.padded:
-            self._clear(piece)
         outside: Ranges = {}
         if layout is None and len(self.cuts.get((name, lanes), ())) == 1:
             (cut,) = self.cuts[name, lanes]
             outside = {cut[0]: (cut[1], cut[2])} if cut else {}
+        same = layout is None or layout.rows + layout.padded == piece.layout.rows + padded
+        if not same or dict(ranges) != dict(outside):  # rows of zeros are not loaded, too
+            self._clear(piece)
         bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
         of = self.views.get(name, "")
         outer = External(name, layout or piece.layout, outside, bytes_, of)

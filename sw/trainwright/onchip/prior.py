@@ -52,7 +52,7 @@ def sums_of_squares(layout: Layout, weights: Words) -> Words:
             part = layout.parts[side.part]
             others = tuple(axis for axis in range(4) if axis != side.axis)
             sums[side.first : side.first + side.columns] = (
-                squares[part.span].reshape(part.shape).sum(others)
+                squares[part.places].reshape(part.shape).sum(others)
             )
     return sums
 

@@ -260,7 +260,7 @@ def _code(wait: Engine, f: Mapping[str, int]) -> Code:
 def _vector_fields(d: Vector) -> dict[str, int]:
     fields = {
         name: getattr(d, name)
-        for name in ("entry", "length", "outer", "inner", "key", "slot", "reads", "writes")
+        for name in ("entry", "length", "rows", "inner", "key", "slot", "reads", "writes")
     }
     constants = (*d.constants, *(0,) * (CONSTANTS - len(d.constants)))
     fields |= {f"constant{n}": k % (1 << FACTOR_WIDTH) for n, k in enumerate(constants)}
@@ -274,7 +274,10 @@ def _vector_fields(d: Vector) -> dict[str, int]:
 
 def _vector(wait: Engine, f: Mapping[str, int]) -> Vector:
     sign = 1 << (FACTOR_WIDTH - 1)
-    counts = f["outer"], f["inner"]
+    outer, rest = divmod(f["rows"], f["inner"])
+    if rest:
+        raise ProgramError(f"VECTOR: {f['rows']} rows are no multiple of inner = {f['inner']}")
+    counts = outer, f["inner"]
     streams = []
     for number in range(STREAMS):
         deltas = f[f"outer_delta{number}"], f[f"inner_delta{number}"]
@@ -286,7 +289,7 @@ def _vector(wait: Engine, f: Mapping[str, int]) -> Vector:
     return Vector(
         entry=f["entry"],
         length=f["length"],
-        outer=f["outer"],
+        outer=outer,
         inner=f["inner"],
         key=f["key"],
         slot=f["slot"],
@@ -324,7 +327,7 @@ def descriptor_fields(d: Descriptor) -> dict[str, int]:
             return fields
 
 
-_AT_LEAST_ONE = ("beats", "iterations", "last_rows", "length", "outer", "inner", "instructions")
+_AT_LEAST_ONE = ("beats", "iterations", "last_rows", "length", "rows", "inner", "instructions")
 
 
 def _least(name: str) -> int:

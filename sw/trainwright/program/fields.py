@@ -154,7 +154,7 @@ VECTOR: tuple[Field, ...] = (
     *HEADER,
     ("entry", 6),
     ("length", 6),
-    ("outer", COUNT_WIDTH),
+    ("rows", 24),
     ("inner", COUNT_WIDTH),
     ("key", LOCAL_WIDTH),
     ("slot", 8),

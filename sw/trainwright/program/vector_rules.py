@@ -32,6 +32,8 @@ _STEP = (-(1 << (LOCAL_WIDTH - 1)), (1 << (LOCAL_WIDTH - 1)) - 1)
 _COUNT = (1, (1 << COUNT_WIDTH) - 1)
 _CONSTANT = (-(1 << (FACTOR_WIDTH - 1)), (1 << (FACTOR_WIDTH - 1)) - 1)
 
+MOST_ROWS = (1 << 24) - 1
+
 Limited = tuple[str, int, tuple[int, int]]
 
 
@@ -52,6 +54,7 @@ def vector_ranges(d: Vector, p: AcceleratorParameters) -> Iterator[Limited]:
     yield "entry", d.entry, (0, CODE_DEPTH - d.length)
     yield "outer", d.outer, _COUNT
     yield "inner", d.inner, _COUNT
+    yield "rows", d.rows, (1, MOST_ROWS)
     yield "key", d.key, _LOCAL
     yield "slot", d.slot, (0, p.statistics_depth - 1)
     yield "streams", len(d.streams), (0, STREAMS)
