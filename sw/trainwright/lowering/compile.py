@@ -157,7 +157,7 @@ def _lower(
         try:
             one = replace(draft.lowered, rows=place(draft.lowered.calls, p))
             found.append((alone(one, p), one))
-        except DoesNotFitError as error:
+        except (CutError, DoesNotFitError) as error:
             problems.append(error)
         if len(found) == MOST_TIMED:
             break
