@@ -136,9 +136,8 @@ class Chooser:
             case View():
                 yield from self._view(state, op)
             case Window():
-                lanes = self.graph.tensors[op.x].axes[-1:]
                 new = state.copy()
-                new.choices = (*new.choices, Choice(op, (), lanes))
+                new.choices = (*new.choices, Choice(op, (), self.graph.tensors[op.x].axes[-1:]))
                 yield new
             case Einsum():
                 fixed = self._fixed(state, op)

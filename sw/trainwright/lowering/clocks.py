@@ -101,24 +101,23 @@ class Operands:
             self._new(state, name, Lies(need.lanes, need.padded, cut, state.loads))
             return state.loads
         if name in self.graph.windows:
-            return self._surrounded(state, need, cut)
+            return self._windows(state, need, cut)
         if not there:
             return None
         return self._transposed(state, need, cut, there)
 
-    def _surrounded(self, state: State, need: Need, cut: Cut) -> float | None:
-        """When windows can be read: their source is in place with zeros around it."""
+    def _windows(self, state: State, need: Need, cut: Cut) -> float | None:
+        """When windows can be read: their source as needed, with zeros around it."""
         window = self.graph.windows[need.tensor]
-        if not slid(self.graph, need.tensor).isdisjoint(need.lanes):
+        if slid(self.graph, need.tensor).intersection(need.lanes):
             return None
         ready = self.fetch(state, Need(window.x, need.lanes), cut)
         if ready is None:
             return None
         if not is_plain(self.graph, window) and window.x not in self.given:
-            state.outers = max(state.outers, ready) + self.rows(window.x, need.lanes, cut)
+            state.outers = max(state.outers, ready) + self.rows(window.x, need.lanes, None)
             ready = state.outers + AFTER
-        new = Lies(need.lanes, need.padded, cut, ready)
-        state.lies[need.tensor] = (*state.lies.get(need.tensor, ()), new)
+        self._new(state, need.tensor, Lies(need.lanes, (), cut, ready))
         return ready
 
     def _new(self, state: State, name: str, new: Lies) -> None:
