@@ -134,11 +134,10 @@ async def every_bit_of_a_count(dut):
             levels[level] = Level((1 << bit) + 1, 1, 1 << bit, -1)
             for other in {level - 1, (level + 1 + bit) % depth} - {-1, level}:
                 levels[other] = Level(2, 5, 7, 11)
-            tile = {"reduce_levels": bit % depth, "tile_level": 0}
-            if level < depth - tile["reduce_levels"]:
-                tile["tile_level"] = level
+            summed = bit % depth
             nest = Compute(
-                operation=Operation.PE1, levels=tuple(levels), x=1, g=2, z=3, **tile
+                operation=Operation.PE1, levels=tuple(levels), x=1, g=2, z=3,
+                reduce_levels=summed, tile_level=level if level < depth - summed else 0,
             )  # fmt: skip
             await tb.check(nest)
 
