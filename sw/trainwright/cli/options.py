@@ -206,6 +206,9 @@ def accelerator_parameters(
     default |= {"stochastic_rounding": 1} if stochastic else {}
     try:
         sizes = default | parse_overrides(items)
+        if network is not None and not any(item.startswith("factor_width") for item in items):
+            word_width = sizes.get("word_width", AcceleratorParameters.word_width)
+            sizes["factor_width"] = min(sizes["factor_width"], word_width)
         if sizes.get("formats") and not any(item.startswith("accumulator_width") for item in items):
             width = sizes.get("accumulator_width", AcceleratorParameters.accumulator_width)
             sizes["accumulator_width"] = max(width, POSIT_ACCUMULATOR)

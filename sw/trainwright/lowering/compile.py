@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError
-from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS
+from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS, require_whole_factors
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -157,7 +157,7 @@ def _lower(
         try:
             one = replace(draft.lowered, rows=place(draft.lowered.calls, p))
             found.append((alone(one, p), one))
-        except DoesNotFitError as error:
+        except (CutError, DoesNotFitError) as error:
             problems.append(error)
         if len(found) == MOST_TIMED:
             break
@@ -322,6 +322,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
 
 def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step:
     """Compile a training step."""
+    require_whole_factors(network, p)
     graph = step_graph(network, batch)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
     widths = {"word": p.word_width, "accumulator": p.accumulator_width}

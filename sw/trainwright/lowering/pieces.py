@@ -159,7 +159,8 @@ class Pieces:
         if layout is None and len(self.cuts.get((name, lanes), ())) == 1:
             (cut,) = self.cuts[name, lanes]
             outside = {cut[0]: (cut[1], cut[2])} if cut else {}
-        same = layout is None or layout.rows + layout.padded == piece.layout.rows + padded
+        lies = piece.layout
+        same = layout is None or (layout.rows, layout.padded) == (lies.rows, lies.padded)
         if not same or dict(ranges) != dict(outside):  # rows of zeros are not loaded, too
             self._clear(piece)
         bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
