@@ -43,9 +43,8 @@ def obstacles(p: AcceleratorParameters, part: Part, memory_bytes: int) -> list[s
     LUTs are known only after synthesis.
     """
     found = []
-    multipliers = p.multipliers + 2 * p.lanes  # the vector unit shifts with two a lane
-    if multipliers > part.multipliers:
-        found.append(f"{multipliers} multipliers, it has {part.multipliers}")
+    if p.device_multipliers > part.multipliers:
+        found.append(f"{p.device_multipliers} multipliers, it has {part.multipliers}")
     rams = needed_block_rams(p, memory_bytes)
     if rams > part.block_rams:
         found.append(f"{rams} block RAMs, it has {part.block_rams}")

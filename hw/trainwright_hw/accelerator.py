@@ -11,6 +11,7 @@ from trainwright_hw.bus.axi import Axi4, Axi4Lite, bus_widths
 from trainwright_hw.bus.axi_lite import LiteBridge
 from trainwright_hw.compute.pe1.engine import Pe1
 from trainwright_hw.compute.pe2.engine import Pe2
+from trainwright_hw.compute.vector.engine import VectorEngine
 from trainwright_hw.control.counters import Counters
 from trainwright_hw.control.csr import Registers
 from trainwright_hw.control.sequencer import NUMBER_WIDTH, Sequencer
@@ -70,7 +71,9 @@ class Accelerator(wiring.Component):
         m.submodules.pe2 = pe2 = Pe2(self.parameters)
         m.submodules.write_back = write_back = WriteBack(self.parameters)
         m.submodules.sequencer = sequencer = Sequencer(self.parameters)
-        m.submodules.statistics = statistics = StatisticsSlots(self.parameters, engines=1)
+        vector = VectorEngine(self.parameters) if self.parameters.vector_engine else None
+        ports = [write_back.statistics, *([vector.statistics] if vector else [])]
+        m.submodules.statistics = statistics = StatisticsSlots(self.parameters, engines=len(ports))
         engines = {"load": load, "store": store, "pe1": pe1, "pe2": pe2}
 
         connect_bus(m, load.axi, self.m_axi)
@@ -78,11 +81,17 @@ class Accelerator(wiring.Component):
         connect(m, load.program, sequencer.program)
         connect(m, pe1.results, write_back.pe1)
         connect(m, pe2.results, write_back.pe2)
-        connect(m, write_back.statistics, statistics.ports[0])
+        for port, to in zip(ports, statistics.ports, strict=True):
+            connect(m, port, to)
         for name, engine in engines.items():
-            connect(m, getattr(sequencer, name), engine.command)
+            if vector is None or name != "pe2":
+                connect(m, getattr(sequencer, name), engine.command)
+        busy = {name: engine.status.busy for name, engine in engines.items()}
+        if vector is not None:
+            m.submodules.vector = vector
+            busy["pe2"] = self._in_turn(m, sequencer, pe2, vector)
         m.d.comb += [
-            sequencer.busy.eq(Cat(engine.status.busy for engine in engines.values())),
+            sequencer.busy.eq(Cat(busy.values())),
             sequencer.older.eq(Cat(engine.status.older for engine in engines.values())),
             sequencer.settling.eq(statistics.busy),
             sequencer.read_error.eq(load.error),
@@ -92,7 +101,7 @@ class Accelerator(wiring.Component):
             m.d.comb += [engine.stream.eq(sequencer.stream) for engine in (pe1, pe2)]
         if self.parameters.formats:
             m.d.comb += sequencer.format_error.eq(pe1.invalid | pe2.invalid)
-        self._memories(m, sequencer, load, store, pe1, pe2, write_back)
+        self._memories(m, sequencer, load, store, pe1, pe2, vector, write_back)
         if self.trace:
             status = [engine.status for engine in engines.values()]
             m.d.comb += [
@@ -104,14 +113,32 @@ class Accelerator(wiring.Component):
                 ),
                 self.trace_number.eq(sequencer.descriptor),
             ]
-        self._host(m, sequencer, statistics, engines)
+        self._host(m, sequencer, statistics, engines, busy)
         return m
 
-    def _memories(self, m: Module, sequencer, load, store, pe1, pe2, write_back) -> None:
+    def _in_turn(self, m: Module, sequencer, pe2, vector) -> Value:
+        """PE2 and the vector engine take turns; whether either is busy."""
+        pairs = (
+            (sequencer.pe2, pe2.command, vector.status.busy),
+            (sequencer.vector, vector.command, pe2.status.busy),
+        )
+        for source, to, other in pairs:
+            m.d.comb += [
+                to.payload.eq(source.payload),
+                to.valid.eq(source.valid & ~other),
+                source.ready.eq(to.ready & ~other),
+            ]
+        m.d.comb += vector.stream.eq(sequencer.stream)
+        return pe2.status.busy | vector.status.busy
+
+    def _memories(self, m: Module, sequencer, load, store, pe1, pe2, vector, write_back) -> None:
         """Scratchpad and factor stores; whether anything moves in them or at the memory port."""
         p = self.parameters
-        readers = (store.scratchpad, pe1.x, pe1.g, pe2.x, pe2.g)
-        writers = (load.scratchpad, write_back.z)
+        readers = [store.scratchpad, pe1.x, pe1.g, pe2.x, pe2.g]
+        writers = [load.scratchpad, write_back.z]
+        if vector is not None:
+            readers.append(vector.read)
+            writers.append(vector.z)
         m.submodules.scratchpad = scratchpad = Scratchpad(
             p, readers=len(readers), writers=len(writers)
         )
@@ -139,6 +166,8 @@ class Accelerator(wiring.Component):
             self._trace(m, "load", load.scratchpad, C(1))
             for number, engine in enumerate(("pe1", "pe2")):
                 self._trace(m, engine, write_back.z, write_back.writer == number)
+            if vector is not None:
+                self._trace_turn(m, write_back, vector)
 
     def _trace(self, m: Module, engine: str, port, its: Value) -> None:
         request = port.request
@@ -148,7 +177,20 @@ class Accelerator(wiring.Component):
         ]
         m.d.comb += getattr(self, f"trace_{engine}_row").eq(port.row)
 
-    def _host(self, m: Module, sequencer, statistics, engines: dict) -> None:
+    def _trace_turn(self, m: Module, write_back, vector) -> None:
+        """PE2's trace is that of the vector engine too, whose rows come in its turn."""
+        request = vector.z.request
+        taken = Signal()
+        m.d.sync += taken.eq(request.valid & request.ready)
+        with m.If(request.valid & request.ready):
+            m.d.sync += [
+                self.trace_pe2_valid.eq(1),
+                self.trace_pe2_address.eq(request.payload),
+            ]
+        with m.If(taken):
+            m.d.comb += self.trace_pe2_row.eq(vector.z.row)
+
+    def _host(self, m: Module, sequencer, statistics, engines: dict, busy: dict) -> None:
         """Registers and counters."""
         m.submodules.bridge = bridge = LiteBridge()
         m.submodules.registers = registers = Registers(self.parameters)
@@ -178,7 +220,7 @@ class Accelerator(wiring.Component):
         bus = self.m_axi
         events = {
             "cycles": sequencer.running,
-            **{f"busy_{name}": engine.status.busy for name, engine in engines.items()},
+            **{f"busy_{name}": of_engine for name, of_engine in busy.items()},
             "stall_pe1_operand": engines["pe1"].status.stall_operand,
             "stall_pe1_result": engines["pe1"].status.stall_result,
             "stall_pe2_operand": engines["pe2"].status.stall_operand,

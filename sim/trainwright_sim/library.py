@@ -154,12 +154,12 @@ class Simulator(NativeModel):
         for number, engine in enumerate(TRACES):
             length = self._call("trace_length", number)
             addresses = np.empty(length, np.uint32)
-            rows = np.empty((length, parameters.lanes), np.int16)
+            rows = np.empty((length, parameters.lanes), f"i{parameters.word_width // 8}")
             self._call(
                 "trace_copy",
                 number,
                 addresses.ctypes.data_as(POINTER(c_uint32)),
                 rows.ctypes.data_as(POINTER(c_uint8)),
             )
-            found[engine] = Trace(addresses.astype(np.int64), rows)
+            found[engine] = Trace(addresses.astype(np.int64), rows.astype(np.int16))
         return found

@@ -13,18 +13,22 @@ def _require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _flag(value: object) -> bool:
+def _flag(name: str, value: object) -> bool:
     """0 or 1, as in NAME=VALUE texts, or a truth value."""
-    _require(value in (0, 1), f"stochastic_rounding must be 0 or 1, not {value!r}")
+    _require(value in (0, 1), f"{name} must be 0 or 1, not {value!r}")
     return bool(value)
 
 
+WORD_WIDTHS = (8, 16)
 POSIT_OPERAND_WIDTH = 18
 """Bits of a multiplier's operands in an accelerator with posits: those of a MULT18X18D."""
 TABLES, TABLE_WORD_WIDTH = 4, 8
 """Formats whose integers one block RAM holds, and the bits of their words at most."""
 OPERANDS = 4
 """Rows that are decoded side by side: both operands of either array."""
+POSIT_ACCUMULATOR = 44
+"""Bits of accumulators that are to sum posits, where none are asked for: 512 products of two
+posit(8,1)c at worst."""
 MOST_POSITS = 7
 """Posit formats of one accelerator: a descriptor names a format in 3 bits, 0 being fixed point."""
 
@@ -88,9 +92,9 @@ class AcceleratorParameters:
     pe2_rows: int = 8
     """Rows of PE2 and PE3: second-operand scalars in use at once (index d of equation 6)."""
     word_width: int = 16
-    """Bits of a scratchpad word, signed: gradients, intermediates, activations."""
+    """Bits of a scratchpad word, signed, 8 or 16: gradients, intermediates, activations."""
     factor_width: int = 4
-    """Bits of a factor element in the factor stores, signed, 2 to 16."""
+    """Bits of a factor element in the factor stores, signed, 2 to 16, at most those of a word."""
     accumulator_width: int = 48
     """Bits of an accumulator, signed, 24 to 48. The compiler proves that none can overflow."""
     scratchpad_banks: int = 4
@@ -117,16 +121,28 @@ class AcceleratorParameters:
     """Most AXI bursts in flight in each direction."""
     stochastic_rounding: bool | int = False
     """Whether the requantisers can round by random bits too."""
+    vector_engine: bool | int = False
+    """Whether there is a vector engine: loss and update as passes of instructions over rows."""
     formats: tuple[str, ...] | str = ()
     """Posits that tensors may have beside fixed point, by name, as ``posit(8,0),posit(8,1)c``."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stochastic_rounding", _flag(self.stochastic_rounding))
+        for name in ("stochastic_rounding", "vector_engine"):
+            object.__setattr__(self, name, _flag(name, getattr(self, name)))
         object.__setattr__(self, "formats", _posits(self.formats))
         _require(
             not (self.formats and self.stochastic_rounding),
             "stochastic_rounding is of fixed point alone: leave it out, or formats="
             + ",".join(self.formats),
+        )
+        _require(
+            not (self.formats and self.vector_engine),
+            "vector_engine is of fixed point alone: leave it out, or formats="
+            + ",".join(self.formats),
+        )
+        _require(
+            not self.vector_engine or self.word_width == 16,
+            f"vector_engine needs words of 16 bits, not {self.word_width!r}: leave one of them out",
         )
         _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
         for name in ("pe1_rows", "pe2_rows"):
@@ -135,11 +151,24 @@ class AcceleratorParameters:
                 _is_power_of_two(rows) and 2 <= rows <= self.lanes,
                 f"{name} must be a power of two from 2 to lanes ({self.lanes}), not {rows!r}",
             )
-        _require(self.word_width == 16, f"word_width must be 16, not {self.word_width!r}")
+        _require(
+            self.word_width in WORD_WIDTHS, f"word_width must be 8 or 16, not {self.word_width!r}"
+        )
         _require(
             2 <= self.factor_width <= 16,
             f"factor_width must be from 2 to 16 bits, not {self.factor_width!r}",
         )
+        _require(
+            self.factor_width <= self.word_width,
+            f"factor_width must be at most the {self.word_width} bits of a word, not "
+            f"{self.factor_width!r}; choose narrower factors or word_width=16",
+        )
+        for fmt in self.number_formats:
+            _require(
+                fmt.width <= self.word_width,
+                f"formats: words of {fmt} have {fmt.width} bits, this accelerator's "
+                f"{self.word_width}; choose a narrower posit or word_width=16",
+            )
         _require(
             24 <= self.accumulator_width <= 48,
             f"accumulator_width must be from 24 to 48 bits, not {self.accumulator_width!r}",
@@ -195,6 +224,20 @@ class AcceleratorParameters:
         return (self.pe1_rows + self.pe2_rows) * self.lanes
 
     @property
+    def narrow(self) -> bool:
+        """Whether operands have 8 bits."""
+        return self.operand_width == min(WORD_WIDTHS)
+
+    @property
+    def device_multipliers(self) -> int:
+        """Multipliers of a device, of 18 x 18 bits, that the arrays and the vector unit take.
+
+        A lane of the vector unit has two. Of narrow ones every other is made of logic where these
+        are scarce.
+        """
+        return (self.multipliers + 2 * self.lanes) // (1 + self.narrow)
+
+    @property
     def beat_bytes(self) -> int:
         """Bytes of one beat of the external memory port."""
         return self.lanes
@@ -206,7 +249,7 @@ class AcceleratorParameters:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a scratchpad row as stored in external memory at 16 bits a word."""
+        """Bytes of a scratchpad row."""
         return self.lanes * self.word_width // 8
 
     @property
@@ -235,6 +278,12 @@ class AcceleratorParameters:
         return POSIT_OPERAND_WIDTH if self.formats else self.word_width
 
     @property
+    def most_alignment(self) -> int:
+        """Most bits by which BIAS shifts an operand to the left: its products with powers of two
+        take multipliers of a bit more than a word, or of a posit's integers."""
+        return min(self.operand_width, 16) - 1
+
+    @property
     def decoder_tables(self) -> int:
         """Block RAMs that posits are decoded by, one for two lanes of an operand; 0: by shifts."""
         posits = self.number_formats[1:]
@@ -257,6 +306,11 @@ class AcceleratorParameters:
         return self.formats.index(str(fmt)) + 1
 
     @property
+    def random_stream(self) -> bool:
+        """Whether there is a stream of random bits."""
+        return bool(self.stochastic_rounding or self.vector_engine)
+
+    @property
     def scratchpad_bits(self) -> int:
         """Bits of the scratchpad."""
         return self.scratchpad_rows * self.lanes * self.word_width
@@ -272,6 +326,7 @@ class AcceleratorParameters:
             + self.statistics_depth * (112 if self.formats else 80)
             + self.pe1_rows * self.lanes * self.accumulator_width
             + _queue_bits(self)
+            + (_vector_bits(self) if self.vector_engine else 0)
         )
 
     @property
@@ -281,11 +336,20 @@ class AcceleratorParameters:
         Optional parts count only where they are present.
         """
         values = asdict(self)
-        for name in ("stochastic_rounding", "formats"):
+        for name in ("stochastic_rounding", "vector_engine", "formats"):
             if not values[name]:
                 del values[name]
         text = ",".join(f"{name}={value}" for name, value in sorted(values.items()))
         return zlib.crc32(text.encode())
+
+
+def _vector_bits(p: AcceleratorParameters) -> int:
+    """Bits of the vector engine's memories: three copies of 64 registers of 36 bits and a table of
+    512 words of 36 bits a lane; 64 instructions; two queues of rows, the one's words alone read
+    ahead; and its streams."""
+    row = p.lanes * p.word_width
+    lanes = p.lanes * (3 * 64 + 512) * 36
+    return lanes + 64 * 50 + 2 * 16 * (row + 20) + 2 * row + 8 * 18 + 2 * 8 * (20 + 16) + 16 * 40
 
 
 def _queue_bits(p: AcceleratorParameters) -> int:
@@ -303,7 +367,7 @@ def _queue_bits(p: AcceleratorParameters) -> int:
         (max(128, 2 * p.burst_beats) + 8) * p.data_width
         + p.outstanding_bursts * (p.burst_beats.bit_length() + 1)
         + 16 * row
-        + 4 * (22 + p.scratchpad_banks + 2 * p.data_width)
+        + 4 * (22 + p.scratchpad_banks + row)
         + 2 * 20
     )
     latency, item = (17, 121) if p.formats else (13, 89)
@@ -344,6 +408,12 @@ PRESETS: dict[str, Preset] = {
     ),
     "ecp5-85f-64": Preset(
         multipliers=156, memory_bits=3_700_000, sizes=_ON_CHIP | {"pe1_rows": 4, "pe2_rows": 4}
+    ),
+    "ecp5-85f-w8": Preset(
+        multipliers=156,
+        memory_bits=3_700_000,
+        sizes=_ON_CHIP
+        | {"lanes": 16, "pe1_rows": 8, "pe2_rows": 8, "word_width": 8, "accumulator_width": 28},
     ),
     "gw5ast-138c": Preset(
         multipliers=298,

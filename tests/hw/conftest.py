@@ -44,7 +44,7 @@ class Memories:
             return random.choice((random.randint(least, greatest),) * 4 + (least, greatest, 0))
 
         return cls(
-            [[value(16) for _ in range(parameters.lanes)] for _ in range(ROWS)],
+            [[value(parameters.word_width) for _ in range(parameters.lanes)] for _ in range(ROWS)],
             [[value(parameters.factor_width) for _ in range(store_width)] for _ in range(ROWS)],
         )
 
@@ -116,6 +116,8 @@ def execute(
                 index = list(zip((*outer, *inner), d.levels, strict=True))
                 x = d.x + sum(i * level.x for i, level in index)
                 g = d.g + sum(i * level.g for i, level in index)
+                if d.digits and any(inner) and not any(inner[1:]):
+                    value *= 128
                 value += _value(d, p, memories, x, g, r, lane)
             q, saturated = requantise(value, d.shift, d.out_width)
             if d.stochastic:
@@ -169,7 +171,7 @@ class _Bench:
             address = self.pending[id(port)].pop(0)
             ctx.set(port.valid, address is not None)
             row = memories.row(address or 0)
-            ctx.set(port.row.as_value(), _packed(row, 16))
+            ctx.set(port.row.as_value(), _packed(row, self.parameters.word_width))
             ctx.set(port.request.ready, self.ready())
         address = self.pending[id(engine.store)].pop(0)
         width = self.parameters.factor_width
@@ -189,7 +191,8 @@ class _Bench:
         write = engine.z.request
         if self.written is not None:  # its row is due
             bits = ctx.get(engine.z.row.as_value())
-            row = [_signed(bits >> 16 * i & 0xFFFF, 16) for i in range(self.parameters.lanes)]
+            lanes, width = self.parameters.lanes, self.parameters.word_width
+            row = [_signed(bits >> width * i & (1 << width) - 1, width) for i in range(lanes)]
             self.run.memories.row(self.written)[:] = row
             self.run.writes += 1
         bank = ctx.get(write.payload) // self.parameters.bank_rows
@@ -306,12 +309,13 @@ def random_command(operation: Operation, p: AcceleratorParameters, random: Rando
         g_row_stride=random.randint(-9, 9) if operation is Operation.PE4 else 0,
         z_row_stride=sign * z_strides["row"],
         shift=random.choice((0, 3, 7, random.randint(0, 40))),
-        out_width=random.choice((16, 8, random.randint(4, 16))),
+        out_width=random.choice((p.word_width, 8, random.randint(4, p.word_width))),
         slot=random.randrange(256),
         relu=random.random() < 0.5,
-        x_shift=random.randrange(16),
-        g_shift=random.randrange(16),
+        x_shift=random.randrange(p.most_alignment + 1),
+        g_shift=random.randrange(p.most_alignment + 1),
         stochastic=p.stochastic_rounding and random.random() < 0.7,
+        digits=p.narrow and bool(reduction) and random.random() < 0.6,
     )
 
 

@@ -20,6 +20,7 @@ PARAMETERS = {
         lanes=4, pe1_rows=4, pe2_rows=4, factor_width=12, burst_beats=1, outstanding_bursts=1
     ),
     "8": AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=4, factor_width=8, burst_beats=4),
+    "8-bytes": AcceleratorParameters(lanes=8, pe2_rows=2, word_width=8, burst_beats=4),
     "16": AcceleratorParameters(factor_width=4),
     "16-long": AcceleratorParameters(pe2_rows=2, factor_width=16, burst_beats=256),
 }
@@ -77,7 +78,7 @@ def random_load(p: AcceleratorParameters, random: Random) -> Transfer:
             for count in counts
         ),
         target=random.choice(list(Target)),
-        element_bytes=random.choice((1, 2)),
+        element_bytes=random.choice((1, 2)[: p.word_width // 8]),
     )
 
 

@@ -1,15 +1,17 @@
 """Multipliers that are primitives of a device."""
 
 import re
+from dataclasses import replace
 from random import Random
 
 import pytest
-from amaranth.hdl import Elaboratable, Module, Signal, signed, unsigned
+from amaranth.hdl import C, Cat, Elaboratable, Module, Signal, signed, unsigned
 from amaranth.sim import Simulator
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.multiplier import FAMILIES, DevicePlatform, registered_product
 from trainwright_hw.build.convert import design_to_rtlil, to_rtlil
+from trainwright_hw.vendor import ecp5_logic
 
 PRIMITIVES = {"ecp5": ("MULT18X18D", 18, 18), "gw5a": ("MULTALU27X18", 27, 18)}
 REGISTERS = {
@@ -83,6 +85,71 @@ def test_every_product_of_an_accelerator_is_a_primitive(family):
     text = to_rtlil(SMALL, target=DevicePlatform(family))
     primitive, *_ = PRIMITIVES[family]
     assert text.count(f"cell \\{primitive} ") == SMALL.multipliers + 2 * SMALL.lanes
+
+
+def test_of_narrow_words_every_other_product_of_an_ecp5_is_made_of_logic():
+    p = replace(SMALL, pe1_rows=2, word_width=8)
+    text = to_rtlil(p, target=DevicePlatform("ecp5"))
+    assert text.count("cell \\MULT18X18D ") == p.device_multipliers == 8 + 4
+
+
+class Ccu2c(Elaboratable):
+    """A CCU2C as yosys simulates it."""
+
+    def __init__(self, kind: str, **ports):
+        assert kind == "CCU2C" and ports["p_INJECT1_0"] == ports["p_INJECT1_1"] == "NO"
+        self._ports = ports
+
+    def elaborate(self, platform) -> Module:
+        m, carry = Module(), self._ports["i_CIN"]
+        for half in "01":
+            pins = [self._ports[f"i_{pin}{half}"] for pin in "ABCD"]
+            table = C(self._ports[f"p_INIT{half}"], 16)
+            lut4, lut2 = table.bit_select(Cat(*pins), 1), table.bit_select(Cat(*pins[:2]), 1)
+            m.d.comb += self._ports[f"o_S{half}"].eq(lut4 ^ carry)
+            carry = (~lut4 & lut2) | (lut4 & carry)
+        m.d.comb += self._ports["o_COUT"].eq(carry)
+        return m
+
+
+@pytest.mark.parametrize("left, right", [(8, 8), (9, 8), (7, 4)])
+def test_a_product_of_carry_chains(monkeypatch, left, right):
+    monkeypatch.setattr(ecp5_logic, "Instance", Ccu2c)
+    random = Random(f"chains {left} {right}")
+    a, b, enable = Signal(signed(left)), Signal(signed(right)), Signal()
+    m = Module()
+    product = ecp5_logic.chain_product(m, "it", a, b, left_enable=enable)
+    least = [-(1 << (width - 1)) for width in (left, right)]
+    corners = [[low, low + 1, -1, 0, 1, -low - 1] for low in least]
+
+    async def testbench(ctx):
+        held, due = 0, [0, 0]
+        for number in range(600):
+            values = [
+                random.choice(some) if number % 2 else random.randrange(low, -low)
+                for some, low in zip(corners, least, strict=True)
+            ]
+            take = random.random() < 0.8
+            for port, value in zip((a, b, enable), (*values, take), strict=True):
+                ctx.set(port, value)
+            held = values[0] if take else held
+            due.append(held * values[1])
+            await ctx.tick()
+            assert ctx.get(product) == due[-2]
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+def test_operands_that_carry_chains_do_not_multiply():
+    for widths in ((10, 8), (8, 10), (8, 7)):
+        a, b = (Signal(signed(width)) for width in widths)
+        with pytest.raises(
+            ValueError, match=f"operands of {widths[0]} and {widths[1]} bits: carry"
+        ):
+            ecp5_logic.chain_product(None, "it", a, b)  # before anything is added
 
 
 def test_without_a_target_an_accelerator_has_no_primitive():

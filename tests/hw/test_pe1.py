@@ -22,6 +22,9 @@ PARAMETERS = {
     "8x2-narrow": AcceleratorParameters(
         lanes=8, pe1_rows=2, pe2_rows=2, factor_width=2, accumulator_width=24, nest_levels=5
     ),
+    "4x2-bytes": AcceleratorParameters(
+        lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, accumulator_width=48
+    ),
 }
 OPERATIONS = (Operation.PE1, Operation.PE4)
 
@@ -38,7 +41,7 @@ def test_random_commands(engines, name, stall, seed):
     random = Random(f"pe1 {name} {stall} {seed}")
     memories = engines.Memories.random(parameters, random, parameters.lanes)
     # the compiler's part: no sum may overflow; PE4 sums up to 2^7 products of 2^30 here
-    spare = max(0, 39 - parameters.accumulator_width)
+    spare = max(0, 2 * parameters.word_width + 7 - parameters.accumulator_width)
     memories.scratchpad = [
         [word >> (spare + 1) // 2 for word in row] for row in memories.scratchpad
     ]

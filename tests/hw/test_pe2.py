@@ -18,6 +18,7 @@ PARAMETERS = {
         lanes=4, pe1_rows=4, pe2_rows=4, factor_width=16, stochastic_rounding=True
     ),
     "4x2-narrow": AcceleratorParameters(**SMALL, accumulator_width=24, nest_levels=5),
+    "4x2-bytes": AcceleratorParameters(**SMALL, word_width=8, factor_width=8, accumulator_width=48),
 }
 OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
 
@@ -33,7 +34,9 @@ def test_random_commands(engines, name, stall, seed):
     parameters = PARAMETERS[name]
     random = Random(f"pe2 {name} {stall} {seed}")
     memories = engines.Memories.random(parameters, random, parameters.pe2_rows)
-    if parameters.accumulator_width < 32:  # the compiler's part: no sum may overflow
+    if (
+        parameters.accumulator_width < 2 * parameters.word_width
+    ):  # the compiler's part: no sum may overflow
         memories.scratchpad = [[word >> 8 for word in row] for row in memories.scratchpad]
     elif parameters.accumulator_width == 32:
         memories.scratchpad = [[word >> 2 for word in row] for row in memories.scratchpad]

@@ -33,13 +33,24 @@ def simulate(dut, testbench) -> None:
     simulator.run()
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize("with_random", (False, True), ids=("nearest", "stochastic"))
-@pytest.mark.parametrize("width", (pytest.param(24, marks=pytest.mark.slow), 32, 48))
-def test_against_definition(engines, width, with_random):
+@pytest.mark.parametrize(
+    ("width", "word_width"),
+    [(28, 8), pytest.param(24, 16, marks=SLOW), pytest.param(32, 16, marks=SLOW), (48, 16)],
+)
+def test_against_definition(engines, width, word_width, with_random):
     """With random bits now one rounding and now the other, command by command."""
     random = Random(f"requantise {width}")
-    dut = Requantiser(lanes=LANES, value_width=width, with_random=with_random)
-    settings = [(shift, random.choice((4, 8, 16, random.randint(4, 16)))) for shift in range(64)]
+    dut = Requantiser(
+        lanes=LANES, value_width=width, word_width=word_width, with_random=with_random
+    )
+    settings = [
+        (shift, random.choice((4, 8, word_width, random.randint(4, word_width))))
+        for shift in range(64)
+    ]
     if with_random:
         settings += settings
 

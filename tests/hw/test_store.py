@@ -55,7 +55,8 @@ def simulate(p, commands, rows, memory, *, latency=4, stall=0.0, seed=0):
             pipeline = [address if valid and ready else None, *pipeline[:-1]]
             ctx.set(dut.scratchpad.valid, pipeline[-1] is not None)
             if pipeline[-1] is not None:
-                ctx.set(dut.scratchpad.row, [word & 0xFFFF for word in rows[pipeline[-1] % ROWS]])
+                words = rows[pipeline[-1] % ROWS]
+                ctx.set(dut.scratchpad.row, [word % (1 << p.word_width) for word in words])
 
     async def bench(ctx):
         nonlocal cycles
@@ -90,6 +91,7 @@ PARAMETERS = {
         lanes=4, pe1_rows=2, pe2_rows=2, burst_beats=1, outstanding_bursts=1
     ),
     "8": AcceleratorParameters(lanes=8, burst_beats=4),
+    "8-bytes": AcceleratorParameters(lanes=8, burst_beats=4, word_width=8),
     "16": AcceleratorParameters(),
     "16-long": AcceleratorParameters(burst_beats=256),
 }
@@ -101,7 +103,8 @@ PARAMETERS = {
 def test_random_stores(name, stall, seed):
     p = PARAMETERS[name]
     random = Random(f"store {name} {stall} {seed}")
-    rows = [[random.randrange(-(1 << 15), 1 << 15) for _ in range(p.lanes)] for _ in range(ROWS)]
+    most = 1 << (p.word_width - 1)
+    rows = [[random.randrange(-most, most) for _ in range(p.lanes)] for _ in range(ROWS)]
     memory = bytearray(random.randbytes(MEMORY_BYTES))
     result = bytearray(memory)
     commands = []
@@ -116,7 +119,7 @@ def test_random_stores(name, stall, seed):
                 TransferLevel(n, p.beat_bytes * random.randint(0, 300), random.randint(-50, 50))
                 for n in counts
             ),
-            element_bytes=random.choice((1, 2)),
+            element_bytes=random.choice((1, 2)[: p.word_width // 8]),
         )
         end = max(address for address, _ in starts(command)) + command.beats * p.beat_bytes
         if end <= MEMORY_BYTES and command.runs <= 16:

@@ -21,6 +21,14 @@ PARAMETERS = {
     "8x4": AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=8, accumulator_width=36),
     "8x8": AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=8, accumulator_width=48),
     "16x8": AcceleratorParameters(),
+    "4x2-byte-posits": AcceleratorParameters(
+        lanes=4,
+        pe1_rows=2,
+        pe2_rows=2,
+        word_width=8,
+        accumulator_width=44,
+        formats="posit(8,0),posit(8,1)c",
+    ),
     "8x4-random": AcceleratorParameters(
         lanes=8, pe1_rows=4, pe2_rows=4, accumulator_width=36, stochastic_rounding=True
     ),
@@ -100,7 +108,7 @@ def random_command(random: Random, p: AcceleratorParameters, engine: int, contex
     bases = random.sample(range(64), tiles)
     return Command(
         shift=random.choice((0, 5, random.randrange(64))),
-        out_width=random.choice((8, 16, random.randint(4, 16))),
+        out_width=random.choice((8, p.word_width, random.randint(4, p.word_width))),
         slot=random.randrange(256),
         stride=random.choice((1, 3, (1 << 20) - 1)),
         stochastic=bool(p.stochastic_rounding) and random.random() < 0.7,
@@ -258,8 +266,9 @@ class Bench:
         z, item = self.dut.z, self.dut.statistics.item
         if self.address is not None:
             bits = ctx.get(z.row.as_value())
-            words = [bits >> 16 * n & 0xFFFF for n in range(self.p.lanes)]
-            row = [word - (word >> 15 << 16) for word in words]
+            width = self.p.word_width
+            words = [bits >> width * n & (1 << width) - 1 for n in range(self.p.lanes)]
+            row = [word - (word >> width - 1 << width) for word in words]
             self.sources[self.writer].got.append((self.address, row))
         ready = self.random.random() >= self.stall
         ctx.set(z.request.ready, ready)

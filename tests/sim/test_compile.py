@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 import trainwright
@@ -11,12 +12,16 @@ import trainwright.nn as tnn
 PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
 
 
-def test_a_step_has_the_bits_of_the_golden_model():
+POSITS = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
+
+
+@pytest.mark.parametrize("formats", [None, pytest.param(POSITS, marks=pytest.mark.slow)])
+def test_a_step_has_the_bits_of_the_golden_model(formats):
     found = {}
     for backend in ("golden", "rtl"):
         torch.manual_seed(3)
         layers = tnn.TTLinear(60, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4)
-        model = trainwright.compile(torch.nn.Sequential(*layers), backend=backend, batch=16)
+        model = trainwright.compile(torch.nn.Sequential(*layers), backend, 16, formats)
         y = model(torch.rand(11, 60))
         y.square().sum().backward()
         found[backend] = [y, *(parameter.grad for parameter in model.parameters())]

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainwright.program.fields import (
+    CODE,
     COMPUTE,
     HEADER,
     LAYOUTS,
     LOOP,
     REGISTER_UPDATE,
     TRANSFER,
+    VECTOR,
     Field,
 )
 
@@ -25,6 +27,8 @@ LAYOUT_NAMES = {
     "TRANSFER": TRANSFER,
     "LOOP": LOOP,
     "REGISTER_UPDATE": REGISTER_UPDATE,
+    "VECTOR": VECTOR,
+    "CODE": CODE,
 }
 
 MEANINGS = {
@@ -52,6 +56,7 @@ MEANINGS = {
     "g_format": "number format of g",
     "z_format": "number format of z; `out_width` is of fixed point alone",
     "underflow_zero": "z closer to 0 than the smallest posit becomes the nearer of the two",
+    "digits": "the outermost summed level goes over digits: sums so far x 2^7 as it advances",
     "x_shift": "BIAS: left shift of x",
     "g_shift": "BIAS: left shift of g",
     "target": "0 scratchpad, 1 PE1's store, 2 PE2's store, 3 program memory",
@@ -69,6 +74,20 @@ MEANINGS = {
     "z_delta": "step of z when the level advances",
     "address_delta": "step of `address` when the level advances",
     "local_delta": "step of `local` when the level advances",
+    "entry": "first instruction of the pass",
+    "length": "instructions of the pass",
+    "rows": "rows of the pass",
+    "inner": "iterations of the inner level",
+    "key": "row of the first random bits",
+    "reads": "streams that are read",
+    "writes": "streams that are written",
+    "constant": "a constant, signed",
+    "base": "first row of a stream",
+    "outer_delta": "step of a stream when the outer level advances",
+    "inner_delta": "step of a stream when the inner level advances",
+    "first": "place of the first instruction",
+    "instructions": "instructions, 1 to 20",
+    "word": "an instruction",
     "value": "value (SET) or step (END) of the register",
 }
 

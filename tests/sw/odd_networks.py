@@ -33,7 +33,8 @@ def odd_network(seed: int) -> tuple[Network, int, AcceleratorParameters]:
         ]
         relu = n + 1 < count and rng.random() < 0.7
         layers.append(Layer(outputs, inputs, tuple(ranks), relu=relu, bias=rng.random() < 0.8))
-    network = Network(f"odd {seed}", tuple(layers), 2, (1, sizes[0]), (1, sizes[0]), Widths())
+    widths = Widths(gradient=p.word_width, intermediate=p.word_width)
+    network = Network(f"odd {seed}", tuple(layers), 2, (1, sizes[0]), (1, sizes[0]), widths)
     return network, rng.choice((1, 2, 7, 16, 33, 64, 256)), p
 
 

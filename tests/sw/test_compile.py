@@ -11,10 +11,12 @@ import torch
 
 import trainwright.nn as tnn
 from trainwright import compile
+from trainwright.cli.options import accelerator_parameters
 from trainwright.compiler import CompileError
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
 from trainwright.fixed.quantise import dequantise, quantise
+from trainwright.formats import Posit
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Widths, load_network
 from trainwright.offload import compiled
@@ -48,14 +50,21 @@ def test_the_examples():
     assert tried and not failed
 
 
-def test_bits_are_those_of_the_command_lines_trainer():
-    """`digits`, seed 0, 24 steps: the same master weights, bit by bit."""
-    data, network, steps = load_data_set("digits"), load_network("digits"), 24
+POSITS = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
+
+
+@pytest.mark.parametrize("formats, steps", [("", 24), (POSITS, 8), ("factor=fixed(8)", 3)])
+def test_bits_are_those_of_the_command_lines_trainer(formats, steps):
+    """`digits`, seed 0: the same master weights, bit by bit."""
+    data, network = load_data_set("digits"), load_network("digits")
+    network = network.with_formats(formats) if formats else network
     settings = TrainSettings(steps=steps, prior=None)
-    golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 20)
+    golden = GoldenAccelerator(accelerator_parameters([], network), memory_bytes=1 << 20)
     state = initial_state(network, settings)
     trainer = Trainer(state, data, lambda n: Driver(golden, n, settings.batch))
-    model = compile(tnn.from_network("digits", seed=0), backend="golden", batch=settings.batch)
+    module = tnn.from_network(network, seed=0)
+    model = compile(module, "golden", settings.batch, formats or None)
+    assert model.machine.settings.parameters == golden.parameters
     optimizer = tnn.Adam(model.parameters(), lr=settings.learning_rate)
     total = settings.total_steps(len(data.train))
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -253,7 +262,10 @@ def test_what_runs_where_is_a_table():
         "conv": "torch: the accelerator has no Conv2d", "one": "program 1", "two": "program 1",
     }  # fmt: skip
     assert report.bits == model.one.bits + model.two.bits + 32 * (4 * 9 + 4)
+    assert report.operators == ("tanh", "flatten")
+    assert [one.numbers for one in report.layers] == ["float32", "fixed(4)", "fixed(4)"]
     text = str(report)
+    assert "also in torch: tanh, flatten" in text
     assert "| one " in text and "program 1" in text and "back end golden, batch 16" in text
     mixed = torch.nn.Sequential(
         tnn.TTLinear(64, 64, rank=4, numbers="float32"), tnn.TTLinear(64, 20, rank=4),
@@ -338,6 +350,60 @@ def test_ordinary_modules_again():
     dense = model.eval().to_torch()
     assert [type(m) for m in dense] == [torch.nn.Linear, torch.nn.ReLU, torch.nn.Linear]
     assert (dense(x) - model(x)).norm() < 0.05 * model(x).norm()
+
+
+def test_formats_are_those_of_the_programs_and_of_the_module():
+    module = _model()
+    model = compile(module, batch=16, formats=POSITS)
+    assert model.machine.settings.parameters.formats == ("posit(4,0)", "posit(8,0)", "posit(8,1)c")
+    x = torch.rand(16, 64)
+    model(x).square().sum().backward()
+    report = model.report()
+    assert report.underflows == 0 and "underflowed" not in str(report)
+    assert report.layers[0].numbers.startswith("posit(4,0), activation posit(8,0), intermediate")
+    model.eval()
+    y = model(x)
+    (chain,) = model.chains.values()
+    exponent = chain.whole.scales.exponents["l2.y"]
+    words = torch.arange(-115, 116)
+    values = dequantise(words, exponent, Posit(8, 1, clamped=True))
+    assert set(y.double().flatten().tolist()) <= set(values.tolist())
+    model = compile(model, batch=16, formats="intermediate=fixed(16),activation=posit(10,0)")
+    y = model.eval()(x)  # torch computes in the same numbers, but for results within a layer
+    assert (module.eval()(x) - y).norm() < 0.05 * y.norm()
+
+
+def test_the_report_counts_what_underflows():
+    model = compile(_model(), batch=16, formats="gradient=posit(5,0)")
+    loss = model(torch.rand(16, 64)).square().sum()
+    assert model.report().underflows == 0
+    loss.backward()
+    report = model.report()
+    assert report.underflows > 0 and f"{report.underflows:,} underflowed" in str(report)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"formats": "activation=posit(8)"}, "no number format 'posit\\(8\\)'"),
+        ({"formats": "weights=fixed(8)"}, "no class of tensors 'weights'"),
+        ({"formats": 8}, "formats must be text"),
+        ({"formats": "gradient=posit(16,1)"}, "posit\\(16,1\\) needs operands of"),
+        (
+            {"formats": "activation=posit(8,0)", "accelerator": AcceleratorParameters()},
+            "this accelerator has no posit\\(8,0\\), but fixed point; make one with",
+        ),
+        ({"formats": "factor=fixed(17)"}, "no number format"),
+    ],
+)
+def test_formats_that_cannot_be_are_one_error_and_leave_the_module(options, message):
+    module = _model()
+    before = copy.deepcopy(module)
+    with pytest.raises(CompileError, match=message):
+        compile(module, **options)
+    assert module[0].numbers == before[0].numbers
+    for one, other in zip(module.state_dict().items(), before.state_dict().items(), strict=True):
+        assert one[0] == other[0] and torch.equal(one[1], other[1])
 
 
 class _Branching(torch.nn.Module):

@@ -6,10 +6,11 @@ import json
 import pytest
 
 from trainwright.cli import main
-from trainwright.cli.options import POSIT_ACCUMULATOR, accelerator_parameters
+from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.reproduce.formats import FORMATS, ROWS, rows_named
 from trainwright.cli.train.options import add_arguments
 from trainwright.network import load_network
+from trainwright.parameters import POSIT_ACCUMULATOR
 from trainwright.train.trainer import Trainer
 
 NARROW = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"

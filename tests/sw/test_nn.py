@@ -11,6 +11,7 @@ import torch
 
 import trainwright.nn as tnn
 from trainwright.fixed.quantise import dequantise, quantise
+from trainwright.formats import Fixed, parse_format
 from trainwright.network import NetworkError, Widths
 from trainwright.nn import contraction, scales
 from trainwright.nn.shapes import bond_ranks, factor_sizes, padded_size
@@ -174,24 +175,26 @@ def test_fresh_factors_are_of_the_right_size_and_within_their_bits():
 
 def test_gradients_pass_straight_through_and_are_rounded_to_16_bits():
     x = torch.tensor([0.3, 5.0, -9.0], requires_grad=True)
-    straight_through(x, -1, 4).backward(torch.tensor([1.0, 2.0, 3.0]))
+    straight_through(x, -1, Fixed(4)).backward(torch.tensor([1.0, 2.0, 3.0]))
     assert x.grad.tolist() == [1, 2, 3]
     x.grad = None
-    assert torch.equal(gradient_rounded(x, 16), x)
+    assert torch.equal(gradient_rounded(x, Fixed(16)), x)
     gradient = torch.tensor([1.0, 1e-6, 2**-15 * 1.5])
-    gradient_rounded(x, 16).backward(gradient)
-    assert torch.equal(x.grad, rounded(gradient, -14, 16))  # 1 = 2^14 steps, 2^15 would saturate
+    gradient_rounded(x, Fixed(16)).backward(gradient)
+    assert torch.equal(
+        x.grad, rounded(gradient, -14, Fixed(16))
+    )  # 1 = 2^14 steps, 2^15 would saturate
     with pytest.raises(ValueError, match="nan"):
-        gradient_rounded(x, 16).sum().mul(float("nan")).backward()
+        gradient_rounded(x, Fixed(16)).sum().mul(float("nan")).backward()
 
 
 def test_rounding_is_half_to_even_and_saturates():
     values = torch.tensor([0.5, 1.5, -2.5, 7.5, -8.5, 100.0])
-    assert rounded(values, 0, 4).tolist() == [0, 2, -2, 7, -8, 7]
+    assert rounded(values, 0, Fixed(4)).tolist() == [0, 2, -2, 7, -8, 7]
 
 
 def test_input_scales_follow_by_one_and_only_in_training():
-    quantiser = scales.InputQuantiser(8)
+    quantiser = scales.InputQuantiser(Fixed(8))
     quantiser(torch.tensor([0.25, 1.0]))
     assert int(quantiser.exponent) == -7
     assert quantiser(torch.tensor([1.0, -1.0, 0.003])).tolist() == [127 / 128, -1, 0]
@@ -202,12 +205,12 @@ def test_input_scales_follow_by_one_and_only_in_training():
     quantiser.train()(torch.tensor([0.01]))
     assert int(quantiser.exponent) == -7
     with pytest.raises(ValueError, match="inf"):
-        scales.InputQuantiser(8)(torch.tensor([float("inf")]))
-    assert scales.InputQuantiser(8)(torch.zeros(3)).tolist() == [0, 0, 0]
+        scales.InputQuantiser(Fixed(8))(torch.tensor([float("inf")]))
+    assert scales.InputQuantiser(Fixed(8))(torch.zeros(3)).tolist() == [0, 0, 0]
 
 
 def test_output_scales_hold_the_mean_in_its_range():
-    quantiser = scales.OutputQuantiser(16)
+    quantiser = scales.OutputQuantiser(Fixed(16))
     values = torch.randn(1000) * 37
     quantiser(values)
     mean = float(values.abs().mean()) / 2.0 ** (15 + int(quantiser.exponent))
@@ -392,6 +395,9 @@ def test_from_torch_by_tolerance_and_what_it_leaves():
     assert tt[0].ranks == (3,) and tt[2].__class__ is torch.nn.Linear
     small = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 3))
     assert [type(m) for m in tnn.from_torch(small)] == [torch.nn.Linear] * 2
+    few = torch.nn.Sequential(torch.nn.Linear(30, 64))  # 2,112 elements for 1,920
+    assert type(tnn.from_torch(few, rank=8)[0]) is tnn.TTLinear
+    assert type(tnn.from_torch(few, rank=8, numbers="float32")[0]) is torch.nn.Linear
     with pytest.raises(AttributeError, match="nothing"):
         tnn.from_torch(mlp, skip=["nothing"])
 
@@ -439,6 +445,61 @@ def test_a_quantised_network_trains_to_the_float_networks_accuracy():
         accuracy[numbers] = float((model.eval()(x).argmax(1) == labels).float().mean())
     assert accuracy["float32"] > 0.95
     assert accuracy["fixed"] > accuracy["float32"] - 0.03
+
+
+POSITS = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
+
+
+def _posit_values(name, exponent):
+    """All values of a posit's words x 2^exponent."""
+    fmt = parse_format(name)
+    words = torch.arange(-fmt.largest, fmt.largest + 1)
+    return set(dequantise(words, exponent, fmt).tolist())
+
+
+def test_a_layer_in_posits_computes_with_posits_alone():
+    layer = tnn.TTLinear(64, 32, rank=4, numbers=POSITS)
+    assert layer.bits == 4 * layer.layer.factor_parameters + 8 * 32
+    x = torch.rand(16, 64)
+    seen = []
+    layer.quantise_input.register_forward_hook(lambda *hooked: seen.append(hooked[2]))
+    y = layer(x)
+    y.retain_grad()
+    (y * torch.rand(32)).sum().backward()
+    for factor, exponent in zip(layer.used_factors(), layer.factor_exponents, strict=True):
+        assert set(factor.flatten().tolist()) <= _posit_values("posit(4,0)", int(exponent))
+    assert int(layer.quantise_input.exponent) == -7  # full scale is the posit 2
+    assert set(seen[0].flatten().tolist()) <= _posit_values("posit(8,0)", -7)
+    outputs = _posit_values("posit(8,1)c", int(layer.quantise_output.exponent))
+    assert set(y.flatten().tolist()) & outputs == set(y.flatten().tolist()) - {0}
+    whole = tnn.TTLinear(64, 32, rank=4, numbers="float32")
+    whole.set_factors(layer.used_factors())
+    assert 0 < (whole(x) - y).norm() < 0.1 * y.norm()
+
+
+def test_gradients_that_are_too_small_for_a_posit_become_0_and_outputs_do_not():
+    fmt = parse_format("posit(8,0)")
+    values = torch.tensor([1.0, 2.0**-9, -(2.0**-9), 0])
+    assert rounded(values, -7, fmt, underflow="never").tolist() == [1, 2.0**-7, -(2.0**-7), 0]
+    assert rounded(values, -7, fmt).tolist() == [1, 0, 0, 0]
+    layer = tnn.TTLinear(64, 32, rank=4, numbers=POSITS + ",underflow=zero")
+    assert layer.quantise_output.underflow == "zero"
+
+
+def test_other_numbers_leave_parameters_and_choose_exponents():
+    layer = tnn.TTLinear(64, 32, rank=4)
+    before, exponents = [f.clone() for f in layer.factors], layer.factor_exponents.clone()
+    layer(torch.rand(8, 64))
+    layer.set_numbers("activation=posit(8,0)")
+    assert torch.equal(layer.factor_exponents, exponents)
+    assert not bool(layer.quantise_input.calibrated) and layer.numbers.posits
+    layer.set_numbers(Widths(factor=8))
+    assert all(torch.equal(a, b) for a, b in zip(layer.factors, before, strict=True))
+    assert (layer.factor_exponents <= exponents - 3).all()
+    for one, other in zip(layer.used_factors(), before, strict=True):
+        assert (one - other).norm() < 0.02 * other.norm()  # 1/40 of the deviation is a step
+    layer.set_numbers("float32")
+    assert layer.is_float and layer(torch.rand(8, 64)).shape == (8, 32)
 
 
 def test_own_widths_are_taken():

@@ -155,7 +155,7 @@ def test_the_initial_weights_are_the_masters_to_nearest():
         for k, factor in enumerate(layer):
             part = next(p for p in chip.state.layout.parts if (p.layer, p.index) == (n, k))
             unit = 2.0 ** (part.exponent - 8)
-            weights = chip.state.weights.ravel()[part.span].reshape(part.shape) * unit
+            weights = chip.state.weights.ravel()[part.places].reshape(part.shape) * unit
             assert np.abs(weights - factor.value.double().numpy()).max() <= unit / 2
     q = chip.quantised()
     assert q.bias_exponents == [-5, -5]
@@ -235,7 +235,7 @@ def test_biases_are_used_at_their_fixed_exponents(data):
     assert isinstance(model, ChipModel)
     for part in model.state.layout.parts:
         if part.index < 0:  # 3 / 32 and the like: fitted, they would have a finer exponent
-            model.state.weights.ravel()[part.span] = 3 << part.hidden
+            model.state.weights.ravel()[part.places] = 3 << part.hidden
     one = driver(model.network)
     one.forward(torch.zeros((64, 64), dtype=torch.int64), model.quantised(), state.scales)
     assert one._forward is not None
@@ -265,7 +265,7 @@ def test_the_state_counts_whole_rows_and_every_column():
     layers = (Layer((3, 4), (3, 5), (2,), relu=False),)
     network = Network("n", layers, classes=5, image=(3, 5), padded=(3, 5))
     sizes = [item.bits for item in update_memory(network)]
-    assert sizes == [20 * 16 * (2 + 3 + 1), 4 * 16 + 64 * 25]
+    assert sizes == [20 * 16 * (3 * 3 + 2 * 4 + 1), 4 * 16 + 64 * 25]
 
 
 def run(capsys, *options):
@@ -283,7 +283,7 @@ def test_the_command_trains_reports_sizes_and_evaluates(capsys, tmp_path):
     assert result["state_bits_per_parameter"] == 20
     memory = json.loads((tmp_path / "run" / "result.json").read_text())["memory"]
     sizes = {item["name"]: item["bits"] for item in memory}
-    assert sizes["weights and moments"] == 20 * (512 + 4096 + 128 + 64 + 2048 + 16)
+    assert sizes["weights and moments"] == 20 * (512 + 4096 + 128 + 2 * 64 + 2048 + 16)
     assert result["training_state_bits"] == sum(sizes.values())
     assert "host_writes" not in result
     assert result["used_reduction"] > result["reduction"]

@@ -36,7 +36,7 @@ def make_state(seed=0, network=NETWORK):
     weights = np.zeros((layout.rows, LANES), np.int64)
     for part in layout.parts:
         values = random.normal(size=part.size) * 1200
-        weights.ravel()[part.span] = values.astype(np.int64).clip(*limits(part))
+        weights.ravel()[part.places] = values.astype(np.int64).clip(*limits(part))
     return State(layout, weights)
 
 
@@ -67,7 +67,7 @@ def literal(state, given, exponents, step, pulls):
         bytes_.append(unit_bytes(mixed(stream, 16 * np.arange(rows)), LANES).ravel().tolist())
     for n, (part, gradient) in enumerate(zip(layout.parts, given, strict=True)):
         for k, g in enumerate(gradient.ravel().tolist()):
-            at = part.row * LANES + k
+            at = part.places[k]
             g = min(max(g + pulls[n].ravel()[k], -(1 << 17)), (1 << 17) - 1)
             m = moments[at] + stochastic(g - 16 * moments[at], 8, bytes_[0][at])
             m = min(max(m, -128), 127)
@@ -126,13 +126,17 @@ def test_rows_hold_every_tensor_from_a_new_row():
     row = 0
     for part in layout.parts:
         assert part.row == row
-        row += -(-prod(part.shape) // 16)
+        *lines, along = part.shape[:-1] if part.shape[-1] == 1 else part.shape
+        row += prod(lines) * -(-along // 16)
+        assert part.places.tolist() == [
+            16 * (part.row + n // along * -(-along // 16)) + n % along for n in range(part.size)
+        ]
     assert layout.rows == row == state_rows(NETWORK)
     assert [part.hidden for part in layout.parts] == [8, 8, 8, 4, 8, 8, 4]
     assert state_rows(load_network("fashion")) == 925
     whole = make_layout(load_network("digits"), ((0, 0), (0, 0)), (0, 0))
-    assert [part.rows for part in whole.parts] == [32, 256, 8, 4, 128, 1]
-    assert whole.rows == state_rows(whole.network) == 429
+    assert [part.rows for part in whole.parts] == [32, 256, 8, 8, 128, 1]
+    assert whole.rows == state_rows(whole.network) == 433
     assert state_rows(replace(NETWORK, layers=(replace(NETWORK.layers[0], bias=False),
                                                NETWORK.layers[1]))) == row - 1  # fmt: skip
 
@@ -148,7 +152,7 @@ def factor_values(state):
     layers = [[] for _ in state.layout.network.layers]
     for part in state.layout.parts:
         if part.index >= 0:
-            values = state.weights.ravel()[part.span].reshape(part.shape)
+            values = state.weights.ravel()[part.places].reshape(part.shape)
             layers[part.layer].append(
                 torch.from_numpy(values) * 2.0 ** (part.exponent - part.hidden)
             )
@@ -167,7 +171,7 @@ def test_the_pull_is_the_storage_priors_gradient():
     weight = entry.weight * 2.0**entry.weight_exponent
     exact = [storage_gradients(layer, weight) for layer in factor_values(state)]
     for n, part in enumerate(layout.parts):
-        got = found.ravel()[part.span].reshape(part.shape)
+        got = found.ravel()[part.places].reshape(part.shape)
         if part.index < 0:
             assert not got.any()
             continue
@@ -209,13 +213,13 @@ def test_a_pull_is_two_rounded_products_of_18_bits():
     weights = np.where(random.random(weights.shape) < 0.3, -1, weights)
     found = prior.pull(layout, weights, pulls, np.array(EXPONENT_LIST)).ravel()
     for n, part in enumerate(layout.parts):
-        for at in range(part.span.start, part.span.stop):
+        for at in part.places.tolist():
             total = 0
             for column in layout.column_of[:, at].tolist():
                 shift = EXPONENT_LIST[n] - int(pulls.exponents[column])
                 coefficient = int(pulls.coefficients[column])
                 if shift < 0:
-                    coefficient = min(coefficient << min(-shift, 18), (1 << 17) - 1)
+                    coefficient = min(coefficient << min(-shift, 16), (1 << 15) - 1)
                 product = Fraction(int(weights.ravel()[at]) * coefficient, 1 << max(shift, 0))
                 rounded = (product + Fraction(1, 2)).__floor__()
                 total += min(max(rounded, -(1 << 17)), (1 << 17) - 1)
@@ -341,7 +345,7 @@ def test_the_state_is_twenty_bits_and_comes_back():
     state.cut(12)
     arrays = state.to_arrays()
     for part in state.layout.parts:
-        q = arrays["factors"].ravel()[part.span]
+        q = arrays["factors"].ravel()[part.places]
         assert q.min() >= -(1 << (part.width - 1)) and q.max() < 1 << (part.width - 1)
     assert arrays["words"].dtype == np.uint16
     back = State.from_arrays(state.layout, arrays)

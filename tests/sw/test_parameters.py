@@ -20,7 +20,15 @@ P = AcceleratorParameters()
         ({"pe1_rows": 1}, "pe1_rows must be .* not 1"),
         ({"pe2_rows": 32}, r"pe2_rows must be .*\(16\), not 32"),
         ({"lanes": 4}, r"pe1_rows must be .*\(4\), not 8"),
-        ({"word_width": 12}, "word_width must be 16, not 12"),
+        ({"word_width": 12}, "word_width must be 8 or 16, not 12"),
+        (
+            {"word_width": 8, "factor_width": 9},
+            "factor_width must be at most the 8 bits of a word, not 9; .* word_width=16",
+        ),
+        (
+            {"word_width": 8, "formats": "posit(10,0)"},
+            r"words of posit\(10,0\) have 10 bits, this accelerator's 8; choose a narrower posit",
+        ),
         ({"factor_width": 1}, "factor_width must be from 2 to 16 bits, not 1"),
         ({"factor_width": 17}, "factor_width must be from 2 to 16 bits, not 17"),
         ({"accumulator_width": 23}, "accumulator_width must be from 24 to 48 bits, not 23"),
@@ -60,6 +68,11 @@ P = AcceleratorParameters()
             {"formats": "posit(8,0)", "stochastic_rounding": 1},
             "stochastic_rounding is of fixed point alone",
         ),
+        (
+            {"formats": "posit(8,0)", "vector_engine": 1},
+            "vector_engine is of fixed point alone",
+        ),
+        ({"vector_engine": 2}, "vector_engine must be 0 or 1, not 2"),
     ],
     ids=lambda value: (
         "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else ""
@@ -91,12 +104,12 @@ def test_bounds_are_inclusive(changes):
 def test_every_parameter_is_in_the_fingerprint():
     other = {
         "lanes": 8, "pe1_rows": 4, "pe2_rows": 4, "factor_width": 5, "accumulator_width": 33,
-        "scratchpad_banks": 8, "scratchpad_rows": 32768, "pe1_store_depth": 4096,
+        "word_width": 8, "scratchpad_banks": 8, "scratchpad_rows": 32768, "pe1_store_depth": 4096,
         "pe2_store_depth": 8192, "program_depth": 256, "statistics_depth": 32, "nest_levels": 9,
         "loop_depth": 3, "burst_beats": 8, "outstanding_bursts": 4, "stochastic_rounding": True,
-        "formats": "posit(8,0)",
+        "vector_engine": True, "formats": "posit(8,0)",
     }  # fmt: skip
-    fixed = {"word_width", "address_width"}
+    fixed = {"address_width"}
     assert set(other) | fixed == {field.name for field in fields(AcceleratorParameters)}
     prints = {replace(P, **{name: value}).fingerprint for name, value in other.items()}
     assert len(prints | {P.fingerprint}) == len(other) + 1
@@ -107,6 +120,7 @@ def test_fingerprint_is_stable():
     assert f"{P.fingerprint:08x}" == "38d448db"
     assert AcceleratorParameters().fingerprint == P.fingerprint
     assert AcceleratorParameters(stochastic_rounding=False).fingerprint == P.fingerprint
+    assert AcceleratorParameters(vector_engine=0).fingerprint == P.fingerprint
 
 
 def test_formats_by_number():
@@ -148,7 +162,7 @@ def test_what_follows():
 def test_presets_fit_their_devices(name):
     p, device = preset(name), PRESETS[name]
     assert p.on_chip_bits <= device.memory_bits
-    assert p.multipliers <= device.multipliers
+    assert p.device_multipliers <= device.multipliers
 
 
 def test_the_default_is_a_preset():

@@ -284,7 +284,7 @@ def header(data: bytes, **changes: int | bytes) -> bytes:
 
 def resealed(body: bytes) -> bytes:
     count = len(body) // DESCRIPTOR_BYTES
-    return struct.pack("<4sHHIII", b"TRWP", 4, 0, count, P.fingerprint, zlib.crc32(body)) + body
+    return struct.pack("<4sHHIII", b"TRWP", 5, 0, count, P.fingerprint, zlib.crc32(body)) + body
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +294,7 @@ def digits_file() -> bytes:
 
 def test_header(digits_file):
     magic, version, reserved, count, fingerprint, crc = struct.unpack_from("<4sHHIII", digits_file)
-    assert (magic, version, reserved) == (b"TRWP", 4, 0)
+    assert (magic, version, reserved) == (b"TRWP", 5, 0)
     assert 128 * count + 20 == len(digits_file)
     assert (fingerprint, crc) == (P.fingerprint, zlib.crc32(digits_file[20:]))
 
@@ -307,7 +307,7 @@ def test_header(digits_file):
         (lambda data: header(data, magic=b"ELF\x00"), "not a program file: .* write it again with"),
         (
             lambda data: header(data, version=1),
-            "of version 1, this trainwright reads version 4; write it again",
+            "of version 1, this trainwright reads version 5; write it again",
         ),
         (lambda data: data[:-1], r"need \d+ bytes after the header, there are \d+; write it again"),
         (lambda data: data + b"\0", "truncated or overlong"),
@@ -327,12 +327,12 @@ def test_header(digits_file):
         (lambda data: resealed(data[20:-128]), r"HALT: its last descriptor, \d+, is STORE"),
         (lambda data: resealed(b""), "is empty and does not end with HALT"),
         (
-            lambda data: resealed(b"\x0c" + data[21:]),
-            "descriptor 0: unknown operation 12, .* to 11",
+            lambda data: resealed(b"\x0e" + data[21:]),
+            "descriptor 0: unknown operation 14, .* to 13",
         ),
         (
-            lambda data: resealed(data[20:276] + b"\x0d" + data[277:]),
-            "descriptor 2: unknown operation 13",
+            lambda data: resealed(data[20:276] + b"\x0f" + data[277:]),
+            "descriptor 2: unknown operation 15",
         ),
     ],
 )

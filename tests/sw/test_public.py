@@ -30,7 +30,7 @@ def test_a_public_name_of_nn_says_what_it_is(name):
 
 
 @pytest.mark.parametrize("name", ["trainwright", "trainwright.parameters",
-                                  "trainwright.network.description"])  # fmt: skip
+                                  "trainwright.network.numbers"])  # fmt: skip
 def test_the_examples(name):
     failed, tried = doctest.testmod(import_module(name))
     assert tried and not failed

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from amaranth.hdl import C, Module, Mux, Shape, Signal, Value, signed
 
+from trainwright.program.descriptors import DIGIT_WIDTH
 from trainwright_hw.arith.format import LaneFormat
 from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
-from trainwright_hw.arith.requantiser import LANE_CYCLES, Requantiser
+from trainwright_hw.arith.requantiser import LANE_CYCLES, WORD_WIDTH, Requantiser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,8 @@ class FixedArithmetic(LaneFormat):
     """Bits of the operand from the factor store, or the scratchpad (PE3)."""
     accumulator_width: int
     """Bits of a sum."""
+    word_width: int = WORD_WIDTH
+    """Bits of an encoded word."""
     with_random: bool = False
     """Whether the encoder can round by random bits."""
 
@@ -78,9 +81,12 @@ class FixedArithmetic(LaneFormat):
         right: Value,
         *,
         left_enable: Value | None = None,
+        spare: bool = False,
     ) -> Signal:
-        """One hardware multiplier."""
-        return registered_product(m, platform, name, left, right, left_enable=left_enable)
+        """One hardware multiplier, or of narrow words, where ``spare``, logic."""
+        return registered_product(
+            m, platform, name, left, right, left_enable=left_enable, spare=spare
+        )
 
     def sum_shape(self, terms: int) -> Shape:
         """A bit more with each doubling, up to the accumulator's."""
@@ -100,9 +106,13 @@ class FixedArithmetic(LaneFormat):
         """0."""
         return 0
 
-    def start(self, accumulator: Value, *, first: Value) -> Value:
-        """Of two, by ``first``."""
-        return Mux(first, self.zero, accumulator)
+    def start(
+        self, accumulator: Value, *, first: Value | None = None, digit: Value | None = None
+    ) -> Value:
+        """Of two by ``first``, of three by ``digit`` too."""
+        if digit is not None:
+            accumulator = Mux(digit, accumulator << DIGIT_WIDTH, accumulator)
+        return accumulator if first is None else Mux(first, self.zero, accumulator)
 
     def accumulate(self, accumulator: Value, term: Value) -> Value:
         """Their sum."""
@@ -110,7 +120,12 @@ class FixedArithmetic(LaneFormat):
 
     def encoder(self, *, lanes: int, value_width: int) -> Requantiser:
         """The requantiser."""
-        return Requantiser(lanes=lanes, value_width=value_width, with_random=self.with_random)
+        return Requantiser(
+            lanes=lanes,
+            value_width=value_width,
+            word_width=self.word_width,
+            with_random=self.with_random,
+        )
 
     @property
     def settings(self) -> Mapping[str, str]:

@@ -19,6 +19,7 @@ def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
             left_width=width,
             right_width=width,
             accumulator_width=parameters.accumulator_width,
+            word_width=parameters.word_width,
             with_random=bool(parameters.stochastic_rounding),
         )
     return PositArithmetic(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from amaranth.hdl import C, Module, Signal, Value, signed
 
+from trainwright_hw.vendor import ecp5_logic
 from trainwright_hw.vendor.ecp5 import mult18x18d
 from trainwright_hw.vendor.gowin import multalu27x18
 
@@ -13,6 +14,10 @@ PRODUCT_CYCLES = 2
 
 FAMILIES: dict[str, Callable[..., Signal]] = {"ecp5": mult18x18d, "gw5a": multalu27x18}
 """What instantiates a registered multiplier, by family of devices."""
+LOGIC: dict[str, tuple[int, Callable[..., Signal]]] = {
+    "ecp5": (ecp5_logic.WIDTH, ecp5_logic.chain_product)
+}
+"""What makes one of logic, and of how many bits at most, for families where such are scarce."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +43,19 @@ def registered_product(
     right: Value,
     *,
     left_enable: Value | None = None,
+    spare: bool = False,
 ) -> Signal:
     """The product of two signed values, ``PRODUCT_CYCLES`` later.
 
-    A primitive, if the platform has one. Its input registers take ``right`` in every cycle and
+    A primitive, if the platform has one; of narrow operands and where ``spare`` is asked for, one
+    of logic, if the family has such. Its input registers take ``right`` in every cycle and
     ``left`` in those of ``left_enable`` (None: every one); the register of the product follows a
     cycle later. Raises ``ValueError`` for operands too wide for a primitive.
     """
     if isinstance(platform, DevicePlatform):
+        width, of_logic = LOGIC.get(platform.family, (0, None))
+        if spare and of_logic is not None and max(len(left), len(right)) <= width:
+            return of_logic(m, name, left, right, left_enable=left_enable)
         return FAMILIES[platform.family](m, name, left, right, left_enable=left_enable)
     a, b = (
         Signal(signed(len(value)), name=f"{name}_{side}", reset_less=True)

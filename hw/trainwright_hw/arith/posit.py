@@ -36,7 +36,7 @@ class PositArithmetic(FixedArithmetic):
     decode_cycles = SHIFT_DECODE_CYCLES
 
     def __post_init__(self) -> None:
-        check_encoder(self.accumulator_width, self.formats)
+        check_encoder(self.accumulator_width, self.formats, self.word_width)
         for width in (self.left_width, self.right_width):
             for fmt in self.formats:
                 if not fmt.fits(width):
@@ -63,7 +63,8 @@ class PositArithmetic(FixedArithmetic):
         values, invalid = [], []
         step = 2 if self.tables else 1
         for start in range(0, len(words), step):
-            decoder = RomDecoder(self.formats) if self.tables else ShiftDecoder(self.formats)
+            kind = RomDecoder if self.tables else ShiftDecoder
+            decoder = kind(self.formats, word_width=self.word_width)
             m.submodules[f"{name}_{start}"] = decoder
             m.d.comb += decoder.format.eq(select)
             given = words[start : start + step]
@@ -75,7 +76,12 @@ class PositArithmetic(FixedArithmetic):
 
     def encoder(self, *, lanes: int, value_width: int) -> PositEncoder:
         """The encoder, whose first format is fixed point."""
-        return PositEncoder(lanes=lanes, value_width=value_width, formats=self.formats)
+        return PositEncoder(
+            lanes=lanes,
+            value_width=value_width,
+            formats=self.formats,
+            word_width=self.word_width,
+        )
 
     @property
     def settings(self) -> Mapping[str, str]:

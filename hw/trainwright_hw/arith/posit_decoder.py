@@ -26,9 +26,9 @@ ROM_INVALID = -(1 << (ROM_DATA_WIDTH - 1))
 """What a table holds of a word that stands for no number: less than any integer."""
 
 
-def decoded_width(formats: Sequence[Posit]) -> int:
+def decoded_width(formats: Sequence[Posit], word_width: int = WORD_WIDTH) -> int:
     """Bits of the integers of any word of the formats, or of fixed point."""
-    return max(WORD_WIDTH, *(fmt.decoded_width for fmt in formats))
+    return max(word_width, *(fmt.decoded_width for fmt in formats))
 
 
 class ShiftDecoder(wiring.Component):
@@ -38,17 +38,17 @@ class ShiftDecoder(wiring.Component):
     are sign-extended. Of NaR, and of the words that a clamped format never has, ``invalid`` is high
     and ``value`` unspecified. Both follow ``SHIFT_DECODE_CYCLES`` later.
 
-    Members: in ``word`` (signed, 16 bits) and ``format``, out ``value`` (signed, of
-    ``decoded_width(formats)`` bits) and ``invalid``.
+    Members: in ``word`` (signed, of ``word_width`` bits) and ``format``, out ``value`` (signed, of
+    ``decoded_width`` bits) and ``invalid``.
     """
 
-    def __init__(self, formats: Sequence[Posit]):
-        self._formats = tuple(formats)
+    def __init__(self, formats: Sequence[Posit], *, word_width: int = WORD_WIDTH):
+        self._formats, self._word_width = tuple(formats), word_width
         super().__init__(
             {
-                "word": In(signed(WORD_WIDTH)),
+                "word": In(signed(word_width)),
                 "format": In(range(len(formats) + 1)),
-                "value": Out(signed(decoded_width(formats))),
+                "value": Out(signed(decoded_width(formats, word_width))),
                 "invalid": Out(1),
             }
         )
@@ -71,7 +71,7 @@ class ShiftDecoder(wiring.Component):
             none += _gated(tables, [int(place is None) for place in places], flag)
         size = max(fmt.n for fmt in self._formats) - 1
         cut = Signal(_bits(cuts), reset_less=True)
-        word = Signal(signed(WORD_WIDTH), reset_less=True)
+        word = Signal(signed(self._word_width), reset_less=True)
         is_none = Signal(reset_less=True)
         m.d.sync += [
             is_none.eq(Cat(none).any()),
@@ -85,7 +85,7 @@ class ShiftDecoder(wiring.Component):
         for stage in range(len(cut)):
             by, size = 1 << stage, min(width, size + (1 << stage))
             low = Cat(C(0, by), shifted)[:size]
-            wide = Signal(signed(max(size + 1, WORD_WIDTH)), name=f"by_{by}")
+            wide = Signal(signed(max(size + 1, self._word_width)), name=f"by_{by}")
             kept = Cat(shifted, word[-1].replicate(width))
             m.d.comb += wide.eq(Cat(Mux(cut[stage], low, kept[:size]), kept[size : len(wide)]))
             shifted = wide
@@ -118,12 +118,12 @@ class RomDecoder(wiring.Component):
     Raises ``ValueError`` as ``check_tables`` does.
     """
 
-    def __init__(self, formats: Sequence[Posit]):
+    def __init__(self, formats: Sequence[Posit], *, word_width: int = WORD_WIDTH):
         check_tables(formats)
-        self._formats = tuple(formats)
+        self._formats, self._word_width = tuple(formats), word_width
         super().__init__(
             {
-                "word": In(signed(WORD_WIDTH)).array(2),
+                "word": In(signed(word_width)).array(2),
                 "format": In(range(len(formats) + 1)),
                 "value": Out(signed(ROM_DATA_WIDTH)).array(2),
                 "invalid": Out(1).array(2),
@@ -142,7 +142,9 @@ class RomDecoder(wiring.Component):
             shape=signed(ROM_DATA_WIDTH), depth=len(contents), init=contents
         )
         # the bits from `low` on tell ROM_INVALID from any integer and from any word
-        greatest = max(1 << (WORD_WIDTH - 1), *(int(f.decode(f.largest)) for f in self._formats))
+        greatest = max(
+            1 << (self._word_width - 1), *(int(f.decode(f.largest)) for f in self._formats)
+        )
         low = (-ROM_INVALID - greatest).bit_length() - 1
         is_none = 1 << (ROM_DATA_WIDTH - 1 - low)
         table = Signal(range(ROM_TABLES))
@@ -151,7 +153,7 @@ class RomDecoder(wiring.Component):
         m.d.sync += is_fixed.eq(self.format == 0)
         for lane in range(2):
             port = rom.read_port()
-            word = Signal(signed(WORD_WIDTH), name=f"word_{lane}", reset_less=True)
+            word = Signal(signed(self._word_width), name=f"word_{lane}", reset_less=True)
             m.d.comb += port.addr.eq(Cat(self.word[lane][:ROM_ADDRESS_WIDTH], table))
             m.d.sync += [
                 word.eq(self.word[lane]),

@@ -27,17 +27,17 @@ def encode_cycles(lanes: int) -> int:
     return LANE_CYCLES + lanes - 1
 
 
-def integer_width(formats: Sequence[Posit]) -> int:
+def integer_width(formats: Sequence[Posit], word_width: int) -> int:
     """Bits of an integer's magnitude that tell all words of the formats and of fixed point."""
-    return max(WORD_WIDTH, *(largest_integer(fmt).bit_length() for fmt in formats))
+    return max(word_width, *(largest_integer(fmt).bit_length() for fmt in formats))
 
 
-def check_encoder(value_width: int, formats: Sequence[Posit]) -> None:
+def check_encoder(value_width: int, formats: Sequence[Posit], word_width: int = WORD_WIDTH) -> None:
     """Raises ``ValueError`` where there is no posit, and for values of fewer bits than the integers
     of a format have, or of more than 64."""
     if not formats:
         raise ValueError("an encoder without posits is a Requantiser")
-    least = integer_width(formats) + 1
+    least = integer_width(formats, word_width) + 1
     if not least <= value_width <= 64:
         raise ValueError(f"value_width must be from {least} to 64, not {value_width!r}")
 
@@ -47,20 +47,28 @@ class PositEncoder(wiring.Component):
 
     ``format`` 0 is fixed point of ``out_width`` bits, the very function of ``Requantiser``; n > 0
     is ``formats[n - 1]``, ``trainwright.formats.Posit.encode``, where ``zero`` lets what is no more
-    than half the smallest posit become 0 and else nothing does. ``shift``, ``out_width`` (4 to 16),
-    ``format`` and ``zero`` are due in the cycle before value 0, as of ``Requantiser``; value n is
-    due n cycles after value 0, and so are its word and flags (``skew``), each ``LANE_CYCLES`` after
-    its value. A set of values a cycle, no back-pressure.
+    than half the smallest posit become 0 and else nothing does. ``shift``, ``out_width`` (4 to
+    ``word_width``), ``format`` and ``zero`` are due in the cycle before value 0, as of
+    ``Requantiser``; value n is due n cycles after value 0, and so are its word and flags
+    (``skew``), each ``LANE_CYCLES`` after its value. A set of values a cycle, no back-pressure.
 
     Members: in ``shift``, ``out_width``, ``format``, ``zero`` and ``value`` (an array of ``lanes``
-    signed values of ``value_width`` bits); out ``word`` (``lanes`` words, sign-extended to 16
-    bits), ``saturated`` and ``underflow`` (a bit a lane each).
+    signed values of ``value_width`` bits); out ``word`` (``lanes`` words, sign-extended to
+    ``word_width``), ``saturated`` and ``underflow`` (a bit a lane each).
 
     Raises ``ValueError`` as ``check_encoder`` does.
     """
 
-    def __init__(self, *, lanes: int, value_width: int, formats: Sequence[Posit]):
-        check_encoder(value_width, formats)
+    def __init__(
+        self,
+        *,
+        lanes: int,
+        value_width: int,
+        formats: Sequence[Posit],
+        word_width: int = WORD_WIDTH,
+    ):
+        check_encoder(value_width, formats, word_width)
+        self._word_width = word_width
         self._lanes = lanes
         self._value_width = value_width
         self._formats = tuple(formats)
@@ -71,7 +79,7 @@ class PositEncoder(wiring.Component):
                 "format": In(range(len(formats) + 1)),
                 "zero": In(1),
                 "value": In(signed(value_width)).array(lanes),
-                "word": Out(signed(WORD_WIDTH)).array(lanes),
+                "word": Out(signed(word_width)).array(lanes),
                 "saturated": Out(1).array(lanes),
                 "underflow": Out(1).array(lanes),
             }
@@ -82,7 +90,7 @@ class PositEncoder(wiring.Component):
         passed = self._settings(m)
         for lane in range(self._lanes):
             of_lane = {name: values[lane] for name, values in passed.items()}
-            unit = EncoderLane(m, self._formats, f"{lane}", **of_lane)
+            unit = EncoderLane(m, self._formats, self._word_width, f"{lane}", **of_lane)
             word, saturated, underflow = unit.encode(self.value[lane])
             m.d.comb += [
                 self.word[lane].eq(word),
@@ -97,7 +105,8 @@ class PositEncoder(wiring.Component):
             name: delay_line(m, getattr(self, name), LANE_CYCLES, name)
             for name in ("shift", "out_width", "format", "zero")
         }
-        formats, width = self._formats, integer_width(self._formats)
+        formats, word_width = self._formats, self._word_width
+        width = integer_width(formats, word_width)
 
         def chosen(fixed: Value, posit: Callable[[Posit], int], size: int, after: int) -> Value:
             """``size`` bits: those of fixed point, or what a function of the posit gives."""
@@ -107,10 +116,10 @@ class PositEncoder(wiring.Component):
             return value[:size]
 
         def greatest(after: int) -> Value:
-            return Cat(thermometer(taken["out_width"][after])[1:WORD_WIDTH], C(0, width))
+            return Cat(thermometer(taken["out_width"][after])[1:word_width], C(0, width))
 
         least = Cat(
-            *(taken["out_width"][2] == place + 1 for place in range(WORD_WIDTH)), C(0, width)
+            *(taken["out_width"][2] == place + 1 for place in range(word_width)), C(0, width)
         )
         settings = {
             "shift": taken["shift"][0],
@@ -118,7 +127,7 @@ class PositEncoder(wiring.Component):
             "most": chosen(greatest(2), lambda fmt: largest_integer(fmt) - 1, width, 2),
             # what it may be, complemented, where it is rounded to the least word of fixed point
             "least": chosen(least, lambda fmt: 0, width, 2),
-            "limit": chosen(greatest(4), lambda fmt: fmt.largest, WORD_WIDTH, 4),
+            "limit": chosen(greatest(4), lambda fmt: fmt.largest, word_width, 4),
             "is_format": Cat(taken["format"][2] == number for number in range(1, len(formats) + 1)),
             "never": ~taken["zero"][3],
         }
@@ -141,6 +150,7 @@ class EncoderLane:
         self,
         m: Module,
         formats: Sequence[Posit],
+        word_width: int,
         name: str,
         *,
         shift: Value,
@@ -153,7 +163,7 @@ class EncoderLane:
         self._m, self._formats, self._name = m, formats, name
         self._shift, self._most, self._least, self._limit = shift, most, least, limit
         self._is_format, self._never = is_format, never
-        self._width = integer_width(formats)
+        self._word_width, self._width = word_width, integer_width(formats, word_width)
 
     def _register(self, name: str, value: Value) -> Signal:
         register = Signal(value.shape(), name=f"{name}_{self._name}", reset_less=True)
@@ -195,7 +205,7 @@ class EncoderLane:
         # --- fourth cycle: the word in front of its rounding
         kept, half, dropped = self._cut(integer, half, cut, sign)
         size = len(prefix)
-        word = Cat(kept ^ prefix, integer[size:WORD_WIDTH])
+        word = Cat(kept ^ prefix, integer[size : self._word_width])
         word = register("floor", word)
         half, sticky = register("half_4", half), register("sticky_4", sticky | lost | dropped)
         up_tiny = register("up_tiny", tiny & self._never & ~sign)
@@ -209,11 +219,11 @@ class EncoderLane:
         upper = self._wire("upper", outside | posit)
         floor = Cat(
             Mux(outside if place < size else upper, self._limit[place], word[place]) ^ sign
-            for place in range(WORD_WIDTH)
+            for place in range(self._word_width)
         )
         floor = self._wire("before", floor)
         return (
-            register("word", (floor + up)[:WORD_WIDTH]),
+            register("word", (floor + up)[: self._word_width]),
             register("saturated", outside & (sign | half | sticky | far)),
             register("underflow", tiny),
         )

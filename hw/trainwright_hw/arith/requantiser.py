@@ -11,8 +11,7 @@ LANE_CYCLES = 3
 """Cycles of a lane from its value to its word."""
 
 WORD_WIDTH = 16
-FLOOR_WIDTH = WORD_WIDTH + 1
-"""Bits of value / 2^shift that are kept: enough to tell a rounded one that has to be saturated."""
+"""Bits of a word, unless an accelerator's are narrower."""
 SHIFT_WIDTH = 6
 OUT_WIDTH_WIDTH = 5
 
@@ -37,13 +36,13 @@ def thermometer(value: Value) -> Value:
 class Requantiser(wiring.Component):
     """``lanes`` values a cycle: shift, round half to even, saturate.
 
-    ``q = saturate(round_half_even(value / 2^shift), out_width)``, sign-extended to 16 bits.
-    ``shift`` (0 to 63) and ``out_width`` (4 to 16) are due in the cycle before value 0; value n is
-    due n cycles after value 0, and so is its word (``skew``), each ``LANE_CYCLES`` after its value.
-    A set of values a cycle, no back-pressure.
+    ``q = saturate(round_half_even(value / 2^shift), out_width)``, sign-extended to
+    ``word_width`` bits. ``shift`` (0 to 63) and ``out_width`` (4 to ``word_width``) are due in the
+    cycle before value 0; value n is due n cycles after value 0, and so is its word (``skew``), each
+    ``LANE_CYCLES`` after its value. A set of values a cycle, no back-pressure.
 
     Members: in ``shift``, ``out_width`` and ``value`` (an array of ``lanes`` signed values of
-    ``value_width`` bits); out ``word`` (``lanes`` signed 16-bit words) and ``saturated`` (a bit a
+    ``value_width`` bits); out ``word`` (``lanes`` signed words) and ``saturated`` (a bit a
     lane).
 
     With ``with_random`` also ``stochastic``, due with ``shift``: the rounding is that of
@@ -51,9 +50,19 @@ class Requantiser(wiring.Component):
     the cycle after the lane's value.
     """
 
-    def __init__(self, *, lanes: int, value_width: int, with_random: bool = False):
-        if not WORD_WIDTH <= value_width <= 64:
-            raise ValueError(f"value_width must be from 16 to 64, not {value_width!r}")
+    def __init__(
+        self,
+        *,
+        lanes: int,
+        value_width: int,
+        word_width: int = WORD_WIDTH,
+        with_random: bool = False,
+    ):
+        if not word_width <= value_width <= 64:
+            raise ValueError(f"value_width must be from {word_width} to 64, not {value_width!r}")
+        self._word_width = word_width
+        # bits of value / 2^shift that are kept: they tell a rounded one that has to be saturated
+        self._floor_width = word_width + 1
         self._lanes = lanes
         self._value_width = value_width
         self._with_random = with_random
@@ -63,7 +72,7 @@ class Requantiser(wiring.Component):
                 "shift": In(SHIFT_WIDTH),
                 "out_width": In(OUT_WIDTH_WIDTH),
                 "value": In(signed(value_width)).array(lanes),
-                "word": Out(signed(WORD_WIDTH)).array(lanes),
+                "word": Out(signed(word_width)).array(lanes),
                 "saturated": Out(1).array(lanes),
                 **(random if with_random else {}),
             }
@@ -74,7 +83,7 @@ class Requantiser(wiring.Component):
         # One bit below the binary point stays in the shifted value: the half. The bits under it
         # only matter as "any of them set", found with a mask; those above the floor that is kept
         # as "any of them not the sign".
-        width, under = self._value_width, FLOOR_WIDTH - 1
+        width, under = self._value_width, self._floor_width - 1
         over = thermometer(self.shift)
         # bit n: shift > n + 1; shift <= n - under; out_width > n + 1
         settings = {
@@ -82,7 +91,7 @@ class Requantiser(wiring.Component):
             "sticky_mask": over[1 : width + 1],
             "beyond_mask": Cat(C(0, under), ~over[: width - under]),
             "greatest": thermometer(delay_line(m, self.out_width, 3, "out_width")[-1])[
-                1:WORD_WIDTH
+                1 : self._word_width
             ],
         }
         if self._with_random:
@@ -99,9 +108,9 @@ class Requantiser(wiring.Component):
         return m
 
     def _shifted(self, m: Module, lane: int, shift, below: int) -> Value:
-        """Bits ``-below`` to ``FLOOR_WIDTH`` - 1 of value / 2^shift; a stage cuts what no later
+        """Bits ``-below`` to ``_floor_width`` - 1 of value / 2^shift; a stage cuts what no later
         one can bring there. A signal each: an expression is written out wherever it is used."""
-        width = FLOOR_WIDTH + below
+        width = self._floor_width + below
         shifted = Signal(signed(below + self._value_width), name=f"shifted_{lane}_by_0")
         m.d.comb += shifted.eq(Cat(C(0, below), self.value[lane]))
         for stage in reversed(range(SHIFT_WIDTH)):
@@ -123,10 +132,10 @@ class Requantiser(wiring.Component):
         greatest,
         stochastic=None,
     ) -> None:
-        value = self.value[lane]
+        value, floor_width, word_width = self.value[lane], self._floor_width, self._word_width
         # with random bits as many as they, and one more, stay below the binary point
         below = RANDOM_WIDTH + 1 if self._with_random else 1
-        shifted = Signal(signed(FLOOR_WIDTH + below), name=f"shifted_{lane}", reset_less=True)
+        shifted = Signal(signed(floor_width + below), name=f"shifted_{lane}", reset_less=True)
         sticky = Signal(name=f"sticky_{lane}", reset_less=True)
         # of the value, and then of what is rounded: whether it is far outside, and its sign then
         beyond = [Signal(name=f"beyond_{lane}_{n}", reset_less=True) for n in (1, 2)]
@@ -139,7 +148,7 @@ class Requantiser(wiring.Component):
         ]
         half, odd = shifted[below - 1], shifted[below]
         up = half & (sticky | odd)
-        rounded = Signal(signed(FLOOR_WIDTH + 1), name=f"rounded_{lane}", reset_less=True)
+        rounded = Signal(signed(floor_width + 1), name=f"rounded_{lane}", reset_less=True)
         if self._with_random:
             # the half once more carries into the floor: it is added only where it is set
             addend = Mux(stochastic, Cat(C(1, 1), random), Cat(C(0, below - 1), up))
@@ -147,19 +156,19 @@ class Requantiser(wiring.Component):
         else:
             total = (shifted >> 1) + up
         m.d.sync += [rounded.eq(total), beyond[1].eq(beyond[0]), sign[1].eq(sign[0])]
-        magnitude = Signal(FLOOR_WIDTH, name=f"magnitude_{lane}")
+        magnitude = Signal(floor_width, name=f"magnitude_{lane}")
         # greatest is all ones, so this holds for both signs
         outside, negative = Signal(name=f"outside_{lane}"), Signal(name=f"negative_{lane}")
         m.d.comb += [
-            magnitude.eq(rounded[:-1] ^ rounded[-1].replicate(FLOOR_WIDTH)),
+            magnitude.eq(rounded[:-1] ^ rounded[-1].replicate(floor_width)),
             outside.eq(beyond[1] | (magnitude > greatest)),
             negative.eq(Mux(beyond[1], sign[1], rounded[-1])),
         ]
-        limit = Cat(greatest ^ negative.replicate(WORD_WIDTH - 1), negative)
-        word = Signal(signed(WORD_WIDTH), name=f"word_of_{lane}", reset_less=True)
+        limit = Cat(greatest ^ negative.replicate(word_width - 1), negative)
+        word = Signal(signed(word_width), name=f"word_of_{lane}", reset_less=True)
         saturated = Signal(name=f"saturated_of_{lane}", reset_less=True)
         m.d.sync += [
-            word.eq(Mux(outside, limit, rounded[:WORD_WIDTH])),
+            word.eq(Mux(outside, limit, rounded[:word_width])),
             saturated.eq(outside),
         ]
         m.d.comb += [self.word[lane].eq(word), self.saturated[lane].eq(saturated)]

@@ -37,6 +37,8 @@ COMMANDS = {
     Engine.PE2: ("pe2", COMPUTE_LAYOUT),
 }
 """Name and layout of each engine's commands."""
+VECTOR = (Operation.VECTOR, Operation.CODE)
+"""Operations of the vector engine, which takes whole descriptors in PE2's turn."""
 TRANSFER_ADDRESSES = {"address": "address_register", "local": "local_register"}
 COMPUTE_ADDRESSES = {"x_base": "x_register", "g_base": "g_register", "z_base": "z_register"}
 """Fields of commands to which a register is added, and the fields that name it."""
@@ -70,14 +72,20 @@ class Sequencer(wiring.Component):
     ``busy`` and ``older`` of their status, a bit an engine; ``settling``, high while results of
     idle engines are still on their way to the host; ``read_error`` and ``write_error``, with posits
     ``format_error`` too;
+    ``vector``, with a vector engine: a stream of the descriptors for it as they are;
     ``program``, where the load engine puts the program; ``waiting``, high while a descriptor waits
     for engines; ``watchdog`` and ``progress`` as in ``Watchdog``; ``hung``, the engines that were
     busy when it expired; ``last``, for each engine the number of the descriptor it was given last;
-    where there is stochastic rounding, ``stream``: that of the command offered to PE1 or PE2.
+    where there are random bits, ``stream``: that of the command offered to PE1 or PE2.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
         self.parameters = parameters
+        self._names = [name for name, _ in COMMANDS.values()]
+        vector = {}
+        if parameters.vector_engine:
+            self._names.append("vector")
+            vector["vector"] = Out(stream.Signature(DESCRIPTOR_BITS))
         super().__init__(
             {
                 "start": In(1),
@@ -88,6 +96,7 @@ class Sequencer(wiring.Component):
                 "error": Out(ERROR_WIDTH),
                 "descriptor": Out(DESCRIPTOR_WIDTH),
                 **{name: Out(stream.Signature(layout)) for name, layout in COMMANDS.values()},
+                **vector,
                 "busy": In(len(COMMANDS)),
                 "older": In(len(COMMANDS)),
                 "settling": In(1),
@@ -100,7 +109,7 @@ class Sequencer(wiring.Component):
                 "progress": In(1),
                 "hung": Out(len(COMMANDS)),
                 "last": Out(DESCRIPTOR_WIDTH).array(len(COMMANDS)),
-                **({"stream": Out(32)} if parameters.stochastic_rounding else {}),
+                **({"stream": Out(32)} if parameters.random_stream else {}),
             }
         )
 
@@ -134,11 +143,11 @@ class Sequencer(wiring.Component):
         self._watch(m, watchdog, number)
         loading = self._commands(m, descriptor, header, registers)
         self._controls(m, descriptor, registers, loops, number)
-        if self.parameters.stochastic_rounding:
+        if self.parameters.random_stream:
             self._stream(m, registers)
         next_kind, kinds = self._kinds(m, header)
         # as the engines see a command: from a register, as they look at much in that cycle
-        offered = {name: Signal(name=f"{name}_offered") for name, _ in COMMANDS.values()}
+        offered = {name: Signal(name=f"{name}_offered") for name in self._names}
         offer = [offered[name].eq(clearing & next_kind[name]) for name in offered]
         m.d.comb += [getattr(self, name).valid.eq(signal) for name, signal in offered.items()]
         m.d.sync += [
@@ -225,7 +234,10 @@ class Sequencer(wiring.Component):
         for index, (name, _) in enumerate(COMMANDS.values()):
             command = getattr(self, name)
             taken = Signal(name=f"{name}_taken")  # a cycle ago, with its number still in `before`
-            m.d.sync += taken.eq(command.valid & command.ready)
+            now = command.valid & command.ready
+            if name == "pe2" and self.parameters.vector_engine:
+                now |= self.vector.valid & self.vector.ready
+            m.d.sync += taken.eq(now)
             with m.If(taken):
                 m.d.sync += self.last[index].eq(before)
         with m.If(self.start):
@@ -255,6 +267,8 @@ class Sequencer(wiring.Component):
             self.pe1.payload.eq(work),
             self.pe2.payload.eq(work),
         ]
+        if self.parameters.vector_engine:
+            m.d.comb += self.vector.payload.eq(descriptor)
         return loading
 
     def _program_transfer(self) -> Value:
@@ -299,9 +313,11 @@ class Sequencer(wiring.Component):
     def _kinds(self, m: Module, header) -> tuple[dict[str, Signal], dict[str, Signal]]:
         """What the descriptor is: for an engine, or of an operation; and that a cycle later."""
         operations = {
-            name: [one for one, its in ENGINE_OF.items() if its == engine]
+            name: [one for one, its in ENGINE_OF.items() if its == engine and one not in VECTOR]
             for engine, (name, _) in COMMANDS.items()
         }
+        if self.parameters.vector_engine:
+            operations["vector"] = list(VECTOR)
         operations |= {one.name.lower(): [one] for one in OWN}
         next_kind = {kind: Signal(name=f"next_{kind}") for kind in operations}
         kinds = {kind: Signal(name=f"is_{kind}") for kind in operations}

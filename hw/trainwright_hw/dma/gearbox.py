@@ -51,6 +51,17 @@ def items_shift(parameters: AcceleratorParameters, shape: Shape) -> int:
     return max(0, exact_log2(parameters.data_width) - exact_log2(bits))
 
 
+def item_width(parameters: AcceleratorParameters) -> int:
+    """Bits of an item: a row, or two beats where something takes them."""
+    return parameters.data_width * parameters.word_width // BYTE_BITS
+
+
+def row_shape(parameters: AcceleratorParameters) -> tuple[Shape, Shape]:
+    """The shapes of rows whose elements have a byte outside, and two."""
+    narrow = parameters.word_width == BYTE_BITS
+    return (Shape.BEAT, Shape.BEAT) if narrow else (Shape.BYTES, Shape.PAIR)
+
+
 class Gearbox(wiring.Component):
     """Turns beats into items of at most a row, in no time: ``o`` follows ``i`` in the same cycle.
 
@@ -64,7 +75,7 @@ class Gearbox(wiring.Component):
             {
                 "shape": In(Shape),
                 "i": In(stream.Signature(parameters.data_width)),
-                "o": Out(stream.Signature(2 * parameters.data_width)),
+                "o": Out(stream.Signature(item_width(parameters))),
             }
         )
 
@@ -81,16 +92,18 @@ class Gearbox(wiring.Component):
             self.i.ready.eq(self.o.ready & final),
         ]
         with m.Switch(self.shape.as_value()):
-            with m.Case(_bit(Shape.BYTES)):
-                words = [beat.word_select(n, BYTE_BITS) for n in range(self.parameters.lanes)]
-                width = self.parameters.word_width
-                m.d.comb += self.o.payload.eq(Cat(_extended(word, width) for word in words))
-            with m.Case(_bit(Shape.PAIR)):
-                m.d.comb += self.o.payload.eq(Cat(first, beat))
-                with m.If(~phase[0]):
-                    m.d.comb += [self.o.valid.eq(0), self.i.ready.eq(1)]
-                    with m.If(self.i.valid):
-                        m.d.sync += [first.eq(beat), phase.eq(1)]
+            if Shape.BYTES in row_shape(self.parameters):
+                with m.Case(_bit(Shape.BYTES)):
+                    words = [beat.word_select(n, BYTE_BITS) for n in range(self.parameters.lanes)]
+                    width = self.parameters.word_width
+                    m.d.comb += self.o.payload.eq(Cat(_extended(word, width) for word in words))
+            if len(self.o.payload) > len(beat):
+                with m.Case(_bit(Shape.PAIR)):
+                    m.d.comb += self.o.payload.eq(Cat(first, beat))
+                    with m.If(~phase[0]):
+                        m.d.comb += [self.o.valid.eq(0), self.i.ready.eq(1)]
+                        with m.If(self.i.valid):
+                            m.d.sync += [first.eq(beat), phase.eq(1)]
             for shape in (Shape.PE1_ENTRIES, Shape.PE2_ENTRIES):
                 if shift := items_shift(self.parameters, shape):
                     with m.Case(_bit(shape)):

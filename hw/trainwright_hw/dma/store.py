@@ -83,8 +83,9 @@ class StoreEngine(wiring.Component):
 
     def _rows(self, m: Module, locals_: LocalRuns, writer: AxiWriter):
         """Rows from the scratchpad to beats; gives whether one is there."""
-        data_width = self.parameters.data_width
-        m.submodules.rows = fifo = SyncFIFOBuffered(width=2 * data_width, depth=FIFO_ROWS + 1)
+        data_width, word_width = self.parameters.data_width, self.parameters.word_width
+        width = self.parameters.lanes * word_width
+        m.submodules.rows = fifo = SyncFIFOBuffered(width=width, depth=FIFO_ROWS + 1)
         credit = Signal(range(FIFO_ROWS + 1), init=FIFO_ROWS)  # rows not yet asked for
         upper = Signal()  # the row's second beat is due
         # The arbiters' answer ends in this queue, not in the loops of the addresses.
@@ -92,7 +93,7 @@ class StoreEngine(wiring.Component):
         request = self.scratchpad.request
         asked, taken = Signal(), Signal()
         row = fifo.r_data
-        low_bytes = Cat(row.word_select(n, 16)[:8] for n in range(self.parameters.lanes))
+        low_bytes = Cat(row.word_select(n, word_width)[:8] for n in range(self.parameters.lanes))
         m.d.comb += [
             request.valid.eq(addresses.r_rdy),
             request.payload.eq(addresses.r_data),

@@ -8,7 +8,14 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH, Target
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
 from trainwright_hw.control.program_memory import ProgramWritePort
-from trainwright_hw.dma.gearbox import Gearbox, Shape, entry_shape, items_shift
+from trainwright_hw.dma.gearbox import (
+    Gearbox,
+    Shape,
+    entry_shape,
+    item_width,
+    items_shift,
+    row_shape,
+)
 from trainwright_hw.dma.transfer import LocalRuns
 from trainwright_hw.storage.ports import FactorWritePort, WritePort, banks_asked
 from trainwright_hw.stream.registered_queue import RegisteredQueue
@@ -46,7 +53,7 @@ class Unpack(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters):
         self.parameters = parameters
-        self._item_bits = 2 * parameters.data_width
+        self._item_bits = item_width(parameters)
         # where an item goes
         self._place = data.StructLayout(
             {"banks": parameters.scratchpad_banks, "target": Target, "address": LOCAL_WIDTH}
@@ -135,10 +142,11 @@ class Unpack(wiring.Component):
 
         with m.Switch(held.target):
             with m.Case(Target.SCRATCHPAD):
+                bytes_, pairs = row_shape(self.parameters)
                 with m.If(held.element_bytes == 1):
-                    m.d.sync += choose(Shape.BYTES)
+                    m.d.sync += choose(bytes_)
                 with m.Else():
-                    m.d.sync += choose(Shape.PAIR)
+                    m.d.sync += choose(pairs)
             for target in (Target.PE1_STORE, Target.PE2_STORE):
                 with m.Case(target):
                     m.d.sync += choose(entry_shape(self.parameters, target))

@@ -7,7 +7,6 @@ from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.format import LaneFormat
-from trainwright_hw.arith.requantiser import WORD_WIDTH
 from trainwright_hw.control.command_contexts import COMMANDS
 from trainwright_hw.control.engine_ports import StatisticsPort, totals_layout
 from trainwright_hw.stream.delay_line import delay_line
@@ -31,6 +30,7 @@ class StatisticsAccumulator(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat):
         self._lanes = lanes = parameters.lanes
+        self._word_width = parameters.word_width
         self._arithmetic = arithmetic
         self._totals = totals_layout(parameters)
         self._flags = {"saturations": "saturated"}
@@ -42,7 +42,7 @@ class StatisticsAccumulator(wiring.Component):
                 "engine": In(1),
                 "final": In(1),
                 "slot": In(SLOT_WIDTH),
-                "word": In(signed(WORD_WIDTH)).array(lanes),
+                "word": In(signed(parameters.word_width)).array(lanes),
                 **{flag: In(1).array(lanes) for flag in self._flags.values()},
                 "port": Out(StatisticsPort(parameters)),
                 "taken": Out(1).array(ENGINES),
@@ -96,12 +96,11 @@ class StatisticsAccumulator(wiring.Component):
     def _row_sum(self, m: Module) -> Signal:
         magnitudes = []
         for lane, word in enumerate(self.word):
-            magnitude = Signal(
-                WORD_WIDTH, name=f"magnitude_{lane}", reset_less=True
-            )  # |-2^15| needs 16 bits
+            # that of the least word needs all its bits
+            magnitude = Signal(self._word_width, name=f"magnitude_{lane}", reset_less=True)
             m.d.sync += magnitude.eq(self._arithmetic.magnitude(word))
             magnitudes.append(magnitude)
-        return self._in_two_steps(m, magnitudes, "sum", WORD_WIDTH + 4)
+        return self._in_two_steps(m, magnitudes, "sum", self._word_width + 4)
 
     def _row_count(self, m: Module, flags: str) -> Signal:
         held = []

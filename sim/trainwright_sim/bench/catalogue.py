@@ -17,7 +17,7 @@ from trainwright_hw.dma.unpack import Unpack
 from trainwright_hw.storage.scratchpad import Scratchpad
 from trainwright_sim.bench import designs
 
-Convert = Callable[[AcceleratorParameters], str]
+Convert = Callable[[AcceleratorParameters, bool], str]
 
 
 @dataclass(frozen=True)
@@ -28,25 +28,29 @@ class Bench:
     module: str
     """Name of the tests' module in ``trainwright_sim.bench.blocks``."""
     parameters: AcceleratorParameters
-    rtlil: Convert
-    """From the parameters to the design."""
+    convert: Convert
+    """From the parameters to the design; the flag: with the source of each cell."""
     simulators: tuple[str, ...] = ("verilator", "icarus")
     slow: tuple[str, ...] = ()
     """Simulators under which it is left out unless asked for: Verilator's builds take time, and
     most blocks are also tested in Amaranth's own simulator."""
 
+    def rtlil(self, *, sources: bool = False) -> str:
+        """The design; ``sources``: with the file and line that each cell comes from."""
+        return self.convert(self.parameters, sources)
+
 
 def _of(design: Callable[[AcceleratorParameters], wiring.Component]) -> Convert:
-    def convert(parameters: AcceleratorParameters) -> str:
+    def convert(parameters: AcceleratorParameters, sources: bool) -> str:
         component = design(parameters)
         flat = component if isinstance(component, designs.Flat) else designs.Flat(component)
-        return component_to_rtlil(flat)
+        return component_to_rtlil(flat, sources=sources)
 
     return convert
 
 
-def _traced_top(parameters: AcceleratorParameters) -> str:
-    return to_rtlil(parameters, trace=True)
+def _traced_top(parameters: AcceleratorParameters, sources: bool) -> str:
+    return to_rtlil(parameters, trace=True, sources=sources)
 
 
 _SIZES: dict[str, Any] = {
@@ -64,6 +68,9 @@ SQUARE = AcceleratorParameters(
 )
 WIDE = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, factor_width=12, **_SIZES)
 POSITS = replace(SMALL, formats="posit(8,0),posit(8,1)c", accumulator_width=44)
+NARROW = replace(SMALL, word_width=8, accumulator_width=48)
+BYTES = replace(POSITS, word_width=8)
+"""Posits in words of 8 bits, on multipliers of 18."""
 SHIFTED = replace(SQUARE, formats="posit(10,0),posit(6,1),posit(8,1)c", factor_width=10, pe1_rows=2)
 """Posits that no block RAM holds the tables of."""
 TOP = replace(
@@ -76,6 +83,7 @@ _VERILATOR = ("verilator",)
 _ALL = (
     Bench("requantise-32", "requantise", SMALL, _of(designs.requantiser), slow=_VERILATOR),
     Bench("requantise-48", "requantise", SQUARE, _of(designs.requantiser), slow=_VERILATOR),
+    Bench("requantise-narrow", "requantise", NARROW, _of(designs.requantiser), slow=_VERILATOR),
     Bench("nest", "nest", SMALL, _of(LoopNest)),
     Bench("nest-7", "nest", SQUARE, _of(LoopNest), slow=_VERILATOR),
     Bench("fetch", "fetch", SMALL, _of(designs.fetch)),
@@ -84,19 +92,25 @@ _ALL = (
     Bench("pe1-square", "pe1", SQUARE, _of(designs.pe1), slow=_VERILATOR),
     Bench("pe1-posits", "pe1", POSITS, _of(designs.pe1), slow=("icarus",)),
     Bench("pe1-shifted", "pe1", SHIFTED, _of(designs.pe1), slow=_VERILATOR),
+    Bench("pe1-narrow", "pe1", NARROW, _of(designs.pe1), slow=_VERILATOR),
+    Bench("pe1-bytes", "pe1", BYTES, _of(designs.pe1), slow=("icarus", *_VERILATOR)),
     Bench("pe1-default", "pe1", DEFAULT, _of(designs.pe1), simulators=_VERILATOR, slow=_VERILATOR),
     Bench("pe2", "pe2", SMALL, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-square", "pe2", SQUARE, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-posits", "pe2", POSITS, _of(designs.pe2), slow=("icarus",)),
     Bench("pe2-shifted", "pe2", SHIFTED, _of(designs.pe2), slow=_VERILATOR),
+    Bench("pe2-narrow", "pe2", NARROW, _of(designs.pe2), slow=_VERILATOR),
+    Bench("pe2-bytes", "pe2", BYTES, _of(designs.pe2), slow=("icarus", *_VERILATOR)),
     Bench("pe2-default", "pe2", DEFAULT, _of(designs.pe2), simulators=_VERILATOR, slow=_VERILATOR),
     Bench("scratchpad", "scratchpad", SMALL, _of(Scratchpad)),
     Bench("factor_store", "factor_store", SMALL, _of(designs.pe1_store)),
     Bench("unpack", "unpack", SMALL, _of(Unpack), slow=_VERILATOR),
     Bench("unpack-square", "unpack", SQUARE, _of(Unpack), slow=_VERILATOR),
     Bench("unpack-wide", "unpack", WIDE, _of(Unpack), slow=_VERILATOR),
+    Bench("unpack-narrow", "unpack", NARROW, _of(Unpack), slow=_VERILATOR),
     Bench("load", "load", SMALL, _of(LoadEngine), slow=_VERILATOR),
     Bench("store", "store", SMALL, _of(StoreEngine), slow=_VERILATOR),
+    Bench("store-narrow", "store", NARROW, _of(StoreEngine), slow=_VERILATOR),
     Bench("statistics", "statistics", SMALL, _of(StatisticsSlots)),
     Bench("statistics-posits", "statistics", POSITS, _of(StatisticsSlots), slow=_VERILATOR),
     Bench("host", "host", SMALL, _of(designs.Host)),

@@ -47,7 +47,7 @@ class Operands:
             return np.where(numbers.random(shape) < 0.3, special, some)
 
         rows = values((SPACE, p.lanes), p.word_width)
-        rows[SMALL_WORDS:RESULTS] = values((RESULTS - SMALL_WORDS, p.lanes), 11)
+        rows[SMALL_WORDS:RESULTS] = values((RESULTS - SMALL_WORDS, p.lanes), min(11, p.word_width))
         return cls(rows, values((depth, width), p.factor_width))
 
 
@@ -131,17 +131,19 @@ def random_compute(
         z_row_stride=row_stride,
         g_row_stride=random.randint(0, 3) if operation is Operation.PE4 else 0,
         shift=random.choice((0, 3, 8, random.randrange(64))),
-        out_width=random.choice((16, 8, random.randint(4, 16))),
+        out_width=random.choice((p.word_width, 8, random.randint(4, p.word_width))),
         slot=random.randrange(256),
         relu=random.random() < 0.5,
-        x_shift=random.randrange(16),
-        g_shift=random.randrange(16),
-        **random_formats(p, random),
+        x_shift=random.randrange(p.most_alignment + 1),
+        g_shift=random.randrange(p.most_alignment + 1),
+        **random_formats(p, random, digits=bool(reduction)),
     )
 
 
-def random_formats(p: AcceleratorParameters, random: Random) -> dict[str, Any]:
-    """Formats of operands and of the result; none where there are no posits."""
+def random_formats(p: AcceleratorParameters, random: Random, *, digits: bool) -> dict[str, Any]:
+    """Formats of operands and of the result, or of narrow words ``digits``; else none."""
+    if p.narrow:
+        return {"digits": digits and random.random() < 0.6}
     if not p.formats:
         return {}
     numbers = range(len(p.number_formats))

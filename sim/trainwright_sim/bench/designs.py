@@ -102,7 +102,11 @@ def pe2(parameters: AcceleratorParameters) -> wiring.Component:
 
 def requantiser(parameters: AcceleratorParameters) -> wiring.Component:
     """The requantiser of PE2's engine."""
-    return Requantiser(lanes=parameters.lanes, value_width=parameters.vector_width)
+    return Requantiser(
+        lanes=parameters.lanes,
+        value_width=parameters.vector_width,
+        word_width=parameters.word_width,
+    )
 
 
 def pe1_store(parameters: AcceleratorParameters) -> wiring.Component:

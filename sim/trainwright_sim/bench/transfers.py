@@ -53,7 +53,9 @@ def random_transfer(
     Runs fill local memory without gaps, in any order; outside they lie anywhere, forwards and
     backwards, in a load on top of each other too.
     """
-    element_bytes = random.choice((1, 2)) if target is Target.SCRATCHPAD else 2
+    element_bytes = 2
+    if target is Target.SCRATCHPAD:
+        element_bytes = random.choice((1, 2)[: p.word_width // 8])
     beats, items = _local_step(p, target, element_bytes)
     length = random.choice((1, 1, 2, random.randint(1, 20)))
     counts = [random.choice((1, 2, 3, 5)) for _ in range(random.randint(0, 3))]

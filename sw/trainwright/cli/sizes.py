@@ -45,7 +45,7 @@ SIZES = (
     Size("lanes", "words of a row, bytes of the memory port", (4, 8, 16)),
     _powers("pe1_rows", "rows of PE1 (x lanes multipliers), at most lanes", 2, 16),
     _powers("pe2_rows", "rows of PE2 (x lanes multipliers), at most lanes", 2, 16),
-    Size("word_width", "bits of a scratchpad word", (16,)),
+    Size("word_width", "bits of a scratchpad word", (8, 16)),
     Size("factor_width", "bits of a factor (default: the network's)", least=2, greatest=16),
     Size("accumulator_width", "bits of an accumulator", least=24, greatest=48),
     _powers("scratchpad_banks", "banks of the scratchpad, of at least 16 rows", 1, 8192),
@@ -60,6 +60,7 @@ SIZES = (
     _powers("burst_beats", "beats of an AXI burst, 4,096 bytes at most", 1, 256),
     _powers("outstanding_bursts", "bursts in flight each way", 1, 64),
     Size("stochastic_rounding", "1: results can be rounded by random bits", (0, 1)),
+    Size("vector_engine", "1: loss and update as passes over rows", (0, 1)),
     Size("formats", "beside fixed point, as posit(8,0),posit(8,1)c", listed="posits"),
 )
 

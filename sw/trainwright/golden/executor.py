@@ -18,6 +18,7 @@ from trainwright.program.descriptors import Compute, Program
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import Operation
 from trainwright.program.validation import check_program
+from trainwright.program.vector import Vector
 from trainwright.support import native
 
 SOURCE = Path(__file__).parent / "native" / "execute.c"
@@ -134,7 +135,7 @@ class Executor:
         Raises ``ProgramError`` for what ``trainwright.program.validation`` refuses.
         """
         for index, flat in enumerate(self._flats):
-            if flat.become(program.descriptors):
+            if flat.become(program.descriptors, self.parameters):
                 if index:
                     self._flats.insert(0, self._flats.pop(index))
                 return flat
@@ -171,10 +172,13 @@ class Executor:
                 raise ProgramError(f"{d.tensor or d.operation.name}: {error}") from None
 
     def run(self, program: Program, *, trace: bool) -> Run | None:
-        """Execute a program; ``None``, without effect, where it reads rows that nothing wrote.
+        """Execute a program; ``None``, without effect, where it reads rows that nothing wrote, or
+        has passes of the vector engine.
 
         Raises ``ProgramError`` for an operand's word that stands for no number.
         """
+        if any(isinstance(d, Vector) for d in program.descriptors):
+            return None
         flat = self.flattened(program)
         if not flat.valid:
             return None

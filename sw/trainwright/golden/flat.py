@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.fields import ENGINE_OF, Operation, Target
 from trainwright.program.validation import has_seed, has_shifts
+from trainwright.program.vector import Vector
 
 MOST_LEVELS = 16
-_HEAD = 29
+_HEAD = 30
 WORDS = _HEAD + 4 * MOST_LEVELS
 """Integers of a descriptor."""
 _SHIFTS = (13, 17, 18)
 """Where ``shift``, ``x_shift`` and ``g_shift`` of a ``Compute`` lie: what changes from step to
 step."""
-OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(24, 28)
+OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(25, 29)
 _FOUND = (0, 0, 0, 0)
 """The last four, before validation."""
 _SEED = _HEAD + 1
@@ -32,7 +34,7 @@ def _compute(d: Compute) -> list[int]:
         d.operation, d.x, d.x_register, d.g, d.g_register, d.z, d.z_register,
         d.reduce_levels, d.tile_level, d.last_rows, d.x_row_stride, d.z_row_stride, d.g_row_stride,
         d.shift, d.out_width, d.slot, d.relu, d.x_shift, d.g_shift, d.stochastic,
-        d.x_format, d.g_format, d.z_format, d.underflow_zero, *_FOUND, len(d.levels),
+        d.x_format, d.g_format, d.z_format, d.underflow_zero, d.digits, *_FOUND, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.x, level.g, level.z)
@@ -43,7 +45,7 @@ def _transfer(d: Transfer) -> list[int]:
     words = [
         d.operation, d.address, d.address_register, d.beats, 0, d.local, d.local_register,
         0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, 0,
-        0, 0, 0, 0, *_FOUND, len(d.levels),
+        0, 0, 0, 0, 0, *_FOUND, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.address, 0, level.local)
@@ -93,7 +95,7 @@ class Flat:
             row[: len(integers)] = integers
         return cls(descriptors, words, np.zeros(len(TRACED), np.int64))
 
-    def become(self, descriptors: tuple[Descriptor, ...]) -> bool:
+    def become(self, descriptors: tuple[Descriptor, ...], p: AcceleratorParameters) -> bool:
         """Take other shifts and seeds from ``descriptors``; false, without effect, if more differs.
 
         False also where one is out of range: such a program is a new one, to be validated.
@@ -107,7 +109,7 @@ class Flat:
             if old is new:
                 continue
             same: Descriptor = new
-            if isinstance(old, Compute) and isinstance(new, Compute) and has_shifts(new):
+            if isinstance(old, Compute) and isinstance(new, Compute) and has_shifts(new, p):
                 same = replace(new, shift=old.shift, x_shift=old.x_shift, g_shift=old.g_shift)
                 changed[index] = _SHIFTS, (new.shift, new.x_shift, new.g_shift)
             elif isinstance(old, Set) and isinstance(new, Set) and has_seed(old) and has_seed(new):
@@ -151,6 +153,6 @@ def rows_of(d: Compute | Transfer, rows: int) -> int:
     return (d.tiles - short) * rows + short * d.last_rows
 
 
-def engine_of(d: Compute | Transfer) -> str:
+def engine_of(d: Compute | Transfer | Vector) -> str:
     """The name of the engine that executes ``d``."""
     return (ENGINE_OF[d.operation].name or "").lower()

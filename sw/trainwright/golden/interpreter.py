@@ -11,8 +11,10 @@ from trainwright.golden.compute import compute
 from trainwright.golden.flat import TRACED, engine_of
 from trainwright.golden.state import Addresses, Bytes, State, Words
 from trainwright.golden.transfer import transfer
+from trainwright.golden.vector import COUNT_WIDTH, SUM_WIDTH, vector
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Set, Transfer
+from trainwright.program.vector import Code, Vector
 
 
 @dataclass
@@ -60,10 +62,14 @@ def _execute(
                 for register, step in closing.steps:
                     state.registers[register] += step
             index = end + 1
-        elif isinstance(d, Compute):
-            done = compute(d, state, p)
-            record.sums[d.slot] += done.total
-            record.saturations[d.slot] += done.saturations
+        elif isinstance(d, Code):
+            state.code |= dict(enumerate(d.instructions, d.first))
+        elif isinstance(d, Compute | Vector):
+            done = compute(d, state, p) if isinstance(d, Compute) else vector(d, state, p)
+            record.sums[d.slot] = (record.sums[d.slot] + done.total) % (1 << SUM_WIDTH)
+            record.saturations[d.slot] = (record.saturations[d.slot] + done.saturations) % (
+                1 << COUNT_WIDTH
+            )
             record.underflows[d.slot] += done.underflows
             record.written[engine_of(d)].append((d.tensor, done.addresses, done.rows))
         elif isinstance(d, Transfer) and (loaded := transfer(d, state, p)):

@@ -8,10 +8,13 @@ import numpy.typing as npt
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import REGISTERS, Target
+from trainwright.program.vector import Instruction
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int16]
 Addresses = npt.NDArray[np.int64]
+VectorRegisters = dict[tuple[int, int], npt.NDArray[np.int64]]
+"""Registers of the vector engine, int64 (lanes,), by register and thread."""
 
 
 @dataclass
@@ -28,6 +31,10 @@ class State:
     registers: list[int] = field(default_factory=lambda: [0] * REGISTERS)
     stream: int = 0
     """Of stochastic rounding, for the next compute descriptor."""
+    code: dict[int, Instruction] = field(default_factory=dict)
+    """The vector engine's instructions."""
+    vector: VectorRegisters = field(default_factory=dict)
+    """Its registers that were written."""
     bytes_read: int = 0
     bytes_written: int = 0
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
-from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS
+from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS, require_whole_factors
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -117,7 +117,7 @@ def with_ones(graph: Graph) -> Graph:
         if isinstance(op, Einsum) and len(op.operands) == 1:
             axes = graph.summed(op)
             name = f"ones {' '.join(axes)}"
-            tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2))
+            tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2), constant=(1, 0))
             given += [name] if name not in given else []
             op = replace(op, operands=(name, *op.operands))
         ops.append(op)
@@ -180,7 +180,7 @@ def _refusal(
     for error in reversed(problems):
         if isinstance(error, DoesNotFitError):
             return error
-    names = {name for op in graph.ops for name in (op.out, *op.operands)}
+    names = {name for op in graph.ops for name in (op.out, *op.operands)} - set(graph.windows)
     name = max(sorted(names), key=graph.count)
     rows = up(graph.count(name), p.lanes)
     return DoesNotFitError(
@@ -295,7 +295,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     forward = with_ones(direct(step.forward, step.whole.given))
     backward = with_ones(step.backward)
     flexible = {name for name in (*forward.given, *step.whole.given) if name in backward.given}
-    flexible |= {name for name in backward.given if name.startswith("ones ")}
+    flexible |= {name for name in backward.given if backward.tensors[name].constant}
     crossing = [name for name in backward.given if name not in flexible]
     origins = {name: step.whole.origins[name] for name in crossing}
     stored = (*forward.results, *(name for name in origins.values() if name not in forward.results))
@@ -337,10 +337,12 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
 
 def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step:
     """Compile a training step."""
+    require_whole_factors(network, p)
     graph = step_graph(network, batch)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
+    widths = {"word": p.word_width, "accumulator": p.accumulator_width}
     orders = [
-        ordered(graph.whole, site, cost=cost, most=MOST_TRIED, accumulator=p.accumulator_width)
+        ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **widths)
         for site in graph.sites.values()
     ]
     chosen = [found[0] for found in orders]

@@ -304,7 +304,7 @@ class Emitter:
             d,
             tensor=label,
             slot=slot,
-            out_width=16 if copied else z.format.width,
+            out_width=self.p.word_width if copied else z.format.width,
             x_format=self._format(operands[0]),
             g_format=self._format(operands[1]),
             z_format=self._format(made.tensor),

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from trainwright.network import NetworkError
-from trainwright.nn.straight_through import gradient_rounded
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 
 
@@ -19,7 +18,8 @@ class TTLinear(TensorTrain):
     ``outputs`` J_1..J_d and ``inputs`` I_1..I_d are chosen where they are not given, padded so that
     the accelerator takes them (both end in 16); ``order`` is d. ``relu`` says that a ReLU follows,
     for the initial values. ``numbers`` are ``"fixed"`` (factors of 4 bits, inputs and bias of 8,
-    outputs and their gradients of 16), ``"float32"``, or ``Widths``.
+    outputs and their gradients of 16), ``"float32"``, formats as of ``trainwright train --formats``
+    (``"activation=posit(8,0),gradient=posit(8,1)c"``), or ``Widths``.
 
     In fixed point inputs, factors, bias, outputs and gradients of outputs are rounded by the
     accelerator's quantisers; contractions within the layer are float32. ``trainwright.compile``
@@ -176,9 +176,7 @@ class TTEmbedding(TensorTrain):
             rows = (rows @ chosen.reshape(n, left, size * right)).reshape(n, -1, right)
         table = rows.reshape(len(flat), -1)[:, : self.columns]
         result = table.reshape(*indices.shape, self.columns)
-        if self.is_float:
-            return result
-        return gradient_rounded(self.quantise_output(result), self.widths.gradient)
+        return self.finished(result)
 
     def _places(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """j_1 .. j_d of row numbers."""

@@ -4,8 +4,9 @@ from math import frexp
 
 import torch
 
-from trainwright.fixed.requantise import limits
+from trainwright.fixed.quantise import extremes, input_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
+from trainwright.formats import Format, Posit
 from trainwright.nn.straight_through import straight_through
 
 LEAST = -100
@@ -13,7 +14,9 @@ LEAST = -100
 
 
 class _Quantiser(torch.nn.Module):
-    """Rounds what passes to ``width`` bits; the exponent is a buffer and moves in training mode.
+    """Rounds what passes to ``fmt``; the exponent is a buffer and moves in training mode.
+
+    ``underflow`` is what becomes of posits that are too small, as in ``Format.encode``.
 
     The first tensor that passes chooses the exponent. Under DDP all processes take that of the
     first at each forward pass, as of every buffer.
@@ -22,9 +25,9 @@ class _Quantiser(torch.nn.Module):
     exponent: torch.Tensor
     calibrated: torch.Tensor
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, fmt: Format, *, underflow: str = "zero") -> None:
         super().__init__()
-        self.width = width
+        self.fmt, self.underflow = fmt, underflow
         self.register_buffer("exponent", torch.zeros((), dtype=torch.int32))
         self.register_buffer("calibrated", torch.zeros((), dtype=torch.bool))
 
@@ -36,7 +39,7 @@ class _Quantiser(torch.nn.Module):
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Multiples of 2^exponent; the gradient passes straight through."""
         exponent = self.before(values)
-        result = straight_through(values, exponent, self.width)
+        result = straight_through(values, exponent, self.fmt, underflow=self.underflow)
         if self.training:
             self.set_exponent(self.after(values, exponent))
         return result
@@ -56,7 +59,7 @@ class _Quantiser(torch.nn.Module):
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        return f"width={self.width}, exponent={int(self.exponent)}"
+        return f"{self.fmt}, exponent={int(self.exponent)}"
 
 
 def largest(values: torch.Tensor) -> float:
@@ -70,7 +73,7 @@ def largest(values: torch.Tensor) -> float:
 class InputQuantiser(_Quantiser):
     """Of a layer's inputs: full scale is the least power of two that the largest value reaches.
 
-    Pixels of 0..1 in 8 bits get exponent -7, and 1 becomes 127/128.
+    Pixels of 0..1 in 8 bits get exponent -7, and 1 becomes 127/128. Of a posit full scale is 2.
     """
 
     def first(self, values: torch.Tensor) -> int:
@@ -84,7 +87,9 @@ class InputQuantiser(_Quantiser):
         if not greatest < float("inf"):
             raise ValueError(f"cannot quantise inputs whose largest value is {greatest}")
         mantissa, exponent = frexp(greatest)
-        return max(exponent - (mantissa == 0.5) - (self.width - 1), LEAST) if greatest else 0
+        if not greatest:
+            return 0
+        return max(exponent - (mantissa == 0.5) + input_exponent(self.fmt), LEAST)
 
     def moved(self, exponent: int, greatest: float) -> int:
         """An exponent moved towards that for ``greatest``, by one at most."""
@@ -109,14 +114,20 @@ class OutputQuantiser(_Quantiser):
 
     def counted(self, values: torch.Tensor, exponent: int) -> TensorStatistics:
         """What the accelerator counts of a tensor it rounds."""
-        least, greatest = limits(self.width)
-        q = torch.round(values * 2.0**-exponent)
+        least, greatest = extremes(self.fmt)
+        if posit := isinstance(self.fmt, Posit):
+            words = quantise(values.cpu(), exponent, self.fmt, underflow=self.underflow)
+            outside = (words <= least) | (words >= greatest)
+        else:
+            words = torch.round(values * 2.0**-exponent)
+            outside = (words < least) | (words > greatest)
         return TensorStatistics(
             kind=TensorClass.INTERMEDIATE,
-            width=self.width,
+            width=self.fmt.width,
             exponent=exponent,
             floor=LEAST,
             count=max(1, values.numel()),
-            total=int(q.clamp(least, greatest).abs().sum(dtype=torch.float64)),
-            saturations=int(((q < least) | (q > greatest)).sum()),
+            total=int(words.clamp(least, greatest).abs().sum(dtype=torch.float64)),
+            saturations=int(outside.sum()),
+            posit=posit,
         )

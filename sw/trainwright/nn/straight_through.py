@@ -1,7 +1,7 @@
 """The accelerator's numbers in torch: quantisers whose gradient passes straight through.
 
-Values are integers x 2^exponent, rounded half to even and saturated, as ``trainwright.fixed`` has
-them; they are exact in float32, which holds all integers of up to 24 bits.
+Values are words x 2^exponent, rounded half to even and saturated, as ``trainwright.fixed`` has
+them; they are exact in float32, which holds all integers of up to 24 bits, and all posits of 16.
 """
 
 from typing import Any
@@ -9,49 +9,64 @@ from typing import Any
 import torch
 
 from trainwright.driver import fitting_exponent
-from trainwright.fixed.requantise import limits
+from trainwright.fixed.quantise import dequantise, extremes, quantise
+from trainwright.formats import Format, Posit
 
 
-def rounded(values: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
-    """Multiples of 2^exponent nearest to ``values``, within ``width`` bits; same type."""
-    least, greatest = limits(width)
+def rounded(
+    values: torch.Tensor, exponent: int, fmt: Format, *, underflow: str = "zero"
+) -> torch.Tensor:
+    """The values nearest to ``values`` that words of ``fmt`` x 2^exponent have; same type.
+
+    ``underflow`` is what becomes of too small posits, as in ``Format.encode``.
+    """
+    if isinstance(fmt, Posit):
+        words = quantise(values.detach().cpu(), exponent, fmt, underflow=underflow)
+        return dequantise(words, exponent, fmt).to(values)
+    least, greatest = extremes(fmt)
     return torch.round(values * 2.0**-exponent).clamp_(least, greatest).mul_(2.0**exponent)
 
 
 class _StraightThrough(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
-        return rounded(values, exponent, width)
+    def forward(
+        ctx: Any, values: torch.Tensor, exponent: int, fmt: Format, underflow: str
+    ) -> torch.Tensor:
+        return rounded(values, exponent, fmt, underflow=underflow)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0], None, None
+        return gradients[0], None, None, None
 
 
 class _GradientRounded(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, width: int) -> torch.Tensor:
-        ctx.width = width
+    def forward(ctx: Any, values: torch.Tensor, fmt: Format, underflow: str) -> torch.Tensor:
+        ctx.fmt, ctx.underflow = fmt, underflow
         return values.view_as(values)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         gradient = gradients[0]
-        return rounded(gradient, fitting_exponent(gradient, ctx.width), ctx.width), None
+        exponent = fitting_exponent(gradient, ctx.fmt)
+        return rounded(gradient, exponent, ctx.fmt, underflow=ctx.underflow), None, None
 
 
-def straight_through(values: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
+def straight_through(
+    values: torch.Tensor, exponent: int, fmt: Format, *, underflow: str = "zero"
+) -> torch.Tensor:
     """``rounded``, with the gradient of the identity (saturated values included)."""
-    result = _StraightThrough.apply(values, exponent, width)
+    result = _StraightThrough.apply(values, exponent, fmt, underflow)
     assert isinstance(result, torch.Tensor)
     return result
 
 
-def gradient_rounded(values: torch.Tensor, width: int) -> torch.Tensor:
-    """The identity; the gradient is rounded at the finest exponent that saturates nothing.
+def gradient_rounded(values: torch.Tensor, fmt: Format, *, underflow: str = "zero") -> torch.Tensor:
+    """The identity; the gradient is rounded at the exponent that suits its largest value.
 
-    Backward raises ``ValueError`` for a gradient that is not finite.
+    In fixed point that is the finest that saturates nothing. Backward raises ``ValueError`` for a
+    gradient that is not finite.
     """
-    result = _GradientRounded.apply(values, width)
+    result = _GradientRounded.apply(values, fmt, underflow)
     assert isinstance(result, torch.Tensor)
     return result

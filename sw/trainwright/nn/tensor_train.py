@@ -7,7 +7,8 @@ from typing import Any, Self
 import torch
 
 from trainwright.driver import fitting_exponent
-from trainwright.network import FLOAT32, Layer, NetworkError, Widths
+from trainwright.formats import Fixed, Format
+from trainwright.network import FLOAT32, Layer, NetworkError, NumberFormats, Widths
 from trainwright.nn.contraction import Matrix, contract
 from trainwright.nn.prior import cut_state, prior, replace_data
 from trainwright.nn.scales import InputQuantiser, OutputQuantiser
@@ -20,16 +21,26 @@ from trainwright.train.ranks import kept_columns, strengths
 from trainwright.tt import balance, tt_svd
 
 Rank = int | Sequence[int] | str
-Numbers = str | Widths
+Numbers = str | Widths | NumberFormats
 
 
-def widths_of(numbers: Numbers) -> Widths:
-    """``"fixed"`` (the accelerator's 4 to 16 bits), ``"float32"``, or widths of one's own."""
-    if isinstance(numbers, Widths):
+def formats_of(numbers: Numbers) -> NumberFormats:
+    """``"fixed"`` (the accelerator's 4 to 16 bits), ``"float32"``, or formats of one's own.
+
+    Such as ``"activation=posit(8,0)"``, what is not named being as in ``"fixed"``.
+    """
+    if isinstance(numbers, NumberFormats):
         return numbers
+    if isinstance(numbers, Widths):
+        return NumberFormats(numbers)
+    if isinstance(numbers, str) and "=" in numbers:
+        return NumberFormats().with_formats(numbers)
     if numbers not in ("fixed", "float32"):
-        raise NetworkError(f'numbers must be "fixed", "float32" or Widths, not {numbers!r}')
-    return FLOAT32 if numbers == "float32" else Widths()
+        raise NetworkError(
+            'numbers must be "fixed", "float32", formats such as "activation=posit(8,0)" or '
+            f"Widths, not {numbers!r}"
+        )
+    return NumberFormats(FLOAT32 if numbers == "float32" else Widths())
 
 
 class TensorTrain(torch.nn.Module):
@@ -59,7 +70,7 @@ class TensorTrain(torch.nn.Module):
         numbers: Numbers = "fixed",
     ) -> None:
         super().__init__()
-        self.rows, self.columns, self.widths = rows, columns, widths_of(numbers)
+        self.rows, self.columns, self.numbers = rows, columns, formats_of(numbers)
         self.relu = relu
         if (outputs is None) != (inputs is None) or (outputs is not None and order is not None):
             raise NetworkError("give both of outputs and inputs, or order, or none of them")
@@ -76,11 +87,54 @@ class TensorTrain(torch.nn.Module):
         self.factors = torch.nn.ParameterList(torch.empty(s) for s in layer.factor_shapes)
         self.register_parameter("bias", torch.nn.Parameter(torch.empty(rows)) if bias else None)
         self.register_buffer("factor_exponents", torch.zeros(layer.order, dtype=torch.int32))
+        self._make_quantisers()
+        self.reset_parameters()
+
+    def _make_quantisers(self) -> None:
+        """Fresh ones, which the next batch calibrates."""
         self.quantise_input = self.quantise_output = torch.nn.Identity()
         if not self.is_float:
-            self.quantise_input = InputQuantiser(self.widths.activation)
-            self.quantise_output = OutputQuantiser(self.widths.intermediate)
-        self.reset_parameters()
+            n = self.numbers
+            self.quantise_input = InputQuantiser(n.format("activation"), underflow=n.host_underflow)
+            self.quantise_output = OutputQuantiser(
+                n.format("intermediate"), underflow=self._underflow("intermediate")
+            )
+
+    def _underflow(self, kind: str) -> str:
+        """What becomes of too small posits of a class where the accelerator rounds."""
+        return "zero" if self.numbers.underflow_zero(kind) else "never"
+
+    def set_numbers(self, numbers: Numbers) -> None:
+        """Compute in other numbers from now on; parameters and ranks stay.
+
+        Where the format of the factors changes, each gets the exponent that loses least. The next
+        batch calibrates inputs and outputs. Raises ``NetworkError`` for numbers that cannot be.
+
+        >>> layer = TensorTrain(10, 64, rank=4)
+        >>> layer.set_numbers("factor=fixed(8),activation=posit(8,0)")
+        >>> layer.widths.factor
+        8
+        """
+        before, self.numbers = self.numbers, formats_of(numbers)
+        device = self.factor_exponents.device
+        self._make_quantisers()
+        self.quantise_input.to(device)
+        self.quantise_output.to(device)
+        if self.is_float or (before.format("factor") == self._fmt and not before.widths.is_float):
+            return
+        with torch.no_grad():
+            found = [quantisation(f.detach().cpu(), self._fmt) for f in self.factors]
+            self.factor_exponents.copy_(torch.tensor(found, dtype=torch.int32))
+        self.clip()
+
+    @property
+    def widths(self) -> Widths:
+        """Bits of each class of numbers."""
+        return self.numbers.widths
+
+    @property
+    def _fmt(self) -> Format:
+        return self.numbers.format("factor")
 
     @property
     def is_float(self) -> bool:
@@ -125,7 +179,7 @@ class TensorTrain(torch.nn.Module):
             if self.bias is not None:
                 self.bias.zero_()
         if not self.is_float:
-            self.factor_exponents.fill_(fresh_exponent(sigma, self.widths.factor))
+            self.factor_exponents.fill_(fresh_exponent(sigma, self._fmt))
         self.clip()
 
     def clip(self) -> None:
@@ -133,7 +187,7 @@ class TensorTrain(torch.nn.Module):
         if self.is_float:
             return
         for factor, exponent in zip(self.all_factors, self.factor_exponents.tolist(), strict=True):
-            factor.data = clip(factor.data, exponent, self.widths.factor)
+            factor.data = clip(factor.data, exponent, self._fmt)
 
     def used_factors(self) -> list[torch.Tensor]:
         """The factors a forward pass computes with: rounded to their bits, or as they are."""
@@ -142,7 +196,7 @@ class TensorTrain(torch.nn.Module):
         if self.training:
             self.clip()
         return [
-            straight_through(factor, exponent, self.widths.factor)
+            straight_through(factor, exponent, self._fmt, underflow=self.numbers.host_underflow)
             for factor, exponent in zip(
                 self.all_factors, self.factor_exponents.tolist(), strict=True
             )
@@ -152,8 +206,8 @@ class TensorTrain(torch.nn.Module):
         """The bias (rows,) a forward pass computes with, or None."""
         if self.bias is None or self.is_float:
             return self.bias
-        width = self.widths.bias
-        return straight_through(self.bias, fitting_exponent(self.bias.detach(), width), width)
+        fmt = Fixed(self.widths.bias)
+        return straight_through(self.bias, fitting_exponent(self.bias.detach(), fmt), fmt)
 
     def matrix(self) -> Matrix:
         """All of W, padding included, from the factors that a forward pass uses."""
@@ -169,9 +223,10 @@ class TensorTrain(torch.nn.Module):
 
     def finished(self, y: torch.Tensor) -> torch.Tensor:
         """A layer's output in its numbers; its gradient is rounded too."""
-        return y if self.is_float else gradient_rounded(
-            self.quantise_output(y), self.widths.gradient
-        )  # fmt: skip
+        if self.is_float:
+            return y
+        fmt, underflow = self.numbers.format("gradient"), self._underflow("gradient")
+        return gradient_rounded(self.quantise_output(y), fmt, underflow=underflow)
 
     @torch.no_grad()
     def load_dense(
@@ -224,8 +279,7 @@ class TensorTrain(torch.nn.Module):
         for own, given in zip(self.factors, factors, strict=True):
             replace_data(own, given.to(own))
         if not self.is_float:
-            width = self.widths.factor
-            exponents = exponents or [quantisation(f.cpu(), width) for f in self.factors]
+            exponents = exponents or [quantisation(f.cpu(), self._fmt) for f in self.factors]
             self.factor_exponents.copy_(torch.tensor(exponents, dtype=torch.int32))
         self.clip()
 
@@ -286,7 +340,7 @@ class TensorTrain(torch.nn.Module):
         )
 
     def extra_repr(self) -> str:
-        numbers = "float32" if self.is_float else f"{self.widths.factor} bits"
+        numbers = "float32" if self.is_float else f"{self._fmt}"
         return (
             f"{self.rows} x {self.columns}, outputs={self.outputs}, inputs={self.inputs}, "
             f"ranks={self.ranks}, bias={self.bias is not None}, numbers={numbers}"

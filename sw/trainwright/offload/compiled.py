@@ -1,12 +1,14 @@
 """``trainwright.compile``: a module whose tensor-train layers run on the accelerator."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import fx
 
 from trainwright.compiler import CompileError
+from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.model import trains
 from trainwright.offload.chain import Chain
@@ -14,7 +16,7 @@ from trainwright.offload.machine import Machine, Settings
 from trainwright.offload.report import Report, make_report
 from trainwright.offload.segment import Segment, Settling
 from trainwright.offload.trace import chains, trace, why_not
-from trainwright.parameters import AcceleratorParameters
+from trainwright.parameters import POSIT_ACCUMULATOR, AcceleratorParameters
 
 MOST_REPETITIONS = 64
 
@@ -140,8 +142,9 @@ class CompiledModule(torch.nn.Module):
 
         Print it for a table. Raises ``CompileError`` where a layer does not fit the accelerator.
         """
-        self._graph()
-        return make_report(self.module, self.machine.settings, list(self.chains.values()))
+        graph = self._graph()
+        chains = list(self.chains.values())
+        return make_report(self.module, self.machine.settings, chains, graph)
 
     def rank_prior(self, *, form: str = "storage") -> torch.Tensor:
         """``trainwright.nn.rank_prior`` of the module."""
@@ -177,6 +180,7 @@ def compile(
     module: torch.nn.Module,
     backend: str = "golden",
     batch: int = 64,
+    formats: str | None = None,
     *,
     accelerator: AcceleratorParameters | None = None,
 ) -> CompiledModule:
@@ -184,16 +188,21 @@ def compile(
 
     ``backend`` is ``"golden"`` (exact integers, fast), ``"rtl"`` (the simulated hardware),
     ``"serial:PORT"`` (a board) or another one installed: the bits are the same. ``batch`` is what
-    programs are compiled for, 1 to 4096; any number of samples can be given. ``accelerator`` has
-    other sizes than the default ones. Layers in float32, and all other modules, run in torch.
+    programs are compiled for, 1 to 4096; any number of samples can be given. ``formats`` are number
+    formats of classes of tensors, as ``trainwright train --formats`` takes them
+    (``"activation=posit(8,0),gradient=posit(8,1)c"``); every layer that the accelerator computes is
+    set to them (``TensorTrain.set_numbers``), for torch as well. ``accelerator`` has
+    other sizes than the default ones, which have the posits of the layers. Layers in float32, and
+    all other modules, run in torch.
 
     Any loss, any optimiser. Gradients of factors and biases are the accelerator's. It has none for
     the inputs of a program's first layer: where inputs need a gradient each layer is a program, and
     the host multiplies with its matrix. Exponents are the accelerator's own, calibrated in the
     first step, and no part of ``state_dict``: a model that is loaded calibrates again.
 
-    Raises ``CompileError`` for a back end or a batch that cannot be, for a module without such a
-    layer or that torch.fx cannot trace, and for a layer that does not fit the accelerator.
+    Raises ``CompileError`` for a back end, a batch or formats that cannot be, for a module without
+    such a layer or that torch.fx cannot trace, and for a layer that does not fit the accelerator or
+    has formats that it lacks. The module then is as it was.
 
     >>> import trainwright.nn as tnn
     >>> model = torch.nn.Sequential(
@@ -206,15 +215,52 @@ def compile(
     """
     if isinstance(module, CompiledModule):  # for another back end or batch
         module = module.module
-    p = accelerator or AcceleratorParameters()
-    machine = Machine(Settings(backend, batch, p))
+    machine = Machine(Settings(backend, batch, accelerator or AcceleratorParameters()))
     layers = [layer for layer in trains(module) if not why_not(layer)]
     if not layers:
         raise CompileError(
             "the module has no TTLinear in fixed point for the accelerator: make it with "
             "trainwright.nn.TTLinear, or of a dense one with trainwright.from_torch"
         )
-    machine = machine.with_factor_width(max(layer.widths.factor for layer in layers))
-    compiled = CompiledModule(module, machine)
-    compiled.report()  # compiles every program: what does not fit is said here
-    return compiled
+    with _unless_it_fails(layers):
+        if formats is not None:
+            _set_formats(layers, formats)
+        found = CompiledModule(module, machine.with_sizes(**_sizes(layers, accelerator)))
+        found.report()  # compiles every program: what does not fit is said here
+    return found
+
+
+def _set_formats(layers: list[TensorTrain], formats: str) -> None:
+    if not isinstance(formats, str):
+        raise CompileError(f"formats must be text such as 'activation=posit(8,0)', not {formats!r}")
+    try:
+        for layer in layers:
+            layer.set_numbers(layer.numbers.with_formats(formats))
+    except NetworkError as error:
+        raise CompileError(str(error)) from error
+
+
+def _sizes(layers: list[TensorTrain], given: AcceleratorParameters | None) -> dict[str, Any]:
+    """Parameters of the accelerator that follow from the layers; posits where none is given."""
+    p = given or AcceleratorParameters()
+    sizes: dict[str, Any] = {}
+    sizes["factor_width"] = max(p.factor_width, *(layer.widths.factor for layer in layers))
+    posits = [str(fmt) for layer in layers for _, fmt in layer.numbers.posits]
+    if posits and given is None:
+        sizes["formats"] = tuple(dict.fromkeys(posits))
+        sizes["accumulator_width"] = max(p.accumulator_width, POSIT_ACCUMULATOR)
+    return sizes
+
+
+@contextmanager
+def _unless_it_fails(layers: list[TensorTrain]) -> Iterator[None]:
+    """Numbers and exponents of the layers are what they were where the body raises."""
+    before = [(layer.numbers, layer.state_dict()) for layer in layers]
+    kept = [(numbers, {k: v.clone() for k, v in state.items()}) for numbers, state in before]
+    try:
+        yield
+    except BaseException:
+        for layer, (numbers, state) in zip(layers, kept, strict=True):
+            layer.set_numbers(numbers)
+            layer.load_state_dict(state)
+        raise

@@ -49,12 +49,13 @@ class Machine:
             weakref.finalize(self, self._opened.close)
         return self._opened
 
-    def with_factor_width(self, width: int) -> "Machine":
-        """This machine, or one whose factors have at least ``width`` bits."""
+    def with_sizes(self, **sizes: Any) -> "Machine":
+        """One of other parameters; ``CompileError`` for parameters that cannot be."""
         s = self.settings
-        if s.parameters.factor_width >= width:
-            return self
-        return Machine(replace(s, parameters=replace(s.parameters, factor_width=width)))
+        try:
+            return Machine(replace(s, parameters=replace(s.parameters, **sizes)))
+        except ValueError as error:
+            raise CompileError(str(error)) from error
 
     def close(self) -> None:
         """Release the accelerator; the next step opens it again."""

@@ -11,10 +11,16 @@ import torch
 from trainwright.accelerator import Counters
 from trainwright.compiler import CompileError
 from trainwright.driver import Driver, ForwardResult, QuantisedModel
-from trainwright.fixed.quantise import dequantise, fitting_exponent, quantise
-from trainwright.fixed.requantise import limits
+from trainwright.fixed.quantise import (
+    dequantise,
+    extremes,
+    fitting_exponent,
+    input_exponent,
+    quantise,
+)
 from trainwright.fixed.scale import Scales
-from trainwright.network import Network
+from trainwright.formats import Posit
+from trainwright.network import Network, NumberFormats
 from trainwright.nn import TTLinear
 from trainwright.nn.scales import InputQuantiser, largest
 from trainwright.offload.machine import Machine
@@ -50,12 +56,14 @@ class Totals:
     """Programs executed, repetitions included; calibration is not."""
     counters: Counters = field(default_factory=Counters)
     saturations: int = 0
+    underflows: int = 0
     seconds: float = 0.0
 
     def add(self, result: Any) -> None:
         """Count the result of a program."""
         self.counters += result.counters
         self.saturations += sum(s.saturations for s in result.statistics.values())
+        self.underflows += sum(s.underflows for s in result.statistics.values())
         self.seconds += result.seconds
 
 
@@ -84,10 +92,11 @@ class Segment:
             replace(layer.layer, relu=relu, bias=layer.bias is not None)
             for layer, relu in zip(self.layers, (*self.relus, False), strict=True)
         )
-        size = (1, layers[0].input_size)
+        size, numbers = (1, layers[0].input_size), self.layers[0].numbers
         return Network(
-            "compiled", layers, layers[-1].output_size, size, size, widths=self.layers[0].widths
-        )
+            "compiled", layers, layers[-1].output_size, size, size, widths=numbers.widths,
+            posits=numbers.posits, underflow=numbers.underflow,
+        )  # fmt: skip
 
     @property
     def driver(self) -> Driver:
@@ -101,12 +110,15 @@ class Segment:
 
     def _model(self, network: Network) -> QuantisedModel:
         """The layers' factors and biases as the driver takes them."""
-        width = network.widths.factor
+        fmt, underflow = network.format("factor"), network.host_underflow
         exponents = [layer.factor_exponents.tolist() for layer in self.layers]
         return QuantisedModel(
             network=network,
             factors=[
-                [quantise(f.detach().cpu(), k, width) for f, k in zip(own, ks, strict=True)]
+                [
+                    quantise(f.detach().cpu(), k, fmt, underflow=underflow)
+                    for f, k in zip(own, ks, strict=True)
+                ]
                 for own, ks in zip((one.all_factors for one in self.layers), exponents, strict=True)
             ],
             factor_exponents=exponents,
@@ -130,7 +142,7 @@ class Segment:
         driver = self.driver
         driver.input_exponent = exponent
         batch = self.machine.settings.batch
-        inputs = _integers(x.cpu(), exponent, first.widths.activation)
+        inputs = _words(x.cpu(), exponent, first.numbers)
         if first.padding_columns:
             inputs = torch.nn.functional.pad(inputs, (0, first.padding_columns))
         if len(x) < batch:
@@ -183,8 +195,8 @@ class Segment:
         last = self.layers[-1]
         whole = torch.zeros(self.machine.settings.batch, prod(last.outputs), dtype=torch.float64)
         whole[: call.samples, : last.rows] = gradient
-        width = last.widths.gradient
-        exponent = fitting_exponent(whole, width, zero=1 - width)
+        fmt = last.numbers.format("gradient")
+        exponent = fitting_exponent(whole, fmt, zero=input_exponent(fmt))
         known = self.scales.exponents.keys() >= driver.tensors
         if self.settling is None:
             if self.machine.last is not call:
@@ -242,9 +254,12 @@ class Settling:
         self._stack.close()
 
 
-def _integers(x: torch.Tensor, exponent: int, width: int) -> torch.Tensor:
-    """``quantise`` in the type of ``x``: exact, as widths are 16 at most."""
-    least, greatest = limits(width)
+def _words(x: torch.Tensor, exponent: int, numbers: NumberFormats) -> torch.Tensor:
+    """``quantise``, in fixed point in the type of ``x``: exact, as widths are 16 at most."""
+    fmt = numbers.format("activation")
+    if isinstance(fmt, Posit):
+        return quantise(x, exponent, fmt, underflow=numbers.host_underflow)
+    least, greatest = extremes(fmt)
     return torch.round(x * 2.0**-exponent).clamp_(least, greatest).to(torch.int64)
 
 
@@ -259,6 +274,9 @@ def _padded_bias(layer: TTLinear) -> torch.Tensor | None:
 def _input_gradient(call: Call, gradient: torch.Tensor, exponent: int) -> torch.Tensor:
     """dY W with the gradient and the factors that the accelerator had: exact but for float64."""
     (factors,), (exponents,) = call.model.factors, call.model.factor_exponents
-    w = to_matrix([dequantise(f, k) for f, k in zip(factors, exponents, strict=True)])
-    width = call.driver.network.widths.gradient
-    return dequantise(quantise(gradient, exponent, width), exponent)[: call.samples] @ w
+    network = call.driver.network
+    fmt = network.format("factor")
+    w = to_matrix([dequantise(f, k, fmt) for f, k in zip(factors, exponents, strict=True)])
+    fmt = network.format("gradient")
+    words = quantise(gradient, exponent, fmt, underflow=network.host_underflow)
+    return dequantise(words, exponent, fmt)[: call.samples] @ w

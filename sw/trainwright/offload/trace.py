@@ -69,12 +69,12 @@ def _is_relu(node: fx.Node, module: torch.nn.Module) -> bool:
 
 
 def joinable(first: TTLinear, second: TTLinear) -> bool:
-    """Whether one program can have both: same widths, and no padding between them.
+    """Whether one program can have both: same numbers, and no padding between them.
 
     What lies in the padding of the first layer's outputs is not 0.
     """
     sizes = {first.layer.output_size, first.rows, second.columns, second.layer.input_size}
-    return len(sizes) == 1 and first.widths == second.widths
+    return len(sizes) == 1 and first.numbers == second.numbers
 
 
 def chains(graph: fx.Graph, module: torch.nn.Module) -> Iterator[Found]:

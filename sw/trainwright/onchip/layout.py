@@ -1,7 +1,8 @@
 """Where every parameter lies in the training state, in rows of ``LANES`` words.
 
 Tensors follow one another in the order G_1 .. G_d, bias of each layer, each from a new row, its
-elements in C order of the shape that the network began with. Ranks that are cut leave their words
+elements in C order of the shape that the network began with: R_n along the lanes, or I_n where it
+is 1, or the outputs of a bias; filled up to whole rows there. Ranks that are cut leave their words
 where they were, as zeros: nothing moves, and neither do the random bits of a row.
 """
 
@@ -56,12 +57,20 @@ class Part:
     @property
     def rows(self) -> int:
         """Rows that it takes."""
-        return -(-self.size // LANES)
+        return _rows(self.shape)
 
     @property
-    def span(self) -> slice:
-        """Its elements in the flat state."""
-        return slice(self.row * LANES, self.row * LANES + self.size)
+    def blocks(self) -> int:
+        """Indices of its first axis, each of equally many rows; 1 of a bias."""
+        return 1 if self.index < 0 else self.shape[0]
+
+    @cached_property
+    def places(self) -> npt.NDArray[np.int64]:
+        """(size,): where its elements lie in the flat state."""
+        along = _along(self.shape)
+        filled = -(-along // LANES) * LANES
+        lines = np.arange(self.size // along)[:, None] * filled
+        return self.row * LANES + (lines + np.arange(along)).ravel()
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,7 @@ class Layout:
                 part = self.parts[side.part]
                 numbers = np.arange(side.columns) + side.first
                 along = np.expand_dims(numbers, tuple(n for n in range(4) if n != side.axis))
-                found[place, part.span] = np.broadcast_to(along, part.shape).ravel()
+                found[place, part.places] = np.broadcast_to(along, part.shape).ravel()
         return found
 
     @cached_property
@@ -133,9 +142,20 @@ class Layout:
 
 def state_rows(network: Network) -> int:
     """Rows of the state of a network with its initial ranks."""
-    sizes = [prod(shape) for layer in network.layers for shape in layer.factor_shapes]
-    sizes += [layer.bias_parameters for layer in network.layers]
-    return sum(-(-size // LANES) for size in sizes)
+    shapes = [shape for layer in network.layers for shape in layer.factor_shapes]
+    shapes += [(layer.output_size,) for layer in network.layers if layer.bias]
+    return sum(map(_rows, shapes))
+
+
+def _along(shape: tuple[int, ...]) -> int:
+    """Elements along the lanes."""
+    return shape[-1] if shape[-1] > 1 or len(shape) == 1 else shape[-2]
+
+
+def _rows(shape: tuple[int, ...]) -> int:
+    """Rows of a tensor."""
+    along = _along(shape)
+    return prod(shape) // along * -(-along // LANES)
 
 
 def make_layout(

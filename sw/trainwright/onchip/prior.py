@@ -32,6 +32,8 @@ EXPONENT_WIDTH = 8
 """Bits in which the exponents of coefficients and prior weights are kept."""
 PULL_WIDTH = 18
 """Bits of a pull."""
+WORD_WIDTH = 16
+"""Bits of a coefficient that is shifted to the left."""
 MOST_SHIFT = 40
 INTERVAL = 8
 """Steps that a coefficient serves."""
@@ -50,7 +52,7 @@ def sums_of_squares(layout: Layout, weights: Words) -> Words:
             part = layout.parts[side.part]
             others = tuple(axis for axis in range(4) if axis != side.axis)
             sums[side.first : side.first + side.columns] = (
-                squares[part.span].reshape(part.shape).sum(others)
+                squares[part.places].reshape(part.shape).sum(others)
             )
     return sums
 
@@ -112,14 +114,19 @@ def make_pulls(layout: Layout, sums: Words, costs: Sequence[int], entry: Entry) 
     return Pulls(coefficients, exponents)
 
 
+def pull_words(layout: Layout, pulls: Pulls, gradient_exponents: Words) -> tuple[Words, Words]:
+    """(coefficient, shift to the right) of every column (columns,), as words of the scratchpad."""
+    exponents = pulls.exponents - gradient_exponents[layout.part_of_column]
+    shifts = np.clip(-exponents, 0, MOST_SHIFT)
+    return clamp(pulls.coefficients << np.clip(exponents, 0, WORD_WIDTH), WORD_WIDTH), shifts
+
+
 def pull(layout: Layout, weights: Words, pulls: Pulls, gradient_exponents: Words) -> Words:
     """What the prior adds to the gradients (rows, LANES); exponents of these by part (parts,).
 
     An element has a pull from each side of its factor: two products, each rounded and saturated.
     """
-    exponents = pulls.exponents - gradient_exponents[layout.part_of_column]
-    shifts = np.clip(-exponents, 0, MOST_SHIFT)
-    raised = clamp(pulls.coefficients << np.clip(exponents, 0, PULL_WIDTH), PULL_WIDTH)
+    raised, shifts = pull_words(layout, pulls, gradient_exponents)
     total = np.zeros_like(weights)
     for columns in layout.column_of:
         numbers = columns.reshape(-1, LANES)

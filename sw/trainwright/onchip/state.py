@@ -61,7 +61,7 @@ class State:
         """One update by the ``gradients`` of every part, at the ranks left, and their exponents."""
         given = np.zeros(self.weights.shape, np.int64)
         for part, live, gradient in zip(self.layout.parts, self._live, gradients, strict=True):
-            given.ravel()[part.row * LANES + live] = gradient
+            given.ravel()[part.places[live]] = gradient
         now = np.array(exponents, np.int64)
         self._shift_moments(now)
         if step.number % INTERVAL == 0:
@@ -97,7 +97,7 @@ class State:
         """Factors and biases of every part, at the ranks left."""
         whole = update.quantised(self.weights, self._hidden).ravel()
         return [
-            whole[part.row * LANES + live]
+            whole[part.places[live]]
             for part, live in zip(self.layout.parts, self._live, strict=True)
         ]
 
@@ -112,7 +112,7 @@ class State:
         self._live = self._positions()
         left = np.zeros(self.weights.shape, np.int64)
         for part, live in zip(self.layout.parts, self._live, strict=True):
-            left.ravel()[part.row * LANES + live] = 1
+            left.ravel()[part.places[live]] = 1
         self.weights, self.moments = self.weights * left, self.moments * left
         return True
 

@@ -41,8 +41,15 @@ class Table:
 
     def __call__(self, x: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The exact sums of inputs x >= 0, in units of the base / 2^SLOPE_SHIFT."""
+        base, product = self.terms(x)
+        return (base << SLOPE_SHIFT) + product
+
+    def terms(
+        self, x: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The base of each input, and its slope * rest."""
         entry, rest = x >> REST_WIDTH, x & ((1 << REST_WIDTH) - 1)
-        return (self.bases[entry] << SLOPE_SHIFT) + self.slopes[entry] * rest
+        return self.bases[entry], self.slopes[entry] * rest
 
 
 def make_table(

@@ -33,9 +33,20 @@ from trainwright.program.fields import (
     Target,
 )
 from trainwright.program.validation import check_program
+from trainwright.program.vector import (
+    CODE_WORDS,
+    CONSTANTS,
+    FACTOR_WIDTH,
+    STREAMS,
+    Code,
+    Stream,
+    Vector,
+    decode_instruction,
+    encode_instruction,
+)
 
 MAGIC = b"TRWP"
-VERSION = 4
+VERSION = 5
 HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fingerprint, crc
 
 
@@ -93,6 +104,7 @@ def _compute_fields(d: Compute) -> dict[str, int]:
         "g_format": d.g_format,
         "z_format": d.z_format,
         "underflow_zero": int(d.underflow_zero),
+        "digits": int(d.digits),
     }
     for name in ("x", "g", "z"):
         deltas = _deltas(counts, [getattr(level, name) for level in levels], LOCAL_WIDTH)
@@ -146,6 +158,7 @@ def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Comput
         g_format=f["g_format"],
         z_format=f["z_format"],
         underflow_zero=bool(f["underflow_zero"]),
+        digits=bool(f["digits"]),
     )
 
 
@@ -223,6 +236,71 @@ def _pairs(f: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
     )
 
 
+def _code_fields(d: Code) -> dict[str, int]:
+    if len(d.instructions) > CODE_WORDS:
+        raise ProgramError(
+            f"CODE: {len(d.instructions)} instructions, at most {CODE_WORDS} fit a descriptor"
+        )
+    words = [encode_instruction(one) for one in d.instructions]
+    words += [0] * (CODE_WORDS - len(words))
+    numbered = {f"word{number}": word for number, word in enumerate(words)}
+    return {"first": d.first, "instructions": len(d.instructions), **numbered}
+
+
+def _code(wait: Engine, f: Mapping[str, int]) -> Code:
+    if f["instructions"] > CODE_WORDS:
+        raise ProgramError(f"CODE: {f['instructions']} instructions, at most {CODE_WORDS} fit")
+    try:
+        words = [decode_instruction(f[f"word{number}"]) for number in range(f["instructions"])]
+    except ValueError as error:
+        raise ProgramError(f"CODE: {error}") from None
+    return Code(first=f["first"], instructions=tuple(words), wait=wait)
+
+
+def _vector_fields(d: Vector) -> dict[str, int]:
+    fields = {
+        name: getattr(d, name)
+        for name in ("entry", "length", "rows", "inner", "key", "slot", "reads", "writes")
+    }
+    constants = (*d.constants, *(0,) * (CONSTANTS - len(d.constants)))
+    fields |= {f"constant{n}": k % (1 << FACTOR_WIDTH) for n, k in enumerate(constants)}
+    streams = (*d.streams, *(Stream(),) * (STREAMS - len(d.streams)))
+    for number, one in enumerate(streams):
+        steps = _deltas((d.outer, d.inner), (one.outer, one.inner), LOCAL_WIDTH)
+        fields |= {f"base{number}": one.base}
+        fields |= {f"outer_delta{number}": steps[0], f"inner_delta{number}": steps[1]}
+    return fields
+
+
+def _vector(wait: Engine, f: Mapping[str, int]) -> Vector:
+    sign = 1 << (FACTOR_WIDTH - 1)
+    outer, rest = divmod(f["rows"], f["inner"])
+    if rest:
+        raise ProgramError(f"VECTOR: {f['rows']} rows are no multiple of inner = {f['inner']}")
+    counts = outer, f["inner"]
+    streams = []
+    for number in range(STREAMS):
+        deltas = f[f"outer_delta{number}"], f[f"inner_delta{number}"]
+        streams.append(Stream(f[f"base{number}"], *_strides(counts, deltas, LOCAL_WIDTH)))
+    constants = [(f[f"constant{n}"] ^ sign) - sign for n in range(CONSTANTS)]
+    while constants and not constants[-1]:
+        constants.pop()
+    used = (f["reads"] | f["writes"]).bit_length()
+    return Vector(
+        entry=f["entry"],
+        length=f["length"],
+        outer=outer,
+        inner=f["inner"],
+        key=f["key"],
+        slot=f["slot"],
+        reads=f["reads"],
+        writes=f["writes"],
+        constants=tuple(constants),
+        streams=tuple(streams[:used]),
+        wait=wait,
+    )
+
+
 def descriptor_fields(d: Descriptor) -> dict[str, int]:
     """The encoded fields of a descriptor, by the names of ``fields.LAYOUTS``."""
     fields = {
@@ -241,13 +319,20 @@ def descriptor_fields(d: Descriptor) -> dict[str, int]:
             return fields | _updates(d.steps)
         case Set():
             return fields | _set(d)
+        case Code():
+            return fields | _code_fields(d)
+        case Vector():
+            return fields | _vector_fields(d)
         case Halt():
             return fields
 
 
+_AT_LEAST_ONE = ("beats", "iterations", "last_rows", "length", "rows", "inner", "instructions")
+
+
 def _least(name: str) -> int:
     """Least value of a field."""
-    return 1 if name.startswith("count") or name in ("beats", "iterations", "last_rows") else 0
+    return 1 if name.startswith("count") or name in _AT_LEAST_ONE else 0
 
 
 def encode_descriptor(d: Descriptor) -> bytes:
@@ -304,6 +389,10 @@ def _from_fields(operation: Operation, wait: Engine, f: Mapping[str, int]) -> De
             return Set(values=_pairs(f), seed=seed, wait=wait)
         case Operation.HALT:
             return Halt(wait=wait)
+        case Operation.CODE:
+            return _code(wait, f)
+        case Operation.VECTOR:
+            return _vector(wait, f)
         case _:
             return _compute(operation, wait, f)
 
@@ -377,7 +466,7 @@ def without_names(program: Program) -> Program:
     """The program as a round trip through its file returns it."""
     return Program(
         tuple(
-            replace(d, tensor="") if isinstance(d, Compute | Transfer) else d
+            replace(d, tensor="") if isinstance(d, Compute | Transfer | Vector) else d
             for d in program.descriptors
         ),
         program.fingerprint,

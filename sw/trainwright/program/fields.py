@@ -41,6 +41,8 @@ class Operation(IntEnum):
     END = 9
     SET = 10
     PE4 = 11
+    VECTOR = 12
+    CODE = 13
 
 
 class Engine(IntFlag):
@@ -63,6 +65,8 @@ ENGINE_OF = {
     Operation.BIAS: Engine.PE2,
     Operation.MASK: Engine.PE2,
     Operation.PE4: Engine.PE1,
+    Operation.VECTOR: Engine.PE2,
+    Operation.CODE: Engine.PE2,
 }
 """The engine that executes each operation; the others are the sequencer's own."""
 
@@ -115,6 +119,7 @@ COMPUTE: tuple[Field, ...] = (
     ("g_format", FORMAT_WIDTH),
     ("z_format", FORMAT_WIDTH),
     ("underflow_zero", 1),
+    ("digits", 1),
 )
 
 TRANSFER: tuple[Field, ...] = (
@@ -145,6 +150,33 @@ REGISTER_UPDATE: tuple[Field, ...] = (
     *((f"value{register}", REGISTER_WIDTH) for register in range(REGISTERS)),
 )
 
+VECTOR: tuple[Field, ...] = (
+    *HEADER,
+    ("entry", 6),
+    ("length", 6),
+    ("rows", 24),
+    ("inner", COUNT_WIDTH),
+    ("key", LOCAL_WIDTH),
+    ("slot", 8),
+    ("reads", 8),
+    ("writes", 8),
+    *((f"constant{number}", 18) for number in range(8)),
+    *(
+        (f"{name}{stream}", LOCAL_WIDTH)
+        for stream in range(8)
+        for name in ("base", "outer_delta", "inner_delta")
+    ),
+)
+
+INSTRUCTION_WIDTH = 50
+"""Bits of an instruction of the vector engine (``trainwright.program.vector``)."""
+CODE: tuple[Field, ...] = (
+    *HEADER,
+    ("first", 6),
+    ("instructions", 5),
+    *((f"word{number}", INSTRUCTION_WIDTH) for number in range(20)),
+)
+
 LAYOUTS: dict[Operation, tuple[Field, ...]] = {
     Operation.HALT: HEADER,
     Operation.LOAD: TRANSFER,
@@ -158,6 +190,8 @@ LAYOUTS: dict[Operation, tuple[Field, ...]] = {
     Operation.END: REGISTER_UPDATE,
     Operation.SET: REGISTER_UPDATE,
     Operation.PE4: COMPUTE,
+    Operation.VECTOR: VECTOR,
+    Operation.CODE: CODE,
 }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Transfer
 from trainwright.program.fields import Operation, Target
+from trainwright.program.vector import Vector
 
 PAD = Target.SCRATCHPAD.name
 """The scratchpad; factor stores go by the names of their ``Target``."""
@@ -69,13 +70,15 @@ def external(d: Transfer, p: AcceleratorParameters) -> tuple[int, int]:
     return low, high + d.beats * p.beat_bytes
 
 
-def footprint(d: Compute | Transfer, p: AcceleratorParameters) -> tuple[Touch, ...]:
+def footprint(d: Compute | Transfer | Vector, p: AcceleratorParameters) -> tuple[Touch, ...]:
     """What ``d`` touches, with its registers at zero; external memory is left out.
 
     Rows that PE1's engine fetches past ``last_rows`` and does not use are left out too.
     """
     if isinstance(d, Transfer):
         return (_local(d, p),)
+    if isinstance(d, Vector):
+        return _streams(d)
     by_entries = d.operation in (Operation.PE1, Operation.PE4)
     count = tile_rows(d.operation, p)
     x = _tiled_span(d, count, d.x, "x", d.x_row_stride if by_entries else 0)
@@ -98,6 +101,18 @@ def footprint(d: Compute | Transfer, p: AcceleratorParameters) -> tuple[Touch, .
         Touch(space, low, high + 1, False),
         Touch(PAD, z[0], z[1] + 1, True),
     )
+
+
+def stream_span(d: Vector, number: int) -> tuple[int, int]:
+    """Least and greatest row of a stream."""
+    one = d.streams[number]
+    return _span(one.base, [(d.outer, one.outer), (d.inner, one.inner)])
+
+
+def _streams(d: Vector) -> tuple[Touch, ...]:
+    touched = [(n, False) for n in d.users(d.reads)] + [(n, True) for n in d.users(d.writes)]
+    spans = [(*stream_span(d, number), write) for number, write in touched]
+    return tuple(Touch(PAD, low, high + 1, write) for low, high, write in spans)
 
 
 def _local(d: Transfer, p: AcceleratorParameters) -> Touch:

@@ -12,6 +12,19 @@ from trainwright.program.descriptors import (
     Transfer,
 )
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.program.vector import (
+    WIDTH,
+    Addend,
+    Code,
+    Instruction,
+    Kind,
+    Memory,
+    Rounding,
+    ShiftBy,
+    Total,
+    Vector,
+    When,
+)
 
 
 def _address(base: int, register: int, *, external: bool = False) -> str:
@@ -60,6 +73,8 @@ def _compute(d: Compute) -> str:
     if not d.z_format:
         to = f"{d.out_width} bits"
     scale = f">>{d.shift}{' stochastic' if d.stochastic else ''} to {to}"
+    if d.digits:
+        scale = f"digits {scale}"
     if d.x_format or d.g_format:
         scale = f"formats {d.x_format} {d.g_format} {scale}"
     if d.operation is Operation.BIAS:
@@ -82,8 +97,67 @@ def _transfer(d: Transfer) -> str:
     return f"{arrow}  {d.beats} beats{size}" + (f"  for {nest}" if nest else "")
 
 
+_ROUNDED = {
+    Rounding.FLOOR: "",
+    Rounding.EVEN: " even",
+    Rounding.UP: " up",
+    Rounding.RANDOM: " random",
+    Rounding.RANDOM_NEXT: " random'",
+}
+_WHEN = {When.POSITIVE: "> 0", When.NEGATIVE: "< 0", When.ZERO: "== 0"}
+
+
+def instruction_text(one: Instruction) -> str:
+    """An instruction as an equation: registers r, constants k, streams s."""
+    second = f"k{one.k}" if one.use_k else f"r{one.b}"
+    a = f"s{one.stream}" if one.memory is Memory.READ else f"r{one.a}"
+    x = {
+        Kind.PASS: a,
+        Kind.PRODUCT: f"{a} * {second}",
+        Kind.TABLE: f"table{one.b}({a})",
+        Kind.LANE: "lane",
+        Kind.AND: f"{a} & {second}",
+    }.get(one.kind, f"{one.kind.name.lower()}({a})")
+    if one.kind in (Kind.MAXIMUM, Kind.MINIMUM):
+        x = x[:-1] + f", {second})"
+    y = {Addend.PLUS: f" + r{one.c}", Addend.MINUS: f" - r{one.c}"}.get(one.addend, "")
+    y = f" + k{one.k}" if one.addend is Addend.CONSTANT else y
+    by = {ShiftBy.FIELD: str(one.shift), ShiftBy.C: f"r{one.c}", ShiftBy.A: f"r{one.a}"}
+    shift = "" if by[one.shift_by] == "0" else f" >> {by[one.shift_by]}{_ROUNDED[one.rounding]}"
+    fit = "" if one.width == WIDTH else f" {'wrapped' if one.wrap else 'to'} {one.width}"
+    to = [f"r{one.d}"] if one.keep else []
+    to += [f"s{one.stream}"] if one.memory is Memory.WRITE else []
+    to += [one.total.name.lower()] if one.total is not Total.NONE else []
+    when = f" where r{one.c} {_WHEN[one.when]}" if one.when is not When.ALWAYS else ""
+    return f"{', '.join(to) or '-'} = {x}{y}{shift}{fit}{when}"
+
+
+def _code(d: Code) -> str:
+    return "".join(
+        f"\n        {number:2d}  {instruction_text(one)}"
+        for number, one in enumerate(d.instructions, d.first)
+    )
+
+
+def _vector(d: Vector) -> str:
+    used = d.reads | d.writes
+    streams = " ".join(
+        f"s{number}{'' if d.writes >> number & 1 else '?'}[{one.base}]"
+        f"({one.outer:+d},{one.inner:+d})"
+        for number, one in enumerate(d.streams)
+        if used >> number & 1
+    )
+    constants = " ".join(f"k{n}={value}" for n, value in enumerate(d.constants))
+    run = f"{d.entry} to {d.entry + d.length - 1}"
+    return f"{run} for {d.outer} {d.inner}  {streams}  {constants}  key {d.key}  slot {d.slot}"
+
+
 def _body(d: Descriptor) -> str:
     match d:
+        case Code():
+            return _code(d)
+        case Vector():
+            return _vector(d)
         case Compute():
             return _compute(d)
         case Transfer():

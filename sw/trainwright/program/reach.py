@@ -12,6 +12,7 @@ from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set,
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import REGISTERS, Target
 from trainwright.program.footprint import PAD, external, footprint
+from trainwright.program.vector import Vector
 
 MOST_STEPS = 1 << 32
 """Steps of a program: tiles x terms of what is computed, beats of what is moved."""
@@ -143,8 +144,8 @@ class _Walk:
             for register, value in d.values:
                 self.registers[register] = Span(value, value, self._whole(value))
             self._count(times)
-        elif isinstance(d, Compute | Transfer):
-            a_time = d.steps if isinstance(d, Compute) else d.runs * d.beats
+        elif isinstance(d, Compute | Transfer | Vector):
+            a_time = d.runs * d.beats if isinstance(d, Transfer) else d.steps
             self._count(times, times * a_time)
             named = f"descriptor {number}: {d.tensor or d.operation.name}"
             self._inside(d, named)
@@ -164,7 +165,7 @@ class _Walk:
                     "give its loops smaller counts"
                 )
 
-    def _inside(self, d: Compute | Transfer, named: str) -> None:
+    def _inside(self, d: Compute | Transfer | Vector, named: str) -> None:
         depths = {
             PAD: self.p.scratchpad_rows,
             Target.PE1_STORE.name: self.p.pe1_store_depth,
@@ -179,12 +180,14 @@ class _Walk:
                     f"{depths[least.space]} rows or entries"
                 )
 
-    def _moved(self, d: Compute | Transfer, end: str) -> Compute | Transfer:
+    def _moved(self, d: Compute | Transfer | Vector, end: str) -> Compute | Transfer | Vector:
         """``d`` with its registers, at one end of what they can be, in its local addresses."""
 
         def at(base: int, register: int) -> int:
             return base + getattr(self.registers[register], end)
 
+        if isinstance(d, Vector):  # no register moves its streams
+            return d
         if isinstance(d, Transfer):
             return replace(d, local=at(d.local, d.local_register))
         x, g, z = at(d.x, d.x_register), at(d.g, d.g_register), at(d.z, d.z_register)

@@ -32,12 +32,12 @@ from trainwright.program.fields import (
 )
 from trainwright.program.footprint import items_of_run, tile_rows
 from trainwright.program.reach import check_reach
+from trainwright.program.vector import Code, Vector
+from trainwright.program.vector_rules import check_code, code_ranges, require_engine, vector_ranges
 
 MOST_PLACES = 1 << 22
 """Tiles or runs of a descriptor, and terms of a sum."""
 MAX_SHIFT = 63
-MAX_ALIGNMENT = 15
-"""Most bits by which BIAS shifts an operand to the left."""
 
 _COUNT = (1, (1 << COUNT_WIDTH) - 1)
 _LOCAL = (0, (1 << LOCAL_WIDTH) - 1)
@@ -45,7 +45,6 @@ _LOCAL_STEP = (-(1 << (LOCAL_WIDTH - 1)), (1 << (LOCAL_WIDTH - 1)) - 1)
 _ADDRESS = (0, (1 << REGISTER_WIDTH) - 1)
 _ADDRESS_STEP = (-(1 << (REGISTER_WIDTH - 1)), (1 << REGISTER_WIDTH) - 1)
 _REGISTER = (0, REGISTERS - 1)
-_SHIFTS = {"shift": (0, MAX_SHIFT), "x_shift": (0, MAX_ALIGNMENT), "g_shift": (0, MAX_ALIGNMENT)}
 _ELEMENTWISE = (Operation.BIAS, Operation.MASK)
 
 Limits = tuple[int, int]
@@ -72,11 +71,18 @@ def check_program(
         except ProgramError as error:
             raise ProgramError(f"descriptor {number}: {error}") from None
     check_reach(body, p, memory_bytes)
+    check_code(body)
 
 
-def has_shifts(d: Compute) -> bool:
+def has_shifts(d: Compute, p: AcceleratorParameters) -> bool:
     """Whether the shifts of ``d``, which change from step to step, are in range."""
-    return all(low <= getattr(d, name) <= high for name, (low, high) in _SHIFTS.items())
+    return all(low <= getattr(d, name) <= high for name, (low, high) in _shifts(p).items())
+
+
+def _shifts(p: AcceleratorParameters) -> dict[str, Limits]:
+    """Shifts and their ranges."""
+    aligned = 0, p.most_alignment
+    return {"shift": (0, MAX_SHIFT), "x_shift": aligned, "g_shift": aligned}
 
 
 def has_seed(d: Set) -> bool:
@@ -110,6 +116,8 @@ def _check(d: Descriptor, p: AcceleratorParameters) -> None:
         _check_nest(d, p)
     elif isinstance(d, Transfer):
         _check_transfer(d, p)
+    elif isinstance(d, Code | Vector):
+        require_engine(d, p)
 
 
 def _formats(name: str, p: AcceleratorParameters) -> str:
@@ -131,7 +139,7 @@ def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int,
             yield "last_rows", d.last_rows, (1, tile_rows(d.operation, p))
             yield "out_width", d.out_width, (1, p.word_width)
             yield "slot", d.slot, (0, p.statistics_depth - 1)
-            for name, limits in _SHIFTS.items():
+            for name, limits in _shifts(p).items():
                 yield name, getattr(d, name), limits
             for name in ("x_format", "g_format", "z_format"):
                 yield name, getattr(d, name), (0, len(p.formats))
@@ -146,7 +154,11 @@ def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int,
         case Transfer():
             yield "levels", len(d.levels), (0, TRANSFER_LEVELS)
             yield "target", d.target, (0, 0 if d.operation is Operation.STORE else Target.PE2_STORE)
-            yield "element_bytes", d.element_bytes, (int(d.target is Target.SCRATCHPAD), 2)
+            yield (
+                "element_bytes",
+                d.element_bytes,
+                (int(d.target is Target.SCRATCHPAD), p.word_width // 8),
+            )
             yield "beats", d.beats, _COUNT
             yield "address", d.address, _ADDRESS
             yield "address_register", d.address_register, _REGISTER
@@ -164,6 +176,10 @@ def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int,
                 yield f"R{register}", value, _ADDRESS_STEP
             if isinstance(d, Set) and d.seed is not None:
                 yield "seed", d.seed, _ADDRESS
+        case Code():
+            yield from code_ranges(d)
+        case Vector():
+            yield from vector_ranges(d, p)
         case Halt():
             pass
 
@@ -176,6 +192,11 @@ def _check_nest(d: Compute, p: AcceleratorParameters) -> None:
         raise ProgramError(
             f"{name}: {len(d.levels)} loop levels, the accelerator has {p.nest_levels}; use one "
             "with more nest_levels"
+        )
+    if d.digits and (not p.narrow or d.operation in _ELEMENTWISE or not d.reduce_levels):
+        raise ProgramError(
+            f"{name}: digits are of contractions on words of 8 bits in fixed point; use an "
+            "accelerator with word_width=8"
         )
     if any(level.z and level.count > 1 for level in d.reduction):
         raise ProgramError(f"{name}: its result moves in a level that is summed")

@@ -6,6 +6,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Transfer
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
 from trainwright.program.footprint import footprint
+from trainwright.program.vector import THREADS, Code, Vector
 
 START = {Engine.PE1: 21, Engine.PE2: 7}
 """Cycles from a command to its first step."""
@@ -57,9 +58,13 @@ def _reads(d: Compute | Transfer, rates: dict[int, float], p: AcceleratorParamet
     )
 
 
-def work_of(d: Compute | Transfer, p: AcceleratorParameters) -> Work:
+def work_of(d: Compute | Transfer | Code | Vector, p: AcceleratorParameters) -> Work:
     """What ``d`` asks of its engine; a transfer's ``cycles`` are beats."""
     engine = ENGINE_OF[d.operation]
+    if isinstance(d, Code):
+        return Work(engine, len(d.instructions), ())
+    if isinstance(d, Vector):  # each block of rows takes as long as a whole one
+        return Work(engine, -(-d.rows // THREADS) * THREADS * d.length, ())
     if isinstance(d, Transfer):
         rates = {0: 1 / d.element_bytes} if d.operation is Operation.STORE else {}
         return Work(engine, d.runs * d.beats, _reads(d, rates, p))

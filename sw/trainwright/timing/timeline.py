@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Transfer
 from trainwright.program.fields import DESCRIPTOR_BYTES, ENGINE_OF, Engine
+from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import START, Work, finish, work_of
 
 ISSUE = 4
@@ -241,7 +242,7 @@ def _run(
             index = end
         elif isinstance(d, Halt):
             break
-        elif isinstance(d, Compute | Transfer):
+        elif isinstance(d, Compute | Transfer | Code | Vector):
             work = work_of(d, p)
             machine.until_older(d.wait_older)
             machine.until_idle(d.wait)

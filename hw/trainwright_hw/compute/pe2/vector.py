@@ -12,9 +12,6 @@ from trainwright_hw.control.command_contexts import derived, per_context
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.stream.delay_line import delay_line, skew
 
-FACTOR_WIDTH = 17
-"""Bits of a power of two up to 2^15, signed."""
-
 
 def vector_cycles(arithmetic: LaneFormat) -> int:
     """From two rows at the input to the value of lane 0 at the output."""
@@ -37,6 +34,8 @@ class VectorUnit(wiring.Component):
         self._lanes = parameters.lanes
         self._arithmetic = lane_format(parameters)
         width = self._arithmetic.left.width
+        # of a power of two, signed
+        self._factor_width = parameters.most_alignment + 2
         row = data.ArrayLayout(width, parameters.lanes)
         super().__init__(
             {
@@ -83,7 +82,7 @@ class VectorUnit(wiring.Component):
         )
         factors, rows = {}, {}
         for name, row in (("x", self.x_row), ("g", self.g_row)):
-            factor = Signal(signed(FACTOR_WIDTH), name=f"{name}_factor")
+            factor = Signal(signed(self._factor_width), name=f"{name}_factor")
             m.d.comb += factor.eq(settings[f"{name}_factor"](context[0]))
             factors[name] = delay_line(m, factor, self._lanes, f"{name}_factor")
             rows[name] = skew(m, list(row), f"{name}_row")
@@ -91,7 +90,7 @@ class VectorUnit(wiring.Component):
             words = {name: arithmetic.operand(row[lane]) for name, row in rows.items()}
             wide = {
                 name: arithmetic.multiply(
-                    m, platform, f"{name}_{lane}_wide", factors[name][lane], word
+                    m, platform, f"{name}_{lane}_wide", factors[name][lane], word, spare=name == "g"
                 )
                 for name, word in words.items()
             }

@@ -73,7 +73,7 @@ async def extremes(dut):
     """The most negative operands everywhere, and every shift that moves a sum of them."""
     tb = Pe1Bench(dut, "extremes", "some")
     p = tb.parameters
-    tb.operands.rows[:256] = -(1 << 15)
+    tb.operands.rows[:256] = -(1 << (p.word_width - 1))
     tb.operands.entries[:] = -(1 << (p.factor_width - 1))
     await tb.start()
     commands = [
@@ -82,7 +82,7 @@ async def extremes(dut):
             reduce_levels=1, x_row_stride=4, z_row_stride=1, shift=shift, out_width=width,
         )
         for shift in (0, 1, 6, 7, 8, 9, 21, 22, 23, 31, 63)
-        for width in (4, 16)
+        for width in (4, p.word_width)
     ]  # fmt: skip
     await tb.check(commands)
 

@@ -63,6 +63,7 @@ async def full_queue(dut):
     d = Compute(
         operation=Operation.PE2, levels=(Level(80, x=0, z=rows), Level(1)),
         x=0, g=0, z=512, reduce_levels=1, last_rows=rows, z_row_stride=1, shift=2,
+        out_width=tb.parameters.word_width,
     )  # fmt: skip
     await tb.check([d])
 
@@ -72,7 +73,7 @@ async def extremes(dut):
     """The most negative operands everywhere, and every shift that moves a sum of them."""
     tb = Pe2Bench(dut, "extremes", "some")
     p = tb.parameters
-    tb.operands.rows[:256] = -(1 << 15)
+    tb.operands.rows[:256] = -(1 << (p.word_width - 1))
     tb.operands.entries[:] = -(1 << (p.factor_width - 1))
     await tb.start()
     for operation in OPERATIONS:
@@ -83,10 +84,10 @@ async def extremes(dut):
             Compute(
                 operation=operation, levels=levels, x=0, g=0, z=600,
                 reduce_levels=0 if elementwise else 1, z_row_stride=1, shift=shift,
-                out_width=width, x_shift=15, g_shift=15,
+                out_width=width, x_shift=p.most_alignment, g_shift=p.most_alignment,
             )
             for shift in (0, 1, 14, 15, 16, 17, 18, 20, 31, 63)
-            for width in (4, 16)
+            for width in (4, p.word_width)
         ]  # fmt: skip
         await tb.check(commands)
 

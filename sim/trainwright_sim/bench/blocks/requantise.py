@@ -10,7 +10,6 @@ from trainwright.fixed.requantise import requantise
 from trainwright_hw.arith.requantiser import LANE_CYCLES
 from trainwright_sim.bench.testbench import TestBench
 
-WIDTHS = range(4, 17)
 SHIFTS = range(64)
 
 
@@ -21,12 +20,13 @@ class RequantiserBench(TestBench):
     def __init__(self, dut, seed: object):
         super().__init__(dut, seed)
         self.lanes, self.width = self.parameters.lanes, self.parameters.vector_width
+        self.widths = range(4, self.parameters.word_width + 1)
         self._values = [self.handle(f"value_{lane}") for lane in range(self.lanes)]
         self._words = [self.handle(f"word_{lane}") for lane in range(self.lanes)]
         self._saturated = [self.handle(f"saturated_{lane}") for lane in range(self.lanes)]
         for handle in self._values:
             handle.value = 0
-        self.set(shift=0, out_width=16)
+        self.set(shift=0, out_width=self.parameters.word_width)
         self._rows: deque[Sequence[int]] = deque([[0] * self.lanes] * self.lanes, self.lanes)
         self._expected: deque[list[tuple[int, int]]] = deque(maxlen=self.lanes + LANE_CYCLES + 2)
 
@@ -64,9 +64,27 @@ async def corners(dut, seed: int):
     tb = RequantiserBench(dut, f"corners {seed}")
     await tb.start()
     for shift in SHIFTS:
-        out_width = WIDTHS[(shift + 5 * seed) % len(WIDTHS)]
-        rows = [[tb.corner(shift, out_width) for _ in range(tb.lanes)] for _ in range(8)]
+        out_width = tb.widths[(shift + 5 * seed) % len(tb.widths)]
+        rows = [[tb.corner(shift, out_width) for _ in range(tb.lanes)] for _ in range(24)]
         await tb.command(rows, shift, out_width)
+
+
+@cocotb.test()
+async def every_bit_of_a_value(dut):
+    """Each bit alone, of either sign, and all but it, at every shift: each is what decides a tie,
+    the rounded word or that it is saturated."""
+    tb = RequantiserBench(dut, "bits")
+    await tb.start()
+    for shift in SHIFTS:
+        rows = []
+        for bit in range(tb.width - 1):
+            one, half = 1 << bit, (1 << shift) >> 1
+            near = (one, -one, ~one, one - 1, one | half, half - one, 3 * half ^ one)
+            values = [n for n in near if -(1 << (tb.width - 1)) <= n < 1 << (tb.width - 1)]
+            rows.append([tb.random.choice(values) for _ in range(tb.lanes)])
+            rows.append([one | half if one | half in values else -one] * tb.lanes)
+        await tb.command(rows, shift, tb.widths[shift % len(tb.widths)])
+        await tb.command(rows, shift, tb.widths[-1])
 
 
 @cocotb.test()
@@ -76,7 +94,7 @@ async def random_values(dut, seed: int):
     tb = RequantiserBench(dut, f"random {seed}")
     await tb.start()
     for _ in range(30):
-        shift, out_width = tb.random.choice(SHIFTS), tb.random.choice(WIDTHS)
+        shift, out_width = tb.random.choice(SHIFTS), tb.random.choice(tb.widths)
         rows = [
             [
                 tb.random.getrandbits(tb.width) - (1 << (tb.width - 1)) >> tb.random.randrange(40)

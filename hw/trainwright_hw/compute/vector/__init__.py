@@ -1,0 +1,1 @@
+"""The vector engine: passes of instructions over rows of the scratchpad."""

@@ -1,0 +1,296 @@
+"""The vector engine: CODE and VECTOR descriptors (``trainwright.program.vector``)."""
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from trainwright.fixed.random_bits import STREAM_STEP, UNITS
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import (
+    CODE,
+    DESCRIPTOR_BITS,
+    INSTRUCTION_WIDTH,
+    VECTOR,
+    Operation,
+)
+from trainwright.program.vector import (
+    CODE_WORDS,
+    CONSTANTS,
+    FACTOR_WIDTH,
+    STREAMS,
+    THREADS,
+    WIDTH,
+    Kind,
+    Rounding,
+    Total,
+)
+from trainwright.program.vector import (
+    Memory as Rows,
+)
+from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits
+from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
+from trainwright_hw.compute.vector.issue import Issue
+from trainwright_hw.compute.vector.lane import (
+    INSTRUCTION_LAYOUT,
+    RESULT,
+    ROUNDED,
+    STAGES,
+    SUM,
+    TERMS,
+    Lane,
+    combined,
+)
+from trainwright_hw.compute.vector.prefetch import PLACE_WIDTH, Prefetch
+from trainwright_hw.compute.vector.walker import STREAM_LAYOUT, STREAM_WIDTH, StreamWalker
+from trainwright_hw.control.engine_ports import (
+    SATURATIONS_WIDTH,
+    SUM_WIDTH,
+    EngineStatus,
+    StatisticsPort,
+    command_layout,
+)
+from trainwright_hw.storage.ports import ReadPort, WritePort
+from trainwright_hw.stream.delay_line import delay_line
+from trainwright_hw.writeback.result_queue import ResultQueue, select
+
+HELD = ("entry", "rows", "inner", "key", "slot")
+"""Fields of a VECTOR that are kept while its pass runs."""
+_PADDING = [C(0, INSTRUCTION_WIDTH)] * (32 - CODE_WORDS)
+DRAINED = STAGES + 2
+"""Cycles from the last instruction to the last row at the queue of results."""
+RESULTS = 16
+"""Rows on their way to the scratchpad: those of two instructions."""
+
+
+class VectorEngine(wiring.Component):
+    """Executes passes, one at a time, an instruction in ``THREADS`` cycles.
+
+    A command is held at the port while its instructions or its streams are copied, an instruction
+    or a stream a cycle, and taken then. ``THREADS`` rows are at work at a time: an instruction
+    takes a row a cycle, and its result is there when the next one begins. Instructions that read
+    wait for all rows of their block, which are asked for ahead; those that write for their places.
+
+    Members: ``command``, descriptors as they lie in memory; ``status``; ``read`` and ``z``, ports
+    of the scratchpad; ``statistics``, an item a pass; ``stream`` of random bits.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self._parameters = parameters
+        self._value = Signal(signed(WIDTH), reset_less=True)  # of lane 0
+        self._total = Signal(Total)
+        super().__init__(
+            {
+                "command": In(stream.Signature(DESCRIPTOR_BITS)),
+                "status": Out(EngineStatus()),
+                "read": Out(ReadPort(parameters)),
+                "z": Out(WritePort(parameters)),
+                "statistics": Out(StatisticsPort(parameters)),
+                "stream": In(32),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.prefetch = prefetch = Prefetch()
+        m.submodules.issue = issue = Issue(FETCH_DEPTH)
+        m.submodules.reader = reader = RowReader(self._parameters)
+        m.submodules.results = results = ResultQueue(self._parameters, depth=RESULTS)
+        m.submodules.asked = asked = StreamWalker()
+        m.submodules.put = put = StreamWalker()
+        m.submodules.constants = constants = Memory(
+            shape=signed(FACTOR_WIDTH), depth=CONSTANTS, init=[]
+        )
+        connect(m, reader.port, flipped(self.read))
+        connect(m, results.z, flipped(self.z))
+        self._take(m, prefetch, issue, results, (asked, put), constants.write_port())
+        m.d.comb += [
+            asked.take.eq(prefetch.take),
+            prefetch.credit.eq(reader.credit),
+            reader.start.eq(prefetch.take),
+            reader.address.eq(asked.address),
+            issue.level.eq(reader.level),
+            reader.ready.eq(issue.valid & (issue.instruction.memory == Rows.READ)),
+            results.reserve.eq(issue.reserve),
+            results.reserve_rows.eq(issue.size),
+        ]
+        m.d.sync += issue.room.eq(results.left >= THREADS)
+        with m.If(~asked.load):
+            m.d.comb += asked.number.eq(prefetch.number)
+        constant = constants.read_port(domain="comb")
+        m.d.comb += constant.addr.eq(issue.instruction.k)
+        self._lanes(m, platform, issue, reader, constant.data, results, put)
+        return m
+
+    def _take(self, m: Module, prefetch, issue, results, walkers, constant) -> None:
+        """Copies what a command brings, starts its pass, and awaits its end."""
+        bits, statistics = self.command.payload, self.statistics.item
+        code, given = (
+            data.View(layout, bits[: layout.size])
+            for layout in (command_layout(CODE), command_layout(VECTOR))
+        )
+        is_code = Signal()
+        m.d.comb += is_code.eq(given.operation == Operation.CODE)
+        count = Signal(PLACE_WIDTH)
+        copying, start = Signal(), Signal()
+        held = {name: Signal(len(given[name]), name=name) for name in HELD}
+        final = Signal(PLACE_WIDTH)
+        with m.If(copying):
+            m.d.sync += [
+                count.eq(count + 1),
+                final.eq(given.entry + given.length - 1),
+                *(to.eq(given[name]) for name, to in held.items()),
+            ]
+        word = select([*(code[f"word{n}"] for n in range(CODE_WORDS)), *_PADDING], count[:5])
+        m.d.comb += [
+            prefetch.write.eq(copying & is_code),
+            prefetch.place.eq(code.first + count),
+            prefetch.instruction.eq(word),
+            issue.write.eq(prefetch.write),
+            issue.place.eq(prefetch.place),
+            issue.written.eq(word),
+            issue.first_key.eq(held["key"]),
+        ]
+        for part in (prefetch, issue):
+            m.d.comb += [
+                part.start.eq(start),
+                part.entry.eq(held["entry"]),
+                part.final.eq(final),
+                part.rows.eq(held["rows"]),
+            ]
+        of_stream = [
+            Cat(given[f"{name}{n}"] for name in STREAM_LAYOUT.members) for n in range(STREAMS)
+        ]
+        of_constant = [given[f"constant{n}"] for n in range(CONSTANTS)]
+        load = copying & ~is_code
+        for walker in walkers:
+            m.d.comb += [
+                walker.load.eq(load),
+                walker.stream.eq(select(of_stream, count[:STREAM_WIDTH])),
+                walker.inner.eq(Mux(copying, given.inner, held["inner"])),
+            ]
+            with m.If(copying):
+                m.d.comb += walker.number.eq(count)
+        m.d.comb += [
+            constant.en.eq(load),
+            constant.addr.eq(count),
+            constant.data.eq(select(of_constant, count[:STREAM_WIDTH])),
+            statistics.payload.slot.eq(held["slot"]),
+            self.status.stall_operand.eq(issue.active & issue.waits_rows),
+            self.status.stall_result.eq(issue.active & issue.waits_room),
+        ]
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(self.command.valid):
+                    m.d.sync += count.eq(0)
+                    m.next = "COPY"
+            with m.State("COPY"):
+                m.d.comb += copying.eq(1)
+                with m.If(count == Mux(is_code, code.instructions - 1, STREAMS - 1)):
+                    m.d.comb += self.command.ready.eq(1)
+                    m.next = "TAKEN"
+                    with m.If(~is_code):
+                        m.next = "START"
+            with m.State("TAKEN"):  # the command is withdrawn
+                m.d.comb += self.status.busy.eq(1)
+                m.next = "IDLE"
+            with m.State("START"):
+                m.d.comb += [start.eq(1), self.status.busy.eq(1)]
+                m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += self.status.busy.eq(1)
+                m.d.sync += count.eq(0)
+                with m.If(~issue.active):
+                    m.next = "DRAIN"
+            with m.State("DRAIN"):
+                m.d.comb += self.status.busy.eq(1)
+                with m.If(count != DRAINED):
+                    m.d.sync += count.eq(count + 1)
+                with m.Elif(results.left == RESULTS):
+                    m.next = "ITEM"
+            with m.State("ITEM"):
+                m.d.comb += [self.status.busy.eq(1), statistics.valid.eq(1)]
+                with m.If(statistics.ready):
+                    m.next = "IDLE"
+        self._count(m, start)
+
+    def _lanes(self, m: Module, platform, issue, reader, constant, results, put) -> None:
+        """The pipeline of all lanes, and the rows that leave it."""
+        p = self._parameters
+        passed = delay_line(
+            m, Cat(issue.instruction, issue.thread), STAGES, "instruction", reset_less=True
+        )
+        size = INSTRUCTION_LAYOUT.size
+        stages = [data.View(INSTRUCTION_LAYOUT, one[:size]) for one in passed]
+        threads = [one[size:] for one in passed]
+        valid = delay_line(m, issue.valid, STAGES, "valid", reset_less=False)
+        constants = delay_line(m, constant, SUM + 1, "constant")
+        row = Signal.like(reader.row, reset_less=True)
+        m.d.sync += row.eq(reader.row)
+        random = self._random(m, issue, stages)
+        limits, top = (Signal(WIDTH, name=name, reset_less=True) for name in ("limits", "top"))
+        width = stages[RESULT - 1].width
+        m.d.sync += [
+            limits.eq(Cat(width <= n + 1 for n in range(WIDTH))),
+            top.eq(Cat(width == n + 1 for n in range(WIDTH))),
+        ]
+        lanes = []
+        for number in range(p.lanes):
+            m.submodules[f"lane{number}"] = lane = Lane(number)
+            lanes.append(lane)
+            m.d.comb += [
+                *(to.eq(one) for to, one in zip(lane.stages, stages, strict=True)),
+                *(to.eq(one) for to, one in zip(lane.threads, threads, strict=True)),
+                *(to.eq(one) for to, one in zip(lane.constants, constants, strict=True)),
+                lane.word.eq(row[number].as_signed()),
+                lane.random.eq(random[number]),
+                lane.limits.eq(limits),
+                lane.top.eq(top),
+                lane.write.eq(valid[RESULT]),
+            ]
+        greatest = stages[TERMS].kind == Kind.GREATEST
+        chained = combined(m, [lane.operand for lane in lanes], greatest)
+        m.d.comb += [lane.chained.eq(chained) for lane in lanes]
+        last = stages[RESULT]
+        writes = valid[RESULT] & (last.memory == Rows.WRITE)
+        m.d.comb += put.take.eq(writes)
+        with m.If(writes):
+            m.d.comb += put.number.eq(last.stream)
+        m.d.sync += [
+            results.push.eq(writes),
+            results.address.eq(put.address),
+            *(to.eq(lane.result) for to, lane in zip(results.row, lanes, strict=True)),
+            self._value.eq(lanes[0].result),
+            self._total.eq(Mux(valid[RESULT], last.total, Total.NONE)),
+        ]
+
+    def _random(self, m: Module, issue, stages) -> list:
+        """The random byte of each lane, at ROUNDED."""
+        lanes = self._parameters.lanes
+        m.submodules.random = random = RandomBits(units=UNITS)
+        keys = delay_line(m, issue.key, ROUNDED + 1, "key")
+        drawn = ROUNDED - RANDOM_CYCLES
+        part_width = (UNITS // lanes).bit_length() - 1
+        streams = [Signal(32, name=f"stream_{n}", reset_less=True) for n in range(2)]
+        m.d.sync += [streams[0].eq(self.stream), streams[1].eq(streams[0] + STREAM_STEP)]
+        is_next = stages[drawn].rounding == Rounding.RANDOM_NEXT
+        m.d.comb += [
+            random.stream.eq(Mux(is_next, streams[1], streams[0])),
+            random.key.eq(Cat(C(0, LANE_WIDTH), keys[drawn][part_width:])),
+        ]
+        if not part_width:
+            return list(random.random)
+        part = keys[ROUNDED][:part_width]
+        return [select(list(random.random)[lane::lanes], part) for lane in range(lanes)]
+
+    def _count(self, m: Module, start) -> None:
+        """The totals of a pass."""
+        item = self.statistics.item.payload
+        total, count = Signal(SUM_WIDTH), Signal(SATURATIONS_WIDTH)
+        m.d.comb += [item.sum.eq(total), item.saturations.eq(count)]
+        with m.If(self._total == Total.SUM):
+            m.d.sync += total.eq(total + self._value)
+        with m.If(self._total == Total.COUNT):
+            m.d.sync += count.eq(count + self._value)
+        with m.If(start):
+            m.d.sync += [total.eq(0), count.eq(0)]

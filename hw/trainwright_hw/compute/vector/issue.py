@@ -1,0 +1,101 @@
+"""The instructions of a pass, one for each thread a cycle, as rows and places allow."""
+
+from amaranth.hdl import C, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from trainwright.program.fields import LOCAL_WIDTH
+from trainwright.program.vector import CODE_DEPTH, THREADS
+from trainwright.program.vector import Memory as Rows
+from trainwright_hw.compute.vector.lane import INSTRUCTION_LAYOUT, THREAD_WIDTH
+from trainwright_hw.compute.vector.prefetch import PLACE_WIDTH, ROWS_WIDTH, Blocks
+
+
+class Issue(wiring.Component):
+    """The store of instructions, and which of them is at work.
+
+    Each instruction has ``THREADS`` cycles, of which ``valid`` marks those with a row. One that
+    reads rows begins when all of its block are there (``level``), one that writes when there are
+    places for them (``room``; ``reserve`` then takes ``size`` of them). ``key`` is the row's number
+    for its random bits, from ``first_key`` on. ``active`` from ``start`` to the last instruction.
+
+    Members: also those of ``Prefetch`` that write instructions and start a pass; ``instruction``
+    and ``thread`` of this cycle; ``waits_rows`` and ``waits_room``, for the counters.
+    """
+
+    def __init__(self, depth: int):
+        super().__init__(
+            {
+                "write": In(1),
+                "place": In(PLACE_WIDTH),
+                "written": In(INSTRUCTION_LAYOUT),
+                "start": In(1),
+                "entry": In(PLACE_WIDTH),
+                "final": In(PLACE_WIDTH),
+                "rows": In(ROWS_WIDTH),
+                "first_key": In(LOCAL_WIDTH),
+                "level": In(range(depth + 1)),
+                "room": In(1),
+                "reserve": Out(1),
+                "size": Out(range(THREADS + 1)),
+                "active": Out(1),
+                "valid": Out(1),
+                "instruction": Out(INSTRUCTION_LAYOUT),
+                "thread": Out(THREAD_WIDTH),
+                "key": Out(LOCAL_WIDTH),
+                "waits_rows": Out(1),
+                "waits_room": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.blocks = blocks = Blocks()
+        m.submodules.code = code = Memory(shape=INSTRUCTION_LAYOUT, depth=CODE_DEPTH, init=[])
+        writer, reader = code.write_port(), code.read_port()
+        at, following = Signal(PLACE_WIDTH), Signal(PLACE_WIDTH)
+        fresh = Signal()  # the instruction at `at` is being read
+        begin, end, last = Signal(), Signal(), Signal()
+        one = self.instruction
+        m.d.comb += [
+            writer.en.eq(self.write),
+            writer.addr.eq(self.place),
+            writer.data.eq(self.written),
+            reader.addr.eq(Mux(end, following, at)),
+            one.eq(reader.data),
+            following.eq(Mux(last, self.entry, at + C(1))),
+            last.eq(at == self.final),
+            blocks.start.eq(self.start),
+            blocks.rows.eq(self.rows),
+            blocks.next.eq(end & last),
+            self.size.eq(blocks.size),
+            self.waits_rows.eq((one.memory == Rows.READ) & (self.level < blocks.size)),
+            self.waits_room.eq((one.memory == Rows.WRITE) & ~self.room),
+        ]
+        running, block_key = Signal(), Signal(LOCAL_WIDTH)  # within an instruction; of thread 0
+        m.d.comb += [
+            begin.eq(self.active & ~fresh & ~running & ~self.waits_rows & ~self.waits_room),
+            end.eq(running & (self.thread == THREADS - 1)),
+            self.valid.eq((begin | running) & (self.thread < blocks.size)),
+            self.reserve.eq(begin & (one.memory == Rows.WRITE)),
+            self.key.eq(block_key + self.thread),
+        ]
+        m.d.sync += fresh.eq(0)
+        with m.If(begin | running):
+            m.d.sync += [self.thread.eq(self.thread + 1), running.eq(~end)]
+        with m.If(end):
+            m.d.sync += at.eq(following)
+            with m.If(last):
+                m.d.sync += block_key.eq(block_key + THREADS)
+                with m.If(blocks.last):
+                    m.d.sync += self.active.eq(0)
+        with m.If(self.start):
+            m.d.sync += [
+                self.active.eq(1),
+                fresh.eq(1),
+                at.eq(self.entry),
+                self.thread.eq(0),
+                block_key.eq(self.first_key),
+            ]
+        return m

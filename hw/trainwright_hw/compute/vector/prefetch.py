@@ -1,0 +1,101 @@
+"""The rows that the instructions of a pass read, asked for in the order in which they are."""
+
+from amaranth.hdl import C, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from trainwright.program.vector import CODE_DEPTH, THREADS
+from trainwright.program.vector import Memory as Rows
+from trainwright_hw.compute.vector.lane import INSTRUCTION_LAYOUT, THREAD_WIDTH
+from trainwright_hw.compute.vector.walker import STREAM_WIDTH
+
+PLACE_WIDTH = (CODE_DEPTH - 1).bit_length()
+ROWS_WIDTH = 24
+
+
+class Blocks(wiring.Component):
+    """Rows of a pass that are left, in blocks of ``THREADS``.
+
+    ``start`` with ``rows``; ``next`` goes on to the next block. ``size``: rows of this one;
+    ``last``: there is none after it.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": In(1),
+                "rows": In(ROWS_WIDTH),
+                "next": In(1),
+                "size": Out(range(THREADS + 1)),
+                "last": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        left = Signal(ROWS_WIDTH)
+        m.d.comb += [
+            self.last.eq(left <= THREADS),
+            self.size.eq(Mux(self.last, left, THREADS)),
+        ]
+        with m.If(self.start):
+            m.d.sync += left.eq(self.rows)
+        with m.Elif(self.next):
+            m.d.sync += left.eq(left - THREADS)
+        return m
+
+
+class Prefetch(wiring.Component):
+    """Walks through the instructions of a pass, block by block, and asks for a row a cycle.
+
+    Where ``write``, instruction ``place`` becomes ``instruction``. ``start`` begins a pass of
+    instructions ``entry`` to ``final`` over ``rows`` rows. In a cycle of ``take``, only while
+    ``credit``, the next row of stream ``number`` is asked for.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "write": In(1),
+                "place": In(PLACE_WIDTH),
+                "instruction": In(INSTRUCTION_LAYOUT),
+                "start": In(1),
+                "entry": In(PLACE_WIDTH),
+                "final": In(PLACE_WIDTH),
+                "rows": In(ROWS_WIDTH),
+                "credit": In(1),
+                "number": Out(STREAM_WIDTH),
+                "take": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.blocks = blocks = Blocks()
+        m.submodules.code = code = Memory(shape=1 + STREAM_WIDTH, depth=CODE_DEPTH, init=[])
+        writer, reader = code.write_port(), code.read_port(domain="comb")
+        active, at, thread = Signal(), Signal(PLACE_WIDTH), Signal(THREAD_WIDTH)
+        reads, done = reader.data[0], Signal()
+        m.d.comb += [
+            writer.en.eq(self.write),
+            writer.addr.eq(self.place),
+            writer.data[0].eq(self.instruction.memory == Rows.READ),
+            writer.data[1:].eq(self.instruction.stream),
+            reader.addr.eq(at),
+            self.number.eq(reader.data[1:]),
+            self.take.eq(active & reads & self.credit),
+            done.eq(active & (~reads | (self.take & (thread == blocks.size - 1)))),
+            blocks.start.eq(self.start),
+            blocks.rows.eq(self.rows),
+            blocks.next.eq(done & (at == self.final)),
+        ]
+        with m.If(self.take):
+            m.d.sync += thread.eq(thread + 1)
+        with m.If(done):
+            m.d.sync += [thread.eq(0), at.eq(Mux(at == self.final, self.entry, at + C(1)))]
+            with m.If((at == self.final) & blocks.last):
+                m.d.sync += active.eq(0)
+        with m.If(self.start):
+            m.d.sync += [active.eq(1), at.eq(self.entry), thread.eq(0)]
+        return m

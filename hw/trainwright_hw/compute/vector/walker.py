@@ -1,0 +1,65 @@
+"""Addresses of the streams of a pass, each in the order of its rows."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH
+from trainwright.program.vector import STREAMS
+
+STREAM_WIDTH = (STREAMS - 1).bit_length()
+STREAM_LAYOUT = data.StructLayout(
+    {"base": LOCAL_WIDTH, "outer_delta": LOCAL_WIDTH, "inner_delta": LOCAL_WIDTH}
+)
+"""A stream as its descriptor has it."""
+
+
+class StreamWalker(wiring.Component):
+    """The next address of each of ``STREAMS`` streams, in memories of LUTs.
+
+    In a cycle of ``load`` stream ``number`` begins at the base of ``stream``, with ``inner`` rows
+    for each index of the outer level. ``address`` is that of stream ``number``, in the same
+    cycle; where ``take``, the stream goes on.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "load": In(1),
+                "stream": In(STREAM_LAYOUT),
+                "inner": In(COUNT_WIDTH),
+                "number": In(STREAM_WIDTH),
+                "take": In(1),
+                "address": Out(LOCAL_WIDTH),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        state = data.StructLayout({"address": LOCAL_WIDTH, "left": COUNT_WIDTH})
+        steps = data.StructLayout({"outer": LOCAL_WIDTH, "inner": LOCAL_WIDTH})
+        m.submodules.places = places = Memory(shape=state, depth=STREAMS, init=[])
+        m.submodules.steps = deltas = Memory(shape=steps, depth=STREAMS, init=[])
+        place, to = places.read_port(domain="comb"), places.write_port()
+        delta, given = deltas.read_port(domain="comb"), deltas.write_port()
+        last = Signal()
+        m.d.comb += [
+            place.addr.eq(self.number),
+            delta.addr.eq(self.number),
+            to.addr.eq(self.number),
+            given.addr.eq(self.number),
+            given.en.eq(self.load),
+            given.data.outer.eq(self.stream.outer_delta),
+            given.data.inner.eq(self.stream.inner_delta),
+            to.en.eq(self.load | self.take),
+            last.eq(place.data.left == 0),
+            self.address.eq(place.data.address),
+        ]
+        step = Mux(last, delta.data.outer, delta.data.inner)
+        begin = self.load | last
+        m.d.comb += [
+            to.data.address.eq(Mux(self.load, self.stream.base, place.data.address + step)),
+            to.data.left.eq(Mux(begin, self.inner - 1, place.data.left - 1)),
+        ]
+        return m

@@ -1,0 +1,151 @@
+"""Number formats of a network: bits, and posits, of each class of tensors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from trainwright.formats import (
+    CLASSES,
+    Fixed,
+    Format,
+    FormatError,
+    Posit,
+    format_pairs,
+    parse_formats,
+)
+from trainwright.network.errors import NetworkError, require
+from trainwright.support.text import shown
+
+UNDERFLOW_RULES = ("gradients", "never", "zero")
+"""Posits that may become 0 where they underflow: those of gradients, none, or all."""
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Bits of each class of quantity. All are signed integers times a power of two.
+
+    ``FLOAT32``, 32 bits throughout, stands for float32 numbers instead: such a network is trained
+    for comparison and does not run on the accelerator. Raises ``NetworkError`` for widths that the
+    accelerator has not.
+
+    >>> Widths(factor=8).is_float
+    False
+    """
+
+    factor: int = 4
+    bias: int = 8
+    activation: int = 8
+    gradient: int = 16
+    intermediate: int = 16
+
+    def __post_init__(self) -> None:
+        if self.is_float:
+            return
+        for name, least in (
+            ("factor", 2),
+            ("bias", 4),
+            ("activation", 4),
+            ("gradient", 4),
+            ("intermediate", 4),
+        ):
+            width = getattr(self, name)
+            require(
+                isinstance(width, int) and least <= width <= 16,
+                f"{name} width must be from {least} to 16 bits, not {shown(width)}",
+            )
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the numbers are float32."""
+        return all(width == 32 for width in vars(self).values())
+
+
+FIXED = Widths()
+"""Those of the paper."""
+FLOAT32 = Widths(factor=32, bias=32, activation=32, gradient=32, intermediate=32)
+
+
+class Formatted:
+    """What has number formats: fields ``widths``, ``posits`` and ``underflow`` of a dataclass."""
+
+    widths: Widths
+    posits: tuple[tuple[str, Posit], ...]
+    underflow: str
+
+    def check_formats(self) -> None:
+        """Raise ``NetworkError`` unless the three fields go together."""
+        require(
+            self.underflow in UNDERFLOW_RULES,
+            f"underflow must be one of {', '.join(UNDERFLOW_RULES)}, not {self.underflow!r}",
+        )
+        for name, fmt in self.posits:
+            width = getattr(self.widths, name)
+            require(
+                name in CLASSES and width == fmt.width,
+                f"{name}s of {fmt} have {fmt.width} bits, not {width}",
+            )
+
+    def format(self, kind: str) -> Format:
+        """The format of a class of tensors, one of ``trainwright.formats.CLASSES``."""
+        return dict(self.posits).get(kind) or Fixed(getattr(self.widths, kind))
+
+    def underflow_zero(self, kind: str) -> bool:
+        """Whether posits of a class may become 0 where they underflow."""
+        return self.underflow == "zero" or (self.underflow, kind) == ("gradients", "gradient")
+
+    @property
+    def host_underflow(self) -> str:
+        """The rule for what underflows where the host quantises: to the nearest word, 0 too."""
+        return "never" if self.underflow == "never" else "zero"
+
+    def with_formats(self, given: str | Mapping[str, object]) -> Self:
+        """The same with the formats of ``trainwright.formats.parse_formats``.
+
+        ``fixed(n)`` and ``posit(n,es)`` make words of a class n bits wide. A table may also have
+        ``underflow``. Raises ``NetworkError`` for what is no format.
+        """
+        underflow: object = self.underflow
+        require(
+            not self.widths.is_float, "formats are of fixed point and posits, numbers are float32"
+        )
+        try:
+            pairs = list(given.items()) if isinstance(given, Mapping) else format_pairs(given)
+            underflow = dict(pairs).get("underflow", underflow)
+            formats = parse_formats([pair for pair in pairs if pair[0] != "underflow"])
+        except FormatError as error:
+            raise NetworkError(f"formats: {error}") from None
+        posits = dict(self.posits)
+        for name, fmt in formats.items():
+            posits.pop(name, None)
+            if isinstance(fmt, Posit):
+                posits[name] = fmt
+        widths = replace(self.widths, **{name: fmt.width for name, fmt in formats.items()})
+        return replace(
+            self,  # type: ignore[type-var]  a dataclass
+            widths=widths,
+            posits=tuple((name, posits[name]) for name in CLASSES if name in posits),
+            underflow=str(underflow),
+        )
+
+    @property
+    def formats(self) -> dict[str, str]:
+        """The format of every class of tensors, by name."""
+        return {name: str(self.format(name)) for name in CLASSES}
+
+
+@dataclass(frozen=True)
+class NumberFormats(Formatted):
+    """Formats of all classes of tensors, of what is no whole network.
+
+    >>> NumberFormats().with_formats("activation=posit(8,0)").formats["activation"]
+    'posit(8,0)'
+    """
+
+    widths: Widths = FIXED
+    posits: tuple[tuple[str, Posit], ...] = ()
+    """Classes (``trainwright.formats.CLASSES``) that are posits, of ``widths`` bits."""
+    underflow: str = "gradients"
+    """Which posits may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
+
+    def __post_init__(self) -> None:
+        self.check_formats()

@@ -1,0 +1,50 @@
+"""The tables of the vector engine by their numbers, and their words as its memory has them."""
+
+from enum import IntEnum
+from functools import cache
+
+import numpy as np
+
+from trainwright.onchip import functions
+from trainwright.onchip.tables import ENTRIES, Table
+
+
+class Slot(IntEnum):
+    """Number of a table of 64 entries."""
+
+    EXP2 = 0
+    RECIPROCAL = 1
+    ROOT = 2
+    """For mantissas in [1, 2)."""
+    ROOT_ABOVE = 3
+    """For those in [2, 4)."""
+    LOG2 = 4
+
+
+SLOTS = 8
+"""That an engine has room for; the rest is 0."""
+
+
+@cache
+def table_of(number: int) -> Table:
+    """The table of a slot; zeros where there is none."""
+    root = functions.root_table()
+    tables = {
+        Slot.EXP2: functions.exp2_table(),
+        Slot.RECIPROCAL: functions.reciprocal_table(),
+        Slot.ROOT: Table(root.bases[:ENTRIES], root.slopes[:ENTRIES]),
+        Slot.ROOT_ABOVE: Table(root.bases[ENTRIES:], root.slopes[ENTRIES:]),
+        Slot.LOG2: functions.log2_table(),
+    }
+    nothing = np.zeros(ENTRIES, np.int64)
+    return {int(slot): table for slot, table in tables.items()}.get(number, Table(nothing, nothing))
+
+
+def table_words() -> list[tuple[int, int]]:
+    """(base, slope) of every entry of every slot."""
+    tables = [table_of(number) for number in range(SLOTS)]
+    return [
+        (int(base), int(slope))
+        for table in tables
+        for base, slope in zip(table.bases, table.slopes, strict=True)
+    ]

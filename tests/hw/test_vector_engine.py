@@ -1,0 +1,121 @@
+"""The vector engine alone, in Amaranth's simulator: random passes against the golden model."""
+
+import sys
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from trainwright.golden.state import State
+from trainwright.golden.vector import vector
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.encoding import encode_descriptor
+from trainwright.program.vector import Code
+from trainwright_hw.compute.vector.engine import VectorEngine
+from trainwright_hw.storage.ports import ROW_LATENCY
+
+sys.path.append(str(Path(__file__).parents[1] / "sw"))
+from vector_cases import random_passes
+
+ROWS = 256
+STREAM = 0x12345678
+
+
+def parameters_of(lanes: int) -> AcceleratorParameters:
+    return AcceleratorParameters(
+        lanes=lanes, pe1_rows=2, pe2_rows=2, vector_engine=1, scratchpad_rows=ROWS
+    )
+
+
+def unpacked(bits: int, lanes: int) -> list[int]:
+    words = [bits >> 16 * lane & 0xFFFF for lane in range(lanes)]
+    return [(word ^ 0x8000) - 0x8000 for word in words]
+
+
+def simulate(p, descriptors, pad, *, random: Random, stall: float):
+    """Rows written, in order, and an item a pass; ``pad`` changes with them."""
+    engine = VectorEngine(p)
+    written, items = [], []
+
+    async def testbench(ctx):
+        waiting = [int.from_bytes(encode_descriptor(d), "little") for d in descriptors]
+        pending: list[int | None] = [None] * ROW_LATENCY
+        address, idle, cycles = None, 0, 0
+        ctx.set(engine.stream, STREAM)
+        while waiting or idle < 4:
+            cycles += 1
+            assert cycles < 40_000, "the engine hangs"
+            busy = ctx.get(engine.status.busy)
+            idle = 0 if busy or waiting else idle + 1
+            ctx.set(engine.command.valid, bool(waiting) and not busy)
+            if waiting:
+                ctx.set(engine.command.payload, waiting[0])
+            due = pending.pop(0)
+            ctx.set(engine.read.valid, due is not None)
+            row = sum((int(w) & 0xFFFF) << 16 * n for n, w in enumerate(pad[due or 0]))
+            ctx.set(engine.read.row.as_value(), row)
+            ctx.set(engine.read.request.ready, random.random() >= stall)
+            ctx.set(engine.z.request.ready, random.random() >= stall)
+            ctx.set(engine.statistics.item.ready, random.random() >= stall)
+            request = engine.read.request
+            taken = ctx.get(request.valid) and ctx.get(request.ready)
+            pending.append(ctx.get(request.payload) if taken else None)
+            if address is not None:
+                pad[address] = unpacked(ctx.get(engine.z.row.as_value()), p.lanes)
+                written.append((address, pad[address].tolist()))
+            put = engine.z.request
+            address = ctx.get(put.payload) if ctx.get(put.valid) and ctx.get(put.ready) else None
+            item = engine.statistics.item
+            if ctx.get(item.valid) and ctx.get(item.ready):
+                found = ctx.get(item.payload.sum), ctx.get(item.payload.saturations)
+                items.append((ctx.get(item.payload.slot), *found))
+            done = waiting and ctx.get(engine.command.valid) and ctx.get(engine.command.ready)
+            await ctx.tick()
+            if done:
+                waiting.pop(0)
+        assert address is None
+
+    simulator = Simulator(engine)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()
+    return written, items
+
+
+def check(p, descriptors, pad, *, random: Random, stall: float) -> int:
+    """Compare with the golden model; rows that were written."""
+    state = State.fresh(np.zeros(0, np.uint8), p)
+    state.write(np.arange(ROWS), pad)
+    state.stream = STREAM
+    expected, items = [], []
+    for d in descriptors:
+        if isinstance(d, Code):
+            state.code |= dict(enumerate(d.instructions, d.first))
+            continue
+        done = vector(d, state, p)
+        rows = zip(done.addresses.tolist(), done.rows.tolist(), strict=True)
+        expected += rows
+        items.append((d.slot, done.total, done.saturations))
+    found = simulate(p, descriptors, pad.copy(), random=random, stall=stall)
+    assert found[1] == items
+    assert found[0] == expected
+    return len(expected)
+
+
+@pytest.mark.parametrize(
+    ("seed", "stall"),
+    [
+        (0, 0.0),
+        (1, 0.6),
+        *(pytest.param(n, n % 3 / 4, marks=pytest.mark.slow) for n in range(2, 40)),
+    ],
+)
+def test_random_passes(seed, stall):
+    random = Random(f"vector {seed}")
+    p = parameters_of((4, 8)[seed % 2])
+    written = 0
+    pad = np.random.default_rng(seed).integers(-32768, 32768, (ROWS, p.lanes)).astype(np.int16)
+    while not written:
+        written = check(p, random_passes(random, rows=ROWS), pad, random=random, stall=stall)

@@ -1,0 +1,120 @@
+"""Programs with passes of the vector engine on the simulated accelerator: golden = RTL."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from trainwright.check.chip import check_chip_step
+from trainwright.check.step import compare_runs
+from trainwright.compiler.hazards import Hazards
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.onchip.loss import cross_entropy
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Halt, Level, Program, Set, Transfer
+from trainwright.program.fields import ENGINE_OF, Operation
+from trainwright.program.footprint import footprint
+from trainwright.program.vector import Code
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.memory import MemoryModel
+
+sys.path.append(str(Path(__file__).parents[1] / "sw"))
+from vector_cases import Rows, UpdateCase, loss_pass_of, random_passes
+
+P = AcceleratorParameters(vector_engine=1, pe1_rows=2, pe2_rows=2)
+MEMORY = 1 << 20
+STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)
+
+
+@pytest.fixture(scope="module")
+def rtl() -> Iterator[RtlAccelerator]:
+    with RtlAccelerator(P, memory_bytes=MEMORY, memory=STALLS) as accelerator:
+        yield accelerator
+
+
+def program_of(descriptors, rows: Rows, seed: int) -> Program:
+    """Loads all rows, computes, stores all rows behind where they came from."""
+    beats = 2 * rows.next
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats, tensor="in")
+    store = replace(load, operation=Operation.STORE, address=MEMORY // 2, tensor="out")
+    hazards, found = Hazards(), []
+    for d in (load, *descriptors, store):
+        if not isinstance(d, Code):
+            waits = hazards.issue(ENGINE_OF[d.operation], footprint(d, P))
+            d = replace(d, **waits._asdict())
+        found.append(d)
+    return Program((Set(values=(), seed=seed), *found, Halt()), P.fingerprint)
+
+
+def compared(rtl, descriptors, rows: Rows, seed: int = 5):
+    """Runs on both; the rows after, and the run on the hardware."""
+    program = program_of(descriptors, rows, seed)
+    words = np.concatenate(rows.words).astype(np.int16)
+    with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
+        runs = []
+        for accelerator in (golden, rtl):
+            accelerator.write(0, np.zeros(MEMORY, np.uint8))
+            accelerator.write(0, words.view(np.uint8).ravel())
+            runs.append(accelerator.run(program, 4 * MEMORY // 5 // 16 * 16, trace=True))
+        comparison = compare_runs(*runs, tuple(map(str, range(P.statistics_depth))))
+        assert comparison.mismatches == {}
+        size = words.size * 2
+        after = [one.read(MEMORY // 2, size) for one in (golden, rtl)]
+        assert after[0].tolist() == after[1].tolist()
+    return after[1].view(np.int16).reshape(words.shape), runs[1]
+
+
+def test_a_batch_of_losses(rtl):
+    random = np.random.default_rng(1)
+    z = (random.normal(size=(61, 16)) * 5000).astype(np.int64).clip(-32768, 32767)
+    labels = random.integers(0, 10, 61)
+    rows = Rows([])
+    descriptors, to = loss_pass_of(z, labels, 10, -11, rows)
+    after, run = compared(rtl, descriptors, rows)
+    expected = cross_entropy(z, -11, labels, 10)
+    assert after[to : to + 61].tolist() == expected.gradient.tolist()
+    assert (run.sums[0], run.saturations[0]) == (expected.total, expected.correct)
+
+
+def test_an_update_of_a_whole_state(rtl):
+    case, rows = UpdateCase(2), Rows([])
+    descriptors, words, factors = case.passes(rows)
+    after, _ = compared(rtl, descriptors, rows, case.stream)
+    count = case.layout.rows
+    assert (after[factors : factors + count] == case.after["factors"]).all()
+    assert (after[words : words + count].astype(np.uint16) == case.after["words"]).all()
+
+
+def test_whole_steps_with_loss_and_update(rtl):
+    """The second step starts from what the first one wrote: weights, moments, images, biases."""
+    rtl.memory = MemoryModel()
+    outcome = check_chip_step(load_network("digits"), 16, rtl, seed=3)
+    rtl.memory = STALLS
+    figures = outcome.to_dict()
+    assert outcome.comparison.mismatches == {}
+    assert figures["values"] > 300_000
+    assert {"state, defined", "l1.G2.last, defined"} <= {*outcome.comparison.tensors}
+    assert 0 < figures["loss_cycles"] < figures["update_cycles"] < figures["cycles"]
+
+
+def test_passes_among_commands_of_both_arrays(rtl):
+    """Random passes; PE2's vector unit and PE1's array write what they read, and read theirs."""
+    random = Random("arrays")
+    pad = np.random.default_rng(0).integers(-32768, 32768, (512, 16))
+    rows = Rows([])
+    rows.put(pad)
+    bias = Compute(
+        operation=Operation.BIAS, levels=(Level(40, 1, 1, 1),), x=130, g=0, z=60, shift=2, slot=9
+    )
+    dot = Compute(
+        operation=Operation.PE4, levels=(Level(4, x=2, z=16),), x=64, g=130, z=300,
+        last_rows=2, x_row_stride=1, z_row_stride=1, g_row_stride=1, shift=20, slot=10,
+    )  # fmt: skip
+    passes = [random_passes(random, rows=256, passes=4) for _ in range(5)]
+    mixed = [d for some in passes for d in (*some, bias, dot)]
+    compared(rtl, mixed, rows)

@@ -1,0 +1,226 @@
+"""Passes of the vector engine for tests: loss, update, random instructions."""
+
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from trainwright.fixed.random_bits import STREAM_STEP
+from trainwright.network import load_network
+from trainwright.onchip import loss_pass
+from trainwright.onchip.layout import LANES, make_layout
+from trainwright.onchip.prior import column_costs, make_pulls, pull_words, sums_of_squares
+from trainwright.onchip.rates import Entry
+from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step, limits
+from trainwright.onchip.update_pass import PartUpdate, update_code
+from trainwright.program.vector import (
+    CONSTANTS,
+    REGISTERS,
+    STREAMS,
+    THREADS,
+    Addend,
+    Code,
+    Instruction,
+    Kind,
+    Memory,
+    Rounding,
+    ShiftBy,
+    Stream,
+    Total,
+    Vector,
+    When,
+)
+
+
+@dataclass
+class Rows:
+    """Rows of a scratchpad, one after another."""
+
+    words: list
+    """(rows, lanes) arrays."""
+    next: int = 0
+
+    def put(self, rows) -> int:
+        """Add rows; the number of the first one."""
+        first = self.next
+        self.words.append(np.asarray(rows))
+        self.next += len(rows)
+        return first
+
+
+def loss_pass_of(z, labels, classes, exponent, rows: Rows):
+    """Code and VECTOR of the loss of logits (n, 16), and where the gradient goes."""
+    samples, lanes = z.shape
+    targets = np.where(np.arange(lanes) < classes, 0, -1) * np.ones((samples, 1), np.int64)
+    targets[np.arange(samples), labels] = 1
+    at = [rows.put(part) for part in (z, targets, np.zeros_like(z))]
+    code = loss_pass.loss_code(exponent)
+    split = 20
+    codes = [Code(first=n, instructions=code[n : n + split]) for n in range(0, len(code), split)]
+    d = Vector(
+        entry=0, length=len(code), outer=1, inner=samples,
+        streams=tuple(Stream(base, 0, 1) for base in at), reads=3, writes=4,
+        constants=loss_pass.CONSTANTS, tensor="loss",
+    )  # fmt: skip
+    return [*codes, d], at[loss_pass.GRADIENT]
+
+
+class UpdateCase:
+    """A state of ``digits`` in the middle of a run, and its next step."""
+
+    def __init__(self, seed: int, *, moved: bool = True, weight: int = 200):
+        random = np.random.default_rng(seed)
+        network = load_network("digits")
+        layout = make_layout(network, [[-3, -4], [-2, -3]], [-5, -6])
+        weights = np.zeros((layout.rows, LANES), np.int64)
+        for part in layout.parts:
+            values = (random.normal(size=part.size) * 1200).astype(np.int64)
+            weights.ravel()[part.places] = values.clip(*limits(part))
+        self.entry = Entry(11, 5, weight, -14 + 3 * (seed % 4))
+        self.layout, state = layout, State(layout, weights)
+
+        def gradients():
+            scale = 900 * 10 ** random.uniform(-1, 1.3)
+            found = [random.normal(size=q.shape) * scale for q in state.quantised()]
+            return [g.astype(np.int64).clip(-32768, 32767) for g in found]
+
+        exponents = random.integers(-22, -14, len(layout.parts))
+        state.step(gradients(), exponents.tolist(), Step(0, 77, self.entry))
+        self.before, self.old = state.to_arrays(), exponents
+        self.exponents = exponents + random.integers(-3, 4, len(exponents)) * moved
+        self.gradients = gradients()
+        self.number = 8
+        pulls = make_pulls(
+            layout, sums_of_squares(layout, state.weights), column_costs(layout, state.kept),
+            self.entry,
+        )  # fmt: skip
+        self.coefficients, self.shifts = pull_words(layout, pulls, self.exponents)
+        state.step(self.gradients, self.exponents.tolist(), Step(self.number, 77, self.entry))
+        self.after = state.to_arrays()
+        self.stream = (77 + 2 * self.number * STREAM_STEP) & 0xFFFFFFFF
+
+    def passes(self, rows: Rows):
+        """Descriptors of the update, and the first rows of state and factors."""
+        layout, descriptors = self.layout, []
+        words = np.zeros((layout.rows, LANES), np.int64)
+        for part, gradient in zip(layout.parts, self.gradients, strict=True):
+            words.ravel()[part.places] = gradient.ravel()
+        state = rows.put(self.before["words"].astype(np.int16))
+        factors = rows.put(self.before["factors"])
+        gradients = rows.put(words)
+        for number, part in enumerate(layout.parts):
+            outer = part.blocks
+            first = part.row + np.arange(outer) * (part.rows // outer)
+            columns = layout.column_of.reshape(2, -1, LANES)
+            left, right = columns[0, first, 0], columns[1, part.row]
+            place = {}
+            for name, words in (("c", self.coefficients), ("s", self.shifts)):
+                place[name] = rows.put(np.repeat(words[left][:, None], LANES, axis=1))
+                place[f"{name}r"] = rows.put(words[right][None])
+            shift = self.entry.rate_shift + BIAS_RATE_SHIFT * (part.index < 0)
+            moved = int(self.exponents[number] - self.old[number])
+            what = PartUpdate(
+                part.hidden, self.entry.rate, shift, moved, pulled=self.entry.weight > 0
+            )
+            code = update_code(what)
+
+            def of(base, row=part.row, per=part.rows // outer):
+                return Stream(base + row, per, 1)
+
+            streams = (
+                of(state), of(factors), of(gradients), Stream(place["s"], 1), Stream(place["c"], 1),
+                Stream(place["sr"]), Stream(place["cr"]),
+            )  # fmt: skip
+            descriptors += [
+                Code(first=3, instructions=code),
+                Vector(
+                    entry=3, length=len(code), outer=outer, inner=part.rows // outer,
+                    streams=streams, reads=what.reads, writes=what.writes,
+                    constants=what.constants, key=part.row, tensor=part.name, slot=number,
+                ),
+            ]  # fmt: skip
+        return descriptors, state, factors
+
+
+def random_passes(random: Random, *, rows: int = 256, passes: int = 3, stochastic: bool = True):
+    """CODE and VECTOR descriptors that read the lower half of ``rows`` rows, write the upper one.
+
+    Every register is written first, so that nothing unknown is read.
+    """
+    length = random.randint(1, 10)
+    start = [
+        Instruction(kind=Kind.LANE, keep=True, d=n, use_k=True, k=n, addend=Addend.CONSTANT)
+        for n in range(REGISTERS)
+    ]
+    code = [random_instruction(random, stochastic) for _ in range(length)]
+    reads, writes = [*range(STREAMS)], [*range(STREAMS)]
+    random.shuffle(reads)
+    random.shuffle(writes)
+    used = {Memory.READ: 0, Memory.WRITE: 0}
+    made = []
+    for one in code:
+        memory = random.choice((Memory.NONE, Memory.NONE, Memory.READ, Memory.WRITE))
+        free = {Memory.READ: reads, Memory.WRITE: writes}.get(memory)
+        if not free or (memory is Memory.READ and one.kind is Kind.LANE):
+            made.append(one)
+            continue
+        stream = free.pop()
+        other = writes if memory is Memory.READ else reads
+        if stream in other:
+            other.remove(stream)
+        used[memory] |= 1 << stream
+        made.append(Instruction(**{**vars(one), "memory": memory, "stream": stream}))
+    whole = [*start, *made]
+    found: list[Code | Vector] = [Code(first=5, instructions=tuple(whole))]
+    half, known = rows // 2, 0
+    for _ in range(passes):
+        outer, inner = random.randint(1, 4), random.randint(1, 6)
+        place, streams = half, []
+        for n in range((used[Memory.READ] | used[Memory.WRITE]).bit_length()):
+            if used[Memory.WRITE] >> n & 1:
+                reach = (outer - 1) * 6 + inner
+                streams.append(Stream(place, 6, 1))
+                place += reach
+            else:
+                steps = random.randint(-6, 6), random.randint(-4, 4)
+                streams.append(Stream(half // 2, *steps))
+        if place > rows:
+            continue
+        # go on with the registers as they are
+        first = random.random() < 0.5 and known >= min(outer * inner, THREADS)
+        known = max(known, outer * inner)
+        found.append(
+            Vector(
+                entry=5 + len(start) * first, length=len(made) + len(start) * (not first),
+                outer=outer, inner=inner, streams=tuple(streams), reads=used[Memory.READ],
+                writes=used[Memory.WRITE],
+                constants=tuple(random.choice((random.randint(-(1 << 17), (1 << 17) - 1), 1, -3))
+                                for _ in range(CONSTANTS)),
+                key=random.randrange(1 << 16), slot=random.randrange(8), tensor="random",
+            )
+        )  # fmt: skip
+    return found
+
+
+def random_instruction(random: Random, stochastic: bool) -> Instruction:
+    """One of any kind, without rows."""
+    kind = random.choice(list(Kind))
+    rounding = random.choice(list(Rounding) if stochastic else list(Rounding)[:3])
+    return Instruction(
+        kind=kind,
+        use_k=random.random() < 0.4,
+        a=random.randrange(8),
+        b=random.randrange(8),
+        c=random.randrange(8),
+        k=random.randrange(8),
+        addend=Addend.NOTHING if kind is Kind.TABLE else random.choice(list(Addend)),
+        shift=random.choice((0, 0, 1, 8, random.randrange(64), random.randrange(20))),
+        shift_by=random.choice((ShiftBy.FIELD,) * 4 + tuple(ShiftBy)),
+        rounding=rounding,
+        wrap=random.random() < 0.3,
+        width=random.choice((36, 36, 18, 16, 8, random.randint(1, 36))),
+        when=random.choice((When.ALWAYS, *When)),
+        keep=random.random() < 0.9,
+        d=random.randrange(8),
+        total=random.choice((Total.NONE, Total.NONE, *Total)),
+    )
