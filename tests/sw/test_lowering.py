@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from graph_cases import graph_network, odd_network, random_words, settled
+from graph_cases import deep_network, graph_network, odd_network, random_words, settled
 from hazards import check_waits
 
 from trainwright.check.step import check_step
@@ -67,6 +67,15 @@ def test_random_networks_are_exact(seed):
 def test_random_networks_on_small_accelerators(name, seed):
     network, batch = odd_network(seed)
     checked(network, batch, preset(name), seed)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=[] if seed == 9 else [pytest.mark.slow]) for seed in range(14)],
+)
+def test_deep_networks_are_exact(seed):
+    network, batch = deep_network(seed)
+    checked(network, batch, DEFAULT, seed)
 
 
 def test_sums_in_parts_are_exact():
