@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from amaranth.lib import wiring
+from numpy.typing import NDArray
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.link.backend import LinkAccelerator
@@ -121,6 +122,41 @@ def open_line(
     kept = Cache(None if cache is None else Path(cache))
     library = build(rtlil, harness=SERIAL, cache=kept, progress=progress)
     return SimulatedLine(library, divisor=divisor, clock_hz=clock_hz)
+
+
+class BackDoor(LinkAccelerator):
+    """The accelerator on a simulated board whose memory is written and read in the chip itself,
+    which a serial line takes minutes for; registers, programs' starts and ends go over the line."""
+
+    def __init__(self, parameters: AcceleratorParameters, line: SimulatedLine):
+        assert line.memory is not None
+        self._chip = line.memory
+        super().__init__(parameters, line, patience=1e-2, run_seconds=3600)
+
+    def write(self, address: int, data: NDArray[np.uint8]) -> None:
+        """Bytes of the chip."""
+        self._check_place(address, data.size)
+        self._chip[address : address + data.size] = data.reshape(-1)
+
+    def read(self, address: int, size: int) -> NDArray[np.uint8]:
+        """Bytes of the chip."""
+        self._check_place(address, size)
+        return self._chip[address : address + size].copy()
+
+
+def open_sdram_board(
+    parameters: AcceleratorParameters, *, memory_bytes: int, clock_hz: int
+) -> BackDoor:
+    """A simulated board with an SDRAM, at a clock (back end ``sdram-board``).
+
+    Raises ``AcceleratorError`` where the simulator cannot be built or the chip is too small.
+    """
+    timing = SdramTiming()
+    if memory_bytes > timing.memory_bytes:
+        raise AcceleratorError(
+            f"{memory_bytes} bytes are asked for, the SDRAM has {timing.memory_bytes}"
+        )
+    return BackDoor(parameters, open_line(parameters, timing=timing, clock_hz=clock_hz))
 
 
 class SimulatedBoard(LinkAccelerator):

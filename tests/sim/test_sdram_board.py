@@ -1,24 +1,26 @@
 """A board with an SDRAM in simulation: driver, serial line, accelerator, controller, chip."""
 
+import argparse
+import json
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from trainwright.accelerator import AcceleratorError
 from trainwright.check.step import check_step
-from trainwright.link.backend import LinkAccelerator
+from trainwright.cli.errors import OptionError
 from trainwright.link.host import Link
 from trainwright.link.protocol import Request
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters, preset
+from trainwright_boards import bench
 from trainwright_boards.board import SDRAM
 from trainwright_boards.catalogue import BOARDS
 from trainwright_boards.table2 import memory_timing
 from trainwright_hw.external.sdram.timing import SdramTiming
 from trainwright_sim.backend import RtlAccelerator
-from trainwright_sim.board import SimulatedLine, open_line
+from trainwright_sim.board import BackDoor, SimulatedLine, open_line
 from trainwright_sim.copier import Copier
 from trainwright_sim.memory import MemoryModel
 
@@ -26,24 +28,6 @@ CLOCK_HZ = BOARDS["ulx3s-85f"].design_hz
 SMALL = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
 )
-
-
-class BackDoor(LinkAccelerator):
-    """Memory is written and read in the chip itself, which a serial line takes minutes for;
-    registers, programs' starts and ends go over the line."""
-
-    def __init__(self, parameters: AcceleratorParameters, line: SimulatedLine):
-        assert line.memory is not None
-        self._chip = line.memory
-        super().__init__(parameters, line, patience=1e-2, run_seconds=3600)
-
-    def write(self, address: int, data: NDArray[np.uint8]) -> None:
-        self._check_place(address, data.size)
-        self._chip[address : address + data.size] = data.reshape(-1)
-
-    def read(self, address: int, size: int) -> NDArray[np.uint8]:
-        self._check_place(address, size)
-        return self._chip[address : address + size].copy()
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +108,37 @@ def test_a_step_of_fashion_on_the_board_of_an_ulx3s_is_exact(batch):
     predicted = outcome.step.cycles_with(memory_timing(SDRAM, parameters))
     assert ideal.counters.cycles < counters.cycles
     assert abs(predicted / counters.cycles - 1) < 0.02, predicted
+
+
+def test_a_step_is_measured_on_a_board(line, monkeypatch, capsys):
+    """The command, on the small accelerator of this file."""
+
+    def opened(backend, parameters, *, memory_bytes, clock_hz):
+        assert (backend, parameters, clock_hz) == (bench.BACKEND, SMALL, CLOCK_HZ)
+        assert memory_bytes == SdramTiming().memory_bytes
+        line.reset()
+        return BackDoor(parameters, Kept(line))
+
+    monkeypatch.setattr(bench, "open_accelerator", opened)
+    own = vars(preset("ecp5-85f"))
+    sizes = [f"{name}={value}" for name, value in vars(SMALL).items() if own[name] != value]
+    parser = argparse.ArgumentParser()
+    bench.command.add_arguments(parser)
+    options = [word for size in sizes for word in ("--accelerator", size)]
+    args = parser.parse_args(["ulx3s-85f", "--batch", "4", "--json", *options])
+    assert bench.command.run(args) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["mismatches"] == 0 and figures["values"] > 10_000
+    assert figures["network"] == "digits" and figures["board"] == "ulx3s-85f"
+    assert abs(figures["predicted_cycles"] / figures["cycles"] - 1) < 0.05
+    assert figures["milliseconds"] == pytest.approx(figures["cycles"] / CLOCK_HZ * 1e3)
+
+
+def test_a_board_without_a_memory_chip_is_refused():
+    without = next(name for name, board in BOARDS.items() if board.sdram is None)
+    parser = argparse.ArgumentParser()
+    bench.command.add_arguments(parser)
+    with pytest.raises(
+        OptionError, match=f"{without} has no SDRAM that is simulated; choose ulx3s"
+    ):
+        bench.command.run(parser.parse_args([without]))
