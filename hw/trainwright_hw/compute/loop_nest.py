@@ -13,7 +13,7 @@ from trainwright_hw.stream.skid_buffer import SkidBuffer
 def step_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     """One step: the addresses; ``first`` and ``last`` of its reduction; ``tile_last``, level
     ``tile_level`` is at its last index; ``final``, the last step of the command. Of narrow words
-    also ``digit``: the outermost level of the reduction has just advanced, and goes over digits."""
+    also ``digit``: a digit begins, as the outermost level of the reduction goes over digits."""
     return data.StructLayout({**STEP_MEMBERS, **({"digit": 1} if parameters.narrow else {})})
 
 
@@ -103,9 +103,7 @@ class LoopNest(wiring.Component):
             ]
             if self._parameters.narrow:
                 inside = Cat(lv.start | ~lv.is_reduction | lv.is_digit for lv in levels).all()
-                m.d.sync += step.digit.eq(
-                    inside & Cat(lv.is_digit & ~lv.start for lv in levels).any()
-                )
+                m.d.sync += step.digit.eq(inside & Cat(lv.is_digit for lv in levels).any())
             # the innermost level that is not at its end advances next
             with m.Switch(Cat(~level.end for level in levels)):
                 for i, level in enumerate(levels):
