@@ -115,7 +115,6 @@ def check(p, descriptors, pad, *, random: Random, stall: float) -> int:
 def test_random_passes(seed, stall):
     random = Random(f"vector {seed}")
     p = parameters_of((4, 8)[seed % 2])
-    written = 0
     pad = np.random.default_rng(seed).integers(-32768, 32768, (ROWS, p.lanes)).astype(np.int16)
-    while not written:
-        written = check(p, random_passes(random, rows=ROWS), pad, random=random, stall=stall)
+    written = check(p, random_passes(random, rows=ROWS), pad, random=random, stall=stall)
+    assert written >= 15
