@@ -14,9 +14,11 @@ from trainwright_sim.formal.check import Result, kill, prove
 from trainwright_sim.formal.mutant import Mutant
 from trainwright_sim.formal.registry import PROOFS
 from trainwright_sim.formal.solve import Model
-from trainwright_sim.formal.table import BEGIN, END, write
+from trainwright_sim.formal.table import COMMAND, write
+from trainwright_sim.page import marks
 
 PAGE = Path(__file__).parents[2] / "docs" / "verification.md"
+BEGIN, END = marks(COMMAND)
 FAST = ("skid-buffer.waiting", "round-robin.fair", "axi-write.stable")
 
 

@@ -1,15 +1,17 @@
 """Random networks of any sizes, and operands for their graphs."""
 
 import random
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from trainwright.fixed.requantise import MAX_SHIFT
 from trainwright.formats import Fixed
 from trainwright.graph.bind import bind
-from trainwright.graph.evaluate import evaluate
-from trainwright.graph.ir import Graph, Mask, View
-from trainwright.network import Layer, Network, Widths, rank_bounds
+from trainwright.graph.evaluate import constants, evaluate, evaluate_float, windowed
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, View, Window
+from trainwright.network import Layer, Network, Widths, network_from_dict, rank_bounds
 
 HEADROOM = 0.7
 """Of a format's range, what the largest exact sum is brought to."""
@@ -39,10 +41,115 @@ def odd_network(seed: int) -> tuple[Network, int]:
     return network, draw.choice((1, 3, 8, 17, 33, 64))
 
 
+def split_size(draw: random.Random, size: int, parts: int) -> list[int]:
+    """A size as a product of so many others."""
+    found = []
+    for _ in range(parts - 1):
+        one = draw.choice([n for n in range(1, min(size, 8) + 1) if size % n == 0])
+        found.append(one)
+        size //= one
+    return [*found, size]
+
+
+def _train(draw: random.Random, outputs: list[int], inputs: list[int]) -> dict:
+    ranks = [draw.randint(1, min(7, most)) for most in rank_bounds(outputs, inputs)]
+    return {"outputs": outputs, "inputs": inputs, "ranks": ranks, "bias": draw.random() < 0.8}
+
+
+def graph_network(seed: int, *, windows: bool) -> tuple[Network, int]:
+    """A skip, a shared layer and one or two heads or inputs; before them, with ``windows``, one or
+    two convolutions and pools. A batch of 1 to 20."""
+    draw = random.Random(seed)
+    rows, columns = draw.choice(((4, 6), (5, 5), (6, 8)))
+    layers: list[dict] = []
+    shape = (rows, columns, 1)
+    inputs = []
+    if windows:
+        for _ in range(draw.choice((1, 2))):
+            kernel = [draw.choice((1, 2, 3)), draw.choice((2, 3))]
+            stride = [draw.choice((1, 2)), draw.choice((1, 2))]
+            padding = [draw.randint(0, kernel[0] - 1), draw.randint(0, 1)]
+            if prod(kernel) in (1, 2, 4) and draw.random() < 0.6:  # an average that is exact
+                layers.append({"pool": kernel, "stride": stride, "padding": padding})
+                channels = shape[2]
+            else:
+                channels = draw.choice((2, 4, 6))
+                order = draw.choice((2, 3))
+                parts = split_size(draw, shape[2], order - 1)
+                train = _train(draw, split_size(draw, channels, order), [prod(kernel), *parts])
+                layers.append({**train, "kernel": kernel, "stride": stride, "padding": padding})
+            sides = [
+                (n + 2 * p - k) // s + 1
+                for n, k, s, p in zip(shape, kernel, stride, padding, strict=False)
+            ]
+            shape = (*sides, channels)
+    elif draw.random() < 0.5:
+        half = columns // 2
+        spans = {"left": [0, half], "right": [half, 2 * half]}
+        inputs = [{"name": side, "columns": span} for side, span in spans.items()]
+        wide = [draw.choice((2, 3)), 3]
+        for side in ("left", "right"):
+            train = _train(draw, list(wide), split_size(draw, rows * half, 2))
+            layers.append({**train, "name": f"of-{side}", "from": side})
+        layers.append({"name": "both", "add": ["of-left", "of-right"]})
+        shape = (prod(wide),)
+    size = draw.choice((6, 8, 15))
+    order = draw.choice((2, 3))
+    outer = split_size(draw, size, order)
+    stem = _train(draw, outer, split_size(draw, prod(shape), order))
+    inner = _train(draw, outer, split_size(draw, size, order)) | {"relu": draw.random() < 0.5}
+    layers += [{**stem, "name": "stem"}, {**inner, "name": "inner"}]
+    layers.append({"name": "skip", "add": ["inner", "stem"]})
+    layers.append({"name": "again", "weights": "inner"})
+    layers.append({"name": "skip2", "add": ["again", "skip"], "relu": draw.random() < 0.5})
+    heads = ["out", "early"][: draw.choice((1, 2))]
+    layers.append({**_train(draw, [1, 3], split_size(draw, size, 2)), "name": "out"})
+    if len(heads) > 1:
+        early = _train(draw, [2, 1], split_size(draw, size, 2))
+        layers.append({**early, "name": "early", "from": draw.choice(("stem", "skip"))})
+    network = network_from_dict({
+        "name": f"graph {seed}", "classes": 2, "image": [rows, columns], "layers": layers,
+        "heads": heads, **({"inputs": inputs, "image": [rows, columns // 2 * 2]} if inputs else {}),
+    })  # fmt: skip
+    return network, draw.choice((1, 3, 8, 17, 20))
+
+
+def bounds(
+    graph: Graph, values: dict[str, np.ndarray], exponents: dict[str, int]
+) -> dict[str, np.ndarray]:
+    """By how much the words of each tensor can be away from ``values`` in float64, at most.
+
+    Every rounding adds half a unit in the last place; products of two that are off by e and f are
+    off by |a| f + |b| e + e f; a mask whose sign is not certain by all of its operand.
+    """
+    error = {name: np.zeros(graph.shape(name)) for name in graph.given}
+    for op in graph.ops:
+        if isinstance(op, Einsum):
+            near = {n: abs(values[n]) for n in op.operands}
+            far = {n: near[n] + error[n] for n in op.operands}
+            one = graph.part([op], op.operands, (op.out,))
+            error[op.out] = evaluate_float(one, far)[op.out] - evaluate_float(one, near)[op.out]
+        elif isinstance(op, Add):
+            total = graph.part([replace(op, relu=False)], op.operands, (op.out,))
+            error[op.out] = evaluate_float(total, {n: error[n] for n in op.operands})[op.out]
+        elif isinstance(op, Mask):
+            unsure = abs(values[op.sign]) <= error[op.sign]
+            error[op.out] = error[op.x] + np.where(unsure, abs(values[op.x]), 0)
+        elif isinstance(op, View):
+            error[op.out] = error[op.x].reshape(graph.shape(op.out))
+        else:
+            error[op.out] = windowed(graph, op, error[op.x])
+        if not isinstance(op, View | Window | Mask):
+            error[op.out] = error[op.out] + 2.0 ** (exponents[op.out] - 1)
+    return error
+
+
 def random_words(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     """Words over the whole range of the formats of what is given, and their views."""
     rng, words = np.random.default_rng(seed), {}
     for name in graph.given:
+        if graph.tensors[name].constant:
+            continue
         fmt = graph.tensors[name].format
         least = -fmt.largest - isinstance(fmt, Fixed)
         words[name] = rng.integers(least, fmt.largest + 1, graph.shape(name))
@@ -52,26 +159,44 @@ def random_words(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     return words
 
 
+class _Again(Exception):
+    """Exponents from which to begin anew."""
+
+
 def settled(
     graph: Graph, words: dict[str, np.ndarray], exponents: dict[str, int]
 ) -> tuple[dict[str, int], dict[str, np.ndarray], dict[str, int]]:
     """Exponents that bring every tensor's largest value to ``HEADROOM`` of its format's range.
 
-    They, the words of all tensors, and the exponents of all.
+    They, the words of all tensors, and the exponents of all. Where two that are added are more bits
+    apart than can be shifted the finer one is made coarser; a shared bias is moved before it is
+    first used.
     """
+    least: dict[str, int] = {}
+    exponents = dict(exponents)
+    while True:
+        try:
+            return _settled(graph, {**words, **constants(graph)}, exponents, least)
+        except _Again:
+            continue
+
+
+def _settled(
+    graph: Graph, words: dict[str, np.ndarray], first: dict[str, int], least: dict[str, int]
+) -> tuple[dict[str, int], dict[str, np.ndarray], dict[str, int]]:
     wanted: dict[str, int] = {}
-    words, exponents = dict(words), dict(exponents)
-    for name in graph.given:
-        if name.startswith("ones "):
-            words[name], exponents[name] = np.ones(graph.shape(name), np.int64), 0
+    exponents, added = dict(first), set()
     for op in graph.ops:
         one = graph.part([op], op.operands, (op.out,))
         given = {name: words[name] for name in op.operands}
         binding = bind(one, {}, exponents, most_alignment=15)
-        if not isinstance(op, View | Mask):
+        if isinstance(op, Add):
+            _check_alignment(graph, op, (first, exponents, binding.exponents), least, added)
+        if not isinstance(op, View | Mask | Window):
             limit = 1 << (graph.tensors[op.out].format.width - 1)
             for shift in range(MAX_SHIFT):
-                wanted[op.out] = binding.floors[op.out] + shift
+                exponent = binding.floors[op.out] + shift
+                wanted[op.out] = max(exponent, least.get(op.out, exponent))
                 trial = bind(one, wanted, exponents, most_alignment=15)
                 found, counted = evaluate(one, given, trial.shifts)
                 if not counted[op.out].saturations and abs(found[op.out]).max() <= HEADROOM * limit:
@@ -81,3 +206,25 @@ def settled(
         words[op.out] = found[op.out]
         exponents |= binding.exponents
     return wanted, words, exponents
+
+
+def _check_alignment(
+    graph: Graph,
+    op: Add,
+    exponents: tuple[dict[str, int], dict[str, int], dict[str, int]],
+    least: dict[str, int],
+    added: set[str],
+) -> None:
+    first, before, after = exponents
+    if before[op.y] == after[op.y] or (op.y in first and op.y not in added):
+        added.add(op.y)
+        return
+    if op.y in first:
+        first[op.y] = after[op.y]
+    else:
+        finer, coarser = sorted(op.operands, key=before.__getitem__)
+        name = graph.origins[finer]
+        while isinstance(maker := graph.makers[name], Mask):
+            name = graph.origins[maker.x]
+        least[name] = before[coarser] - 15
+    raise _Again

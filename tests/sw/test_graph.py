@@ -1,14 +1,20 @@
 """Graphs: their gradients against autograd, and the contraction orders that the search finds."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
-from graph_cases import odd_network
+from graph_cases import bounds, graph_network, odd_network, random_words, settled
 
 from trainwright.graph.evaluate import evaluate_float
+from trainwright.graph.network import average, upper_names
 from trainwright.graph.order import Cost, ordered
 from trainwright.graph.step import step_graph
-from trainwright.network import load_network
+from trainwright.network import Widths, load_network
+from trainwright.train.functional import outputs
+from trainwright.tt import to_matrix
 
 HELD = 16384 * 16 // 2
 
@@ -42,41 +48,93 @@ def test_what_cannot_be_held_is_used_up_in_slices():
 
 
 def autograd(network, step, values):
-    """Gradients of sum(a * dy) by torch, by the names of the graph."""
-    given = {
-        name: torch.from_numpy(value).requires_grad_(name not in ("x",))
-        for name, value in values.items()
-    }
-    x = given["x"]
+    """Logits, and gradients of their sum with the upper gradients, by torch; names of the graph."""
+    whole, leaves = step.whole, {}
+    images = torch.zeros(whole.sizes["s"], *network.padded, dtype=torch.float64)
+    for node in network.nodes:
+        if not node.of:
+            part = torch.from_numpy(values[node.name]).T
+            rows, columns = slice(*node.rows), slice(*node.columns)
+            images[:, rows, columns] = part.reshape(len(images), *network.shapes[node.name][:2])
+    images.requires_grad_()
+    weights, biases = [], []
     for number, layer in enumerate(network.layers, 1):
-        sizes = step.whole.sizes
-        weight = torch.ones(1, 1, 1, dtype=torch.float64)
-        for n in range(1, layer.order + 1):
-            r, j, i, s = layer.factor_shapes[n - 1]
-            factor = given[f"l{number}.G{n}"].reshape(r, j, i, s)
-            weight = torch.einsum("abr,rjis->ajbis", weight, factor)
-            weight = weight.reshape(weight.shape[0] * j, weight.shape[2] * i, s)
-        y = weight[..., 0] @ x.reshape(-1, sizes["s"]) + given[f"l{number}.b"].reshape(-1, 1)
-        x = torch.relu(y) if layer.relu else y
-    upper = given[f"l{len(network.layers)}.dy"].detach().reshape(x.shape)
-    (x * upper).sum().backward()
-    return x, given
+        names = [f"l{number}.G{n}" for n in range(1, layer.order + 1)]
+        leaves |= {name: torch.from_numpy(values[name]).requires_grad_() for name in names}
+        factors = zip(names, layer.factor_shapes, strict=True)
+        weights.append(to_matrix([leaves[name].reshape(shape) for name, shape in factors]))
+        leaves[f"l{number}.b"] = torch.from_numpy(values[f"l{number}.b"]).requires_grad_()
+        biases.append(leaves[f"l{number}.b"].flatten())
+    logits = outputs(network, weights, biases, images)
+    uppers = [torch.from_numpy(values[name]).reshape(-1, len(images)).T
+              for name in upper_names(network)]  # fmt: skip
+    (logits * torch.cat(uppers, 1)).sum().backward()
+    found = {name: leaf.grad for name, leaf in leaves.items()}
+    for node in network.nodes:
+        if not node.of:
+            part = images.grad[:, slice(*node.rows), slice(*node.columns)]
+            found[node.name] = part.flatten(1).T
+    return logits.detach(), found
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_gradients_of_any_order_are_those_of_autograd(seed):
-    network, batch = odd_network(seed)
-    step = step_graph(network, batch)
-    rng = np.random.default_rng(seed)
-    values = {name: rng.standard_normal(step.whole.shape(name)) for name in step.whole.given}
-    found = evaluate_float(step.ordered(orders(step)).whole, values)
-    result, given = autograd(network, step, values)
-    np.testing.assert_allclose(
-        found[step.forward.results[0]].reshape(result.shape), result.detach(), rtol=1e-9, atol=1e-9
-    )
+def cases():
+    for seed in range(8):
+        yield pytest.param(odd_network, seed, id=f"line-{seed}")
+        for windows in (False, True):
+            kind = partial(graph_network, windows=windows)
+            yield pytest.param(kind, seed, id=f"{'windows' if windows else 'skips'}-{seed}")
+
+
+def compared(step, network, found, values, bound=None):
+    """Results and gradients of a graph with those of autograd, to rounding or within a bound."""
+    logits, gradients = autograd(network, step, values)
+    parts = logits.split(list(network.head_sizes), 1)
+    wanted = dict(zip(step.forward.results, (part.T for part in parts), strict=True))
     for name in step.backward.results:
-        leaf = given[name.replace(".d", ".")]
-        scale = float(leaf.grad.abs().max()) or 1.0
-        np.testing.assert_allclose(
-            found[name].reshape(leaf.shape), leaf.grad, rtol=0, atol=1e-11 * scale
-        )
+        head, _, tail = name.rpartition(".")
+        wanted[name] = gradients[f"{head}.{tail[1:]}" if head else tail[1:]]
+    assert wanted.keys() == {*step.forward.results, *step.backward.results}
+    for name, value in wanted.items():
+        expected = value.numpy().reshape(found[name].shape)
+        most = 1e-11 * (abs(expected).max() or 1.0) if bound is None else bound[name] * (1 + 1e-9)
+        assert (abs(found[name] - expected) <= most).all(), name
+
+
+@pytest.mark.parametrize(("kind", "seed"), list(cases()))
+def test_gradients_of_any_order_are_those_of_autograd(kind, seed):
+    network, batch = kind(seed)
+    step = step_graph(network, batch, inputs=True)
+    rng = np.random.default_rng(seed)
+    free = [name for name in step.whole.given if not step.whole.tensors[name].constant]
+    values = {name: rng.standard_normal(step.whole.shape(name)) for name in free}
+    found = evaluate_float(step.ordered(orders(step)).whole, values)
+    compared(step, network, found, values)
+
+
+@pytest.mark.parametrize(("kind", "seed"), list(cases()))
+def test_words_are_as_near_to_autograd_as_their_formats_say(kind, seed):
+    network, batch = kind(seed)
+    if seed % 2:
+        network = replace(network, widths=Widths(8, 16, 16, 16, 16))
+    step = step_graph(network, batch, inputs=True)
+    whole = step.ordered(orders(step)).whole
+    words = random_words(whole, seed)
+    _, words, exponents = settled(whole, words, dict.fromkeys(words, -3))
+    values = {name: words[name] * 2.0 ** exponents[name] for name in whole.given}
+    exact = evaluate_float(whole, values)
+    bound = bounds(whole, exact, exponents)
+    found = {name: words[name] * 2.0 ** exponents[name] for name in words}
+    compared(step, network, found, values, bound)
+    for name in bound:
+        assert (abs(found[name] - exact[name]) <= bound[name] * (1 + 1e-9)).all(), name
+    if seed % 2:  # tight enough to say something
+        parts = [bound[op.out].mean() / abs(exact[op.out]).mean() for op in whole.ops]
+        assert sorted(parts)[len(parts) // 4] < 0.1
+
+
+@pytest.mark.parametrize("size", range(1, 65))
+def test_the_share_of_an_average_is_as_near_as_its_bits(size):
+    word, exponent = average(size)
+    most = 0 if size.bit_count() == 1 else 2.0 ** (exponent - 1)
+    assert abs(word * 2.0**exponent - 1 / size) <= most
+    assert word == 1 or 1 << 14 <= word < 1 << 15

@@ -395,6 +395,9 @@ def test_from_torch_by_tolerance_and_what_it_leaves():
     assert tt[0].ranks == (3,) and tt[2].__class__ is torch.nn.Linear
     small = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 3))
     assert [type(m) for m in tnn.from_torch(small)] == [torch.nn.Linear] * 2
+    few = torch.nn.Sequential(torch.nn.Linear(30, 64))  # 2,112 elements for 1,920
+    assert type(tnn.from_torch(few, rank=8)[0]) is tnn.TTLinear
+    assert type(tnn.from_torch(few, rank=8, numbers="float32")[0]) is torch.nn.Linear
     with pytest.raises(AttributeError, match="nothing"):
         tnn.from_torch(mlp, skip=["nothing"])
 

@@ -20,15 +20,17 @@ def rtlil_text(
     name: str,
     ports: Sequence[Signal | IOPort] | None = None,
     platform: DevicePlatform | None = None,
+    sources: bool = False,
 ) -> str:
     """What ``amaranth.back.rtlil.convert`` gives for a top module ``name``, but for initial
     contents of memories that are all zero: these are left out.
 
     Amaranth would make an object of each of their millions of bits, a third of a conversion.
-    ``ports``: default: those of the design's signature.
+    ``ports``: default: those of the design's signature. ``sources``: with the file and line that
+    each cell and wire comes from.
     """
     with _uncollected(), _without_zeros():
-        return rtlil.convert(design, name=name, ports=ports, platform=platform, emit_src=False)
+        return rtlil.convert(design, name=name, ports=ports, platform=platform, emit_src=sources)
 
 
 @contextmanager

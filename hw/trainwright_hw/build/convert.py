@@ -103,10 +103,12 @@ def component_to_rtlil(
     name: str = TOP,
     registered_reset: bool = False,
     target: DevicePlatform | None = None,
+    sources: bool = False,
 ) -> str:
     """Any component as RTLIL text; a port's name is its path joined with ``_``.
 
     For a ``target`` its primitives are instantiated, and the text is for its synthesis alone.
+    ``sources``: with the file and line that each cell and wire comes from.
     Raises ``ConversionError`` where two ports would have the same name.
 
     Memories that begin as zeros begin as nothing in particular instead: no block relies on them,
@@ -119,7 +121,7 @@ def component_to_rtlil(
             raise ConversionError(f"port {min(both)} has the name of the top's own: rename it")
         design = RegisteredReset(component)
         ports |= {"clk": (In, design.clk), "rst": (In, design.rst)}
-    text = rtlil_text(_Flat(design, ports), name=name, platform=target)
+    text = rtlil_text(_Flat(design, ports), name=name, platform=target, sources=sources)
     return text if target is None else _with_plain_elements(text)
 
 
@@ -138,11 +140,15 @@ def _with_plain_elements(text: str) -> str:
 
 
 def to_rtlil(
-    parameters: AcceleratorParameters, *, trace: bool = False, target: DevicePlatform | None = None
+    parameters: AcceleratorParameters,
+    *,
+    trace: bool = False,
+    target: DevicePlatform | None = None,
+    sources: bool = False,
 ) -> str:
     """The accelerator as RTLIL text, top module ``TOP``, with a ``RegisteredReset``."""
     accelerator = Accelerator(parameters, trace=trace)
-    return component_to_rtlil(accelerator, registered_reset=True, target=target)
+    return component_to_rtlil(accelerator, registered_reset=True, target=target, sources=sources)
 
 
 def yosys_command() -> list[str]:

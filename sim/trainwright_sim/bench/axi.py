@@ -10,6 +10,7 @@ from cocotbext.axi import (
     AxiLiteBus,
     AxiLiteMaster,
     AxiReadBus,
+    AxiResp,
     AxiSlaveRead,
     AxiSlaveWrite,
     AxiWriteBus,
@@ -26,16 +27,23 @@ _ADDRESSES = 64
 """Bursts that the memory takes ahead: it is the design that must stop."""
 
 
+ERRORS = (AxiResp.SLVERR, AxiResp.DECERR)
+
+
 class MemoryFault(Exception):
     """What the memory raises where it is told to fail; cocotbext-axi answers SLVERR."""
 
 
 class ByteMemory:
-    """A target of cocotbext-axi: ``data``, and ``faults``, beat addresses that fail."""
+    """A target of cocotbext-axi: ``data``, and ``faults``, beat addresses that fail.
+
+    ``answer``: what they are answered with, SLVERR or DECERR.
+    """
 
     def __init__(self, data: bytearray):
         self.data = data
         self.faults: set[int] = set()
+        self.answer = AxiResp.SLVERR
         self.beats_read = 0
         self.beats_written = 0
 
@@ -134,10 +142,23 @@ def _stall_channels(tb: TestBench, interface, stall: str, *names: str) -> None:
         getattr(interface, f"{name}_channel").set_pause_generator(_pauses(tb.stalls(stall)))
 
 
+def _answer(channel: Any, name: str, memory: ByteMemory) -> None:
+    """Let a channel answer faults as ``memory`` says: the model knows only SLVERR."""
+    send = channel.send
+
+    async def answered(item: Any) -> None:
+        if getattr(item, name) == AxiResp.SLVERR:
+            setattr(item, name, memory.answer)
+        await send(item)
+
+    channel.send = answered
+
+
 def attach_read(tb: TestBench, prefix: str, memory: ByteMemory, stall: str) -> None:
     """Let ``memory`` answer the read channels of a manager; after ``start``."""
     slave = _attach(tb, AxiSlaveRead, AxiReadBus, prefix, target=memory)
     slave.ar_channel.queue_occupancy_limit = _ADDRESSES
+    _answer(slave.r_channel, "rresp", memory)
     _stall_channels(tb, slave, stall, "ar", "r")
 
 
@@ -145,6 +166,7 @@ def attach_write(tb: TestBench, prefix: str, memory: ByteMemory, stall: str) -> 
     """Let ``memory`` answer the write channels of a manager; after ``start``."""
     slave = _attach(tb, AxiSlaveWrite, AxiWriteBus, prefix, target=memory)
     slave.aw_channel.queue_occupancy_limit = _ADDRESSES
+    _answer(slave.b_channel, "bresp", memory)
     _stall_channels(tb, slave, stall, "aw", "w", "b")
 
 

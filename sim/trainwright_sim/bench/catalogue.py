@@ -17,7 +17,7 @@ from trainwright_hw.dma.unpack import Unpack
 from trainwright_hw.storage.scratchpad import Scratchpad
 from trainwright_sim.bench import designs
 
-Convert = Callable[[AcceleratorParameters], str]
+Convert = Callable[[AcceleratorParameters, bool], str]
 
 
 @dataclass(frozen=True)
@@ -28,25 +28,29 @@ class Bench:
     module: str
     """Name of the tests' module in ``trainwright_sim.bench.blocks``."""
     parameters: AcceleratorParameters
-    rtlil: Convert
-    """From the parameters to the design."""
+    convert: Convert
+    """From the parameters to the design; the flag: with the source of each cell."""
     simulators: tuple[str, ...] = ("verilator", "icarus")
     slow: tuple[str, ...] = ()
     """Simulators under which it is left out unless asked for: Verilator's builds take time, and
     most blocks are also tested in Amaranth's own simulator."""
 
+    def rtlil(self, *, sources: bool = False) -> str:
+        """The design; ``sources``: with the file and line that each cell comes from."""
+        return self.convert(self.parameters, sources)
+
 
 def _of(design: Callable[[AcceleratorParameters], wiring.Component]) -> Convert:
-    def convert(parameters: AcceleratorParameters) -> str:
+    def convert(parameters: AcceleratorParameters, sources: bool) -> str:
         component = design(parameters)
         flat = component if isinstance(component, designs.Flat) else designs.Flat(component)
-        return component_to_rtlil(flat)
+        return component_to_rtlil(flat, sources=sources)
 
     return convert
 
 
-def _traced_top(parameters: AcceleratorParameters) -> str:
-    return to_rtlil(parameters, trace=True)
+def _traced_top(parameters: AcceleratorParameters, sources: bool) -> str:
+    return to_rtlil(parameters, trace=True, sources=sources)
 
 
 _SIZES: dict[str, Any] = {
@@ -64,7 +68,7 @@ SQUARE = AcceleratorParameters(
 )
 WIDE = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, factor_width=12, **_SIZES)
 POSITS = replace(SMALL, formats="posit(8,0),posit(8,1)c", accumulator_width=44)
-NARROW = replace(SMALL, word_width=8, accumulator_width=24)
+NARROW = replace(SMALL, word_width=8, accumulator_width=48)
 BYTES = replace(POSITS, word_width=8)
 """Posits in words of 8 bits, on multipliers of 18."""
 SHIFTED = replace(SQUARE, formats="posit(10,0),posit(6,1),posit(8,1)c", factor_width=10, pe1_rows=2)

@@ -65,30 +65,47 @@ def run(bench: Bench, simulator: str, folder: Path) -> None:
     ``folder`` is for logs and results. Raises ``BenchError`` with the names of the tests that
     failed, which carry their seeds, and the end of the log.
     """
-    _require_programs(simulator)
-    built = _build(bench, simulator)
+    built = compiled(simulator, bench.rtlil())
     log = folder / "simulation.log"
-    with _environment():
-        try:
-            results = get_runner(simulator).test(
-                test_module=f"trainwright_sim.bench.blocks.{bench.module}",
-                hdl_toplevel=TOP,
-                hdl_toplevel_lang="verilog",
-                build_dir=built,
-                test_dir=folder,
-                results_xml=str(folder / "results.xml"),
-                plusargs=[f"+bench={bench.name}", "+verilator+rand+reset+2", "+verilator+seed+1"],
-                log_file=log,
-                seed=1,
-                extra_env={
-                    "COCOTB_ANSI_OUTPUT": "0",
-                    # the default rewrites the assertions of every module, PyTorch's too: 20 s
-                    "COCOTB_REWRITE_ASSERTION_FILES": "trainwright_sim/bench/*.py",
-                },
-            )
-        except (SystemExit, RuntimeError) as error:
-            raise BenchError(f"{bench.name}: {simulator} stopped: {error}\n{_tail(log)}") from None
+    module = f"trainwright_sim.bench.blocks.{bench.module}"
+    try:
+        results = simulate(built, simulator, module, folder, [f"+bench={bench.name}"])
+    except (SystemExit, RuntimeError) as error:
+        raise BenchError(f"{bench.name}: {simulator} stopped: {error}\n{_tail(log)}") from None
     _check_results(bench, results, log)
+
+
+def compiled(simulator: str, rtlil: str) -> Path:
+    """The folder of a compiled design, from the cache or made for it. Raises ``BenchError``."""
+    _require_programs(simulator)
+    return _entry(simulator, rtlil, lambda folder: _compile(folder, simulator, rtlil))
+
+
+def simulate(
+    built: Path, simulator: str, module: str, folder: Path, plusargs: list[str], **environment: str
+) -> Path:
+    """Run a module of tests on a compiled design; gives the file of results.
+
+    Raises ``SystemExit`` or ``RuntimeError`` where the simulator does not end as it should.
+    """
+    with _environment():
+        return get_runner(simulator).test(
+            test_module=module,
+            hdl_toplevel=TOP,
+            hdl_toplevel_lang="verilog",
+            build_dir=built,
+            test_dir=folder,
+            results_xml=str(folder / "results.xml"),
+            plusargs=[*plusargs, "+verilator+rand+reset+2", "+verilator+seed+1"],
+            log_file=folder / "simulation.log",
+            seed=1,
+            extra_env={
+                "COCOTB_ANSI_OUTPUT": "0",
+                # the default rewrites the assertions of every module, PyTorch's too: 20 s
+                "COCOTB_REWRITE_ASSERTION_FILES": "trainwright_sim/bench/*.py",
+                **environment,
+            },
+        )
 
 
 def _check_results(bench: Bench, results: Path, log: Path) -> None:
@@ -135,12 +152,6 @@ def _environment():
     with patch.dict(os.environ, changes):
         os.environ.pop("PYTEST_CURRENT_TEST", None)  # else the runner ends the process
         yield
-
-
-def _build(bench: Bench, simulator: str) -> Path:
-    """The folder of the compiled bench."""
-    rtlil = bench.rtlil(bench.parameters)
-    return _entry(simulator, rtlil, lambda folder: _compile(folder, simulator, rtlil))
 
 
 def _entry(simulator: str, material: str, fill: Callable[[Path], None]) -> Path:

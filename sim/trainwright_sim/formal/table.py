@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainwright.support.files import write_whole
 from trainwright_sim.formal.check import Result
+from trainwright_sim.page import put
 
-BEGIN, END = "<!-- begin of scripts/formal -->", "<!-- end of scripts/formal -->"
+COMMAND = "scripts/formal"
 
 
 def line(result: Result) -> str:
@@ -16,15 +16,8 @@ def line(result: Result) -> str:
 
 
 def write(page: Path, results: Sequence[Result]) -> None:
-    """Replaces what is between two comments of the page.
-
-    Raises ``OSError`` where the page cannot be read or has no such comments.
-    """
-    text = page.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise OSError(f"{page} has no lines {BEGIN!r} and {END!r} to put the table between")
-    before, after = text[: text.index(BEGIN)], text[text.index(END) :]
-    write_whole(page, f"{before}{BEGIN}\n{markdown(results)}\n{after}")
+    """Puts the table into the page; raises ``OSError`` where it has no place for it."""
+    put(page, COMMAND, markdown(results))
 
 
 def markdown(results: Sequence[Result]) -> str:

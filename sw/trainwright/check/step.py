@@ -133,10 +133,8 @@ def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
         for layer in network.layers
     ]
     low, high = extremes(network.format("activation"))
-    size = network.layers[0].input_size
-    inputs = torch.randint(low, high + 1, (batch, size), generator=generator)
-    outputs = network.layers[-1].output_size
-    gradient = torch.randn(batch, outputs, generator=generator).double() / batch
+    inputs = torch.randint(low, high + 1, (batch, network.input_size), generator=generator)
+    gradient = torch.randn(batch, network.output_size, generator=generator).double() / batch
     exponent = input_exponent(network.format("factor"))
     exponents = [[exponent] * layer.order for layer in network.layers]
     model = QuantisedModel(network, factors, exponents, biases)

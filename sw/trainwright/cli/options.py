@@ -212,6 +212,9 @@ def accelerator_parameters(
     default |= {"vector_engine": 1} if vector else {}
     try:
         sizes = default | parse_overrides(items)
+        if network is not None and not any(item.startswith("factor_width") for item in items):
+            word_width = sizes.get("word_width", AcceleratorParameters.word_width)
+            sizes["factor_width"] = min(sizes["factor_width"], word_width)
         if sizes.get("formats") and not any(item.startswith("accumulator_width") for item in items):
             width = sizes.get("accumulator_width", AcceleratorParameters.accumulator_width)
             sizes["accumulator_width"] = max(width, POSIT_ACCUMULATOR)

@@ -82,6 +82,7 @@ class Builder:
 
     def __init__(self, p: AcceleratorParameters, network: Network):
         self.p = p
+        self._widest_factor = network.widths.factor
         self.formats = TensorFormats(network)
         self.pad = LocalMemory(SCRATCHPAD, p)
         beat_bits = p.data_width
@@ -287,7 +288,11 @@ class Builder:
     ) -> None:
         """Equation 5 on contiguous X (a, steps) and Z (a, tiles), in rows."""
         d = pe1_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a)
-        self._whole(d, rule, image.summed, (x_width, self.p.factor_width))
+        self._whole(d, rule, image.summed, (x_width, self._factor_width(image)))
+
+    def _factor_width(self, image: Image) -> int:
+        """Bits of a factor's elements, its digits together."""
+        return self.p.factor_width if image.digits == 1 else self._widest_factor
 
     def pe2(
         self,
@@ -303,7 +308,7 @@ class Builder:
     ) -> None:
         """Equation 6 on contiguous X (a, b, c) and Z (a, d, c), c in rows."""
         d = pe2_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a, c=c)
-        self._whole(d, rule, image.summed, (x_width, self.p.factor_width))
+        self._whole(d, rule, image.summed, (x_width, self._factor_width(image)))
 
     def pe3(
         self,

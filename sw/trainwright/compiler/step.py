@@ -13,11 +13,13 @@ from trainwright.compiler.errors import CompileError
 from trainwright.compiler.forward import emit_forward
 from trainwright.compiler.images import Image
 from trainwright.compiler.layout import lay_out
-from trainwright.compiler.limits import require_memory, require_network
+from trainwright.compiler.limits import require_memory, require_network, require_whole_factors
 from trainwright.compiler.memory import Buffer, MemoryMap
+from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.compiler.planner import plan_layers
 from trainwright.compiler.plans import LayerPlan
 from trainwright.compiler.row_images import RowImage
+from trainwright.fixed.align import Alignment, aligned
 from trainwright.fixed.requantise import MAX_SHIFT
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -58,6 +60,8 @@ class CompiledProgram:
     fingerprint: int
     most_alignment: int
     """Most bits by which a BIAS descriptor can shift an operand to the left."""
+    constants: Mapping[str, int] = field(default_factory=dict)
+    """The exponents of constants that it reads."""
     _last: dict[int, Descriptor] = field(default_factory=dict, compare=False, repr=False)
     """The descriptors bound last, by index: most shifts do not change from step to step."""
 
@@ -79,6 +83,13 @@ class CompiledProgram:
         )
         return new
 
+    @cached_property
+    def _makers(self) -> dict[str, str]:
+        """For each tensor made the one whose exponent it has."""
+        masks = [n for n, d in enumerate(self.descriptors) if d.operation is Operation.MASK]
+        passed = {self.rules[n].z.name: self.rules[n].x for n in masks}
+        return {rule.z.name: passed.get(rule.z.name, rule.z.name) for rule in self.rules.values()}
+
     def bind(
         self,
         wanted: Mapping[str, int],
@@ -90,24 +101,26 @@ class CompiledProgram:
 
         ``operands`` are the exponents of what the program reads: inputs, factors, biases, and
         tensors of the program before it. A tensor gets its wanted exponent, or its floor where that
-        is larger: no shift goes to the left. A bias's exponent is moved to within
-        ``most_alignment`` of the sum it is added to; ``exponents`` has it as used. A running sum's
-        is at most as much above that of its parts. With a ``seed`` (32 bits) results are rounded
+        is larger: no shift goes to the left. Exponents of what is added are brought within
+        ``most_alignment`` of each other; ``exponents`` are as used. A running sum's is at most as
+        much above that of its parts. With a ``seed`` (32 bits) results are rounded
         stochastically: the program begins with a SET of the seed.
         """
+        given = {**self.constants, **operands}
+        return aligned(lambda w, g: self._bound(w, g, seed), wanted, given)
+
+    def _bound(
+        self, wanted: Mapping[str, int], operands: Mapping[str, int], seed: int | None
+    ) -> Bound:
         exponents, floors = dict(operands), {}
+        alignment = Alignment(self._makers, exponents, self.most_alignment)
         descriptors = list(self.descriptors)
         for index, rule in self.rules.items():
             d = descriptors[index]
-            x, aligned = exponents[rule.x], (0, 0)
+            x, both = exponents[rule.x], [0, 0]
             if d.operation is Operation.BIAS:
                 assert rule.g is not None
-                g = exponents[rule.g]
-                if rule.g not in floors:  # a bias: the host can shift it
-                    g = min(max(g, x - self.most_alignment), x + self.most_alignment)
-                    exponents[rule.g] = g
-                floor = min(x, g)
-                aligned = x - floor, g - floor
+                floor, *both = alignment.add(rule.x, rule.g)
             elif d.operation is Operation.MASK:
                 floor = x
             else:
@@ -119,7 +132,7 @@ class CompiledProgram:
                 # a sum that grows by its parts
                 exponent = min(exponent, exponents[rule.g] + self.most_alignment)
             exponents[rule.z.name], floors[rule.z.name] = exponent, floor
-            shifts = (exponent - floor, *aligned)
+            shifts = (exponent - floor, both[0], both[1])
             descriptors[index] = self._shifted(index, shifts, seed is not None and not exact)
         if seed is not None:
             descriptors.insert(0, Set(values=(), seed=seed))
@@ -144,6 +157,10 @@ class CompiledStep:
     """External memory used."""
     forward: CompiledProgram
     backward: CompiledProgram
+    results: tuple[str, ...]
+    """Buffers of the logits of each head."""
+    uppers: tuple[str, ...]
+    """Buffers that the host writes the gradients to them to."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The buffers of a tensor that the host writes in several layouts."""
     fallback: str = ""
@@ -200,10 +217,11 @@ def compile_step(
 ) -> CompiledStep:
     """Compile a training step of ``batch`` samples.
 
-    ``plan`` "paper" is the schedule of the paper's Table 3, with the outer product summed over the
-    batch in the accumulators; "auto" what the planner chooses, or the paper's where that takes
-    fewer cycles or nothing else fits; else it says how each layer is computed. Raises
-    ``CompileError`` where the network does not fit.
+    ``plan`` "graph" is that of ``trainwright.lowering``, which "auto" chooses for networks that are
+    no straight line of TTM layers; "paper" is the schedule of the paper's Table 3, with the outer
+    product summed over the batch in the accumulators; "auto" what the planner chooses, or the
+    paper's where that takes fewer cycles or nothing else fits; else it says how each layer is
+    computed. Raises ``CompileError`` where the network does not fit.
     """
     if isinstance(plan, str) and plan not in (*PLANS, GRAPH):
         raise CompileError(f"there is no plan {plan!r}; give one of {', '.join((*PLANS, GRAPH))}")
@@ -211,6 +229,13 @@ def compile_step(
         from trainwright.lowering.adapter import compiled  # it is made of this package
 
         return compiled(network, batch, parameters)
+    if not network.is_straight:
+        if plan != "auto":
+            raise CompileError(
+                f"network {network.name!r} is a graph, plan {plan if isinstance(plan, str) else ''}"
+                " takes layers in one line, without windows: use plan graph, or auto"
+            )
+        return compile_step(network, batch, parameters, plan=GRAPH)
     require_network(network, batch, parameters)
     if not isinstance(plan, str):
         return _planned(network, batch, parameters, tuple(plan))
@@ -278,6 +303,7 @@ def _paper(network: Network, batch: int, p: AcceleratorParameters) -> CompiledSt
 def _planned(
     network: Network, batch: int, p: AcceleratorParameters, layers: tuple[LayerPlan, ...]
 ) -> CompiledStep:
+    require_whole_factors(network, p)
     memory = lay_out_blocks(network, batch, p, layers)
     forward = emit_block_forward(p, network, batch, memory, [one.forward for one in layers])
     backward = emit_block_backward(p, network, batch, memory, [one.backward for one in layers])
@@ -302,6 +328,8 @@ def _step(
         plan=plan,
         layers=layers,
         inputs=(SAMPLES_INSIDE, SAMPLES_OUTSIDE) if layers else ("x",),
+        results=(activation_name(len(network.layers)),),
+        uppers=(gradient_name(len(network.layers)),),
         buffers=memory.buffers,
         memory_bytes=memory.top,
         forward=_finish(forward, memory, "program.forward"),

@@ -15,7 +15,6 @@ from trainwright.accelerator import (
 )
 from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
 from trainwright.compiler.memory import Buffer
-from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.compiler.plans import LayerPlan
 from trainwright.driver.model import (
     BackwardResult,
@@ -27,7 +26,7 @@ from trainwright.fixed.quantise import dequantise, fitting_exponent, input_expon
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.formats import Posit
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.network import Network
+from trainwright.network import Input, Network
 
 Result = TypeVar("Result")
 
@@ -93,6 +92,14 @@ class Driver:
         for one in self.step.aliases.get(name, (name,)):
             buffer = self.step.buffers[one]
             self.accelerator.write(buffer.address, buffer.pack(values))
+
+    def _input(self, name: str, images: torch.Tensor) -> torch.Tensor:
+        """What an input reads of the images: (batch, values)."""
+        node = next((node for node in self.network.nodes if node.name == name), None)
+        if not isinstance(node, Input):
+            return images
+        whole = images.reshape(-1, *self.network.padded)
+        return whole[:, slice(*node.rows), slice(*node.columns)].flatten(1)
 
     def _get(self, name: str) -> torch.Tensor:
         """Read an int64 tensor from its buffer."""
@@ -185,12 +192,13 @@ class Driver:
         wanted: Mapping[str, int],
         seed: int | None,
     ) -> ForwardResult:
-        shape = (self.step.batch, self.network.layers[0].input_size)
+        shape = (self.step.batch, self.network.input_size)
         check_words("inputs", inputs, shape, self.network.format("activation"))
         self._check_model(model)
         self._put_images(self.step.forward, model)
         width = self.network.widths.bias
         operands = {"x": self.input_exponent}
+        operands |= {n.name: self.input_exponent for n in self.network.nodes if not n.of}
         for number, exponents in enumerate(model.factor_exponents, 1):
             operands |= {f"l{number}.G{n}": exponent for n, exponent in enumerate(exponents, 1)}
         for number, bias in enumerate(model.biases, 1):
@@ -209,12 +217,12 @@ class Driver:
                 if buffer in self.step.buffers:
                     self._put(buffer, quantise(values, bound.exponents[name], width))
         for name in self.step.inputs:
-            self._put(name, inputs)
+            self._put(name, self._input(name, inputs))
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)
         self._forward = model, bound.exponents
-        name = activation_name(len(self.network.layers))
+        heads = [self._value(name, bound, "intermediate") for name in self.step.results]
         return ForwardResult(
-            logits=self._value(name, bound, "intermediate"),
+            logits=torch.cat([head.reshape(self.step.batch, -1) for head in heads], 1),
             statistics=self._statistics(self.step.forward, bound, run),
             counters=run.counters,
             seconds=run.seconds,
@@ -234,7 +242,7 @@ class Driver:
         Its inputs and activations are still in the accelerator's memory: nothing else may run in
         between. Where the accelerator was reset, ``forward`` is repeated first.
 
-        ``gradient`` float (batch, outputs of the last layer): derivative of the loss by the
+        ``gradient`` float (batch, outputs of all heads): derivative of the loss by the
         logits, already divided by whatever the mean needs; the driver quantises it at the finest
         exponent that saturates nothing, or at ``exponent``, to nearest. ``seed`` as in ``forward``.
         """
@@ -255,19 +263,22 @@ class Driver:
     ) -> BackwardResult:
         assert self._forward is not None
         model, exponents = self._forward
-        shape = (self.step.batch, self.network.layers[-1].output_size)
+        shape = (self.step.batch, self.network.output_size)
         if tuple(gradient.shape) != shape:
             raise ValueError(f"the gradient has shape {tuple(gradient.shape)}, not {shape}")
         there = {image.name for image, _ in self.step.forward.images}
         self._put_images(self.step.backward, model, there=there)
         fmt = self.network.format("gradient")
-        name = gradient_name(len(self.network.layers))
-        if exponent is None:
-            exponent = fitting_exponent(gradient, fmt, zero=input_exponent(fmt))
-        operands = exponents | {name: exponent}
+        parts = dict(zip(self.step.uppers, gradient.split(self.network.head_sizes, 1), strict=True))
+        zero = input_exponent(fmt)
+        operands = dict(exponents)
+        for name, part in parts.items():
+            fitting = fitting_exponent(part, fmt, zero=zero) if exponent is None else exponent
+            operands[name] = fitting
         bound = self.step.backward.bind(wanted, operands, seed=seed)
         underflow = self.network.host_underflow
-        self._put(name, quantise(gradient, exponent, fmt, underflow=underflow))
+        for name, part in parts.items():
+            self._put(name, quantise(part, bound.exponents[name], fmt, underflow=underflow))
         run = self.accelerator.run(bound.program, self.step.backward.address, trace=self.trace)
 
         def value(tensor: str) -> torch.Tensor:
@@ -279,7 +290,7 @@ class Driver:
                 [value(f"l{k}.dG{n}").reshape(s) for n, s in enumerate(v.factor_shapes, 1)]
                 for k, v in layers
             ],
-            biases=[value(f"l{k}.db") if v.bias else None for k, v in layers],
+            biases=[value(f"l{k}.db").flatten() if v.bias else None for k, v in layers],
             statistics=self._statistics(self.step.backward, bound, run),
             counters=run.counters,
             seconds=run.seconds,

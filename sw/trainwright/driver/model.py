@@ -31,7 +31,7 @@ class QuantisedModel:
 
 @dataclass(frozen=True)
 class ForwardResult:
-    """``logits`` float64 (batch, outputs of the last layer), exact values of the integers."""
+    """``logits`` float64 (batch, outputs of all heads), exact values of the integers."""
 
     logits: torch.Tensor
     statistics: dict[str, TensorStatistics]

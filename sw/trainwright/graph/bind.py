@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trainwright.fixed.align import Alignment, aligned
 from trainwright.fixed.requantise import MAX_SHIFT
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 
 
 @dataclass(frozen=True)
@@ -30,28 +31,31 @@ def bind(
 ) -> Binding:
     """The shifts that give the tensors made the ``wanted`` exponents.
 
-    ``given`` are the exponents of what the graph reads. A tensor gets its wanted exponent, or its
-    floor where that is larger: no shift goes to the left. Operands of an addition are shifted to
-    the left by ``most_alignment`` bits at most. The exponent of a bias is moved to within that of
-    the sum it is added to; ``exponents`` has it as used.
+    ``given`` are the exponents of what the graph reads, but for constants. A tensor gets its
+    wanted exponent, or its floor where that is larger: no shift goes to the left. Exponents of what
+    is added are brought within ``most_alignment`` bits of each other; those in the result are as
+    used.
     """
+    constants = {t.name: t.constant[1] for t in graph.tensors.values() if t.constant}
+    return aligned(lambda w, g: _bound(graph, w, g, most_alignment), wanted, {**constants, **given})
+
+
+def _bound(
+    graph: Graph, wanted: Mapping[str, int], given: Mapping[str, int], most_alignment: int
+) -> Binding:
     exponents, floors, shifts = dict(given), {}, {}
+    makers = {op.out: op.operands[0] if _passes(op) else op.out for op in graph.ops}
+    alignment = Alignment(makers, exponents, most_alignment)
     for op in graph.ops:
         x, y = 0, 0
         match op:
-            case View():
+            case View() | Window():
                 exponents[op.out] = exponents[op.x]
                 continue
             case Einsum():
                 floor = sum(exponents[name] for name in op.operands)
             case Add():
-                near = exponents[op.x]
-                other = min(max(exponents[op.y], near - most_alignment), near + most_alignment)
-                if op.y in graph.makers:
-                    other = exponents[op.y]
-                exponents[op.y] = other
-                floor = min(near, other)
-                x, y = near - floor, other - floor
+                floor, x, y = alignment.add(op.x, op.y)
             case Mask():
                 floor = exponents[op.x]
         exponent = floor if isinstance(op, Mask) else max(floor, wanted.get(op.out, floor))
@@ -59,3 +63,8 @@ def bind(
         exponents[op.out], floors[op.out] = exponent, floor
         shifts[op.out] = Shifts(exponent - floor, x, y)
     return Binding(exponents, floors, shifts)
+
+
+def _passes(op: Op) -> bool:
+    """Whether a result has the exponent of the operand."""
+    return isinstance(op, View | Window | Mask)

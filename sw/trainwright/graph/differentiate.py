@@ -1,10 +1,10 @@
 """The backward pass, by the chain rule on every operation of a graph."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, Tensor, View
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, Slide, Tensor, View, Window
 
 
 def gradient_name(name: str) -> str:
@@ -22,13 +22,14 @@ class _Backward:
         self.ops: list[Op] = []
         self.parts: dict[str, list[str]] = defaultdict(list)
         self.needed = set(wanted)
+        self.uses: Counter[str] = Counter()
+        """Parts of the gradient to each tensor."""
         for op in graph.ops:
             if self.needed & set(op.operands):
                 self.needed.add(op.out)
-        self.names: dict[str, str] = {}
-        for op in graph.ops:  # the gradient before a ReLU goes by the layer's own short name
-            if isinstance(op, Add) and op.x.endswith(".y"):
-                self.names[op.x] = gradient_name(op.x)
+            if not isinstance(op, Window):  # their readers give the gradient to what they are of
+                names = set(op.operands)
+                self.uses.update(graph.windows[n].x if n in graph.windows else n for n in names)
 
     def gradient(self, name: str) -> str:
         """The sum of the parts of the gradient to a tensor."""
@@ -36,7 +37,7 @@ class _Backward:
         total = parts[0]
         for number, part in enumerate(parts[1:], 2):
             last = number == len(parts)
-            whole = gradient_name(name) if last else f"{gradient_name(name)}.{number}"
+            whole = gradient_name(name) if last else f"{gradient_name(name)}.sum{number}"
             self.ops.append(Add(self.tensor(whole, name), total, part))
             total = whole
         return total
@@ -47,11 +48,11 @@ class _Backward:
         self.tensors[new] = replace(self.like, name=new, axes=axes)
         return new
 
-    def part(self, to: str, name: str = "") -> str:
+    def part(self, to: str) -> str:
         """A new part of the gradient to a tensor."""
-        name = name or gradient_name(to)
-        while name in self.tensors:
-            name += "'"
+        name = gradient_name(to)
+        if self.uses[to] > 1:
+            name = f"{name}.{len(self.parts[to]) + 1}"
         self.parts[to].append(self.tensor(name, to))
         return name
 
@@ -62,18 +63,39 @@ class _Backward:
             case Einsum():
                 for name in dict.fromkeys(op.operands):
                     if name in self.needed:
-                        others = tuple(other for other in op.operands if other != name)
-                        self.ops.append(Einsum(self.part(name), (*others, upper), op.site))
+                        self._factor(op, name, upper)
             case View():
                 self.ops.append(View(self.part(op.x), upper))
             case Add():
                 self._add(op, upper)
-            case Mask():
-                raise ValueError(f"{op.out}: a mask has no gradient")
+            case Mask() | Window():
+                raise ValueError(f"{op.out}: a mask has no gradient, windows of it none of theirs")
+
+    def _factor(self, op: Einsum, name: str, upper: str) -> None:
+        """The gradient to one operand: the others with the gradient to the product.
+
+        Where the operand is windows, it is the one to what they are windows of: windows of the
+        gradient with the others, so that each value is one sum, rounded once.
+        """
+        others, site = tuple(other for other in op.operands if other != name), op.site
+        if name in self.graph.windows:
+            window = self.graph.windows[name]
+            slides = tuple(slide.adjoint for slide in window.slides)
+            upper, site = self._windows(upper, slides), f"{site}.dx" if site else ""
+            name = window.x
+        self.ops.append(Einsum(self.part(name), (*others, upper), site))
+
+    def _windows(self, name: str, slides: tuple[Slide, ...]) -> str:
+        of = {slide.axis: (slide.position, slide.offset) for slide in slides}
+        axes = [a for axis in self.tensors[name].axes for a in of.get(axis, (axis,))]
+        new = f"{name}w"
+        self.tensors[new] = replace(self.like, name=new, axes=tuple(axes))
+        self.ops.append(Window(new, name, slides))
+        return new
 
     def _add(self, op: Add, upper: str) -> None:
         if op.relu:
-            new = self.tensor(f"{gradient_name(op.x)}", op.out)
+            new = self.tensor(gradient_name(f"{op.out.rpartition('.')[0]}.y"), op.out)
             self.ops.append(Mask(new, upper, op.out))
             upper = new
         for name in op.operands:
@@ -97,8 +119,9 @@ def differentiate(
     back = _Backward(graph, wanted, like)
     for result, name in upper.items():
         back.parts[result].append(back.tensor(name, result))
+        back.uses[result] += 1
     for op in reversed(graph.ops):
-        if op.out in back.needed:
+        if op.out in back.needed and not isinstance(op, Window):
             back.step(op)
     results = tuple(back.gradient(name) for name in wanted)
     made = {op.out for op in back.ops}

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.graph.bind import Shifts
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, Tensor, View, Window
 
 Values = npt.NDArray[Any]
 
@@ -44,6 +44,23 @@ def _broadcast(graph: Graph, name: str, like: str, value: Values) -> Values:
     return value.transpose(order).reshape(shape)
 
 
+def windowed(graph: Graph, op: Window, value: Values) -> Values:
+    """The windows of an array with the axes of ``op.x``."""
+    axes = list(graph.tensors[op.x].axes)
+    for slide in op.slides:
+        place = axes.index(slide.axis)
+        at = [slide.position, slide.offset]
+        p, k = (np.arange(graph.sizes[axis]) for axis in at)
+        index = p[:, None] * slide.stride + k * slide.step + slide.first
+        source, rest = np.divmod(index, slide.spread)
+        there = (rest == 0) & (source >= 0) & (source < graph.sizes[slide.axis])
+        taken = np.take(value, np.where(there, source, 0).ravel(), place)
+        value = taken.reshape(*value.shape[:place], *index.shape, *value.shape[place + 1 :])
+        value = value * there.reshape(*index.shape, *[1] * (value.ndim - place - 2))
+        axes[place : place + 1] = at
+    return value.transpose([axes.index(axis) for axis in graph.tensors[op.out].axes])
+
+
 def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, int]) -> Values:
     """The exact result, not rounded; ``left`` shifts the operands of an addition."""
     match op:
@@ -57,6 +74,44 @@ def _sum(graph: Graph, op: Op, values: Mapping[str, Values], left: tuple[int, in
             return np.where(values[op.sign] > 0, values[op.x], 0)
         case View():
             return values[op.x].reshape(graph.shape(op.out))
+        case Window():
+            return windowed(graph, op, values[op.x])
+
+
+def constants(graph: Graph) -> dict[str, Values]:
+    """The words of the constants that a graph reads."""
+    return {
+        name: np.full(graph.shape(name), tensor.constant[0])
+        for name in graph.given
+        if (tensor := graph.tensors[name]).constant
+    }
+
+
+def _parts(op: Op) -> list[dict[str, slice]]:
+    """The values of an axis in each part of a sum; one part of everything where it is not cut."""
+    if not (isinstance(op, Einsum) and op.parts):
+        return [{}]
+    axis, ranges = op.parts
+    return [{axis: slice(*one)} for one in ranges]
+
+
+def _within(
+    graph: Graph, op: Op, values: Mapping[str, Values], part: Mapping[str, slice]
+) -> dict[str, Values]:
+    """The operands' values within a part."""
+    whole = slice(None)
+    return {
+        name: values[name][tuple(part.get(a, whole) for a in graph.tensors[name].axes)]
+        for name in op.operands
+    }
+
+
+def _rounded(made: Tensor, exact: Values, shift: int) -> tuple[Values, Values]:
+    """The words of exact integers, and which of them saturated."""
+    found, saturated, _ = made.format.encode(
+        exact.astype(np.int64), shift, underflow=made.underflow
+    )
+    return found, saturated
 
 
 def evaluate(
@@ -64,22 +119,32 @@ def evaluate(
 ) -> tuple[dict[str, Values], dict[str, Counted]]:
     """The words of every tensor, and the statistics of those that are made.
 
-    ``given`` are words, with the axes of their tensors. Sums are taken in float64, which is exact
-    up to 2^53: accumulators have 48 bits at most.
+    ``given`` are words, with the axes of their tensors; constants are left out. Sums are taken in
+    float64, which is exact up to 2^53: accumulators have 48 bits at most. Of a sum that is taken in
+    parts, the statistics are those of the last addition.
     """
-    words: dict[str, Values] = dict(given)
-    integers = {name: graph.tensors[name].format.decode(value) for name, value in given.items()}
+    words: dict[str, Values] = {**constants(graph), **given}
+    integers = {name: graph.tensors[name].format.decode(value) for name, value in words.items()}
     counted: dict[str, Counted] = {}
     for op in graph.ops:
         if isinstance(op, View):
             words[op.out] = words[op.x].reshape(graph.shape(op.out))
             integers[op.out] = integers[op.x].reshape(graph.shape(op.out))
             continue
+        if isinstance(op, Window):
+            words[op.out] = windowed(graph, op, words[op.x])
+            integers[op.out] = windowed(graph, op, integers[op.x])
+            continue
         shift, made = shifts[op.out], graph.tensors[op.out]
-        exact = _sum(graph, op, integers, (shift.x, shift.y))
-        found, saturated, _ = made.format.encode(
-            exact.astype(np.int64), shift.result, underflow=made.underflow
-        )
+        found, saturated = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        for number, part in enumerate(_parts(op)):
+            operands = _within(graph, op, integers, part)
+            exact = _sum(graph, op, operands, (shift.x, shift.y))
+            before = found
+            found, saturated = _rounded(made, exact, shift.result)
+            if number:
+                whole = made.format.decode(before) + made.format.decode(found)
+                found, saturated = _rounded(made, whole, 0)
         words[op.out], integers[op.out] = found, made.format.decode(found)
         counted[op.out] = Counted(int(made.format.magnitude(found).sum()), int(saturated.sum()))
     return words, counted
@@ -87,7 +152,10 @@ def evaluate(
 
 def evaluate_float(graph: Graph, given: Mapping[str, Values]) -> dict[str, Values]:
     """The same without rounding: values of every tensor in float64."""
-    values: dict[str, Values] = dict(given)
+    values: dict[str, Values] = {
+        name: words * 2.0 ** (graph.tensors[name].constant or (0, 0))[1]
+        for name, words in constants(graph).items()
+    } | dict(given)
     for op in graph.ops:
         values[op.out] = _sum(graph, op, values, (0, 0))
     return values

@@ -24,6 +24,8 @@ class Tensor:
     format: Format
     zero: bool = False
     """Whether what underflows may become 0 (``Format.encode``)."""
+    constant: tuple[int, int] | None = None
+    """The word and the exponent of all values of a constant, which the host writes."""
 
     @property
     def underflow(self) -> str:
@@ -36,17 +38,24 @@ class Tensor:
         return self.format.decoded_width
 
 
+Parts = tuple[str, tuple[tuple[int, int], ...]]
+"""An axis that is summed, and ranges of its values: the first, and the one after the last."""
+
+
 @dataclass(frozen=True)
 class Einsum:
     """``out`` = the product of ``operands``, summed over every axis that ``out`` has not.
 
     Operands of one ``site`` are one closed network of tensors, in which partial products are
-    shared.
+    shared. With ``parts`` a sum is taken in parts: the part of each range of values of one axis is
+    rounded to the format and exponent of ``out``; they are added in the order given, and each of
+    these sums is rounded, too.
     """
 
     out: str
     operands: tuple[str, ...]
     site: str = ""
+    parts: Parts | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,41 @@ class View:
         return (self.x,)
 
 
-Op = Einsum | Add | Mask | View
+@dataclass(frozen=True)
+class Slide:
+    """How an axis of a tensor is read by two: at position p and offset k it is the value
+    ``(p * stride + k * step + first) / spread``, 0 where that is no value of it."""
+
+    axis: str
+    position: str
+    offset: str
+    stride: int
+    step: int
+    first: int
+    spread: int = 1
+
+    @property
+    def adjoint(self) -> "Slide":
+        """How positions are read from values of the axis: the way back, for gradients."""
+        assert self.spread == 1
+        return Slide(self.position, self.axis, self.offset, 1, -self.step, -self.first, self.stride)
+
+
+@dataclass(frozen=True)
+class Window:
+    """``out`` = windows of ``x``: some axes read by two each. Nothing is rounded."""
+
+    out: str
+    x: str
+    slides: tuple[Slide, ...]
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.x,)
+
+
+Op = Einsum | Add | Mask | View | Window
 
 
 @dataclass(frozen=True)
@@ -122,12 +165,17 @@ class Graph:
 
     @cached_property
     def origins(self) -> dict[str, str]:
-        """The tensor that each one is a view of: itself where it is none."""
+        """The tensor that each one is a view or windows of: itself where it is none."""
         found = {name: name for name in self.tensors}
         for op in self.ops:
-            if isinstance(op, View):
+            if isinstance(op, View | Window):
                 found[op.out] = found[op.x]
         return found
+
+    @cached_property
+    def windows(self) -> dict[str, Window]:
+        """The windows, by what they make."""
+        return {op.out: op for op in self.ops if isinstance(op, Window)}
 
     @property
     def macs(self) -> int:

@@ -1,12 +1,18 @@
-"""From a network of TTM layers and a batch to the graph of its forward pass."""
+"""From a network and a batch to the graph of its forward pass."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format, Posit
-from trainwright.graph.ir import Add, Einsum, Graph, Op, Tensor, View
-from trainwright.network import Layer, Network
+from trainwright.graph import ir
+from trainwright.graph.ir import Add, Einsum, Graph, Op, Slide, Tensor, View
+from trainwright.network import Apply, Input, Layer, Network, Node, Pool, Sum, Window
 
 SAMPLES = "s"
 """The axis of the samples."""
+CONSTANT_WIDTH = 16
+"""Bits of the weight of an average over windows whose size is no power of two."""
 
 
 def class_tensor(network: Network, name: str, axes: tuple[str, ...], kind: TensorClass) -> Tensor:
@@ -16,6 +22,47 @@ def class_tensor(network: Network, name: str, axes: tuple[str, ...], kind: Tenso
     return Tensor(name, axes, kind, fmt, zero)
 
 
+def prefixes(network: Network) -> dict[str, str]:
+    """The first part of the names of each value's tensors.
+
+    ``l1`` .. where a layer is first applied, else the value's own name.
+    """
+    found: dict[str, str] = {}
+    done: set[int] = set()
+    for node in network.nodes:
+        found[node.name] = node.name
+        if isinstance(node, Apply) and node.layer not in done:
+            done.add(node.layer)
+            found[node.name] = f"l{node.layer + 1}"
+    return found
+
+
+def result_names(network: Network) -> tuple[str, ...]:
+    """The tensor of each head."""
+    return tuple(f"{prefixes(network)[name]}.a" for name in network.heads)
+
+
+def upper_names(network: Network) -> tuple[str, ...]:
+    """The gradient to each head, which the host gives."""
+    return tuple(f"{prefixes(network)[name]}.dy" for name in network.heads)
+
+
+def average(size: int) -> tuple[int, int]:
+    """The word and the exponent of 1 / ``size``: exact for a power of two, else of 15 bits."""
+    exponent = -(size - 1).bit_length()
+    if size & (size - 1):
+        exponent -= CONSTANT_WIDTH - 2
+    return round(2.0**-exponent / size), exponent
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A value: its tensor, and the sizes of its axes but the samples'."""
+
+    tensor: str
+    shape: tuple[int, ...]
+
+
 class _Build:
     def __init__(self, network: Network, batch: int):
         self.network = network
@@ -23,58 +70,160 @@ class _Build:
         self.tensors: dict[str, Tensor] = {}
         self.ops: list[Op] = []
         self.given: list[str] = []
+        self.values: dict[str, _Value] = {}
+        self.prefixes = prefixes(network)
 
     def tensor(self, name: str, axes: tuple[str, ...], kind: TensorClass) -> str:
         self.tensors[name] = class_tensor(self.network, name, axes, kind)
         return name
 
     def give(self, name: str, axes: tuple[str, ...], kind: TensorClass, fmt: Format) -> str:
-        self.tensors[name] = Tensor(name, axes, kind, fmt)
-        self.given.append(name)
+        if name not in self.tensors:
+            self.tensors[name] = Tensor(name, axes, kind, fmt)
+            self.given.append(name)
         return name
 
-    def axes(self, layer: str, letter: str, sizes: tuple[int, ...]) -> tuple[str, ...]:
-        names = tuple(f"{layer}.{letter}{n}" for n in range(1, len(sizes) + 1))
+    def axes(self, owner: str, letters: Sequence[str], sizes: Sequence[int]) -> tuple[str, ...]:
+        names = tuple(f"{owner}.{letter}" for letter in letters)
         self.sizes.update(zip(names, sizes, strict=True))
         return names
 
-    def layer(self, number: int, layer: Layer, below: str) -> str:
-        """Append layer ``number`` (from 1); ``below`` is the tensor under it, (features.., s)."""
-        name, network = f"l{number}", self.network
-        last = number == len(network.layers)
-        inputs = self.axes(name, "i", layer.inputs)
-        outputs = self.axes(name, "j", layer.outputs)
-        ranks = self.axes(name, "r", layer.ranks)
-        x = self.tensor(f"{name}.x", (*inputs, SAMPLES), TensorClass.ACTIVATION)
-        self.ops.append(View(x, below))
-        factors = [
+    def numbered(self, owner: str, letter: str, sizes: Sequence[int]) -> tuple[str, ...]:
+        return self.axes(owner, [f"{letter}{n}" for n in range(1, len(sizes) + 1)], sizes)
+
+    def view(self, name: str, of: str, axes: tuple[str, ...]) -> str:
+        """A value by other axes."""
+        self.ops.append(View(self.tensor(name, axes, self.tensors[of].kind), of))
+        return name
+
+    def kind(self, name: str) -> TensorClass:
+        """The class of what a value is: logits are not rounded to activations."""
+        heads = self.network.heads
+        return TensorClass.INTERMEDIATE if name in heads else TensorClass.ACTIVATION
+
+    def node(self, node: Node) -> None:
+        """Append what makes a value."""
+        prefix = self.prefixes[node.name]
+        match node:
+            case Input():
+                axes = ("pixel",) if node.name == "x" else (f"{node.name}.pixel",)
+                shape = self.network.shapes[node.name]
+                self.sizes[axes[0]] = shape[0] * shape[1]
+                fmt = self.network.format("activation")
+                made = self.give(node.name, (*axes, SAMPLES), TensorClass.ACTIVATION, fmt)
+            case Apply():
+                made = self.layer(node, prefix)
+            case Sum():
+                made = self.sum(node, prefix)
+            case Pool():
+                made = self.pool(node, prefix)
+        self.values[node.name] = _Value(made, self.network.shapes[node.name])
+
+    def layer(self, node: Apply, prefix: str) -> str:
+        """A layer applied to a value: ``x``, sums ``y``, bias, ``a``."""
+        layer, below = self.network.layers[node.layer], self.values[node.of[0]]
+        owner = f"l{node.layer + 1}"
+        outputs = self.numbered(owner, "j", layer.outputs)
+        if layer.window is None:
+            inputs = [(axis,) for axis in self.numbered(owner, "i", layer.inputs)]
+            flat = tuple(axis for axes in inputs for axis in axes)
+            x = self.view(f"{prefix}.x", below.tensor, (*flat, SAMPLES))
+            positions: tuple[str, ...] = ()
+        else:
+            kernel = self.axes(owner, ("kh", "kw"), layer.window.kernel)
+            every = self.numbered(owner, "i", layer.inputs)
+            inputs = [kernel, *((axis,) for axis in every[1:])]
+            x, positions = self.windows(prefix, below, layer.window, kernel, every[1:])
+        factors = self.factors(owner, layer, outputs, inputs)
+        kind = TensorClass.INTERMEDIATE
+        axes = (*positions, *outputs, SAMPLES)
+        y = self.tensor(f"{prefix}.y", axes, kind)
+        self.ops.append(Einsum(y, (*factors, x), prefix))
+        b = self.give(f"{owner}.b", outputs, kind, Fixed(self.network.widths.bias))
+        a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
+        self.ops.append(Add(a, y, b, relu=layer.relu))
+        return a
+
+    def factors(
+        self,
+        owner: str,
+        layer: Layer,
+        outputs: tuple[str, ...],
+        inputs: Sequence[tuple[str, ...]],
+    ) -> list[str]:
+        ranks = self.numbered(owner, "r", layer.ranks)
+        return [
             self.give(
-                f"{name}.G{n + 1}",
-                (*ranks[n - 1 : n][: n > 0], outputs[n], inputs[n], *ranks[n : n + 1]),
+                f"{owner}.G{n + 1}",
+                (*ranks[n - 1 : n][: n > 0], outputs[n], *inputs[n], *ranks[n : n + 1]),
                 TensorClass.INTERMEDIATE,
-                network.format("factor"),
+                self.network.format("factor"),
             )
             for n in range(layer.order)
         ]
-        y_axes, kind = (*outputs, SAMPLES), TensorClass.INTERMEDIATE
-        y = self.tensor(f"{name}.y", y_axes, kind)
-        self.ops.append(Einsum(y, (*factors, x), name))
-        b = self.give(f"{name}.b", outputs, kind, Fixed(network.widths.bias))
-        a = self.tensor(f"{name}.a", y_axes, kind if last else TensorClass.ACTIVATION)
-        self.ops.append(Add(a, y, b, relu=layer.relu))
+
+    def windows(
+        self,
+        prefix: str,
+        below: _Value,
+        window: Window,
+        kernel: tuple[str, ...],
+        channels: tuple[str, ...],
+    ) -> tuple[str, tuple[str, ...]]:
+        """The windows of a value, axes (h, kh, w, kw, channels.., s), and their positions."""
+        image = self.axes(prefix, ("h", "w"), below.shape[:2])
+        x = self.view(f"{prefix}.x", below.tensor, (*image, *channels, SAMPLES))
+        positions = self.axes(prefix, ("oh", "ow"), window.over(*below.shape[:2]))
+        slides = tuple(
+            Slide(axis, position, offset, stride, 1, -padding)
+            for axis, position, offset, stride, padding in zip(
+                image, positions, kernel, window.stride, window.padding, strict=True
+            )
+        )
+        axes = (positions[0], kernel[0], positions[1], kernel[1], *channels, SAMPLES)
+        name = self.tensor(f"{prefix}.xw", axes, self.tensors[x].kind)
+        self.ops.append(ir.Window(name, x, slides))
+        return name, positions
+
+    def sum(self, node: Sum, prefix: str) -> str:
+        """Two values, the second by the axes of the first."""
+        first, second = (self.values[name].tensor for name in node.of)
+        axes = self.tensors[first].axes
+        if self.tensors[second].axes != axes:
+            second = self.view(f"{prefix}.x", second, axes)
+        a = self.tensor(f"{prefix}.a", axes, self.kind(node.name))
+        self.ops.append(Add(a, first, second, relu=node.relu))
+        return a
+
+    def pool(self, node: Pool, prefix: str) -> str:
+        """The sum over every window of the values times a constant."""
+        below = self.values[node.of[0]]
+        kernel = self.axes(prefix, ("kh", "kw"), node.window.kernel)
+        channels = self.axes(prefix, ("i1",), below.shape[2:])
+        windows, positions = self.windows(prefix, below, node.window, kernel, channels)
+        word, exponent = average(node.window.size)
+        name = f"{prefix}.share"
+        fmt = Fixed(2 if word == 1 else CONSTANT_WIDTH)
+        self.tensors[name] = Tensor(
+            name, kernel, TensorClass.INTERMEDIATE, fmt, constant=(word, exponent)
+        )
+        self.given.append(name)
+        a = self.tensor(f"{prefix}.a", (*positions, *channels, SAMPLES), self.kind(node.name))
+        self.ops.append(Einsum(a, (name, windows)))
         return a
 
 
 def network_graph(network: Network, batch: int) -> Graph:
-    """The forward pass of ``batch`` samples: result ``lN.a`` of the last layer, from ``x``.
+    """The forward pass of ``batch`` samples: results ``NAME.a`` of the heads.
 
-    Tensors of layer n: ``ln.x`` (i.., s), factors ``ln.Gk`` (r, j, i, r), sums ``ln.y`` (j.., s),
-    bias ``ln.b`` (j..), activations ``ln.a`` (j.., s).
+    Given are the inputs (pixel, s), factors ``ln.Gk`` (r, j, i, r) and biases ``ln.b`` (j..) of
+    layer n, and constants. Tensors of a value NAME (``ln`` where layer n is first applied):
+    ``NAME.x`` (i.., s) or (h, w, i.., s), its windows ``NAME.xw``, sums ``NAME.y`` (j.., s) or
+    (oh, ow, j.., s), ``NAME.a`` like them.
     """
     build = _Build(network, batch)
-    build.sizes["pixel"] = network.layers[0].input_size
-    axes = ("pixel", SAMPLES)
-    below = build.give("x", axes, TensorClass.ACTIVATION, network.format("activation"))
-    for number, layer in enumerate(network.layers, 1):
-        below = build.layer(number, layer, below)
-    return Graph(build.sizes, build.tensors, tuple(build.ops), tuple(build.given), (below,))
+    for node in network.nodes:
+        build.node(node)
+    return Graph(
+        build.sizes, build.tensors, tuple(build.ops), tuple(build.given), result_names(network)
+    )

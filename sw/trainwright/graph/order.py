@@ -47,15 +47,22 @@ class Site:
         self.wanted = {op.out: sum(bit[name] for name in op.operands) for op in contractions}
         self.axes_of = {bit[name]: graph.tensors[name].axes for name in self.leaves}
         self.whole = (1 << len(self.leaves)) - 1
+        self.open = frozenset(
+            axis
+            for out, mask in self.wanted.items()
+            if mask == self.whole
+            for axis in graph.tensors[out].axes
+        )
+        """Axes of what needs all leaves: no leaf outside has them."""
         self._kept: dict[int, frozenset[str]] = {}
         self._costs: dict[tuple[int, int], float] = {}
 
     def kept(self, mask: int) -> frozenset[str]:
-        """The axes of a partial result: those that a leaf outside has too."""
+        """The axes of a partial result: those that a leaf outside, or the result, has too."""
         if mask not in self._kept:
             inside = {a for bit, axes in self.axes_of.items() if bit & mask for a in axes}
             outside = {a for bit, axes in self.axes_of.items() if not bit & mask for a in axes}
-            self._kept[mask] = frozenset(inside & outside)
+            self._kept[mask] = frozenset(inside & (outside | self.open))
         return self._kept[mask]
 
     def leaf_axes(self, mask: int) -> frozenset[str]:

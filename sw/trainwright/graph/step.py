@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.graph.differentiate import differentiate
-from trainwright.graph.ir import Einsum, Graph, needed
-from trainwright.graph.network import class_tensor, network_graph
+from trainwright.graph.ir import Einsum, Graph, Window, needed
+from trainwright.graph.network import class_tensor, network_graph, upper_names
 from trainwright.graph.order import Order, replaced
-from trainwright.network import Network
+from trainwright.network import Input, Network
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class StepGraph:
 def split(whole: Graph, forward: tuple[str, ...], backward: tuple[str, ...]) -> StepGraph:
     """A step of the results of both passes."""
     ahead = needed(whole, forward)
-    there = {op.out for op in ahead}
+    there = {op.out for op in ahead if not isinstance(op, Window)}
     behind = tuple(op for op in needed(whole, backward) if op.out not in there)
     made = {op.out for op in behind}
     read = dict.fromkeys(n for op in behind for n in op.operands if n not in made)
@@ -48,24 +48,25 @@ def split(whole: Graph, forward: tuple[str, ...], backward: tuple[str, ...]) -> 
     )
 
 
-def step_graph(network: Network, batch: int) -> StepGraph:
-    """The step of a network: gradients to every factor and bias.
+def step_graph(network: Network, batch: int, *, inputs: bool = False) -> StepGraph:
+    """The step of a network: gradients to every factor and bias, with ``inputs`` to the inputs too.
 
-    ``lN.dy`` of the last layer is given by the host; results are ``ln.dGk`` and ``ln.db``.
+    ``NAME.dy`` of each head is given by the host; results are ``ln.dGk``, ``ln.db``, ``dx``.
     """
     forward = network_graph(network, batch)
-    wanted = [name for name in forward.given if name != "x"]
-    no_bias = {f"l{n}.b" for n, layer in enumerate(network.layers, 1) if not layer.bias}
-    wanted = [name for name in wanted if name not in no_bias]
-    (last,) = forward.results
-    upper = f"l{len(network.layers)}.dy"
-    like = class_tensor(network, upper, (), TensorClass.GRADIENT)
-    backward = differentiate(forward, {last: upper}, wanted, like)
+    passed = {node.name for node in network.nodes if isinstance(node, Input) and not inputs}
+    passed |= {f"l{n}.b" for n, layer in enumerate(network.layers, 1) if not layer.bias}
+    passed |= {name for name in forward.given if forward.tensors[name].constant}
+    wanted = [name for name in forward.given if name not in passed]
+    uppers = upper_names(network)
+    like = class_tensor(network, uppers[0], (), TensorClass.GRADIENT)
+    by_result = dict(zip(forward.results, uppers, strict=True))
+    backward = differentiate(forward, by_result, wanted, like)
     whole = Graph(
         forward.sizes,
         backward.tensors,
         (*forward.ops, *backward.ops),
-        (*forward.given, upper),
+        (*forward.given, *uppers),
         (*forward.results, *backward.results),
     )
     return split(whole, forward.results, backward.results)

@@ -15,10 +15,11 @@ from trainwright.compiler.step import CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Add, Einsum, Graph, Mask
+from trainwright.graph.network import result_names, upper_names
 from trainwright.lowering.compile import Emitted, Step, compile_step
 from trainwright.lowering.emit import COPIES
 from trainwright.lowering.outer import Packing, constant
-from trainwright.network import Network
+from trainwright.network import Input, Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
 from trainwright.program.fields import Operation
@@ -65,7 +66,7 @@ class GraphImage:
     packing: Packing
     shape: tuple[int, ...]
     value: int = 0
-    """Of a constant of ones."""
+    """The word of all values of a constant."""
 
     @property
     def use(self) -> str | None:
@@ -82,7 +83,7 @@ class GraphImage:
         if self.layer >= 0:
             return self.packing.pack(factor.numpy().reshape(self.shape))
         known = constant(self.packing.outer.tensor, p.lanes)
-        return self.packing.pack(np.ones(self.shape, np.int64) if known is None else known)
+        return self.packing.pack(np.full(self.shape, self.value) if known is None else known)
 
 
 class _Adapter:
@@ -104,7 +105,7 @@ class _Adapter:
                    for k in range(layer.order)}  # fmt: skip
         for outer in emitted.lowered.outer.values():
             tensor = graph.tensors.get(outer.tensor)
-            if tensor is None or outer.tensor in factors or outer.tensor.startswith("ones "):
+            if tensor is None or outer.tensor in factors or tensor.constant:
                 continue
             there, name = self.step.buffers[outer.name], self._origin(outer.tensor)
             key = name if name not in self.buffers else outer.name
@@ -133,9 +134,11 @@ class _Adapter:
                 shape = graph.shape(outer.tensor)
                 image = GraphImage(outer.name, int(layer[1:]) - 1, int(index) - 1, packing, shape)
                 yield image, buffer
-            elif outer.tensor not in graph.tensors or outer.tensor.startswith("ones "):
-                shape = () if outer.tensor not in graph.tensors else graph.shape(outer.tensor)
-                yield GraphImage(outer.name, -1, -1, packing, shape), buffer
+            elif outer.tensor not in graph.tensors:
+                yield GraphImage(outer.name, -1, -1, packing, ()), buffer
+            elif word := graph.tensors[outer.tensor].constant:
+                shape = graph.shape(outer.tensor)
+                yield GraphImage(outer.name, -1, -1, packing, shape, word[0]), buffer
 
     def _rules(self, emitted: Emitted, tensors: dict[str, Written]) -> dict[int, Rule]:
         graph = emitted.lowered.graph
@@ -150,9 +153,8 @@ class _Adapter:
             z = tensors[made.tensor]
             match op:
                 case Einsum():
-                    names = [n for n in op.operands if not n.startswith("ones ")]
-                    names = [self._origin(name) for name in names]
-                    rules[index] = Rule(names[0], names[1] if len(names) > 1 else None, z)
+                    first, second = (self._origin(name) for name in op.operands)
+                    rules[index] = Rule(first, second, z)
                 case Add():
                     rules[index] = Rule(self._origin(op.x), self._origin(op.y), z)
                 case Mask():
@@ -185,6 +187,7 @@ class _Adapter:
             address=emitted.address,
             fingerprint=self.step.parameters.fingerprint,
             most_alignment=self.step.parameters.most_alignment,
+            constants={t.name: t.constant[1] for t in graph.tensors.values() if t.constant},
         )
 
 
@@ -201,7 +204,9 @@ def compiled(network: Network, batch: int, p: AcceleratorParameters) -> Compiled
         parameters=p,
         plan="graph",
         layers=(),
-        inputs=("x",),
+        inputs=tuple(node.name for node in network.nodes if isinstance(node, Input)),
+        results=result_names(network),
+        uppers=upper_names(network),
         buffers=adapter.buffers,
         memory_bytes=step.memory_bytes,
         forward=forward,

@@ -61,6 +61,17 @@ class Contract(Call):
     g: Part
     z: Part
     macs: int
+    part: bool = False
+    """Whether it makes one part of several of a sum."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Accumulate(Call):
+    """A part ``x`` of a sum added to what is there in ``z``."""
+
+    x: Part
+    z: Part
+    last: bool
 
 
 @dataclass(eq=False, kw_only=True)

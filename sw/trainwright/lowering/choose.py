@@ -5,139 +5,31 @@ axis; their parts may even lie in different layouts, if what reads them is divid
 that does not lie as it is needed is loaded (factors, inputs) or transposed by PE1's array.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from trainwright.compiler.errors import CompileError
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
+from trainwright.graph.network import SAMPLES
+from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Way, Work
+from trainwright.lowering.clocks import Lies, Operands, State
 from trainwright.lowering.impls import (
     Impl,
     Need,
     dot_cycles,
     implementations,
     outer_cycles,
-    up,
 )
-from trainwright.lowering.layout import Axes, Layout
 from trainwright.parameters import AcceleratorParameters
 
 BEAM = 24
 """Partial programs kept after each operation."""
+SLACK = 0.25
+"""Of the least cycles of a program, what a state may be worse than the best one."""
 MOST_OF_AN_ARRAY = 8
-"""Implementations of one array that are tried."""
+"""Implementations of one array that are tried where the arrays' results lie apart."""
 MOST_AXES = 4
 """Axes along which an operation is divided between the arrays that are tried."""
-AFTER = 50
-"""Cycles from the last step of a command to the first of one that reads its results."""
-SLICES = 4
-"""Slices in which a large tensor is made, by the estimate."""
-BEAT = 1.25
-"""Cycles of a beat of the external memory."""
-
-Cut = tuple[str, int, int] | None
-"""Values of one axis: first, and the one after the last."""
-
-
-@dataclass(frozen=True)
-class Lies:
-    """A tensor, or its values in ``cut``, in a layout, and when."""
-
-    lanes: Axes
-    padded: Axes | None
-    """Axes of the rows that are padded; ``None`` where none can be."""
-    cut: Cut
-    ready: float
-    """When it can first be read: slices of a large tensor are read while others are made."""
-    done: float = 0.0
-    """When all of it is there."""
-
-    def serves(self, need: Need, cut: Cut) -> bool:
-        """Whether it can be read as needed."""
-        return self.lanes == need.lanes and (self.cut is None or self.cut == cut)
-
-    def pads(self, axes: Axes) -> bool:
-        """Whether these axes can be padded."""
-        return not axes or self.padded in ((), axes)
-
-
-@dataclass(frozen=True)
-class Work:
-    """An operation, or its values in ``cut``, by one array."""
-
-    impl: Impl | None
-    """``None`` for an element-wise operation."""
-    cut: Cut
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How an operation is computed: by one array or by two."""
-
-    op: Op
-    works: tuple[Work, ...]
-    lanes: Axes
-    """Of an element-wise operation's operands and result."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """What a search prefers."""
-
-    weight: float
-    """Of a cycle of loads: much where the scratchpad is short."""
-    flow: bool
-    """Whether a slice of a large tensor is read while the next is made."""
-    apart: bool
-    """Whether the arrays may make parts of a tensor in different layouts."""
-
-
-@dataclass(frozen=True)
-class Given:
-    """A tensor that lies in outer memory: as one likes it, or along these lanes alone."""
-
-    layout: Layout | None = None
-
-    @property
-    def lanes(self) -> Axes | None:
-        """The axes along the lanes, where they are fixed."""
-        return self.layout.lanes if self.layout else None
-
-
-Pad = tuple[str, Axes, Axes]
-"""A tensor, its lanes, and the axes of its rows that are padded."""
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """How each operation of a program is computed, and what is padded."""
-
-    choices: tuple[Choice, ...]
-    pads: tuple[Pad, ...]
-
-
-@dataclass(frozen=True)
-class _State:
-    dots: float
-    """When PE1 is free."""
-    outers: float
-    loads: float
-    lies: Mapping[str, tuple[Lies, ...]]
-    choices: tuple[Choice, ...]
-    pads: tuple[Pad, ...] = ()
-    weight: float = 0.02
-
-    @property
-    def score(self) -> float:
-        late, early = max(self.dots, self.outers), min(self.dots, self.outers)
-        return late + 0.3 * early + self.weight * self.loads
-
-    def key(self, flexible: Collection[str]) -> tuple:
-        return tuple(
-            (name, *sorted((x.lanes, x.padded or (), x.cut or ()) for x in lies))
-            for name, lies in self.lies.items()
-            if lies and name not in flexible
-        )
 
 
 class Chooser:
@@ -152,6 +44,7 @@ class Chooser:
         way: Way,
     ):
         self.graph, self.given, self.p, self.way = graph, given, p, way
+        self.operands = Operands(graph, given, p)
         self.kept = set(kept)
         """Tensors that must lie whole in one layout: others read them later."""
         self.flexible = {name for name, one in given.items() if one.lanes is None}
@@ -159,6 +52,15 @@ class Chooser:
         for n, op in enumerate(graph.ops):
             for name in op.operands:
                 self.last[name] = n
+                if name in graph.windows:
+                    self.last[graph.windows[name].x] = n
+        self._pairs: dict[str, list[tuple[Impl, Impl, str]]] = {}
+        self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
+        self._times: dict[tuple[int, Cut], float] = {}
+        self._best = float("inf")
+        """The best score of an operation so far."""
+        self.due = 0.0, 0.0
+        self.slack = SLACK * graph.macs / p.multipliers
 
     def search(self) -> Chosen:
         """The best choice found for every operation."""
@@ -169,145 +71,116 @@ class Chooser:
                 if given.layout is None
                 else (Lies(given.layout.lanes, given.layout.padded or None, None, 0.0),)
             )
-        states = [_State(0.0, 0.0, 0.0, lies, (), (), self.way.weight)]
+        states = [State((0.0, 0.0, 0.0), lies, (), ())]
         for n, op in enumerate(self.graph.ops):
+            self._best, self.due = float("inf"), self._later(n)
             states = self._pruned((new for state in states for new in self._step(state, op)), n)
             if not states:
                 raise CompileError(f"{op.out}: no array can compute it; use other sizes or ranks")
         return Chosen(states[0].choices, states[0].pads)
 
-    def _pruned(self, states: Iterator[_State], n: int) -> list[_State]:
-        best: dict[tuple, _State] = {}
-        for state in states:
-            lies = {
-                name: found
-                for name, found in state.lies.items()
-                if self.last.get(name, -1) > n or name in self.kept
-            }
-            state = replace(state, lies=lies)
+    def _later(self, n: int) -> tuple[float, float]:
+        """Cycles of each array after operation ``n`` for what the other one cannot compute: an
+        operand lies in outer memory in a layout that only one of them reads."""
+        due = [0.0, 0.0]
+        if not self.way.due:
+            return 0.0, 0.0
+        for op in self.graph.ops[n + 1 :]:
+            fixed = [name for name in op.operands if name in self.given]
+            fixed = [name for name in fixed if self.given[name].lanes]
+            if isinstance(op, Einsum) and fixed:
+                dots, outers = (
+                    [impl for impl in impls if self._reads(impl, fixed)]
+                    for impls in self._impls(op)
+                )
+                if bool(dots) != bool(outers):
+                    due[not dots] += min(impl.cycles for impl in (*dots, *outers))
+        return due[0], due[1]
+
+    def _reads(self, impl: Impl, names: Sequence[str]) -> bool:
+        """Whether an implementation reads these tensors as they lie in outer memory."""
+        lanes = {need.tensor: need.lanes for need in impl.needs}
+        return all(lanes[name] == self.given[name].lanes for name in names)
+
+    def _score(self, dots: float, outers: float, loads: float) -> float:
+        dots, outers = dots + self.due[0], outers + self.due[1]
+        return max(dots, outers) + 0.3 * min(dots, outers) + self.way.weight * loads
+
+    def _pruned(self, states: Iterator[State], n: int) -> list[State]:
+        best: dict[tuple, tuple[float, int, State]] = {}
+        for number, state in enumerate(states):
+            score = self._score(state.dots, state.outers, state.loads)
+            for name in [name for name in state.lies if self._over(name, n)]:
+                del state.lies[name]
             key = state.key(self.flexible)
-            if key not in best or state.score < best[key].score:
-                best[key] = state
-        return sorted(best.values(), key=lambda state: state.score)[:BEAM]
+            if key not in best or score < best[key][0]:
+                best[key] = score, number, state
+        return [state for _, _, state in sorted(best.values(), key=lambda one: one[:2])[:BEAM]]
 
-    # Operands.
+    def _over(self, name: str, n: int) -> bool:
+        return self.last.get(name, -1) <= n and name not in self.kept
 
-    def _values(self, name: str, cut: Cut) -> int:
-        count = self.graph.count(name)
-        if cut:
-            count = count // self.graph.sizes[cut[0]] * (cut[2] - cut[1])
-        return count
+    def _hopeless(self, state: State, dots: float, outers: float) -> bool:
+        """Whether what comes of a state, with these clocks at least, is much worse than another."""
+        return self._score(dots, outers, state.loads) > self._best + self.slack
 
-    def _rows(self, name: str, lanes: Axes, cut: Cut) -> float:
-        sizes = self._sizes(cut)
-        size = prod(sizes[a] for a in lanes)
-        return self._values(name, cut) / size * up(size, self.p.lanes)
-
-    def _sizes(self, cut: Cut) -> Mapping[str, int]:
-        return {**self.graph.sizes, cut[0]: cut[2] - cut[1]} if cut else self.graph.sizes
-
-    def _fetch(self, state: _State, need: Need, cut: Cut) -> tuple[_State, float] | None:
-        """The state in which an operand lies as needed, and when it does."""
-        if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
-            cut = None
-        lies = state.lies.get(need.tensor, ())
-        for found in lies:
-            if found.serves(need, cut):
-                return self._padded(state, need.tensor, found, need.padded), found.ready
-        given = self.given.get(need.tensor)
-        if given and given.lanes is None:
-            loads = state.loads + BEAT * self._rows(need.tensor, need.lanes, cut)
-            new = Lies(need.lanes, need.padded, cut, loads)
-            state = self._padded(replace(state, loads=loads), need.tensor, None, need.padded, new)
-            return state, loads
-        there = [found for found in lies if found.cut is None or found.cut == cut]
-        if not there:
-            return None
-        apart = [found for found in there if not set(found.lanes) & set(need.lanes)]
-        return self._transposed(state, need, cut, (apart or there)[0], 1 if apart else 2)
-
-    def _padded(
-        self, state: _State, name: str, found: Lies | None, axes: Axes, new: Lies | None = None
-    ) -> _State:
-        """The state in which a tensor that lies somewhere is padded."""
-        if new is None:
-            assert found
-            if not axes or not found.pads(axes) or found.padded == axes:
-                return state
-            new = replace(found, padded=axes)
-        state = self._with(state, name, found, new)
-        if axes:
-            state = replace(state, pads=(*state.pads, (name, new.lanes, axes)))
+    def _note(self, state: State) -> State:
+        """Remember the score of a state that is made."""
+        self._best = min(self._best, self._score(state.dots, state.outers, state.loads))
         return state
-
-    def _transposed(
-        self, state: _State, need: Need, cut: Cut, found: Lies, times: int
-    ) -> tuple[_State, float]:
-        sizes, lanes = self._sizes(cut), self.p.lanes
-        values = float(self._values(need.tensor, cut))
-        for axes in (need.lanes, found.lanes):
-            size = prod(sizes[a] for a in axes)
-            values *= up(size, lanes) * lanes / size
-        dots = max(state.dots, found.ready) + times * values / self.p.pe1_rows
-        size = prod(self.graph.sizes[a] for a in need.lanes)
-        if times == 1:
-            state = self._padded(state, need.tensor, found, need.lanes if size % lanes else ())
-        new = Lies(need.lanes, need.padded, cut, dots + AFTER)
-        state = replace(state, dots=dots)
-        return self._padded(state, need.tensor, None, need.padded, new), dots + AFTER
-
-    @staticmethod
-    def _with(state: _State, name: str, old: Lies | None, new: Lies) -> _State:
-        lies = tuple(x for x in state.lies.get(name, ()) if x != old)
-        return replace(state, lies={**state.lies, name: (*lies, new)})
 
     # Operations.
 
-    def _step(self, state: _State, op: Op) -> Iterator[_State]:
+    def _step(self, state: State, op: Op) -> Iterator[State]:
         match op:
             case View():
                 yield from self._view(state, op)
+            case Window():
+                new = state.copy()
+                new.choices = (*new.choices, Choice(op, (), self.graph.tensors[op.x].axes[-1:]))
+                yield new
             case Einsum():
-                yield from self._single(state, op)
-                yield from self._shared(state, op)
+                fixed = self._fixed(state, op)
+                if not fixed:
+                    yield from self._single(state, op)
+                yield from self._shared(state, op, fixed)
             case Add() | Mask():
                 yield from self._elementwise(state, op)
 
-    def _view(self, state: _State, op: View) -> Iterator[_State]:
+    def _view(self, state: State, op: View) -> Iterator[State]:
         lanes = self.graph.tensors[op.x].axes[-1:]
-        got = self._fetch(state, Need(op.x, lanes), None)
-        if got:
-            new, ready = got
-            lies = {**new.lies, op.out: (Lies(lanes, None, None, ready),)}
-            yield replace(new, lies=lies, choices=(*new.choices, Choice(op, (), lanes)))
+        new = state.copy()
+        got = self.operands.fetch(new, Need(op.x, lanes), None)
+        if got is not None:
+            new.lies[op.out] = (Lies(lanes, None, None, got),)
+            new.choices = (*new.choices, Choice(op, (), lanes))
+            yield new
 
-    def _elementwise(self, state: _State, op: Add | Mask) -> Iterator[_State]:
+    def _elementwise(self, state: State, op: Add | Mask) -> Iterator[State]:
         seen = {x.lanes for name in op.operands for x in state.lies.get(name, ())}
         broadcast = self.graph.tensors[op.operands[1]].axes != self.graph.tensors[op.out].axes
         if broadcast:
             seen = {self.graph.tensors[op.out].axes[-1:]}
         for lanes in sorted(seen):
-            new, ready = state, 0.0
+            new, ready = state.copy(), 0.0
             for name in op.operands[: 1 if broadcast else 2]:
-                got = self._fetch(new, Need(name, lanes), None)
+                got = self.operands.fetch(new, Need(name, lanes), None)
                 if got is None:
                     break
-                new, ready = got[0], max(ready, got[1])
+                ready = max(ready, got)
             else:
-                cycles = self._rows(op.out, lanes, None) / self.p.lanes
-                outers = max(new.outers, ready) + cycles
-                lies = {**new.lies, op.out: (Lies(lanes, (), None, outers + AFTER),)}
-                choice = Choice(op, (Work(None, None),), lanes)
-                yield replace(new, outers=outers, lies=lies, choices=(*new.choices, choice))
+                cycles = self.operands.rows(op.out, lanes, None) / self.p.lanes
+                new.outers = max(new.outers, ready) + cycles
+                new.lies[op.out] = (Lies(lanes, (), None, new.outers + AFTER),)
+                new.choices = (*new.choices, Choice(op, (Work(None, None),), lanes))
+                yield new
 
     def _impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
-        if not hasattr(self, "_cache"):
-            self._cache: dict[str, tuple[list[Impl], list[Impl]]] = {}
-        if op.out not in self._cache:
+        if op.out not in self._known:
             every = implementations(self.graph, op, self.p)
             dots, outers = [i for i in every if i.dot], [i for i in every if not i.dot]
-            self._cache[op.out] = self._varied(dots), self._varied(outers)
-        return self._cache[op.out]
+            self._known[op.out] = self._varied(dots), self._varied(outers)
+        return self._known[op.out]
 
     @staticmethod
     def _varied(impls: list[Impl]) -> list[Impl]:
@@ -321,67 +194,72 @@ class Chooser:
     def _cycles(self, op: Einsum, impl: Impl, cut: Cut) -> float:
         if cut is None:
             return impl.cycles
-        sizes = self._sizes(cut)
-        free = prod(sizes[a] for a in self.graph.tensors[op.out].axes)
-        summed = prod(sizes[a] for a in self.graph.summed(op))
-        if impl.dot:
-            return dot_cycles(self.p, sizes, free, summed, (impl.rows, impl.along, impl.inner))
-        return outer_cycles(self.p, sizes, free, summed, (impl.rows, impl.along))
+        key = id(impl), cut
+        if key not in self._times:
+            sizes = self.operands.sizes(cut)
+            free = prod(sizes[a] for a in self.graph.tensors[op.out].axes)
+            summed = prod(sizes[a] for a in self.graph.summed(op))
+            self._times[key] = (
+                dot_cycles(self.p, sizes, free, summed, (impl.rows, impl.along, impl.inner))
+                if impl.dot
+                else outer_cycles(self.p, sizes, free, summed, (impl.rows, impl.along))
+            )
+        return self._times[key]
 
-    def _run(
-        self, state: _State, op: Einsum, impl: Impl, cut: Cut
-    ) -> tuple[_State, float, float] | None:
-        """The state after one array's work, and when its result can be read and is whole."""
-        ready = whole = 0.0
+    def _fetched(self, state: State, impl: Impl, cut: Cut) -> float | None:
+        """When the operands of a work can be read."""
+        ready = 0.0
         for need in impl.needs:
-            got = self._fetch(state, need, cut)
+            got = self.operands.fetch(state, need, cut)
             if got is None:
                 return None
-            state, when = got
-            ready = max(ready, when)
-            lies = state.lies[need.tensor]
-            whole = max(whole, *(x.done for x in lies if x.lanes == need.lanes), 0.0)
-        cycles = self._cycles(op, impl, cut)
-        start = max(state.dots if impl.dot else state.outers, ready)
-        done = max(start + cycles, whole + cycles / SLICES)
-        state = replace(state, dots=done) if impl.dot else replace(state, outers=done)
-        early = done
-        if self._large(op.out):
-            early = start + cycles / SLICES
-        return state, early + AFTER, done + AFTER
+            ready = max(ready, got)
+        return ready
 
-    def _large(self, name: str) -> bool:
-        """Whether a tensor is made and read in slices."""
-        return self.way.flow and self.graph.count(name) > self.p.scratchpad_rows * self.p.lanes // 4
+    def _run(self, state: State, op: Einsum, work: Work, ready: float) -> float:
+        """Let an array work: when its result can be read."""
+        impl = work.impl
+        assert impl
+        cycles = self._cycles(op, impl, work.cut)
+        if impl.dot:
+            state.dots = max(state.dots, ready) + cycles
+            return state.dots + AFTER
+        state.outers = max(state.outers, ready) + cycles
+        return state.outers + AFTER
 
-    def _fetched(self, state: _State, works: Sequence[tuple[Impl, Cut]]) -> _State | None:
-        """The state in which the operands of works lie as needed."""
-        for impl, cut in works:
-            for need in impl.needs:
-                got = self._fetch(state, need, cut)
-                if got is None:
-                    return None
-                state = got[0]
-        return state
-
-    def _single(self, state: _State, op: Einsum) -> Iterator[_State]:
-        if self._fixed(state, op):
-            return
+    def _single(self, state: State, op: Einsum) -> Iterator[State]:
         dots, outers = self._impls(op)
         for impl in (*dots, *outers):
-            got = self._run(state, op, impl, None)
-            if got:
-                new, ready, done = got
-                lies = {**new.lies, op.out: (Lies(impl.along, (), None, ready, done),)}
-                choice = Choice(op, (Work(impl, None),), ())
-                yield replace(new, lies=lies, choices=(*new.choices, choice))
+            clocks = (
+                state.dots + impl.cycles * impl.dot,
+                state.outers + impl.cycles * (not impl.dot),
+            )
+            if self._hopeless(state, *clocks):
+                continue
+            new = state.copy()
+            there = self._fetched(new, impl, None)
+            if there is not None:
+                work = Work(impl, None)
+                ready = self._run(new, op, work, there)
+                new.lies[op.out] = (Lies(impl.along, (), None, ready),)
+                new.choices = (*new.choices, Choice(op, (work,), ()))
+                yield self._note(new)
 
-    def _shared(self, state: _State, op: Einsum) -> Iterator[_State]:
+    def _shared(self, state: State, op: Einsum, fixed: set[Cut]) -> Iterator[State]:
+        if op.out not in self._pairs:
+            self._pairs[op.out] = list(self._divisions(op))
+        for dot, outer, axis in self._pairs[op.out]:
+            yield from self._divided(state, op, (dot, outer), axis, fixed)
+
+    def _divisions(self, op: Einsum) -> Iterator[tuple[Impl, Impl, str]]:
+        """Both arrays' implementations and an axis that they can divide."""
         dots, outers = self._impls(op)
         for dot in dots:
             for outer in (o for o in outers if o.along == dot.along):
-                for axis in self._axes(op, dot, outer):
-                    yield from self._divided(state, op, (dot, outer), axis)
+                axes = self._axes(op, dot, outer)
+                # slices are of samples: then both arrays have something of each
+                for axis in sorted(axes, key=lambda axis: axis == SAMPLES):
+                    yield dot, outer, axis
         if op.out in self.kept or not self.way.apart:
             return
         for dot in dots[:MOST_OF_AN_ARRAY]:
@@ -389,7 +267,7 @@ class Chooser:
                 if dot.along != outer.along:
                     for axis in self._axes(op, dot, outer):
                         if self._goes_on(op.out, axis):
-                            yield from self._divided(state, op, (dot, outer), axis)
+                            yield dot, outer, axis
 
     def _goes_on(self, name: str, axis: str) -> bool:
         """Whether all that reads a tensor can be divided along an axis, too."""
@@ -399,12 +277,14 @@ class Chooser:
             if name in op.operands
         )
 
-    def _fixed(self, state: _State, op: Einsum) -> set[Cut]:
+    def _fixed(self, state: State, op: Einsum) -> set[Cut]:
         """The cuts of operands that lie in parts of different layouts."""
         found: set[Cut] = set()
         for name in op.operands:
             lies = state.lies.get(name, ())
-            if name not in self.given and all(x.cut for x in lies):
+            if name in self.given or name in self.graph.windows:
+                continue
+            if all(x.cut for x in lies):
                 found |= {x.cut for x in lies}
         return found
 
@@ -425,38 +305,54 @@ class Chooser:
         return axis not in impl.along or impl.along == (axis,)
 
     def _divided(
-        self, state: _State, op: Einsum, pair: tuple[Impl, Impl], axis: str
-    ) -> Iterator[_State]:
+        self, state: State, op: Einsum, pair: tuple[Impl, Impl], axis: str, fixed: set[Cut]
+    ) -> Iterator[State]:
         size = self.graph.sizes[axis]
         unit = self.p.lanes if any(axis in impl.along for impl in pair) else 1
-        fixed = self._fixed(state, op)
         dot, outer = pair
         if fixed:
             if any(cut[0] != axis for cut in fixed if cut):
                 return
             middle = {cut[2] for cut in fixed if cut and cut[1] == 0}
         else:
-            share = (outer.cycles + state.outers - state.dots) / (dot.cycles + outer.cycles)
+            ahead = state.outers + self.due[1] - state.dots - self.due[0]
+            share = (outer.cycles + ahead) / (dot.cycles + outer.cycles)
             best = round(size * min(1.0, max(0.0, share)) / unit) * unit
             middle = {min(max(best, unit), (size - 1) // unit * unit)} - {0}
         for m in sorted(middle):
-            if m % unit:
-                continue
-            there = self._fetched(state, ((outer, (axis, m, size)), (dot, (axis, 0, m))))
-            got = there and self._run(there, op, dot, (axis, 0, m))
-            got2 = got and self._run(got[0], op, outer, (axis, m, size))
-            if not got or not got2:
-                continue
-            new = got2[0]
-            parts = (Lies(dot.along, (), None, max(got[1], got2[1]), max(got[2], got2[2])),)
-            if dot.along != outer.along:
-                parts = (
-                    Lies(dot.along, (), (axis, 0, m), got[1], got[2]),
-                    Lies(outer.along, (), (axis, m, size), got2[1], got2[2]),
+            if m % unit == 0:
+                yield from self._parted(
+                    state, op, Work(dot, (axis, 0, m)), Work(outer, (axis, m, size))
                 )
-            works = (Work(dot, (axis, 0, m)), Work(outer, (axis, m, size)))
-            choice = Choice(op, works, ())
-            yield replace(new, lies={**new.lies, op.out: parts}, choices=(*new.choices, choice))
+
+    def _parted(self, state: State, op: Einsum, first: Work, second: Work) -> Iterator[State]:
+        """Both arrays work: PE1 ``first``, PE2 ``second``."""
+        dot, outer = first.impl, second.impl
+        assert dot
+        assert outer
+        least = (
+            state.dots + self._cycles(op, dot, first.cut),
+            state.outers + self._cycles(op, outer, second.cut),
+        )
+        if self._hopeless(state, *least):
+            return
+        new = state.copy()
+        there2 = self._fetched(new, outer, second.cut)
+        if there2 is None:
+            return
+        there = self._fetched(new, dot, first.cut)
+        if there is None:
+            return
+        ready, ready2 = self._run(new, op, first, there), self._run(new, op, second, there2)
+        parts = (Lies(dot.along, (), None, max(ready, ready2)),)
+        if dot.along != outer.along:
+            parts = (
+                Lies(dot.along, (), first.cut, ready),
+                Lies(outer.along, (), second.cut, ready2),
+            )
+        new.lies[op.out] = parts
+        new.choices = (*new.choices, Choice(op, (first, second), ()))
+        yield self._note(new)
 
 
 def choose(

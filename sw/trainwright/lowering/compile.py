@@ -1,10 +1,10 @@
 """From a network, a batch and an accelerator to the two programs of a training step."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError
-from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS
+from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS, require_whole_factors
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -12,14 +12,15 @@ from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View, urgent
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.calls import Call, External
-from trainwright.lowering.choose import Choice, Chosen, Given, Way, choose
+from trainwright.lowering.choices import Choice, Chosen, Given, Way
+from trainwright.lowering.choose import choose
 from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import CutError, Layout
 from trainwright.lowering.outer import Packing
-from trainwright.lowering.place import place
+from trainwright.lowering.place import fits, lost, place
 from trainwright.lowering.schedule import scheduled
-from trainwright.lowering.stages import BUDGETS, Stages
+from trainwright.lowering.stages import Stages
 from trainwright.lowering.tile import Stage, Tiler
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -33,16 +34,18 @@ MOST_TRIED = 3
 """Contraction orders of it that are tried where the better ones do not fit."""
 HOPEFUL = 1.3
 """Of the products of the best order, what another may have at most."""
-PLACEMENTS = 20
+PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
 LARGE = (4, 2, 1)
 """Parts of the scratchpad from which a tensor is used up in slices."""
-MOST_POLISHED = 3
-"""Programs of which the pieces are placed in many ways: those with the fewest cycles."""
-MOST_TIMED = 4
-"""Ways to cut a program that are timed by the cycle model."""
+WINDOWS = (1, 16)
+"""Commands of an array among which it takes the next."""
+MOST_DRAFTS = 12
+"""Programs that are estimated for each choice of arrays and layouts: the fewest slices first."""
+MOST_TIMED = 3
+"""Of these, programs that are timed by the cycle model: the fastest."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,14 @@ class Lowered:
     macs: int
     rows: int
     """Rows of the scratchpad in use."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A program, its pieces placed in a hurry, and an estimate of its cycles."""
+
+    cycles: float
+    lowered: Lowered
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,7 @@ def with_ones(graph: Graph) -> Graph:
         if isinstance(op, Einsum) and len(op.operands) == 1:
             axes = graph.summed(op)
             name = f"ones {' '.join(axes)}"
-            tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2))
+            tensors[name] = Tensor(name, axes, TensorClass.INTERMEDIATE, Fixed(2), constant=(1, 0))
             given += [name] if name not in given else []
             op = replace(op, operands=(name, *op.operands))
         ops.append(op)
@@ -129,21 +140,31 @@ def _lower(
     p: AcceleratorParameters,
 ) -> Lowered:
     """The program with the fewest predicted cycles of those that fit."""
-    found: list[tuple[int, Lowered]] = []
     problems: list[CompileError] = []
+    drafts: list[Draft] = []
     for ops in (urgent(graph), graph):
         known: list[Chosen] = []
         for way in WAYS:
             chosen = choose(ops, given, stored, p, way)
-            if chosen in known:
-                continue
-            known.append(chosen)
-            found += _cut(ops, given, stored, chosen, p, problems)
+            if chosen not in known:
+                known.append(chosen)
+                drafts += _drafts(ops, given, stored, chosen, p, problems)
+        if drafts:
+            break
+    drafts.sort(key=lambda draft: draft.cycles)
+    found: list[tuple[int, Lowered]] = []
+    for draft in drafts:
+        try:
+            one = replace(draft.lowered, rows=place(draft.lowered.calls, p))
+            found.append((alone(one, p), one))
+        except (CutError, DoesNotFitError) as error:
+            problems.append(error)
+        if len(found) == MOST_TIMED:
+            break
     if not found:
         raise _refusal(graph, p, problems)
     found.sort(key=lambda pair: pair[0])
-    polished = [_polished(cycles, one, p) for cycles, one in found[:MOST_POLISHED]]
-    return min(polished, key=lambda pair: pair[0])[1]
+    return _polished(*found[0], p)[1]
 
 
 def _refusal(
@@ -153,7 +174,7 @@ def _refusal(
     for error in reversed(problems):
         if isinstance(error, DoesNotFitError):
             return error
-    names = {name for op in graph.ops for name in (op.out, *op.operands)}
+    names = {name for op in graph.ops for name in (op.out, *op.operands)} - set(graph.windows)
     name = max(sorted(names), key=graph.count)
     rows = up(graph.count(name), p.lanes)
     return DoesNotFitError(
@@ -175,33 +196,45 @@ def _polished(cycles: int, one: Lowered, p: AcceleratorParameters) -> tuple[int,
     return cycles, one
 
 
-def _cut(
+def _drafts(
     graph: Graph,
     given: Mapping[str, Given],
     stored: Sequence[str],
     chosen: Chosen,
     p: AcceleratorParameters,
     problems: list[CompileError],
-) -> list[tuple[int, Lowered]]:
-    """Programs that fit, and the cycles predicted for each."""
-    found: list[tuple[int, Lowered]] = []
+) -> list[Draft]:
+    """Programs of some choices, cut in many ways, each in several orders of issue."""
+    found: list[Draft] = []
+    tried: set[tuple] = set()
     for part in LARGE:
         stages = Stages(graph, given, chosen, stored, p, large=p.scratchpad_rows // part)
         if stages.spilled & apart(chosen):
             continue
-        tried: set[tuple] = set()
-        for budget in BUDGETS:
-            for option in stages.options(budget):
-                key = tuple(stage.loops for stage in option)
-                if key not in tried:
-                    tried.add(key)
-                    found += _timed(
-                        graph, given, stored, chosen, option, stages.spilled, p, problems
-                    )
-            if len(found) >= MOST_TIMED:
-                break
-        if found:
-            break
+        for option in stages.options():
+            key = tuple((stage.loops, stage.together, len(stage.choices)) for stage in option)
+            if key in tried or len(found) >= MOST_DRAFTS:
+                continue
+            tried.add(key)
+            for window in WINDOWS:
+                try:
+                    tiler = Tiler(graph, given, stored, chosen.pads, stages.spilled, p)
+                    calls, cycles = scheduled(tiler.run(option), window, p.scratchpad_rows)
+                except CutError as error:
+                    problems.append(error)
+                    break
+                try:
+                    cycles += lost(calls, p)
+                except DoesNotFitError as error:
+                    problems.append(error)
+                    if not fits(calls, p):
+                        continue
+                    cycles = float("inf")
+                one = Lowered(
+                    tiler.graph, chosen.choices, tuple(option), tuple(calls),
+                    tiler.outer, tiler.macs, 0,
+                )  # fmt: skip
+                found.append(Draft(cycles, one))
     return found
 
 
@@ -212,47 +245,6 @@ def apart(chosen: Chosen) -> set[str]:
         for choice in chosen.choices
         if len({work.impl.along for work in choice.works if work.impl}) > 1
     }
-
-
-def _timed(
-    graph: Graph,
-    given: Mapping[str, Given],
-    stored: Sequence[str],
-    chosen: Chosen,
-    stages: Sequence[Stage],
-    spilled: Collection[str],
-    p: AcceleratorParameters,
-    problems: list[CompileError],
-) -> list[tuple[int, Lowered]]:
-    """The program of some stages, in both orders of issue, as far as they fit."""
-    found = []
-    for interleaved in (True, False):
-        try:
-            one = tiled(graph, given, stored, chosen, stages, spilled, p, interleaved=interleaved)
-            found.append((alone(one, p), one))
-        except (CutError, DoesNotFitError) as error:
-            problems.append(error)
-    return found
-
-
-def tiled(
-    graph: Graph,
-    given: Mapping[str, Given],
-    stored: Sequence[str],
-    chosen: Chosen,
-    stages: Sequence[Stage],
-    spilled: Collection[str],
-    p: AcceleratorParameters,
-    *,
-    interleaved: bool,
-) -> Lowered:
-    """Commands with addresses, from choices and cuts."""
-    tiler = Tiler(graph, given, stored, chosen.pads, spilled, p)
-    calls = scheduled(tiler.run(stages), interleaved=interleaved)
-    rows = place(calls, p)
-    return Lowered(
-        graph, chosen.choices, tuple(stages), tuple(calls), tiler.outer, tiler.macs, rows
-    )
 
 
 def _alias(lowered: Lowered, memory: MemoryMap) -> None:
@@ -288,7 +280,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     forward = with_ones(direct(step.forward, step.whole.given))
     backward = with_ones(step.backward)
     flexible = {name for name in (*forward.given, *step.whole.given) if name in backward.given}
-    flexible |= {name for name in backward.given if name.startswith("ones ")}
+    flexible |= {name for name in backward.given if backward.tensors[name].constant}
     crossing = [name for name in backward.given if name not in flexible]
     origins = {name: step.whole.origins[name] for name in crossing}
     stored = (*forward.results, *(name for name in origins.values() if name not in forward.results))
@@ -318,7 +310,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
         if outer.name not in memory.buffers:
             memory.buffers[outer.name] = memory.buffers[names[origins[outer.tensor]]]
     return Step(
-        graph=StepGraph(step.whole, forward, backward),
+        graph=StepGraph(step.whole, ahead.graph, behind.graph),
         parameters=p,
         forward=_emit(ahead, p, memory, "forward"),
         backward=_emit(behind, p, memory, "backward"),
@@ -330,6 +322,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
 
 def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step:
     """Compile a training step."""
+    require_whole_factors(network, p)
     graph = step_graph(network, batch)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
     widths = {"word": p.word_width, "accumulator": p.accumulator_width}

@@ -11,6 +11,7 @@ from trainwright.compiler.memory import Buffer, largest_divisor
 from trainwright.compiler.nests import fitted
 from trainwright.graph.ir import Add, Graph
 from trainwright.lowering.calls import (
+    Accumulate,
     Call,
     Clear,
     Contract,
@@ -36,7 +37,7 @@ from trainwright.program.footprint import Touch, footprint
 
 MEMORY = "memory"
 COPIES = "copies"
-"""The name of the statistics of transposed copies, which nobody reads."""
+"""The name of the statistics of copies and of parts of sums, which nobody reads."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Made:
 
     tensor: str
     exact: bool = False
+    """A copy of the tensor, or two parts of it added: both at its exponent."""
 
 
 def _merged(levels: Sequence[Level], tile: Level | None = None) -> list[Level]:
@@ -219,6 +221,22 @@ def copy_nest(call: Copy) -> Compute:
     )
 
 
+def sum_nest(call: Accumulate) -> Compute:
+    """PE2's array: a row of each a cycle."""
+    x, z = call.x, call.z
+    levels = [
+        Level(z.counts[a], x=z.stride(a), g=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
+    ]
+    levels.append(Level(z.blocks, x=1, g=1, z=1))
+    return Compute(
+        operation=Operation.BIAS,
+        levels=tuple(_merged(levels) or [Level(1)]),
+        x=_address(z),
+        g=_address(x),
+        z=_address(z),
+    )
+
+
 class Emitter:
     """The descriptors of one program."""
 
@@ -237,17 +255,23 @@ class Emitter:
                 case Contract():
                     self._check(call)
                     d = (dot_nest if call.impl.dot else outer_nest)(call, self.p)
-                    self._compute(d, Made(call.op.out), (call.impl.x, call.impl.g))
+                    name = COPIES if call.part else call.op.out
+                    self._compute(d, Made(call.op.out), (call.impl.x, call.impl.g), name)
                 case Transpose():
                     name = call.x.piece.tensor
                     for d in transpose_nests(call, call.reads[1], self.p):
-                        self._compute(d, Made(name, exact=True), ("", name))
+                        self._compute(d, Made(name, exact=True), ("", name), COPIES)
                 case Copy():
                     name = call.x.piece.tensor
-                    self._compute(copy_nest(call), Made(name, exact=True), (name, ""))
+                    self._compute(copy_nest(call), Made(name, exact=True), (name, ""), COPIES)
+                case Accumulate():
+                    name = call.z.piece.tensor
+                    slot = name if call.last else COPIES
+                    self._compute(sum_nest(call), Made(name, exact=True), (name, name), slot)
                 case Elementwise():
                     x, g = call.op.operands
-                    self._compute(elementwise_nest(call), Made(call.op.out), (x, g))
+                    made = Made(call.op.out)
+                    self._compute(elementwise_nest(call), made, (x, g), call.op.out)
                 case Move():
                     self._move(call)
                 case Clear():
@@ -267,17 +291,20 @@ class Emitter:
         """The number of a tensor's format; a constant, without a name, is in fixed point."""
         return self.p.format_number(self.graph.tensors[name].format) if name else 0
 
-    def _compute(self, d: Compute, made: Made, operands: tuple[str, str]) -> None:
-        """Emit what makes ``made`` of two tensors, or of one and a constant without a name."""
+    def _compute(self, d: Compute, made: Made, operands: tuple[str, str], counted: str) -> None:
+        """Emit what makes ``made`` of two tensors, or of one and a constant without a name.
+
+        ``counted`` names its statistics.
+        """
         z = self.graph.tensors[made.tensor]
-        name = COPIES if made.exact else made.tensor
-        slot = self.slots.setdefault(name, len(self.slots))
-        label = f"{made.tensor} copy" if made.exact else made.tensor
+        slot = self.slots.setdefault(counted, len(self.slots))
+        copied = made.exact and "" in operands
+        label = f"{made.tensor} copy" if copied else made.tensor
         d = replace(
             d,
             tensor=label,
             slot=slot,
-            out_width=self.p.word_width if made.exact else z.format.width,
+            out_width=self.p.word_width if copied else z.format.width,
             x_format=self._format(operands[0]),
             g_format=self._format(operands[1]),
             z_format=self._format(made.tensor),

@@ -1,6 +1,5 @@
 """Tensors in outer memory: from the host's arrays to rows of lanes, and back."""
 
-from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -73,19 +72,9 @@ class Packing:
 
 
 def constant(name: str, lanes: int) -> npt.NDArray[np.int64] | None:
-    """The values of a constant: ``identity``, ``zeros``, or ones; ``None`` for other names."""
+    """The values of a constant: ``identity`` or ``zeros``; ``None`` for other names."""
     if name == "identity":
         return np.eye(lanes, dtype=np.int64)
     if name == "zeros":
         return np.zeros((lanes, lanes), np.int64)
     return None
-
-
-def arrays(graph: Graph, given: Mapping[str, npt.NDArray[np.generic]]) -> dict:
-    """``given`` and the tensors of ones."""
-    ones = {
-        name: np.ones(graph.shape(name), np.int64)
-        for name in graph.tensors
-        if name.startswith("ones ")
-    }
-    return {**given, **ones}

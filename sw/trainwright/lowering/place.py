@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainwright.compiler.errors import DoesNotFitError
 from trainwright.compiler.limits import SCRATCHPAD
-from trainwright.lowering.calls import Call, Contract, Copy, Elementwise, Transpose
+from trainwright.lowering.calls import Accumulate, Call, Contract, Copy, Elementwise, Transpose
 from trainwright.lowering.layout import Storage
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
@@ -26,7 +26,10 @@ class _Life:
 
 def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
     """Rows a cycle that a command reads of each storage."""
-    if not isinstance(call, Contract | Copy | Transpose | Elementwise) or not call.reads:
+    if (
+        not isinstance(call, Accumulate | Contract | Copy | Transpose | Elementwise)
+        or not call.reads
+    ):
         return []
     x, g = call.reads
     if call.engine is Engine.PE1:
@@ -49,13 +52,15 @@ def lifetimes(calls: Sequence[Call]) -> dict[Storage, _Life]:
 def conflicts(
     calls: Sequence[Call], p: AcceleratorParameters
 ) -> dict[tuple[Storage, Storage], float]:
-    """Cycles in which two storages are both read, times the rows a cycle of the slower."""
+    """Cycles in which two storages are both read, times the rows a cycle of the slower.
+
+    Of a storage with itself: where both arrays read it.
+    """
     found: dict[tuple[Storage, Storage], float] = {}
 
     def add(a: Storage, b: Storage, cost: float) -> None:
-        if a is not b:
-            key = (a, b) if id(a) < id(b) else (b, a)
-            found[key] = found.get(key, 0.0) + cost
+        key = (a, b) if id(a) <= id(b) else (b, a)
+        found[key] = found.get(key, 0.0) + cost
 
     busy = [(call, _rates(call, p)) for call in calls if call.engine in (Engine.PE1, Engine.PE2)]
     for n, (call, rates) in enumerate(busy):
@@ -110,44 +115,66 @@ class Placement:
     """Places storages one after the other, then moves each to where it costs least."""
 
     def __init__(self, calls: Sequence[Call], p: AcceleratorParameters):
-        self.p = p
+        self.p, self.size, self.banks = p, p.bank_rows, range(p.scratchpad_banks)
         self.lives = lifetimes(calls)
-        self.near: dict[Storage, list[tuple[Storage, float]]] = {}
+        self.near: dict[Storage, list[tuple[Storage, float]]] = {s: [] for s in self.lives}
+        self.shared = 0.0
+        """Cycles lost where both arrays read one piece."""
         for (a, b), cost in conflicts(calls, p).items():
-            self.near.setdefault(a, []).append((b, cost))
-            self.near.setdefault(b, []).append((a, cost))
+            if a is b:
+                self.shared += cost
+                continue
+            self.near[a].append((b, cost))
+            self.near[b].append((a, cost))
         self.waits = waits(calls, self.lives)
+        self.meets = self._meets()
+        self.parts: dict[Storage, list[float]] = {}
+        """Of what is placed: the part of its rows in each bank."""
         self.random = random.Random(1)
 
-    def run(self, order: str, loose: int) -> None:
+    def _meets(self) -> dict[Storage, list[Storage]]:
+        """For each storage those that are alive with it."""
+        found: dict[Storage, list[Storage]] = {storage: [] for storage in self.lives}
+        alive: list[_Life] = []
+        for life in sorted(self.lives.values(), key=lambda one: one.first):
+            alive = [other for other in alive if other.last >= life.first]
+            for other in alive:
+                found[other.storage].append(life.storage)
+                found[life.storage].append(other.storage)
+            alive.append(life)
+        return found
+
+    def run(self, order: str, loose: int, sweeps: int = SWEEPS) -> None:
         """Give every storage its address, those of at most ``loose`` rows by what they cost, the
         others the lowest. Raises ``DoesNotFitError``."""
         lives = list(self.lives.values())
         for life in lives:
             life.storage.base = -1
+        self.parts = {}
         lives.sort(key=lambda one: (-self._weight(one, order), one.first))
         for life in lives:
-            self._place(life, tight=life.storage.rows > loose)
-        for _ in range(SWEEPS):
+            self._place(life.storage, tight=life.storage.rows > loose)
+        for _ in range(sweeps):
             for life in lives:
-                self._place(life, tight=False)
+                self._place(life.storage, tight=False)
 
     def _weight(self, life: _Life, order: str) -> float:
         if order.isdigit():
             return self.random.random() * life.storage.rows
         if order == "cost":
-            return sum(cost for _, cost in self.near.get(life.storage, ()))
+            return sum(cost for _, cost in self.near[life.storage])
         return life.storage.rows * (life.last - life.first + 1 if order == "area" else 1)
 
     @property
     def cost(self) -> float:
         """Cycles lost, by the estimate."""
-        total = 0.0
+        total = self.shared
         for storage in self.lives:
-            total += self._cost(storage.base, storage.rows, self.near.get(storage, [])) / 2
+            banks, low = self._banks(storage), storage.base
+            mine = self._in_banks(low, storage.rows)
+            total += sum(a * b for a, b in zip(banks, mine, strict=True)) / 2
             for other, cost in self.waits[storage]:
-                low, high = storage.base, storage.base + storage.rows
-                if other.base < high and low < other.base + other.rows:
+                if other.base < low + storage.rows and low < other.base + other.rows:
                     total += cost / 2
         return total
 
@@ -169,76 +196,110 @@ class Placement:
         """The highest row in use."""
         return max((s.base + s.rows for s in self.lives), default=0)
 
-    def _gaps(self, life: _Life) -> list[tuple[int, int]]:
-        rows = life.storage.rows
-        taken = sorted(
-            (other.storage.base, other.storage.base + other.storage.rows)
-            for other in self.lives.values()
-            if other.storage.base >= 0
-            and other is not life
-            and other.first <= life.last
-            and life.first <= other.last
-        )
+    def _gaps(self, storage: Storage) -> list[tuple[int, int]]:
+        others = [other for other in self.meets[storage] if other.base >= 0]
         gaps, start = [], 0
-        for lo, hi in [*taken, (self.p.scratchpad_rows, self.p.scratchpad_rows)]:
-            if lo - start >= rows:
+        for lo, hi in sorted((other.base, other.base + other.rows) for other in others):
+            if lo - start >= storage.rows:
                 gaps.append((start, lo))
             start = max(start, hi)
+        if self.p.scratchpad_rows - start >= storage.rows:
+            gaps.append((start, self.p.scratchpad_rows))
         if not gaps:
-            self._refuse(life, taken)
+            self._refuse([storage, *others])
         return gaps
 
-    def _place(self, life: _Life, *, tight: bool) -> None:
-        rows, p = life.storage.rows, self.p
-        gaps = self._gaps(life)
+    def _place(self, storage: Storage, *, tight: bool) -> None:
+        rows, size = storage.rows, self.size
+        gaps = self._gaps(storage)
         if tight:
-            life.storage.base = gaps[0][0]
+            self._put(storage, gaps[0][0])
             return
-        candidates = {life.storage.base} if life.storage.base >= 0 else set()
+        candidates: dict[int, int] = {}
+        """Addresses, and the smaller of what is left on both sides of a gap."""
         for lo, hi in gaps:
-            candidates |= {lo, hi - rows}
-            for bank in range(p.scratchpad_banks):
-                low, high = bank * p.bank_rows, (bank + 1) * p.bank_rows
-                for base in (max(lo, low), min(hi, high) - rows):
-                    if lo <= base and base + rows <= hi:
-                        candidates.add(base)
-        near = [(s, c) for s, c in self.near.get(life.storage, ()) if s.base >= 0]
-        waits = [(s, c) for s, c in self.waits[life.storage] if s.base >= 0]
-        life.storage.base = min(
-            candidates,
-            key=lambda base: (
-                self._cost(base, rows, near)
-                + sum(c for s, c in waits if s.base < base + rows and base < s.base + s.rows),
-                self._waste(base, gaps, rows),
-            ),
-        )
+            bases = {lo, hi - rows}
+            for edge in range(lo - lo % size, hi + 1, size):
+                bases |= {max(lo, edge), min(hi, edge) - rows}
+            for base in bases:
+                if lo <= base <= hi - rows:
+                    candidates[base] = min(base - lo, hi - base - rows)
+        now = storage.base
+        if now >= 0 and now not in candidates:
+            candidates[now] = min(
+                min(now - lo, hi - now - rows) for lo, hi in gaps if lo <= now <= hi - rows
+            )
+        banks = self._banks(storage)
+        waits = [(s.base, s.base + s.rows, c) for s, c in self.waits[storage] if s.base >= 0]
+        best = (float("inf"), 0, 0)
+        for base, waste in candidates.items():
+            bank, stop = base // size, base + rows
+            if stop <= (bank + 1) * size:
+                cost = banks[bank]
+            else:
+                parts = self._in_banks(base, rows)
+                cost = sum(a * b for a, b in zip(banks, parts, strict=True))
+            for lo, hi, wait in waits:
+                if lo < stop and base < hi:
+                    cost += wait
+            best = min(best, (cost, waste, base))
+        self._put(storage, best[2])
 
-    def _cost(self, base: int, rows: int, near: list[tuple[Storage, float]]) -> float:
-        total, size = 0.0, self.p.bank_rows
-        for other, cost in near:
-            for bank in range(base // size, (base + rows - 1) // size + 1):
-                lo, hi = bank * size, (bank + 1) * size
-                mine = (min(base + rows, hi) - max(base, lo)) / rows
-                theirs = min(other.base + other.rows, hi) - max(other.base, lo)
-                if theirs > 0:
-                    total += cost * mine * theirs / other.rows
+    def _put(self, storage: Storage, base: int) -> None:
+        storage.base = base
+        self.parts[storage] = self._in_banks(base, storage.rows)
+
+    def _in_banks(self, base: int, rows: int) -> list[float]:
+        """The part of some rows that lies in each bank."""
+        size = self.size
+        first, last = base // size, (base + rows - 1) // size
+        found = [0.0] * len(self.banks)
+        if first == last:
+            found[first] = 1.0
+            return found
+        for bank in range(first, last + 1):
+            found[bank] = (min(base + rows, (bank + 1) * size) - max(base, bank * size)) / rows
+        return found
+
+    def _banks(self, storage: Storage) -> list[float]:
+        """For each bank the cycles lost if all of a storage was there."""
+        total = [0.0] * len(self.banks)
+        for other, cost in self.near[storage]:
+            parts = self.parts.get(other)
+            if parts:
+                for bank, part in enumerate(parts):
+                    total[bank] += cost * part
         return total
 
-    @staticmethod
-    def _waste(base: int, gaps: list[tuple[int, int]], rows: int) -> tuple[int, int]:
-        """The smaller of what is left on both sides of a gap; then the address."""
-        for lo, hi in gaps:
-            if lo <= base and base + rows <= hi:
-                return min(base - lo, hi - base - rows), base
-        raise AssertionError
-
-    def _refuse(self, life: _Life, taken: list[tuple[int, int]]) -> None:
-        used = sum(hi - lo for lo, hi in taken)
+    def _refuse(self, storages: Sequence[Storage]) -> None:
+        """Name the largest of those that are alive at once."""
+        worst = max(storages, key=lambda storage: (storage.rows, storage.name))
+        used = sum(storage.rows for storage in storages) - worst.rows
         raise DoesNotFitError(
-            f"{life.storage.name} needs {life.storage.rows} {SCRATCHPAD.what}, there are "
-            f"{self.p.scratchpad_rows}, {used} of them in use",
-            SCRATCHPAD.advice(used + life.storage.rows, self.p),
+            f"{worst.name} needs {worst.rows} {SCRATCHPAD.what}, there are "
+            f"{self.p.scratchpad_rows}, {used} of them needed for what is used with it",
+            SCRATCHPAD.advice(max(used + worst.rows, self.p.scratchpad_rows + 1), self.p),
         )
+
+
+def fits(calls: Sequence[Call], p: AcceleratorParameters) -> bool:
+    """Whether what is alive at once has few enough rows; it may still not be placed."""
+    return Placement(calls, p).most <= p.scratchpad_rows
+
+
+def lost(calls: Sequence[Call], p: AcceleratorParameters) -> float:
+    """Cycles lost with the pieces placed in a hurry, by an estimate. Raises ``DoesNotFitError``."""
+    placement = Placement(calls, p)
+    problem: DoesNotFitError | None = None
+    for loose in (p.scratchpad_rows, 0):
+        try:
+            placement.run("area", loose, sweeps=0)
+        except DoesNotFitError as error:
+            problem = error
+            continue
+        return placement.cost
+    assert problem
+    raise problem
 
 
 def place(calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0) -> int:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, Run
 from trainwright.graph.bind import Binding, bind
-from trainwright.graph.evaluate import Counted
+from trainwright.graph.evaluate import Counted, constants
 from trainwright.lowering.compile import Emitted, Step
 from trainwright.lowering.emit import COPIES
 from trainwright.lowering.outer import Packing, constant
@@ -50,8 +50,8 @@ class Runner:
         step, lanes = self.step, self.step.parameters.lanes
         for outer in emitted.lowered.outer.values():
             values = constant(outer.tensor, lanes)
-            if values is None and outer.tensor.startswith("ones "):
-                values = np.ones(emitted.lowered.graph.shape(outer.tensor), np.int64)
+            if values is None:
+                values = constants(emitted.lowered.graph).get(outer.tensor)
             if values is None:
                 values = given.get(outer.tensor)
             if values is not None:
@@ -70,9 +70,8 @@ class Runner:
         ``exponents`` are those of all that it reads, ``wanted`` those wanted for what it makes.
         """
         graph = emitted.lowered.graph
-        ones = {name: 0 for name in graph.given if name.startswith("ones ")}
         most = self.step.parameters.most_alignment
-        binding = bind(graph, wanted, {**exponents, **ones}, most_alignment=most)
+        binding = bind(graph, wanted, exponents, most_alignment=most)
         self._write(emitted, given)
         program = bound(emitted, binding, self.step.parameters.fingerprint)
         run = self.accelerator.run(program, emitted.address, trace=self.trace)

@@ -1,17 +1,22 @@
-"""The order in which commands are issued: by when they start, as an estimate has it.
+"""The order in which commands are issued, by when they start, as an estimate has it.
 
-Each engine keeps the order of its commands; what is loaded comes as late as it can.
+An array takes the next of its commands, or one of those behind it where that can start earlier or
+does not read what the other array is reading. What is loaded comes as late as it can.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 
 from trainwright.lowering.calls import Call, Clear, Move
-from trainwright.lowering.choose import AFTER
+from trainwright.lowering.choices import AFTER
 from trainwright.lowering.layout import Storage
 from trainwright.program.fields import Engine
 
 EARLY = 200
 """Cycles by which a load is issued before its latest time."""
+AHEAD = 50
+"""Cycles that a command has to be better by for every command that it overtakes."""
+ARRAYS = (Engine.PE1, Engine.PE2)
 
 
 def dependencies(calls: Sequence[Call]) -> list[list[int]]:
@@ -33,6 +38,106 @@ def dependencies(calls: Sequence[Call]) -> list[list[int]]:
             there.append(n)
         found.append(sorted(set(before)))
     return found
+
+
+class _List:
+    """List scheduling: the order of each array's commands."""
+
+    def __init__(self, calls: Sequence[Call], before: Sequence[Sequence[int]], rows: int):
+        self.calls, self.before, self.rows = calls, before, rows
+        self.end: dict[int, float] = {}
+        self.free = dict.fromkeys(Engine, 0.0)
+        self.running: dict[Engine, tuple[float, set[Storage]]] = {}
+        self.readers: dict[Storage, int] = {}
+        for call in calls:
+            for piece in (*call.reads, *call.writes):
+                self.readers[piece.storage] = self.readers.get(piece.storage, 0) + 1
+        self.alive: set[Storage] = set()
+        self.used = 0
+
+    def run(self, window: int) -> list[int]:
+        """The places of the commands, in a new order."""
+        queues = {e: [n for n, c in enumerate(self.calls) if c.engine is e] for e in ARRAYS}
+        order: list[int] = []
+        while any(queues.values()):
+            found = min(
+                (one for e, queue in queues.items() for one in self._candidates(e, queue, window)),
+                default=None,
+            )
+            assert found, "commands wait for each other"
+            _, n = found
+            queues[self.calls[n].engine].remove(n)
+            self._issue(n, order)
+        for n in range(len(self.calls)):
+            self._issue(n, order)
+        return order
+
+    def _candidates(self, engine: Engine, queue: list[int], window: int) -> list[tuple[float, int]]:
+        found = []
+        for rank, n in enumerate(islice(queue, window)):
+            start = self._start(n)
+            if start is None or (rank and not self._fits(n)):
+                continue
+            call = self.calls[n]
+            end, reading = self.running.get(
+                Engine.PE1 if engine is Engine.PE2 else Engine.PE2, (0.0, set())
+            )
+            late = start + rank * AHEAD
+            if any(piece.storage in reading for piece in call.reads):
+                late += min(max(end - start, 0.0), call.cycles)
+            found.append((late, n))
+        return [min(found)] if found else []
+
+    def _fits(self, n: int) -> bool:
+        """Whether there are rows for what a command writes."""
+        new = {p.storage for p in self.calls[n].writes} - self.alive
+        return self.used + sum(s.rows for s in new) <= self.rows
+
+    def _start(self, n: int) -> float | None:
+        """When a command can start; ``None`` where arrays have to do something else before."""
+        call = self.calls[n]
+        start = self.free[call.engine]
+        for b in self.before[n]:
+            there = self._there(b)
+            if there is None:
+                return None
+            start = max(start, there + AFTER)
+        return start
+
+    def _there(self, n: int) -> float | None:
+        """When the results of a command are there: of a load, as if nothing else was loaded."""
+        if n in self.end or self.calls[n].engine in ARRAYS:
+            return self.end.get(n)
+        start = self.free[Engine.LOAD] if self.calls[n].engine is Engine.LOAD else 0.0
+        for b in self.before[n]:
+            there = self._there(b)
+            if there is None:
+                return None
+            start = max(start, there)
+        return start + self.calls[n].cycles
+
+    def _issue(self, n: int, order: list[int]) -> None:
+        if n in self.end:
+            return
+        for b in self.before[n]:
+            self._issue(b, order)
+        call, start = self.calls[n], self._start(n)
+        assert start is not None
+        call.start, call.end = start, start + call.cycles
+        self.end[n] = self.free[call.engine] = call.end
+        if call.engine in ARRAYS:
+            self.running[call.engine] = call.end, {p.storage for p in call.reads}
+        order.append(n)
+        for piece in (*call.reads, *call.writes):
+            self._touch(piece.storage)
+
+    def _touch(self, storage: Storage) -> None:
+        if storage not in self.alive:
+            self.alive.add(storage)
+            self.used += storage.rows
+        self.readers[storage] -= 1
+        if not self.readers[storage]:
+            self.used -= storage.rows
 
 
 def _times(calls: Sequence[Call], before: Sequence[Sequence[int]], loads: dict[int, float]) -> None:
@@ -69,14 +174,18 @@ def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, 
     return latest
 
 
-def scheduled(calls: Sequence[Call], *, interleaved: bool = True) -> list[Call]:
-    """The commands in the order of issue."""
+def scheduled(calls: Sequence[Call], window: int, rows: int) -> tuple[list[Call], float]:
+    """The commands in the order of issue, and the cycles that they take by the estimate.
+
+    An array looks at ``window`` commands; what it overtakes leaves ``rows`` of the scratchpad to
+    what is alive.
+    """
+    order = _List(calls, dependencies(calls), rows).run(window)
+    calls = [calls[n] for n in order]
     before = dependencies(calls)
     _times(calls, before, {})
-    _times(calls, before, _loads(calls, before))
-    _times(calls, before, _loads(calls, before))
-    if not interleaved:
-        return list(calls)
+    for _ in range(2):
+        _times(calls, before, _loads(calls, before))
     order = sorted(range(len(calls)), key=lambda n: (calls[n].start, n))
     placed: set[int] = set()
     result: list[int] = []
@@ -92,4 +201,4 @@ def scheduled(calls: Sequence[Call], *, interleaved: bool = True) -> list[Call]:
             if top not in placed:
                 placed.add(top)
                 result.append(top)
-    return [calls[n] for n in result]
+    return [calls[n] for n in result], max(call.end for call in calls)

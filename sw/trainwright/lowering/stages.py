@@ -5,16 +5,17 @@ that makes it and those that read it are one stage, cut along axes that all thei
 no sum is ever cut. Where there is no such axis the tensor goes through the outer memory.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
 from math import prod
 
-from trainwright.graph.ir import Graph, View
-from trainwright.lowering.choose import Choice, Chosen, Given
+from trainwright.graph.ir import Einsum, Graph, View, Window
+from trainwright.lowering.choices import Choice, Chosen, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
 from trainwright.lowering.tile import Stage
+from trainwright.lowering.windows import share
 from trainwright.parameters import AcceleratorParameters
 
 BUDGETS = (0.45, 0.25, 0.15, 0.08, 0.05, 0.03, 0.01)
@@ -54,26 +55,35 @@ class Stages:
         for n, choice in enumerate(self.choices):
             for name in choice.op.operands:
                 self.readers.setdefault(name, []).append(n)
+        self._lanes = self._every_layout()
+        self._known: dict[tuple[int, bool], list[tuple]] = {}
         self.groups = self._grouped()
 
     # Groups.
 
     def rows(self, name: str) -> int:
         """Rows of a tensor in the layout in which it is made, or first read."""
+        window = self.graph.windows.get(name)
+        if window:
+            return int(self.rows(window.x) * share(self.graph, window, {}))
         lanes = next(iter(self._layouts(name)), self.graph.tensors[name].axes[-1:])
         size = prod(self.graph.sizes[a] for a in lanes)
         return self.graph.count(name) // size * up(size, self.p.lanes)
 
     def _layouts(self, name: str) -> list[Axes]:
-        found = []
+        return self._lanes.get(name, [])
+
+    def _every_layout(self) -> dict[str, list[Axes]]:
+        """Of each tensor the axes along the lanes, as it is made and as it is read."""
+        found: dict[str, list[Axes]] = {}
         for choice in self.choices:
             for work in choice.works:
-                if work.impl and work.impl.z == name:
-                    found.append(work.impl.along)
-                if work.impl is None and choice.op.out == name:
-                    found.append(choice.lanes)
-                if work.impl:
-                    found += [need.lanes for need in work.impl.needs if need.tensor == name]
+                if work.impl is None:
+                    found.setdefault(choice.op.out, []).append(choice.lanes)
+                    continue
+                found.setdefault(work.impl.z, []).append(work.impl.along)
+                for need in work.impl.needs:
+                    found.setdefault(need.tensor, []).append(need.lanes)
         return found
 
     def _common(self, members: Sequence[int]) -> set[str]:
@@ -88,10 +98,12 @@ class Stages:
         large = [name for name in names if self.rows(name) > self.large]
         for name in sorted(large, key=lambda name: (-self.rows(name), name)):
             members = {
-                n for n in self.readers.get(name, ()) if not isinstance(self.choices[n].op, View)
+                n
+                for n in self.readers.get(name, ())
+                if not isinstance(self.choices[n].op, View | Window)
             }
             members |= {self.place[name]} if name in self.place else set()
-            if name in self.place and isinstance(self.choices[self.place[name]].op, View):
+            if name in self.place and isinstance(self.choices[self.place[name]].op, View | Window):
                 for n in members:
                     of[n].big.add(name)
                 continue
@@ -163,38 +175,63 @@ class Stages:
             return 0
         return (-1 if unit == 1 else 0) if single else unit
 
-    def _loops(self, group: _Group) -> Iterator[tuple[int, Loops, dict[str, int]]]:
-        """Ways to cut a group: slices, loops, and the values of each axis in a slice."""
-        choices = [self.choices[n] for n in group.members]
-        sizes = self.graph.sizes
-        axes = []
-        for axis in sorted(self._common(group.members)):
+    def _partial(self, group: _Group) -> set[str]:
+        """Axes along which sums can be taken in parts: members either sum them or keep them."""
+        found: set[str] | None = None
+        for n in group.members:
+            op = self.choices[n].op
+            axes = set(self.graph.tensors[op.out].axes)
+            axes |= set(self.graph.summed(op)) if isinstance(op, Einsum) else set()
+            found = axes if found is None else found & axes
+        found = found or set()
+        found &= {axis for name in group.big for axis in self.graph.tensors[name].axes}
+        return {a for a in found if self.graph.sizes[a] > 1} - self._common(group.members)
+
+    def _chunks(self, group: _Group, axes: Iterable[str]) -> list[tuple[str, list[int]]]:
+        """Of each axis that can be cut, the values that a slice can have."""
+        choices, sizes, found = [self.choices[n] for n in group.members], self.graph.sizes, []
+        for axis in sorted(axes):
             unit = self._unit(axis, choices)
             if unit == -1:
-                axes.append((axis, [1]))
+                found.append((axis, [1]))
             elif unit and sizes[axis] > unit:
                 chunks = [c for c in range(unit, sizes[axis], unit) if sizes[axis] % c == 0]
-                chunks = chunks or [c for c in (unit, 2 * unit) if c < sizes[axis]]
-                axes.append((axis, chunks))
-        yield 1, (), {}
-        for count in range(1, min(MOST_AXES, len(axes)) + 1):
-            for some in permutations(axes, count):
-                yield from self._chunked(some, ())
+                found.append((axis, chunks or [c for c in (unit, 2 * unit) if c < sizes[axis]]))
+        return found
 
-    def _chunked(
-        self, axes: Sequence[tuple[str, list[int]]], loops: Loops
-    ) -> Iterator[tuple[int, Loops, dict[str, int]]]:
-        if not axes:
-            slices = prod(up(self.graph.sizes[a], c) for a, c in loops)
-            yield slices, loops, dict(loops)
-            return
-        for chunk in axes[0][1]:
-            yield from self._chunked(axes[1:], (*loops, (axes[0][0], chunk)))
+    def _loops(self, group: _Group, *, parts: bool) -> Iterator[Loops]:
+        """Ways to cut a group; with ``parts`` sums are cut, too, innermost."""
+        axes = self._chunks(group, self._common(group.members))
+        if not parts:
+            yield ()
+        for count in range(1 - parts, min(MOST_AXES, len(axes)) + 1):
+            for some in permutations(axes, count):
+                for loops in _chunked(some, ()):
+                    if not parts:
+                        yield loops
+                        continue
+                    for axis, chunks in self._chunks(group, self._partial(group)):
+                        for chunk in chunks:
+                            yield (*loops, (axis, chunk))
+
+    def _added(self, group: _Group, loops: Loops) -> int:
+        """Rows that are added where sums are taken in parts."""
+        total = 0
+        for n in group.members:
+            op = self.choices[n].op
+            for axis, chunk in loops:
+                if isinstance(op, Einsum) and axis in self.graph.summed(op):
+                    total += self.rows(op.out) * (up(self.graph.sizes[axis], chunk) - 1)
+        return total
 
     def _need(self, group: _Group, chunks: dict[str, int]) -> float:
         """Rows that the large tensors of a group take in a slice."""
         total = 0.0
         for name in group.big:
+            window = self.graph.windows.get(name)
+            if window:
+                total += self.rows(window.x) * share(self.graph, window, chunks)
+                continue
             part = self.rows(name)
             for axis in self.graph.tensors[name].axes:
                 if axis in chunks:
@@ -205,7 +242,8 @@ class Stages:
     def _least(self, group: _Group) -> float:
         """Rows that the large tensors of a group take in the smallest slices."""
         choices = [self.choices[n] for n in group.members]
-        chunks = {axis: abs(self._unit(axis, choices)) for axis in self._common(group.members)}
+        axes = self._common(group.members) | self._partial(group)
+        chunks = {axis: abs(self._unit(axis, choices)) for axis in axes}
         return self._need(group, {axis: unit for axis, unit in chunks.items() if unit})
 
     @property
@@ -216,32 +254,74 @@ class Stages:
             for n in group.members:
                 name = self.choices[n].op.out
                 outside = set(self.readers.get(name, ())) - set(group.members)
-                view = isinstance(self.choices[n].op, View)
+                view = isinstance(self.choices[n].op, View | Window)
                 if outside and not view and self.rows(name) > self.large:
                     found.add(name)
         return found
 
-    def options(self, budget: float) -> list[list[Stage]]:
-        """Stages that keep to a part of the scratchpad: the fewest slices first."""
+    def options(self) -> list[list[Stage]]:
+        """Ways to cut all stages, the fewest slices first."""
+        found: list[list[Stage]] = []
+        for budget in BUDGETS:
+            for parts in (False, True):
+                for option in self._option(budget, parts=parts):
+                    found.append(option)
+                    if budget * 2 < BUDGETS[0] and any(stage.loops for stage in option):
+                        found.append([replace(s, together=2 if s.loops else 1) for s in option])
+        return sorted(found, key=lambda option: sum(map(self._slices, option)))
+
+    def _slices(self, stage: Stage) -> int:
+        return prod(up(self.graph.sizes[a], c) for a, c in stage.loops)
+
+    def _option(self, budget: float, *, parts: bool) -> list[list[Stage]]:
+        """Stages that keep to a part of the scratchpad: the fewest slices first.
+
+        With ``parts`` sums are cut where that gives slices that are small enough with fewer rows
+        that are added.
+        """
         best: list[list[Loops]] = []
-        for group in self.groups:
-            ways = sorted(
-                (slices, -sum(a == "s" for a, _ in loops), loops)
-                for slices, loops, chunks in self._loops(group)
-                if self._need(group, chunks) <= budget * self.p.scratchpad_rows
-            )
+        for number, group in enumerate(self.groups):
+            ways = self._within(number, budget, parts=parts and bool(group.big))
+            ways = ways or self._within(number, budget, parts=False)
             if not ways:
                 return []
-            best.append([loops for slices, _, loops in ways if slices == ways[0][0]])
-        most = max(len(ways) for ways in best)
-        found = []
-        for n in range(min(most, 2)):
-            stages = [
+            best.append([loops for *cost, _, loops in ways if cost[:2] == list(ways[0][:2])])
+        return [
+            [
                 Stage(tuple(self.choices[m] for m in group.members), ways[n % len(ways)])
                 for group, ways in zip(self.groups, best, strict=True)
             ]
-            found.append(stages)
-        return found
+            for n in range(min(2, max(len(ways) for ways in best)))
+        ]
+
+    def _within(self, number: int, budget: float, *, parts: bool) -> list[tuple]:
+        """The ways of a group that keep to a part of the scratchpad."""
+        key = number, parts
+        if key not in self._known:
+            self._known[key] = self._ways(self.groups[number], parts=parts)
+        most = budget * self.p.scratchpad_rows
+        return [way for way in self._known[key] if way[3] <= most]
+
+    def _ways(self, group: _Group, *, parts: bool) -> list[tuple]:
+        """Rows added, slices, samples cut or not, rows of a slice, loops: the best first."""
+        return sorted(
+            (
+                self._added(group, loops),
+                prod(up(self.graph.sizes[a], c) for a, c in loops),
+                -sum(a == "s" for a, _ in loops),
+                self._need(group, dict(loops)),
+                loops,
+            )
+            for loops in self._loops(group, parts=parts)
+        )
+
+
+def _chunked(axes: Sequence[tuple[str, list[int]]], loops: Loops) -> Iterator[Loops]:
+    if not axes:
+        yield loops
+        return
+    for chunk in axes[0][1]:
+        yield from _chunked(axes[1:], (*loops, (axes[0][0], chunk)))
 
 
 __all__ = ["BUDGETS", "Stages"]

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product, zip_longest
 from math import prod
 
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
-from trainwright.lowering.calls import Call, Contract, Elementwise, External, Move
-from trainwright.lowering.choose import BEAT, Choice, Cut, Given, Pad, Work
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, View, Window
+from trainwright.lowering.calls import Accumulate, Call, Contract, Elementwise, External, Move
+from trainwright.lowering.choices import BEAT, Choice, Cut, Given, Pad, Work
 from trainwright.lowering.impls import Impl, Need, dot_cycles, even, outer_cycles, runs, up
 from trainwright.lowering.layout import (
     Axes,
@@ -23,6 +23,9 @@ from trainwright.lowering.pieces import Pieces
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
+SMALL = 32
+"""Tensors of this part of the scratchpad or less are not loaded in slices."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -33,6 +36,9 @@ class Stage:
 
     choices: tuple[Choice, ...]
     loops: tuple[tuple[str, int], ...] = ()
+    together: int = 1
+    """Slices of which each operation is computed before the next: then the arrays can read
+    different slices of what they both need."""
 
 
 def _overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:
@@ -82,13 +88,27 @@ class Tiler(Pieces):
 
     def run(self, stages: Sequence[Stage]) -> list[Call]:
         """The commands of all stages, in the order of the operations."""
-        stages = [self._refitted(stage) for stage in stages]
+        stages = [self._refitted(self._parted(stage)) for stage in stages]
+        ops = {choice.op.out: choice.op for stage in stages for choice in stage.choices}
+        self.graph = replace(self.graph, ops=tuple(ops[op.out] for op in self.graph.ops))
         self.every = [choice for stage in stages for choice in stage.choices]
         self._demands()
         self._leads(stages)
         for stage in stages:
             self._stage(stage)
         return _used(self.calls)
+
+    def _parted(self, stage: Stage) -> Stage:
+        """The stage with the parts of the sums that it cuts."""
+        choices = []
+        for choice in stage.choices:
+            for axis, step in stage.loops:
+                if isinstance(choice.op, Einsum) and axis in self.graph.summed(choice.op):
+                    ranges = tuple(one for _, one in self._chunks(stage, axis, step))
+                    op = replace(choice.op, parts=(axis, ranges))
+                    choice = replace(choice, op=op)
+            choices.append(choice)
+        return replace(stage, choices=tuple(choices))
 
     def _refitted(self, stage: Stage) -> Stage:
         """The stage with the rows of PE1's tiles that suit its slices."""
@@ -177,6 +197,11 @@ class Tiler(Pieces):
         """The values of a tensor that a piece is to have, for one work of one slice."""
         axes = self.graph.tensors[name].axes
         ranges = {a: r for a, r in slice_.items() if a in axes}
+        if (
+            name in self.given
+            and self.graph.count(name) * SMALL <= self.p.lanes * self.p.scratchpad_rows
+        ):
+            ranges = {}
         if cut and cut[0] in axes and self.cuts.get((name, lanes)) == {cut}:
             return _overlap(ranges, _of(cut)) or {}
         return ranges
@@ -213,11 +238,17 @@ class Tiler(Pieces):
         for slice_ in slices[:begin]:  # neither array waits for what the other one's slice needs
             for choice in stage.choices:
                 self._before(choice, stage, slice_)
-        for n, slice_ in enumerate(slices):
+        for n in range(0, len(slices), stage.together):
+            some = slices[n : n + stage.together]
             if n >= begin:
-                self._forget(slice_)
+                self._forget(some)
+            if stage.together > 1:  # or one array's copies wait for what it computes itself
+                for slice_ in some:
+                    for choice in stage.choices:
+                        self._before(choice, stage, slice_)
             for choice in stage.choices:
-                self._choice(choice, slice_)
+                for slice_ in reversed(some) if self._backwards(choice, stage) else some:
+                    self._choice(choice, slice_)
         for choice in stage.choices:
             if choice.op.out in self.stored and choice.op.out not in inside:
                 self._store(choice, {})
@@ -247,13 +278,27 @@ class Tiler(Pieces):
             for work in reversed(choice.works):
                 self._operands(choice.op, work, slice_)
 
-    def _forget(self, slice_: Ranges) -> None:
-        """Drop the parts of what is given that this slice does not read: they are loaded again."""
+    @staticmethod
+    def _backwards(choice: Choice, stage: Stage) -> bool:
+        """Whether an operation takes the slices the other way round, so that arrays are apart.
+
+        It is one of PE2's, or of PE1's where PE2's take parts of sums in their order.
+        """
+        made = {one.op.out for one in stage.choices}
+        parts = [one for one in stage.choices if isinstance(one.op, Einsum) and one.op.parts]
+        impls = [work.impl for work in choice.works]
+        if choice in parts or len(impls) != 1 or not made & set(choice.op.operands):
+            return False
+        others = [work.impl for one in parts for work in one.works]
+        return impls[0] is not None and impls[0].dot == any(i and not i.dot for i in others)
+
+    def _forget(self, slices: Sequence[Ranges]) -> None:
+        """Drop the parts of what is given that no slice reads: they are loaded again."""
         for (name, lanes), found in self.pieces.items():
             if name in self.given:
                 axes = self.graph.tensors[name].axes
-                mine = {a: r for a, r in slice_.items() if a in axes}
-                kept = [p for p in found if _overlap(p.ranges, mine) is not None]
+                mine = [{a: r for a, r in one.items() if a in axes} for one in slices]
+                kept = [p for p in found if any(_overlap(p.ranges, m) is not None for m in mine)]
                 self.pieces[name, lanes] = kept
 
     def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
@@ -275,6 +320,8 @@ class Tiler(Pieces):
         match choice.op:
             case View():
                 self._view(choice, slice_)
+            case Window():
+                return  # made where it is read, with what is read of it
             case Einsum():
                 parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
                 for work, operands in zip(choice.works, reversed(parts), strict=True):
@@ -303,7 +350,7 @@ class Tiler(Pieces):
         layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
         counts = counts_of(axes, self.graph.sizes, source.ranges)
         piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage)
-        if piece.rows != source.rows:
+        if piece.rows > source.rows:  # fewer where the source has rows of zeros behind it
             raise CutError(f"{op.out} does not lie in the rows of {op.operands[0]}")
         self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
 
@@ -318,8 +365,8 @@ class Tiler(Pieces):
         self.views[name] = source
 
     def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
-        """The values of the result that a work makes in a slice."""
-        axes = self.graph.tensors[op.out].axes
+        """The values of the result that a work makes in a slice, and those that it sums."""
+        axes = self.graph.tensors[op.out].axes + ((op.parts[0],) if op.parts else ())
         return _overlap({a: r for a, r in slice_.items() if a in axes}, _of(work.cut))
 
     def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
@@ -353,6 +400,10 @@ class Tiler(Pieces):
         assert ranges is not None
         target = self._target(op.out, impl.along, slice_, work.cut)
         sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
+        made = {a: r for a, r in ranges.items() if a in z_axes}
+        whole, follows = Part(target, made), op.parts and ranges[op.parts[0]] != op.parts[1][0]
+        if follows:
+            target = self.apart(op.out, impl.along, made)
         free = prod(sizes[a] for a in z_axes)
         summed = prod(sizes[a] for a in graph.summed(op))
         self.macs += free * summed
@@ -361,7 +412,7 @@ class Tiler(Pieces):
         else:
             cycles = outer_cycles(p, sizes, free, summed, (impl.rows, impl.along))
         x, g = parts
-        z = Part(target, ranges)
+        z = Part(target, made)
         if impl.dot:
             impl = self._even(impl, x, z)
         self.calls.append(
@@ -376,8 +427,21 @@ class Tiler(Pieces):
                 g=g,
                 z=z,
                 macs=free * summed,
+                part=bool(op.parts),
             )
         )
+        if op.parts and follows:
+            self._add(z, whole, last=ranges[op.parts[0]] == op.parts[1][-1])
+
+    def _add(self, x: Part, z: Part, *, last: bool) -> None:
+        """Add a part of a sum to those before it."""
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
+        self.calls.append(
+            Accumulate(
+                engine=Engine.PE2, cycles=rows, reads=(z.piece, x.piece), writes=(z.piece,),
+                x=x, z=z, last=last,
+            )
+        )  # fmt: skip
 
     def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
         op, lanes = choice.op, choice.lanes

@@ -1,23 +1,27 @@
-"""Networks as data: TTM layers from a TOML file, and those that are built in."""
+"""Networks as data: layers of tensor trains, the graph they are applied in, the built-in ones."""
 
-from trainwright.network.description import (
-    BUILT_IN,
-    Layer,
-    Network,
-    load_network,
-    network_from_dict,
-    rank_bounds,
-)
-from trainwright.network.numbers import FLOAT32, NetworkError, NumberFormats, Widths
+from trainwright.network.description import BUILT_IN, load_network, network_from_dict
+from trainwright.network.errors import NetworkError
+from trainwright.network.layer import Layer, rank_bounds
+from trainwright.network.network import Network
+from trainwright.network.nodes import Apply, Input, Node, Pool, Sum
+from trainwright.network.numbers import FLOAT32, NumberFormats, Widths
+from trainwright.network.window import Window
 
 __all__ = [
     "BUILT_IN",
     "FLOAT32",
+    "Apply",
+    "Input",
     "Layer",
     "Network",
     "NetworkError",
+    "Node",
     "NumberFormats",
+    "Pool",
+    "Sum",
     "Widths",
+    "Window",
     "load_network",
     "network_from_dict",
     "rank_bounds",

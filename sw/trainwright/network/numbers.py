@@ -13,20 +13,11 @@ from trainwright.formats import (
     format_pairs,
     parse_formats,
 )
+from trainwright.network.errors import NetworkError, require
 from trainwright.support.text import shown
 
 UNDERFLOW_RULES = ("gradients", "never", "zero")
 """Posits that may become 0 where they underflow: those of gradients, none, or all."""
-
-
-class NetworkError(ValueError):
-    """An invalid network description, with the offending value and the remedy."""
-
-
-def require(condition: bool, message: str) -> None:
-    """Raise ``NetworkError`` with ``message`` unless ``condition`` holds."""
-    if not condition:
-        raise NetworkError(message)
 
 
 @dataclass(frozen=True)

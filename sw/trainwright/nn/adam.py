@@ -45,6 +45,5 @@ class Adam(torch.optim.Optimizer):
         state["step"] += 1
         one = Parameter(value, state["first"], state["second"])
         assert value.grad is not None
-        one.step(value.grad, rate, state["step"])
-        value.copy_(one.value)
+        value.sub_(one.move(value.grad, rate, state["step"]))
         state["first"], state["second"] = one.first, one.second

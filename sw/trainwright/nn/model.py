@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import torch
 
-from trainwright.network import Network, NumberFormats, load_network
+from trainwright.network import Network, NetworkError, NumberFormats, load_network
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 from trainwright.train.initial import initial_factors
@@ -76,9 +76,9 @@ def from_torch(
     ``torch.nn.Linear``, ``Conv2d`` without groups and ``Embedding`` become ``TTLinear``,
     ``TTConv2d`` and ``TTEmbedding`` of at most ``rank`` (``"auto"``: as many as ``tolerance``
     asks for, a relative error of each matrix, 0.1 where none is given). Left dense are layers named
-    in ``skip``, and those whose train would not be smaller. Train on for a few epochs: 4 bits and
-    a low rank cost accuracy. Raises ``ValueError`` for weights that are not finite and ranks that
-    cannot be.
+    in ``skip``, and those whose train would not have fewer bits. Train on for a few
+    epochs: 4 bits and a low rank cost accuracy. Raises ``ValueError`` for weights that are not
+    finite and ranks that cannot be.
 
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Tanh())
     >>> [type(module).__name__ for module in from_torch(mlp, rank=4)]
@@ -99,7 +99,7 @@ def from_torch(
         dense = module.weight
         assert isinstance(dense, torch.Tensor)
         made.load_dense(dense.reshape(len(dense), -1), bias, rank=bound, tolerance=tolerance)
-        smaller = made.layer.factor_parameters < dense.numel()
+        smaller = made.layer.factor_parameters * made.widths.factor < 32 * dense.numel()
         return made.to(dense.device) if smaller else None
 
     return _replaced(model, convert)
@@ -173,6 +173,11 @@ def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
     ['TTLinear', 'ReLU', 'TTLinear']
     """
     network = load_network(network) if isinstance(network, str) else network
+    if not network.is_straight:
+        raise NetworkError(
+            f"network {network.name!r} is a graph: modules in a row are for layers in one line; "
+            "train it with trainwright train"
+        )
     factors, exponents = initial_factors(network, seed)
     modules: list[torch.nn.Module] = []
     for layer, own, scales in zip(network.layers, factors, exponents, strict=True):

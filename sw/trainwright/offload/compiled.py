@@ -142,8 +142,9 @@ class CompiledModule(torch.nn.Module):
 
         Print it for a table. Raises ``CompileError`` where a layer does not fit the accelerator.
         """
-        self._graph()
-        return make_report(self.module, self.machine.settings, list(self.chains.values()))
+        graph = self._graph()
+        chains = list(self.chains.values())
+        return make_report(self.module, self.machine.settings, chains, graph)
 
     def rank_prior(self, *, form: str = "storage") -> torch.Tensor:
         """``trainwright.nn.rank_prior`` of the module."""

@@ -4,31 +4,40 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from trainwright.network import Network, Widths
+from trainwright.network import Network
 from trainwright.report.memory import MemoryItem
 from trainwright.report.summary import Summary, summary_rows
 
 _STYLE = """
+:root { color-scheme: light dark; --text: #222; --soft: #555; --line: #ddd; --thin: #eee;
+        --ground: #fff; --bad: #fde8e8; --good: #e9f6ec; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #ddd; --soft: #aaa; --line: #444; --thin: #333; --ground: #17191c;
+          --bad: #5a2626; --good: #1f4029; } }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem;
-       color: #222; }
+       color: var(--text); background: var(--ground); }
 h1 { margin-bottom: 0; } h2 { margin-top: 2.2rem; }
-p.lead { color: #555; margin-top: .3rem; }
+p.lead { color: var(--soft); margin-top: .3rem; }
 .figures { display: flex; flex-wrap: wrap; gap: .8rem; }
-.figures > div { border: 1px solid #ddd; border-radius: .5rem; padding: .5rem .9rem;
+.figures > div { border: 1px solid var(--line); border-radius: .5rem; padding: .5rem .9rem;
                  min-width: 9rem; }
 .figures b { display: block; font-size: 1.5rem; }
-.figures .bad { background: #fde8e8; } .figures .good { background: #e9f6ec; }
+.figures .bad { background: var(--bad); } .figures .good { background: var(--good); }
+.table { overflow-x: auto; }
 table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text-align: left;
-        border-bottom: 1px solid #eee; vertical-align: top; }
+        border-bottom: 1px solid var(--thin); vertical-align: top; }
 td.n { text-align: right; font-variant-numeric: tabular-nums; }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(27rem, 1fr)); gap: 1rem; }
-img { max-width: 100%; } code { font-size: .85em; word-break: break-all; }
+.pictures { display: grid; gap: 1rem;
+            grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr)); }
+img { max-width: 100%; background: #fff; border-radius: .4rem; padding: .3rem;
+      box-sizing: border-box; }
+code { font-size: .85em; word-break: break-all; }
 """
 
 
 def _table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: int = 0) -> str:
     """Rows of text; the last ``numbers`` columns are set as numbers."""
-    lines = ["<table>"]
+    lines = ['<div class="table"><table>']
     if head:
         lines.append("<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>")
     for row in rows:
@@ -38,7 +47,7 @@ def _table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: int
             for n, cell in enumerate(row)
         )
         lines.append("<tr>" + "".join(cells) + "</tr>")
-    return "\n".join([*lines, "</table>"])
+    return "\n".join([*lines, "</table></div>"])
 
 
 def _figures(s: Summary) -> str:
@@ -75,9 +84,13 @@ def _layers(now: Network, then: Network) -> str:
     return _table(rows, head, numbers=2)
 
 
-def _numbers(w: Widths) -> str:
+def _numbers(network: Network) -> str:
+    w = network.widths
     if w.is_float:
         return "float32"
+    if network.posits:
+        formats = ", ".join(f"{kind} {fmt}" for kind, fmt in network.formats.items())
+        return f"{formats}, bias fixed({w.bias})"
     return (
         f"{w.factor}-bit factors, {w.activation}-bit activations, {w.bias}-bit biases, "
         f"{w.gradient}-bit gradients, {w.intermediate}-bit intermediate results"
@@ -107,7 +120,7 @@ def render_page(
 <meta name="viewport" content="width=device-width"><style>{_STYLE}</style>
 <h1>{escape(summary.network)}</h1>
 <p class="lead">Trained on {escape(summary.dataset)}, back end {escape(summary.backend)}, seed
-{summary.seed}: {_numbers(now.widths)}.</p>
+{summary.seed}: {_numbers(now)}.</p>
 <div class="figures">{_figures(summary)}</div>
 <h2>Result</h2>
 {_table(summary_rows(summary))}

@@ -30,7 +30,11 @@ class Parameter:
             setattr(self, name, getattr(self, name).index_select(dimension, kept).contiguous())
 
     def step(self, gradient: torch.Tensor, rate: float, number: int) -> None:
-        """One update; ``gradient`` of any float type, ``number`` counts updates from 1.
+        """One update; ``gradient`` of any float type, ``number`` counts updates from 1."""
+        self.value = self.value - self.move(gradient, rate, number)
+
+    def move(self, gradient: torch.Tensor, rate: float, number: int) -> torch.Tensor:
+        """What an update subtracts from the value; the moments are updated.
 
         One rounding to float32 an operation and no fused multiply-add, so that the bits do not
         depend on how the tensor is cut into vectors.
@@ -40,4 +44,4 @@ class Parameter:
         self.second = self.second * BETA_2 + g * g * (1 - BETA_2)
         scale = rate / (1 - BETA_1**number)
         root = self.second.sqrt() * (1 / sqrt(1 - BETA_2**number)) + EPSILON
-        self.value = self.value - self.first * scale / root
+        return self.first * scale / root

@@ -94,6 +94,12 @@ class ChipUpdate:
         self, model: ChipModel, settings: TrainSettings, *, total: int, samples: int, classes: int
     ) -> None:
         assert settings.chip is not None
+        if len(model.network.heads) > 1:
+            raise ValueError(
+                f"the update on the chip is of one head, network {model.network.name!r} has "
+                f"{len(model.network.heads)}: leave {', '.join(model.network.heads[1:])} away, or "
+                "update on the host"
+            )
         self._model, self._settings, self._chip = model, settings, settings.chip
         self._classes = classes
         self.rates: RateTable = make_rates(

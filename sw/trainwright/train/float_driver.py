@@ -11,6 +11,7 @@ from trainwright.accelerator import Counters, Run
 from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
 from trainwright.fixed.scale import Scales
 from trainwright.network import Network
+from trainwright.train.functional import outputs
 from trainwright.train.interfaces import GradientOf
 from trainwright.tt.trains import to_matrix
 
@@ -27,7 +28,9 @@ class FloatDriver:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self._tape: list[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor, torch.Tensor]] = []
+        self._leaves: list[list[torch.Tensor]] = []
+        self._biases: list[torch.Tensor] = []
+        self._logits = torch.zeros(())
 
     def forward(
         self,
@@ -39,21 +42,22 @@ class FloatDriver:
     ) -> ForwardResult:
         """Logits of ``inputs`` int64 (batch, I) with the values of the model's factors."""
         x = inputs.to(torch.float32) * 2.0**self.input_exponent
-        self._tape = []
-        for layer, factors, exponents, bias in zip(
-            self.network.layers, model.factors, model.factor_exponents, model.biases, strict=True
-        ):
-            leaves = [
+        self._leaves = [
+            [
                 (factor.to(torch.float32) * 2.0**exponent).requires_grad_()
                 for factor, exponent in zip(factors, exponents, strict=True)
             ]
-            b = torch.zeros(layer.output_size) if bias is None else bias.to(torch.float32)
-            x = x.detach().requires_grad_()
-            y = torch.addmm(b.requires_grad_(), x, to_matrix(leaves, torch.float32).T)
-            y = y.relu() if layer.relu else y
-            self._tape.append((x, leaves, b, y))
-            x = y
-        return ForwardResult(x.detach().to(torch.float64), {}, Counters(), 0.0, _NO_RUN)
+            for factors, exponents in zip(model.factors, model.factor_exponents, strict=True)
+        ]
+        self._biases = [
+            torch.zeros(layer.output_size) if bias is None else bias.to(torch.float32)
+            for layer, bias in zip(self.network.layers, model.biases, strict=True)
+        ]
+        self._biases = [bias.detach().requires_grad_() for bias in self._biases]
+        weights = [to_matrix(leaves, torch.float32) for leaves in self._leaves]
+        self._logits = outputs(self.network, weights, self._biases, x)
+        logits = self._logits.detach().to(torch.float64)
+        return ForwardResult(logits, {}, Counters(), 0.0, _NO_RUN)
 
     def backward(
         self,
@@ -63,16 +67,19 @@ class FloatDriver:
         seed: int | None = None,
         exponent: int | None = None,
     ) -> BackwardResult:
-        """Gradients of the last ``forward``; ``gradient`` float (batch, J)."""
-        factors: list[list[torch.Tensor]] = []
-        biases: list[torch.Tensor | None] = []
-        g = gradient.to(torch.float32)
-        for layer, (x, leaves, b, y) in zip(
-            reversed(self.network.layers), reversed(self._tape), strict=True
-        ):
-            g, by_bias, *found = torch.autograd.grad(y, [x, b, *leaves], g)
-            factors.insert(0, list(found))
-            biases.insert(0, by_bias if layer.bias else None)
+        """Gradients of the last ``forward``; ``gradient`` float (batch, outputs of all heads)."""
+        every = [factor for leaves in self._leaves for factor in leaves]
+        found = list(
+            torch.autograd.grad(
+                self._logits, [*every, *self._biases], gradient.to(torch.float32),
+                materialize_grads=True,
+            )
+        )  # fmt: skip
+        factors = [[found.pop(0) for _ in leaves] for leaves in self._leaves]
+        biases = [
+            by_bias if layer.bias else None
+            for layer, by_bias in zip(self.network.layers, found, strict=True)
+        ]
         return BackwardResult(factors, biases, {}, Counters(), 0.0, _NO_RUN)
 
     def calibrate(

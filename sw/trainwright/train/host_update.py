@@ -8,7 +8,7 @@ import torch
 from trainwright.driver import BackwardResult
 from trainwright.network import Network
 from trainwright.train.interfaces import BatchLoss
-from trainwright.train.loss import cross_entropy
+from trainwright.train.loss import heads_loss
 from trainwright.train.model import Model
 from trainwright.train.ranks import cut_ranks, prior_gradients
 from trainwright.train.settings import TrainSettings
@@ -28,8 +28,9 @@ class HostUpdate:
         self._samples, self._classes = samples, classes
 
     def loss(self, logits: torch.Tensor, labels: torch.Tensor) -> BatchLoss:
-        """Mean cross-entropy of ``logits`` float64 (batch, outputs)."""
-        mean, gradient = cross_entropy(logits, labels, self._classes)
+        """Mean cross-entropy of ``logits`` float64 (batch, outputs), of all heads together."""
+        heads = self._model.network.head_sizes
+        mean, gradient = heads_loss(logits, labels, self._classes, heads)
         correct = int((logits[:, : self._classes].argmax(1) == labels).sum())
         return BatchLoss(mean, correct, gradient)
 

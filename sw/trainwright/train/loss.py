@@ -1,6 +1,19 @@
 """Softmax and cross-entropy on the host, in float64, between forward and backward pass."""
 
+from collections.abc import Sequence
+
 import torch
+
+
+def heads_loss(
+    logits: torch.Tensor, labels: torch.Tensor, classes: int, heads: Sequence[int]
+) -> tuple[float, torch.Tensor]:
+    """The sum of the heads' losses, and its derivative.
+
+    ``logits`` float64 (batch, outputs of all heads), of ``heads`` outputs each.
+    """
+    parts = [cross_entropy(part, labels, classes) for part in logits.split(list(heads), 1)]
+    return sum(mean for mean, _ in parts), torch.cat([gradient for _, gradient in parts], 1)
 
 
 def cross_entropy(

@@ -1,10 +1,11 @@
 """LOAD's engine with cocotbext-axi as the memory, against the golden model."""
 
 import cocotb
+from cocotbext.axi import AxiResp
 
 from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.fields import Operation, Target
-from trainwright_sim.bench.axi import BurstRules, ByteMemory, attach_read, idle_inputs
+from trainwright_sim.bench.axi import ERRORS, BurstRules, ByteMemory, attach_read, idle_inputs
 from trainwright_sim.bench.blocks.unpack import Targets
 from trainwright_sim.bench.streams import StreamSource
 from trainwright_sim.bench.testbench import STALLS, TestBench
@@ -117,11 +118,12 @@ async def slow_target(dut):
 
 
 @cocotb.test()
-@cocotb.parametrize(seed=range(2))
-async def errors(dut, seed: int):
+@cocotb.parametrize((("seed", "answer"), list(enumerate(ERRORS))))
+async def errors(dut, seed: int, answer: AxiResp):
     """An error response is one cycle of ``error`` a beat, and the load goes on to its end."""
     tb = LoadBench(dut, f"errors {seed}", memory_stall="some", target_stall="some")
     await tb.start()
+    tb.memory.answer = answer
     p = tb.parameters
     beats = list(range(0, MEMORY_BYTES, p.beat_bytes))
     tb.memory.faults = set(tb.random.sample(beats, 20)) | {0}
@@ -130,3 +132,21 @@ async def errors(dut, seed: int):
     await tb.finish()
     assert tb.errors == sum(address < 1024 * p.beat_bytes for address in tb.memory.faults)
     assert len(tb.targets.rows) == 1024
+
+
+@cocotb.test()
+@cocotb.parametrize(answer=ERRORS)
+async def an_error_at_each_beat(dut, answer: AxiResp):
+    """Of two bursts one beat fails, each in its turn: one cycle of ``error``, and all are taken."""
+    tb = LoadBench(dut, f"beats {answer}", memory_stall="none", target_stall="none")
+    await tb.start()
+    p = tb.parameters
+    tb.memory.answer = answer
+    beats = 2 * p.burst_beats
+    for beat in range(beats):
+        tb.memory.faults = {beat * p.beat_bytes}
+        d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats, element_bytes=1)
+        tb.commands.items.append(command_bits(d))
+        await tb.finish()
+        assert tb.errors == beat + 1
+        assert len(tb.targets.rows) == beats * (beat + 1)

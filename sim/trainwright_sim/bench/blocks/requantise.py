@@ -65,8 +65,26 @@ async def corners(dut, seed: int):
     await tb.start()
     for shift in SHIFTS:
         out_width = tb.widths[(shift + 5 * seed) % len(tb.widths)]
-        rows = [[tb.corner(shift, out_width) for _ in range(tb.lanes)] for _ in range(8)]
+        rows = [[tb.corner(shift, out_width) for _ in range(tb.lanes)] for _ in range(24)]
         await tb.command(rows, shift, out_width)
+
+
+@cocotb.test()
+async def every_bit_of_a_value(dut):
+    """Each bit alone, of either sign, and all but it, at every shift: each is what decides a tie,
+    the rounded word or that it is saturated."""
+    tb = RequantiserBench(dut, "bits")
+    await tb.start()
+    for shift in SHIFTS:
+        rows = []
+        for bit in range(tb.width - 1):
+            one, half = 1 << bit, (1 << shift) >> 1
+            near = (one, -one, ~one, one - 1, one | half, half - one, 3 * half ^ one)
+            values = [n for n in near if -(1 << (tb.width - 1)) <= n < 1 << (tb.width - 1)]
+            rows.append([tb.random.choice(values) for _ in range(tb.lanes)])
+            rows.append([one | half if one | half in values else -one] * tb.lanes)
+        await tb.command(rows, shift, tb.widths[shift % len(tb.widths)])
+        await tb.command(rows, shift, tb.widths[-1])
 
 
 @cocotb.test()

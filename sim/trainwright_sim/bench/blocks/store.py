@@ -2,10 +2,12 @@
 
 import cocotb
 import numpy as np
+from cocotbext.axi import AxiResp
 
 from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.fields import Operation, Target
 from trainwright_sim.bench.axi import (
+    ERRORS,
     BurstRules,
     ByteMemory,
     WriteDataRules,
@@ -125,11 +127,12 @@ async def words(dut):
 
 
 @cocotb.test()
-@cocotb.parametrize(seed=range(2))
-async def errors(dut, seed: int):
+@cocotb.parametrize((("seed", "answer"), list(enumerate(ERRORS))))
+async def errors(dut, seed: int, answer: AxiResp):
     """An error response is one cycle of ``error`` a burst, and the store goes on to its end."""
     tb = StoreBench(dut, f"errors {seed}", memory_stall="some", row_stall="some")
     await tb.start()
+    tb.memory.answer = answer
     p = tb.parameters
     burst = p.burst_beats * p.beat_bytes
     bursts = range(0, 32 * burst, burst)
@@ -142,3 +145,22 @@ async def errors(dut, seed: int):
     await tb.finish()
     await tb.run(2)
     assert tb.errors == 5
+
+
+@cocotb.test()
+@cocotb.parametrize(answer=ERRORS)
+async def an_error_at_each_beat(dut, answer: AxiResp):
+    """Of two bursts one beat fails, each in its turn: one cycle of ``error`` for its burst."""
+    tb = StoreBench(dut, f"beats {answer}", memory_stall="none", row_stall="none")
+    await tb.start()
+    p = tb.parameters
+    tb.memory.answer = answer
+    for beat in range(2 * p.burst_beats):
+        address = beat * p.beat_bytes
+        tb.memory.faults = {address}
+        tb.add(Transfer(operation=Operation.STORE, address=0, local=0, beats=2 * p.burst_beats))
+        lost = slice(address, address + p.beat_bytes)
+        tb.expected[lost] = np.frombuffer(tb.memory.data, np.uint8)[lost]
+        await tb.finish()
+        await tb.run(2)
+        assert tb.errors == beat + 1

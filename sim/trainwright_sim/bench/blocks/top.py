@@ -4,6 +4,7 @@ import cocotb
 import numpy as np
 import torch
 from cocotb.task import bridge
+from cocotbext.axi import AxiResp
 
 from trainwright.accelerator.registers import Error
 from trainwright.compiler import compile_step
@@ -15,6 +16,7 @@ from trainwright.program.descriptors import Halt, Program, Transfer
 from trainwright.program.fields import DESCRIPTOR_BYTES, Operation
 from trainwright_hw.control import csr as registers
 from trainwright_sim.bench.accelerator import AcceleratorBench, Bridged
+from trainwright_sim.bench.axi import ERRORS
 from trainwright_sim.bench.catalogue import TOP
 
 BATCH = 3
@@ -97,8 +99,8 @@ async def training_steps(dut, seed: int, stall: str):
 
 
 @cocotb.test()
-@cocotb.parametrize(operation=(Operation.LOAD, Operation.STORE))
-async def memory_errors(dut, operation: Operation):
+@cocotb.parametrize(operation=(Operation.LOAD, Operation.STORE), answer=ERRORS)
+async def memory_errors(dut, operation: Operation, answer: AxiResp):
     """An error response ends the run with its code; the next run is as if nothing had been."""
     tb = AcceleratorBench(dut, f"errors {operation}", memory_bytes=1 << 14, stall="some")
     await tb.start()
@@ -106,7 +108,7 @@ async def memory_errors(dut, operation: Operation):
     bad = Transfer(operation=operation, address=0x2000, local=0, beats=16)
     program = Program((load, bad, Halt()), tb.parameters.fingerprint)
     code = Error.READ if operation is Operation.LOAD else Error.WRITE
-    tb.memory.faults = {0x2000}
+    tb.memory.faults, tb.memory.answer = {0x2000}, answer
     status = await tb.execute(program, 0x100)
     assert status & 7 == 4 and status >> 8 & 0xFF == code
     tb.memory.faults = set()

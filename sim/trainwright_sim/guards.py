@@ -1,0 +1,191 @@
+"""Headline figures that do not depend on the machine, held to a file.
+
+``python -m trainwright_sim.guards`` compares those that take seconds, ``--all`` the dear ones too;
+``--write`` puts what is measured into the file. A change for the worse needs its line there, and
+its reason in the commit.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from trainwright.compiler import CompiledStep, compile_step
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import DESCRIPTOR_BYTES
+from trainwright.report.memory import accelerator_memory
+from trainwright.support.files import write_whole
+from trainwright_hw.build.convert import TOP, yosys_command
+from trainwright_hw.build.synthesis import ecp5_passes, write_adders
+from trainwright_sim.bench.catalogue import BENCHES
+
+FILE = Path(__file__).parents[2] / "docs" / "guards.toml"
+BATCH = 64
+SECONDS = 600
+"""Longest synthesis of a block."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure; less is better. ``is_dear``: it takes more than a second or two."""
+
+    name: str
+    measure: Callable[[], int]
+    is_dear: bool = False
+
+
+class GuardError(RuntimeError):
+    """A figure cannot be measured, or the file is none."""
+
+
+@cache
+def _step(name: str) -> CompiledStep:
+    return compile_step(load_network(name), BATCH, AcceleratorParameters(), plan="auto")
+
+
+def _cycles(name: str) -> int:
+    return _step(name).predicted_cycles
+
+
+def _bytes_moved(name: str) -> int:
+    return _step(name).bytes_moved
+
+
+def _bits_stored(name: str) -> int:
+    """Of a training step's memory, external and on chip."""
+    return sum(item.bits for item in accelerator_memory(_step(name)))
+
+
+def _program_bytes(name: str) -> int:
+    step = _step(name)
+    return DESCRIPTOR_BYTES * (len(step.forward.descriptors) + len(step.backward.descriptors))
+
+
+def _state_bits() -> int:
+    """Flip-flops of PE1's and PE2's benches, before any mapping."""
+    return sum(_registers(name) for name in ("pe1", "pe2"))
+
+
+def _registers(block: str) -> int:
+    passes = f"read_rtlil design.il; hierarchy -top {TOP}; proc; flatten; opt_clean; simplemap"
+    cells = _cells(block, passes)
+    return sum(count for cell, count in cells.items() if "dff" in cell.lower())
+
+
+@cache
+def _mapped(block: str) -> Mapping[str, int]:
+    return _cells(block, ecp5_passes("design.il", TOP))
+
+
+def _luts(block: str) -> int:
+    return _mapped(block).get("LUT4", 0)
+
+
+def _flip_flops(block: str) -> int:
+    return _mapped(block).get("TRELLIS_FF", 0)
+
+
+def _cells(block: str, passes: str) -> Mapping[str, int]:
+    with TemporaryDirectory(prefix="trainwright-guards-") as name:
+        folder = Path(name)
+        (folder / "design.il").write_text(BENCHES[block].rtlil())
+        write_adders(folder)
+        command = [*yosys_command(), "-q", "-p", f"{passes}; tee -q -o cells.json stat -json"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+        if done.returncode:
+            raise GuardError(f"yosys failed: {done.stderr.strip().splitlines()[-1]}")
+        return json.loads((folder / "cells.json").read_text())["design"]["num_cells_by_type"]
+
+
+NETWORKS = ("digits", "fashion")
+BLOCKS = ("requantise-32", "nest", "load", "sequencer")
+FIGURES: dict[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        *(Figure(f"{n}.cycles", partial(_cycles, n)) for n in NETWORKS),
+        *(Figure(f"{n}.bytes-moved", partial(_bytes_moved, n)) for n in NETWORKS),
+        *(Figure(f"{n}.bits-stored", partial(_bits_stored, n)) for n in NETWORKS),
+        *(Figure(f"{n}.program-bytes", partial(_program_bytes, n)) for n in NETWORKS),
+        Figure("arrays.state-bits", _state_bits),
+        *(Figure(f"{b}.luts", partial(_luts, b), is_dear=True) for b in BLOCKS),
+        *(Figure(f"{b}.flip-flops", partial(_flip_flops, b), is_dear=True) for b in BLOCKS),
+    )
+}
+"""A step of each built-in network, plan "auto", by the cycle model; a block's design is that of its
+bench, mapped to an ECP5."""
+
+
+def load(path: Path = FILE) -> dict[str, int]:
+    """The figures of the file. Raises ``GuardError`` for one that is none."""
+    try:
+        read = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise GuardError(f"{path}: {error}") from None
+    return {f"{of}.{what}": value for of, row in read.items() for what, value in row.items()}
+
+
+def compare(recorded: Mapping[str, int], measured: Mapping[str, int]) -> list[str]:
+    """A line for each figure that is not as recorded; a better one is recorded too, or the next
+    change for the worse would hide behind it."""
+    lines = []
+    for name, value in measured.items():
+        known = recorded.get(name)
+        if known is None:
+            lines.append(f"{name}: {value} is not in the file")
+        elif value != known:
+            change = "worse" if value > known else "better"
+            lines.append(f"{name}: {value} is {change} than {known}")
+    return lines
+
+
+def measure(names: Iterable[str]) -> dict[str, int]:
+    """The figures of those names, now."""
+    return {name: FIGURES[name].measure() for name in names}
+
+
+def text_of(figures: Mapping[str, int]) -> str:
+    """The file."""
+    lines = ["# Less is better. A line that grows needs its reason in the commit:"]
+    lines.append("# python -m trainwright_sim.guards --all --write")
+    groups: dict[str, list[str]] = {}
+    for name, value in figures.items():
+        of, what = name.split(".")
+        groups.setdefault(of, []).append(f"{what} = {value}")
+    for of, rows in groups.items():
+        lines += ["", f"[{of}]", *rows]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if all is as recorded, 1 if not, 2 where something cannot be measured."""
+    options = argparse.ArgumentParser("guards", description=__doc__, allow_abbrev=False)
+    options.add_argument("--all", action="store_true", help="the dear figures too: minutes")
+    options.add_argument("--write", action="store_true", help="put what is measured into the file")
+    options.add_argument("--file", type=Path, default=FILE, help="default: docs/guards.toml")
+    args = options.parse_args(arguments)
+    try:
+        recorded = load(args.file) if args.file.exists() else {}
+        chosen = [name for name, figure in FIGURES.items() if args.all or not figure.is_dear]
+        measured = measure(chosen)
+        lines = compare(recorded, measured)
+        print("\n".join(lines or [f"{len(measured)} figures, all as recorded"]))
+        if args.write:
+            kept = {name: recorded[name] for name in FIGURES if name in recorded}
+            merged = {**kept, **measured}
+            write_whole(args.file, text_of({n: merged[n] for n in FIGURES if n in merged}))
+            return 0
+        return int(bool(lines))
+    except (GuardError, OSError) as error:
+        print(f"guards: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""How much the blocks' tests see: faults put into the hardware, and which of them a test finds."""

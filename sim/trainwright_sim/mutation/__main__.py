@@ -1,0 +1,151 @@
+"""``scripts/mutants``: the mutation score of the blocks' tests."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+from trainwright.support.native.cache import Cache, default_folder
+from trainwright_sim.bench.runner import BenchError, unavailable
+from trainwright_sim.mutation import score
+from trainwright_sim.mutation.blocks import BLOCKS
+from trainwright_sim.mutation.execute import SIMULATOR, Verdict, verdicts
+from trainwright_sim.mutation.netlist import MutationError
+from trainwright_sim.mutation.score import Score
+from trainwright_sim.page import put
+
+DESCRIPTION = "Put faults into the hardware's blocks, and see which of them the tests find."
+MINUTES = 60.0
+COMMAND = "scripts/mutants"
+LINE = (
+    "{block:16}{mutants:5} mutants {equivalent:4} equivalent {killed:5} killed "
+    "{survived:4} survived {score:7.3f} {seconds:7} s"
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser("mutants", description=DESCRIPTION, allow_abbrev=False)
+    options.add_argument("blocks", nargs="*", metavar="BLOCK", help="default: all; see --list")
+    options.add_argument(
+        "--sample", type=int, metavar="N", help="only so many, of blocks drawn at random"
+    )
+    options.add_argument("--seed", type=int, default=1, metavar="S", help="chooses the mutants")
+    options.add_argument(
+        "--minutes", type=float, default=MINUTES, metavar="M",
+        help="begin no block after that time: the next run goes on (default: %(default)s)",
+    )  # fmt: skip
+    options.add_argument("--json", action="store_true", help="print one JSON object")
+    options.add_argument("--list", action="store_true", help="print blocks and how many mutants")
+    options.add_argument(
+        "--write", type=Path, metavar="PAGE", help="put the table into docs/verification.md"
+    )
+    return options
+
+
+def sample(blocks: Sequence[str], most: int | None, seed: int) -> dict[str, list[int]]:
+    """The mutants' numbers of each block: whole blocks, drawn at random until there are ``most``;
+    few blocks, because each is compiled."""
+    if most is None:
+        return {block: list(range(1, BLOCKS[block].mutants + 1)) for block in blocks}
+    random, chosen = Random(seed), {}
+    for block in random.sample(blocks, len(blocks)):
+        size = min(BLOCKS[block].mutants, most - sum(map(len, chosen.values())))
+        if size > 0:
+            chosen[block] = sorted(random.sample(range(1, BLOCKS[block].mutants + 1), size))
+    return chosen
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if every survivor has a reason, 1 if not, 2 for bad usage or an absent tool."""
+    args = parser().parse_args(arguments)
+    if problem := _problem(args):
+        print(f"mutants: {problem}", file=sys.stderr)
+        return 2
+    if args.list:
+        print("\n".join(f"{name}: {block.mutants}" for name, block in BLOCKS.items()))
+        return 0
+    chosen = sample(args.blocks or list(BLOCKS), args.sample, args.seed)
+    try:
+        found, scores, left = _run(chosen, args)
+        if args.write:
+            put(args.write, COMMAND, score.markdown(scores))
+        return _report(found, scores, left, as_json=args.json)
+    except (MutationError, BenchError, OSError, ValueError) as error:
+        print(f"mutants: {error}", file=sys.stderr)
+        return 2
+
+
+def _problem(args: argparse.Namespace) -> str | None:
+    """What is wrong with the options, or with this machine."""
+    for name in args.blocks:
+        if name not in BLOCKS:
+            return f"no block {name!r}: see --list"
+    if args.sample is not None and args.sample < 1:
+        return f"--sample must be at least 1, not {args.sample}"
+    if args.minutes <= 0:
+        return f"--minutes must be positive, not {args.minutes}"
+    if args.write and (args.blocks or args.sample):
+        return "--write is of all blocks: leave out blocks and --sample"
+    return unavailable(SIMULATOR)
+
+
+Found = dict[str, list[Verdict]]
+
+
+def _run(chosen: dict[str, list[int]], args: argparse.Namespace) -> tuple[Found, list[Score], int]:
+    """Verdicts and scores of each block, and how many blocks the budget left out."""
+
+    def tell(text: str) -> None:
+        if not args.json:
+            print(text, flush=True)
+
+    count, began = sum(map(len, chosen.values())), perf_counter()
+    tell(f"{count} mutants of {len(chosen)} blocks; no block is begun after {args.minutes:g} min")
+    cache = Cache(default_folder() / "mutants")
+    found: Found = {}
+    scores: list[Score] = []
+    for name, numbers in chosen.items():
+        if (start := perf_counter()) - began > 60 * args.minutes:
+            break
+        found[name] = verdicts(BLOCKS[name], args.seed, numbers, cache)
+        scores.append(Score.of(name, found[name], perf_counter() - start))
+        tell(LINE.format(**scores[-1].row()))
+    return found, scores, len(chosen) - len(scores)
+
+
+def _report(found: Found, scores: Sequence[Score], left: int, *, as_json: bool) -> int:
+    known = score.reasons()
+    rows = [
+        {
+            "block": block,
+            "fault": verdict.mutant.fault,
+            "source": verdict.mutant.source,
+            "known": verdict.by,
+            "reason": score.reason(known, block, verdict),
+        }
+        for block, all_of_it in found.items()
+        for verdict in all_of_it
+        if verdict.status == "survived"
+    ]
+    total, unexplained = Score.total(scores), [row for row in rows if row["reason"] is None]
+    if as_json:
+        figures = {name: value for name, value in total.row().items() if name != "block"}
+        blocks = [s.row() for s in scores]
+        print(json.dumps({**figures, "blocks": blocks, "survivors": rows, "blocks_left": left}))
+        return int(bool(unexplained))
+    for row in rows:
+        print("survived: {block}: {fault} ({source}): {known}; {reason}".format(**row))
+    print(f"{100 * total.score:.1f} % of {total.mutants - total.equivalent} faults killed, "
+          f"{len(unexplained)} of {total.survived} survivors without a reason, "
+          f"{total.seconds:.0f} s")  # fmt: skip
+    if left:
+        print(f"{left} blocks are left: run it again to go on")
+    return int(bool(unexplained))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The mutants of a block, compiled once and run; what is known of them is kept."""
+
+import hashlib
+import inspect
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from trainwright.support.native.cache import Cache
+from trainwright_sim import bench as benches
+from trainwright_sim.bench import runner
+from trainwright_sim.bench.catalogue import Bench
+from trainwright_sim.mutation import netlist
+from trainwright_sim.mutation.blocks import Block
+from trainwright_sim.mutation.equivalence import Twins
+from trainwright_sim.mutation.netlist import Mutable, Mutant, MutationError
+
+SIMULATOR = "verilator"
+VERDICTS = "verdicts.jsonl"
+CYCLES = 4
+"""In which a survivor's outputs are compared with those of the block as it is."""
+_NEAR = {
+    True: f"some inputs show it within {CYCLES} cycles",
+    False: f"no inputs show it within {CYCLES} cycles",
+    None: f"no verdict on {CYCLES} cycles",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``status``: "killed", "survived" (all tests pass) or "equivalent" (proven to be the same);
+    ``by``: the test that failed, or what is known of a survivor."""
+
+    mutant: Mutant
+    status: str
+    by: str
+
+
+def verdicts(block: Block, seed: int, numbers: Sequence[int], cache: Cache) -> list[Verdict]:
+    """What came of the mutants of those numbers. Raises ``MutationError`` or ``BenchError``."""
+    design, folder = prepared(block, seed, cache)
+    asked = [number for number in numbers if number <= len(design.mutants)]
+    run_tests(block.bench, design, folder, asked)
+    compare(design, folder, asked)
+    rows = known(folder)
+    return [Verdict(m, *rows[m.number]) for m in design.mutants if m.number in set(asked)]
+
+
+def compare(design: Mutable, folder: Path, numbers: Sequence[int]) -> None:
+    """Ask of survivors that were not asked of yet whether they are the same machine."""
+    rows = known(folder)
+    asked = [n for n in numbers if rows[n] == ("survived", "")]
+    twins = Twins.of(design.rtlil) if asked else None
+    for number in asked:
+        assert twins is not None
+        if twins.is_equivalent(number):
+            _write(folder, number, "equivalent", "equal states stay equal, for any inputs")
+        else:
+            _write(folder, number, "survived", _NEAR[twins.differs(number, CYCLES)])
+
+
+def prepared(block: Block, seed: int, cache: Cache) -> tuple[Mutable, Path]:
+    """The block with its mutants, and the folder of what is known of them."""
+    rtlil = block.bench.rtlil(sources=True)
+    choice = (block.mutants, seed, block.without)
+    key = "mutants-" + _hash([rtlil, choice, inspect.getsource(netlist)])
+    found = cache.find(key)
+    if found is None:
+        with cache.building(key) as folder:
+            if folder is not None:
+                design = netlist.mutable(rtlil, *choice)
+                (folder / "design.json").write_text(netlist.dumps(design))
+        found = cache.entry(key)
+    design = netlist.loads((found / "design.json").read_text())
+    known = cache.folder / "verdicts" / _hash([design.rtlil, _tests(block.bench)])
+    known.mkdir(parents=True, exist_ok=True)
+    return design, known
+
+
+def _hash(material: object) -> str:
+    return hashlib.sha256(json.dumps(material).encode()).hexdigest()[:32]
+
+
+def _tests(bench: Bench) -> list[str]:
+    """What decides whether a test fails: its module, and all that benches share."""
+    shared = sorted(Path(str(benches.__file__)).parent.glob("*.py"))
+    module = import_module(f"trainwright_sim.bench.blocks.{bench.module}")
+    return [inspect.getsource(module), *(path.read_text() for path in shared)]
+
+
+def known(folder: Path) -> dict[int, tuple[str, str]]:
+    """Status and test by the mutants' numbers; the line of one that was cut off does not count."""
+    try:
+        lines = (folder / VERDICTS).read_text().splitlines()
+    except OSError:
+        return {}
+    rows = {}
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        rows[row["number"]] = (row["verdict"], row["test"])
+    return rows
+
+
+def run_tests(bench: Bench, design: Mutable, folder: Path, numbers: list[int]) -> None:
+    """Run the bench on mutants that have no verdict yet. Raises ``MutationError``."""
+    built = runner.compiled(SIMULATOR, design.rtlil)
+    while left := [number for number in numbers if number not in known(folder)]:
+        before = known(folder)
+        reason = _simulate(bench, built, folder, left)
+        after = known(folder)
+        if after.get(0, ("", ""))[0] == "killed":
+            (folder / VERDICTS).unlink()
+            raise MutationError(f"{bench.name}: the block as it is fails {after[0][1]}")
+        if len(after) == len(before) or 0 not in after:
+            raise MutationError(f"{bench.name}: the simulator ended without a verdict: {reason}")
+        if [number for number in left if number not in after]:
+            stuck = next(n for n in left if n not in after)
+            _write(folder, stuck, "killed", reason or "the simulator stopped")
+
+
+def _simulate(bench: Bench, built: Path, folder: Path, numbers: list[int]) -> str:
+    """Gives why the simulator stopped, where it did."""
+    (folder / "todo.json").write_text(json.dumps(numbers))
+    with TemporaryDirectory(prefix="trainwright-mutants-") as logs:
+        try:
+            runner.simulate(
+                built,
+                SIMULATOR,
+                "trainwright_sim.mutation.campaign",
+                Path(logs),
+                [f"+bench={bench.name}", f"+campaign={folder}"],
+                COCOTB_LOG_LEVEL="CRITICAL",
+                COCOTB_REWRITE_ASSERTION_FILES="none.py",
+            )
+        except (SystemExit, RuntimeError) as error:
+            return f"the simulator stopped: {error}"
+    return ""
+
+
+def _write(folder: Path, number: int, verdict: str, by: str) -> None:
+    row = {"number": number, "verdict": verdict, "test": by}
+    with (folder / VERDICTS).open("a") as file:
+        file.write(json.dumps(row) + "\n")

@@ -1,0 +1,71 @@
+"""Exponents of what is added: within the bits by which an addition can shift its operands."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+class _Moved(Exception):
+    """Exponents that have to be others from the start."""
+
+    def __init__(self, wanted: Mapping[str, int], given: Mapping[str, int], most: int):
+        super().__init__()
+        self.wanted, self.given, self.most = dict(wanted), dict(given), most
+
+
+class Alignment:
+    """The exponents of the operands of a program's additions.
+
+    ``makers`` names for each tensor made the one whose exponent it has: itself, but for masks. What
+    the host gives (a bias) is moved to what it is added to; of two that are made, the finer one is
+    made coarser. ``most`` are the bits by which an operand can be shifted to the left.
+    """
+
+    def __init__(self, makers: Mapping[str, str], exponents: dict[str, int], most: int):
+        self.makers, self.exponents, self.most = makers, exponents, most
+        self._added: set[str] = set()
+
+    def add(self, x: str, y: str) -> tuple[int, int, int]:
+        """The exponent of ``x`` + ``y``, and the bits by which each is shifted to the left."""
+        near, far = self.exponents[x], self.exponents[y]
+        if y not in self.makers:
+            moved = min(max(far, near - self.most), near + self.most)
+            if moved != far and y in self._added:
+                raise _Moved({}, {y: moved}, self.most)
+            self._added.add(y)
+            self.exponents[y] = far = moved
+        elif abs(near - far) > self.most:
+            finer = self._maker(x if near < far else y)
+            raise _Moved({finer: max(near, far) - self.most}, {}, self.most)
+        floor = min(near, far)
+        return floor, near - floor, far - floor
+
+    def _maker(self, name: str) -> str:
+        while name in self.makers and self.makers[name] != name:
+            name = self.makers[name]
+        return name
+
+
+def aligned(
+    attempt: Callable[[Mapping[str, int], Mapping[str, int]], Result],
+    wanted: Mapping[str, int],
+    given: Mapping[str, int],
+) -> Result:
+    """``attempt`` with exponents that are wanted and given, moved until all additions can be.
+
+    Raises ``ValueError`` where that does not come to an end.
+    """
+    wanted, given, moved, most = dict(wanted), dict(given), dict[str, int](), 0
+    for _ in range(2 * len(wanted) + 64):
+        try:
+            return attempt(wanted, given)
+        except _Moved as other:
+            moved, most = {**other.wanted, **other.given}, other.most
+            wanted |= other.wanted
+            given |= other.given
+    name, exponent = next(iter(moved.items()))
+    raise ValueError(
+        f"{name} is added to others that are more than {most} bits away from it: no "
+        f"exponent near {exponent} serves them all"
+    )

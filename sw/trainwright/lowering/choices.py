@@ -1,0 +1,68 @@
+"""What is chosen for a program: arrays, layouts, how arrays divide operations."""
+
+from dataclasses import dataclass
+
+from trainwright.graph.ir import Op
+from trainwright.lowering.impls import Impl
+from trainwright.lowering.layout import Axes, Layout
+
+AFTER = 50
+"""Cycles from the last step of a command to the first of one that reads its results."""
+BEAT = 1.25
+"""Cycles of a beat of the external memory."""
+
+Cut = tuple[str, int, int] | None
+"""Values of one axis: first, and the one after the last."""
+Pad = tuple[str, Axes, Axes]
+"""A tensor, its lanes, and the axes of its rows that are padded."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """An operation, or its values in ``cut``, by one array."""
+
+    impl: Impl | None
+    """``None`` for an element-wise operation."""
+    cut: Cut
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How an operation is computed: by one array or by two."""
+
+    op: Op
+    works: tuple[Work, ...]
+    lanes: Axes
+    """Of an element-wise operation's operands and result."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a search prefers."""
+
+    weight: float
+    """Of a cycle of loads: much where the scratchpad is short."""
+    due: bool
+    """Whether arrays are balanced with what only one of them can compute later."""
+    apart: bool
+    """Whether the arrays may make parts of a tensor in different layouts."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A tensor that lies in outer memory: as one likes it, or along these lanes alone."""
+
+    layout: Layout | None = None
+
+    @property
+    def lanes(self) -> Axes | None:
+        """The axes along the lanes, where they are fixed."""
+        return self.layout.lanes if self.layout else None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """How each operation of a program is computed, and what is padded."""
+
+    choices: tuple[Choice, ...]
+    pads: tuple[Pad, ...]

@@ -1,0 +1,20 @@
+"""What is wrong with a network's description, told with the value and the remedy."""
+
+from collections.abc import Sequence
+
+from trainwright.support.text import shown
+
+
+class NetworkError(ValueError):
+    """An invalid network description, with the offending value and the remedy."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ``NetworkError`` unless a condition holds."""
+    if not condition:
+        raise NetworkError(message)
+
+
+def row(sizes: Sequence[int]) -> str:
+    """Sizes as people read them."""
+    return shown(list(sizes))

@@ -1,0 +1,120 @@
+"""Layers: tensor-train matrices, their shapes and ranks, and the windows that they read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+from trainwright.network.errors import require, row
+from trainwright.network.window import Window
+from trainwright.support.text import shown
+
+MOST_FACTORS = 16
+"""Of a layer."""
+MOST_SIZE = 1 << 20
+"""Outputs or inputs of a layer: ten times what the largest scratchpad could take."""
+
+
+def rank_bounds(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
+    """Greatest useful TT rank of each bond: the smaller side of the unfolding there."""
+    sizes = [j * i for j, i in zip(outputs, inputs, strict=True)]
+    return tuple(min(prod(sizes[:n]), prod(sizes[n:])) for n in range(1, len(sizes)))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A TTM layer ``y = act(W x + b)``, W (J x I) as factors G_n (R_{n-1}, J_n, I_n, R_n).
+
+    ``outputs`` are J_1..J_d, ``inputs`` I_1..I_d, ``ranks`` R_1..R_{d-1} (R_0 = R_d = 1). With a
+    ``window`` it is a convolution: W is applied to every window of an image, J are its channels
+    and the columns of W are (rows of the kernel, columns of it, channels); I_1 is the kernel's
+    size (Garipov et al., "Ultimate tensorization", 2016).
+    """
+
+    outputs: tuple[int, ...]
+    inputs: tuple[int, ...]
+    ranks: tuple[int, ...]
+    relu: bool = False
+    bias: bool = True
+    window: Window | None = None
+
+    def __post_init__(self) -> None:
+        order = len(self.outputs)
+        require(order >= 2, f"a layer needs at least 2 factors, not outputs {row(self.outputs)}")
+        require(
+            len(self.inputs) == order,
+            f"outputs {row(self.outputs)} and inputs {row(self.inputs)} differ in length",
+        )
+        require(
+            len(self.ranks) == order - 1,
+            f"{order} factors have {order - 1} ranks, not {row(self.ranks)}",
+        )
+        require(order <= MOST_FACTORS, f"a layer has at most {MOST_FACTORS} factors, not {order}")
+        for size in (*self.outputs, *self.inputs, *self.ranks):
+            require(
+                isinstance(size, int) and 1 <= size <= MOST_SIZE,
+                f"dimensions and ranks are from 1 to {MOST_SIZE}, not {shown(size)}",
+            )
+        require(
+            self.window is None or self.inputs[0] == self.window.size,
+            f"the first of inputs {row(self.inputs)} must be the {self.window and self.window.size}"
+            " values of the kernel, those behind it multiply to the channels",
+        )
+        for what, sizes in (("outputs", self.outputs), ("inputs", self.inputs)):
+            require(
+                prod(sizes) <= MOST_SIZE,
+                f"{what} {row(sizes)} multiply to {prod(sizes):,}, at most {MOST_SIZE:,} "
+                "can be: make the layer smaller",
+            )
+        bounds = rank_bounds(self.outputs, self.inputs)
+        for n, (rank, bound) in enumerate(zip(self.ranks, bounds, strict=True), 1):
+            require(
+                rank <= bound,
+                f"rank R_{n} = {rank} is over its bound {bound} for outputs {row(self.outputs)} "
+                f"and inputs {row(self.inputs)}",
+            )
+
+    @property
+    def order(self) -> int:
+        """Number of factors d."""
+        return len(self.outputs)
+
+    @property
+    def output_size(self) -> int:
+        """J."""
+        return prod(self.outputs)
+
+    @property
+    def input_size(self) -> int:
+        """I."""
+        return prod(self.inputs)
+
+    @property
+    def channels(self) -> int:
+        """Channels that a convolution reads."""
+        return prod(self.inputs[1:])
+
+    @property
+    def bonds(self) -> tuple[int, ...]:
+        """R_0 .. R_d."""
+        return (1, *self.ranks, 1)
+
+    @property
+    def factor_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
+        """(R_{n-1}, J_n, I_n, R_n) of each factor."""
+        return tuple(
+            (left, j, i, right)
+            for (left, right), j, i in zip(
+                pairwise(self.bonds), self.outputs, self.inputs, strict=True
+            )
+        )
+
+    @property
+    def factor_parameters(self) -> int:
+        """Elements of all factors."""
+        return sum(prod(shape) for shape in self.factor_shapes)
+
+    @property
+    def bias_parameters(self) -> int:
+        """Elements of the bias."""
+        return self.output_size if self.bias else 0

@@ -1,0 +1,218 @@
+"""Networks: layers, the graph that they are applied in, and number formats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any
+
+from trainwright.formats import Posit
+from trainwright.network.errors import require, row
+from trainwright.network.layer import MOST_SIZE, Layer
+from trainwright.network.nodes import (
+    Apply,
+    Input,
+    Node,
+    Shape,
+    Sum,
+    arranged,
+    shapes,
+    straight_line,
+)
+from trainwright.network.numbers import FIXED, FLOAT32, Formatted, Widths
+from trainwright.network.tables import items
+from trainwright.support.text import shown
+
+MOST_LAYERS = 64
+
+
+@dataclass(frozen=True)
+class Network(Formatted):
+    """Layers in a graph, with the input image, classes and number formats.
+
+    The layers are the parameters; ``nodes`` say what each is applied to. The first head classifies,
+    others help while training: the loss is the sum of those of all heads.
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    classes: int
+    image: tuple[int, int]
+    """Rows and columns of an input image as the data set has it."""
+    padded: tuple[int, int]
+    """Rows and columns after zero padding at the bottom and the right."""
+    widths: Widths = FIXED
+    dataset: str = ""
+    """Data set trained on where none is named."""
+    posits: tuple[tuple[str, Posit], ...] = ()
+    """Classes of tensors (``trainwright.formats.CLASSES``) that are posits, of ``widths`` bits."""
+    underflow: str = "gradients"
+    """Which posits may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
+    wiring: tuple[Node, ...] = ()
+    """How values are made of each other; empty where each layer reads the one before it."""
+    results: tuple[str, ...] = ()
+    """Values that give logits; empty where the last one does."""
+
+    def __post_init__(self) -> None:
+        require(
+            1 <= len(self.layers) <= MOST_LAYERS,
+            f"network {self.name!r} has {len(self.layers) or 'no'} layers, "
+            f"there can be from 1 to {MOST_LAYERS}",
+        )
+        require(
+            all(p >= i >= 1 for p, i in zip(self.padded, self.image, strict=True)),
+            f"padded image {row(self.padded)} is smaller than the image {row(self.image)}",
+        )
+        require(
+            max(self.padded) <= MOST_SIZE,
+            f"an image of {row(self.padded)} pixels is over {MOST_SIZE} on a side",
+        )
+        for name in self.heads:
+            self._check_head(name)
+        self.check_formats()
+
+    def _check_head(self, name: str) -> None:
+        node = next(node for node in self.nodes if node.name == name)
+        relu = (isinstance(node, Sum) and node.relu) or (
+            isinstance(node, Apply) and self.layers[node.layer].relu
+        )
+        what = "the last layer" if self.is_straight else repr(name)
+        require(not relu, f"{what} gives the logits and has no relu")
+        size = prod(self.shapes[name])
+        require(
+            2 <= self.classes <= size,
+            f"classes must be from 2 to the {size} outputs of {what}, not {shown(self.classes)}",
+        )
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The values, in an order in which they can be computed. Raises ``NetworkError``."""
+        if not self.wiring:
+            return straight_line(self.layers, self.padded)
+        return arranged(self.wiring, self.results or (self.wiring[-1].name,))
+
+    @cached_property
+    def shapes(self) -> dict[str, Shape]:
+        """The shape of every value. Raises ``NetworkError`` where sizes do not fit."""
+        return shapes(self.nodes, self.layers)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The values that give logits."""
+        last = self.wiring[-1] if self.wiring else self.nodes[-1]
+        return self.results or (last.name,)
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether it is a stack of TTM layers: no windows, each reading the one before it."""
+        line = (self.nodes[0].name, *(node.name for node in self.nodes[1:]))
+        return (
+            all(layer.window is None for layer in self.layers)
+            and isinstance(self.nodes[0], Input)
+            and (self.nodes[0].rows[1], self.nodes[0].columns[1]) == self.padded
+            and all(
+                isinstance(node, Apply) and (node.layer, node.of) == (n, (line[n],))
+                for n, node in enumerate(self.nodes[1:])
+            )
+            and self.heads == line[-1:]
+        )
+
+    @property
+    def input_size(self) -> int:
+        """Pixels of the padded image."""
+        return prod(self.padded)
+
+    @property
+    def head_sizes(self) -> tuple[int, ...]:
+        """Outputs of each head."""
+        return tuple(prod(self.shapes[name]) for name in self.heads)
+
+    @property
+    def output_size(self) -> int:
+        """Outputs of all heads."""
+        return sum(self.head_sizes)
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all factors and biases."""
+        return sum(layer.factor_parameters + layer.bias_parameters for layer in self.layers)
+
+    @property
+    def model_bits(self) -> int:
+        """Bits of the model as the paper counts them: factors and biases at their widths."""
+        return sum(
+            layer.factor_parameters * self.widths.factor + layer.bias_parameters * self.widths.bias
+            for layer in self.layers
+        )
+
+    @property
+    def used_model_bits(self) -> int:
+        """``model_bits`` without what no class reads: rows of the last layer beyond the classes."""
+        head = next(node for node in self.nodes if node.name == self.heads[0])
+        if not isinstance(head, Apply):
+            return self.model_bits
+        last = self.layers[head.layer]
+        digits = list(product(*map(range, last.outputs)))[: self.classes]
+        kept = [len(set(column)) for column in zip(*digits, strict=True)]
+        factors = sum(
+            (outputs - own) * left * inputs * right
+            for (left, outputs, inputs, right), own in zip(last.factor_shapes, kept, strict=True)
+        )
+        biases = last.output_size - self.classes if last.bias else 0
+        return self.model_bits - factors * self.widths.factor - biases * self.widths.bias
+
+    @property
+    def used_reduction(self) -> float:
+        """``reduction`` by ``used_model_bits``."""
+        return self.dense_bits / self.used_model_bits
+
+    @property
+    def dense_bits(self) -> int:
+        """Bits of the same network dense, in float32."""
+        return 32 * sum(
+            layer.output_size * layer.input_size + layer.bias_parameters for layer in self.layers
+        )
+
+    @property
+    def reduction(self) -> float:
+        """Memory reduction of the model against the dense float32 network (the paper's Table 1)."""
+        return self.dense_bits / self.model_bits
+
+    @property
+    def ranks(self) -> tuple[tuple[int, ...], ...]:
+        """R_1..R_{d-1} of each layer."""
+        return tuple(layer.ranks for layer in self.layers)
+
+    def with_ranks(self, ranks: Sequence[Sequence[int]]) -> "Network":
+        """The same network with other ranks."""
+        require(
+            len(ranks) == len(self.layers),
+            f"ranks for {len(ranks)} layers, network {self.name!r} has {len(self.layers)}",
+        )
+        return replace(
+            self,
+            layers=tuple(
+                replace(layer, ranks=tuple(r)) for layer, r in zip(self.layers, ranks, strict=True)
+            ),
+        )
+
+    def in_float32(self) -> "Network":
+        """The same network in float32 numbers."""
+        return replace(self, widths=FLOAT32, posits=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain dictionary that ``network_from_dict`` reads back."""
+        posits: dict[str, Any] = {name: str(fmt) for name, fmt in self.posits}
+        if self.underflow != "gradients":
+            posits["underflow"] = self.underflow
+        return {
+            "name": self.name,
+            "classes": self.classes,
+            "image": list(self.image),
+            "padded": list(self.padded),
+            "dataset": self.dataset,
+            "widths": dict(vars(self.widths)),
+            **({"formats": posits} if posits else {}),
+            **items(self),
+        }

@@ -1,0 +1,193 @@
+"""The graph of a network: values, and how each is made of others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from trainwright.network.errors import NetworkError, require, row
+from trainwright.network.layer import Layer
+from trainwright.network.window import Window
+
+IMAGE = "x"
+"""The name of the input where it is the whole padded image."""
+
+Shape = tuple[int, ...]
+"""Of a value for one sample: (rows, columns, channels) of an image, or (values,)."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A part of the padded image: rows and columns, first and the one after the last."""
+
+    name: str
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """What it is made of."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A layer, by its place among the network's, applied to a value."""
+
+    name: str
+    of: tuple[str, ...]
+    layer: int
+
+
+@dataclass(frozen=True)
+class Sum:
+    """act(a + b) of two values of one size, act being max(0, .) with ``relu``."""
+
+    name: str
+    of: tuple[str, ...]
+    relu: bool
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The average over every window of an image, channel by channel."""
+
+    name: str
+    of: tuple[str, ...]
+    window: Window
+
+
+Node = Input | Apply | Sum | Pool
+
+
+def layer_name(number: int) -> str:
+    """The value that layer ``number`` (from 0) makes where it is applied first."""
+    return f"l{number + 1}"
+
+
+def straight_line(layers: Sequence[Layer], padded: tuple[int, int]) -> tuple[Node, ...]:
+    """Each layer applied to the one before it, the first one to the image."""
+    names = (IMAGE, *(layer_name(n) for n in range(len(layers))))
+    image = Input(IMAGE, (0, padded[0]), (0, padded[1]))
+    return (image, *(Apply(names[n + 1], names[n : n + 1], n) for n in range(len(layers))))
+
+
+def arranged(nodes: Sequence[Node], heads: Sequence[str]) -> tuple[Node, ...]:
+    """The nodes in an order in which they can be computed.
+
+    Raises ``NetworkError`` for names given twice or to nothing, cycles, and values that no head
+    needs.
+    """
+    by_name: dict[str, Node] = {}
+    for node in nodes:
+        require(node.name not in by_name, f"two values have the name {node.name!r}: rename one")
+        by_name[node.name] = node
+    for reader, names in (*((f"{n.name}: ", n.of) for n in nodes), ("heads: ", heads)):
+        for name in names:
+            require(
+                name in by_name,
+                f"{reader}there is no value {name!r}; there are {', '.join(by_name)}",
+            )
+    done: dict[str, Node] = {}
+    while len(done) < len(nodes):
+        ready = [n for n in nodes if n.name not in done and all(name in done for name in n.of)]
+        if not ready:
+            raise NetworkError(_cycle([n for n in nodes if n.name not in done]))
+        done |= {ready[0].name: ready[0]}
+    needed = set(heads)
+    for node in reversed(done.values()):
+        if node.name in needed:
+            needed.update(node.of)
+    unused = [name for name in by_name if name not in needed]
+    require(
+        not unused,
+        f"no head needs the value {', '.join(map(repr, unused))}: name it in `from`, `add` or "
+        "`heads`, or leave it away",
+    )
+    return tuple(done.values())
+
+
+def _cycle(nodes: Sequence[Node]) -> str:
+    """The values that are made of each other, named."""
+    by_name = {node.name: node for node in nodes}
+    seen = [nodes[0].name]
+    while True:
+        following = next(name for name in by_name[seen[-1]].of if name in by_name)
+        if following in seen:
+            cycle = [*seen[seen.index(following) :], following]
+            return f"a cycle: {' from '.join(cycle)}; read an earlier value in one of them"
+        seen.append(following)
+
+
+def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
+    """The shape of every value. Raises ``NetworkError`` where sizes do not fit."""
+    found: dict[str, Shape] = {}
+    makers = {node.name: node for node in nodes}
+    for node in nodes:
+        match node:
+            case Input():
+                sizes = [hi - lo for lo, hi in (node.rows, node.columns)]
+                found[node.name] = (*sizes, 1)
+            case Apply():
+                given = makers[node.of[0]]
+                found[node.name] = _applied(node, layers[node.layer], given, found, makers)
+            case Sum():
+                found[node.name] = _added(node, found)
+            case Pool():
+                found[node.name] = _windows(node.name, node.of[0], node.window, found)
+    return found
+
+
+def _applied(
+    node: Apply, layer: Layer, given: Node, found: Mapping[str, Shape], makers: Mapping[str, Node]
+) -> Shape:
+    name = node.name if node.name != layer_name(node.layer) else f"layer {node.layer + 1}"
+    shape = found[given.name]
+    if layer.window is not None:
+        made = _windows(name, given.name, layer.window, found)
+        require(
+            made[2] == layer.channels,
+            f"{name}: inputs {row(layer.inputs[1:])} behind the kernel's multiply to "
+            f"{layer.channels}, {given.name!r} has {made[2]} channels",
+        )
+        return (*made[:2], layer.output_size)
+    require(
+        prod(shape) == layer.input_size,
+        f"{name}: inputs {row(layer.inputs)} multiply to {layer.input_size}, "
+        f"{_described(given, shape)}",
+    )
+    return (layer.output_size,)
+
+
+def _described(node: Node, shape: Shape) -> str:
+    if node.name == IMAGE:
+        return f"the padded image {row(shape[:2])} has {prod(shape)} pixels"
+    if isinstance(node, Apply) and len(shape) == 1 and node.name == layer_name(node.layer):
+        return f"layer {node.layer + 1} has {prod(shape)} outputs"
+    return f"{node.name!r} has {prod(shape)} values {row(shape)}"
+
+
+def _added(node: Sum, found: Mapping[str, Shape]) -> Shape:
+    require(len(node.of) == 2, f"{node.name}: two values are added, not {len(node.of)}")
+    first, second = (found[name] for name in node.of)
+    require(
+        prod(first) == prod(second),
+        f"{node.name}: {node.of[0]!r} has {prod(first)} values {row(first)}, {node.of[1]!r} "
+        f"{prod(second)} {row(second)}: only values of one size add; put a layer between",
+    )
+    return max(first, second, key=len)
+
+
+def _windows(name: str, given: str, window: Window, found: Mapping[str, Shape]) -> Shape:
+    shape = found[given]
+    require(
+        len(shape) == 3,
+        f"{name}: a window is of an image, {given!r} is the {prod(shape)} outputs of a layer "
+        "without one; read an input, a convolution or a pooling",
+    )
+    rows, columns = window.over(shape[0], shape[1])
+    require(
+        rows > 0 and columns > 0,
+        f"{name}: a window of {row(window.kernel)} is larger than {given!r} of {row(shape[:2])}, "
+        "padding included",
+    )
+    return rows, columns, shape[2]

@@ -1,0 +1,233 @@
+"""Layers and the graph of a network as tables of plain data, as a TOML file has them, and back."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainwright.network.errors import NetworkError, require, row
+from trainwright.network.layer import Layer
+from trainwright.network.nodes import IMAGE, Apply, Input, Node, Pool, Sum, layer_name
+from trainwright.network.window import Window
+from trainwright.support.text import shown
+
+if TYPE_CHECKING:
+    from trainwright.network.network import Network
+
+_KINDS = {
+    int: "an integer",
+    str: "a string",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+_VALUE_NAME = re.compile(r"(?!l\d+$)[A-Za-z_][\w-]{0,30}")
+
+_WINDOW = {"kernel": list, "stride": list, "padding": list}
+_KEYS: dict[str, dict[str, type]] = {
+    "add": {"name": str, "add": list, "relu": bool},
+    "pool": {"name": str, "from": str, "pool": list, "stride": list, "padding": list},
+    "weights": {"name": str, "from": str, "weights": str},
+    "layer": {
+        "name": str, "from": str, "outputs": list, "inputs": list, "ranks": list, "relu": bool,
+        "bias": bool, **_WINDOW,
+    },
+}  # fmt: skip
+"""Keys of a ``[[layers]]`` table, by the key that says what it is."""
+
+
+def table(value: Any, where: str, known: Mapping[str, type], needed: Sequence[str]) -> dict:
+    """A table with these keys. Raises ``NetworkError`` naming the key."""
+    require(isinstance(value, Mapping), f"{where} must be a table, not {shown(value)}")
+    for key, item in value.items():
+        require(key in known, f"{where}: unknown key {shown(key)}; there are {', '.join(known)}")
+        kind = known[key]
+        right = isinstance(item, kind) and not (kind is int and isinstance(item, bool))
+        require(right, f"{where}: {key} must be {_KINDS[kind]}, not {shown(item)}")
+    for key in needed:
+        require(key in value, f"{where}: {key!r} is missing")
+    return dict(value)
+
+
+def pair(value: Sequence[int], where: str) -> tuple[int, int]:
+    """Two integers. Raises ``NetworkError``."""
+    require(
+        len(value) == 2 and all(isinstance(v, int) for v in value),
+        f"{where} must be two integers (rows, columns), not {row(value)}",
+    )
+    return value[0], value[1]
+
+
+def texts(value: Sequence[Any], where: str) -> tuple[str, ...]:
+    """A list of names. Raises ``NetworkError``."""
+    require(
+        all(isinstance(v, str) for v in value), f"{where} must be a list of names, not {row(value)}"
+    )
+    return tuple(value)
+
+
+@dataclass
+class Wired:
+    """What the tables of a network say."""
+
+    layers: list[Layer] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    own: dict[str, int] = field(default_factory=dict)
+    """The layer that each value is made by where it is first applied."""
+
+
+def wired(
+    tables: Sequence[Any], inputs: Sequence[Any], heads: Sequence[str], padded: tuple[int, int]
+) -> Wired:
+    """Layers and nodes of ``[[layers]]`` and ``[[inputs]]``. Raises ``NetworkError``.
+
+    A layer that says nothing of ReLU has one unless it gives logits: where ``heads`` are not named
+    the last one does.
+    """
+    made = Wired()
+    made.nodes += [_input(n, item, padded) for n, item in enumerate(inputs, 1)] or [
+        Input(IMAGE, (0, padded[0]), (0, padded[1]))
+    ]
+    shared: list[tuple[str, str, tuple[str, ...]]] = []
+    for n, item in enumerate(tables, 1):
+        require(isinstance(item, Mapping), f"layer {n} must be a table, not {shown(item)}")
+        kind = next((kind for kind in ("add", "pool", "weights") if kind in item), "layer")
+        needed = ("outputs", "inputs", "ranks") if kind == "layer" else (kind,)
+        keys = table(item, f"layer {n}", _KEYS[kind], needed)
+        default = layer_name(len(made.layers)) if kind == "layer" else f"n{n}"
+        name = _named(keys["name"], f"layer {n}") if "name" in keys else default
+        of = (keys.get("from", made.nodes[-1].name),)
+        logits = name in heads or (not heads and n == len(tables))
+        if kind == "layer":
+            made.own[name] = len(made.layers)
+            made.nodes.append(Apply(name, of, len(made.layers)))
+            made.layers.append(_layer(n, keys, relu=keys.get("relu", not logits)))
+        elif kind == "add":
+            of = texts(keys["add"], f"layer {n}: add")
+            made.nodes.append(Sum(name, of, keys.get("relu", not logits)))
+        elif kind == "pool":
+            made.nodes.append(Pool(name, of, _window(n, keys["pool"], keys, keys["pool"])))
+        else:
+            shared.append((name, keys["weights"], of))
+            made.nodes.append(Apply(name, of, -1))
+    for name, weights, of in shared:
+        require(
+            weights in made.own,
+            f"{name}: weights: there is no layer {weights!r}; there are {', '.join(made.own)}",
+        )
+        place = next(k for k, node in enumerate(made.nodes) if node.name == name)
+        made.nodes[place] = Apply(name, of, made.own[weights])
+    return made
+
+
+def _named(name: str, where: str) -> str:
+    require(
+        _VALUE_NAME.fullmatch(name) is not None,
+        f"{where}: {shown(name)} is no name of a value: up to 31 letters, digits, _ and -, the "
+        "first a letter or _; l1, l2 .. are those of layers without one",
+    )
+    return name
+
+
+def _input(n: int, item: Any, padded: tuple[int, int]) -> Input:
+    keys = table(item, f"input {n}", {"name": str, "rows": list, "columns": list}, ("name",))
+    name, spans = _named(keys["name"], f"input {n}"), []
+    for what, size in zip(("rows", "columns"), padded, strict=True):
+        lo, hi = pair(keys.get(what, [0, size]), f"input {n}: {what}")
+        require(
+            0 <= lo < hi <= size,
+            f"input {n}: {what} {row([lo, hi])} must be the first and the one after the last "
+            f"within {size}",
+        )
+        spans.append((lo, hi))
+    return Input(name, spans[0], spans[1])
+
+
+def _window(n: int, kernel: list, keys: Mapping[str, Any], stride: list) -> Window:
+    where = f"layer {n}"
+    try:
+        return Window(
+            pair(kernel, f"{where}: kernel"),
+            pair(keys.get("stride", stride), f"{where}: stride"),
+            pair(keys.get("padding", [0, 0]), f"{where}: padding"),
+        )
+    except NetworkError as error:
+        text = str(error)
+        raise NetworkError(text if text.startswith(where) else f"{where}: {text}") from None
+
+
+def _layer(n: int, keys: Mapping[str, Any], *, relu: bool) -> Layer:
+    window = _window(n, keys["kernel"], keys, [1, 1]) if "kernel" in keys else None
+    require(
+        window is not None or not {"stride", "padding"} & set(keys),
+        f"layer {n}: stride and padding are of a convolution: give it a kernel",
+    )
+    try:
+        return Layer(
+            tuple(keys["outputs"]),
+            tuple(keys["inputs"]),
+            tuple(keys["ranks"]),
+            relu=relu,
+            bias=keys.get("bias", True),
+            window=window,
+        )
+    except NetworkError as error:
+        raise NetworkError(f"layer {n}: {error}") from None
+
+
+def _window_keys(window: Window | None, kernel: str) -> dict[str, Any]:
+    if window is None:
+        return {}
+    return {
+        kernel: list(window.kernel),
+        "stride": list(window.stride),
+        "padding": list(window.padding),
+    }
+
+
+def items(network: "Network") -> dict[str, Any]:
+    """The tables that ``wired`` reads: ``layers``, and ``inputs`` and ``heads`` where needed."""
+    tables: list[dict[str, Any]] = []
+    done: set[int] = set()
+    named = {} if not network.wiring else {"named": True}
+    wiring = network.wiring or network.nodes
+    owners = {node.layer: node.name for node in reversed(wiring) if isinstance(node, Apply)}
+    for node in wiring:
+        label = {} if not named or _is_default(node, len(done)) else {"name": node.name}
+        link = {"from": node.of[0]} if named and node.of else {}
+        match node:
+            case Input():
+                continue
+            case Apply() if node.layer in done:
+                tables.append({**label, **link, "weights": owners[node.layer]})
+            case Apply():
+                done.add(node.layer)
+                layer = network.layers[node.layer]
+                tables.append({**label, **link, **_layer_keys(layer)})
+            case Sum():
+                tables.append({**label, "add": list(node.of), "relu": node.relu})
+            case Pool():
+                tables.append({**label, **link, **_window_keys(node.window, "pool")})
+    found: dict[str, Any] = {"layers": tables}
+    given = [node for node in wiring if isinstance(node, Input)]
+    if [node.name for node in given] != [IMAGE]:
+        found["inputs"] = [
+            {"name": node.name, "rows": list(node.rows), "columns": list(node.columns)}
+            for node in given
+        ]
+    return found | ({"heads": list(network.results)} if network.results else {})
+
+
+def _is_default(node: Node, layers: int) -> bool:
+    return isinstance(node, Apply) and node.name == layer_name(layers)
+
+
+def _layer_keys(layer: Layer) -> dict[str, Any]:
+    return {
+        "outputs": list(layer.outputs),
+        "inputs": list(layer.inputs),
+        "ranks": list(layer.ranks),
+        "relu": layer.relu,
+        "bias": layer.bias,
+        **_window_keys(layer.window, "kernel"),
+    }

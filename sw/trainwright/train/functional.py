@@ -1,0 +1,53 @@
+"""A network in torch, of any floating-point type: what the accelerator's integers stand for."""
+
+from collections.abc import Sequence
+
+import torch
+
+from trainwright.network import Apply, Input, Layer, Network, Pool, Sum
+
+
+def outputs(
+    network: Network,
+    weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor | None],
+    images: torch.Tensor,
+) -> torch.Tensor:
+    """Logits (batch, outputs of all heads) of ``images`` (batch, pixels of the padded image).
+
+    ``weights`` are W (J, I) of each layer, ``biases`` (J,).
+    """
+    values: dict[str, torch.Tensor] = {}
+    for node in network.nodes:
+        below = [values[name] for name in node.of]
+        match node:
+            case Input():
+                whole = images.reshape(-1, *network.padded)
+                made = whole[:, slice(*node.rows), slice(*node.columns)]
+            case Apply():
+                layer = network.layers[node.layer]
+                made = _applied(layer, weights[node.layer], biases[node.layer], below[0])
+                made = made.relu() if layer.relu else made
+            case Sum():
+                made = below[0] + below[1].reshape(below[0].shape)
+                made = made.relu() if node.relu else made
+            case Pool():
+                w = node.window
+                (rows, columns), image = w.padding, below[0].permute(0, 3, 1, 2)
+                image = torch.nn.functional.pad(image, (columns, columns, rows, rows))
+                made = torch.nn.functional.avg_pool2d(image, w.kernel, w.stride)
+                made = made.permute(0, 2, 3, 1)
+        values[node.name] = made.reshape(len(images), *network.shapes[node.name])
+    return torch.cat([values[name].flatten(1) for name in network.heads], 1)
+
+
+def _applied(
+    layer: Layer, weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor
+) -> torch.Tensor:
+    if layer.window is None:
+        x = x.flatten(1)
+        return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
+    w = layer.window
+    kernel = weight.reshape(-1, *w.kernel, layer.channels).permute(0, 3, 1, 2)
+    y = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2), kernel, bias, w.stride, w.padding)
+    return y.permute(0, 2, 3, 1)

@@ -1,0 +1,194 @@
+"""Mutants of blocks: what is put in, what the tests of a bench find, what is proven the same."""
+
+import json
+
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from trainwright.support.native.cache import Cache
+from trainwright_hw.build.convert import component_to_rtlil
+from trainwright_sim.bench import runner
+from trainwright_sim.bench.catalogue import BENCHES
+from trainwright_sim.mutation import execute, score
+from trainwright_sim.mutation.__main__ import main, sample
+from trainwright_sim.mutation.blocks import BLOCKS, Block
+from trainwright_sim.mutation.equivalence import Twins
+from trainwright_sim.mutation.execute import Verdict
+from trainwright_sim.mutation.netlist import Mutant, dumps, loads, mutable
+from trainwright_sim.mutation.score import Reason, Score
+
+FACTOR_STORE = Block("factor_store", 20)
+"""A small block with a memory."""
+
+
+PORTS = {"a": In(1), "b": In(1), "address": In(2), "out": Out(1), "word": Out(4)}
+
+
+class Redundant(wiring.Component):
+    """A counter to 5 and a memory; ``out`` holds the same bit twice over."""
+
+    def __init__(self):
+        super().__init__(PORTS)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=4, depth=4, init=[])
+        write, read = memory.write_port(), memory.read_port(domain="comb")
+        count, either = Signal(3), Signal()
+        with m.If(count != 5):
+            m.d.sync += count.eq(count + 1)
+        m.d.comb += [
+            either.eq(self.a | self.b),
+            self.out.eq(self.a & either | (count == 7)),
+            write.en.eq(self.a),
+            write.addr.eq(self.address),
+            write.data.eq(count),
+            read.addr.eq(self.address),
+            self.word.eq(read.data),
+        ]
+        return m
+
+
+class Twice(wiring.Component):
+    """One of them within another."""
+
+    def __init__(self):
+        super().__init__(PORTS)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.within = within = Redundant()
+        wiring.connect(m, wiring.flipped(self), within)
+        return m
+
+
+def mutant(**changes) -> Mutant:
+    of = {"number": 1, "mode": "inv", "cell": "add", "port": "A", "bit": 3, "control": None}
+    return Mutant(**{**of, "wire": "level", "source": "bus/axi.py:1", **changes})
+
+
+@pytest.fixture(scope="module")
+def redundant():
+    design = mutable(component_to_rtlil(Redundant(), sources=True), 80, seed=1)
+    return design, Twins.of(design.rtlil)
+
+
+def test_faults_are_of_the_source_and_differ(redundant):
+    design, _ = redundant
+    assert [m.number for m in design.mutants] == list(range(1, len(design.mutants) + 1))
+    assert len({(m.cell, m.port, m.bit, m.mode, m.control, m.wire) for m in design.mutants}) > 30
+    assert {m.mode for m in design.mutants} >= {"inv", "const0", "const1"}
+    assert not {m.port for m in design.mutants} & {"CLK", "WR_CLK", "RD_CLK", "Q"}
+    assert not any(m.cell == "memrd_v2" and m.port == "DATA" for m in design.mutants)
+    assert any("tests/sim/test_mutants.py" in m.source for m in design.mutants)
+    assert loads(dumps(design)) == design
+
+
+def test_submodules_tested_elsewhere_get_no_faults():
+    rtlil = component_to_rtlil(Twice(), sources=True)
+    assert len(mutable(rtlil, 30, seed=1).mutants) == 30
+    assert len(mutable(rtlil, 30, seed=1, without=["within"]).mutants) == 0
+
+
+def test_what_is_the_same_for_ever_is_told_from_what_is_not(redundant):
+    """``either`` where ``a`` is set is 1 anyway; 7 is never counted, which equal states alone do
+    not say; a word of the memory shows when it is read."""
+    design, twins = redundant
+
+    def verdicts(cell: str) -> set[tuple[bool, bool | None]]:
+        numbers = [m.number for m in design.mutants if m.cell == cell]
+        return {(twins.is_equivalent(n), twins.differs(n, 4)) for n in numbers[:8]}
+
+    assert twins.names["memory"]
+    assert (True, False) in verdicts("or")  # ``either``
+    assert (False, False) in verdicts("eq")  # 7
+    assert (False, True) in verdicts("memwr_v2")
+
+
+@pytest.mark.skipif(bool(runner.unavailable("verilator")), reason="needs Verilator")
+def test_tests_find_mutants_and_go_on_where_they_were_cut_off(tmp_path):
+    cache, numbers = Cache(tmp_path), list(range(1, 21))
+    first = execute.verdicts(FACTOR_STORE, 1, numbers[:10], cache)
+    assert [v.mutant.number for v in first] == numbers[:10]
+    assert any(v.status == "killed" and "random_accesses" in v.by for v in first)
+    _, folder = execute.prepared(FACTOR_STORE, 1, cache)
+    with (folder / execute.VERDICTS).open("a") as file:
+        file.write('{"number": 11, "verd')  # cut off
+    both = execute.verdicts(FACTOR_STORE, 1, numbers, cache)
+    assert both[:10] == first
+    found = Score.of("factor_store", both, 0)
+    assert found.mutants > 10 and found.killed > 10
+    twins = Twins.of(execute.prepared(FACTOR_STORE, 1, cache)[0].rtlil)
+    killed = [v.mutant.number for v in both if v.status == "killed"]
+    assert not any(twins.is_equivalent(number) for number in killed)
+
+
+def test_a_sample_is_of_few_blocks():
+    chosen = sample(list(BLOCKS), 200, seed=3)
+    assert sum(map(len, chosen.values())) == 200
+    assert len(chosen) <= 3
+    assert sample(list(BLOCKS), 200, seed=3) == chosen != sample(list(BLOCKS), 200, seed=6)
+    assert sample(["nest"], None, seed=3) == {"nest": list(range(1, BLOCKS["nest"].mutants + 1))}
+
+
+def test_every_block_has_fifty_mutants_and_all_have_two_thousand():
+    counts = [block.mutants for block in BLOCKS.values()]
+    assert min(counts) >= 50
+    assert sum(counts) >= 2000
+    assert BLOCKS.keys() <= BENCHES.keys()
+
+
+def test_figures():
+    verdicts = [Verdict(mutant(), s, "") for s in ("killed",) * 6 + ("survived",) * 2]
+    figures = Score.of("nest", [*verdicts, Verdict(mutant(), "equivalent", "")], 1.5)
+    assert (figures.mutants, figures.equivalent, figures.killed, figures.survived) == (9, 1, 6, 2)
+    assert figures.score == 0.75
+    table = score.markdown([figures, Score("load", 1, 1, 0, 0, 1.0)]).splitlines()
+    assert table[2] == "| nest | 9 | 1 | 6 | 2 | 75.0 % |"
+    assert table[3] == "| load | 1 | 1 | 0 | 0 | 100.0 % |"
+    assert table[4] == "| all | 10 | 2 | 6 | 2 | 75.0 % |"
+
+
+def test_a_reason_is_of_lines_of_the_source():
+    text = score.text_of("bus/axi.py:1")
+    assert text.startswith('"""')
+    known = [Reason(source="bus/axi.py", line=text[3:12], why="because", fault="inv", block="loa")]
+    survivor = Verdict(mutant(), "survived", "")
+    assert score.reason(known, "load", survivor) == "because"
+    assert score.reason(known, "store", survivor) is None
+    assert score.reason(known, "load", Verdict(mutant(mode="const0"), "survived", "")) is None
+    assert score.reason(known, "load", Verdict(mutant(source="bus/axi.py:2"), "", "")) is None
+
+
+@pytest.mark.parametrize("known", score.reasons(), ids=lambda r: f"{r.source}: {r.line}")
+def test_every_reason_is_of_a_line_that_is_there(known):
+    assert known.line in (score.HARDWARE / known.source).read_text()
+    assert len(known.why) > 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such"], "no block 'no-such': see --list"),
+        (["--sample", "0"], "--sample must be at least 1, not 0"),
+        (["--minutes", "0"], "--minutes must be positive, not 0.0"),
+        (["nest", "--write", "page.md"], "--write is of all blocks: leave out blocks and --sample"),
+    ],
+)
+def test_bad_usage_is_one_clear_error(arguments, message, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"mutants: {message}\n"
+
+
+def test_json_has_the_figures(monkeypatch, capsys, tmp_path):
+    made = [Verdict(mutant(), "survived", "seen"), Verdict(mutant(number=2), "killed", "a test")]
+    monkeypatch.setattr("trainwright_sim.mutation.__main__.verdicts", lambda *_: made)
+    assert main(["nest", "--json"]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert {"mutants": 2, "equivalent": 0, "killed": 1, "survived": 1, "score": 0.5}.items() <= (
+        printed.items()
+    )
+    assert printed["survivors"][0]["source"] == "bus/axi.py:1"

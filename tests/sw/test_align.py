@@ -1,0 +1,48 @@
+"""Exponents of what is added: within reach of each other, from the start."""
+
+import pytest
+
+from trainwright.fixed.scale import TensorClass
+from trainwright.formats import Fixed
+from trainwright.graph.bind import bind
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Tensor
+
+
+def graph(*ops):
+    names = {name for op in ops for name in (op.out, *op.operands)}
+    tensors = {n: Tensor(n, ("s",), TensorClass.ACTIVATION, Fixed(8)) for n in names}
+    made = {op.out for op in ops}
+    return Graph({"s": 2}, tensors, ops, tuple(names - made), (ops[-1].out,))
+
+
+def test_what_the_host_gives_is_moved_near():
+    found = bind(graph(Add("z", "x", "b")), {}, {"x": -4, "b": -30}, most_alignment=15)
+    assert found.exponents == {"x": -4, "b": -19, "z": -19}
+    assert (found.shifts["z"].x, found.shifts["z"].y) == (15, 0)
+
+
+def test_a_bias_added_twice_is_moved_before_it_is_first_added():
+    given = {"x": -4, "y": 6, "b": -30}
+    found = bind(graph(Add("z", "x", "b"), Add("w", "y", "b")), {}, given, most_alignment=15)
+    assert found.exponents["b"] == -9
+    assert (found.shifts["z"].x, found.shifts["z"].y) == (5, 0)
+    assert (found.shifts["w"].x, found.shifts["w"].y) == (15, 0)
+
+
+def test_the_finer_of_two_is_made_coarser():
+    ops = Einsum("p", ("x", "x")), Mask("m", "p", "x"), Einsum("q", ("y", "y")), Add("z", "q", "m")
+    found = bind(graph(*ops), {}, {"x": -20, "y": -2}, most_alignment=15)
+    assert found.exponents["p"] == found.exponents["m"] == -19
+    assert found.exponents["q"] == -4
+    assert found.shifts["p"].result == 21
+    assert (found.shifts["z"].x, found.shifts["z"].y) == (15, 0)
+
+
+def test_what_cannot_be_near_both_is_told():
+    with pytest.raises(ValueError, match="b is added to others that are more than 15 bits away"):
+        bind(
+            graph(Add("z", "x", "b"), Add("w", "y", "b")),
+            {},
+            {"x": 0, "y": 40, "b": 0},
+            most_alignment=15,
+        )

@@ -1,0 +1,80 @@
+"""The notebooks: without outputs, opening with a picture, executed from the first cell on.
+
+They are executed in this process, which needs no Jupyter; `scripts/docs` executes them in a kernel.
+"""
+
+import json
+import re
+from importlib.util import find_spec
+
+import matplotlib
+import pytest
+from tour_output import ROOT
+
+from trainwright.accelerator import backend_names
+
+FOLDER = ROOT / "docs" / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+QUICK = "own_model"
+NEEDS_RTL = ("cycles", "first_epoch")
+NEEDS_IPYTHON = ("gallery",)
+
+
+def cells(path, kind):
+    """Sources of a notebook's cells of a kind."""
+    found = json.loads(path.read_text())["cells"]
+    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == kind]
+
+
+def test_there_are_notebooks_and_the_site_has_them():
+    index = (ROOT / "docs" / "index.md").read_text()
+    assert len(NOTEBOOKS) >= 5
+    for path in NOTEBOOKS:
+        assert f"notebooks/{path.stem}\n" in index
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_has_no_outputs_and_links_lead_somewhere(path):
+    notebook = json.loads(path.read_text())
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+    for text in cells(path, "markdown"):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            assert (FOLDER / target).exists(), target
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_opens_with_a_picture(path):
+    first, second, *_ = json.loads(path.read_text())["cells"]
+    assert first["cell_type"] == "markdown" and len(first["source"]) <= 3
+    assert second["cell_type"] == "code"
+    shown = "".join(second["source"])
+    assert "plt.show()" in shown or "display(Image" in shown
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[] if path.stem == QUICK else pytest.mark.slow, id=path.stem)
+        for path in NOTEBOOKS
+    ],
+)
+def test_a_notebook_runs(path, monkeypatch, tmp_path):
+    if path.stem in NEEDS_RTL and "rtl" not in backend_names():
+        pytest.skip("trainwright is not installed: no back ends are registered")
+    if path.stem in NEEDS_IPYTHON and find_spec("IPython") is None:
+        pytest.skip("shows pictures by IPython, which is not installed")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    monkeypatch.chdir(tmp_path)
+    shown = []
+    monkeypatch.setattr(pyplot, "show", lambda: shown.append(len(pyplot.gcf().axes)))
+    names = {"__name__": "__main__"}
+    try:
+        for source in cells(path, "code"):
+            exec(compile(source, f"{path.name}", "exec"), names)
+    finally:
+        pyplot.close("all")
+    assert path.stem in NEEDS_IPYTHON or (shown and min(shown) >= 1)
