@@ -46,7 +46,7 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float):
         ctx.set(engine.stream, STREAM)
         while waiting or idle < 4:
             cycles += 1
-            assert cycles < 40_000, "the engine hangs"
+            assert cycles < 100_000, "the engine hangs"
             busy = ctx.get(engine.status.busy)
             idle = 0 if busy or waiting else idle + 1
             ctx.set(engine.command.valid, bool(waiting) and not busy)
@@ -105,17 +105,12 @@ def check(p, descriptors, pad, *, random: Random, stall: float) -> int:
 
 
 @pytest.mark.parametrize(
-    ("seed", "stall"),
-    [
-        (0, 0.0),
-        (1, 0.6),
-        *(pytest.param(n, n % 3 / 4, marks=pytest.mark.slow) for n in range(2, 40)),
-    ],
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 20))]
 )
-def test_random_passes(seed, stall):
+def test_random_passes(seed):
     random = Random(f"vector {seed}")
     p = parameters_of((4, 8)[seed % 2])
-    written = 0
     pad = np.random.default_rng(seed).integers(-32768, 32768, (ROWS, p.lanes)).astype(np.int16)
-    while not written:
-        written = check(p, random_passes(random, rows=ROWS), pad, random=random, stall=stall)
+    passes = [d for _ in range(4) for d in random_passes(random, rows=ROWS, passes=1)]
+    stall = (0.3, 0, 0.6)[seed % 3]
+    assert check(p, passes, pad, random=random, stall=stall) >= 40
