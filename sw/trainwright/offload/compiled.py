@@ -1,6 +1,6 @@
 """``trainwright.compile``: a module whose tensor-train layers run on the accelerator."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -253,7 +253,7 @@ def _sizes(layers: list[TensorTrain], given: AcceleratorParameters | None) -> di
 
 
 @contextmanager
-def _unless_it_fails(layers: list[TensorTrain]) -> Iterator[None]:
+def _unless_it_fails(layers: list[TensorTrain]) -> Generator[None]:
     """Numbers and exponents of the layers are what they were where the body raises."""
     before = [(layer.numbers, layer.state_dict()) for layer in layers]
     kept = [(numbers, {k: v.clone() for k, v in state.items()}) for numbers, state in before]
