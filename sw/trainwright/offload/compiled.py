@@ -16,7 +16,7 @@ from trainwright.offload.machine import Machine, Settings
 from trainwright.offload.report import Report, make_report
 from trainwright.offload.segment import Segment, Settling
 from trainwright.offload.trace import chains, trace, why_not
-from trainwright.parameters import POSIT_ACCUMULATOR, AcceleratorParameters
+from trainwright.parameters import AcceleratorParameters
 
 MOST_REPETITIONS = 64
 
@@ -248,7 +248,6 @@ def _sizes(layers: list[TensorTrain], given: AcceleratorParameters | None) -> di
     posits = [str(fmt) for layer in layers for _, fmt in layer.numbers.posits]
     if posits and given is None:
         sizes["formats"] = tuple(dict.fromkeys(posits))
-        sizes["accumulator_width"] = max(p.accumulator_width, POSIT_ACCUMULATOR)
     return sizes
 
 
