@@ -9,9 +9,11 @@ from random import Random
 import numpy as np
 import pytest
 
+from trainwright.check.chip import check_chip_step
 from trainwright.check.step import compare_runs
 from trainwright.compiler.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
 from trainwright.onchip.loss import cross_entropy
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Set, Transfer
@@ -24,9 +26,7 @@ from trainwright_sim.memory import MemoryModel
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from vector_cases import Rows, UpdateCase, loss_pass_of, random_passes
 
-P = AcceleratorParameters(
-    vector_engine=1, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, nest_levels=3
-)
+P = AcceleratorParameters(vector_engine=1, pe1_rows=2, pe2_rows=2)
 MEMORY = 1 << 20
 STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)
 
@@ -88,6 +88,18 @@ def test_an_update_of_a_whole_state(rtl):
     count = case.layout.rows
     assert (after[factors : factors + count] == case.after["factors"]).all()
     assert (after[words : words + count].astype(np.uint16) == case.after["words"]).all()
+
+
+def test_whole_steps_with_loss_and_update(rtl):
+    """The second step starts from what the first one wrote: weights, moments, images, biases."""
+    rtl.memory = MemoryModel()
+    outcome = check_chip_step(load_network("digits"), 16, rtl, seed=3)
+    rtl.memory = STALLS
+    figures = outcome.to_dict()
+    assert outcome.comparison.mismatches == {}
+    assert figures["values"] > 300_000
+    assert {"state, defined", "l1.G2.last, defined"} <= {*outcome.comparison.tensors}
+    assert 0 < figures["loss_cycles"] < figures["update_cycles"] < figures["cycles"]
 
 
 def test_passes_among_commands_of_both_arrays(rtl):

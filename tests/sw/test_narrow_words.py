@@ -27,6 +27,7 @@ from trainwright.program.descriptors import (
     Transfer,
     digit_count,
 )
+from trainwright.program.encoding import decode_descriptor, encode_descriptor
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import Operation
 from trainwright.program.validation import check_program
@@ -122,6 +123,27 @@ def test_digits_make_up_their_integers():
             total = total * 128 + digit
         assert torch.equal(total, values)
     assert [digit_count(width) for width in (2, 8, 9, 15, 16)] == [1, 1, 2, 2, 3]
+
+
+def test_sums_of_digits_are_proven_as_those_of_their_integers():
+    """16 x 8 bits need 8 bits more than 8 x 8, however they are computed."""
+    formats = "factor=fixed({}),intermediate=fixed(8),gradient=fixed(8)"
+    p = replace(P, factor_width=8, accumulator_width=26)
+    network = load_network("digits")
+    assert compile_step(network.with_formats(formats.format(8)), 8, p, plan="paper")
+    with pytest.raises(CompileError, match="products of 8 x 16 bits need accumulators of"):
+        compile_step(network.with_formats(formats.format(16)), 8, p, plan="paper")
+
+
+def test_programs_keep_their_digits():
+    network = load_network("digits").with_formats(FORMATS["wide"])
+    step = compile_step(network, 8, replace(P, factor_width=8), plan="paper")
+    of_digits = [d for d in computes(step.forward) if d.digits]
+    assert of_digits
+    for d in of_digits:
+        again = decode_descriptor(encode_descriptor(d))
+        assert isinstance(again, Compute) and again.digits
+        assert again.reduction == d.reduction
 
 
 def test_other_schedules_refuse_factors_by_digits():

@@ -39,6 +39,7 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
 from trainwright.program.footprint import Touch, footprint
+from trainwright.program.vector import Vector
 
 MEMORY = "memory"
 """The external memory, among the spaces of ``Touch``."""
@@ -105,9 +106,9 @@ class Builder:
         self._hazards = Hazards()
         self._depth = 0
 
-    def _emit(self, d: Compute | Transfer, memory: Sequence[Touch] = ()) -> None:
+    def emit(self, d: Compute | Transfer | Vector, memory: Sequence[Touch] = ()) -> None:
         """Add ``d`` with the waits it needs; ``memory`` is what it touches of external memory."""
-        for level in d.levels:
+        for level in () if isinstance(d, Vector) else d.levels:
             COUNTS.require(level.count, self.p, d.tensor)
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
         self.descriptors.append(replace(d, **waits._asdict()))
@@ -172,7 +173,7 @@ class Builder:
         if not register:  # else the whole buffer counts as touched: the register moves inside it
             reach = sum((level.count - 1) * level.address for level in levels)
             stop = start + reach + size * self.p.beat_bytes
-        self._emit(
+        self.emit(
             Transfer(
                 operation=operation,
                 address=buffer.address,
@@ -198,7 +199,7 @@ class Builder:
         """Load a factor image into its store; returns its entries."""
         region = self.stores[image.target].allocate(image.name, image.entries)
         self.images[image.name] = image, buffer
-        self._emit(
+        self.emit(
             Transfer(
                 operation=Operation.LOAD,
                 target=image.target,
@@ -261,7 +262,7 @@ class Builder:
         )
         for part in fitted(d, self.p.nest_levels):
             self.rules[len(self.descriptors)] = rule
-            self._emit(part)
+            self.emit(part)
 
     def _operands(self, d: Compute, rule: Rule) -> tuple[Format, Format]:
         """The formats of a descriptor's operands: of a constant, fixed point."""

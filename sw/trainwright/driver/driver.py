@@ -290,7 +290,7 @@ class Driver:
                 [value(f"l{k}.dG{n}").reshape(s) for n, s in enumerate(v.factor_shapes, 1)]
                 for k, v in layers
             ],
-            biases=[value(f"l{k}.db") if v.bias else None for k, v in layers],
+            biases=[value(f"l{k}.db").flatten() if v.bias else None for k, v in layers],
             statistics=self._statistics(self.step.backward, bound, run),
             counters=run.counters,
             seconds=run.seconds,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from trainwright.compiler.errors import CompileError
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.graph.network import SAMPLES
 from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Way, Work
 from trainwright.lowering.clocks import Lies, Operands, State
@@ -52,6 +52,8 @@ class Chooser:
         for n, op in enumerate(graph.ops):
             for name in op.operands:
                 self.last[name] = n
+                if name in graph.windows:
+                    self.last[graph.windows[name].x] = n
         self._pairs: dict[str, list[tuple[Impl, Impl, str]]] = {}
         self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
@@ -133,6 +135,10 @@ class Chooser:
         match op:
             case View():
                 yield from self._view(state, op)
+            case Window():
+                new = state.copy()
+                new.choices = (*new.choices, Choice(op, (), self.graph.tensors[op.x].axes[-1:]))
+                yield new
             case Einsum():
                 fixed = self._fixed(state, op)
                 if not fixed:
@@ -276,7 +282,9 @@ class Chooser:
         found: set[Cut] = set()
         for name in op.operands:
             lies = state.lies.get(name, ())
-            if name not in self.given and all(x.cut for x in lies):
+            if name in self.given or name in self.graph.windows:
+                continue
+            if all(x.cut for x in lies):
                 found |= {x.cut for x in lies}
         return found
 

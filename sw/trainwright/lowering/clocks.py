@@ -8,6 +8,7 @@ from trainwright.graph.ir import Graph
 from trainwright.lowering.choices import AFTER, BEAT, Choice, Cut, Given, Pad
 from trainwright.lowering.impls import Need, up
 from trainwright.lowering.layout import Axes
+from trainwright.lowering.windows import is_plain, slid
 from trainwright.parameters import AcceleratorParameters
 
 
@@ -99,9 +100,25 @@ class Operands:
             state.loads += BEAT * self.rows(name, need.lanes, cut)
             self._new(state, name, Lies(need.lanes, need.padded, cut, state.loads))
             return state.loads
+        if name in self.graph.windows:
+            return self._windows(state, need, cut)
         if not there:
             return None
         return self._transposed(state, need, cut, there)
+
+    def _windows(self, state: State, need: Need, cut: Cut) -> float | None:
+        """When windows can be read: their source as needed, with zeros around it."""
+        window = self.graph.windows[need.tensor]
+        if slid(self.graph, need.tensor).intersection(need.lanes):
+            return None
+        ready = self.fetch(state, Need(window.x, need.lanes), cut)
+        if ready is None:
+            return None
+        if not is_plain(self.graph, window) and window.x not in self.given:
+            state.outers = max(state.outers, ready) + self.rows(window.x, need.lanes, None)
+            ready = state.outers + AFTER
+        self._new(state, need.tensor, Lies(need.lanes, (), cut, ready))
+        return ready
 
     def _new(self, state: State, name: str, new: Lies) -> None:
         """A tensor lies in another layout, too."""

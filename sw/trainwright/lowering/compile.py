@@ -174,7 +174,7 @@ def _refusal(
     for error in reversed(problems):
         if isinstance(error, DoesNotFitError):
             return error
-    names = {name for op in graph.ops for name in (op.out, *op.operands)}
+    names = {name for op in graph.ops for name in (op.out, *op.operands)} - set(graph.windows)
     name = max(sorted(names), key=graph.count)
     rows = up(graph.count(name), p.lanes)
     return DoesNotFitError(

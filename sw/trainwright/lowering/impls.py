@@ -13,6 +13,7 @@ from math import prod
 
 from trainwright.graph.ir import Einsum, Graph
 from trainwright.lowering.layout import Axes
+from trainwright.lowering.windows import slid
 from trainwright.parameters import AcceleratorParameters
 
 MOST_RUNS = 3
@@ -103,6 +104,8 @@ def runs(axes: Axes, sizes: Mapping[str, int], unit: int) -> list[Axes]:
 
 def adjacent(graph: Graph, tensor: str, lanes: Axes, group: Axes) -> bool:
     """Whether a group of axes is one even index in the rows of a tensor, others along the lanes."""
+    if len([a for a in group if graph.sizes[a] > 1]) > 1 and slid(graph, tensor) & set(group):
+        return False  # a position and what lies beside it have strides of their own
     wide = [a for a in graph.tensors[tensor].axes if a not in lanes and graph.sizes[a] > 1]
     asked = [a for a in group if graph.sizes[a] > 1]
     if not asked:
@@ -120,6 +123,8 @@ def even(graph: Graph, impl: Impl) -> bool:
     """
     if not adjacent(graph, impl.z, (), impl.along):
         return False
+    if any(slid(graph, need.tensor) & {*need.lanes, *need.padded} for need in impl.needs):
+        return False  # there are no rows of zeros behind one window
     if not impl.dot:
         return adjacent(graph, impl.z, impl.along, impl.rows)
     return (
@@ -193,7 +198,7 @@ def _outers(
 ) -> Iterator[Impl]:
     (mine, other), sizes = axes, graph.sizes
     for along in runs(mine, sizes, p.lanes):
-        for rows in runs(other, sizes, p.pe2_rows):
+        for rows in runs(other, sizes, p.pe2_rows) or [()]:
             cycles = outer_cycles(p, sizes, free, summed, (rows, along))
             impl = Impl(False, *names, rows, along, (), cycles, False)
             if even(graph, impl):

@@ -57,6 +57,10 @@ class Piece:
     width: int
     """Lanes of a row."""
     storage: "Storage"
+    steps: Mapping[str, int] | None = None
+    """Rows from one value of an axis to the next, where they are not those of the layout."""
+    first: int = 0
+    """Rows of the storage before the first."""
 
     @cached_property
     def blocks(self) -> int:
@@ -66,6 +70,8 @@ class Piece:
     @cached_property
     def strides(self) -> dict[str, int]:
         """Rows from one value of an axis to the next."""
+        if self.steps is not None:
+            return {**self.steps, "": self.storage.rows}
         found, stride, padded = {}, self.blocks, self.layout.padded
         for n, axis in reversed(list(enumerate(self.layout.rows))):
             found[axis] = stride
@@ -128,7 +134,7 @@ class Part:
     @cached_property
     def offset(self) -> int:
         """Rows from the start of the piece."""
-        piece, rows = self.piece, 0
+        piece, rows = self.piece, self.piece.first
         for axis, (lo, _) in self.ranges.items():
             if axis not in piece.counts:
                 continue

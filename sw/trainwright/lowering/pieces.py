@@ -1,9 +1,9 @@
 """The pieces of one program: loaded, made, copied and transposed as they are asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
-from trainwright.graph.ir import Graph
+from trainwright.graph.ir import Graph, Window
 from trainwright.lowering.calls import Call, Clear, Copy, External, Move, Transpose
 from trainwright.lowering.choices import BEAT, Cut, Given
 from trainwright.lowering.impls import up
@@ -17,6 +17,7 @@ from trainwright.lowering.layout import (
     Storage,
     counts_of,
 )
+from trainwright.lowering.windows import Halo, halos, spread, steps
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
@@ -77,6 +78,8 @@ class Pieces:
         piece = self.found(name, lanes, ranges, group, pad=pad)
         if piece:
             return piece
+        if name in self.graph.windows:
+            return self._window(self.graph.windows[name], lanes, ranges, group, pad=pad)
         there = self.found(name, lanes, ranges)
         given = self.given.get(name)
         if given and given.lanes in (None, lanes) and (there is None or given.lanes is None):
@@ -143,8 +146,73 @@ class Pieces:
         self.pieces.setdefault(key, []).append(piece)
         return piece
 
-    def _clear(self, piece: Piece) -> None:
-        if piece.is_padded:
+    # Windows.
+
+    def _window(self, op: Window, lanes: Axes, ranges: Ranges, group: Axes, *, pad: bool) -> Piece:
+        """Windows of a tensor, in the rows in which it lies with zeros around it."""
+        of, axes = halos(self.graph, op, ranges), self.graph.tensors[op.x].axes
+        mine = {a: r for a, r in ranges.items() if a in axes}
+        mine |= {a: one.values for a, one in of.items() if one.values != (0, one.size)}
+        if all(one.plain for one in of.values()):
+            base = self.ensure(op.x, lanes, mine, group, pad=pad)
+        else:
+            base = self._surrounded(op, of, lanes, mine, group, pad=pad)
+        stepped, first = steps(of, base.strides, {a: base.ranges.get(a, (0, 0))[0] for a in of})
+        positions = {one.slide.position for one in of.values()}
+        inner = {a: r for a, r in base.ranges.items() if a not in of}
+        inner |= {a: r for a, r in ranges.items() if a in positions}
+        axes = self.graph.tensors[op.out].axes
+        layout = Layout(tuple(a for a in axes if a not in lanes), lanes, base.layout.padded)
+        counts = counts_of(axes, self.graph.sizes, inner)
+        piece = Piece(
+            op.out, layout, counts, inner, self.p.lanes, base.storage, stepped, base.first + first
+        )
+        if not self._suits(piece, ranges, group, pad=pad):
+            raise CutError(f"{op.out} has no even index {group} in {base.layout.text}")
+        self.pieces.setdefault((op.out, lanes), []).append(piece)
+        return piece
+
+    def _surrounded(
+        self,
+        op: Window,
+        of: Mapping[str, Halo],
+        lanes: Axes,
+        ranges: Ranges,
+        group: Axes,
+        *,
+        pad: bool,
+    ) -> Piece:
+        """The source of windows with its zeros, loaded or copied among them."""
+        axes = self.graph.tensors[op.x].axes
+        size = prod(counts_of(group, self.graph.sizes, {}).values())
+        padded = group if group and pad and size % self.p.lanes else ()
+        first = [a for a in self.lead.get(op.out, ()) if a in axes and a not in (*lanes, *group)]
+        rest = [a for a in axes if a not in lanes and a not in first]
+        groups = [group, *self.groups.get((op.out, lanes), ())]
+        rows = together((*first, *rest), [g for g in groups if set(g) <= set(rest)])
+        layout = Layout(rows, lanes, padded)
+        wide = {**ranges, **{a: (one.low, one.high) for a, one in of.items()}}
+        counts = counts_of(axes, self.graph.sizes, wide)
+        piece = Piece(op.x, layout, counts, wide, self.p.lanes, Storage(op.out, 0))
+        piece.storage.rows = piece.rows
+        self._clear(piece, always=True)
+        if any(one.values[0] >= one.values[1] for one in of.values()):
+            return piece  # zeros alone
+        stepped, before = spread(of, piece.strides)
+        counts = counts_of(axes, self.graph.sizes, ranges)
+        inside = Piece(
+            op.x, layout, counts, dict(ranges), self.p.lanes, piece.storage, stepped, before
+        )
+        given = self.given.get(op.x)
+        there = self.found(op.x, lanes, ranges)
+        if given and given.lanes in (None, lanes) and there is None:
+            self._load_into(inside, given, ranges)
+        else:
+            self._copy_into(inside, there or self.ensure(op.x, lanes, ranges), ranges)
+        return piece
+
+    def _clear(self, piece: Piece, *, always: bool = False) -> None:
+        if always or piece.is_padded:
             self.outer.setdefault("zeros", External("zeros", ROW, {}, 1))
             self.calls.append(
                 Clear(engine=Engine.LOAD, cycles=BEAT * piece.rows, writes=(piece,), piece=piece)
@@ -154,20 +222,30 @@ class Pieces:
         size = prod(self.graph.sizes[a] for a in group)
         padded = group if size % self.p.lanes else ()
         piece = self._new(name, lanes, ranges, [group] if group else [], padded)
-        layout = self.given[name].layout
-        outside: Ranges = {}
-        if layout is None and len(self.cuts.get((name, lanes), ())) == 1:
-            (cut,) = self.cuts[name, lanes]
-            outside = {cut[0]: (cut[1], cut[2])} if cut else {}
-        lies = piece.layout
+        given = self.given[name]
+        outside = self._outside(piece, given)
+        lies, layout = piece.layout, given.layout
         same = layout is None or (layout.rows, layout.padded) == (lies.rows, lies.padded)
         if not same or dict(ranges) != dict(outside):  # rows of zeros are not loaded, too
             self._clear(piece)
+        self._load_into(piece, given, ranges)
+        return piece
+
+    def _outside(self, piece: Piece, given: Given) -> Ranges:
+        """The values of an axis that lie outside, where the host is to write only some."""
+        cuts = self.cuts.get((piece.tensor, piece.layout.lanes), ())
+        if given.layout is None and len(cuts) == 1:
+            (cut,) = cuts
+            return {cut[0]: (cut[1], cut[2])} if cut else {}
+        return {}
+
+    def _load_into(self, piece: Piece, given: Given, ranges: Ranges) -> None:
+        """Load a tensor from where it lies, or from where the host is to write it."""
+        name, outside = piece.tensor, self._outside(piece, given)
         bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
         of = self.views.get(name, "")
-        outer = External(name, layout or piece.layout, outside, bytes_, of)
+        outer = External(name, given.layout or piece.layout, outside, bytes_, of)
         self.move(Engine.LOAD, piece, ranges, outer)
-        return piece
 
     def move(self, engine: Engine, piece: Piece, ranges: Ranges, outer: External) -> None:
         """A load of a piece, or a store."""
@@ -251,9 +329,13 @@ class Pieces:
         lanes = source.layout.lanes
         size = prod(self.graph.sizes[a] for a in group)
         padded = group if pad and size % self.p.lanes else ()
-        zeros = self.constant("zeros", self.p.lanes)
         piece = self._new(source.tensor, lanes, ranges, [group], padded)
         self._clear(piece)
+        self._copy_into(piece, source, ranges)
+        return piece
+
+    def _copy_into(self, piece: Piece, source: Piece, ranges: Ranges) -> None:
+        zeros = self.constant("zeros", self.p.lanes)
         rows = piece.blocks * prod(piece.counts[a] for a in piece.layout.rows)
         self.calls.append(
             Copy(
@@ -261,4 +343,3 @@ class Pieces:
                 x=Part(source, ranges), z=Part(piece, ranges),
             )
         )  # fmt: skip
-        return piece

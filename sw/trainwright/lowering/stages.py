@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from math import prod
 
-from trainwright.graph.ir import Einsum, Graph, View
+from trainwright.graph.ir import Einsum, Graph, View, Window
 from trainwright.lowering.choices import Choice, Chosen, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
 from trainwright.lowering.tile import Stage
+from trainwright.lowering.windows import share
 from trainwright.parameters import AcceleratorParameters
 
 BUDGETS = (0.45, 0.25, 0.15, 0.08, 0.05, 0.03, 0.01)
@@ -62,6 +63,9 @@ class Stages:
 
     def rows(self, name: str) -> int:
         """Rows of a tensor in the layout in which it is made, or first read."""
+        window = self.graph.windows.get(name)
+        if window:
+            return int(self.rows(window.x) * share(self.graph, window, {}))
         lanes = next(iter(self._layouts(name)), self.graph.tensors[name].axes[-1:])
         size = prod(self.graph.sizes[a] for a in lanes)
         return self.graph.count(name) // size * up(size, self.p.lanes)
@@ -94,10 +98,12 @@ class Stages:
         large = [name for name in names if self.rows(name) > self.large]
         for name in sorted(large, key=lambda name: (-self.rows(name), name)):
             members = {
-                n for n in self.readers.get(name, ()) if not isinstance(self.choices[n].op, View)
+                n
+                for n in self.readers.get(name, ())
+                if not isinstance(self.choices[n].op, View | Window)
             }
             members |= {self.place[name]} if name in self.place else set()
-            if name in self.place and isinstance(self.choices[self.place[name]].op, View):
+            if name in self.place and isinstance(self.choices[self.place[name]].op, View | Window):
                 for n in members:
                     of[n].big.add(name)
                 continue
@@ -222,6 +228,10 @@ class Stages:
         """Rows that the large tensors of a group take in a slice."""
         total = 0.0
         for name in group.big:
+            window = self.graph.windows.get(name)
+            if window:
+                total += self.rows(window.x) * share(self.graph, window, chunks)
+                continue
             part = self.rows(name)
             for axis in self.graph.tensors[name].axes:
                 if axis in chunks:
@@ -244,7 +254,7 @@ class Stages:
             for n in group.members:
                 name = self.choices[n].op.out
                 outside = set(self.readers.get(name, ())) - set(group.members)
-                view = isinstance(self.choices[n].op, View)
+                view = isinstance(self.choices[n].op, View | Window)
                 if outside and not view and self.rows(name) > self.large:
                     found.add(name)
         return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product, zip_longest
 from math import prod
 
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, View
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, View, Window
 from trainwright.lowering.calls import Accumulate, Call, Contract, Elementwise, External, Move
 from trainwright.lowering.choices import BEAT, Choice, Cut, Given, Pad, Work
 from trainwright.lowering.impls import Impl, Need, dot_cycles, even, outer_cycles, runs, up
@@ -320,6 +320,8 @@ class Tiler(Pieces):
         match choice.op:
             case View():
                 self._view(choice, slice_)
+            case Window():
+                return  # made where it is read, with what is read of it
             case Einsum():
                 parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
                 for work, operands in zip(choice.works, reversed(parts), strict=True):
@@ -348,7 +350,7 @@ class Tiler(Pieces):
         layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
         counts = counts_of(axes, self.graph.sizes, source.ranges)
         piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage)
-        if piece.rows != source.rows:
+        if piece.rows > source.rows:  # fewer where the source has rows of zeros behind it
             raise CutError(f"{op.out} does not lie in the rows of {op.operands[0]}")
         self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
 

@@ -15,7 +15,7 @@ from trainwright.network.numbers import Widths
 from trainwright.network.tables import pair, table, texts, wired
 from trainwright.support.text import shown
 
-BUILT_IN = ("digits", "fashion")
+BUILT_IN = ("digits", "fashion", "fashion-conv")
 _NAME = re.compile(r"\w([\w .+-]{0,62}[\w+-])?")
 """A name is part of paths: ``runs/NAME``."""
 MOST_TEXT = 1 << 20
