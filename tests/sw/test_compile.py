@@ -18,8 +18,9 @@ from trainwright.driver import Driver
 from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.formats import Posit
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.network import Widths, load_network
+from trainwright.network import NumberFormats, Widths, load_network
 from trainwright.offload import compiled
+from trainwright.offload.segment import _words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import batch_indices
 from trainwright.train.settings import TrainSettings
@@ -371,6 +372,13 @@ def test_formats_are_those_of_the_programs_and_of_the_module():
     model = compile(model, batch=16, formats="intermediate=fixed(16),activation=posit(10,0)")
     y = model.eval()(x)  # torch computes in the same numbers, but for results within a layer
     assert (module.eval()(x) - y).norm() < 0.05 * y.norm()
+
+
+@pytest.mark.parametrize("rule, least", [("gradients", 0), ("zero", 0), ("never", 1)])
+def test_inputs_that_are_too_small_for_a_posit_follow_the_rule(rule, least):
+    numbers = NumberFormats().with_formats(f"activation=posit(8,0),underflow={rule}")
+    x = torch.tensor([1.0, -(2.0**-20), 0.0])  # the posit 2 at this exponent, 2^-13 of the least
+    assert _words(x, -7, numbers).tolist() == [96, -least, 0]
 
 
 def test_the_report_counts_what_underflows():
