@@ -134,12 +134,16 @@ async def every_bit_of_a_count(dut):
             others = {level - 1, (level + 1 + bit) % depth} - {-1, level}
             for other in others if bit < 8 else ():
                 levels[other] = Level(2, 5, 7, 11)
-            tile = {"reduce_levels": bit % depth, "tile_level": 0}
-            if level < depth - tile["reduce_levels"]:
-                tile["tile_level"] = level
+            reduce_levels = bit % depth
             nest = Compute(
-                operation=Operation.PE1, levels=tuple(levels), x=1, g=2, z=3, **tile
-            )  # fmt: skip
+                operation=Operation.PE1,
+                levels=tuple(levels),
+                x=1,
+                g=2,
+                z=3,
+                reduce_levels=reduce_levels,
+                tile_level=level if level < depth - reduce_levels else 0,
+            )
             await tb.check(nest)
 
 
