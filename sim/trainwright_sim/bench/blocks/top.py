@@ -121,7 +121,6 @@ async def memory_errors(dut, operation: Operation, answer: AxiResp):
 
 def reductions(p: AcceleratorParameters) -> Program:
     """Both arrays with sums over several steps, results of one the operands of the other."""
-    size = {"x_row_stride": 1, "z_row_stride": 1, "last_rows": 2, "reduce_levels": 1, "shift": 3}
     levels = (Level(3, x=2, z=2), Level(5, x=7, g=4))
     columns = (Level(3, g=1, z=2), Level(5, x=1, g=3))
     return Program(
@@ -134,8 +133,8 @@ def reductions(p: AcceleratorParameters) -> Program:
                 operation=Operation.LOAD, target=Target.PE2_STORE, address=0x1C00, local=0, beats=8
             ),
             Compute(
-                operation=Operation.PE1, levels=levels, x=0, g=0, z=64, slot=1, wait=Engine.ALL,
-                **size,
+                operation=Operation.PE1, levels=levels, x=0, g=0, z=64, slot=1, reduce_levels=1,
+                last_rows=2, x_row_stride=1, z_row_stride=1, shift=3, wait=Engine.ALL,
             ),
             Compute(
                 operation=Operation.PE2, levels=columns, x=64, g=0, z=80, slot=2, reduce_levels=1,
