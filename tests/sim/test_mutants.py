@@ -91,6 +91,8 @@ def test_submodules_tested_elsewhere_get_no_faults():
     rtlil = component_to_rtlil(Twice(), sources=True)
     assert len(mutable(rtlil, 30, seed=1).mutants) == 30
     assert len(mutable(rtlil, 30, seed=1, without=["within"]).mutants) == 0
+    some = mutable(rtlil, 30, seed=1, without=["sim/test_mutants.py"]).mutants
+    assert some and not any("test_mutants" in m.source for m in some)
 
 
 def test_what_is_the_same_for_ever_is_told_from_what_is_not(redundant):

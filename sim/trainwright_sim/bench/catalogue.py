@@ -81,6 +81,9 @@ DEFAULT = AcceleratorParameters(scratchpad_rows=1024, scratchpad_banks=4)
 
 _VERILATOR = ("verilator",)
 _ALL = (
+    Bench("queue", "queue", SMALL, _of(designs.queue), slow=_VERILATOR),
+    Bench("skid", "skid", SMALL, _of(designs.skid), slow=_VERILATOR),
+    Bench("round-robin", "round_robin", SMALL, _of(designs.round_robin), slow=_VERILATOR),
     Bench("requantise-32", "requantise", SMALL, _of(designs.requantiser), slow=_VERILATOR),
     Bench("requantise-48", "requantise", SQUARE, _of(designs.requantiser), slow=_VERILATOR),
     Bench("requantise-narrow", "requantise", NARROW, _of(designs.requantiser), slow=_VERILATOR),

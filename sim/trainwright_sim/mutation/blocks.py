@@ -7,8 +7,8 @@ from trainwright_sim.bench.catalogue import BENCHES, Bench
 
 @dataclass(frozen=True)
 class Block:
-    """``mutants`` in the design of the bench of that name, but for the submodules named in
-    ``without``: these have a bench of their own, where their faults are looked for."""
+    """``mutants`` in the design of the bench of that name, but for the submodules and the files
+    named in ``without``: these have a bench of their own, where their faults are looked for."""
 
     name: str
     mutants: int
@@ -20,21 +20,25 @@ class Block:
         return BENCHES[self.name]
 
 
+_STREAM = tuple(f"stream/{name}.py" for name in ("registered_queue", "skid_buffer", "round_robin"))
 _ALL = (
+    Block("queue", 50),
+    Block("skid", 50),
+    Block("round-robin", 50),
     Block("requantise-32", 100),
     Block("nest", 100),
-    Block("scratchpad", 100),
+    Block("scratchpad", 100, _STREAM),
     Block("factor_store", 50),
-    Block("unpack", 150),
-    Block("load", 150, without=("unpack",)),
-    Block("store", 150),
-    Block("statistics", 100),
-    Block("host", 150),
-    Block("fetch", 100, without=("nest",)),
+    Block("unpack", 150, _STREAM),
+    Block("load", 150, ("unpack", *_STREAM)),
+    Block("store", 150, _STREAM),
+    Block("statistics", 100, _STREAM),
+    Block("host", 150, _STREAM),
+    Block("fetch", 100, ("nest", *_STREAM)),
     Block("sequencer", 200),
-    Block("pe1", 200, without=("nest", "encoder")),
-    Block("pe2", 200, without=("nest", "fetch", "encoder")),
-    Block("pe1-posits", 150, without=("nest",)),
-    Block("pe2-posits", 150, without=("nest", "fetch")),
+    Block("pe1", 150, ("nest", "encoder", *_STREAM)),
+    Block("pe2", 150, ("nest", "fetch", "encoder", *_STREAM)),
+    Block("pe1-posits", 150, ("nest", *_STREAM)),
+    Block("pe2-posits", 150, ("nest", "fetch", *_STREAM)),
 )
 BLOCKS: dict[str, Block] = {block.name: block for block in _ALL}

@@ -73,7 +73,7 @@ class Mutable:
 def mutable(rtlil: str, mutants: int, seed: int, without: Sequence[str] = ()) -> Mutable:
     """Choose ``mutants`` faults, spread over cells, ports and lines of the source, and put them in.
 
-    ``rtlil`` with sources; ``without``: names of submodules that get none. Raises
+    ``rtlil`` with sources; ``without``: submodules and files that get none. Raises
     ``MutationError``.
     """
     with TemporaryDirectory(prefix="trainwright-mutants-") as name:
@@ -117,14 +117,18 @@ def _chosen(
     lines: Sequence[str], cells: dict[str, str], mutants: int, seed: int, without: Sequence[str]
 ) -> list[str]:
     """Of yosys' list so many, in its order: none twice, none in a clock or in state itself."""
-    elsewhere = re.compile("|".join(rf"\\{name}\." for name in without) or "$^")
+    modules = [rf"\\{name}\." for name in without if "/" not in name]
+    elsewhere = re.compile("|".join(modules) or "$^")
+    files = tuple(name for name in without if "/" in name)
 
     def is_wanted(line: str) -> bool:
         found = re.search(r"-cell (\S+) -port (\S+)", line)
         assert found is not None
         cell, port = cells.get(found[1], found[1]), found[2].lstrip("\\")
         state = any(kind in cell and port == output for kind, output in _STATE)
-        return port not in _CLOCKS and not state and not elsewhere.search(found[1])
+        sources = [name for text in re.findall(r"-src (\S+)", line) for name in text.split("|")]
+        other = any(file in source for source in sources for file in files)
+        return not (port in _CLOCKS or state or other or elsewhere.search(found[1]))
 
     bodies = [re.sub(r"^mutate ", "", line) for line in lines if is_wanted(line)]
     bodies = list(dict.fromkeys(bodies))
