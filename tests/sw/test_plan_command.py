@@ -1,10 +1,15 @@
 """``trainwright plan``: plans, reasons where there are none, and one line where nothing fits."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from trainwright.cli import main
+from trainwright.cli.plan_graph import _why
+from trainwright.graph.order import ordered
+from trainwright.graph.step import step_graph
+from trainwright.network import load_network
 
 ODD = """\
 classes = 10
@@ -94,3 +99,31 @@ def test_what_json_says_of_a_plan(capsys):
     assert [row["schedule"] for row in found["plans"]] == ["planned", "paper"]
     chosen = {(row["layer"], row["pass"]) for row in found["alternatives"] if row["chosen"]}
     assert chosen == {(layer, way) for layer in (1, 2) for way in ("forward", "backward")}
+
+
+def test_the_orders_of_a_graph_and_why_each_was_dropped(capsys):
+    assert main(["plan", "digits", "--plan", "graph", "--batch", "8", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["cycles"] == sum(one["cycles"] for one in figures["programs"].values())
+    assert [layer["layer"] for layer in figures["layers"]] == ["l1", "l2"]
+    for layer in ("l1", "l2"):
+        rows = [row for row in figures["orders"] if row["layer"] == layer]
+        (chosen,) = [row for row in rows if row["chosen"]]
+        assert chosen["dropped"] is None and len(rows) > 3
+        for row in rows:
+            more = row["macs"] - chosen["macs"]
+            why = f"{more:,} more multiply-accumulates" if more else "as many multiply-accumulates"
+            assert row["chosen"] or row["dropped"].startswith(why)
+    made = [row["makes"] for row in figures["stages"]]
+    assert len(set(made)) == len(made) and {"l1.y", "l2.a", "l1.dG1", "l2.db"} <= set(made)
+
+
+def test_why_an_order_of_a_graph_is_dropped():
+    step = step_graph(load_network("digits"), 8)
+    best, second = ordered(step.whole, step.sites["l1"], most=2)
+    assert _why(best, best, None) is None
+    assert _why(second, best, "too large") == "does not fit: too large"
+    as_dear = replace(best, products=best.products[::-1])
+    assert _why(as_dear, best, None) == "as many multiply-accumulates: the first found"
+    again = replace(as_dear, cost=best.macs + 5)
+    assert _why(again, best, None).startswith("5 multiply-accumulates to make again")

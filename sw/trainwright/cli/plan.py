@@ -38,6 +38,10 @@ there is no row of a kind of plan, the reason is given. `auto` is the paper's sc
 planned program fits or takes fewer cycles; then that is said. Utilisation is the useful
 multiply-accumulates (padding and copies left out) over multipliers times cycles.
 
+With --plan graph, and for networks that are graphs: the contraction orders of each layer, the
+cheapest first, and why each was dropped; what is computed together, in slices of how many values of
+which axes, by which array.
+
 Exit status 2, and one line that says what is lacking, where no schedule fits.
 """
 
@@ -48,6 +52,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_ranks_option(parser)
     add_formats_option(parser)
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
+    parser.add_argument(
+        "--plan",
+        choices=("auto", "graph"),
+        default="auto",
+        help="auto: the planner of layers in one line (default); graph: the compiler of graphs, "
+        "which networks with skips, shared layers or windows always have",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON and no tables")
     add_accelerator_options(parser)
 
@@ -135,6 +146,15 @@ def _run(args: argparse.Namespace) -> int:
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
     parameters = accelerator_parameters(args.accelerator, network)
+    if args.plan == "graph" or not network.is_straight:
+        from trainwright.cli import plan_graph
+
+        figures = plan_graph.report(network, args.batch, parameters)
+        if args.json:
+            print(to_json(figures))
+        else:
+            plan_graph.show(figures)
+        return 0
     totals = _totals(network, args.batch, parameters)
     try:
         planned = plan_layers(network, args.batch, parameters)

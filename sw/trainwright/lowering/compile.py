@@ -95,6 +95,8 @@ class Step:
     buffers: Mapping[str, Buffer]
     memory_bytes: int
     orders: tuple[Order, ...] = field(default=())
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why cheaper orders, by their text, were not taken: what did not fit."""
 
     @property
     def cycles(self) -> int:
@@ -348,6 +350,7 @@ def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step
     chosen = [found[0] for found in orders]
     found: list[tuple[int, Step]] = []
     problems: list[CompileError] = []
+    refused: dict[str, str] = {}
     largest = max(range(len(orders)), key=lambda n: orders[n][0].macs)
     for order in orders[largest]:
         chosen[largest] = order
@@ -357,13 +360,14 @@ def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step
             step = compile_graph(graph.ordered(chosen), p, tuple(chosen))
         except CompileError as error:
             problems.append(error)
+            refused[order.text] = str(error)
             continue
         found.append((step.cycles, step))
         if len(found) == MOST_ORDERS:
             break
     if not found:
         raise problems[0]
-    return min(found, key=lambda pair: pair[0])[1]
+    return replace(min(found, key=lambda pair: pair[0])[1], refused=refused)
 
 
 __all__ = ["Step", "compile_graph", "compile_step"]

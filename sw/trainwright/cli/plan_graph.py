@@ -1,0 +1,140 @@
+"""``trainwright plan --plan graph``: the contraction orders considered, and what was chosen."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainwright.graph.order import Order
+    from trainwright.lowering.compile import Lowered, Step
+    from trainwright.network import Network
+    from trainwright.parameters import AcceleratorParameters
+
+MOST = 6
+"""Orders of a layer that are shown."""
+
+
+def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
+    """Why an order was dropped; None for the one that is chosen."""
+    if order.text == chosen.text:
+        return None
+    if refused is not None:
+        return f"does not fit: {refused}"
+    more = order.macs - chosen.macs
+    if more > 0:
+        return f"{more:,} more multiply-accumulates"
+    if order.cost > chosen.cost:
+        again = order.cost - order.macs
+        return f"{again:,.0f} multiply-accumulates to make again what is neither held nor in slices"
+    return "as many multiply-accumulates: the first found"
+
+
+def _orders(network: "Network", batch: int, step: "Step") -> list[dict[str, Any]]:
+    from trainwright.graph.order import Cost, ordered
+    from trainwright.graph.step import step_graph
+
+    graph, p = step_graph(network, batch), step.parameters
+    cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
+    rows = []
+    for chosen, (site, contractions) in zip(step.orders, graph.sites.items(), strict=True):
+        found = ordered(
+            graph.whole, contractions, cost=cost, most=MOST, accumulator=p.accumulator_width
+        )
+        if all(order.text != chosen.text for order in found):
+            found.append(chosen)
+        for order in found:
+            rows.append(
+                {
+                    "layer": site,
+                    "order": order.text,
+                    "macs": order.macs,
+                    "chosen": order.text == chosen.text,
+                    "dropped": _why(order, chosen, step.refused.get(order.text)),
+                }
+            )
+    return rows
+
+
+def _stages(which: str, one: "Lowered") -> list[dict[str, Any]]:
+    """What is computed together, in what slices, by which array."""
+    rows = []
+    for number, stage in enumerate(one.stages):
+        for choice in stage.choices:
+            arrays = ["PE1" if work.impl.dot else "PE2" for work in choice.works if work.impl]
+            rows.append(
+                {
+                    "program": which,
+                    "stage": number,
+                    "makes": choice.op.out,
+                    "of": list(choice.op.operands),
+                    "slices": {axis: count for axis, count in stage.loops},
+                    "arrays": arrays or (["PE2"] if choice.works else []),
+                }
+            )
+    return rows
+
+
+def report(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[str, Any]:
+    """What ``--json`` prints. Raises ``CompileError`` where the network does not fit."""
+    from trainwright.lowering.compile import compile_step
+    from trainwright.timing import predict
+
+    step = compile_step(network, batch, p)
+    layers = [
+        {
+            "layer": f"l{n}", "outputs": list(one.outputs), "inputs": list(one.inputs),
+            "ranks": list(one.ranks), "parameters": one.factor_parameters + one.bias_parameters,
+            "kernel": list(one.window.kernel) if one.window else None,
+        }
+        for n, one in enumerate(network.layers, 1)
+    ]  # fmt: skip
+    programs = {"forward": step.forward, "backward": step.backward}
+    cycles = {name: predict(one.descriptors, p).cycles for name, one in programs.items()}
+    total = sum(cycles.values())
+    return {
+        "network": network.name,
+        "batch": batch,
+        "plan": "graph",
+        "layers": layers,
+        "orders": _orders(network, batch, step),
+        "stages": [row for name, one in programs.items() for row in _stages(name, one.lowered)],
+        "programs": {
+            name: {
+                "cycles": cycles[name],
+                "macs": one.lowered.macs,
+                "descriptors": len(one.descriptors),
+                "scratchpad_rows": one.lowered.rows,
+            }
+            for name, one in programs.items()
+        },
+        "macs": step.macs,
+        "cycles": total,
+        "mac_utilisation": step.macs / (p.multipliers * total),
+        "external_memory_bytes": step.memory_bytes,
+    }
+
+
+def show(figures: dict[str, Any]) -> None:
+    """The tables for people."""
+    from trainwright.report.tables import markdown
+
+    for layer in dict.fromkeys(row["layer"] for row in figures["orders"]):
+        print(f"{layer}")
+        rows = [row for row in figures["orders"] if row["layer"] == layer]
+        cells = [[row["order"], row["macs"], row["dropped"] or "chosen"] for row in rows]
+        print(markdown(("contraction order", "macs", ""), cells))
+    names = ("program", "stage", "makes", "of", "slices", "arrays")
+    cells = [
+        [
+            row["program"], row["stage"], row["makes"], " ".join(row["of"]),
+            " ".join(f"{axis}:{count}" for axis, count in row["slices"].items()),
+            "+".join(row["arrays"]),
+        ]
+        for row in figures["stages"]
+    ]  # fmt: skip
+    print(markdown(names, cells))
+    names = ("cycles", "macs", "descriptors", "scratchpad_rows")
+    cells = [[name, *(one[key] for key in names)] for name, one in figures["programs"].items()]
+    print(markdown(("program", "cycles", "macs", "descriptors", "scratchpad rows"), cells), end="")
+    print(
+        f"a step of {figures['batch']} samples: {figures['cycles']:,} cycles, "
+        f"{figures['mac_utilisation']:.1%} utilisation"
+    )
