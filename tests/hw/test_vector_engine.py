@@ -12,7 +12,16 @@ from trainwright.golden.state import State
 from trainwright.golden.vector import vector
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import encode_descriptor
-from trainwright.program.vector import Code
+from trainwright.program.vector import (
+    Addend,
+    Code,
+    Instruction,
+    Kind,
+    Memory,
+    Rounding,
+    Stream,
+    Vector,
+)
 from trainwright_hw.compute.vector.engine import VectorEngine
 from trainwright_hw.storage.ports import ROW_LATENCY
 
@@ -112,5 +121,15 @@ def test_random_passes(seed):
     p = parameters_of((4, 8)[seed % 2])
     pad = np.random.default_rng(seed).integers(-32768, 32768, (ROWS, p.lanes)).astype(np.int16)
     passes = [d for _ in range(4) for d in random_passes(random, rows=ROWS, passes=1)]
-    stall = (0.3, 0, 0.6)[seed % 3]
+    # just over a half, by a bit that the shifter drops
+    over = Instruction(
+        kind=Kind.LANE, addend=Addend.CONSTANT, shift=17, rounding=Rounding.EVEN,
+        memory=Memory.WRITE,
+    )  # fmt: skip
+    passes += [
+        Code(first=60, instructions=(over,)),
+        Vector(entry=60, length=1, outer=1, inner=3, streams=(Stream(0, 0, 1),), reads=0, writes=1,
+               constants=((1 << 16) + 1,)),
+    ]  # fmt: skip
+    stall = (0.6, 0, 0.3)[seed % 3]
     assert check(p, passes, pad, random=random, stall=stall) >= 40
