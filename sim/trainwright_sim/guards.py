@@ -105,7 +105,7 @@ def _cells(block: str, passes: str) -> Mapping[str, int]:
 
 
 NETWORKS = ("digits", "fashion")
-BLOCKS = ("requantise-32", "nest", "pe1", "pe2", "load", "sequencer")
+BLOCKS = ("requantise-32", "nest", "load", "sequencer")
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (

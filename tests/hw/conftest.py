@@ -116,6 +116,8 @@ def execute(
                 index = list(zip((*outer, *inner), d.levels, strict=True))
                 x = d.x + sum(i * level.x for i, level in index)
                 g = d.g + sum(i * level.g for i, level in index)
+                if d.digits and any(inner) and not any(inner[1:]):
+                    value *= 128
                 value += _value(d, p, memories, x, g, r, lane)
             q, saturated = requantise(value, d.shift, d.out_width)
             if d.stochastic:
@@ -313,6 +315,7 @@ def random_command(operation: Operation, p: AcceleratorParameters, random: Rando
         x_shift=random.randrange(p.most_alignment + 1),
         g_shift=random.randrange(p.most_alignment + 1),
         stochastic=p.stochastic_rounding and random.random() < 0.7,
+        digits=p.narrow and bool(reduction) and random.random() < 0.6,
     )
 
 

@@ -1,10 +1,11 @@
 """Number formats of lanes: words decoded, multiplied and summed by an array, and encoded."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, signed
+from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
@@ -12,6 +13,7 @@ from amaranth.sim import Simulator
 from trainwright.formats import Fixed, Posit, parse_format
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.fixed import FixedArithmetic
+from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.posit import PositArithmetic
 from trainwright_hw.compute.pe1.dot_array import DotProductArray
 from trainwright_hw.compute.pe2.outer_array import OuterProductArray
@@ -180,3 +182,33 @@ def test_formats_that_operands_do_not_hold():
         PositArithmetic(formats=POSITS, **WIDE | {"accumulator_width": 16})
     with pytest.raises(ValueError, match="1 to 4 tables, not 5"):
         PositArithmetic(formats=(POSITS[0],) * 5, tables=True, **WIDE)
+
+
+SEVERAL = "posit(8,0),posit(7,0),posit(6,0),posit(5,0),posit(4,0)"
+"""More than a block RAM holds."""
+
+
+@pytest.mark.parametrize(
+    "formats", ("", "posit(8,0),posit(8,1)c", SEVERAL), ids=("fixed", "tables", "shifts")
+)
+@pytest.mark.parametrize("word_width", (8, 16))
+def test_lanes_have_the_words_of_their_accelerator(word_width, formats):
+    p = replace(PARAMETERS, word_width=word_width, formats=formats, accumulator_width=48)
+    arithmetic = lane_format(p)
+    assert arithmetic.left.width == p.operand_width
+    m, words = Module(), [Signal(signed(word_width)) for _ in range(2)]
+    values, _ = arithmetic.decode(m, "words", words, Signal(3))
+    dut = arithmetic.encoder(lanes=1, value_width=48)
+    m.submodules.encoder = dut
+    assert len(dut.word[0]) == word_width
+
+    async def testbench(ctx):
+        ctx.set(words[0], -3)
+        ctx.set(words[1], -(1 << word_width - 1))
+        await ctx.tick().repeat(3)
+        assert [ctx.get(value) for value in values] == [-3, -(1 << word_width - 1)]
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(testbench)
+    simulator.run()

@@ -23,7 +23,7 @@ PARAMETERS = {
         lanes=8, pe1_rows=2, pe2_rows=2, factor_width=2, accumulator_width=24, nest_levels=5
     ),
     "4x2-bytes": AcceleratorParameters(
-        lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, accumulator_width=24
+        lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, accumulator_width=48
     ),
 }
 OPERATIONS = (Operation.PE1, Operation.PE4)

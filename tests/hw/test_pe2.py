@@ -18,7 +18,7 @@ PARAMETERS = {
         lanes=4, pe1_rows=4, pe2_rows=4, factor_width=16, stochastic_rounding=True
     ),
     "4x2-narrow": AcceleratorParameters(**SMALL, accumulator_width=24, nest_levels=5),
-    "4x2-bytes": AcceleratorParameters(**SMALL, word_width=8, factor_width=8, accumulator_width=24),
+    "4x2-bytes": AcceleratorParameters(**SMALL, word_width=8, factor_width=8, accumulator_width=48),
 }
 OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
 

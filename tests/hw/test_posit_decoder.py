@@ -30,11 +30,14 @@ def formats_of(kind: str) -> list[Posit]:
     return [parse_format(name) for name in SETS[kind]]
 
 
-def words_of(formats: list[Posit]) -> list[tuple[int, int, int | None]]:
-    """Format's number, word and integer: every word, and of fixed point 16 bits of all sizes. None
+def words_of(formats: list[Posit], width: int = 16) -> list[tuple[int, int, int | None]]:
+    """Format's number, word and integer: every word, and of fixed point some of all sizes. None
     of NaR and of words that a clamped format never has."""
+    limit = 1 << width - 1
     found: list[tuple[int, int, int | None]] = [
-        (0, word, word) for word in (*range(-300, 300), -32768, 32767, 12345, -21846)
+        (0, word, word)
+        for word in (*range(-300, 300), -32768, 32767, 12345, -21846)
+        if -limit <= word < limit
     ]
     for number, fmt in enumerate(formats, 1):
         found += [(number, w, int(fmt.decode(w))) for w in range(-fmt.largest, fmt.largest + 1)]
@@ -52,12 +55,12 @@ def simulate(dut, testbench) -> None:
     simulator.run()
 
 
-@pytest.mark.parametrize("kind", SETS)
-def test_shifts(kind):
+@pytest.mark.parametrize(("kind", "width"), [*((kind, 16) for kind in SETS), ("four of 8 bits", 8)])
+def test_shifts(kind, width):
     """The formats one after the other: a word each cycle, another format with each."""
     formats = formats_of(kind)
-    dut, cases = ShiftDecoder(formats), words_of(formats)
-    assert len(dut.value) == max(16, *(fmt.decoded_width for fmt in formats))
+    dut, cases = ShiftDecoder(formats, word_width=width), words_of(formats, width)
+    assert len(dut.value) == max(width, *(fmt.decoded_width for fmt in formats))
 
     async def testbench(ctx):
         waiting = [None] * SHIFT_DECODE_CYCLES
@@ -74,11 +77,14 @@ def test_shifts(kind):
     simulate(dut, testbench)
 
 
-@pytest.mark.parametrize("kind", ("the accelerator's", "four of 8 bits", "one"))
-def test_rom(kind):
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [("the accelerator's", 16), ("four of 8 bits", 16), ("one", 16), ("the accelerator's", 8)],
+)
+def test_rom(kind, width):
     """Two lanes of one format, with words of their own."""
     formats = formats_of(kind)
-    dut, cases = RomDecoder(formats), words_of(formats)
+    dut, cases = RomDecoder(formats, word_width=width), words_of(formats, width)
     others = {number: [case for case in cases if case[0] == number] for number, _, _ in cases}
     random = Random(2)
 

@@ -110,6 +110,15 @@ class Machine:
         return len(descriptors)
 
 
+def of_bytes(d):
+    """The descriptor where words have 8 bits."""
+    if isinstance(d, Transfer):
+        if d.target is not Target.SCRATCHPAD:
+            return replace(d, element_bytes=0)
+        return replace(d, element_bytes=1, beats=d.beats // d.element_bytes)
+    return replace(d, out_width=8) if isinstance(d, Compute) else d
+
+
 def load(address, local, beats, levels=(), **options) -> Transfer:
     return Transfer(
         operation=Operation.LOAD,
@@ -217,6 +226,8 @@ SIZES = {
     ),
     "stochastic": replace(P4, stochastic_rounding=True),
     "posits": replace(P4, formats="posit(8,0),posit(8,1)c"),
+    "bytes": replace(P4, word_width=8),
+    "byte-posits": replace(P4, word_width=8, formats="posit(8,0),posit(8,1)c"),
 }
 
 
@@ -227,6 +238,8 @@ SIZES = {
         pytest.param("8", 0, marks=pytest.mark.slow),
         ("stochastic", 0.3),
         ("posits", 0.3),
+        pytest.param("bytes", 0.3, marks=pytest.mark.slow),
+        ("byte-posits", 0.3),
         pytest.param("4", 0, marks=pytest.mark.slow),
         pytest.param("8", 0.3, marks=pytest.mark.slow),
         pytest.param("stochastic", 0, marks=pytest.mark.slow),
@@ -237,11 +250,16 @@ def test_program_matches_golden(size, stall):
     p, random = SIZES[size], Random(f"top {stall}")
     data = random.randbytes(MEMORY_BYTES)
     if p.formats:
-        data = b"".join((byte % 231 - 115).to_bytes(2, "little", signed=True) for byte in data[::2])
+        size = p.word_width // 8
+        data = b"".join(
+            (byte % 231 - 115).to_bytes(size, "little", signed=True) for byte in data[::size]
+        )
     machine = Machine(p, data, stall=stall)
     descriptors = every_operation(p)
     if p.formats:
         descriptors = [with_formats(d) for d in descriptors]
+    if p.word_width == 8:
+        descriptors = [of_bytes(d) for d in descriptors]
     if p.stochastic_rounding:
         descriptors = [stochastic(d) for d in descriptors]
     length = machine.place(descriptors)
@@ -265,7 +283,7 @@ def test_program_matches_golden(size, stall):
         got = machine.traces[engine][len(machine.traces[engine]) // 2 :]
         assert [address for address, _ in got] == trace.addresses.tolist()
         assert b"".join(row.to_bytes(p.row_bytes, "little") for _, row in got) == (
-            trace.rows.astype("<i2").tobytes()
+            trace.rows.astype(f"<i{p.word_width // 8}").tobytes()
         )
     assert bytes(machine.memory) == golden.read(0, MEMORY_BYTES).tobytes()
     counts = (expected.sums, expected.saturations, expected.underflows)

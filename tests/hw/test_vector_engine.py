@@ -12,7 +12,16 @@ from trainwright.golden.state import State
 from trainwright.golden.vector import vector
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import encode_descriptor
-from trainwright.program.vector import Code
+from trainwright.program.vector import (
+    Addend,
+    Code,
+    Instruction,
+    Kind,
+    Memory,
+    Rounding,
+    Stream,
+    Vector,
+)
 from trainwright_hw.compute.vector.engine import VectorEngine
 from trainwright_hw.storage.ports import ROW_LATENCY
 
@@ -46,7 +55,7 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float):
         ctx.set(engine.stream, STREAM)
         while waiting or idle < 4:
             cycles += 1
-            assert cycles < 40_000, "the engine hangs"
+            assert cycles < 100_000, "the engine hangs"
             busy = ctx.get(engine.status.busy)
             idle = 0 if busy or waiting else idle + 1
             ctx.set(engine.command.valid, bool(waiting) and not busy)
@@ -105,17 +114,22 @@ def check(p, descriptors, pad, *, random: Random, stall: float) -> int:
 
 
 @pytest.mark.parametrize(
-    ("seed", "stall"),
-    [
-        (0, 0.0),
-        (1, 0.6),
-        *(pytest.param(n, n % 3 / 4, marks=pytest.mark.slow) for n in range(2, 40)),
-    ],
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 20))]
 )
-def test_random_passes(seed, stall):
+def test_random_passes(seed):
     random = Random(f"vector {seed}")
     p = parameters_of((4, 8)[seed % 2])
-    written = 0
     pad = np.random.default_rng(seed).integers(-32768, 32768, (ROWS, p.lanes)).astype(np.int16)
-    while not written:
-        written = check(p, random_passes(random, rows=ROWS), pad, random=random, stall=stall)
+    passes = [d for _ in range(4) for d in random_passes(random, rows=ROWS, passes=1)]
+    # just over a half, by a bit that the shifter drops
+    over = Instruction(
+        kind=Kind.LANE, addend=Addend.CONSTANT, shift=17, rounding=Rounding.EVEN,
+        memory=Memory.WRITE,
+    )  # fmt: skip
+    passes += [
+        Code(first=60, instructions=(over,)),
+        Vector(entry=60, length=1, outer=1, inner=3, streams=(Stream(0, 0, 1),), reads=0, writes=1,
+               constants=((1 << 16) + 1,)),
+    ]  # fmt: skip
+    stall = (0.6, 0, 0.3)[seed % 3]
+    assert check(p, passes, pad, random=random, stall=stall) >= 40

@@ -5,8 +5,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+import torch
 from serial_lines import FaultyLine
 
+import trainwright
+import trainwright.nn as tnn
 from trainwright.accelerator import AcceleratorError, backend_names
 from trainwright.check.step import StepCheck, check_step
 from trainwright.cli.core import main
@@ -80,6 +83,33 @@ WRITES_BEFORE = 140
 """Requests until the accelerator is opened and its memory cleared: a step begins after them."""
 WRITES_AFTER = 40
 """In which the memory is compared at the end."""
+
+
+def test_a_compiled_model_trains_at_a_serial_port(line, monkeypatch):
+    """``serial:`` all the way from torch: the bits of the golden model, through the line."""
+    opened = []
+
+    def port(name, *, baud):
+        opened.append((name, baud))
+        return Borrowed(line)
+
+    monkeypatch.setattr("trainwright.link.backend.SerialLine", port)
+    found = {}
+    for backend in ("golden", "serial:/dev/ttyUSB0@3000000"):
+        torch.manual_seed(0)
+        layers = tnn.TTLinear(64, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=2)
+        model = trainwright.compile(torch.nn.Sequential(*layers), backend, BATCH, accelerator=SMALL)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(2):
+            loss = model(torch.rand(BATCH, 64)).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        found[backend[:6]] = [loss.detach(), *(p.detach() for p in model.parameters())]
+        cycles = model.report().cycles
+        model.close()
+    assert opened == [("/dev/ttyUSB0", 3000000)] and cycles > 0
+    assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
 
 
 @pytest.mark.parametrize(

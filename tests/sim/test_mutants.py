@@ -14,21 +14,24 @@ from trainwright_sim.bench import runner
 from trainwright_sim.bench.catalogue import BENCHES
 from trainwright_sim.mutation import execute, score
 from trainwright_sim.mutation.__main__ import main, sample
-from trainwright_sim.mutation.blocks import MUTANTS
+from trainwright_sim.mutation.blocks import BLOCKS, Block
 from trainwright_sim.mutation.equivalence import Twins
 from trainwright_sim.mutation.execute import Verdict
 from trainwright_sim.mutation.netlist import Mutant, dumps, loads, mutable
 from trainwright_sim.mutation.score import Reason, Score
 
-FACTOR_STORE = BENCHES["factor_store"]
+FACTOR_STORE = Block("factor_store", 20)
 """A small block with a memory."""
+
+
+PORTS = {"a": In(1), "b": In(1), "address": In(2), "out": Out(1), "word": Out(4)}
 
 
 class Redundant(wiring.Component):
     """A counter to 5 and a memory; ``out`` holds the same bit twice over."""
 
     def __init__(self):
-        super().__init__({"a": In(1), "b": In(1), "address": In(2), "out": Out(1), "word": Out(4)})
+        super().__init__(PORTS)
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -46,6 +49,19 @@ class Redundant(wiring.Component):
             read.addr.eq(self.address),
             self.word.eq(read.data),
         ]
+        return m
+
+
+class Twice(wiring.Component):
+    """One of them within another."""
+
+    def __init__(self):
+        super().__init__(PORTS)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.within = within = Redundant()
+        wiring.connect(m, wiring.flipped(self), within)
         return m
 
 
@@ -71,6 +87,14 @@ def test_faults_are_of_the_source_and_differ(redundant):
     assert loads(dumps(design)) == design
 
 
+def test_submodules_tested_elsewhere_get_no_faults():
+    rtlil = component_to_rtlil(Twice(), sources=True)
+    assert len(mutable(rtlil, 30, seed=1).mutants) == 30
+    assert len(mutable(rtlil, 30, seed=1, without=["within"]).mutants) == 0
+    some = mutable(rtlil, 30, seed=1, without=["sim/test_mutants.py"]).mutants
+    assert some and not any("test_mutants" in m.source for m in some)
+
+
 def test_what_is_the_same_for_ever_is_told_from_what_is_not(redundant):
     """``either`` where ``a`` is set is 1 anyway; 7 is never counted, which equal states alone do
     not say; a word of the memory shows when it is read."""
@@ -89,33 +113,34 @@ def test_what_is_the_same_for_ever_is_told_from_what_is_not(redundant):
 @pytest.mark.skipif(bool(runner.unavailable("verilator")), reason="needs Verilator")
 def test_tests_find_mutants_and_go_on_where_they_were_cut_off(tmp_path):
     cache, numbers = Cache(tmp_path), list(range(1, 21))
-    first = execute.verdicts(FACTOR_STORE, 20, 1, numbers[:10], cache)
+    first = execute.verdicts(FACTOR_STORE, 1, numbers[:10], cache)
     assert [v.mutant.number for v in first] == numbers[:10]
     assert any(v.status == "killed" and "random_accesses" in v.by for v in first)
-    _, folder = execute.prepared(FACTOR_STORE, 20, 1, cache)
+    _, folder = execute.prepared(FACTOR_STORE, 1, cache)
     with (folder / execute.VERDICTS).open("a") as file:
         file.write('{"number": 11, "verd')  # cut off
-    both = execute.verdicts(FACTOR_STORE, 20, 1, numbers, cache)
+    both = execute.verdicts(FACTOR_STORE, 1, numbers, cache)
     assert both[:10] == first
     found = Score.of("factor_store", both, 0)
     assert found.mutants > 10 and found.killed > 10
-    twins = Twins.of(execute.prepared(FACTOR_STORE, 20, 1, cache)[0].rtlil)
+    twins = Twins.of(execute.prepared(FACTOR_STORE, 1, cache)[0].rtlil)
     killed = [v.mutant.number for v in both if v.status == "killed"]
     assert not any(twins.is_equivalent(number) for number in killed)
 
 
 def test_a_sample_is_of_few_blocks():
-    chosen = sample(list(MUTANTS), 200, seed=3)
+    chosen = sample(list(BLOCKS), 200, seed=3)
     assert sum(map(len, chosen.values())) == 200
     assert len(chosen) <= 3
-    assert sample(list(MUTANTS), 200, seed=3) == chosen != sample(list(MUTANTS), 200, seed=6)
-    assert sample(["nest"], None, seed=3) == {"nest": list(range(1, MUTANTS["nest"] + 1))}
+    assert sample(list(BLOCKS), 200, seed=3) == chosen != sample(list(BLOCKS), 200, seed=6)
+    assert sample(["nest"], None, seed=3) == {"nest": list(range(1, BLOCKS["nest"].mutants + 1))}
 
 
 def test_every_block_has_fifty_mutants_and_all_have_two_thousand():
-    assert min(MUTANTS.values()) >= 50
-    assert sum(MUTANTS.values()) >= 2000
-    assert MUTANTS.keys() <= BENCHES.keys()
+    counts = [block.mutants for block in BLOCKS.values()]
+    assert min(counts) >= 50
+    assert sum(counts) >= 2000
+    assert BLOCKS.keys() <= BENCHES.keys()
 
 
 def test_figures():

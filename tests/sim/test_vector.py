@@ -9,9 +9,11 @@ from random import Random
 import numpy as np
 import pytest
 
+from trainwright.check.chip import check_chip_step
 from trainwright.check.step import compare_runs
 from trainwright.compiler.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
 from trainwright.onchip.loss import cross_entropy
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Set, Transfer
@@ -24,11 +26,19 @@ from trainwright_sim.memory import MemoryModel
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from vector_cases import Rows, UpdateCase, loss_pass_of, random_passes
 
-P = AcceleratorParameters(
-    vector_engine=1, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, nest_levels=3
-)
+P = AcceleratorParameters(vector_engine=1, pe1_rows=2, pe2_rows=2)
 MEMORY = 1 << 20
 STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)
+
+
+SMALL = replace(P, lanes=4, scratchpad_rows=1024, nest_levels=3)
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[RtlAccelerator]:
+    """Of 4 lanes: it is compiled in a third of the time."""
+    with RtlAccelerator(SMALL, memory_bytes=MEMORY, memory=STALLS) as accelerator:
+        yield accelerator
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +47,7 @@ def rtl() -> Iterator[RtlAccelerator]:
         yield accelerator
 
 
-def program_of(descriptors, rows: Rows, seed: int) -> Program:
+def program_of(descriptors, rows: Rows, seed: int, p) -> Program:
     """Loads all rows, computes, stores all rows behind where they came from."""
     beats = 2 * rows.next
     load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats, tensor="in")
@@ -45,23 +55,24 @@ def program_of(descriptors, rows: Rows, seed: int) -> Program:
     hazards, found = Hazards(), []
     for d in (load, *descriptors, store):
         if not isinstance(d, Code):
-            waits = hazards.issue(ENGINE_OF[d.operation], footprint(d, P))
+            waits = hazards.issue(ENGINE_OF[d.operation], footprint(d, p))
             d = replace(d, **waits._asdict())
         found.append(d)
-    return Program((Set(values=(), seed=seed), *found, Halt()), P.fingerprint)
+    return Program((Set(values=(), seed=seed), *found, Halt()), p.fingerprint)
 
 
 def compared(rtl, descriptors, rows: Rows, seed: int = 5):
     """Runs on both; the rows after, and the run on the hardware."""
-    program = program_of(descriptors, rows, seed)
+    p = rtl.parameters
+    program = program_of(descriptors, rows, seed, p)
     words = np.concatenate(rows.words).astype(np.int16)
-    with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
+    with GoldenAccelerator(p, memory_bytes=MEMORY) as golden:
         runs = []
         for accelerator in (golden, rtl):
             accelerator.write(0, np.zeros(MEMORY, np.uint8))
             accelerator.write(0, words.view(np.uint8).ravel())
             runs.append(accelerator.run(program, 4 * MEMORY // 5 // 16 * 16, trace=True))
-        comparison = compare_runs(*runs, tuple(map(str, range(P.statistics_depth))))
+        comparison = compare_runs(*runs, tuple(map(str, range(p.statistics_depth))))
         assert comparison.mismatches == {}
         size = words.size * 2
         after = [one.read(MEMORY // 2, size) for one in (golden, rtl)]
@@ -69,6 +80,7 @@ def compared(rtl, descriptors, rows: Rows, seed: int = 5):
     return after[1].view(np.int16).reshape(words.shape), runs[1]
 
 
+@pytest.mark.slow
 def test_a_batch_of_losses(rtl):
     random = np.random.default_rng(1)
     z = (random.normal(size=(61, 16)) * 5000).astype(np.int64).clip(-32768, 32767)
@@ -81,6 +93,7 @@ def test_a_batch_of_losses(rtl):
     assert (run.sums[0], run.saturations[0]) == (expected.total, expected.correct)
 
 
+@pytest.mark.slow
 def test_an_update_of_a_whole_state(rtl):
     case, rows = UpdateCase(2), Rows([])
     descriptors, words, factors = case.passes(rows)
@@ -90,19 +103,32 @@ def test_an_update_of_a_whole_state(rtl):
     assert (after[words : words + count].astype(np.uint16) == case.after["words"]).all()
 
 
-def test_passes_among_commands_of_both_arrays(rtl):
+@pytest.mark.slow
+def test_whole_steps_with_loss_and_update(rtl):
+    """The second step starts from what the first one wrote: weights, moments, images, biases."""
+    rtl.memory = MemoryModel()
+    outcome = check_chip_step(load_network("digits"), 16, rtl, seed=3)
+    rtl.memory = STALLS
+    figures = outcome.to_dict()
+    assert outcome.comparison.mismatches == {}
+    assert figures["values"] > 300_000
+    assert {"state, defined", "l1.G2.last, defined"} <= {*outcome.comparison.tensors}
+    assert 0 < figures["loss_cycles"] < figures["update_cycles"] < figures["cycles"]
+
+
+def test_passes_among_commands_of_both_arrays(small):
     """Random passes; PE2's vector unit and PE1's array write what they read, and read theirs."""
     random = Random("arrays")
-    pad = np.random.default_rng(0).integers(-32768, 32768, (512, 16))
+    pad = np.random.default_rng(0).integers(-32768, 32768, (512, 4))
     rows = Rows([])
     rows.put(pad)
     bias = Compute(
         operation=Operation.BIAS, levels=(Level(40, 1, 1, 1),), x=130, g=0, z=60, shift=2, slot=9
     )
     dot = Compute(
-        operation=Operation.PE4, levels=(Level(4, x=2, z=16),), x=64, g=130, z=300,
+        operation=Operation.PE4, levels=(Level(4, x=2, z=4),), x=64, g=130, z=300,
         last_rows=2, x_row_stride=1, z_row_stride=1, g_row_stride=1, shift=20, slot=10,
     )  # fmt: skip
-    passes = [random_passes(random, rows=256, passes=4) for _ in range(5)]
+    passes = [random_passes(random, rows=256, passes=4) for _ in range(12)]
     mixed = [d for some in passes for d in (*some, bias, dot)]
-    compared(rtl, mixed, rows)
+    compared(small, mixed, rows)

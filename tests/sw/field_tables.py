@@ -56,6 +56,7 @@ MEANINGS = {
     "g_format": "number format of g",
     "z_format": "number format of z; `out_width` is of fixed point alone",
     "underflow_zero": "z closer to 0 than the smallest posit becomes the nearer of the two",
+    "digits": "the outermost summed level goes over digits: sums so far x 2^7 as it advances",
     "x_shift": "BIAS: left shift of x",
     "g_shift": "BIAS: left shift of g",
     "target": "0 scratchpad, 1 PE1's store, 2 PE2's store, 3 program memory",

@@ -144,6 +144,35 @@ def bounds(
     return error
 
 
+def _divided(draw: random.Random, size: int, order: int) -> tuple[int, ...]:
+    """So many sizes with this product, all but the last at most 7."""
+    found: list[int] = []
+    for _ in range(order - 1):
+        found.append(draw.choice([n for n in range(1, 8) if size % n == 0]))
+        size //= found[-1]
+    return (*found, size)
+
+
+def deep_network(seed: int) -> tuple[Network, int]:
+    """Two to four layers, all of orders 2 to 5, sizes 1 to 7, ranks to 19; a batch of 8 to 64."""
+    draw = random.Random(1000 + seed)
+    layers: list[Layer] = []
+    for _ in range(count := draw.randint(2, 4)):
+        order = draw.randint(2, 5)
+        if layers:
+            inputs = _divided(draw, layers[-1].output_size, order)
+        else:
+            inputs = tuple(draw.choice((2, 3, 4, 5, 7)) for _ in range(order))
+        outputs = [draw.choice((1, 2, 3, 5)) for _ in range(order)]
+        outputs[-1] = max(outputs[-1], 2)
+        ranks = tuple(draw.randint(1, min(19, most)) for most in rank_bounds(outputs, inputs))
+        layers.append(Layer(tuple(outputs), inputs, ranks, relu=len(layers) < count - 1))
+    image = (1, layers[0].input_size)
+    return Network(f"deep {seed}", tuple(layers), 2, image, image, Widths()), draw.choice(
+        (8, 16, 33, 64)
+    )
+
+
 def random_words(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     """Words over the whole range of the formats of what is given, and their views."""
     rng, words = np.random.default_rng(seed), {}

@@ -171,8 +171,10 @@ def filling(
     No word is greater than ``most``.
     """
     rows = words(random, (ROWS, p.lanes), width).clip(-most, most)
-    rows = rows.astype("<i2").view(np.uint8).ravel()
-    memory, loads, at = [rows], [_load(p, 0, 2 * ROWS, local=0, tensor="rows")], rows.size
+    size = p.word_width // 8
+    rows = rows.astype(f"<i{size}").view(np.uint8).ravel()
+    load = _load(p, 0, size * ROWS, local=0, tensor="rows", element_bytes=size)
+    memory, loads, at = [rows], [load], rows.size
     for target, size in ((Target.PE1_STORE, p.lanes), (Target.PE2_STORE, p.pe2_rows)):
         values = words(random, (ENTRIES, size), p.factor_width).clip(-most, most)
         image = pack(values, p.factor_width, p.factor_storage_width).ravel()
@@ -182,7 +184,12 @@ def filling(
         memory.append(image)
         at += image.size
     everything = Transfer(
-        operation=Operation.STORE, address=0, local=0, beats=2 * ROWS, tensor="all"
+        operation=Operation.STORE,
+        address=0,
+        local=0,
+        beats=p.word_width // 8 * ROWS,
+        element_bytes=p.word_width // 8,
+        tensor="all",
     )
     return np.concatenate(memory), [*loads], everything
 

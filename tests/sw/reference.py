@@ -308,7 +308,9 @@ class ReferenceAccelerator:
         if d.operation is Operation.MASK:
             return [np.where(self._row(g, d.g_format) > 0, self._row(x, d.x_format), 0)]
         sums = [np.zeros(p.lanes, np.int64) for _ in range(rows)]
-        for step in indices(d.reduction):
+        for number, step in enumerate(indices(d.reduction)):
+            if d.digits and number and not any(step[1:]):
+                sums = [row * 128 for row in sums]
             x_at, g_at = x + offset(d.reduction, step, "x"), g + offset(d.reduction, step, "g")
             for r in range(rows):
                 if d.operation is Operation.PE1:

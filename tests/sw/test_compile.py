@@ -18,8 +18,9 @@ from trainwright.driver import Driver
 from trainwright.fixed.quantise import dequantise, quantise
 from trainwright.formats import Posit
 from trainwright.golden.backend import GoldenAccelerator
-from trainwright.network import Widths, load_network
+from trainwright.network import NumberFormats, Widths, load_network
 from trainwright.offload import compiled
+from trainwright.offload.segment import _words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import batch_indices
 from trainwright.train.settings import TrainSettings
@@ -262,7 +263,10 @@ def test_what_runs_where_is_a_table():
         "conv": "torch: the accelerator has no Conv2d", "one": "program 1", "two": "program 1",
     }  # fmt: skip
     assert report.bits == model.one.bits + model.two.bits + 32 * (4 * 9 + 4)
+    assert report.operators == ("tanh", "flatten")
+    assert [one.numbers for one in report.layers] == ["float32", "fixed(4)", "fixed(4)"]
     text = str(report)
+    assert "also in torch: tanh, flatten" in text
     assert "| one " in text and "program 1" in text and "back end golden, batch 16" in text
     mixed = torch.nn.Sequential(
         tnn.TTLinear(64, 64, rank=4, numbers="float32"), tnn.TTLinear(64, 20, rank=4),
@@ -355,6 +359,9 @@ def test_formats_are_those_of_the_programs_and_of_the_module():
     assert model.machine.settings.parameters.formats == ("posit(4,0)", "posit(8,0)", "posit(8,1)c")
     x = torch.rand(16, 64)
     model(x).square().sum().backward()
+    report = model.report()
+    assert report.underflows == 0 and "underflowed" not in str(report)
+    assert report.layers[0].numbers.startswith("posit(4,0), activation posit(8,0), intermediate")
     model.eval()
     y = model(x)
     (chain,) = model.chains.values()
@@ -365,6 +372,22 @@ def test_formats_are_those_of_the_programs_and_of_the_module():
     model = compile(model, batch=16, formats="intermediate=fixed(16),activation=posit(10,0)")
     y = model.eval()(x)  # torch computes in the same numbers, but for results within a layer
     assert (module.eval()(x) - y).norm() < 0.05 * y.norm()
+
+
+@pytest.mark.parametrize("rule, least", [("gradients", 0), ("zero", 0), ("never", 1)])
+def test_inputs_that_are_too_small_for_a_posit_follow_the_rule(rule, least):
+    numbers = NumberFormats().with_formats(f"activation=posit(8,0),underflow={rule}")
+    x = torch.tensor([1.0, -(2.0**-20), 0.0])  # the posit 2 at this exponent, 2^-13 of the least
+    assert _words(x, -7, numbers).tolist() == [96, -least, 0]
+
+
+def test_the_report_counts_what_underflows():
+    model = compile(_model(), batch=16, formats="gradient=posit(5,0)")
+    loss = model(torch.rand(16, 64)).square().sum()
+    assert model.report().underflows == 0
+    loss.backward()
+    report = model.report()
+    assert report.underflows > 0 and f"{report.underflows:,} underflowed" in str(report)
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,25 @@ def test_random_nests(operation, seed):
     assert_executed(p, memory, program_of(p, *loads, *nests, store), literal=seed < 6)
 
 
+@pytest.mark.parametrize("operation", CONTRACTIONS, ids=lambda o: o.name)
+@pytest.mark.parametrize("seed", range(12))
+def test_random_nests_of_digits(operation, seed):
+    """Words of 8 bits: two digits more let sums grow by 2^14."""
+    random = Random(f"digits {operation.name} {seed}")
+    wide = random_parameters(random)
+    p = replace(wide, word_width=8, factor_width=min(8, wide.factor_width))
+    memory, loads, store = filling(random, p, 8)
+    nests = []
+    while len(nests) < 4:
+        d = random_nest(random, operation, p)
+        if d.reduce_levels and d.reduction[0].count <= 2:
+            digits = random.random() < 0.8
+            nests.append(
+                replace(d, digits=digits, out_width=min(8, d.out_width), x_shift=0, g_shift=0)
+            )
+    assert_executed(p, memory, program_of(p, *loads, *nests, store), literal=seed < 3)
+
+
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_nests_of_posits(operation, seed):

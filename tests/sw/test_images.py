@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from trainwright.compiler.images import Use, image, ones
-from trainwright.network import Layer
+from trainwright.network import Layer, Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Target
 from trainwright.program.packing import pack, unpack
 
 LAYER = Layer((2, 3, 8), (3, 2, 16), (5, 7))
+NETWORK = Network("one", (LAYER,), 2, (1, 96), (1, 96))
 P = AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=4, factor_width=5)
 OCCURRING = {
     Use.FORWARD_LAST: [2],
@@ -85,7 +86,7 @@ def slot_of(spec, free: int, summed: tuple[int, ...], sizes, p) -> tuple[int, in
 )
 def test_every_element_is_where_its_contraction_reads_it(use, index):
     shape = LAYER.factor_shapes[index]
-    spec = image(LAYER, 1, index, use, P)
+    spec = image(NETWORK, 0, index, use, P)
     generator = np.random.default_rng(index)
     factor = torch.from_numpy(generator.integers(-16, 16, shape))
     found = entries_of(spec, factor, P)
@@ -102,7 +103,7 @@ def test_every_element_is_where_its_contraction_reads_it(use, index):
         entry, place = slot_of(spec, free, summed, sizes, P)
         placed[entry, place] = factor[position]
     assert np.array_equal(found, placed)
-    assert spec.name == f"l2.G{index + 1}.{use.name.lower()}"
+    assert spec.name == f"l1.G{index + 1}.{use.name.lower()}"
 
 
 @pytest.mark.parametrize("width", [4, 8, 16])
@@ -111,7 +112,7 @@ def test_images_are_whole_beats(width):
     for use, indices in OCCURRING.items():
         for index in indices:
             factor = torch.ones(LAYER.factor_shapes[index], dtype=torch.int64)
-            data = image(LAYER, 0, index, use, p).packed(factor, p)
+            data = image(NETWORK, 0, index, use, p).packed(factor, p)
             assert data.size % p.beat_bytes == 0
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from graph_cases import graph_network, odd_network, random_words, settled
+from graph_cases import deep_network, graph_network, odd_network, random_words, settled
 from hazards import check_waits
 
 from trainwright.check.step import check_step
@@ -69,14 +69,23 @@ def test_random_networks_on_small_accelerators(name, seed):
     checked(network, batch, preset(name), seed)
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=[] if seed == 9 else [pytest.mark.slow]) for seed in range(14)],
+)
+def test_deep_networks_are_exact(seed):
+    network, batch = deep_network(seed)
+    checked(network, batch, DEFAULT, seed)
+
+
 def test_sums_in_parts_are_exact():
     network, batch = odd_network(3)
     step = checked(network, batch, AcceleratorParameters(scratchpad_rows=1024), 3)
-    assert in_parts(step) == {"l1.db": 4, "l1.x.dy": 4}
+    assert in_parts(step).items() >= {"l1.db": 4, "l1.x.dy": 4}.items()
 
 
 @pytest.mark.parametrize(
-    ("network", "most"), [(load_network("digits"), 16_500), (LOW, 225_000)], ids=("digits", "low")
+    ("network", "most"), [(load_network("digits"), 16_500), (LOW, 195_000)], ids=("digits", "low")
 )
 def test_networks_are_exact_and_fast(network, most):
     step = checked(network, 64, DEFAULT)
@@ -108,8 +117,8 @@ def test_posits_are_exact(underflow):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (256, r"l1\.\w+ needs 256 rows of the scratchpad, there are 256, 256 of them .*=512 or"),
-        (512, r"l1\.\w+ needs \d+ rows of the scratchpad, there are 512, \d+ of them .*=\d+ or"),
+        (256, r"l\d\.\w+ needs \d+ rows of the scratchpad, there are 256, \d+ of them .*=512 or"),
+        (512, r"l\d\.\w+ needs \d+ rows of the scratchpad, there are 512, \d+ of them .*=\d+ or"),
     ],
 )
 def test_what_does_not_fit_is_named(rows, message):

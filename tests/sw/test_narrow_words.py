@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from cases import random_case
 from reference import ReferenceAccelerator
 
 from trainwright.check.step import random_inputs
 from trainwright.compiler import CompileError, compile_step
 from trainwright.compiler.builder import Rule, Written
+from trainwright.compiler.images import cut
 from trainwright.compiler.step import CompiledProgram
 from trainwright.driver import Driver
 from trainwright.fixed.scale import TensorClass
@@ -17,7 +19,15 @@ from trainwright.formats import Fixed
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer
+from trainwright.program.descriptors import (
+    Compute,
+    Halt,
+    Level,
+    Program,
+    Transfer,
+    digit_count,
+)
+from trainwright.program.encoding import decode_descriptor, encode_descriptor
 from trainwright.program.errors import ProgramError
 from trainwright.program.fields import Operation
 from trainwright.program.validation import check_program
@@ -26,6 +36,8 @@ P = AcceleratorParameters(word_width=8)
 FORMATS = {
     "fixed": "factor=fixed(4),activation=fixed(8),intermediate=fixed(8),gradient=fixed(8)",
     "odd": "factor=fixed(8),activation=fixed(5),intermediate=fixed(7),gradient=fixed(6)",
+    "wide": "factor=fixed(12),activation=fixed(8),intermediate=fixed(8),gradient=fixed(8)",
+    "widest": "factor=fixed(16),activation=fixed(6),intermediate=fixed(8),gradient=fixed(8)",
     "posits": "factor=posit(4,0),activation=posit(8,0),"
     "intermediate=posit(8,1)c,gradient=posit(8,1)c",
 }
@@ -36,7 +48,7 @@ def narrow_case(seed: int, name: str):
     network = case.network.with_formats(FORMATS[name])
     network = replace(network, widths=replace(network.widths, bias=8))
     posits = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits))
-    width = network.widths.factor
+    width = min(8, network.widths.factor)
     p = replace(case.parameters, factor_width=width, formats=posits, word_width=8)
     return network, case.batch, p
 
@@ -48,6 +60,8 @@ def narrow_case(seed: int, name: str):
 )
 def test_steps_are_those_of_the_literal_interpreter(seed, name, plan):
     network, batch, p = narrow_case(seed, name)
+    if name.startswith("wide") and plan == "graph":
+        pytest.skip("factors by digits are the paper's schedule alone")
     with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
         driver = Driver(golden, network, batch, plan=plan)
         given = random_inputs(network, driver, seed)
@@ -65,6 +79,82 @@ def test_steps_are_those_of_the_literal_interpreter(seed, name, plan):
             for engine, trace in run.traces.items():
                 assert np.array_equal(trace.rows, other.traces[engine].rows)
                 assert len(trace.rows) == 0 or -128 <= trace.rows.min() <= trace.rows.max() < 128
+
+
+@pytest.mark.parametrize("width", (9, 12, 15, 16))
+def test_factors_by_digits_are_those_of_a_wide_multiplier(width):
+    """The same step on 16-bit words, whose multipliers take factors whole: every value equal."""
+    formats = f"factor=fixed({width}),activation=fixed(8),intermediate=fixed(8),gradient=fixed(8)"
+    network = load_network("digits").with_formats(formats)
+    # biases would be aligned by up to 7 bits here and 15 there
+    network = replace(network, layers=tuple(replace(one, bias=False) for one in network.layers))
+    results, terms = [], []
+    for p in (P, AcceleratorParameters()):
+        p = replace(p, factor_width=min(width, p.word_width), pe1_store_depth=4096)
+        with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
+            driver = Driver(golden, network, 16, plan="paper")
+            given = random_inputs(network, driver, width)
+            forward = driver.forward(given.inputs, given.model, given.scales)
+            results.append((forward, driver.backward(given.gradient, given.scales)))
+            terms.append(sum(d.steps for d in computes(driver.step.forward)))
+    (ours, our_gradients), (wide, wide_gradients) = results
+    assert (
+        ours.statistics == wide.statistics and our_gradients.statistics == wide_gradients.statistics
+    )
+    assert torch.equal(ours.logits, wide.logits)
+    for mine, other in zip(our_gradients.factors, wide_gradients.factors, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
+    assert terms[0] > 1.3 * terms[1]  # contractions of factors take as many passes as digits
+
+
+def computes(program: CompiledProgram) -> list[Compute]:
+    return [d for d in program.descriptors if isinstance(d, Compute)]
+
+
+def test_digits_make_up_their_integers():
+    for width in range(2, 17):
+        values = torch.arange(-(1 << width - 1), 1 << width - 1)
+        digits = cut(values, digit_count(width))
+        high, *lower = digits
+        assert high.min() >= -128 and high.max() < 128
+        assert all(digit.min() >= 0 and digit.max() < 128 for digit in lower)
+        total = torch.zeros_like(values)
+        for digit in digits:
+            total = total * 128 + digit
+        assert torch.equal(total, values)
+    assert [digit_count(width) for width in (2, 8, 9, 15, 16)] == [1, 1, 2, 2, 3]
+
+
+def test_sums_of_digits_are_proven_as_those_of_their_integers():
+    """16 x 8 bits need 8 bits more than 8 x 8, however they are computed."""
+    formats = "factor=fixed({}),intermediate=fixed(8),gradient=fixed(8)"
+    p = replace(P, factor_width=8, accumulator_width=26)
+    network = load_network("digits")
+    assert compile_step(network.with_formats(formats.format(8)), 8, p, plan="paper")
+    with pytest.raises(CompileError, match="products of 8 x 16 bits need accumulators of"):
+        compile_step(network.with_formats(formats.format(16)), 8, p, plan="paper")
+
+
+def test_programs_keep_their_digits():
+    network = load_network("digits").with_formats(FORMATS["wide"])
+    step = compile_step(network, 8, replace(P, factor_width=8), plan="paper")
+    of_digits = [d for d in computes(step.forward) if d.digits]
+    assert of_digits
+    for d in of_digits:
+        again = decode_descriptor(encode_descriptor(d))
+        assert isinstance(again, Compute) and again.digits
+        assert again.reduction == d.reduction
+
+
+def test_other_schedules_refuse_factors_by_digits():
+    network = load_network("digits").with_formats(FORMATS["wide"])
+    p = replace(P, factor_width=8)
+    with pytest.raises(CompileError, match=r"12 bits on words of 8 .* use --plan paper"):
+        compile_step(network, 8, p, plan="graph")
+    step = compile_step(network, 8, p)
+    assert step.plan == "auto" and not step.layers and "by digits" in step.fallback
+    with pytest.raises(CompileError, match=r"takes at most 4: .* factor_width=8"):
+        compile_step(network, 8, P)
 
 
 def test_every_tensor_takes_a_byte():
@@ -96,6 +186,12 @@ def test_wider_tensors_are_refused(name):
 def test_what_does_not_fit_a_word_is_no_program(change, message):
     d = Compute(operation=Operation.BIAS, levels=(Level(1),), x=0, g=0, z=1, out_width=8)
     check_program(Program((d, Halt()), P.fingerprint), P)
+    digits = replace(d, operation=Operation.PE3, levels=(Level(1), Level(2)), reduce_levels=1)
+    digits = replace(digits, digits=True)
+    check_program(Program((digits, Halt()), P.fingerprint), P)
+    wide = AcceleratorParameters()
+    with pytest.raises(ProgramError, match="digits are of contractions on words of 8 bits"):
+        check_program(Program((digits, Halt()), wide.fingerprint), wide)
     with pytest.raises(ProgramError, match=message):
         check_program(Program((replace(d, **change), Halt()), P.fingerprint), P)
     pair = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2, element_bytes=2)

@@ -225,7 +225,9 @@ def test_folder_and_binary_file(tmp_path):
 
 
 def test_unknown_name():
-    message = "unknown network 'resnet'; built in are digits, fashion, or give the path"
+    message = (
+        "unknown network 'resnet'; built in are digits, fashion, fashion-conv, or give the path"
+    )
     with pytest.raises(NetworkError, match=message):
         load_network("resnet")
 

@@ -14,7 +14,7 @@ import pytest
 
 from trainwright.cli import main
 from trainwright.cli.errors import OptionError
-from trainwright.cli.sweep import processes, ray_tune, results
+from trainwright.cli.sweep import axes, processes, ray_tune, results
 from trainwright.cli.sweep.axes import command_options
 from trainwright.cli.sweep.processes import MOST_KILLS, train, train_all
 from trainwright.cli.sweep.results import pareto, read_luts, settings, to_csv
@@ -71,6 +71,20 @@ def test_a_switch_and_formats_of_all_and_of_one():
     assert command_options({"prior": True, "lr": -1}) == ("--prior", "--lr=-1")
     given = command_options({"gradient": 8, "formats": "underflow=never"})
     assert given == ("--formats", "underflow=never,gradient=fixed(8)")
+
+
+def test_other_packages_have_axes_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(axes, "other_axes", lambda: {"board": lambda name: ("--preset", name)})
+    found = asked(tmp_path, "[axes]\nboard = ['zu3eg', 'ecp5-85f']\nranks = [4]")
+    assert [trial.options for trial in found] == [
+        ("--preset", "zu3eg", "--ranks", "4"), ("--preset", "ecp5-85f", "--ranks", "4"),
+    ]  # fmt: skip
+    sizes = [trial.checked.accelerator for trial in found]
+    assert sizes[0].multipliers > sizes[1].multipliers
+    with pytest.raises(OptionError, match="leave preset or board away"):
+        asked(tmp_path, "[train]\npreset = 'zu3eg'\n[axes]\nboard = ['ecp5-85f']")
+    with pytest.raises(OptionError, match="and board"):
+        asked(tmp_path, "[axes]\nplanet = ['mars']")
 
 
 def test_a_single_rank_is_of_every_bond_that_can_have_it(tmp_path):

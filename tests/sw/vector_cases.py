@@ -1,6 +1,6 @@
 """Passes of the vector engine for tests: loss, update, random instructions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
@@ -14,6 +14,7 @@ from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step, limits
 from trainwright.onchip.update_pass import PartUpdate, update_code
 from trainwright.program.vector import (
+    CODE_WORDS,
     CONSTANTS,
     REGISTERS,
     STREAMS,
@@ -145,57 +146,50 @@ class UpdateCase:
 def random_passes(random: Random, *, rows: int = 256, passes: int = 3, stochastic: bool = True):
     """CODE and VECTOR descriptors that read the lower half of ``rows`` rows, write the upper one.
 
-    Every register is written first, so that nothing unknown is read.
+    Every register is written first, so that nothing unknown is read, and some bits of every one go
+    to memory at the end.
     """
-    length = random.randint(1, 10)
     start = [
         Instruction(kind=Kind.LANE, keep=True, d=n, use_k=True, k=n, addend=Addend.CONSTANT)
         for n in range(REGISTERS)
     ]
-    code = [random_instruction(random, stochastic) for _ in range(length)]
-    reads, writes = [*range(STREAMS)], [*range(STREAMS)]
-    random.shuffle(reads)
-    random.shuffle(writes)
-    used = {Memory.READ: 0, Memory.WRITE: 0}
-    made = []
-    for one in code:
-        memory = random.choice((Memory.NONE, Memory.NONE, Memory.READ, Memory.WRITE))
-        free = {Memory.READ: reads, Memory.WRITE: writes}.get(memory)
-        if not free or (memory is Memory.READ and one.kind is Kind.LANE):
-            made.append(one)
-            continue
-        stream = free.pop()
-        other = writes if memory is Memory.READ else reads
-        if stream in other:
-            other.remove(stream)
-        used[memory] |= 1 << stream
-        made.append(Instruction(**{**vars(one), "memory": memory, "stream": stream}))
-    whole = [*start, *made]
-    found: list[Code | Vector] = [Code(first=5, instructions=tuple(whole))]
+    streams = random.sample(range(STREAMS), STREAMS)
+    reads, both, writes = streams[:3], streams[2:3], streams[2:]
+    middle = [random_instruction(random, stochastic) for _ in range(random.randint(8, 20))]
+    for stream in reads:
+        one = random_instruction(random, stochastic)
+        kind = Kind.PASS if one.kind is Kind.LANE else one.kind
+        fields = {"kind": kind, "memory": Memory.READ, "stream": stream, "keep": True}
+        middle.insert(random.randrange(len(middle)), replace(one, **fields))
+    ends = [
+        Instruction(a=n, shift=random.choice((0, 0, 9, 20)), memory=Memory.WRITE, stream=stream,
+                    wrap=True, addend=Addend.PLUS, c=(n + 3) % REGISTERS, total=Total(n % 3))
+        for n, stream in enumerate(random.sample(writes, len(writes)))
+    ]  # fmt: skip
+    code = [*start, *middle, *ends]
+    found: list[Code | Vector] = [
+        Code(first=5 + n, instructions=tuple(code[n : n + CODE_WORDS]))
+        for n in range(0, len(code), CODE_WORDS)
+    ]
     half, known = rows // 2, 0
     for _ in range(passes):
-        outer, inner = random.randint(1, 4), random.randint(1, 6)
-        place, streams = half, []
-        for n in range((used[Memory.READ] | used[Memory.WRITE]).bit_length()):
-            if used[Memory.WRITE] >> n & 1:
-                reach = (outer - 1) * 6 + inner
-                streams.append(Stream(place, 6, 1))
-                place += reach
-            else:
-                steps = random.randint(-6, 6), random.randint(-4, 4)
-                streams.append(Stream(half // 2, *steps))
-        if place > rows:
-            continue
+        outer, inner = random.randint(1, 4), random.randint(1, 5)
+        made = {}
+        for number, n in enumerate(writes):
+            made[n] = Stream(half + number * (rows // 12), 5, 1)
+        for n in reads:
+            steps = random.randint(-6, 6), random.randint(-4, 4)
+            made[n] = made[n] if n in both else Stream(half // 2, *steps)
         # go on with the registers as they are
         first = random.random() < 0.5 and known >= min(outer * inner, THREADS)
         known = max(known, outer * inner)
+        values = (random.randint(-(1 << 17), (1 << 17) - 1) for _ in range(CONSTANTS))
         found.append(
             Vector(
-                entry=5 + len(start) * first, length=len(made) + len(start) * (not first),
-                outer=outer, inner=inner, streams=tuple(streams), reads=used[Memory.READ],
-                writes=used[Memory.WRITE],
-                constants=tuple(random.choice((random.randint(-(1 << 17), (1 << 17) - 1), 1, -3))
-                                for _ in range(CONSTANTS)),
+                entry=5 + len(start) * first, length=len(code) - len(start) * first,
+                outer=outer, inner=inner, streams=tuple(made[n] for n in range(STREAMS)),
+                reads=sum(1 << n for n in reads), writes=sum(1 << n for n in writes),
+                constants=tuple(random.choice((k, 1, -3)) for k in values),
                 key=random.randrange(1 << 16), slot=random.randrange(8), tensor="random",
             )
         )  # fmt: skip
@@ -214,8 +208,8 @@ def random_instruction(random: Random, stochastic: bool) -> Instruction:
         c=random.randrange(8),
         k=random.randrange(8),
         addend=Addend.NOTHING if kind is Kind.TABLE else random.choice(list(Addend)),
-        shift=random.choice((0, 0, 1, 8, random.randrange(64), random.randrange(20))),
-        shift_by=random.choice((ShiftBy.FIELD,) * 4 + tuple(ShiftBy)),
+        shift=random.choice((0, 0, 1, 2, 8, random.randrange(20), random.randrange(64))),
+        shift_by=random.choice((ShiftBy.FIELD,) * 8 + tuple(ShiftBy)),
         rounding=rounding,
         wrap=random.random() < 0.3,
         width=random.choice((36, 36, 18, 16, 8, random.randint(1, 36))),

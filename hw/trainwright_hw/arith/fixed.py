@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from amaranth.hdl import C, Module, Mux, Shape, Signal, Value, signed
 
+from trainwright.program.descriptors import DIGIT_WIDTH
 from trainwright_hw.arith.format import LaneFormat
 from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
 from trainwright_hw.arith.requantiser import LANE_CYCLES, WORD_WIDTH, Requantiser
@@ -105,9 +106,13 @@ class FixedArithmetic(LaneFormat):
         """0."""
         return 0
 
-    def start(self, accumulator: Value, *, first: Value) -> Value:
-        """Of two, by ``first``."""
-        return Mux(first, self.zero, accumulator)
+    def start(
+        self, accumulator: Value, *, first: Value | None = None, digit: Value | None = None
+    ) -> Value:
+        """Of two by ``first``, of three by ``digit`` too."""
+        if digit is not None:
+            accumulator = Mux(digit, accumulator << DIGIT_WIDTH, accumulator)
+        return accumulator if first is None else Mux(first, self.zero, accumulator)
 
     def accumulate(self, accumulator: Value, term: Value) -> Value:
         """Their sum."""

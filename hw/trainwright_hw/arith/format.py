@@ -93,8 +93,11 @@ class LaneFormat(ABC):
         """What an accumulator holds of no terms."""
 
     @abstractmethod
-    def start(self, accumulator: Value, *, first: Value) -> Value:
-        """What a term is added to: the sum so far, or ``zero`` on the ``first`` term."""
+    def start(
+        self, accumulator: Value, *, first: Value | None = None, digit: Value | None = None
+    ) -> Value:
+        """What a term is added to: the sum so far, or ``zero`` on the ``first`` term; where a
+        ``digit`` begins, the sum so far times 2^``DIGIT_WIDTH``."""
 
     @abstractmethod
     def accumulate(self, accumulator: Value, term: Value) -> Value:

@@ -26,6 +26,7 @@ def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
         left_width=width,
         right_width=width,
         accumulator_width=parameters.accumulator_width,
+        word_width=parameters.word_width,
         formats=posits,
         tables=bool(parameters.decoder_tables),
     )

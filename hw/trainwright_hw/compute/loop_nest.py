@@ -9,19 +9,23 @@ from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, NEST_LEVELS
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.stream.skid_buffer import SkidBuffer
 
-STEP_LAYOUT = data.StructLayout(
-    {
-        "x": LOCAL_WIDTH,
-        "g": LOCAL_WIDTH,
-        "z": LOCAL_WIDTH,
-        "first": 1,
-        "last": 1,
-        "tile_last": 1,
-        "final": 1,
-    }
-)
-"""One step: the addresses; ``first`` and ``last`` of its reduction; ``tile_last``, level
-``tile_level`` is at its last index; ``final``, the last step of the command."""
+
+def step_layout(parameters: AcceleratorParameters) -> data.StructLayout:
+    """One step: the addresses; ``first`` and ``last`` of its reduction; ``tile_last``, level
+    ``tile_level`` is at its last index; ``final``, the last step of the command. Of narrow words
+    also ``digit``: a digit begins, as the outermost level of the reduction goes over digits."""
+    return data.StructLayout({**STEP_MEMBERS, **({"digit": 1} if parameters.narrow else {})})
+
+
+STEP_MEMBERS = {
+    "x": LOCAL_WIDTH,
+    "g": LOCAL_WIDTH,
+    "z": LOCAL_WIDTH,
+    "first": 1,
+    "last": 1,
+    "tile_last": 1,
+    "final": 1,
+}
 
 _OPERANDS = ("x", "g", "z")
 
@@ -36,6 +40,7 @@ class _Level:
         self.end = Signal(name=f"end_{index}")
         self.is_reduction = Signal(name=f"is_reduction_{index}")
         self.is_tile = Signal(name=f"is_tile_{index}")
+        self.is_digit = Signal(name=f"is_digit_{index}")
         self.delta = {name: Signal(LOCAL_WIDTH, name=f"{name}_delta_{index}") for name in _OPERANDS}
 
 
@@ -55,12 +60,13 @@ class LoopNest(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
+        self._layout = step_layout(parameters)
         super().__init__(
             {
                 "free": Out(1, init=1),
                 "load": In(1),
                 "command": In(COMPUTE_LAYOUT),
-                "step": Out(stream.Signature(STEP_LAYOUT)),
+                "step": Out(stream.Signature(self._layout)),
             }
         )
 
@@ -70,9 +76,9 @@ class LoopNest(wiring.Component):
         levels = [_Level(NEST_LEVELS - 1 - i) for i in range(self._parameters.nest_levels)]
         prime = Signal()  # the first step moves from the indices to the output
         advance = Signal()
-        m.submodules.skid = skid = SkidBuffer(STEP_LAYOUT)
+        m.submodules.skid = skid = SkidBuffer(self._layout)
         connect(m, flipped(self.step), skid.o)
-        valid, step = Signal(), Signal(STEP_LAYOUT)
+        valid, step = Signal(), Signal(self._layout)
         m.d.comb += [
             skid.i.valid.eq(valid),
             skid.i.payload.eq(step),
@@ -95,6 +101,9 @@ class LoopNest(wiring.Component):
                 step.tile_last.eq(Cat(lv.end | ~lv.is_tile for lv in levels).all()),
                 step.final.eq(final),
             ]
+            if self._parameters.narrow:
+                inside = Cat(lv.start | ~lv.is_reduction | lv.is_digit for lv in levels).all()
+                m.d.sync += step.digit.eq(inside & Cat(lv.is_digit for lv in levels).any())
             # the innermost level that is not at its end advances next
             with m.Switch(Cat(~level.end for level in levels)):
                 for i, level in enumerate(levels):
@@ -105,6 +114,12 @@ class LoopNest(wiring.Component):
         with m.If(self.free):
             m.d.sync += [step[name].eq(self.command[f"{name}_base"]) for name in _OPERANDS]
         return m
+
+    def _digits(self, level: _Level, i: int) -> list:
+        """Of narrow words: whether a level, the outermost that is summed, goes over digits."""
+        if not self._parameters.narrow:
+            return []
+        return [level.is_digit.eq(self.command.digits & (self.command.reduce_levels == i + 1))]
 
     def _indices(self, m: Module, levels: list[_Level], advance: Signal) -> None:
         """Counters and flags of every level; ``remaining`` counts down, so 0 is the last index.
@@ -137,6 +152,7 @@ class LoopNest(wiring.Component):
                     level.start.eq(1),
                     level.is_reduction.eq(self.command.reduce_levels > i),
                     level.is_tile.eq(self.command.tile_level == number),
+                    *self._digits(level, i),
                     *(
                         level.delta[name].eq(self.command[f"{name}_delta{number}"])
                         for name in _OPERANDS

@@ -56,14 +56,25 @@ class AcceleratorBench(TestBench):
         attach_write(self, "m_axi", self.memory, self._stall)
         self.host = Host(self, "s_axil")
 
-    async def execute(self, program: Program, address: int, *, most: int = 200_000) -> int:
-        """Run a program and wait for the interrupt; gives STATUS."""
+    async def begin(self, program: Program, address: int) -> None:
+        """Start a program."""
         body = encode_descriptors(program)
         self.memory.data[address : address + len(body)] = body
         await self.host.write(registers.PROGRAM_ADDRESS, address)
         await self.host.write(registers.PROGRAM_LENGTH, len(program.descriptors))
         await self.host.write(registers.INTERRUPT_ENABLE, 1)
         await self.host.write(registers.CONTROL, 1)
+
+    async def reset(self) -> None:
+        """Reset the accelerator, and with it what is on its way to and from the memory."""
+        self.dut.rst.value = 1
+        await self.run(3)
+        self.dut.rst.value = 0
+        await self.run(3)  # the reset is registered
+
+    async def execute(self, program: Program, address: int, *, most: int = 200_000) -> int:
+        """Run a program and wait for the interrupt; gives STATUS."""
+        await self.begin(program, address)
         limit = self.cycles + most
         while not self.get("interrupt"):
             assert self.cycles < limit, f"no interrupt after {most} cycles"

@@ -85,6 +85,9 @@ class BurstRules:
 
     def cycle(self) -> None:
         tb, prefix = self._tb, self._prefix
+        if tb.get("rst"):
+            self._held, self._open = None, 0
+            return
         self._open -= all(tb.get(name) for name in self._end)
         names = ("addr", "len", "size", "burst", "id")
         offered = None
@@ -116,6 +119,9 @@ class WriteDataRules:
 
     def cycle(self) -> None:
         tb, prefix = self._tb, self._prefix
+        if tb.get("rst"):
+            self._held = None
+            return
         offered = None
         if tb.get(f"{prefix}_wvalid"):
             offered = tuple(tb.get(f"{prefix}_{name}") for name in ("wdata", "wstrb", "wlast"))

@@ -68,7 +68,7 @@ SQUARE = AcceleratorParameters(
 )
 WIDE = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, factor_width=12, **_SIZES)
 POSITS = replace(SMALL, formats="posit(8,0),posit(8,1)c", accumulator_width=44)
-NARROW = replace(SMALL, word_width=8, accumulator_width=24)
+NARROW = replace(SMALL, word_width=8, accumulator_width=48)
 BYTES = replace(POSITS, word_width=8)
 """Posits in words of 8 bits, on multipliers of 18."""
 SHIFTED = replace(SQUARE, formats="posit(10,0),posit(6,1),posit(8,1)c", factor_width=10, pe1_rows=2)
@@ -81,6 +81,9 @@ DEFAULT = AcceleratorParameters(scratchpad_rows=1024, scratchpad_banks=4)
 
 _VERILATOR = ("verilator",)
 _ALL = (
+    Bench("queue", "queue", SMALL, _of(designs.queue), slow=_VERILATOR),
+    Bench("skid", "skid", SMALL, _of(designs.skid), slow=_VERILATOR),
+    Bench("round-robin", "round_robin", SMALL, _of(designs.round_robin), slow=_VERILATOR),
     Bench("requantise-32", "requantise", SMALL, _of(designs.requantiser), slow=_VERILATOR),
     Bench("requantise-48", "requantise", SQUARE, _of(designs.requantiser), slow=_VERILATOR),
     Bench("requantise-narrow", "requantise", NARROW, _of(designs.requantiser), slow=_VERILATOR),

@@ -136,12 +136,14 @@ def random_compute(
         relu=random.random() < 0.5,
         x_shift=random.randrange(p.most_alignment + 1),
         g_shift=random.randrange(p.most_alignment + 1),
-        **random_formats(p, random),
+        **random_formats(p, random, digits=bool(reduction)),
     )
 
 
-def random_formats(p: AcceleratorParameters, random: Random) -> dict[str, Any]:
-    """Formats of operands and of the result; none where there are no posits."""
+def random_formats(p: AcceleratorParameters, random: Random, *, digits: bool) -> dict[str, Any]:
+    """Formats of operands and of the result, or of narrow words ``digits``; else none."""
+    if p.narrow:
+        return {"digits": digits and random.random() < 0.6}
     if not p.formats:
         return {}
     numbers = range(len(p.number_formats))

@@ -18,7 +18,15 @@ from trainwright_hw.control.statistics_slots import StatisticsSlots
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
 from trainwright_hw.storage.factor_store import FactorStore
 from trainwright_hw.storage.ports import WritePort
+from trainwright_hw.stream.registered_queue import RegisteredQueue
+from trainwright_hw.stream.round_robin import RoundRobin
+from trainwright_hw.stream.skid_buffer import SkidBuffer
 from trainwright_hw.writeback.unit import WriteBack
+
+CLIENTS = 5
+"""Of the arbiter."""
+QUEUE_WIDTH, QUEUE_DEPTH = 8, 5
+"""Of the registered queue; the skid buffer has that width."""
 
 
 class Flat(wiring.Component):
@@ -117,6 +125,38 @@ def pe1_store(parameters: AcceleratorParameters) -> wiring.Component:
 def fetch(parameters: AcceleratorParameters) -> wiring.Component:
     """``OperandFetch``. Without the prefix ``final`` would clash with a word of C++."""
     return Flat(OperandFetch(parameters), prefix="o_")
+
+
+class Queue(wiring.Component):
+    """``RegisteredQueue`` with its members as ports."""
+
+    def __init__(self):
+        bits = {"w_data": In(QUEUE_WIDTH), "w_en": In(1), "w_rdy": Out(1)}
+        bits |= {"r_data": Out(QUEUE_WIDTH), "r_en": In(1), "r_rdy": Out(1)}
+        super().__init__({**bits, "level": Out(range(QUEUE_DEPTH + 1))})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.queue = queue = RegisteredQueue(width=QUEUE_WIDTH, depth=QUEUE_DEPTH)
+        for name, member in self.signature.members.items():
+            inside, outside = getattr(queue, name), getattr(self, name)
+            m.d.comb += outside.eq(inside) if member.flow == Out else inside.eq(outside)
+        return m
+
+
+def queue(_: AcceleratorParameters) -> wiring.Component:
+    """The registered queue."""
+    return Queue()
+
+
+def skid(_: AcceleratorParameters) -> wiring.Component:
+    """The skid buffer."""
+    return SkidBuffer(QUEUE_WIDTH)
+
+
+def round_robin(_: AcceleratorParameters) -> wiring.Component:
+    """The arbiter."""
+    return RoundRobin(CLIENTS)
 
 
 class Host(wiring.Component):

@@ -11,7 +11,7 @@ from time import perf_counter
 from trainwright.support.native.cache import Cache, default_folder
 from trainwright_sim.bench.runner import BenchError, unavailable
 from trainwright_sim.mutation import score
-from trainwright_sim.mutation.blocks import MUTANTS, bench
+from trainwright_sim.mutation.blocks import BLOCKS
 from trainwright_sim.mutation.execute import SIMULATOR, Verdict, verdicts
 from trainwright_sim.mutation.netlist import MutationError
 from trainwright_sim.mutation.score import Score
@@ -50,12 +50,12 @@ def sample(blocks: Sequence[str], most: int | None, seed: int) -> dict[str, list
     """The mutants' numbers of each block: whole blocks, drawn at random until there are ``most``;
     few blocks, because each is compiled."""
     if most is None:
-        return {block: list(range(1, MUTANTS[block] + 1)) for block in blocks}
+        return {block: list(range(1, BLOCKS[block].mutants + 1)) for block in blocks}
     random, chosen = Random(seed), {}
     for block in random.sample(blocks, len(blocks)):
-        size = min(MUTANTS[block], most - sum(map(len, chosen.values())))
+        size = min(BLOCKS[block].mutants, most - sum(map(len, chosen.values())))
         if size > 0:
-            chosen[block] = sorted(random.sample(range(1, MUTANTS[block] + 1), size))
+            chosen[block] = sorted(random.sample(range(1, BLOCKS[block].mutants + 1), size))
     return chosen
 
 
@@ -66,9 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mutants: {problem}", file=sys.stderr)
         return 2
     if args.list:
-        print("\n".join(f"{name}: {count}" for name, count in MUTANTS.items()))
+        print("\n".join(f"{name}: {block.mutants}" for name, block in BLOCKS.items()))
         return 0
-    chosen = sample(args.blocks or list(MUTANTS), args.sample, args.seed)
+    chosen = sample(args.blocks or list(BLOCKS), args.sample, args.seed)
     try:
         found, scores, left = _run(chosen, args)
         if args.write:
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _problem(args: argparse.Namespace) -> str | None:
     """What is wrong with the options, or with this machine."""
     for name in args.blocks:
-        if name not in MUTANTS:
+        if name not in BLOCKS:
             return f"no block {name!r}: see --list"
     if args.sample is not None and args.sample < 1:
         return f"--sample must be at least 1, not {args.sample}"
@@ -111,7 +111,7 @@ def _run(chosen: dict[str, list[int]], args: argparse.Namespace) -> tuple[Found,
     for name, numbers in chosen.items():
         if (start := perf_counter()) - began > 60 * args.minutes:
             break
-        found[name] = verdicts(bench(name), MUTANTS[name], args.seed, numbers, cache)
+        found[name] = verdicts(BLOCKS[name], args.seed, numbers, cache)
         scores.append(Score.of(name, found[name], perf_counter() - start))
         tell(LINE.format(**scores[-1].row()))
     return found, scores, len(chosen) - len(scores)

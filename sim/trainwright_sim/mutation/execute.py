@@ -14,6 +14,7 @@ from trainwright_sim import bench as benches
 from trainwright_sim.bench import runner
 from trainwright_sim.bench.catalogue import Bench
 from trainwright_sim.mutation import netlist
+from trainwright_sim.mutation.blocks import Block
 from trainwright_sim.mutation.equivalence import Twins
 from trainwright_sim.mutation.netlist import Mutable, Mutant, MutationError
 
@@ -38,13 +39,11 @@ class Verdict:
     by: str
 
 
-def verdicts(
-    bench: Bench, mutants: int, seed: int, numbers: Sequence[int], cache: Cache
-) -> list[Verdict]:
+def verdicts(block: Block, seed: int, numbers: Sequence[int], cache: Cache) -> list[Verdict]:
     """What came of the mutants of those numbers. Raises ``MutationError`` or ``BenchError``."""
-    design, folder = prepared(bench, mutants, seed, cache)
+    design, folder = prepared(block, seed, cache)
     asked = [number for number in numbers if number <= len(design.mutants)]
-    run_tests(bench, design, folder, asked)
+    run_tests(block.bench, design, folder, asked)
     compare(design, folder, asked)
     rows = known(folder)
     return [Verdict(m, *rows[m.number]) for m in design.mutants if m.number in set(asked)]
@@ -63,19 +62,20 @@ def compare(design: Mutable, folder: Path, numbers: Sequence[int]) -> None:
             _write(folder, number, "survived", _NEAR[twins.differs(number, CYCLES)])
 
 
-def prepared(bench: Bench, mutants: int, seed: int, cache: Cache) -> tuple[Mutable, Path]:
+def prepared(block: Block, seed: int, cache: Cache) -> tuple[Mutable, Path]:
     """The block with its mutants, and the folder of what is known of them."""
-    rtlil = bench.rtlil(sources=True)
-    key = "mutants-" + _hash([rtlil, mutants, seed, inspect.getsource(netlist)])
+    rtlil = block.bench.rtlil(sources=True)
+    choice = (block.mutants, seed, block.without)
+    key = "mutants-" + _hash([rtlil, choice, inspect.getsource(netlist)])
     found = cache.find(key)
     if found is None:
         with cache.building(key) as folder:
             if folder is not None:
-                design = netlist.mutable(rtlil, mutants, seed)
+                design = netlist.mutable(rtlil, *choice)
                 (folder / "design.json").write_text(netlist.dumps(design))
         found = cache.entry(key)
     design = netlist.loads((found / "design.json").read_text())
-    known = cache.folder / "verdicts" / _hash([design.rtlil, _tests(bench)])
+    known = cache.folder / "verdicts" / _hash([design.rtlil, _tests(block.bench)])
     known.mkdir(parents=True, exist_ok=True)
     return design, known
 

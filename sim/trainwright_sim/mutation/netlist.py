@@ -29,7 +29,7 @@ _STATE = (("dff", "Q"), ("memrd", "DATA"), ("memrd", "EN"), ("memrd", "ARST"), (
 """What registers and memories give would part with its initial value, and be no state any more to
 ``equivalence``: what reads it, and what it is taken from, get faults instead. What a read port does
 not use is a constant, and yosys insists on it."""
-_SURPLUS = 3
+_SURPLUS = 4
 """Candidates for each mutant wanted: some are excluded, or the same once more."""
 
 SECONDS = 300
@@ -70,10 +70,11 @@ class Mutable:
     mutants: tuple[Mutant, ...]
 
 
-def mutable(rtlil: str, mutants: int, seed: int) -> Mutable:
+def mutable(rtlil: str, mutants: int, seed: int, without: Sequence[str] = ()) -> Mutable:
     """Choose ``mutants`` faults, spread over cells, ports and lines of the source, and put them in.
 
-    ``rtlil`` with sources. Raises ``MutationError``.
+    ``rtlil`` with sources; ``without``: submodules and files that get none. Raises
+    ``MutationError``.
     """
     with TemporaryDirectory(prefix="trainwright-mutants-") as name:
         folder = Path(name)
@@ -85,7 +86,7 @@ def mutable(rtlil: str, mutants: int, seed: int) -> Mutable:
         _yosys(folder, "read_rtlil flat.il", f"mutate -list {wanted} -seed {seed} -o list.txt")
         lines = (folder / "list.txt").read_text().splitlines()
         cells = _cell_types(flat)
-        chosen = _chosen(lines, cells, mutants, seed)
+        chosen = _chosen(lines, cells, mutants, seed, without)
         control = f"-ctrl {SELECT} {SELECT_WIDTH}"
         apply = [f"mutate {control} {n} {line}" for n, line in enumerate(chosen, 1)]
         (folder / "apply.ys").write_text("\n".join(apply) + "\n")
@@ -112,15 +113,22 @@ def _yosys(folder: Path, *script: str) -> None:
         raise MutationError(f"yosys failed: {lines[-1].strip()}")
 
 
-def _chosen(lines: Sequence[str], cells: dict[str, str], mutants: int, seed: int) -> list[str]:
+def _chosen(
+    lines: Sequence[str], cells: dict[str, str], mutants: int, seed: int, without: Sequence[str]
+) -> list[str]:
     """Of yosys' list so many, in its order: none twice, none in a clock or in state itself."""
+    modules = [rf"\\{name}\." for name in without if "/" not in name]
+    elsewhere = re.compile("|".join(modules) or "$^")
+    files = tuple(name for name in without if "/" in name)
 
     def is_wanted(line: str) -> bool:
         found = re.search(r"-cell (\S+) -port (\S+)", line)
         assert found is not None
         cell, port = cells.get(found[1], found[1]), found[2].lstrip("\\")
         state = any(kind in cell and port == output for kind, output in _STATE)
-        return port not in _CLOCKS and not state
+        sources = [name for text in re.findall(r"-src (\S+)", line) for name in text.split("|")]
+        other = any(file in source for source in sources for file in files)
+        return not (port in _CLOCKS or state or other or elsewhere.search(found[1]))
 
     bodies = [re.sub(r"^mutate ", "", line) for line in lines if is_wanted(line)]
     bodies = list(dict.fromkeys(bodies))

@@ -2,7 +2,9 @@
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
+from trainwright.accelerator import Accelerator
 from trainwright.cli.backend import (
     add_simulation_options,
     check_simulation_options,
@@ -10,6 +12,7 @@ from trainwright.cli.backend import (
     opened,
 )
 from trainwright.cli.command import SimpleCommand
+from trainwright.cli.errors import OptionError
 from trainwright.cli.options import (
     add_accelerator_options,
     add_formats_option,
@@ -21,6 +24,10 @@ from trainwright.cli.options import (
     with_ranks,
 )
 from trainwright.fixed.random_bits import ROUNDINGS
+from trainwright.network import Network
+
+if TYPE_CHECKING:
+    from trainwright.check.step import StepCheck
 
 DESCRIPTION = """\
 Run one training step, with random operands over the whole range of their formats, on the golden
@@ -29,6 +36,10 @@ the scratchpad, the external memory, the statistics. Exit status 1 where anythin
 
 The golden model executes programs by a C kernel. With --backend golden that kernel is compared with
 the golden model's readable interpreter (trainwright.golden.interpreter), in the same way.
+
+With --update chip two whole steps are run, with loss and update by the vector engine, each from
+what the one before left in the accelerator's memory; loss, state and the images of the factors are
+compared with their definitions (trainwright.onchip) too.
 
 Utilisation (`mac_utilisation` in --json) is the useful multiply-accumulates, `macs`, over
 multipliers times cycles: padding and copies left out (docs/cycles.md).
@@ -47,13 +58,47 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounding-mode", choices=ROUNDINGS, default=ROUNDINGS[0], help=f"default: {ROUNDINGS[0]}"
     )
+    parser.add_argument(
+        "--update", choices=("host", "chip"), default="host",
+        help="chip: two steps with loss and update by the vector engine (default: host)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     add_accelerator_options(parser, explained=True)
     add_simulation_options(parser)
 
 
+def _check_step(
+    args: argparse.Namespace, network: Network, accelerator: Accelerator
+) -> "StepCheck":
+    from trainwright.check.step import check_step
+
+    return check_step(
+        network,
+        args.batch,
+        accelerator,
+        seed=args.seed,
+        plan=args.plan,
+        rounding=args.rounding_mode,
+    )
+
+
+def _check_chip(
+    args: argparse.Namespace, network: Network, accelerator: Accelerator
+) -> "StepCheck":
+    from trainwright.check.chip import check_chip_step
+
+    for option, value, only in (
+        ("--plan", args.plan, "auto"), ("--rounding-mode", args.rounding_mode, ROUNDINGS[0]),
+    ):  # fmt: skip
+        if value != only:
+            raise OptionError(
+                f"--update chip takes {option} {only} alone, not {value}: leave it out"
+            )
+    return check_chip_step(network, args.batch, accelerator, seed=args.seed)
+
+
 def _run(args: argparse.Namespace) -> int:
-    from trainwright.check.step import check_step, summary
+    from trainwright.check.step import summary
     from trainwright.network import load_network
 
     network = with_formats(load_network(args.network), args.formats)
@@ -67,14 +112,10 @@ def _run(args: argparse.Namespace) -> int:
         memory=memory,
         engine=args.engine,
         stochastic=args.rounding_mode != ROUNDINGS[0],
+        vector=args.update == "chip",
     ) as accelerator:
-        outcome = check_step(
-            network,
-            args.batch,
-            accelerator,
-            seed=args.seed,
-            plan=args.plan,
-            rounding=args.rounding_mode,
+        outcome = (_check_chip if args.update == "chip" else _check_step)(
+            args, network, accelerator
         )
     figures = outcome.to_dict()
     print(json.dumps(figures) if args.json else summary(figures, outcome.compared))

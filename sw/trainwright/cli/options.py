@@ -189,11 +189,16 @@ def add_accelerator_options(parser: Any, *, explained: bool = False) -> None:
 
 
 def accelerator_parameters(
-    given: Iterable[str] | None, network: Network | None = None, *, stochastic: bool = False
+    given: Iterable[str] | None,
+    network: Network | None = None,
+    *,
+    stochastic: bool = False,
+    vector: bool = False,
 ) -> AcceleratorParameters:
     """The accelerator asked for, by default with the factor width and the posits of ``network``.
 
-    ``stochastic`` is the default of its ``stochastic_rounding``.
+    ``stochastic`` is the default of its ``stochastic_rounding``, ``vector`` of its
+    ``vector_engine``.
     Raises ``OptionError`` for an unknown name or a value out of range.
     """
     items = list(given or ())
@@ -204,8 +209,12 @@ def accelerator_parameters(
             f"{', '.join(default['formats'])}: choose nearest, or formats such as fixed(8)"
         )
     default |= {"stochastic_rounding": 1} if stochastic else {}
+    default |= {"vector_engine": 1} if vector else {}
     try:
         sizes = default | parse_overrides(items)
+        if network is not None and not any(item.startswith("factor_width") for item in items):
+            word_width = sizes.get("word_width", AcceleratorParameters.word_width)
+            sizes["factor_width"] = min(sizes["factor_width"], word_width)
         if sizes.get("formats") and not any(item.startswith("accumulator_width") for item in items):
             width = sizes.get("accumulator_width", AcceleratorParameters.accumulator_width)
             sizes["accumulator_width"] = max(width, POSIT_ACCUMULATOR)

@@ -39,6 +39,7 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
 from trainwright.program.footprint import Touch, footprint
+from trainwright.program.vector import Vector
 
 MEMORY = "memory"
 """The external memory, among the spaces of ``Touch``."""
@@ -81,6 +82,7 @@ class Builder:
 
     def __init__(self, p: AcceleratorParameters, network: Network):
         self.p = p
+        self._widest_factor = network.widths.factor
         self.formats = TensorFormats(network)
         self.pad = LocalMemory(SCRATCHPAD, p)
         beat_bits = p.data_width
@@ -104,9 +106,9 @@ class Builder:
         self._hazards = Hazards()
         self._depth = 0
 
-    def _emit(self, d: Compute | Transfer, memory: Sequence[Touch] = ()) -> None:
+    def emit(self, d: Compute | Transfer | Vector, memory: Sequence[Touch] = ()) -> None:
         """Add ``d`` with the waits it needs; ``memory`` is what it touches of external memory."""
-        for level in d.levels:
+        for level in () if isinstance(d, Vector) else d.levels:
             COUNTS.require(level.count, self.p, d.tensor)
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
         self.descriptors.append(replace(d, **waits._asdict()))
@@ -171,7 +173,7 @@ class Builder:
         if not register:  # else the whole buffer counts as touched: the register moves inside it
             reach = sum((level.count - 1) * level.address for level in levels)
             stop = start + reach + size * self.p.beat_bytes
-        self._emit(
+        self.emit(
             Transfer(
                 operation=operation,
                 address=buffer.address,
@@ -197,7 +199,7 @@ class Builder:
         """Load a factor image into its store; returns its entries."""
         region = self.stores[image.target].allocate(image.name, image.entries)
         self.images[image.name] = image, buffer
-        self._emit(
+        self.emit(
             Transfer(
                 operation=Operation.LOAD,
                 target=image.target,
@@ -260,7 +262,7 @@ class Builder:
         )
         for part in fitted(d, self.p.nest_levels):
             self.rules[len(self.descriptors)] = rule
-            self._emit(part)
+            self.emit(part)
 
     def _operands(self, d: Compute, rule: Rule) -> tuple[Format, Format]:
         """The formats of a descriptor's operands: of a constant, fixed point."""
@@ -286,7 +288,11 @@ class Builder:
     ) -> None:
         """Equation 5 on contiguous X (a, steps) and Z (a, tiles), in rows."""
         d = pe1_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a)
-        self._whole(d, rule, image.summed, (x_width, self.p.factor_width))
+        self._whole(d, rule, image.summed, (x_width, self._factor_width(image)))
+
+    def _factor_width(self, image: Image) -> int:
+        """Bits of a factor's elements, its digits together."""
+        return self.p.factor_width if image.digits == 1 else self._widest_factor
 
     def pe2(
         self,
@@ -302,7 +308,7 @@ class Builder:
     ) -> None:
         """Equation 6 on contiguous X (a, b, c) and Z (a, d, c), c in rows."""
         d = pe2_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a, c=c)
-        self._whole(d, rule, image.summed, (x_width, self.p.factor_width))
+        self._whole(d, rule, image.summed, (x_width, self._factor_width(image)))
 
     def pe3(
         self,

@@ -57,9 +57,8 @@ def run_stages(
     network: Network,
 ) -> Region:
     """Emit a chain on ``group`` samples; every operand is given back once it is used."""
-    layer = network.layers[number]
     for stage, name in zip(stages, names, strict=True):
-        spec = image(layer, number, stage.index, stage.use, b.p)
+        spec = image(network, number, stage.index, stage.use, b.p)
         tensor = b.written(name, kind, width, batch * stage.count)
         rule = Rule(x_name, f"l{number + 1}.G{stage.index + 1}", tensor)
         z = b.opposite(x, name, group * stage.rows)

@@ -33,7 +33,7 @@ class CoreGradients:
         self._lefts = [self._image(n, Use.LEFT) for n in range(self.span.first, self.span.last)]
 
     def _image(self, n: int, use: Use) -> tuple[Image, Region]:
-        spec = image(self.layer, self.span.number, n, use, self.w.p)
+        spec = image(self.network, self.span.number, n, use, self.w.p)
         return spec, self.w.b.load_image(spec, self.w.memory.buffers[spec.name])
 
     def emit(self, source: Region) -> None:

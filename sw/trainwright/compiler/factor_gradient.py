@@ -23,7 +23,7 @@ def emit_left_chains(b: Builder, network: Network, span: Span, memory: MemoryMap
     layer = network.layers[number]
     images = [
         (spec, b.load_image(spec, memory.buffers[spec.name]))
-        for spec in (image(layer, number, k, Use.LEFT, p) for k in range(span.first, span.last))
+        for spec in (image(network, number, k, Use.LEFT, p) for k in range(span.first, span.last))
     ]
     for n in range(span.first + 1, span.last + 1):
         _, j, i, right = layer.factor_shapes[n]

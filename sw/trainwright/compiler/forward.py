@@ -34,7 +34,7 @@ def emit_forward(b: Builder, network: Network, batch: int, memory: MemoryMap) ->
     images, biases, stages = [], [], []
     for number, layer in enumerate(network.layers):
         stages.append(forward_stages(layer, p))
-        specs = [image(layer, number, s.index, s.use, p) for s in stages[-1]]
+        specs = [image(network, number, s.index, s.use, p) for s in stages[-1]]
         images.append({s.index: b.load_image(s, memory.buffers[s.name]) for s in specs})
         rows = layer.output_size // p.lanes
         bias = b.pad.allocate(f"l{number + 1}.b", rows)

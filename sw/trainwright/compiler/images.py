@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainwright.network import Layer
+from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import DIGIT_WIDTH, digit_count
 from trainwright.program.fields import Target
 from trainwright.program.packing import pack
 
@@ -51,18 +52,25 @@ class Image:
     """Store entries of a step: one for each d of the tile in PE1, one in PE2."""
     target: Target
     name: str
+    digits: int = 1
+    """Digits that its elements are cut into, an image of each after the other, the highest first
+    (``trainwright.program.descriptors.digit_count``)."""
+
+    @property
+    def digit_entries(self) -> int:
+        """Store entries of one digit."""
+        return self.tiles * self.steps * self.step_entries
 
     @property
     def entries(self) -> int:
         """Store entries used."""
-        return self.tiles * self.steps * self.step_entries
+        return self.digits * self.digit_entries
 
     def packed(self, factor: torch.Tensor, p: AcceleratorParameters) -> npt.NDArray[np.uint8]:
         """The bytes of the image of int64 ``factor`` (R_{n-1}, J_n, I_n, R_n)."""
-        values = self._pe1(factor, p) if self.target is Target.PE1_STORE else self._pe2(factor, p)
-        data = pack(
-            values.reshape(-1, values.shape[-1]).numpy(), p.factor_width, p.factor_storage_width
-        ).ravel()
+        arrange = self._pe1 if self.target is Target.PE1_STORE else self._pe2
+        values = torch.cat([arrange(digit, p) for digit in cut(factor, self.digits)])
+        data = pack(values.numpy(), p.factor_width, p.factor_storage_width).ravel()
         size = -(-data.size // p.beat_bytes) * p.beat_bytes
         return np.pad(data, (0, size - data.size))
 
@@ -93,8 +101,25 @@ class Image:
         )
 
 
-def image(layer: Layer, number: int, index: int, use: Use, p: AcceleratorParameters) -> Image:
+def cut(values: torch.Tensor, digits: int) -> list[torch.Tensor]:
+    """The digits of integers, the highest first: signed, and the others from 0 to 127."""
+    if digits == 1:
+        return [values]
+    lower = [
+        (values >> DIGIT_WIDTH * n) & ((1 << DIGIT_WIDTH) - 1) for n in reversed(range(digits - 1))
+    ]
+    return [values >> DIGIT_WIDTH * (digits - 1), *lower]
+
+
+def digits_of(network: Network, p: AcceleratorParameters) -> int:
+    """Digits that factors are cut into: 1 where the accelerator takes them whole."""
+    width = network.widths.factor
+    return 1 if width <= p.factor_width else digit_count(width)
+
+
+def image(network: Network, number: int, index: int, use: Use, p: AcceleratorParameters) -> Image:
     """The image of factor ``index`` (from 0) of layer ``number`` (from 0) for a use."""
+    layer = network.layers[number]
     shape = layer.factor_shapes[index]
     target, free, summed = use.value
     rows = p.lanes if target is Target.PE1_STORE else p.pe2_rows
@@ -118,6 +143,7 @@ def image(layer: Layer, number: int, index: int, use: Use, p: AcceleratorParamet
         step_entries=rows if target is Target.PE1_STORE else 1,
         target=target,
         name=f"l{number + 1}.G{index + 1}.{use.name.lower()}",
+        digits=digits_of(network, p),
     )
 
 

@@ -35,7 +35,7 @@ def emit_input_gradients(b: Builder, network: Network, batch: int, memory: Memor
     for number in range(count - 1, 0, -1):
         layer = network.layers[number]
         chains[number] = backward_stages(layer, p)
-        specs = [image(layer, number, s.index, s.use, p) for s in chains[number]]
+        specs = [image(network, number, s.index, s.use, p) for s in chains[number]]
         images[number] = {s.index: b.load_image(s, memory.buffers[s.name]) for s in specs}
     needed = max(
         max(

@@ -67,7 +67,7 @@ def image_of(
         Use.RIGHT: index > 0,
         Use.LEFT: not last,
     }
-    return image(layer, number, index, use, p) if occurs[use] else None
+    return image(network, number, index, use, p) if occurs[use] else None
 
 
 def image_bytes(spec: Image, p: AcceleratorParameters) -> int:

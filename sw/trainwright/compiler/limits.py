@@ -129,14 +129,16 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
             f"network {network.name!r} is in float32, the accelerator computes with integers: "
             "give it [widths]"
         )
-    if network.widths.factor > p.factor_width:
+    # wider ones are computed by digits of a word
+    needed = min(network.widths.factor, p.word_width) if p.narrow else network.widths.factor
+    if p.factor_width < needed:
         raise CompileError(
             f"network {network.name!r} has factors of {network.widths.factor} bits, the "
             f"accelerator takes at most {p.factor_width}: use narrower factors, or an accelerator "
-            f"with factor_width={network.widths.factor}"
+            f"with factor_width={needed}"
         )
     for name, width in vars(network.widths).items():
-        if width > p.word_width:
+        if width > p.word_width and name != "factor":
             bits = p.word_width
             remedy = f"{name}=fixed({bits}) in [formats]" if name != "bias" else f"bias = {bits}"
             raise CompileError(
@@ -154,6 +156,15 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
         for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
             if sizes[-1] % p.lanes:
                 raise CompileError(_not_a_multiple(n, what, sizes, p.lanes, len(network.layers)))
+
+
+def require_whole_factors(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` where factors have more bits than the multipliers take at once."""
+    if network.widths.factor > p.factor_width:
+        raise CompileError(
+            f"factors of {network.widths.factor} bits on words of {p.word_width} are computed by "
+            "digits, which the paper's schedule alone knows: use --plan paper"
+        )
 
 
 def _not_a_multiple(n: int, what: str, sizes: Sequence[int], lanes: int, layers: int) -> str:

@@ -13,7 +13,7 @@ from trainwright.compiler.errors import CompileError
 from trainwright.compiler.forward import emit_forward
 from trainwright.compiler.images import Image
 from trainwright.compiler.layout import lay_out
-from trainwright.compiler.limits import require_memory, require_network
+from trainwright.compiler.limits import require_memory, require_network, require_whole_factors
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.compiler.planner import plan_layers
@@ -303,6 +303,7 @@ def _paper(network: Network, batch: int, p: AcceleratorParameters) -> CompiledSt
 def _planned(
     network: Network, batch: int, p: AcceleratorParameters, layers: tuple[LayerPlan, ...]
 ) -> CompiledStep:
+    require_whole_factors(network, p)
     memory = lay_out_blocks(network, batch, p, layers)
     forward = emit_block_forward(p, network, batch, memory, [one.forward for one in layers])
     backward = emit_block_backward(p, network, batch, memory, [one.backward for one in layers])

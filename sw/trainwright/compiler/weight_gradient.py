@@ -57,7 +57,7 @@ def _fused(b: Builder, network: Network, number: int, memory: MemoryMap) -> _Fus
     if layer.order == 2:
         return None
     stage = right_stages(layer, whole_layer(network, number), b.p)[0]
-    spec = image(layer, number, stage.index, Use.RIGHT, b.p)
+    spec = image(network, number, stage.index, Use.RIGHT, b.p)
     entries = b.load_image(spec, memory.buffers[spec.name])
     a = stage.a // (layer.outputs[0] * layer.inputs[0])
     target = memory.buffers[right_name(number + 1, layer.order - 1)]
@@ -146,7 +146,7 @@ def emit_right_chain(
     layer, p = network.layers[span.number], b.p
     for stage in right_stages(layer, span, p)[done:]:
         n = stage.index
-        spec = image(layer, span.number, n, Use.RIGHT, p)
+        spec = image(network, span.number, n, Use.RIGHT, p)
         entries = b.load_image(spec, memory.buffers[spec.name])
         source, target = memory.buffers[span.level(n + 1)], memory.buffers[span.result(n)]
         chunk = largest_divisor(stage.a, b.pad.largest_gap // (stage.in_rows + stage.out_rows))

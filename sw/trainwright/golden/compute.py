@@ -20,7 +20,7 @@ from trainwright.fixed.stochastic import stochastic_requantise
 from trainwright.formats import Format, FormatError
 from trainwright.golden.state import Addresses, State, Words
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Level
+from trainwright.program.descriptors import DIGIT_WIDTH, Compute, Level
 from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import Operation, Target
 
@@ -67,6 +67,14 @@ class Nest:
     def summed(self, operand: str) -> Addresses:
         """Offsets of an operand over the levels that are summed."""
         return offsets(self.d.reduction, [getattr(level, operand) for level in self.d.reduction])
+
+    @property
+    def weights(self) -> Values:
+        """What each term of a sum counts for: 2^(7 n), n digits below its own."""
+        digits = self.d.reduction[0].count if self.d.digits else 1
+        terms = prod(level.count for level in self.d.reduction)
+        weights = [float(1 << DIGIT_WIDTH * n) for n in reversed(range(digits))]
+        return np.repeat(np.array(weights, np.float64), terms // digits)
 
     def used_rows(self, *groups: Sequence[int]) -> npt.NDArray[np.int64]:
         """Rows of a tile that are written, for every index of the groups: an axis a group."""
@@ -142,7 +150,7 @@ def _by_entries(nest: Nest, x: int, g: int, operands: Operands) -> Values:
         entries = operands.entries(Target.PE1_STORE, g + place)  # (both, second, lanes, sum, k)
     batch, terms = rows.shape[0], prod(rows.shape[3:])
     left = rows.reshape(batch, -1, terms)
-    right = entries.reshape(batch, -1, terms)
+    right = (entries * nest.weights[:, None]).reshape(batch, -1, terms)
     z = left @ right.transpose(0, 2, 1)
     return z.reshape(*rows.shape[:3], *entries.shape[1:3]).transpose(0, 1, 3, 2, 4)
 
@@ -159,7 +167,7 @@ def _by_scalars(nest: Nest, x: int, g: int, operands: Operands) -> Values:
     else:
         scalars = operands.entries(Target.PE2_STORE, place)
     batch, terms = rows.shape[:2]
-    left = scalars.transpose(0, 1, 3, 2)  # (both, second, rows, sum)
+    left = (scalars * nest.weights[:, None]).transpose(0, 1, 3, 2)  # (both, second, rows, sum)
     z = left.reshape(batch, -1, terms) @ rows.reshape(batch, terms, -1)
     return z.reshape(*left.shape[:3], *rows.shape[2:]).transpose(0, 3, 1, 2, 4)
 

@@ -14,13 +14,13 @@ from trainwright.program.validation import has_seed, has_shifts
 from trainwright.program.vector import Vector
 
 MOST_LEVELS = 16
-_HEAD = 29
+_HEAD = 30
 WORDS = _HEAD + 4 * MOST_LEVELS
 """Integers of a descriptor."""
 _SHIFTS = (13, 17, 18)
 """Where ``shift``, ``x_shift`` and ``g_shift`` of a ``Compute`` lie: what changes from step to
 step."""
-OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(24, 28)
+OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(25, 29)
 _FOUND = (0, 0, 0, 0)
 """The last four, before validation."""
 _SEED = _HEAD + 1
@@ -34,7 +34,7 @@ def _compute(d: Compute) -> list[int]:
         d.operation, d.x, d.x_register, d.g, d.g_register, d.z, d.z_register,
         d.reduce_levels, d.tile_level, d.last_rows, d.x_row_stride, d.z_row_stride, d.g_row_stride,
         d.shift, d.out_width, d.slot, d.relu, d.x_shift, d.g_shift, d.stochastic,
-        d.x_format, d.g_format, d.z_format, d.underflow_zero, *_FOUND, len(d.levels),
+        d.x_format, d.g_format, d.z_format, d.underflow_zero, d.digits, *_FOUND, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.x, level.g, level.z)
@@ -45,7 +45,7 @@ def _transfer(d: Transfer) -> list[int]:
     words = [
         d.operation, d.address, d.address_register, d.beats, 0, d.local, d.local_register,
         0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, 0,
-        0, 0, 0, 0, *_FOUND, len(d.levels),
+        0, 0, 0, 0, 0, *_FOUND, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.address, 0, level.local)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainwright.compiler.errors import CompileError, DoesNotFitError
-from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS
+from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
+from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS, require_whole_factors
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -38,11 +38,13 @@ PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
+ROOMS = (1.0, 0.8)
+"""Parts of the scratchpad that may be in use before an array runs ahead of the other."""
 LARGE = (4, 2, 1)
 """Parts of the scratchpad from which a tensor is used up in slices."""
 WINDOWS = (1, 16)
 """Commands of an array among which it takes the next."""
-MOST_DRAFTS = 12
+MOST_DRAFTS = 20
 """Programs that are estimated for each choice of arrays and layouts: the fewest slices first."""
 MOST_TIMED = 3
 """Of these, programs that are timed by the cycle model: the fastest."""
@@ -140,6 +142,7 @@ def _lower(
     given: Mapping[str, Given],
     stored: Sequence[str],
     p: AcceleratorParameters,
+    which: str,
 ) -> Lowered:
     """The program with the fewest predicted cycles of those that fit."""
     problems: list[CompileError] = []
@@ -158,21 +161,24 @@ def _lower(
     for draft in drafts:
         try:
             one = replace(draft.lowered, rows=place(draft.lowered.calls, p))
-            found.append((alone(one, p), one))
-        except DoesNotFitError as error:
+            found.append((alone(one, p, which), one))
+        except (CutError, DoesNotFitError, ResourceError) as error:
             problems.append(error)
         if len(found) == MOST_TIMED:
             break
     if not found:
         raise _refusal(graph, p, problems)
     found.sort(key=lambda pair: pair[0])
-    return _polished(*found[0], p)[1]
+    return _polished(*found[0], p, which)
 
 
 def _refusal(
     graph: Graph, p: AcceleratorParameters, problems: Sequence[CompileError]
-) -> DoesNotFitError:
-    """Why no program fits: the last that did not, or the largest tensor that none could hold."""
+) -> CompileError:
+    """Why no program fits: it is too long, or the last that did not fit, or the largest tensor."""
+    for error in problems:
+        if isinstance(error, ResourceError) and not isinstance(error, DoesNotFitError):
+            return error
     for error in reversed(problems):
         if isinstance(error, DoesNotFitError):
             return error
@@ -186,16 +192,14 @@ def _refusal(
     )
 
 
-def _polished(cycles: int, one: Lowered, p: AcceleratorParameters) -> tuple[int, Lowered]:
-    """A program with its pieces placed better, if that is found; its cycles."""
+def _polished(cycles: int, one: Lowered, p: AcceleratorParameters, which: str) -> Lowered:
+    """A program with its pieces placed better, if that is found."""
     bases = {storage: storage.base for call in one.calls for storage in call.storages}
     place(one.calls, p, tries=PLACEMENTS)
-    better = alone(one, p)
-    if better <= cycles:
-        return better, one
-    for storage, base in bases.items():
-        storage.base = base
-    return cycles, one
+    if alone(one, p, which) > cycles:
+        for storage, base in bases.items():
+            storage.base = base
+    return one
 
 
 def _drafts(
@@ -219,25 +223,36 @@ def _drafts(
                 continue
             tried.add(key)
             for window in WINDOWS:
+                tiler = Tiler(graph, given, stored, chosen.pads, stages.spilled, p)
                 try:
-                    tiler = Tiler(graph, given, stored, chosen.pads, stages.spilled, p)
-                    calls, cycles = scheduled(tiler.run(option), window, p.scratchpad_rows)
-                except CutError as error:
+                    calls, cycles = _issued(tiler, option, window, p)
+                except (CutError, DoesNotFitError) as error:
                     problems.append(error)
                     break
-                try:
-                    cycles += lost(calls, p)
-                except DoesNotFitError as error:
-                    problems.append(error)
-                    if not fits(calls, p):
-                        continue
-                    cycles = float("inf")
                 one = Lowered(
                     tiler.graph, chosen.choices, tuple(option), tuple(calls),
                     tiler.outer, tiler.macs, 0,
                 )  # fmt: skip
                 found.append(Draft(cycles, one))
     return found
+
+
+def _issued(
+    tiler: Tiler, stages: Sequence[Stage], window: int, p: AcceleratorParameters
+) -> tuple[list[Call], float]:
+    """Commands in the order of issue, and an estimate of their cycles, infinite where they can only
+    just be placed."""
+    calls, problem = tiler.run(stages), None
+    for room in ROOMS:
+        ordered_, cycles = scheduled(calls, window, round(room * p.scratchpad_rows))
+        try:
+            return ordered_, cycles + lost(ordered_, p)
+        except DoesNotFitError as error:
+            problem = error
+            if fits(ordered_, p):
+                return ordered_, float("inf")
+    assert problem
+    raise problem
 
 
 def apart(chosen: Chosen) -> set[str]:
@@ -257,14 +272,15 @@ def _alias(lowered: Lowered, memory: MemoryMap) -> None:
             memory.buffers[outer.name] = memory.buffers[names[outer.of]]
 
 
-def alone(lowered: Lowered, p: AcceleratorParameters) -> int:
-    """Predicted cycles of one program."""
+def alone(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:
+    """Predicted cycles of one program, the ``which`` one of a step. Raises ``CompileError``."""
     memory = MemoryMap(p.lanes)
     for outer in lowered.outer.values():
         memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
     _alias(lowered, memory)
     emitter = Emitter(lowered.graph, p, memory.buffers)
     emitter.run(lowered.calls)
+    PROGRAM.require(len(emitter.descriptors), p, f"the {which} program")
     return predict(emitter.descriptors, p).cycles
 
 
@@ -272,7 +288,6 @@ def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: 
     emitter = Emitter(lowered.graph, p, memory.buffers)
     emitter.run(lowered.calls)
     STATISTICS.require(len(emitter.slots), p, f"the {which} program")
-    PROGRAM.require(len(emitter.descriptors), p, f"the {which} program")
     address = memory.buffers[f"program.{which}"].address
     return Emitted(lowered, tuple(emitter.descriptors), emitter.made, tuple(emitter.slots), address)
 
@@ -286,7 +301,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     crossing = [name for name in backward.given if name not in flexible]
     origins = {name: step.whole.origins[name] for name in crossing}
     stored = (*forward.results, *(name for name in origins.values() if name not in forward.results))
-    ahead = _lower(forward, {name: Given() for name in forward.given}, stored, p)
+    ahead = _lower(forward, {name: Given() for name in forward.given}, stored, p, "forward")
     lies = {outer.tensor: outer.layout for outer in ahead.outer.values()}
     given = {name: Given() for name in backward.given if name in flexible}
     for name, origin in origins.items():
@@ -295,7 +310,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
             axes = step.whole.tensors[name].axes
             layout = Layout(tuple(a for a in axes if a not in layout.lanes), layout.lanes)
         given[name] = Given(layout)
-    behind = _lower(backward, given, backward.results, p)
+    behind = _lower(backward, given, backward.results, p, "backward")
     memory = MemoryMap(p.lanes)
     for which in ("forward", "backward"):
         memory.add_bytes(f"program.{which}", p.program_depth * DESCRIPTOR_BYTES)
@@ -324,6 +339,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
 
 def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step:
     """Compile a training step."""
+    require_whole_factors(network, p)
     graph = step_graph(network, batch)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
     widths = {"word": p.word_width, "accumulator": p.accumulator_width}

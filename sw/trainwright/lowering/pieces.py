@@ -222,21 +222,26 @@ class Pieces:
         size = prod(self.graph.sizes[a] for a in group)
         padded = group if size % self.p.lanes else ()
         piece = self._new(name, lanes, ranges, [group] if group else [], padded)
-        self._load_into(piece, self.given[name], ranges)
+        given = self.given[name]
+        outside = self._outside(piece, given)
+        lies, layout = piece.layout, given.layout
+        same = layout is None or (layout.rows, layout.padded) == (lies.rows, lies.padded)
+        if not same or dict(ranges) != dict(outside):  # rows of zeros are not loaded, too
+            self._clear(piece)
+        self._load_into(piece, given, ranges)
         return piece
+
+    def _outside(self, piece: Piece, given: Given) -> Ranges:
+        """The values of an axis that lie outside, where the host is to write only some."""
+        cuts = self.cuts.get((piece.tensor, piece.layout.lanes), ())
+        if given.layout is None and len(cuts) == 1:
+            (cut,) = cuts
+            return {cut[0]: (cut[1], cut[2])} if cut else {}
+        return {}
 
     def _load_into(self, piece: Piece, given: Given, ranges: Ranges) -> None:
         """Load a tensor from where it lies, or from where the host is to write it."""
-        name, lanes, layout = piece.tensor, piece.layout.lanes, given.layout
-        outside: Ranges = {}
-        if layout is None and len(self.cuts.get((name, lanes), ())) == 1:
-            (cut,) = self.cuts[name, lanes]
-            outside = {cut[0]: (cut[1], cut[2])} if cut else {}
-        same = layout is None or (
-            layout.rows + layout.padded == piece.layout.rows + piece.layout.padded
-        )
-        if not same or dict(ranges) != dict(outside):  # rows of zeros are not loaded, too
-            self._clear(piece)
+        name, outside = piece.tensor, self._outside(piece, given)
         bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
         of = self.views.get(name, "")
         outer = External(name, given.layout or piece.layout, outside, bytes_, of)

@@ -52,6 +52,11 @@ class _List:
         for call in calls:
             for piece in (*call.reads, *call.writes):
                 self.readers[piece.storage] = self.readers.get(piece.storage, 0) + 1
+        self.held: set[int] = set()
+        """Commands that could not start before there were rows for them."""
+        self.extra: dict[int, list[int]] = {}
+        """Of such commands: those of the other array that they have to follow."""
+        self.latest: dict[Engine, int] = {}
         self.alive: set[Storage] = set()
         self.used = 0
 
@@ -64,10 +69,16 @@ class _List:
                 (one for e, queue in queues.items() for one in self._candidates(e, queue, window)),
                 default=None,
             )
-            assert found, "commands wait for each other"
+            if found is None:  # the rows are used up: the order of the operations frees some
+                heads = (queue[0] for queue in queues.values() if queue)
+                found = 0.0, min(n for n in heads if self._start(n) is not None)
             _, n = found
-            queues[self.calls[n].engine].remove(n)
+            call = self.calls[n]
+            queues[call.engine].remove(n)
+            if n in self.held:
+                self.extra[n] = [b for e, b in self.latest.items() if e is not call.engine]
             self._issue(n, order)
+            self.latest[call.engine] = n
         for n in range(len(self.calls)):
             self._issue(n, order)
         return order
@@ -76,7 +87,10 @@ class _List:
         found = []
         for rank, n in enumerate(islice(queue, window)):
             start = self._start(n)
-            if start is None or (rank and not self._fits(n)):
+            if start is None:
+                continue
+            if not self._fits(n):
+                self.held.add(n)
                 continue
             call = self.calls[n]
             end, reading = self.running.get(
@@ -177,12 +191,16 @@ def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, 
 def scheduled(calls: Sequence[Call], window: int, rows: int) -> tuple[list[Call], float]:
     """The commands in the order of issue, and the cycles that they take by the estimate.
 
-    An array looks at ``window`` commands; what it overtakes leaves ``rows`` of the scratchpad to
-    what is alive.
+    An array looks at ``window`` commands. Where ``rows`` of the scratchpad are in use no array runs
+    ahead of the other.
     """
-    order = _List(calls, dependencies(calls), rows).run(window)
+    lists = _List(calls, dependencies(calls), rows)
+    order = lists.run(window)
+    place = {n: at for at, n in enumerate(order)}
     calls = [calls[n] for n in order]
     before = dependencies(calls)
+    for n, follows in lists.extra.items():
+        before[place[n]] += [place[b] for b in follows]
     _times(calls, before, {})
     for _ in range(2):
         _times(calls, before, _loads(calls, before))

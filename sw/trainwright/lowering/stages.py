@@ -183,9 +183,9 @@ class Stages:
             axes = set(self.graph.tensors[op.out].axes)
             axes |= set(self.graph.summed(op)) if isinstance(op, Einsum) else set()
             found = axes if found is None else found & axes
-        for name in group.big:
-            found = (found or set()) & set(self.graph.tensors[name].axes)
-        return {a for a in found or () if self.graph.sizes[a] > 1} - self._common(group.members)
+        found = found or set()
+        found &= {axis for name in group.big for axis in self.graph.tensors[name].axes}
+        return {a for a in found if self.graph.sizes[a] > 1} - self._common(group.members)
 
     def _chunks(self, group: _Group, axes: Iterable[str]) -> list[tuple[str, list[int]]]:
         """Of each axis that can be cut, the values that a slice can have."""

@@ -55,9 +55,10 @@ def _replaced(model: torch.nn.Module, convert: Convert) -> torch.nn.Module:
         new = done[id(module)]
         if new is not None:
             return new.train(module.training)
-        for key, child in module._modules.items():  # named_children leaves repeated ones out
+        children: dict[str, torch.nn.Module | None] = vars(module)["_modules"]
+        for key, child in children.items():  # named_children leaves repeated ones out
             if child is not None:
-                module._modules[key] = visit(f"{name}.{key}" if name else key, child)
+                children[key] = visit(f"{name}.{key}" if name else key, child)
         return module
 
     return visit("", copy)
@@ -109,7 +110,7 @@ def _empty(module: torch.nn.Module, rank: Rank, numbers: Numbers) -> TensorTrain
     """A fresh tensor-train layer of the size of a dense one, or None where there is none."""
     kind = type(module)
     if isinstance(module, torch.nn.Linear) and kind is torch.nn.Linear:
-        has_bias = module.bias is not None
+        has_bias = getattr(module, "bias", None) is not None
         return TTLinear(
             module.in_features, module.out_features, rank=rank, bias=has_bias, numbers=numbers
         )

@@ -1,6 +1,6 @@
 """``trainwright.compile``: a module whose tensor-train layers run on the accelerator."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from trainwright.offload.machine import Machine, Settings
 from trainwright.offload.report import Report, make_report
 from trainwright.offload.segment import Segment, Settling
 from trainwright.offload.trace import chains, trace, why_not
-from trainwright.parameters import POSIT_ACCUMULATOR, AcceleratorParameters
+from trainwright.parameters import AcceleratorParameters
 
 MOST_REPETITIONS = 64
 
@@ -142,8 +142,9 @@ class CompiledModule(torch.nn.Module):
 
         Print it for a table. Raises ``CompileError`` where a layer does not fit the accelerator.
         """
-        self._graph()
-        return make_report(self.module, self.machine.settings, list(self.chains.values()))
+        graph = self._graph()
+        chains = list(self.chains.values())
+        return make_report(self.module, self.machine.settings, chains, graph)
 
     def rank_prior(self, *, form: str = "storage") -> torch.Tensor:
         """``trainwright.nn.rank_prior`` of the module."""
@@ -247,12 +248,11 @@ def _sizes(layers: list[TensorTrain], given: AcceleratorParameters | None) -> di
     posits = [str(fmt) for layer in layers for _, fmt in layer.numbers.posits]
     if posits and given is None:
         sizes["formats"] = tuple(dict.fromkeys(posits))
-        sizes["accumulator_width"] = max(p.accumulator_width, POSIT_ACCUMULATOR)
     return sizes
 
 
 @contextmanager
-def _unless_it_fails(layers: list[TensorTrain]) -> Iterator[None]:
+def _unless_it_fails(layers: list[TensorTrain]) -> Generator[None]:
     """Numbers and exponents of the layers are what they were where the body raises."""
     before = [(layer.numbers, layer.state_dict()) for layer in layers]
     kept = [(numbers, {k: v.clone() for k, v in state.items()}) for numbers, state in before]

@@ -1,9 +1,10 @@
 """What of a compiled model runs where, in how many bits, and what it took."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import fx
 
 from trainwright.nn import TensorTrain
 from trainwright.nn.model import trains
@@ -21,6 +22,8 @@ class LayerReport:
     module: str
     where: str
     """The program, by its number, or why it runs in torch."""
+    numbers: str
+    """Format of its weights, and the posits of other classes of tensors."""
     ranks: tuple[int, ...]
     bits: int
     dense_bits: int
@@ -45,6 +48,10 @@ class Report:
     """Between accelerator and external memory."""
     saturations: int
     """Values that were saturated."""
+    underflows: int
+    """Values that were closer to 0 than the smallest posit; 0 in fixed point."""
+    operators: tuple[str, ...]
+    """Functions and modules without parameters that run in torch, each once."""
 
     @property
     def bits(self) -> int:
@@ -58,24 +65,29 @@ class Report:
 
     def __str__(self) -> str:
         rows = [
-            (one.name, one.module, one.where, " ".join(map(str, one.ranks)), one.bits,
-             one.dense_bits)
+            (one.name, one.module, one.where, one.numbers, " ".join(map(str, one.ranks)),
+             one.bits, one.dense_bits)
             for one in self.layers
         ]  # fmt: skip
-        head = ("layer", "module", "runs on", "ranks", "bits", "dense float32")
+        head = ("layer", "module", "runs on", "numbers", "ranks", "bits", "dense float32")
         lines = [
             f"back end {self.backend}, batch {self.batch}: {self.bits:,} bits, "
             f"{self.dense_bits / self.bits:.1f} times fewer than dense float32",
             f"{self.steps:,} steps of {self.predicted_cycles:,} cycles (predicted); "
             f"{self.cycles:,} cycles counted",
             f"{self.bytes_read:,} bytes read and {self.bytes_written:,} written, "
-            f"{self.saturations:,} values saturated",
+            f"{self.saturations:,} values saturated"
+            + (f", {self.underflows:,} underflowed" if self.underflows else ""),
         ]
+        if self.operators:
+            lines.insert(0, f"also in torch: {', '.join(self.operators)}")
         return markdown(head, rows) + "\n" + "\n".join(lines)
 
 
-def make_report(module: torch.nn.Module, settings: Settings, chains: Sequence[Chain]) -> Report:
-    """The report of a model whose chains are these; compiles the programs."""
+def make_report(
+    module: torch.nn.Module, settings: Settings, chains: Sequence[Chain], graph: fx.GraphModule
+) -> Report:
+    """The report of a model whose chains are these, in ``graph``; compiles the programs."""
     places = {
         id(layer): f"program {n}"
         for n, chain in enumerate(chains, 1)
@@ -93,7 +105,29 @@ def make_report(module: torch.nn.Module, settings: Settings, chains: Sequence[Ch
         bytes_read=sum(one.counters.bytes_read for one in totals),
         bytes_written=sum(one.counters.bytes_written for one in totals),
         saturations=sum(one.saturations for one in totals),
+        underflows=sum(one.underflows for one in totals),
+        operators=tuple(dict.fromkeys(_operators(graph))),
     )
+
+
+def _operators(graph: fx.GraphModule) -> Iterator[str]:
+    """What torch computes without parameters, in the order of the graph."""
+    for node in graph.graph.nodes:
+        if node.op == "call_module":
+            one = graph.get_submodule(str(node.target))
+            if not isinstance(one, Chain) and not any(True for _ in one.parameters()):
+                yield type(one).__name__
+        elif node.op == "call_function":
+            yield getattr(node.target, "__name__", str(node.target))
+        elif node.op == "call_method":
+            yield str(node.target)
+
+
+def _numbers(layer: TensorTrain) -> str:
+    if layer.is_float:
+        return "float32"
+    posits = [f"{kind} {fmt}" for kind, fmt in layer.numbers.posits if kind != "factor"]
+    return ", ".join([str(layer.numbers.format("factor")), *posits])
 
 
 def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport]:
@@ -109,8 +143,13 @@ def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport
             where = places.get(id(one)) or f"torch: {why_not(one) or 'it is not called'}"
             bias = one.rows if one.bias is not None else 0
             dense = 32 * (one.rows * one.columns + bias)
-            rows.append(LayerReport(name, type(one).__name__, where, one.ranks, one.bits, dense))
+            rows.append(
+                LayerReport(
+                    name, type(one).__name__, where, _numbers(one), one.ranks, one.bits, dense
+                )
+            )
         else:
             where = f"torch: {why_not(one)}"
-            rows.append(LayerReport(name, type(one).__name__, where, (), 32 * own, 32 * own))
+            bits = 32 * own
+            rows.append(LayerReport(name, type(one).__name__, where, "float32", (), bits, bits))
     return rows

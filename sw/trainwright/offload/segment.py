@@ -56,12 +56,14 @@ class Totals:
     """Programs executed, repetitions included; calibration is not."""
     counters: Counters = field(default_factory=Counters)
     saturations: int = 0
+    underflows: int = 0
     seconds: float = 0.0
 
     def add(self, result: Any) -> None:
         """Count the result of a program."""
         self.counters += result.counters
         self.saturations += sum(s.saturations for s in result.statistics.values())
+        self.underflows += sum(s.underflows for s in result.statistics.values())
         self.seconds += result.seconds
 
 

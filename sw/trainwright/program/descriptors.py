@@ -34,6 +34,15 @@ class TransferLevel:
     local: int = 0
 
 
+DIGIT_WIDTH = 7
+"""Bits of a digit below the highest one: none is negative, so that each fits a word of 8 bits."""
+
+
+def digit_count(width: int) -> int:
+    """Digits that signed integers of ``width`` bits are cut into."""
+    return max(1, -(-(width - 1) // DIGIT_WIDTH))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compute:
     """A contraction or an element-wise operation over a loop nest (outermost level first).
@@ -96,6 +105,9 @@ class Compute:
     """Of the words written; ``out_width`` is of fixed point alone."""
     underflow_zero: bool = False
     """What is closer to 0 than the smallest posit becomes the nearer of it and 0; else it."""
+    digits: bool = False
+    """The outermost summed level goes over digits of an operand, the highest first: where it
+    advances, the sums so far are multiplied by 2^``DIGIT_WIDTH``. Words of 8 bits alone."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
     tensor: str = ""

@@ -104,6 +104,7 @@ def _compute_fields(d: Compute) -> dict[str, int]:
         "g_format": d.g_format,
         "z_format": d.z_format,
         "underflow_zero": int(d.underflow_zero),
+        "digits": int(d.digits),
     }
     for name in ("x", "g", "z"):
         deltas = _deltas(counts, [getattr(level, name) for level in levels], LOCAL_WIDTH)
@@ -157,6 +158,7 @@ def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Comput
         g_format=f["g_format"],
         z_format=f["z_format"],
         underflow_zero=bool(f["underflow_zero"]),
+        digits=bool(f["digits"]),
     )
 
 

@@ -119,6 +119,7 @@ COMPUTE: tuple[Field, ...] = (
     ("g_format", FORMAT_WIDTH),
     ("z_format", FORMAT_WIDTH),
     ("underflow_zero", 1),
+    ("digits", 1),
 )
 
 TRANSFER: tuple[Field, ...] = (

@@ -73,6 +73,8 @@ def _compute(d: Compute) -> str:
     if not d.z_format:
         to = f"{d.out_width} bits"
     scale = f">>{d.shift}{' stochastic' if d.stochastic else ''} to {to}"
+    if d.digits:
+        scale = f"digits {scale}"
     if d.x_format or d.g_format:
         scale = f"formats {d.x_format} {d.g_format} {scale}"
     if d.operation is Operation.BIAS:

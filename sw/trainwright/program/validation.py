@@ -193,6 +193,11 @@ def _check_nest(d: Compute, p: AcceleratorParameters) -> None:
             f"{name}: {len(d.levels)} loop levels, the accelerator has {p.nest_levels}; use one "
             "with more nest_levels"
         )
+    if d.digits and (not p.narrow or d.operation in _ELEMENTWISE or not d.reduce_levels):
+        raise ProgramError(
+            f"{name}: digits are of contractions on words of 8 bits in fixed point; use an "
+            "accelerator with word_width=8"
+        )
     if any(level.z and level.count > 1 for level in d.reduction):
         raise ProgramError(f"{name}: its result moves in a level that is summed")
     if d.stochastic and not p.stochastic_rounding:

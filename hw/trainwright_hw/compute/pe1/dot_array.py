@@ -28,9 +28,9 @@ class DotProductArray(wiring.Component):
 
     In a cycle of ``valid``, ``entry`` (``lanes`` signed words) is entry ``number`` of its step:
     each row gives one dot product, added to the accumulator of (row, number). ``first`` starts new
-    sums; they appear ``dot_cycles`` later as ``value``, one of each row, complete where the step is
-    the last of its reduction. An entry a cycle, never stalled; the same number at most every third
-    cycle.
+    sums, and of narrow words ``digit`` first multiplies those so far by 2^``DIGIT_WIDTH``; they
+    appear ``dot_cycles`` later as ``value``, one of each row, complete where the step is the last
+    of its reduction. An entry a cycle, never stalled; the same number at most every third cycle.
 
     Row r does all this r cycles after row 0 (``skew``): ``value[r]`` is due r cycles after
     ``value[0]``.
@@ -53,6 +53,7 @@ class DotProductArray(wiring.Component):
                 "entry": In(self._arithmetic.right).array(parameters.lanes),
                 "number": In(range(parameters.lanes)),
                 "first": In(1),
+                **({"digit": In(1)} if parameters.narrow else {}),
                 "value": Out(self._arithmetic.accumulator).array(parameters.pe1_rows),
             }
         )
@@ -65,6 +66,9 @@ class DotProductArray(wiring.Component):
             delay_line(m, getattr(self, name), stages, name, reset_less=False)
             for name in ("valid", "number", "first")
         )
+        self._digit = None
+        if "digit" in self.signature.members:
+            self._digit = delay_line(m, self.digit, stages, "digit", reset_less=False)
         width = self._arithmetic.right.width
         swap = delay_line(m, self.swap, self._rows, "swap", reset_less=False)
         entries = delay_line(m, Cat(*self.entry), self._rows, "entry")
@@ -125,7 +129,13 @@ class DotProductArray(wiring.Component):
         m.d.comb += read.addr.eq(self._number[dotted])
         m.d.sync += [
             dot.eq(arithmetic.reduce(partial)),
-            accumulator.eq(arithmetic.start(read.data, first=self._first[dotted])),
+            accumulator.eq(
+                arithmetic.start(
+                    read.data,
+                    first=self._first[dotted],
+                    digit=None if self._digit is None else self._digit[dotted],
+                )
+            ),
         ]
         # Cycle 4: the sum.
         total = Signal(arithmetic.accumulator, name=f"total_{row}")

@@ -164,9 +164,10 @@ class Pe1(wiring.Component):
         lanes = parameters.lanes
         stages = range(ENTRY_LATENCY + 1)
         number = [Signal(range(lanes), name=f"number_{stage}") for stage in stages]
-        flags = [Signal(3, name=f"flags_{stage}") for stage in stages]
-        valid, first, from_pad = flags[0]
-        valid_now, first_now, from_pad_now = flags[-1]
+        narrow = parameters.narrow
+        flags = [Signal(3 + narrow, name=f"flags_{stage}") for stage in stages]
+        valid, first, from_pad, *digit = flags[0]
+        valid_now, first_now, from_pad_now, *digit_now = flags[-1]
         context = delay_line(m, self._context, len(stages) + 1, "context")[-1]
         for delayed in (number, flags):
             m.d.sync += [later.eq(earlier) for earlier, later in pairwise(delayed)]
@@ -177,6 +178,8 @@ class Pe1(wiring.Component):
         ]
         # from registers to the array's own: an entry goes to all its rows
         there = {"valid": valid_now, "first": first_now, "number": number[-1], "swap": self._swap}
+        if narrow:
+            there["digit"] = digit_now[0]
         for name, value in there.items():
             late = delay_line(m, value, arithmetic.decode_cycles + 2, name, reset_less=False)[-1]
             m.d.comb += getattr(array, name).eq(late)
@@ -191,6 +194,7 @@ class Pe1(wiring.Component):
         with m.If(self._start):
             m.d.sync += [
                 Cat(valid, first).eq(Cat(1, step.first)),
+                *([digit[0].eq(step.digit)] if narrow else []),
                 self._context.eq(step.context),
                 from_pad.eq(step.from_pad),
                 number[0].eq(0),

@@ -17,20 +17,24 @@ from trainwright_hw.writeback.ports import ROWS_WIDTH
 STEPS_DEPTH = 16
 """Steps whose rows may be on their way: more than there are rows in flight."""
 
-STEP_LAYOUT = data.StructLayout(
-    {
-        "g": LOCAL_WIDTH,
-        "z": LOCAL_WIDTH,
-        "rows": ROWS_WIDTH,
-        "first": 1,
-        "last": 1,
-        "final": 1,
-        "from_pad": 1,
-        "context": 1,
-    }
-)
-"""One step: its first store entry, the tile it belongs to, its place in reduction and command;
-whether its entries are rows of the scratchpad (PE4); the context of its command."""
+
+def step_layout(parameters: AcceleratorParameters) -> data.StructLayout:
+    """One step: its first store entry, the tile it belongs to, its place in reduction and command;
+    whether its entries are rows of the scratchpad (PE4); the context of its command. Of narrow
+    words also whether a digit begins with it."""
+    return data.StructLayout({**STEP_MEMBERS, **({"digit": 1} if parameters.narrow else {})})
+
+
+STEP_MEMBERS = {
+    "g": LOCAL_WIDTH,
+    "z": LOCAL_WIDTH,
+    "rows": ROWS_WIDTH,
+    "first": 1,
+    "last": 1,
+    "final": 1,
+    "from_pad": 1,
+    "context": 1,
+}
 
 
 class StepFetch(wiring.Component):
@@ -63,7 +67,7 @@ class StepFetch(wiring.Component):
                 "level": Out(range(FETCH_DEPTH + 1)),
                 "step_valid": Out(1),
                 "step_ready": In(1),
-                "step": Out(STEP_LAYOUT),
+                "step": Out(step_layout(parameters)),
                 "entry_ready": In(1),
                 "entry": Out(row_layout(parameters)),
             }
@@ -74,7 +78,9 @@ class StepFetch(wiring.Component):
         rows = self._parameters.pe1_rows
         m.submodules.nest = nest = LoopNest(self._parameters)
         m.submodules.reader = reader = RowReader(self._parameters)
-        m.submodules.steps = steps = RegisteredQueue(width=STEP_LAYOUT.size, depth=STEPS_DEPTH)
+        m.submodules.steps = steps = RegisteredQueue(
+            width=self.step.shape().size, depth=STEPS_DEPTH
+        )
         m.submodules.entries = entries = EntryFetch(self._parameters)
         connect(m, reader.port, flipped(self.x))
         connect(m, entries.g, flipped(self.g))
@@ -109,12 +115,20 @@ class StepFetch(wiring.Component):
                 address.eq(now + Mux(self._more(m, tile_rows, start, is_first), stride, 0)),
             ]
 
-        entry = data.View(STEP_LAYOUT, steps.w_data)
+        entry = data.View(self.step.shape(), steps.w_data)
+        copied = (
+            "g",
+            "z",
+            "first",
+            "last",
+            "final",
+            *(["digit"] if self._parameters.narrow else []),
+        )
         m.d.comb += [
             nest.load.eq(self.load),
             nest.command.eq(self.command),
             steps.w_en.eq(nest.step.valid & nest.step.ready),
-            *(entry[name].eq(step[name]) for name in ("g", "z", "first", "last", "final")),
+            *(entry[name].eq(step[name]) for name in copied),
             entry.rows.eq(tile_rows),
             entry.from_pad.eq(from_pad),
             entry.context.eq(context),

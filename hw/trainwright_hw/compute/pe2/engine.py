@@ -71,13 +71,17 @@ class Pe2(wiring.Component):
         issue = self._issue(m, fetch, is_elementwise)
         flags = delay_line(
             m,
-            Cat(issue & ~is_elementwise, issue & is_elementwise, fetch.last, fetch.context),
+            Cat(
+                *(issue & ~is_elementwise, issue & is_elementwise, fetch.last, fetch.context),
+                *([fetch.digit] if parameters.narrow else []),
+            ),
             OPERAND_CYCLES + self._arithmetic.decode_cycles + 1,
             "flags",
             reset_less=False,
         )
-        m.d.comb += Cat(array.valid, vector.valid, array.last, vector.context).eq(flags[-1])
-        context = flags[OPERAND_CYCLES][-1]
+        there = (array.valid, vector.valid, array.last, vector.context)
+        m.d.comb += Cat(*there, *([array.digit] if parameters.narrow else [])).eq(flags[-1])
+        context = flags[OPERAND_CYCLES][len(there) - 1]
         self._decode(m, fetch, [of(context) for of in formats], array, vector)
         self._drain(m, elementwise, array, vector)
         self._control(m, contexts, issue, fetch)

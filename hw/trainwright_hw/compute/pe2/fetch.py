@@ -25,7 +25,8 @@ class OperandFetch(wiring.Component):
     on its way. The step at the output is held while ``valid``, and taken in a cycle of ``valid &
     ready``:
 
-    - ``first``, ``last``: of the reduction; ``final``: last step of the command;
+    - ``first``, ``last``: of the reduction; ``final``: last step of the command; of narrow words
+      ``digit``: a digit begins;
     - ``z``, ``rows``: where the tile goes and how many rows of it are written;
     - ``context``: of its command.
 
@@ -60,6 +61,7 @@ class OperandFetch(wiring.Component):
                 "z": Out(LOCAL_WIDTH),
                 "rows": Out(ROWS_WIDTH),
                 "context": Out(1),
+                **({"digit": Out(1)} if parameters.narrow else {}),
             }
         )
         # of the command whose steps start
@@ -87,7 +89,7 @@ class OperandFetch(wiring.Component):
         rows = Mux(step.tile_last, self._last_rows, self._tile_rows)
         group = step.g & ((1 << self._group_bits) - 1)
         m.submodules.steps = steps = RegisteredQueue(
-            width=6 + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits,
+            width=6 + parameters.narrow + LOCAL_WIDTH + ROWS_WIDTH + self._group_bits,
             depth=FETCH_DEPTH,
             counted=True,
         )
@@ -99,6 +101,7 @@ class OperandFetch(wiring.Component):
         was_from_store, was_by_group = Signal(), Signal()
         was_group = Signal.like(group_there)
         outputs = (self.first, self.last, self.final, self.z, self.rows, self.context)
+        digit = ([self.digit], [step.digit]) if parameters.narrow else ([], [])
         m.d.comb += [
             nest.load.eq(self.load),
             nest.command.eq(self.command),
@@ -116,10 +119,11 @@ class OperandFetch(wiring.Component):
             steps.w_data.eq(
                 Cat(
                     *(step.first, step.last, step.final, step.z, rows, self._context),
+                    *digit[1],
                     *(self._from_store, self._by_group, group),
                 )
             ),
-            Cat(*outputs, kinds).eq(steps.r_data),
+            Cat(*outputs, *digit[0], kinds).eq(steps.r_data),
             self.valid.eq(
                 _supply(m, "rows", x_reader, taken)
                 & Mux(

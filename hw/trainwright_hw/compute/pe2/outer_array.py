@@ -19,6 +19,8 @@ def outer_cycles(arithmetic: LaneFormat) -> int:
 class OuterProductArray(wiring.Component):
     """``pe2_rows`` x ``lanes`` multiply-accumulators, with a drain buffer.
 
+    Of narrow words a step of ``digit`` multiplies the sums so far by 2^``DIGIT_WIDTH`` first.
+
     In a cycle of ``valid`` a step is taken: ``x_row`` (``lanes`` words) times each of the
     ``pe2_rows`` first words of ``g_row``, all signed. On ``last`` the sums go to the drain buffer,
     where they can be read from ``outer_cycles`` cycles later on, until the next ``last`` step's
@@ -40,6 +42,7 @@ class OuterProductArray(wiring.Component):
             {
                 "valid": In(1),
                 "last": In(1),
+                **({"digit": In(1)} if parameters.narrow else {}),
                 "x_row": In(data.ArrayLayout(self._arithmetic.left.width, parameters.lanes)),
                 "g_row": In(data.ArrayLayout(self._arithmetic.right.width, parameters.lanes)),
                 "row": In(range(parameters.pe2_rows)),
@@ -56,6 +59,9 @@ class OuterProductArray(wiring.Component):
             delay_line(m, flag, summed + self._lanes, name, reset_less=False)
             for name, flag in (("valid", self.valid), ("last", self.last))
         )
+        digit = None
+        if "digit" in self.signature.members:
+            digit = delay_line(m, self.digit, summed + self._lanes, "digit", reset_less=False)
         rows = delay_line(m, self.row, self._lanes, "row")
         x_row = skew(m, list(self.x_row), "x_row")
         scalars = delay_line(m, Cat(*list(self.g_row)[: self._rows]), self._lanes, "g_row")
@@ -77,7 +83,10 @@ class OuterProductArray(wiring.Component):
                 spare = row % 2 == 1
                 product = arithmetic.multiply(m, platform, name, left, right, spare=spare)
                 # Cycle 2: sum; a complete one goes to the drain buffer and leaves zero behind.
-                total = arithmetic.accumulate(accumulator, product)
+                so_far = arithmetic.start(
+                    accumulator, digit=None if digit is None else digit[summed + lane]
+                )
+                total = arithmetic.accumulate(so_far, product)
                 with m.If(complete):
                     m.d.sync += [drain.eq(total), accumulator.eq(arithmetic.zero)]
                 with m.Elif(valid[summed + lane]):

@@ -8,18 +8,18 @@ import cocotb
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import LOCAL_WIDTH, Operation
-from trainwright_hw.compute.loop_nest import STEP_LAYOUT
+from trainwright_hw.compute.loop_nest import step_layout
 from trainwright_sim.bench.commands import command_bits
 from trainwright_sim.bench.streams import StreamSink
 from trainwright_sim.bench.testbench import STALLS, TestBench
 
 Step = tuple[int, ...]
-COUNT_BITS = 9
+COUNT_BITS = 10
 """Of the 16 of a count: more take too many cycles; a proof has them all (``loop-nest.steps``)."""
 
 
 def walk(d: Compute, p: AcceleratorParameters) -> list[Step]:
-    """Steps of a descriptor as tuples in the order of ``STEP_LAYOUT``."""
+    """Steps of a descriptor as tuples in the order of ``step_layout``."""
     outer, steps = len(d.outer), []
     for index in product(*(range(level.count) for level in d.levels)):
         addresses = [
@@ -87,10 +87,11 @@ class NestBench(TestBench):
         self.set(load=0, command=self.random.getrandbits(64))
         await self.until(lambda: len(self.steps.items) >= len(expected))
         await self.run(self.random.randint(1, 8))
-        names = [name for name, _ in STEP_LAYOUT]
+        layout = step_layout(self.parameters)
+        names = [name for name, _ in layout]
         got = []
         for bits in self.steps.items:
-            fields = {n: bits >> f.offset & ((1 << f.width) - 1) for n, f in STEP_LAYOUT}
+            fields = {n: bits >> f.offset & ((1 << f.width) - 1) for n, f in layout}
             got.append(tuple(fields[name] for name in names))
         assert got == expected
 
@@ -131,13 +132,13 @@ async def every_bit_of_a_count(dut):
         for bit in range(COUNT_BITS):
             levels = [Level(1)] * depth
             levels[level] = Level((1 << bit) + 1, 1, 1 << bit, -1)
-            for other in {level - 1, (level + 1 + bit) % depth} - {-1, level}:
+            others = {level - 1, (level + 1 + bit) % depth} - {-1, level}
+            for other in others if bit < 8 else ():
                 levels[other] = Level(2, 5, 7, 11)
-            tile = {"reduce_levels": bit % depth, "tile_level": 0}
-            if level < depth - tile["reduce_levels"]:
-                tile["tile_level"] = level
+            summed = bit % depth
             nest = Compute(
-                operation=Operation.PE1, levels=tuple(levels), x=1, g=2, z=3, **tile
+                operation=Operation.PE1, levels=tuple(levels), x=1, g=2, z=3,
+                reduce_levels=summed, tile_level=level if level < depth - summed else 0,
             )  # fmt: skip
             await tb.check(nest)
 

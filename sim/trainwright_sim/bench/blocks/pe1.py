@@ -50,7 +50,7 @@ async def throughput(dut, operation: Operation):
         d = Compute(
             operation=operation, levels=levels, x=0, g=256 if by_rows else 0, z=512,
             reduce_levels=1, last_rows=p.pe1_rows, x_row_stride=1, z_row_stride=1,
-            g_row_stride=1 if by_rows else 0, shift=4,
+            g_row_stride=1 if by_rows else 0, shift=4, out_width=p.word_width,
         )  # fmt: skip
         assert await tb.check([d]) <= tiles * reduction * p.lanes + latency
 
@@ -64,6 +64,7 @@ async def full_queue(dut):
     d = Compute(
         operation=Operation.PE1, levels=(Level(80, x=rows, z=rows), Level(1)),
         x=0, g=0, z=512, reduce_levels=1, last_rows=rows, x_row_stride=1, z_row_stride=1, shift=2,
+        out_width=tb.parameters.word_width,
     )  # fmt: skip
     await tb.check([d])
 

@@ -49,7 +49,7 @@ async def throughput(dut, operation: Operation):
         g = 256 * tb.parameters.lanes // rows if operation is Operation.PE3 else 0
         d = Compute(
             operation=operation, levels=levels, x=0, g=g, z=512, reduce_levels=1, last_rows=rows,
-            z_row_stride=1, shift=6,
+            z_row_stride=1, shift=6, out_width=tb.parameters.word_width,
         )  # fmt: skip
         assert await tb.check([d]) <= tiles * max(reduction, rows) + latency
 

@@ -12,14 +12,17 @@ from trainwright.driver import Driver, QuantisedModel
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, Network
-from trainwright.program.descriptors import Halt, Program, Transfer
-from trainwright.program.fields import DESCRIPTOR_BYTES, Operation
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Halt, Level, Program, Transfer
+from trainwright.program.fields import DESCRIPTOR_BYTES, Engine, Operation, Target
 from trainwright_hw.control import csr as registers
 from trainwright_sim.bench.accelerator import AcceleratorBench, Bridged
 from trainwright_sim.bench.axi import ERRORS
 from trainwright_sim.bench.catalogue import TOP
 
 BATCH = 3
+RESETS = 61
+"""Cycles from a reset to the next one that is tried."""
 NETWORK = Network(
     name="tiny",
     layers=(
@@ -114,3 +117,58 @@ async def memory_errors(dut, operation: Operation, answer: AxiResp):
     tb.memory.faults = set()
     assert await tb.execute(program, 0x100) & 7 == 2
     assert await tb.host.read(registers.IDENTITY) == registers.IDENTITY_VALUE
+
+
+def reductions(p: AcceleratorParameters) -> Program:
+    """Both arrays with sums over several steps, results of one the operands of the other."""
+    levels = (Level(3, x=2, z=2), Level(5, x=7, g=4))
+    columns = (Level(3, g=1, z=2), Level(5, x=1, g=3))
+    return Program(
+        (
+            Transfer(operation=Operation.LOAD, address=0x1000, local=0, beats=256),
+            Transfer(
+                operation=Operation.LOAD, target=Target.PE1_STORE, address=0x1800, local=0, beats=16
+            ),
+            Transfer(
+                operation=Operation.LOAD, target=Target.PE2_STORE, address=0x1C00, local=0, beats=8
+            ),
+            Compute(
+                operation=Operation.PE1, levels=levels, x=0, g=0, z=64, slot=1, reduce_levels=1,
+                last_rows=2, x_row_stride=1, z_row_stride=1, shift=3, wait=Engine.ALL,
+            ),
+            Compute(
+                operation=Operation.PE2, levels=columns, x=64, g=0, z=80, slot=2, reduce_levels=1,
+                last_rows=2, z_row_stride=1, shift=3, wait=Engine.ALL,
+            ),
+            Transfer(
+                operation=Operation.STORE, address=0x2000, local=64, beats=44, wait=Engine.ALL
+            ),
+            Halt(wait=Engine.ALL),
+        ),
+        p.fingerprint,
+    )  # fmt: skip
+
+
+@cocotb.test()
+async def reset_in_the_middle(dut):
+    """A reset at a cycle of its run, whichever, leaves nothing behind: the next run is right."""
+    size, address = 1 << 14, 0x100
+    tb = AcceleratorBench(dut, "reset", memory_bytes=size, stall="none")
+    await tb.start()
+    golden = GoldenAccelerator(tb.parameters, memory_bytes=size)
+    words = np.random.default_rng(1).integers(-64, 64, size, np.int8).view(np.uint8)
+    program = reductions(tb.parameters)
+    golden.write(0, words)
+    tb.memory.data[:] = words.tobytes()
+    expected = golden.run(program, address)
+    first = await tb.measure(program, address)
+    assert first.sums.tolist() == expected.sums.tolist()
+    cycles = first.counters.cycles
+    for at in range(tb.random.randrange(RESETS), cycles, RESETS):
+        await tb.begin(program, address)
+        await tb.run(at)
+        await tb.reset()
+        tb.memory.data[0x2000:0x2200] = words[0x2000:0x2200].tobytes()
+        assert await tb.execute(program, address) & 7 == 2
+        stored = np.frombuffer(tb.memory.data, np.uint8)[0x2000:0x2200]
+        assert np.array_equal(stored, golden.read(0x2000, 0x200))

@@ -34,8 +34,9 @@ SPEC.toml has what all trials have in common, and the axes along which they diff
 
 An axis is an option of `trainwright train` without its dashes (ranks, prior-weight, seed, epochs,
 lr, network, preset, formats, numbers, ...), a class of tensors (factor, activation, intermediate,
-gradient: bits or a format), or a size of the accelerator (lanes, pe1-rows, scratchpad-rows, ...;
-see `trainwright check --help`). `[axes]` with a name that there is not lists them all.
+gradient: bits or a format), a size of the accelerator (lanes, pe1-rows, scratchpad-rows, ...; see
+`trainwright check --help`), or `board`: a name of `trainwright boards`, for its own preset.
+`[axes]` with a name that there is not lists them all.
 """
 EPILOG = """\
 Every trial is a run of `trainwright train` in a folder of its own, OUT/trials/..., with its report

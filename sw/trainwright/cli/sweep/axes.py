@@ -1,9 +1,10 @@
-"""What can be varied: options of ``trainwright train``, tensors' formats, sizes of the machine."""
+"""What can be varied: options of ``trainwright train``, formats, sizes of the machine, boards."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
 from trainwright.accelerator import is_backend
@@ -28,6 +29,16 @@ SIZES = tuple(
 )
 
 
+Axis = Callable[[Any], Sequence[str]]
+"""From a value to options of ``trainwright train``; ``OptionError`` for one that cannot be."""
+
+
+@cache
+def other_axes() -> dict[str, Axis]:
+    """Axes of the packages above this one (``board``), from entry points ``trainwright.axes``."""
+    return {entry.name: entry.load() for entry in entry_points(group="trainwright.axes")}
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise OptionError(message)
@@ -50,11 +61,11 @@ def train_options() -> dict[str, argparse.Action]:
 def known(name: str) -> str:
     """The name of an axis as it is written here. Raises ``OptionError`` for another."""
     plain = name.replace("_", "-")
-    if plain not in train_options() and plain not in (*FORMATS, *SIZES):
+    if plain not in train_options() and plain not in (*FORMATS, *SIZES, *other_axes()):
         raise OptionError(
             f"no axis {shown(name)}; there are options of trainwright train "
-            f"({', '.join(train_options())}), formats of tensors ({', '.join(FORMATS)}) and sizes "
-            f"of the accelerator ({', '.join(SIZES)})"
+            f"({', '.join(train_options())}), formats of tensors ({', '.join(FORMATS)}), sizes "
+            f"of the accelerator ({', '.join(SIZES)}) and {', '.join(other_axes()) or 'no others'}"
         )
     return plain
 
@@ -85,10 +96,14 @@ def command_options(values: Mapping[str, Any]) -> tuple[str, ...]:
         formats.insert(0, values["formats"])
     options: list[str] = []
     for name, value in values.items():
-        if name in SIZES:
+        if name in other_axes():
+            options += other_axes()[name](value)
+        elif name in SIZES:
             options += ["--accelerator", f"{name.replace('-', '_')}={value}"]
         elif name not in FORMATS and name != "formats":
             options += _option(name, value)
+    if options.count("--preset") > 1:
+        raise OptionError("a board has a preset of its own: leave preset or board away")
     return (*options, *(["--formats", ",".join(formats)] if formats else []))
 
 

@@ -25,7 +25,7 @@ typedef struct {
     int64_t operation, x, x_register, g, g_register, z, z_register;
     int64_t reduce_levels, tile_level, last_rows, x_row_stride, z_row_stride, g_row_stride;
     int64_t shift, out_width, slot, relu, x_shift, g_shift, stochastic;
-    int64_t x_format, g_format, z_format, underflow_zero;
+    int64_t x_format, g_format, z_format, underflow_zero, digits;
     int64_t overlaps; /* writes rows that it reads in another tile: found by validate() */
     int64_t repeats;  /* writes a row twice: likewise */
     int64_t x_width, g_width; /* bits that its operands have at most: likewise */

@@ -13,13 +13,19 @@ typedef struct {
     int64_t entry_step; /* words from one entry to the next (PE1, PE4) */
 } Operands;
 
+enum { DIGIT_WIDTH = 7 };
+
+/* Where the outermost summed level goes over digits, sums so far are multiplied as it advances. */
 static inline void plain_tile(const Machine *m, const Descriptor *d, const Operands *o, int64_t x,
                               int64_t g, const Places *sum, int64_t rows, int64_t *acc)
 {
     const int64_t lanes = m->lanes;
     for (int64_t i = 0; i < rows * lanes; i++)
         acc[i] = 0;
+    const int64_t digit = d->digits ? sum->count / d->level[d->levels - d->reduce_levels].count : sum->count;
     for (int64_t k = 0; k < sum->count; k++) {
+        for (int64_t i = 0; i < rows * lanes && k && k % digit == 0; i++)
+            acc[i] *= 1 << DIGIT_WIDTH;
         const int16_t *from = o->x + (x + sum->x[k]) * lanes;
         const int16_t *with = o->g + (g + sum->g[k]) * o->g_words;
         for (int64_t r = 0; r < rows; r++) {

@@ -1,0 +1,225 @@
+"""Bit-exactness of steps with loss and update on the chip.
+
+Two steps, so that the second one starts from what the first one wrote: the host writes weights only
+before the first. Compared with ``==``: every row that any engine writes, statistics, the external
+memory; and the golden model's loss, gradient and state with the definitions in ``onchip``.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainwright.accelerator import Accelerator, AcceleratorError, Counters
+from trainwright.check.step import HARDWARE, Comparison, StepCheck, compare_runs
+from trainwright.compiler.chip.memory import FACTORS, STATE
+from trainwright.driver.chip import ChipDriver
+from trainwright.driver.driver import Driver
+from trainwright.driver.model import QuantisedModel
+from trainwright.fixed.quantise import extremes, input_exponent
+from trainwright.fixed.scale import Scales
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Network
+from trainwright.onchip.layout import LANES, Layout, make_layout
+from trainwright.onchip.loss import cross_entropy
+from trainwright.onchip.rates import Entry
+from trainwright.onchip.state import State, Step, limits
+
+STEPS = 2
+PROGRAMS = 4
+"""Of a step: forward, loss, backward, update."""
+BIAS_RANGE = 2
+ENTRY = Entry(rate=11, rate_shift=5, weight=200, weight_exponent=-14)
+
+
+@dataclass(frozen=True)
+class ChipCheck(StepCheck):
+    """Outcome of a check of ``STEPS`` steps; the counters are those of the last one."""
+
+    loss_cycles: int = 0
+    update_cycles: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Also the cycles of the programs of loss and update, among those of the step."""
+        cycles = {"loss_cycles": self.loss_cycles, "update_cycles": self.update_cycles}
+        return {**super().to_dict(), "update": "chip", "steps": STEPS, **cycles}
+
+
+def random_state(network: Network, seed: int) -> State:
+    """Weights over the whole range of their formats; moments are 0."""
+    random = np.random.default_rng(seed)
+    exponents = [[input_exponent(network.format("factor"))] * one.order for one in network.layers]
+    bias = BIAS_RANGE + 1 - network.widths.bias
+    layout = make_layout(network, exponents, [bias] * len(network.layers))
+    weights = np.zeros((layout.rows, LANES), np.int64)
+    for part in layout.parts:
+        low, high = limits(part)
+        weights.ravel()[part.places] = random.integers(low, high + 1, part.size)
+    return State(layout, weights)
+
+
+def model_of(state: State) -> QuantisedModel:
+    """The model as forward and backward pass read it."""
+    layout: Layout = state.layout
+    network = layout.network
+    factors: list[list[torch.Tensor]] = [[] for _ in network.layers]
+    biases: list[torch.Tensor | None] = [None] * len(network.layers)
+    exponents: list[list[int]] = [[] for _ in network.layers]
+    fixed = [0] * len(network.layers)
+    for part, values in zip(layout.parts, state.quantised(), strict=True):
+        found = torch.from_numpy(values)
+        if part.index < 0:
+            biases[part.layer] = found.double() * 2.0**part.exponent
+            fixed[part.layer] = part.exponent
+        else:
+            factors[part.layer].append(found)
+            exponents[part.layer].append(part.exponent)
+    return QuantisedModel(network, factors, exponents, biases, fixed)
+
+
+def _calibrated(driver: Driver, model: QuantisedModel, inputs, labels, classes: int) -> Scales:
+    """Exponents with which a step of these operands neither saturates nor vanishes."""
+    scales = Scales()
+
+    def gradient_of(logits: torch.Tensor) -> torch.Tensor:
+        chosen = torch.from_numpy(labels)
+        shares = torch.softmax(logits[:, :classes], 1)
+        shares[torch.arange(len(chosen)), chosen] -= 1
+        return torch.nn.functional.pad(shares, (0, logits.shape[1] - classes)) / len(chosen)
+
+    driver.calibrate(inputs, gradient_of, model, scales)
+    return scales
+
+
+class _Side:
+    """One of the two accelerators that are compared."""
+
+    def __init__(self, accelerator: Accelerator, state: State, batch: int) -> None:
+        self.accelerator = accelerator
+        self.driver = ChipDriver(accelerator, state.layout, batch, trace=True)
+        accelerator.write(0, np.zeros(self.driver.memory.size, np.uint8))
+        self.driver.put(state, model_of(state))
+
+
+def _compare_executed(golden: ChipDriver, other: ChipDriver) -> Comparison:
+    comparison = Comparison()
+    for ours, found in zip(golden.executed, other.executed, strict=True):
+        slots = tuple(f"slot {n}" for n in range(len(ours.run.sums)))
+        comparison.merge(compare_runs(ours.run, found.run, slots))
+    return comparison
+
+
+def _compare_memory(golden: _Side, other: _Side) -> Comparison:
+    comparison = Comparison()
+    driver = golden.driver
+    for name, buffer in {**driver.step.buffers, **driver.memory.buffers}.items():
+        if name.startswith("program."):
+            continue
+        ours, found = (
+            buffer.unpack(side.accelerator.read(buffer.address, buffer.size))
+            for side in (golden, other)
+        )
+        comparison.add(f"{name} in memory", ours.numel(), int((ours != found).sum()))
+    return comparison
+
+
+def _compare_definition(name: str, found, expected) -> Comparison:
+    comparison = Comparison()
+    found, expected = np.asarray(found), np.asarray(expected)
+    comparison.add(f"{name}, defined", found.size, int((found != expected).sum()))
+    return comparison
+
+
+def check_chip_step(
+    network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0
+) -> StepCheck:
+    """Steps with loss and update, random operands, on golden model and ``accelerator``; compared.
+
+    Raises ``CompileError`` for networks and accelerators that the passes do not take.
+    """
+    if isinstance(accelerator, GoldenAccelerator):
+        raise AcceleratorError(
+            "the golden model has one implementation of the vector engine, so there is nothing to "
+            "compare it with; check the hardware (--backend rtl)"
+        )
+    random = np.random.default_rng([seed, 1])
+    state = random_state(network, seed)
+    other = _Side(accelerator, state, batch)
+    size = other.driver.memory.size
+    with GoldenAccelerator(accelerator.parameters, memory_bytes=size) as model:
+        golden = _Side(model, state, batch)
+        driver = golden.driver
+        low, high = extremes(network.format("activation"))
+        size = network.layers[0].input_size
+        inputs = [torch.from_numpy(random.integers(low, high + 1, (batch, size)))
+                  for _ in range(STEPS)]  # fmt: skip
+        labels = [random.integers(0, network.classes, batch) for _ in range(STEPS)]
+        scales = _calibrated(driver, model_of(state), inputs[0], labels[0], network.classes)
+        comparison = Comparison()
+        for number in range(STEPS):
+            step = Step(number, seed, ENTRY)
+            found = _step(golden, other, state, step, (inputs[number], labels[number]), scales)
+            comparison.merge(found)
+        comparison.merge(_compare_executed(golden.driver, other.driver))
+        comparison.merge(_compare_memory(golden, other))
+        runs = [one.run for one in other.driver.executed[-PROGRAMS:]]
+        return ChipCheck(
+            comparison=comparison,
+            counters=sum((run.counters for run in runs), Counters()),
+            seconds=sum(run.seconds for run in runs),
+            step=other.driver.step,
+            compared=HARDWARE,
+            loss_cycles=runs[1].counters.cycles,
+            update_cycles=runs[3].counters.cycles,
+        )
+
+
+def _images(driver: ChipDriver, model: QuantisedModel) -> dict[str, np.ndarray]:
+    """Images and biases as the host would write them."""
+    programs, p = (driver.step.forward, driver.step.backward), driver.step.parameters
+    found = {
+        image.name: image.packed(model.factors[image.layer][image.index], p)
+        for program in programs
+        for image, _ in program.images
+        if image.use
+    }
+    for part in driver.layout.parts:
+        bias = model.biases[part.layer]
+        if part.index < 0 and bias is not None:
+            values = (bias * 2.0**-part.exponent).long().numpy()
+            found[part.name] = np.repeat(values[:, None], LANES, axis=1)
+    return found
+
+
+def _step(golden: _Side, other: _Side, state: State, step: Step, batch, scales) -> Comparison:
+    """One step on both sides, and by the definitions; ``state`` goes on."""
+    inputs, labels = batch
+    classes = state.layout.network.classes
+    comparison = Comparison()
+    sides = [golden.driver, other.driver]
+    statistics = [side.run_forward(inputs, scales) for side in sides]
+    losses = [side.run_loss(labels, classes) for side in sides]
+    driver = golden.driver
+    logits, gradient = driver.logits()
+    expected = cross_entropy(logits, driver.logits_exponent, labels, classes)
+    comparison.merge(_compare_definition("gradient of the logits", gradient, expected.gradient))
+    for loss in losses:
+        comparison.merge(_compare_definition("loss and correct samples",
+                                             [loss.total, loss.correct],
+                                             [expected.total, expected.correct]))  # fmt: skip
+    backward = [side.run_backward(scales) for side in sides]
+    gradients, exponents = driver.gradients()
+    state.step(gradients, exponents, step)
+    for side in sides:
+        side.put_columns(state, exponents)
+        side.run_update(step, pulled=True)
+    arrays = state.to_arrays()
+    words = driver.rows(STATE).astype(np.uint16)
+    comparison.merge(_compare_definition("state", words, arrays["words"]))
+    comparison.merge(_compare_definition("factors", driver.rows(FACTORS), arrays["factors"]))
+    expected_images = _images(driver, model_of(state))
+    for name, found in driver.images():
+        comparison.merge(_compare_definition(name, found, expected_images[name]))
+    scales.update(statistics[0] | backward[0])
+    return comparison

@@ -1,0 +1,207 @@
+"""A step with loss and update on the accelerator: the host sends inputs, labels and shifts."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainwright.accelerator import Accelerator, AcceleratorError, Run
+from trainwright.compiler import Bound, CompiledProgram
+from trainwright.compiler.chip.memory import (
+    COLUMNS,
+    FACTORS,
+    LOSS,
+    STATE,
+    TARGETS,
+    UPDATE,
+    ChipMemory,
+    Words,
+)
+from trainwright.compiler.chip.programs import (
+    LOSS_SLOT,
+    gradient_of,
+    loss_program,
+    update_program,
+)
+from trainwright.compiler.names import activation_name, gradient_name
+from trainwright.driver.driver import Driver
+from trainwright.driver.model import QuantisedModel
+from trainwright.fixed.random_bits import STREAM_STEP
+from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.onchip.layout import Layout
+from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
+from trainwright.onchip.prior import pull_words
+from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step
+from trainwright.onchip.update import PASSES
+from trainwright.onchip.update_pass import PartUpdate
+from trainwright.program.descriptors import Program
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A program that has been run, and what came of it."""
+
+    program: Program
+    run: Run
+
+
+@dataclass(frozen=True)
+class LossResult:
+    """Loss of a batch, in units of 2^-16 bits, and samples whose label has the largest logit."""
+
+    total: int
+    correct: int
+
+
+class ChipDriver(Driver):
+    """Runs steps of a network whose weights are in the accelerator's memory.
+
+    ``put`` writes them once; after that factors, biases, images and state are written by the
+    accelerator's own programs. The host binds shifts, and sends the prior's coefficients. Raises
+    ``CompileError`` for what the programs do not take.
+    """
+
+    def __init__(
+        self, accelerator: Accelerator, layout: Layout, batch: int, *, trace: bool = False
+    ) -> None:
+        super().__init__(accelerator, layout.network, batch, trace=trace)
+        self.layout = layout
+        self.memory = ChipMemory.of(self.step, layout)
+        if self.memory.size > accelerator.memory_bytes:
+            raise AcceleratorError(
+                f"a step needs {self.memory.size} bytes of external memory, the accelerator has "
+                f"{accelerator.memory_bytes}"
+            )
+        self.moment_exponents = np.zeros(len(layout.parts), np.int64)
+        """Of the gradients by which the moments were written."""
+        self._bound: Bound | None = None
+        self.executed: list[Executed] = []
+        """What has been run."""
+
+    # What the host writes.
+
+    def put(self, state: State, model: QuantisedModel) -> None:
+        """The whole state, and the images of its factors."""
+        arrays = state.to_arrays()
+        self._write(STATE, arrays["words"].astype(np.int64))
+        self._write(FACTORS, arrays["factors"])
+        for program in (self.step.forward, self.step.backward):
+            self._put_images(program, model)
+        for part in self.layout.parts:
+            if part.index < 0:
+                values = arrays["factors"].ravel()[part.places].astype(np.int64)
+                self._put(part.name, torch.from_numpy(values))
+        self.moment_exponents = state.exponents.copy()
+
+    def put_columns(self, state: State, exponents: Sequence[int]) -> None:
+        """The prior's coefficients and shifts, for gradients of these exponents."""
+        words = pull_words(self.layout, state.pulls, np.array(exponents))
+        self._write(COLUMNS, self.memory.column_words(*words))
+
+    def _write(self, name: str, words: Words) -> None:
+        buffer = self.memory.buffers[name]
+        self.accelerator.write(buffer.address, buffer.pack(torch.from_numpy(np.asarray(words))))
+
+    def images(self) -> Iterator[tuple[str, npt.NDArray]]:
+        """Bytes of every image of a factor, and values of every bias, as they are in memory."""
+        for image, buffer in (*self.step.forward.images, *self.step.backward.images):
+            if image.use:
+                yield image.name, self.accelerator.read(buffer.address, buffer.size)
+        for part in self.layout.parts:
+            if part.index < 0:
+                yield part.name, self._get(part.name).numpy()
+
+    def rows(self, name: str) -> Words:
+        """Rows of ``STATE`` or ``FACTORS``, int64 (rows, LANES), as they are in memory."""
+        buffer = self.memory.buffers[name]
+        return buffer.unpack(self.accelerator.read(buffer.address, buffer.size)).numpy()
+
+    # A step.
+
+    def _run(self, program: Program, address: int) -> Run:
+        run = self.accelerator.run(program, address, trace=self.trace)
+        self.executed.append(Executed(program, run))
+        return run
+
+    def _bind(self, program: CompiledProgram, scales: Scales, operands: dict[str, int]) -> Bound:
+        self._bound = program.bind(scales.exponents, operands)
+        return self._bound
+
+    def run_forward(self, inputs: torch.Tensor, scales: Scales) -> dict[str, TensorStatistics]:
+        """The forward pass of ``inputs`` int64 (batch, I); its statistics."""
+        operands = {"x": self.input_exponent}
+        operands |= {part.name: part.exponent for part in self.layout.parts}
+        for number, layer in enumerate(self.network.layers, 1):
+            if not layer.bias:
+                operands[f"l{number}.b"] = scales.exponents.get(f"l{number}.y", 0)
+        for name in self.step.inputs:
+            self._put(name, inputs)
+        bound = self._bind(self.step.forward, scales, operands)
+        run = self._run(bound.program, self.step.forward.address)
+        for part in self.layout.parts:
+            if bound.exponents[part.name] != part.exponent:
+                raise AcceleratorError(
+                    f"{part.name} is more than 15 powers of two away from the sum it joins; give "
+                    "the network a wider bias"
+                )
+        return self._statistics(self.step.forward, bound, run)
+
+    def run_loss(self, labels: Words, classes: int) -> LossResult:
+        """Loss of the last ``run_forward`` and the gradient of its logits."""
+        assert self._bound is not None
+        self._write(TARGETS, self.memory.target_words(labels, classes))
+        exponent = self._bound.exponents[activation_name(len(self.network.layers))]
+        run = self._run(loss_program(self.memory, exponent), self.memory.buffers[LOSS].address)
+        return LossResult(int(run.sums[LOSS_SLOT]), int(run.saturations[LOSS_SLOT]))
+
+    @property
+    def logits_exponent(self) -> int:
+        """Exponent of the last pass's logits."""
+        assert self._bound is not None
+        return self._bound.exponents[activation_name(len(self.network.layers))]
+
+    def logits(self) -> tuple[Words, Words]:
+        """Integers of the last pass's logits and of their gradient, (batch, outputs)."""
+        last = len(self.network.layers)
+        return self._get(activation_name(last)).numpy(), self._get(gradient_name(last)).numpy()
+
+    def run_backward(self, scales: Scales) -> dict[str, TensorStatistics]:
+        """The backward pass of the gradient that ``run_loss`` left; its statistics."""
+        assert self._bound is not None
+        name = gradient_name(len(self.network.layers))
+        exponent = 1 - WORD_WIDTH - batch_exponent(self.step.batch)
+        bound = self._bind(self.step.backward, scales, self._bound.exponents | {name: exponent})
+        run = self._run(bound.program, self.step.backward.address)
+        return self._statistics(self.step.backward, bound, run)
+
+    def gradients(self) -> tuple[list[Words], list[int]]:
+        """Integers of every part's gradient, and their exponents, of the last ``run_backward``."""
+        assert self._bound is not None
+        names = [gradient_of(part) for part in self.layout.parts]
+        values = [
+            self._get(name).numpy().reshape(part.shape)
+            for name, part in zip(names, self.layout.parts, strict=True)
+        ]
+        return values, [self._bound.exponents[name] for name in names]
+
+    def run_update(self, step: Step, *, pulled: bool) -> None:
+        """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``."""
+        assert self._bound is not None
+        exponents = [self._bound.exponents[gradient_of(part)] for part in self.layout.parts]
+        parts = [
+            PartUpdate(
+                hidden=part.hidden,
+                rate=step.entry.rate,
+                rate_shift=step.entry.rate_shift + BIAS_RATE_SHIFT * (part.index < 0),
+                moved=exponent - int(before),
+                pulled=pulled,
+            )
+            for part, exponent, before in zip(
+                self.layout.parts, exponents, self.moment_exponents, strict=True
+            )
+        ]
+        seed = (step.seed + PASSES * step.number * STREAM_STEP) % (1 << 32)
+        self._run(update_program(self.memory, parts, seed), self.memory.buffers[UPDATE].address)
+        self.moment_exponents = np.array(exponents, np.int64)

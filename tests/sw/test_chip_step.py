@@ -1,0 +1,79 @@
+"""Programs of loss and update: whole steps on the golden model, equal to the definitions."""
+
+from dataclasses import replace
+
+import pytest
+
+from trainwright.accelerator import AcceleratorError
+from trainwright.check.chip import check_chip_step, random_state
+from trainwright.cli.core import main
+from trainwright.compiler import CompileError
+from trainwright.driver.chip import ChipDriver
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Layer, load_network
+from trainwright.parameters import AcceleratorParameters
+
+P = AcceleratorParameters(vector_engine=1)
+DIGITS = load_network("digits")
+
+
+class Other:
+    """The golden model as if it were another accelerator."""
+
+    def __init__(self, parameters=P, memory_bytes=1 << 20):
+        self._golden = GoldenAccelerator(parameters, memory_bytes=memory_bytes)
+
+    def __getattr__(self, name):
+        return getattr(self._golden, name)
+
+
+@pytest.mark.parametrize(("batch", "ranks"), [(16, ((16,), (8,))), (32, ((5,), (7,)))])
+def test_two_steps_are_those_of_the_definitions(batch, ranks):
+    outcome = check_chip_step(DIGITS.with_ranks(ranks), batch, Other(), seed=batch)
+    assert outcome.comparison.mismatches == {}
+    compared = {name for name in outcome.comparison.tensors if name.endswith(", defined")}
+    assert {"state, defined", "factors, defined", "loss and correct samples, defined"} <= compared
+    assert {"l1.G1.first, defined", "l2.G2.last, defined", "l2.b, defined"} <= compared
+
+
+def test_a_wrong_word_of_the_state_is_found():
+    """The second step's forward pass reads images that the first one's update wrote."""
+
+    class Flipping(Other):
+        def write(self, address, data):
+            data = data.copy()
+            if data.size == 433 * 32:  # the words of the state
+                data[5] ^= 1
+            self._golden.write(address, data)
+
+    outcome = check_chip_step(DIGITS, 16, Flipping(), seed=1)
+    assert "state in memory" in outcome.comparison.mismatches
+
+
+@pytest.mark.parametrize(
+    ("network", "parameters", "batch", "message"),
+    [
+        (DIGITS, AcceleratorParameters(), 16, "need a vector engine; use vector_engine=1"),
+        (DIGITS, replace(P, lanes=8), 16, "take 16 lanes, not 8; use lanes=16"),
+        (DIGITS, P, 8, "take batches of a multiple of 16, not of 8"),
+        (load_network("fashion"), P, 16, "use two factors a layer and plan auto"),
+        (
+            replace(DIGITS, layers=(DIGITS.layers[0], Layer((2, 16), (8, 16), (8,), relu=False))),
+            P, 16, "take up to 16 outputs, not 32; use --update host",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_programs_do_not_take(network, parameters, batch, message):
+    with pytest.raises(CompileError) as error:
+        ChipDriver(Other(parameters), random_state(network, 0).layout, batch)
+    assert message in str(error.value)
+
+
+def test_a_small_memory_and_the_golden_model_itself_are_refused(capsys):
+    with pytest.raises(AcceleratorError, match="bytes of external memory, the accelerator has"):
+        ChipDriver(Other(memory_bytes=320 << 10), random_state(DIGITS, 0).layout, 16)
+    command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]
+    assert main([*command, "--backend", "golden"]) != 0
+    assert "nothing to compare it with" in capsys.readouterr().err
+    assert main([*command, "--plan", "paper"]) != 0
+    assert "--update chip takes --plan auto alone, not paper" in capsys.readouterr().err
