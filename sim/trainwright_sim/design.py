@@ -21,6 +21,7 @@ SOURCES = (
     "trainwright.fixed",
     "trainwright.formats",
     "trainwright.link",
+    "trainwright.onchip",
     "trainwright.parameters",
     "trainwright.program",
 )

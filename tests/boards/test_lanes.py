@@ -116,7 +116,7 @@ def test_errors(arguments, message):
 def test_a_part_of_bench(monkeypatch, capsys):
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     named = project["project"]["entry-points"]["trainwright.benches"]
-    assert named == {"lanes": ENTRY}
+    assert named["lanes"] == ENTRY
     groups = {"trainwright.benches": [EntryPoint("lanes", ENTRY, "trainwright.benches")]}
     monkeypatch.setattr(
         trainwright.cli.command, "entry_points", lambda group: groups.get(group, [])

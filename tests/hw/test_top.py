@@ -237,7 +237,7 @@ SIZES = {
         ("4", 0.3),
         pytest.param("8", 0, marks=pytest.mark.slow),
         ("stochastic", 0.3),
-        ("posits", 0.3),
+        pytest.param("posits", 0.3, marks=pytest.mark.slow),
         pytest.param("bytes", 0.3, marks=pytest.mark.slow),
         ("byte-posits", 0.3),
         pytest.param("4", 0, marks=pytest.mark.slow),

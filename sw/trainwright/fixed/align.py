@@ -56,14 +56,13 @@ def aligned(
 
     Raises ``ValueError`` where that does not come to an end.
     """
-    wanted, given, moved, most = dict(wanted), dict(given), dict[str, int](), 0
+    moved, most = dict[str, int](), 0
     for _ in range(2 * len(wanted) + 64):
         try:
             return attempt(wanted, given)
         except _Moved as other:
             moved, most = {**other.wanted, **other.given}, other.most
-            wanted |= other.wanted
-            given |= other.given
+            wanted, given = {**wanted, **other.wanted}, {**given, **other.given}
     name, exponent = next(iter(moved.items()))
     raise ValueError(
         f"{name} is added to others that are more than {most} bits away from it: no "

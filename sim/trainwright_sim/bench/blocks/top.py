@@ -21,7 +21,7 @@ from trainwright_sim.bench.axi import ERRORS
 from trainwright_sim.bench.catalogue import TOP
 
 BATCH = 3
-RESETS = 61
+RESETS = 401
 """Cycles from a reset to the next one that is tried."""
 NETWORK = Network(
     name="tiny",
