@@ -17,7 +17,7 @@ from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters, preset
 
 DEFAULT = AcceleratorParameters()
-FAST = (False, 5), (True, 5)
+FAST = ((True, 5),)
 LOW = load_network("fashion").with_ranks(((12, 5, 13), (16,)))
 
 

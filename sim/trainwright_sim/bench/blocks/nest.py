@@ -133,7 +133,7 @@ async def every_bit_of_a_count(dut):
             levels = [Level(1)] * depth
             levels[level] = Level((1 << bit) + 1, 1, 1 << bit, -1)
             others = {level - 1, (level + 1 + bit) % depth} - {-1, level}
-            for other in others if bit < 8 else ():
+            for other in others if bit < 6 else ():
                 levels[other] = Level(2, 5, 7, 11)
             summed = bit % depth
             nest = Compute(
