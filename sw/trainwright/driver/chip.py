@@ -27,7 +27,7 @@ from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.fixed.scale import Scales, TensorStatistics
-from trainwright.onchip.layout import Layout
+from trainwright.onchip.layout import LANES, Layout
 from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
 from trainwright.onchip.prior import pull_words
 from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step
@@ -114,7 +114,17 @@ class ChipDriver(Driver):
 
     def rows(self, name: str) -> Words:
         """Rows of ``STATE`` or ``FACTORS``, int64 (rows, LANES), as they are in memory."""
-        buffer = self.memory.buffers[name]
+        if name != FACTORS:
+            return self._buffer_rows(name)
+        found = np.zeros((self.layout.rows, LANES), np.int64)
+        for part in self.layout.parts:
+            place = self.memory.place_of(part)
+            rows = self._buffer_rows(place.name)[place.rows(part.blocks)]
+            found[part.row : part.row + part.rows] = rows
+        return found
+
+    def _buffer_rows(self, name: str) -> Words:
+        buffer = {**self.step.buffers, **self.memory.buffers}[name]
         return buffer.unpack(self.accelerator.read(buffer.address, buffer.size)).numpy()
 
     # A step.

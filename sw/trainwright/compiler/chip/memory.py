@@ -9,7 +9,7 @@ from trainwright.compiler.chip.packing import PACKING, entries_a_row, packing_ro
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.images import Image, Use
 from trainwright.compiler.memory import Buffer, MemoryMap
-from trainwright.compiler.row_images import RowImage
+from trainwright.compiler.row_images import Arrangement, RowImage
 from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.layout import LANES, Layout, Part
 from trainwright.onchip.update_pass import NIBBLE_BITS
@@ -31,6 +31,24 @@ class ColumnRows:
     left: int
     right_shift: int
     right: int
+
+
+@dataclass(frozen=True)
+class FactorPlace:
+    """Where row n of index r of a part's first axis is in a buffer of rows:
+    ``first`` + r * ``block`` + n * ``step``."""
+
+    name: str
+    first: int
+    per: int
+    """Rows of an index r."""
+    block: int
+    step: int
+
+    def rows(self, blocks: int) -> Words:
+        """Numbers of the rows of ``blocks`` indices, in the order of the layout."""
+        of_block = self.first + self.block * np.arange(blocks)[:, None]
+        return (of_block + self.step * np.arange(self.per)).ravel()
 
 
 @dataclass(frozen=True)
@@ -72,6 +90,18 @@ class ChipMemory:
     def packing(self) -> Words | None:
         """Rows of ``PACKING``, where an image is packed."""
         return packing_rows(self.step.parameters) if PACKING in self.buffers else None
+
+    def place_of(self, part: Part) -> FactorPlace:
+        """Where the factors of a part are kept: in an image that has the same rows, if there is
+        one, else in ``FACTORS``."""
+        per, mine = part.rows // part.blocks, (part.layer, part.index)
+        for image in factor_images(self.step):
+            if isinstance(image, RowImage) and (image.layer, image.index) == mine:
+                if image.arrangement is Arrangement.FIRST:
+                    return FactorPlace(image.name, 0, per, per, 1)
+                if image.arrangement is Arrangement.LAST:
+                    return FactorPlace(image.name, 0, per, 1, image.rows // per)
+        return FactorPlace(FACTORS, part.row, per, per, 1)
 
     def needs_nibbles(self, part: Part) -> bool:
         """Whether a packed image needs the lowest bits of a part's factors as unsigned numbers."""

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.chip.factor_rows import TRANSPOSED, Made, Source, packed_image, row_image
-from trainwright.compiler.chip.memory import COLUMNS, FACTORS, STATE, ChipMemory
+from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory
 from trainwright.compiler.chip.packing import PACKING
-from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.images import Image
 from trainwright.compiler.memory import Region
 from trainwright.compiler.row_images import Arrangement, RowImage
 from trainwright.onchip.layout import LANES, Part
 from trainwright.onchip.update_pass import PartUpdate, update_code
-from trainwright.program.descriptors import Program
+from trainwright.program.descriptors import Program, TransferLevel
 from trainwright.program.vector import Stream, Vector
 
 CHUNK = 128
@@ -83,11 +83,14 @@ class _PartJob:
         self.work, self.what = work, what
         self.part: Part = work.memory.layout.parts[number]
         self.columns = work.memory.columns[number]
+        self.place = work.memory.place_of(self.part)
         step = work.memory.step
         images = {
             image.name: (image, buffer)
             for image, buffer in (*step.forward.images, *step.backward.images)
-            if image.use and (image.layer, image.index) == (self.part.layer, self.part.index)
+            if image.use
+            and (image.layer, image.index) == (self.part.layer, self.part.index)
+            and image.name != self.place.name  # that is where factors are kept
         }
         self._images = list(images.values())
         self.per = self.part.rows // self.part.blocks
@@ -102,25 +105,25 @@ class _PartJob:
     def begin(self) -> None:
         """Rows of the scratchpad, and what the first chunk needs beside its own."""
         work, part = self.work, self.part
-        allocate = work.b.pad.allocate
         transposed = any(
             isinstance(image, RowImage) and image.arrangement in TRANSPOSED
             for image, _ in self._images
         )
         rows = LANES * self.per if transposed else part.rows
-        self.factors = allocate(f"{part.name} factors", rows).start
+        self.factors = work.rows(f"{part.name} factors", rows, Bank.FACTORS).start
         if rows > part.rows:
             work.zeros(self.factors + part.rows, rows - part.rows)
-        self.state = allocate(f"{part.name} state", part.rows).start
-        self.gradient = allocate(gradient_of(part), part.rows).start
+        self.state = work.rows(f"{part.name} state", part.rows, Bank.STATE).start
+        self.gradient = work.rows(gradient_of(part), part.rows, Bank.GRADIENTS).start
         self.nibbles = self.factors
         if self.what.nibbles:
-            self.nibbles = allocate(f"{part.name} nibbles", part.rows).start
+            self.nibbles = work.rows(f"{part.name} nibbles", part.rows, Bank.NIBBLES).start
         if self.what.left or self.what.right:
             rows = self.columns
             count = rows.right + 1 - rows.left_shift
-            first = work.load(COLUMNS, first=rows.left_shift, rows=count).start
-            self.column = first - rows.left_shift
+            to = work.rows(COLUMNS, count, Bank.COLUMNS)
+            work.load(COLUMNS, first=rows.left_shift, rows=count, to=to)
+            self.column = to.start - rows.left_shift
 
     def make_images(self) -> None:
         """What forward and backward pass read, in the scratchpad."""
@@ -135,7 +138,7 @@ class _PartJob:
     def _spread_bias(self) -> None:
         """A bias is stored with each value in all words of a row of its own."""
         work, part = self.work, self.part
-        spread = work.b.pad.allocate(part.name, part.rows * LANES)
+        spread = work.rows(part.name, part.rows * LANES, Bank.IMAGES)
         work.transpose(self.factors, spread.start, blocks=part.rows, of=(1, 0), to=(LANES, 1),
                        tensor=f"{part.name} spread")  # fmt: skip
         self.made.append(Made(part.name, spread.start, part.size))
@@ -154,13 +157,25 @@ class _Chunk:
         job = self.job
         if not self.first:
             job.begin()
-        for name, to, row in (
-            (STATE, job.state, job.part.row),
-            (FACTORS, job.factors, job.part.row),
-            (gradient_of(job.part), job.gradient, 0),
-        ):
-            region = self._rows(name, to)
-            job.work.load(name, first=row + self._first, rows=region.count, to=region)
+        state = self._rows(STATE, job.state)
+        job.work.load(STATE, first=job.part.row + self._first, rows=state.count, to=state)
+        run, first, levels = self._factor_rows()
+        to = self._rows(job.place.name, job.factors)
+        job.work.load(job.place.name, first=first, rows=run, to=to, levels=levels)
+        gradient = self._rows(gradient_of(job.part), job.gradient)
+        job.work.load(gradient.name, first=self._first, rows=gradient.count, to=gradient)
+
+    def _factor_rows(self) -> tuple[int, int, list[TransferLevel]]:
+        """Runs of how many rows factors lie in, from where, and the levels of a transfer."""
+        place = self.job.place
+        first = place.first + self.first * place.block
+        if place.step == 1 and place.block == place.per:
+            return self.blocks * place.per, first, []
+        row_bytes = LANES  # an element is a byte
+        return 1, first, [
+            TransferLevel(place.per, place.step * row_bytes, 1),
+            TransferLevel(self.blocks, place.block * row_bytes, place.per),
+        ]  # fmt: skip
 
     @property
     def _first(self) -> int:
@@ -192,10 +207,10 @@ class _Chunk:
     def store(self, done: list[_PartJob]) -> None:
         """State and factors to external memory; images are made where the part is ``done``."""
         job = self.job
-        for name, base in ((STATE, job.state), (FACTORS, job.factors)):
-            region = self._rows(name, base)
-            first = job.part.row + self._first
-            job.work.store(name, region.start, region.count, first=first)
+        region = self._rows(STATE, job.state)
+        job.work.store(STATE, region.start, region.count, first=job.part.row + self._first)
+        run, first, levels = self._factor_rows()
+        job.work.store(job.place.name, job.factors + self._first, run, levels, first=first)
         if self.first + self.blocks == job.part.blocks:
             job.make_images()
             done.append(job)
