@@ -31,7 +31,7 @@ def update_program(memory: ChipMemory, parts: Sequence[PartUpdate], seed: int) -
     bits.
     """
     work = Passes(memory, seed)
-    jobs = [_PartJob(work, n, parts[n]) for n in _order([one.rows for one in memory.layout.parts])]
+    jobs = _ordered([_PartJob(work, n, one) for n, one in enumerate(parts)])
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     chunks[0].load()
     before: _Chunk | None = None
@@ -53,16 +53,19 @@ def update_program(memory: ChipMemory, parts: Sequence[PartUpdate], seed: int) -
     return work.finish("the program of the update")
 
 
-def _order(rows: Sequence[int]) -> list[int]:
-    """Numbers of parts of these ``rows`` in the order of their passes.
+def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
+    """The parts in the order of their passes.
 
     The large ones in the middle: two smaller ones before, so that what is loaded takes less time
-    than the pass before it, and the smallest at the end, while the large ones' results are stored.
+    than the pass before it, and the others at the end, while the large ones' results are stored.
+    Of equal size those first whose images take PE1 longest.
     """
-    falling = sorted(range(len(rows)), key=lambda n: -rows[n])
-    small = [n for n in falling if 2 * rows[n] <= rows[falling[0]]]
-    ahead = small[1::-1]
-    return [*ahead, *(n for n in falling if n not in ahead)]
+    most = max(job.part.rows for job in jobs)
+    falling = sorted(jobs, key=lambda job: -job.copies)
+    large = [job for job in falling if 2 * job.part.rows > most]
+    small = [job for job in falling if job not in large]
+    ahead, after = (sorted(some, key=lambda job: job.part.rows) for some in (small[:2], small[2:]))
+    return [*ahead, *large, *reversed(after)]
 
 
 def _load_constants(work: Passes) -> None:
@@ -95,6 +98,12 @@ class _PartJob:
         self._images = list(images.values())
         self.per = self.part.rows // self.part.blocks
         self.made: list[Made] = []
+
+    @property
+    def copies(self) -> int:
+        """Rows that PE1 makes of its factors, about."""
+        spread = LANES * self.part.rows if self.part.index < 0 else 0
+        return spread + sum(image.entries for image, _ in self._images)
 
     def chunks(self) -> list["_Chunk"]:
         """All of it."""
