@@ -87,6 +87,7 @@ class _PartJob:
         self.part: Part = work.memory.layout.parts[number]
         self.columns = work.memory.columns[number]
         self.place = work.memory.place_of(self.part)
+        self.live = work.memory.live(self.part)
         step = work.memory.step
         images = {
             image.name: (image, buffer)
@@ -107,9 +108,7 @@ class _PartJob:
 
     def chunks(self) -> list["_Chunk"]:
         """All of it."""
-        step = max(1, CHUNK // self.per)
-        blocks = self.part.blocks
-        return [_Chunk(self, n, min(step, blocks - n)) for n in range(0, blocks, step)]
+        return [_Chunk(self, *run) for run in self.live.runs(max(1, CHUNK // self.per))]
 
     def begin(self) -> None:
         """Rows of the scratchpad, and what the first chunk needs beside its own."""
@@ -118,12 +117,20 @@ class _PartJob:
             isinstance(image, RowImage) and image.arrangement in TRANSPOSED
             for image, _ in self._images
         )
-        rows = LANES * self.per if transposed else part.rows
-        self.factors = work.rows(f"{part.name} factors", rows, Bank.FACTORS).start
-        if rows > part.rows:
-            work.zeros(self.factors + part.rows, rows - part.rows)
+        used = len(self.live.left) * self.per
+        self._rows = LANES * self.per if transposed else used
+        count = self._rows if self.live.packed else part.rows
+        self.factors = work.rows(f"{part.name} factors", count, Bank.FACTORS).start
+        self._images_of = self.factors
+        if self._images and not self.live.packed:
+            self._images_of = work.rows(f"{part.name} left", self._rows, Bank.IMAGES).start
+        if self._rows > used:
+            work.zeros(self._images_of + used, self._rows - used)
         self.state = work.rows(f"{part.name} state", part.rows, Bank.STATE).start
-        self.gradient = work.rows(gradient_of(part), part.rows, Bank.GRADIENTS).start
+        self.gradient = work.rows(gradient_of(part), used, Bank.GRADIENTS).start
+        self.compact = self.gradient
+        if self.live.select:
+            self.compact = work.rows(gradient_of(part), used, Bank.IMAGES).start
         self.nibbles = self.factors
         if self.what.nibbles:
             self.nibbles = work.rows(f"{part.name} nibbles", part.rows, Bank.NIBBLES).start
@@ -137,12 +144,33 @@ class _PartJob:
     def make_images(self) -> None:
         """What forward and backward pass read, in the scratchpad."""
         part = self.part
-        source = Source(self.factors, self.nibbles, (part.shape[0], part.shape[-1]), self.per)
+        source = self._source()
         if part.index < 0:
             self._spread_bias()
         for image, buffer in self._images:
             make = packed_image if isinstance(image, Image) else row_image
             self.made.append(make(self.work, image, buffer, source))
+
+    def select(self) -> int:
+        """Rows that select the words of a row that are left, or all of them."""
+        name = self.live.select or Arrangement.IDENTITY.value
+        return self.work.constant(name).start
+
+    def _source(self) -> Source:
+        """The factor without the columns that were cut."""
+        live, work, per = self.live, self.work, self.per
+        ranks = len(live.left), len(live.right) or self.part.shape[-1]
+        if live.packed or not self._images:
+            return Source(self.factors, self.nibbles, ranks, per)
+        made = [(self.factors, self._images_of)]
+        if self.nibbles != self.factors:
+            name = f"{self.part.name} nibbles left"
+            made.append((self.nibbles, work.rows(name, self._rows, Bank.IMAGES).start))
+        for rows, to in made:
+            for first, place, count in live.runs(LANES):
+                work.products(rows + first * per, self.select(), to + place * per, count * per,
+                              tensor=f"{self.part.name} left")  # fmt: skip
+        return Source(made[0][1], made[-1][1], ranks, per)
 
     def _spread_bias(self) -> None:
         """A bias is stored with each value in all words of a row of its own."""
@@ -159,20 +187,26 @@ class _Chunk:
 
     job: _PartJob
     first: int
+    place: int
+    """Of the first among the indices that are left: their gradients have no gaps."""
     blocks: int
 
     def load(self) -> None:
         """Operands to the scratchpad."""
         job = self.job
-        if not self.first:
+        if not self.place:
             job.begin()
         state = self._rows(STATE, job.state)
         job.work.load(STATE, first=job.part.row + self._first, rows=state.count, to=state)
         run, first, levels = self._factor_rows()
         to = self._rows(job.place.name, job.factors)
         job.work.load(job.place.name, first=first, rows=run, to=to, levels=levels)
-        gradient = self._rows(gradient_of(job.part), job.gradient)
-        job.work.load(gradient.name, first=self._first, rows=gradient.count, to=gradient)
+        name, first, rows = gradient_of(job.part), self.place * job.per, state.count
+        job.work.load(name, first=first, rows=rows, to=Region(name, job.compact + first, rows))
+        if job.live.select:  # back to the lanes of the state
+            job.work.products(
+                job.compact + first, job.select() + LANES, job.gradient + first, rows, tensor=name
+            )
 
     def _factor_rows(self) -> tuple[int, int, list[TransferLevel]]:
         """Runs of how many rows factors lie in, from where, and the levels of a transfer."""
@@ -197,7 +231,8 @@ class _Chunk:
         """The pass."""
         job, what = self.job, self.job.what
         part, per, columns = job.part, job.per, job.columns
-        along = [Stream(at + self._first, per, 1) for at in (job.state, job.factors, job.gradient)]
+        along = [Stream(at + self._first, per, 1) for at in (job.state, job.factors)]
+        along.append(Stream(job.gradient + self.place * per, per, 1))
         if what.left or what.right or what.nibbles:
             column = job.column if what.left or what.right else 0
             along += [
@@ -220,7 +255,7 @@ class _Chunk:
         job.work.store(STATE, region.start, region.count, first=job.part.row + self._first)
         run, first, levels = self._factor_rows()
         job.work.store(job.place.name, job.factors + self._first, run, levels, first=first)
-        if self.first + self.blocks == job.part.blocks:
+        if self.place + self.blocks == len(job.live.left):
             job.make_images()
             done.append(job)
 
