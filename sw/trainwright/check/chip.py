@@ -13,7 +13,7 @@ import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Counters
 from trainwright.check.step import HARDWARE, Comparison, StepCheck, compare_runs
-from trainwright.compiler.chip.memory import FACTORS, STATE
+from trainwright.compiler.chip.memory import STATE
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
@@ -225,7 +225,7 @@ def _step(golden: _Side, other: _Side, state: State, step: Step, batch, scales) 
     arrays = state.to_arrays()
     words = driver.rows(STATE).astype(np.uint16)
     comparison.merge(_compare_definition("state", words, arrays["state"]))
-    comparison.merge(_compare_definition("factors", driver.rows(FACTORS), arrays["factors"]))
+    comparison.merge(_compare_definition("factors", driver.factors(), arrays["factors"]))
     expected_images = _images(driver, model_of(state))
     for name, found in driver.images():
         comparison.merge(_compare_definition(name, found, expected_images[name]))
