@@ -161,6 +161,8 @@ class CompiledStep:
     """Buffers of the logits of each head."""
     uppers: tuple[str, ...]
     """Buffers that the host writes the gradients to them to."""
+    input_gradients: tuple[str, ...] = ()
+    """Buffers of the gradients to the inputs, where they were asked for."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The buffers of a tensor that the host writes in several layouts."""
     fallback: str = ""
@@ -214,6 +216,7 @@ def compile_step(
     parameters: AcceleratorParameters,
     *,
     plan: str | Sequence[LayerPlan] = "auto",
+    input_gradients: bool = False,
 ) -> CompiledStep:
     """Compile a training step of ``batch`` samples.
 
@@ -221,14 +224,17 @@ def compile_step(
     no straight line of TTM layers; "paper" is the schedule of the paper's Table 3, with the outer
     product summed over the batch in the accumulators; "auto" what the planner chooses, or the
     paper's where that takes fewer cycles or nothing else fits; else it says how each layer is
-    computed. Raises ``CompileError`` where the network does not fit.
+    computed. With ``input_gradients`` the backward pass also gives the gradients to the inputs, by
+    plan "graph", which "auto" then is. Raises ``CompileError`` where the network does not fit.
     """
     if isinstance(plan, str) and plan not in (*PLANS, GRAPH):
         raise CompileError(f"there is no plan {plan!r}; give one of {', '.join((*PLANS, GRAPH))}")
-    if plan == GRAPH:
+    if input_gradients and plan not in ("auto", GRAPH):
+        raise CompileError("only plan graph computes gradients to the inputs: use it, or auto")
+    if plan == GRAPH or input_gradients:
         from trainwright.lowering.adapter import compiled  # it is made of this package
 
-        return compiled(network, batch, parameters)
+        return compiled(network, batch, parameters, input_gradients=input_gradients)
     if not network.is_straight:
         if plan != "auto":
             raise CompileError(

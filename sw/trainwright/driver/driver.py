@@ -51,8 +51,8 @@ class Driver:
     """Runs steps of one network shape and batch size on an accelerator.
 
     Make a new driver when ranks or the batch size change; tensors keep their names, so the same
-    ``Scales`` go on. Raises ``trainwright.compiler.CompileError`` where the network does not fit
-    the accelerator.
+    ``Scales`` go on. With ``input_gradients`` backward passes give those of the inputs, too. Raises
+    ``trainwright.compiler.CompileError`` where the network does not fit the accelerator.
     """
 
     def __init__(
@@ -62,11 +62,14 @@ class Driver:
         batch: int,
         *,
         plan: str | Sequence[LayerPlan] = "auto",
+        input_gradients: bool = False,
         trace: bool = False,
     ):
         self.accelerator = accelerator
         self.trace = trace
-        self.step: CompiledStep = compile_step(network, batch, accelerator.parameters, plan=plan)
+        self.step: CompiledStep = compile_step(
+            network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients
+        )
         if self.step.memory_bytes > accelerator.memory_bytes:
             raise AcceleratorError(
                 f"a step needs {self.step.memory_bytes} bytes of external memory, the accelerator "
@@ -95,11 +98,26 @@ class Driver:
 
     def _input(self, name: str, images: torch.Tensor) -> torch.Tensor:
         """What an input reads of the images: (batch, values)."""
+        return self._seen(name, images).flatten(1)
+
+    def _seen(self, name: str, images: torch.Tensor) -> torch.Tensor:
+        """The rows and columns of images (batch, values) that an input reads, to be written too."""
+        whole = images.reshape(-1, *self.network.padded)
         node = next((node for node in self.network.nodes if node.name == name), None)
         if not isinstance(node, Input):
-            return images
-        whole = images.reshape(-1, *self.network.padded)
-        return whole[:, slice(*node.rows), slice(*node.columns)].flatten(1)
+            return whole
+        return whole[:, slice(*node.rows), slice(*node.columns)]
+
+    def _input_gradient(self, bound: Bound) -> torch.Tensor | None:
+        """The gradient to the inputs, (batch, values); ``None`` where it was not asked for."""
+        if not self.step.input_gradients:
+            return None
+        shape = (self.step.batch, self.network.input_size)
+        total = torch.zeros(shape, dtype=torch.float64)
+        for name, gradient in zip(self.step.inputs, self.step.input_gradients, strict=True):
+            part = self._seen(name, total)
+            part += self._value(gradient, bound, "gradient").reshape(part.shape)
+        return total
 
     def _get(self, name: str) -> torch.Tensor:
         """Read an int64 tensor from its buffer."""
@@ -299,6 +317,7 @@ class Driver:
                 [bound.exponents[f"l{k}.dG{n}"] for n in range(1, v.order + 1)] for k, v in layers
             ],
             bias_exponents=[bound.exponents[f"l{k}.db"] if v.bias else None for k, v in layers],
+            inputs=self._input_gradient(bound),
         )
 
     def calibrate(
@@ -324,7 +343,10 @@ class Driver:
         p = self.accelerator.parameters
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
             plan = self.step.layers or self.step.schedule
-            yield Driver(golden, self.network, self.step.batch, plan=plan)
+            yield Driver(
+                golden, self.network, self.step.batch, plan=plan,
+                input_gradients=bool(self.step.input_gradients),
+            )  # fmt: skip
 
 
 class Steps(Protocol):

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from trainwright.fixed.scale import TensorClass
-from trainwright.formats import Fixed, Format, Posit
+from trainwright.formats import Fixed, Posit
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 
 LEAST_WIDTH = 8
@@ -292,18 +292,17 @@ class _Names:
         for result in (graph.tensors[out] for out in self.site.wanted):
             if result.kind is TensorClass.INTERMEDIATE and isinstance(result.format, Posit):
                 return replace(result, name=name, axes=axes)
-        return Tensor(name, axes, TensorClass.INTERMEDIATE, self._format(mask, tree))
+        bits = self._bits(mask, tree)
+        fmt, exact = Fixed(min(self.word, bits)), bits <= self.word
+        return Tensor(name, axes, TensorClass.INTERMEDIATE, fmt, exact=exact)
 
     def _axes(self) -> tuple[str, ...]:
         """All axes of the site, those of one letter together."""
         axes = dict.fromkeys(a for names in self.site.axes_of.values() for a in names)
         return tuple(sorted(axes, key=lambda axis: "rjis".find(axis.rpartition(".")[2][:1])))
 
-    def _format(self, mask: int, tree: Tree) -> Format:
-        """As few bits as hold every sum of factors, the word's where that is more."""
-        return Fixed(min(self.word, self._bits(mask, tree)))
-
     def _bits(self, mask: int, tree: Tree) -> int:
+        """Bits that hold every sum of a partial result's products."""
         if not mask & (mask - 1):
             return self.site.graph.tensors[self.of(mask)].width
         a, b = tree[mask]
@@ -361,7 +360,7 @@ def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
         if excess > 0 and free:
             name = max(free, key=lambda name: tensors[name].width)
             width = max(LEAST_WIDTH, tensors[name].width - excess)
-            tensors[name] = replace(tensors[name], format=Fixed(width))
+            tensors[name] = replace(tensors[name], format=Fixed(width), exact=False)
     return replace(graph, tensors=tensors)
 
 

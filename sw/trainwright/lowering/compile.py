@@ -337,10 +337,12 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     )
 
 
-def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step:
-    """Compile a training step."""
+def compile_step(
+    network: Network, batch: int, p: AcceleratorParameters, *, inputs: bool = False
+) -> Step:
+    """Compile a training step, with ``inputs`` also the gradients to the network's inputs."""
     require_whole_factors(network, p)
-    graph = step_graph(network, batch)
+    graph = step_graph(network, batch, inputs=inputs)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
     widths = {"word": p.word_width, "accumulator": p.accumulator_width}
     orders = [
