@@ -8,6 +8,7 @@ from graph_cases import deep_network, graph_network, odd_network, random_words, 
 from hazards import check_waits
 
 from trainwright.check.step import check_step
+from trainwright.compiler import compile_step as driver_step
 from trainwright.compiler.errors import DoesNotFitError, ResourceError
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Einsum
@@ -27,9 +28,9 @@ def in_parts(step):
     return {op.out: len(op.parts[1]) for op in ops if isinstance(op, Einsum) and op.parts}
 
 
-def checked(network, batch, parameters, seed=0):
+def checked(network, batch, parameters, seed=0, **options):
     """A step whose words and statistics are all equal to those of its graph."""
-    step = compile_step(network, batch, parameters)
+    step = compile_step(network, batch, parameters, **options)
     words = random_words(step.graph.whole, seed)
     exponents = dict.fromkeys(words, -3)
     ahead, words, all_exponents = settled(step.forward.lowered.graph, words, exponents)
@@ -92,6 +93,22 @@ def test_networks_are_exact_and_fast(network, most):
     assert step.cycles <= most
     for program in (step.forward, step.backward):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
+
+
+def test_the_papers_order_is_exact_and_has_its_products():
+    step = checked(load_network("digits"), 64, DEFAULT, paper=True)
+    paper = driver_step(load_network("digits"), 64, DEFAULT, plan="paper")
+    assert step.macs == paper.macs and step.cycles < paper.predicted_cycles
+    again = driver_step(load_network("digits"), 64, DEFAULT, plan="graph-paper")
+    assert again.schedule == again.plan == "graph-paper"
+    assert again.predicted_cycles == step.cycles
+
+
+@pytest.mark.parametrize("seed", (3, 6))
+def test_gradients_to_inputs_are_exact(seed):
+    network, batch = odd_network(seed)
+    step = checked(network, batch, DEFAULT, seed, inputs=True)
+    assert "dx" in step.graph.backward.results
 
 
 POSITS = {

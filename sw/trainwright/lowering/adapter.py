@@ -11,7 +11,7 @@ import torch
 
 from trainwright.compiler.builder import Rule, Written
 from trainwright.compiler.memory import Buffer
-from trainwright.compiler.step import CompiledProgram, CompiledStep
+from trainwright.compiler.step import GRAPH, GRAPH_PAPER, CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.differentiate import gradient_name
@@ -197,10 +197,15 @@ class _Adapter:
 
 @cache
 def compiled(
-    network: Network, batch: int, p: AcceleratorParameters, *, input_gradients: bool = False
+    network: Network,
+    batch: int,
+    p: AcceleratorParameters,
+    *,
+    plan: str = GRAPH,
+    input_gradients: bool = False,
 ) -> CompiledStep:
     """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
-    step = compile_step(network, batch, p, inputs=input_gradients)
+    step = compile_step(network, batch, p, inputs=input_gradients, paper=plan == GRAPH_PAPER)
     adapter = _Adapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))
@@ -209,7 +214,7 @@ def compiled(
         network=network,
         batch=batch,
         parameters=p,
-        plan="graph",
+        plan=plan,
         layers=(),
         inputs=inputs,
         input_gradients=tuple(

@@ -9,6 +9,7 @@ from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View, urgent
+from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.calls import Call, External
@@ -338,13 +339,26 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
 
 
 def compile_step(
-    network: Network, batch: int, p: AcceleratorParameters, *, inputs: bool = False
+    network: Network,
+    batch: int,
+    p: AcceleratorParameters,
+    *,
+    inputs: bool = False,
+    paper: bool = False,
 ) -> Step:
-    """Compile a training step, with ``inputs`` also the gradients to the network's inputs."""
+    """Compile a training step, with ``inputs`` also the gradients to the network's inputs.
+
+    With ``paper`` every layer has the contraction order of the paper, else the best that fits.
+    """
     require_whole_factors(network, p)
     graph = step_graph(network, batch, inputs=inputs)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
     widths = {"word": p.word_width, "accumulator": p.accumulator_width}
+    if paper:
+        papers = tuple(
+            paper_order(graph.whole, one, cost=cost, **widths) for one in graph.sites.values()
+        )
+        return compile_graph(graph.ordered(papers), p, papers)
     orders = [
         ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **widths)
         for site in graph.sites.values()
