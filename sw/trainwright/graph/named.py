@@ -33,8 +33,8 @@ def _chain(tree: Tree, first: int, others: Sequence[int]) -> int:
     """Multiply ``first`` by the others, one after the other; pairs as the search has them."""
     for other in others:
         whole = first | other
-        pair = (first, other)
-        tree[whole] = pair if first & whole & -whole else pair[::-1]
+        lowest = whole & -whole
+        tree[whole] = (first, other) if first & lowest else (other, first)
         first = whole
     return first
 
@@ -81,7 +81,10 @@ def bond_tree(site: Site, bond: int, *, rebuilt: bool) -> Tree:
             own = [bit for bit in leaves.factors if bit & side]
             for n in range(len(own)):
                 _chain(tree, _chain(tree, above, own[:n:-1]), own[:n])
-        _chain(tree, *((left | right, [upper]) if rebuilt else (upper, [left, right])))
+        if rebuilt:
+            _chain(tree, left | right, [upper])
+        else:
+            _chain(tree, upper, [left, right])
     return united(tree, list(site.wanted.values()))
 
 
