@@ -2,9 +2,9 @@
 
 import cocotb
 
+from trainwright.program.fields import NUMBER_WIDTH
 from trainwright_hw.control import csr as registers
 from trainwright_hw.control.counters import COUNTERS
-from trainwright.program.fields import NUMBER_WIDTH
 from trainwright_hw.control.csr import ENGINES
 from trainwright_sim.bench.axi import Host
 from trainwright_sim.bench.items import statistics_bits
