@@ -27,6 +27,7 @@ from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.formats import Posit
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Input, Network
+from trainwright.program.fields import DESCRIPTOR_BYTES
 
 Result = TypeVar("Result")
 
@@ -164,7 +165,7 @@ class Driver:
             if t.counted
         }
 
-    def _check_seed(self, program: CompiledProgram, seed: int | None) -> None:
+    def _check_seed(self, which: str, program: CompiledProgram, seed: int | None) -> None:
         """Raise ``AcceleratorError`` if a seed is given and the accelerator cannot round
         stochastically."""
         if seed is None:
@@ -176,10 +177,11 @@ class Driver:
                 "set stochastic_rounding=1"
             )
         needed = len(program.descriptors) + 1
-        if needed > p.program_depth:
+        there = self.step.buffers[f"program.{which}"].size // DESCRIPTOR_BYTES
+        if needed > there:
             raise AcceleratorError(
-                f"with its seed the program has {needed} descriptors, the program memory holds "
-                f"{p.program_depth}; use fewer layers or factors"
+                f"with its seed the program has {needed} descriptors, there is room for {there}; "
+                "use fewer layers or factors"
             )
 
     def forward(
@@ -198,7 +200,7 @@ class Driver:
         repeated where the accelerator was reset under it, and before ``backward`` where it was
         reset after it.
         """
-        self._check_seed(self.step.forward, seed)
+        self._check_seed("forward", self.step.forward, seed)
         exponents = copy(scales.exponents)
         self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed)
         return _persist(self._repeat_forward)
@@ -264,7 +266,7 @@ class Driver:
         logits, already divided by whatever the mean needs; the driver quantises it at the finest
         exponent that saturates nothing, or at ``exponent``, to nearest. ``seed`` as in ``forward``.
         """
-        self._check_seed(self.step.backward, seed)
+        self._check_seed("backward", self.step.backward, seed)
         if self._forward is None or self._repeat_forward is None:
             raise ValueError("backward needs a forward pass before it")
         wanted = copy(scales.exponents)

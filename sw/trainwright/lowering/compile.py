@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
-from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS, require_whole_factors
+from trainwright.compiler.limits import SCRATCHPAD, STATISTICS, STREAMED, require_whole_factors
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -273,16 +273,21 @@ def _alias(lowered: Lowered, memory: MemoryMap) -> None:
             memory.buffers[outer.name] = memory.buffers[names[outer.of]]
 
 
-def alone(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:
-    """Predicted cycles of one program, the ``which`` one of a step. Raises ``CompileError``."""
+def _descriptors(lowered: Lowered, p: AcceleratorParameters, which: str) -> list[Descriptor]:
+    """One program, the ``which`` one of a step, its tensors anywhere. Raises ``CompileError``."""
     memory = MemoryMap(p.lanes)
     for outer in lowered.outer.values():
         memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
     _alias(lowered, memory)
     emitter = Emitter(lowered.graph, p, memory.buffers)
     emitter.run(lowered.calls)
-    PROGRAM.require(len(emitter.descriptors), p, f"the {which} program")
-    return predict(emitter.descriptors, p).cycles
+    STREAMED.require(len(emitter.descriptors), p, f"the {which} program")
+    return emitter.descriptors
+
+
+def alone(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:
+    """Predicted cycles of one program, the ``which`` one of a step. Raises ``CompileError``."""
+    return predict(_descriptors(lowered, p, which), p).cycles
 
 
 def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: str) -> Emitted:
@@ -313,8 +318,9 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
         given[name] = Given(layout)
     behind = _lower(backward, given, backward.results, p, "backward")
     memory = MemoryMap(p.lanes)
-    for which in ("forward", "backward"):
-        memory.add_bytes(f"program.{which}", p.program_depth * DESCRIPTOR_BYTES)
+    for which, lowered in (("forward", ahead), ("backward", behind)):
+        length = len(_descriptors(lowered, p, which)) + 1  # that of a seed
+        memory.add_bytes(f"program.{which}", max(p.program_depth, length) * DESCRIPTOR_BYTES)
     for lowered in (ahead, behind):
         for outer in lowered.outer.values():
             if outer.of or (outer.tensor in origins and origins[outer.tensor] != outer.tensor):
