@@ -129,8 +129,10 @@ class _PartJob:
         if part.index < 0:
             self._spread_bias()
         for image, buffer in self._images:
-            make = packed_image if isinstance(image, Image) else row_image
-            self.made.append(make(self.work, image, buffer, source))
+            if isinstance(image, Image):
+                self.made.append(packed_image(self.work, image, buffer, source))
+            else:
+                self.made.append(row_image(self.work, image, buffer, source))
 
     def _spread_bias(self) -> None:
         """A bias is stored with each value in all words of a row of its own."""
