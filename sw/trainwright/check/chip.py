@@ -62,7 +62,7 @@ def random_state(network: Network, seed: int) -> State:
 def model_of(state: State) -> QuantisedModel:
     """The model as forward and backward pass read it."""
     layout: Layout = state.layout
-    network = layout.network
+    network = layout.network.with_ranks(state.ranks)
     factors: list[list[torch.Tensor]] = [[] for _ in network.layers]
     biases: list[torch.Tensor | None] = [None] * len(network.layers)
     exponents: list[list[int]] = [[] for _ in network.layers]
@@ -97,7 +97,8 @@ class _Side:
 
     def __init__(self, accelerator: Accelerator, state: State, batch: int) -> None:
         self.accelerator = accelerator
-        self.driver = ChipDriver(accelerator, state.layout, batch, trace=True)
+        kept = tuple(tuple(columns.tolist()) for columns in state.kept)
+        self.driver = ChipDriver(accelerator, state.layout, batch, kept=kept, trace=True)
         accelerator.write(0, np.zeros(self.driver.memory.size, np.uint8))
         self.driver.put(state, model_of(state))
 
@@ -132,9 +133,16 @@ def _compare_definition(name: str, found, expected) -> Comparison:
 
 
 def check_chip_step(
-    network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0
+    network: Network,
+    batch: int,
+    accelerator: Accelerator,
+    *,
+    seed: int = 0,
+    state: State | None = None,
 ) -> StepCheck:
     """Steps with loss and update, random operands, on golden model and ``accelerator``; compared.
+
+    They begin with random weights, or with those of ``state``, which goes on with the steps.
 
     Raises ``CompileError`` for networks and accelerators that the passes do not take.
     """
@@ -144,7 +152,7 @@ def check_chip_step(
             "compare it with; check the hardware (--backend rtl)"
         )
     random = np.random.default_rng([seed, 1])
-    state = random_state(network, seed)
+    state = state or random_state(network, seed)
     other = _Side(accelerator, state, batch)
     size = other.driver.memory.size
     with GoldenAccelerator(accelerator.parameters, memory_bytes=size) as model:

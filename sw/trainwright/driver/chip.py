@@ -9,6 +9,7 @@ import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Run
 from trainwright.compiler import Bound, CompiledProgram
+from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
 from trainwright.compiler.chip.memory import (
     COLUMNS,
@@ -20,14 +21,13 @@ from trainwright.compiler.chip.memory import (
     ChipMemory,
     Words,
 )
-from trainwright.compiler.chip.packing import PACKING
 from trainwright.compiler.chip.update import gradient_of, update_program
 from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.fixed.scale import Scales, TensorStatistics
-from trainwright.onchip.layout import Layout
+from trainwright.onchip.layout import LANES, Layout, Part
 from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
 from trainwright.onchip.prior import pull_words
 from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step
@@ -61,11 +61,18 @@ class ChipDriver(Driver):
     """
 
     def __init__(
-        self, accelerator: Accelerator, layout: Layout, batch: int, *, trace: bool = False
-    ) -> None:
-        super().__init__(accelerator, layout.network, batch, trace=trace)
+        self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
+        trace: bool = False,
+    ) -> None:  # fmt: skip
+        """Of each bond of ``layout`` the columns ``kept`` are left, all where it is None."""
+        network = layout.network
+        if kept is not None:
+            columns = iter(kept)
+            ranks = [[len(next(columns)) for _ in layer.ranks] for layer in network.layers]
+            network = network.with_ranks(ranks)
+        super().__init__(accelerator, network, batch, trace=trace)
         self.layout = layout
-        self.memory = ChipMemory.of(self.step, layout)
+        self.memory = ChipMemory.of(self.step, layout, kept)
         if self.memory.size > accelerator.memory_bytes:
             raise AcceleratorError(
                 f"a step needs {self.memory.size} bytes of external memory, the accelerator has "
@@ -84,8 +91,8 @@ class ChipDriver(Driver):
         arrays = state.to_arrays()
         self._write(STATE, arrays["state"].astype(np.int64))
         self._write(FACTORS, arrays["factors"])
-        if (packing := self.memory.packing) is not None:
-            self._write(PACKING, packing)
+        for name, words in self.memory.constants().items():
+            self._write(name, words)
         for program in (self.step.forward, self.step.backward):
             self._put_images(program, model)
         for part in self.layout.parts:
@@ -114,7 +121,18 @@ class ChipDriver(Driver):
 
     def rows(self, name: str) -> Words:
         """Rows of ``STATE`` or ``FACTORS``, int64 (rows, LANES), as they are in memory."""
-        buffer = self.memory.buffers[name]
+        if name != FACTORS:
+            return self._buffer_rows(name)
+        found = np.zeros((self.layout.rows, LANES), np.int64)
+        for part in self.layout.parts:
+            place = self.memory.place_of(part)
+            blocks = part.blocks if place.name == FACTORS else len(self.memory.live(part).left)
+            rows = self._buffer_rows(place.name)[place.rows(blocks)]
+            found[part.row : part.row + len(rows)] = rows
+        return found
+
+    def _buffer_rows(self, name: str) -> Words:
+        buffer = {**self.step.buffers, **self.memory.buffers}[name]
         return buffer.unpack(self.accelerator.read(buffer.address, buffer.size)).numpy()
 
     # A step.
@@ -180,10 +198,15 @@ class ChipDriver(Driver):
         assert self._bound is not None
         names = [gradient_of(part) for part in self.layout.parts]
         values = [
-            self._get(name).numpy().reshape(part.shape)
+            self._get(name).numpy().reshape(self._shape(part))
             for name, part in zip(names, self.layout.parts, strict=True)
         ]
         return values, [self._bound.exponents[name] for name in names]
+
+    def _shape(self, part: Part) -> tuple[int, ...]:
+        """Of a part's gradient, at the ranks left."""
+        layer = self.network.layers[part.layer]
+        return part.shape if part.index < 0 else layer.factor_shapes[part.index]
 
     def run_update(self, step: Step, *, pulled: bool) -> None:
         """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``."""
