@@ -161,7 +161,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
     from trainwright.report.tables import markdown
 
     head = ("formats", "scales", "words", "seeds", "test, %", "spread",
-            "bits moved a step", "bits stored", "exponents moved", "saturated a step", "underflowed a step")  # fmt: skip
+            "bits moved a step", "bits stored", "exponents moved", "saturated a step",
+            "underflowed a step")  # fmt: skip
     rows = [
         (
             o.formats, o.scales, o.word_width, len(o.seeds), round(o.test, 2),
