@@ -21,6 +21,7 @@ from nests import (
     with_formats,
 )
 from reference import ReferenceAccelerator
+from vector_cases import random_passes
 
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.executor import SOURCE, Executor
@@ -40,6 +41,7 @@ from trainwright.program.descriptors import (
 from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import Operation, Target
 from trainwright.program.validation import check_program
+from trainwright.program.vector import Addend, Code, Instruction, Kind, Memory, Stream, Vector
 from trainwright.support import native
 
 OPERATIONS = (*CONTRACTIONS, Operation.BIAS, Operation.MASK)
@@ -525,3 +527,78 @@ def test_halt_and_set():
         P.fingerprint,
     )
     assert_executed(P, memory, program, literal=True)
+
+
+def passes_of(seed: int, p: AcceleratorParameters) -> Program:
+    """Rows are loaded, passes write others, of which all are stored."""
+    random = Random(f"passes {seed}")
+    beats = 256 * 2 * p.lanes // p.beat_bytes
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats)
+    store = replace(load, operation=Operation.STORE, address=256 * 2 * p.lanes)
+    found: list = []
+    for _ in range(3):
+        some = random_passes(random, passes=2)
+        last = some.pop()
+        # a pass in a loop goes on with the rows and registers that it left
+        found += [*some, Loop(iterations=random.randint(1, 3)), last, End()]
+        found.append(Set(values=(), seed=random.randrange(1 << 32)))
+    return Program((load, *found, store, Halt()), p.fingerprint)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_passes(seed):
+    p = replace(P, vector_engine=1, lanes=(16, 8, 4)[seed % 3], pe1_rows=2, pe2_rows=2)
+    words = np.random.default_rng(seed).integers(-32768, 32768, (2, 256, p.lanes))
+    memory = words.astype(np.int16).view(np.uint8).ravel()
+    assert_executed(p, memory, passes_of(seed, p))
+
+
+def test_a_pass_takes_other_constants():
+    p = replace(P, vector_engine=1)
+    code = Code(
+        first=0,
+        instructions=(
+            Instruction(kind=Kind.LANE, addend=Addend.CONSTANT, memory=Memory.WRITE),
+        ),
+    )  # fmt: skip
+    d = Vector(entry=0, length=1, outer=1, inner=1, streams=(Stream(0),), reads=0, writes=1)
+    store = Transfer(operation=Operation.STORE, address=0, local=0, beats=2)
+    with GoldenAccelerator(p, memory_bytes=64) as golden:
+        for constant in (3, -5, 1 << 17):
+            d = replace(d, constants=(constant,))
+            program = Program((code, d, store, Halt()), p.fingerprint)
+            if constant == 1 << 17:
+                with pytest.raises(ProgramError, match="constant = 131072 is not"):
+                    golden.run(program, 0)
+                continue
+            golden.run(program, 0)
+            found = golden.read(0, 32).view(np.int16)
+            assert found.tolist() == [constant + lane for lane in range(16)]
+        assert golden._executor is not None and len(golden._executor._flats) == 1
+
+
+@pytest.mark.parametrize(
+    ("inner", "loaded", "message"),
+    [(2, 8, "reads register 3 of thread 1"), (2, 1, "row 1 was never written"), (1, 8, "")],
+)
+def test_passes_read_only_what_was_written(inner, loaded, message):
+    """A first pass writes register 3 of one thread; the second one reads it, and rows."""
+    p = replace(P, vector_engine=1)
+    keep = Instruction(kind=Kind.LANE, keep=True, d=3)
+    read = Instruction(memory=Memory.READ, stream=0, keep=True, d=1)
+    code = Code(first=0, instructions=(keep, read, Instruction(a=3)))
+    first = Vector(entry=0, length=1, outer=1, inner=1, streams=(), reads=0, writes=0)
+    second = replace(
+        first, entry=1, length=2, outer=inner, streams=(Stream(0, 1),), reads=1, tensor="second"
+    )
+    if "row" in message:
+        second = replace(second, length=1)
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * loaded)
+    program = Program((load, code, first, second, Halt()), p.fingerprint)
+    for kind in (GoldenAccelerator, interpreter):
+        with kind(p, memory_bytes=512) as golden:
+            if not message:
+                golden.run(program, 0)
+                continue
+            with pytest.raises(ProgramError, match=message):
+                golden.run(program, 0)
