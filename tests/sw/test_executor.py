@@ -200,7 +200,7 @@ def test_random_nests_cover_what_they_should():
 
 # Words of posits.
 
-NUMBERS = ("posit(8,0)", "posit(8,1)c", "posit(6,1)")
+NUMBERS = ("posit(8,0)", "posit(8,1)c", "posit(9,0)")
 
 
 def one_word(

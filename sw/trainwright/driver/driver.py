@@ -140,10 +140,10 @@ class Driver:
             self.accelerator.write(buffer.address, image.packed(factor, self.step.parameters))
 
     def _check_model(self, model: QuantisedModel) -> None:
-        fmt = self.network.format("factor")
         for number, layer in enumerate(self.network.layers, 1):
             for n, shape in enumerate(layer.factor_shapes, 1):
                 factor = model.factors[number - 1][n - 1]
+                fmt = self.network.factor_format(number - 1, n - 1)
                 check_words(f"l{number}.G{n}", factor, shape, fmt)
 
     def _statistics(
