@@ -100,7 +100,7 @@ def test_an_update_of_a_whole_state(rtl):
     after, _ = compared(rtl, descriptors, rows, case.stream)
     count = case.layout.rows
     assert (after[factors : factors + count] == case.after["factors"]).all()
-    assert (after[words : words + count].astype(np.uint16) == case.after["words"]).all()
+    assert (after[words : words + count].astype(np.uint16) == case.after["state"]).all()
 
 
 @pytest.mark.slow

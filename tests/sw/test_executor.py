@@ -21,6 +21,7 @@ from nests import (
     with_formats,
 )
 from reference import ReferenceAccelerator
+from vector_cases import random_passes
 
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.executor import SOURCE, Executor
@@ -40,6 +41,7 @@ from trainwright.program.descriptors import (
 from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import Operation, Target
 from trainwright.program.validation import check_program
+from trainwright.program.vector import Addend, Code, Instruction, Kind, Memory, Stream, Vector
 from trainwright.support import native
 
 OPERATIONS = (*CONTRACTIONS, Operation.BIAS, Operation.MASK)
@@ -255,6 +257,39 @@ def test_posits_with_rounding_to_zero_and_never():
     found = golden.read(0, 64).view("<i2").reshape(2, -1)[:, :5]
     assert found.tolist() == [[0, 1, 1, 1, -1], [0, 0, 0, 1, 0]]
     assert run.underflows[:2].tolist() == [4, 4] and run.sums[:2].tolist() == [4, 1]
+
+
+@pytest.mark.parametrize("operation", [Operation.PE3, Operation.PE4, Operation.BIAS])
+def test_sums_beside_ties_that_a_float32_does_not_hold(operation):
+    """65 and 67 are ties of posit(8,0): to 64 and to 68, whose words are even."""
+    p = replace(P, scratchpad_rows=ROWS, formats=NUMBERS)
+    ties, beside = [65, 65, 65, 67, 67, 67], [-1, 0, 1, -1, 0, 1]
+    rows = np.zeros((ROWS, p.lanes), "<i2")
+    if operation is Operation.BIAS:
+        rows[0, :6], rows[1, :6] = np.array(ties) << 8, beside
+        options = {"x_shift": 12, "g_shift": 0, "levels": (Level(1),)}
+    elif operation is Operation.PE3:  # rows of x by words of g
+        rows[0, :6], rows[1, :6] = np.array(ties) << 8, beside
+        rows[2, 0], rows[3, 0] = 1 << 12, 1
+        row = p.lanes // p.pe2_rows  # addresses of g
+        options = {"g": 2 * row, "levels": (Level(1), Level(2, x=1, g=row)), "reduce_levels": 1}
+    else:  # a row of x by entries
+        rows[0, :2] = 1 << 12, 1
+        rows[1:7, 0], rows[1:7, 1] = np.array(ties) << 8, beside
+        options = {"levels": (Level(1),), "g_row_stride": 1}
+    memory = rows.view(np.uint8).ravel()
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS, tensor="t")
+    store = replace(load, operation=Operation.STORE, local=30, beats=2)
+    nest = Compute(
+        operation=operation, x=0, z=30, last_rows=1, shift=20, z_format=1, tensor="t",
+        **{"g": 1, **options},
+    )  # fmt: skip
+    program = program_of(p, load, nest, store)
+    assert_executed(p, memory, program, literal=True)
+    golden = GoldenAccelerator(p, memory_bytes=memory.size)
+    golden.write(0, memory)
+    golden.run(program, 0)
+    assert golden.read(0, 32).view("<i2")[:6].tolist() == [64, 64, 65, 65, 66, 66]
 
 
 def test_words_of_posits_as_fixed_point_have_all_their_bits():
@@ -492,3 +527,78 @@ def test_halt_and_set():
         P.fingerprint,
     )
     assert_executed(P, memory, program, literal=True)
+
+
+def passes_of(seed: int, p: AcceleratorParameters) -> Program:
+    """Rows are loaded, passes write others, of which all are stored."""
+    random = Random(f"passes {seed}")
+    beats = 256 * 2 * p.lanes // p.beat_bytes
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=beats)
+    store = replace(load, operation=Operation.STORE, address=256 * 2 * p.lanes)
+    found: list = []
+    for _ in range(3):
+        some = random_passes(random, passes=2)
+        last = some.pop()
+        # a pass in a loop goes on with the rows and registers that it left
+        found += [*some, Loop(iterations=random.randint(1, 3)), last, End()]
+        found.append(Set(values=(), seed=random.randrange(1 << 32)))
+    return Program((load, *found, store, Halt()), p.fingerprint)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_passes(seed):
+    p = replace(P, vector_engine=1, lanes=(16, 8, 4)[seed % 3], pe1_rows=2, pe2_rows=2)
+    words = np.random.default_rng(seed).integers(-32768, 32768, (2, 256, p.lanes))
+    memory = words.astype(np.int16).view(np.uint8).ravel()
+    assert_executed(p, memory, passes_of(seed, p))
+
+
+def test_a_pass_takes_other_constants():
+    p = replace(P, vector_engine=1)
+    code = Code(
+        first=0,
+        instructions=(
+            Instruction(kind=Kind.LANE, addend=Addend.CONSTANT, memory=Memory.WRITE),
+        ),
+    )  # fmt: skip
+    d = Vector(entry=0, length=1, outer=1, inner=1, streams=(Stream(0),), reads=0, writes=1)
+    store = Transfer(operation=Operation.STORE, address=0, local=0, beats=2)
+    with GoldenAccelerator(p, memory_bytes=64) as golden:
+        for constant in (3, -5, 1 << 17):
+            d = replace(d, constants=(constant,))
+            program = Program((code, d, store, Halt()), p.fingerprint)
+            if constant == 1 << 17:
+                with pytest.raises(ProgramError, match="constant = 131072 is not"):
+                    golden.run(program, 0)
+                continue
+            golden.run(program, 0)
+            found = golden.read(0, 32).view(np.int16)
+            assert found.tolist() == [constant + lane for lane in range(16)]
+        assert golden._executor is not None and len(golden._executor._flats) == 1
+
+
+@pytest.mark.parametrize(
+    ("inner", "loaded", "message"),
+    [(2, 8, "reads register 3 of thread 1"), (2, 1, "row 1 was never written"), (1, 8, "")],
+)
+def test_passes_read_only_what_was_written(inner, loaded, message):
+    """A first pass writes register 3 of one thread; the second one reads it, and rows."""
+    p = replace(P, vector_engine=1)
+    keep = Instruction(kind=Kind.LANE, keep=True, d=3)
+    read = Instruction(memory=Memory.READ, stream=0, keep=True, d=1)
+    code = Code(first=0, instructions=(keep, read, Instruction(a=3)))
+    first = Vector(entry=0, length=1, outer=1, inner=1, streams=(), reads=0, writes=0)
+    second = replace(
+        first, entry=1, length=2, outer=inner, streams=(Stream(0, 1),), reads=1, tensor="second"
+    )
+    if "row" in message:
+        second = replace(second, length=1)
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * loaded)
+    program = Program((load, code, first, second, Halt()), p.fingerprint)
+    for kind in (GoldenAccelerator, interpreter):
+        with kind(p, memory_bytes=512) as golden:
+            if not message:
+                golden.run(program, 0)
+                continue
+            with pytest.raises(ProgramError, match=message):
+                golden.run(program, 0)

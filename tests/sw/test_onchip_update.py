@@ -347,7 +347,7 @@ def test_the_state_is_twenty_bits_and_comes_back():
     for part in state.layout.parts:
         q = arrays["factors"].ravel()[part.places]
         assert q.min() >= -(1 << (part.width - 1)) and q.max() < 1 << (part.width - 1)
-    assert arrays["words"].dtype == np.uint16
+    assert arrays["state"].dtype == np.uint16
     back = State.from_arrays(state.layout, arrays)
     for number in range(5, 18):
         given = gradients(state, number)
@@ -357,7 +357,7 @@ def test_the_state_is_twenty_bits_and_comes_back():
     assert ours.keys() == found.keys()
     assert all((ours[name] == found[name]).all() for name in ours)
     with pytest.raises(ValueError, match="state of"):
-        State.from_arrays(state.layout, {**arrays, "words": arrays["words"][1:]})
+        State.from_arrays(state.layout, {**arrays, "state": arrays["state"][1:]})
 
 
 def optimised(optimiser, steps=6):

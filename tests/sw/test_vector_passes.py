@@ -60,8 +60,8 @@ def test_the_update_is_that_of_its_definition(seed, weight):
     count = case.layout.rows
     assert (state.pad[factors : factors + count] == case.after["factors"]).all()
     found = state.pad[words : words + count].astype(np.uint16)
-    assert (found == case.after["words"]).all()
-    assert (found != case.before["words"]).any()
+    assert (found == case.after["state"]).all()
+    assert (found != case.before["state"]).any()
 
 
 def program_of(*descriptors) -> Program:

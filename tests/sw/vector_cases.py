@@ -106,7 +106,7 @@ class UpdateCase:
         words = np.zeros((layout.rows, LANES), np.int64)
         for part, gradient in zip(layout.parts, self.gradients, strict=True):
             words.ravel()[part.places] = gradient.ravel()
-        state = rows.put(self.before["words"].astype(np.int16))
+        state = rows.put(self.before["state"].astype(np.int16))
         factors = rows.put(self.before["factors"])
         gradients = rows.put(words)
         for number, part in enumerate(layout.parts):
@@ -121,7 +121,12 @@ class UpdateCase:
             shift = self.entry.rate_shift + BIAS_RATE_SHIFT * (part.index < 0)
             moved = int(self.exponents[number] - self.old[number])
             what = PartUpdate(
-                part.hidden, self.entry.rate, shift, moved, pulled=self.entry.weight > 0
+                part.hidden,
+                self.entry.rate,
+                shift,
+                moved,
+                left=self.entry.weight > 0,
+                right=self.entry.weight > 0,
             )
             code = update_code(what)
 

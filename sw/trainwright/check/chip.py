@@ -216,7 +216,7 @@ def _step(golden: _Side, other: _Side, state: State, step: Step, batch, scales) 
         side.run_update(step, pulled=True)
     arrays = state.to_arrays()
     words = driver.rows(STATE).astype(np.uint16)
-    comparison.merge(_compare_definition("state", words, arrays["words"]))
+    comparison.merge(_compare_definition("state", words, arrays["state"]))
     comparison.merge(_compare_definition("factors", driver.rows(FACTORS), arrays["factors"]))
     expected_images = _images(driver, model_of(state))
     for name, found in driver.images():

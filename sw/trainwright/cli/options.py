@@ -91,8 +91,8 @@ def add_plan_option(parser: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="PLAN",
         help="auto: what takes fewest cycles, see `trainwright plan`; paper: the paper's schedule, "
-        "the baseline; graph: the compiler of contraction graphs, for layers of any size "
-        "(default: auto)",
+        "the baseline; graph: the compiler of contraction graphs, for layers of any size; "
+        "graph-paper: the same, in the paper's contraction order (default: auto)",
     )
 
 

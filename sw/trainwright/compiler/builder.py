@@ -74,7 +74,7 @@ class Rule:
     g: str | None
     z: Written
     exact: bool = False
-    """z has the values of x unchanged: its exponent is its floor."""
+    """Nothing is rounded: z's exponent is its floor."""
 
 
 class Builder:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import COUNT_WIDTH, REGISTERS
+from trainwright.program.fields import COUNT_WIDTH, MOST_DESCRIPTORS, REGISTERS
 
 MOST_SAMPLES = 4096
 """Of a batch."""
@@ -63,6 +63,8 @@ STATISTICS = Limit(
     256,
 )
 PROGRAM = Limit("descriptors", "use fewer layers or factors", "program_depth", 4096)
+STREAMED = Limit("descriptors", "use fewer layers or a smaller batch", fixed=MOST_DESCRIPTORS)
+"""Of a program without long loops, which is loaded as it goes on."""
 LOOPS = Limit("nested loops", "use fewer layers or factors", "loop_depth", 8, memory=False)
 ADDRESS_REGISTERS = Limit(
     "address registers (one for each tensor of its loop over the samples)",

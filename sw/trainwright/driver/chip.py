@@ -9,6 +9,7 @@ import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Run
 from trainwright.compiler import Bound, CompiledProgram
+from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
 from trainwright.compiler.chip.memory import (
     COLUMNS,
     FACTORS,
@@ -19,12 +20,8 @@ from trainwright.compiler.chip.memory import (
     ChipMemory,
     Words,
 )
-from trainwright.compiler.chip.programs import (
-    LOSS_SLOT,
-    gradient_of,
-    loss_program,
-    update_program,
-)
+from trainwright.compiler.chip.packing import PACKING
+from trainwright.compiler.chip.update import gradient_of, update_program
 from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
@@ -85,8 +82,10 @@ class ChipDriver(Driver):
     def put(self, state: State, model: QuantisedModel) -> None:
         """The whole state, and the images of its factors."""
         arrays = state.to_arrays()
-        self._write(STATE, arrays["words"].astype(np.int64))
+        self._write(STATE, arrays["state"].astype(np.int64))
         self._write(FACTORS, arrays["factors"])
+        if (packing := self.memory.packing) is not None:
+            self._write(PACKING, packing)
         for program in (self.step.forward, self.step.backward):
             self._put_images(program, model)
         for part in self.layout.parts:
@@ -190,16 +189,21 @@ class ChipDriver(Driver):
         """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``."""
         assert self._bound is not None
         exponents = [self._bound.exponents[gradient_of(part)] for part in self.layout.parts]
+        bonds = self.layout.bonds if pulled else ()
+        left, right = ({side.part for side in sides} for sides in
+                       ([bond.right for bond in bonds], [bond.left for bond in bonds]))  # fmt: skip
         parts = [
             PartUpdate(
                 hidden=part.hidden,
                 rate=step.entry.rate,
                 rate_shift=step.entry.rate_shift + BIAS_RATE_SHIFT * (part.index < 0),
                 moved=exponent - int(before),
-                pulled=pulled,
+                left=number in left,
+                right=number in right,
+                nibbles=self.memory.needs_nibbles(part),
             )
-            for part, exponent, before in zip(
-                self.layout.parts, exponents, self.moment_exponents, strict=True
+            for number, (part, exponent, before) in enumerate(
+                zip(self.layout.parts, exponents, self.moment_exponents, strict=True)
             )
         ]
         seed = (step.seed + PASSES * step.number * STREAM_STEP) % (1 << 32)

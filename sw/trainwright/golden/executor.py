@@ -13,6 +13,7 @@ from trainwright.formats import UNDERFLOWS, FormatError
 from trainwright.golden.flat import TRACED, Flat, engine_of, executed, rows_of
 from trainwright.golden.state import Bytes
 from trainwright.golden.tables import Table, table
+from trainwright.onchip.vector_tables import table_words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program
 from trainwright.program.errors import ProgramError
@@ -29,7 +30,7 @@ _SIZES = (
     "factor_width", "storage_width", "slots", "memory_bytes", "formats", "tracing",
 )  # fmt: skip
 _ARRAYS = ("memory", "pad", "pe1_store", "pe2_store", "sums", "saturations", "underflows")
-_BUFFERS = 8
+_BUFFERS = 9
 
 
 class _Number(ctypes.Structure):
@@ -37,18 +38,22 @@ class _Number(ctypes.Structure):
 
     _fields_ = (
         ("integers", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("kept", "first", "count")),
+        ("starts", ctypes.c_void_p * len(UNDERFLOWS)),
+        ("cuts", ctypes.c_void_p),
+        ("places", ctypes.c_int64),
+        ("greatest", ctypes.c_int64),
         ("largest", ctypes.c_double),
-        ("bounds", ctypes.c_void_p * len(UNDERFLOWS)),
-        ("words", ctypes.c_void_p * len(UNDERFLOWS)),
+        ("registers", ctypes.c_void_p),
+        ("upper", ctypes.c_void_p),
     )
 
     @classmethod
     def of(cls, t: Table) -> "_Number":
-        bounds, words = ([array.ctypes.data for array in rule] for rule in (t.bounds, t.words))
-        places = (t.kept, t.first, len(t.words[0]), t.largest)
-        pointers = ctypes.c_void_p * len(UNDERFLOWS)
-        return cls(t.integers.ctypes.data, *places, pointers(*bounds), pointers(*words))
+        """The format of a table, which must be kept."""
+        starts = (ctypes.c_void_p * len(UNDERFLOWS))(*(rule.ctypes.data for rule in t.starts))
+        narrow = (None if array is None else array.ctypes.data for array in (t.registers, t.upper))
+        sizes = (len(t.cuts), t.greatest, t.largest)
+        return cls(t.integers.ctypes.data, starts, t.cuts.ctypes.data, *sizes, *narrow)
 
 
 class _Machine(ctypes.Structure):
@@ -58,6 +63,7 @@ class _Machine(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _SIZES),
         *((name, ctypes.c_void_p) for name in _ARRAYS),
         ("numbers", ctypes.c_void_p),
+        ("tables", ctypes.c_void_p),
         ("bytes_read", ctypes.c_int64),
         ("bytes_written", ctypes.c_int64),
         ("trace_addresses", ctypes.c_void_p * len(TRACED)),
@@ -84,6 +90,9 @@ def _labels(flat: Flat, p: AcceleratorParameters, engine: str) -> tuple[tuple[st
     labels = []
     for d in executed(flat.descriptors):
         if engine_of(d) == engine:
+            if isinstance(d, Vector):
+                labels.append((d.tensor, d.rows * len(d.users(d.writes))))
+                continue
             if isinstance(d, Compute) and d.operation in (Operation.BIAS, Operation.MASK):
                 rows = 1
             else:
@@ -119,7 +128,9 @@ class Executor:
         addresses = (self._arrays[name].ctypes.data for name in _ARRAYS)
         posits = (_Number.of(table(fmt)) for fmt in p.number_formats[1:])
         self._numbers = (_Number * (len(p.formats) + 1))(_Number(), *posits)
-        self._machine = _Machine(*sizes, *addresses, ctypes.addressof(self._numbers))
+        self._tables = np.array(table_words(), np.int64)
+        pointers = ctypes.addressof(self._numbers), self._tables.ctypes.data
+        self._machine = _Machine(*sizes, *addresses, *pointers)
         weakref.finalize(self, self._library.trainwright_release, self._machine)
         self._flats: list[Flat] = []
 
@@ -172,13 +183,11 @@ class Executor:
                 raise ProgramError(f"{d.tensor or d.operation.name}: {error}") from None
 
     def run(self, program: Program, *, trace: bool) -> Run | None:
-        """Execute a program; ``None``, without effect, where it reads rows that nothing wrote, or
-        has passes of the vector engine.
+        """Execute a program; ``None``, without effect, where it reads rows, or registers of the
+        vector engine, that nothing wrote.
 
         Raises ``ProgramError`` for an operand's word that stands for no number.
         """
-        if any(isinstance(d, Vector) for d in program.descriptors):
-            return None
         flat = self.flattened(program)
         if not flat.valid:
             return None

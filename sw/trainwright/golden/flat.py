@@ -11,7 +11,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.fields import ENGINE_OF, Operation, Target
 from trainwright.program.validation import has_seed, has_shifts
-from trainwright.program.vector import Vector
+from trainwright.program.vector import Code, Vector, encode_instruction
+from trainwright.program.vector_rules import has_constants
 
 MOST_LEVELS = 16
 _HEAD = 30
@@ -25,6 +26,8 @@ _FOUND = (0, 0, 0, 0)
 """The last four, before validation."""
 _SEED = _HEAD + 1
 """Where the seed of a SET lies: the value of register 0."""
+_CONSTANTS = slice(_HEAD, _HEAD + 4 * 8, 4)
+"""Where those of a VECTOR lie."""
 TRACED = ("load", "pe1", "pe2")
 """Engines that write to the scratchpad."""
 
@@ -64,6 +67,25 @@ def _update(d: End | Set) -> list[int]:
     return words
 
 
+def _pass(d: Vector) -> list[int]:
+    """A VECTOR; ``native/pass.h`` has the names."""
+    words = [0] * (_HEAD + 4 * 8)
+    words[:8] = (d.operation, d.entry, d.outer, d.length, d.inner, d.key, d.reads, d.writes)
+    words[15] = d.slot
+    for n, one in enumerate(d.streams):
+        words[_HEAD + 4 * n + 1 : _HEAD + 4 * n + 4] = one.base, one.outer, one.inner
+    words[_CONSTANTS] = (*d.constants, *(0,) * (8 - len(d.constants)))
+    return words
+
+
+def _code(d: Code) -> list[int]:
+    words = [0] * WORDS
+    words[0], words[1], words[3] = d.operation, d.first, len(d.instructions)
+    for n, one in enumerate(d.instructions):
+        words[_HEAD + 4 * (n % MOST_LEVELS) + 1 + n // MOST_LEVELS] = encode_instruction(one)
+    return words
+
+
 def flattened(d: Descriptor) -> list[int]:
     """The integers of a descriptor, at most ``WORDS``."""
     if isinstance(d, Compute):
@@ -72,6 +94,10 @@ def flattened(d: Descriptor) -> list[int]:
         return _transfer(d)
     if isinstance(d, End | Set):
         return _update(d)
+    if isinstance(d, Vector):
+        return _pass(d)
+    if isinstance(d, Code):
+        return _code(d)
     return [d.operation, d.iterations] if isinstance(d, Loop) else [d.operation]
 
 
@@ -115,6 +141,9 @@ class Flat:
             elif isinstance(old, Set) and isinstance(new, Set) and has_seed(old) and has_seed(new):
                 same = replace(new, seed=old.seed)
                 changed[index] = _SEED, new.seed
+            elif isinstance(old, Vector) and isinstance(new, Vector) and has_constants(new):
+                same = replace(new, constants=old.constants)
+                changed[index] = slice(None, _HEAD + 4 * 8), _pass(new)
             if same != old:
                 return False
         for index, (places, values) in changed.items():
@@ -123,7 +152,7 @@ class Flat:
         return True
 
 
-def executed(descriptors: Sequence[Descriptor]) -> Iterator[Compute | Transfer]:
+def executed(descriptors: Sequence[Descriptor]) -> Iterator[Compute | Transfer | Vector]:
     """What engines execute, loops unrolled; loops match."""
     open_loops: list[list[int]] = []
     at = 0
@@ -138,9 +167,9 @@ def executed(descriptors: Sequence[Descriptor]) -> Iterator[Compute | Transfer]:
                 at = open_loops[-1][0]
             else:
                 open_loops.pop()
-        elif isinstance(d, Compute | Transfer):
+        elif isinstance(d, Compute | Transfer | Vector):
             yield d
-        elif not isinstance(d, Set):
+        elif not isinstance(d, Set | Code):
             return
 
 

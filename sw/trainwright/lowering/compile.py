@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
-from trainwright.compiler.limits import PROGRAM, SCRATCHPAD, STATISTICS, require_whole_factors
+from trainwright.compiler.limits import SCRATCHPAD, STATISTICS, STREAMED, require_whole_factors
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View, urgent
+from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.calls import Call, External
@@ -272,16 +273,21 @@ def _alias(lowered: Lowered, memory: MemoryMap) -> None:
             memory.buffers[outer.name] = memory.buffers[names[outer.of]]
 
 
-def alone(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:
-    """Predicted cycles of one program, the ``which`` one of a step. Raises ``CompileError``."""
+def _descriptors(lowered: Lowered, p: AcceleratorParameters, which: str) -> list[Descriptor]:
+    """One program, the ``which`` one of a step, its tensors anywhere. Raises ``CompileError``."""
     memory = MemoryMap(p.lanes)
     for outer in lowered.outer.values():
         memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
     _alias(lowered, memory)
     emitter = Emitter(lowered.graph, p, memory.buffers)
     emitter.run(lowered.calls)
-    PROGRAM.require(len(emitter.descriptors), p, f"the {which} program")
-    return predict(emitter.descriptors, p).cycles
+    STREAMED.require(len(emitter.descriptors), p, f"the {which} program")
+    return emitter.descriptors
+
+
+def alone(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:
+    """Predicted cycles of one program, the ``which`` one of a step. Raises ``CompileError``."""
+    return predict(_descriptors(lowered, p, which), p).cycles
 
 
 def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: str) -> Emitted:
@@ -312,8 +318,9 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
         given[name] = Given(layout)
     behind = _lower(backward, given, backward.results, p, "backward")
     memory = MemoryMap(p.lanes)
-    for which in ("forward", "backward"):
-        memory.add_bytes(f"program.{which}", p.program_depth * DESCRIPTOR_BYTES)
+    for which, lowered in (("forward", ahead), ("backward", behind)):
+        length = len(_descriptors(lowered, p, which)) + 1  # that of a seed
+        memory.add_bytes(f"program.{which}", max(p.program_depth, length) * DESCRIPTOR_BYTES)
     for lowered in (ahead, behind):
         for outer in lowered.outer.values():
             if outer.of or (outer.tensor in origins and origins[outer.tensor] != outer.tensor):
@@ -337,12 +344,27 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     )
 
 
-def compile_step(network: Network, batch: int, p: AcceleratorParameters) -> Step:
-    """Compile a training step."""
+def compile_step(
+    network: Network,
+    batch: int,
+    p: AcceleratorParameters,
+    *,
+    inputs: bool = False,
+    paper: bool = False,
+) -> Step:
+    """Compile a training step, with ``inputs`` also the gradients to the network's inputs.
+
+    With ``paper`` every layer has the contraction order of the paper, else the best that fits.
+    """
     require_whole_factors(network, p)
-    graph = step_graph(network, batch)
+    graph = step_graph(network, batch, inputs=inputs)
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
     widths = {"word": p.word_width, "accumulator": p.accumulator_width}
+    if paper:
+        papers = tuple(
+            paper_order(graph.whole, one, cost=cost, **widths) for one in graph.sites.values()
+        )
+        return compile_graph(graph.ordered(papers), p, papers)
     orders = [
         ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **widths)
         for site in graph.sites.values()

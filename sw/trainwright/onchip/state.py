@@ -140,18 +140,19 @@ class State:
     def to_arrays(self) -> dict[str, npt.NDArray]:
         """The state as it lies in memory, and the scalar unit's part of it.
 
-        ``factors`` int16 (rows, LANES); ``words`` uint16, hidden bits above, the moment below.
+        ``factors`` int16 (rows, LANES); ``state`` uint16: weight * 2^8 + moment without the
+        factor's part, its lowest bits sign-extended.
         """
         factors = update.quantised(self.weights, self._hidden)
-        hidden = self.weights - (factors << self._hidden)
-        words = (hidden & 0xFF) << MOMENT_WIDTH | self.moments & 0xFF
+        below = (self.weights - (factors << self._hidden) << MOMENT_WIDTH) + self.moments
+        words = _signed(below, self._hidden + MOMENT_WIDTH)
         kept = np.zeros(self.layout.columns, np.uint8)
         for bond, own in zip(self.layout.bonds, self.kept, strict=True):
             for side in (bond.left, bond.right):
                 kept[side.first + own] = 1
         return {
             "factors": factors.astype(np.int16),
-            "words": words.astype(np.uint16),
+            "state": words.astype(np.uint16),
             "exponents": self.exponents.astype(np.int16),
             "coefficients": self.pulls.coefficients.astype(np.uint8),
             "coefficient_exponents": self.pulls.exponents.astype(np.int16),
@@ -162,12 +163,14 @@ class State:
     def from_arrays(cls, layout: Layout, arrays: Mapping[str, npt.NDArray]) -> "State":
         """The state that ``to_arrays`` wrote. Raises ``ValueError`` for one of another layout."""
         whole = {name: array.astype(np.int64) for name, array in arrays.items()}
-        factors, words = whole["factors"], whole["words"]
+        factors, words = whole["factors"], whole["state"]
         if factors.shape != (layout.rows, LANES) or words.shape != factors.shape:
             raise ValueError(f"a state of {list(factors.shape)} words, not {[layout.rows, LANES]}")
         state = cls(layout, np.zeros_like(factors))
-        state.weights = (factors << state._hidden) + _signed(words >> MOMENT_WIDTH)
-        state.moments = _signed(words & 0xFF)
+        half = 1 << (MOMENT_WIDTH - 1)  # of a moment, -128 to 127, and that makes 0 to 255
+        below = _signed(words + half, state._hidden + MOMENT_WIDTH)
+        state.weights = (factors << state._hidden) + (below >> MOMENT_WIDTH)
+        state.moments = (below & 2 * half - 1) - half
         state.exponents = whole["exponents"]
         state.pulls = Pulls(whole["coefficients"], whole["coefficient_exponents"])
         state.kept = [
@@ -184,5 +187,7 @@ def limits(part: Part) -> tuple[int, int]:
     return -half, half - (1 << part.hidden)
 
 
-def _signed(byte: Words) -> Words:
-    return (byte ^ 0x80) - 0x80
+def _signed(word: Words, width: Words) -> Words:
+    """The lowest ``width`` bits as signed numbers."""
+    half = 1 << (width - 1)
+    return ((word + half) & (2 * half - 1)) - half

@@ -1,10 +1,11 @@
 """The update of a part of the state as one pass of the vector engine, a row of the state a row.
 
 The instructions of ``trainwright.onchip.update`` and of the pull in ``trainwright.onchip.prior``,
-bit for bit. With word = hidden * 2^8 + m's byte, two steps of the definition are one here:
+bit for bit. A word of the state is the lowest hidden + 8 bits of 2^8 W + m. Three identities:
 
-    W = floor((factor * 2^(hidden bits + 8) + word) / 2^8)
-    m = clamp8(SR((gt + 240 m) / 2^8))                  as 256 m / 2^8 is an integer
+    low = word + 128, its lowest hidden + 8 bits signed  = 2^8 W + m + 128 - factor * 2^(hidden + 8)
+    W = floor((factor * 2^(hidden + 8) + low) / 2^8)     as m + 128 is 0 to 255
+    m = clamp8(SR((gt + 240 m) / 2^8))                   as 256 m / 2^8 is an integer
 """
 
 from dataclasses import dataclass
@@ -21,12 +22,14 @@ from trainwright.program.vector import (
     ShiftBy,
 )
 
-STATE, FACTOR, GRADIENT, LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT = range(7)
+STATE, FACTOR, GRADIENT, LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT, NIBBLE = range(8)
 """Streams: words of the state and factors, read and written; gradients; shift and coefficient of
-each column on the left, the same in all lanes, and on the right, along the lanes."""
+each column on the left, the same in all lanes, and on the right, along the lanes; the lowest 4 bits
+of factors, written."""
 
+NIBBLE_BITS = 4
 _WORD, _M, _W, _SHIFT, _G, _PULL = range(6)
-_SPLIT, _KEPT, _RATE, _MOST, _BYTE, _UP, _MOVED = range(7)
+_SPLIT, _KEPT, _RATE, _MOST, _HALF, _UP, _MOVED, _NIBBLE_MASK = range(8)
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,12 @@ class PartUpdate:
     rate_shift: int
     moved: int = 0
     """By how much the gradient's exponent is higher than the moments'."""
-    pulled: bool = True
-    """Whether there is a rank prior."""
+    left: bool = True
+    """Whether a rank prior pulls the columns of a bond on the left."""
+    right: bool = True
+    """Of one on the right."""
+    nibbles: bool = False
+    """Whether the lowest 4 bits of factors are written too."""
 
     @property
     def constants(self) -> tuple[int, ...]:
@@ -50,22 +57,24 @@ class PartUpdate:
             (1 << 2 * DECAY_SHIFT) - (1 << DECAY_SHIFT),
             self.rate,
             (1 << (WEIGHT_WIDTH - 1)) - (1 << self.hidden),
-            (1 << MOMENT_WIDTH) - 1,
+            1 << (MOMENT_WIDTH - 1),
             1 << MOMENT_WIDTH,
             1 << min(max(-self.moved, 0), MOMENT_WIDTH),
+            (1 << NIBBLE_BITS) - 1,
         )
 
     @property
     def reads(self) -> int:
         """Mask of the streams that are read."""
         streams = (STATE, FACTOR, GRADIENT)
-        streams += (LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT) if self.pulled else ()
+        streams += (LEFT_SHIFT, LEFT) if self.left else ()
+        streams += (RIGHT_SHIFT, RIGHT) if self.right else ()
         return sum(1 << stream for stream in streams)
 
     @property
     def writes(self) -> int:
         """Mask of those that are written."""
-        return 1 << STATE | 1 << FACTOR
+        return 1 << STATE | 1 << FACTOR | self.nibbles << NIBBLE
 
 
 def _keep(d: int, **fields) -> Instruction:
@@ -76,12 +85,27 @@ def _read(stream: int, **fields) -> Instruction:
     return _keep(memory=Memory.READ, stream=stream, **fields)
 
 
+def _pulls(part: PartUpdate) -> list[Instruction]:
+    """The gradient of a row, and what the prior adds to it."""
+    pull = {"kind": Kind.PRODUCT, "b": _W, "a": _SHIFT, "shift_by": ShiftBy.A}
+    pull |= {"rounding": Rounding.UP, "width": PULL_WIDTH}
+    sides = [(LEFT_SHIFT, LEFT)] * part.left + [(RIGHT_SHIFT, RIGHT)] * part.right
+    code: list[Instruction] = []
+    for d, (shift, coefficient) in zip((_G, _PULL), sides, strict=False):
+        code += [_read(shift, d=_SHIFT), _read(coefficient, d=d, **pull)]
+    if len(sides) > 1:
+        code.append(_keep(_G, a=_G, c=_PULL, addend=Addend.PLUS))
+    addend = Addend.PLUS if sides else Addend.NOTHING
+    return [*code, _read(GRADIENT, d=_G, c=_G, addend=addend)]
+
+
 def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
     """The pass; a machine of 16 lanes executes it for each row of the part."""
-    product, scaled = Kind.PRODUCT, {"kind": Kind.PRODUCT, "use_k": True}
+    scaled = {"kind": Kind.PRODUCT, "use_k": True}
+    half = {"k": _HALF, "addend": Addend.CONSTANT, "wrap": True}
     code = [
-        _read(STATE, d=_WORD),
-        _keep(_M, a=_WORD, wrap=True, width=MOMENT_WIDTH),
+        _read(STATE, d=_WORD, **half, width=part.hidden + MOMENT_WIDTH),
+        _keep(_M, a=_WORD, **half, width=MOMENT_WIDTH),
         _read(FACTOR, d=_W, **scaled, k=_SPLIT, c=_WORD, addend=Addend.PLUS, shift=MOMENT_WIDTH),
     ]
     if part.moved:
@@ -89,29 +113,21 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
             _keep(_M, **scaled, a=_M, k=_MOVED, shift=min(max(part.moved, 0), 30),
                   rounding=Rounding.EVEN, width=MOMENT_WIDTH)
         )  # fmt: skip
-    if part.pulled:
-        pull = {"kind": product, "b": _W, "a": _SHIFT, "shift_by": ShiftBy.A}
-        pull |= {"rounding": Rounding.UP, "width": PULL_WIDTH}
-        code += [
-            _read(LEFT_SHIFT, d=_SHIFT),
-            _read(LEFT, d=_G, **pull),
-            _read(RIGHT_SHIFT, d=_SHIFT),
-            _read(RIGHT, d=_PULL, **pull),
-            _keep(_G, a=_G, c=_PULL, addend=Addend.PLUS),
-            _read(GRADIENT, d=_G, c=_G, addend=Addend.PLUS),
-        ]
-    else:
-        code.append(_read(GRADIENT, d=_G))
-    return (
-        *code,
+    code += [
+        *_pulls(part),
         _keep(_M, **scaled, a=_M, k=_KEPT, c=_G, addend=Addend.PLUS, shift=2 * DECAY_SHIFT,
               rounding=Rounding.RANDOM, width=MOMENT_WIDTH),
         _keep(_G, **scaled, a=_M, k=_RATE, shift=part.rate_shift, rounding=Rounding.RANDOM_NEXT),
         _keep(_W, a=_W, c=_G, addend=Addend.MINUS, width=WEIGHT_WIDTH),
         _keep(_W, kind=Kind.MINIMUM, a=_W, use_k=True, k=_MOST),
-        Instruction(a=_W, shift=part.hidden, rounding=Rounding.UP, memory=Memory.WRITE,
-                    stream=FACTOR),
-        _keep(_M, kind=Kind.AND, a=_M, use_k=True, k=_BYTE),
+        _keep(_G, a=_W, shift=part.hidden, rounding=Rounding.UP, memory=Memory.WRITE,
+              stream=FACTOR),
+    ]  # fmt: skip
+    if part.nibbles:
+        code.append(Instruction(kind=Kind.AND, a=_G, use_k=True, k=_NIBBLE_MASK,
+                                memory=Memory.WRITE, stream=NIBBLE))  # fmt: skip
+    return (
+        *code,
         Instruction(**scaled, a=_W, k=_UP, c=_M, addend=Addend.PLUS, wrap=True,
                     width=part.hidden + MOMENT_WIDTH, memory=Memory.WRITE, stream=STATE),
     )  # fmt: skip

@@ -70,6 +70,12 @@ def vector_ranges(d: Vector, p: AcceleratorParameters) -> Iterator[Limited]:
         yield "step of a stream", one.inner, _STEP
 
 
+def has_constants(d: Vector) -> bool:
+    """Whether the constants of ``d``, which change from step to step, are in range."""
+    low, high = _CONSTANT
+    return len(d.constants) <= CONSTANTS and all(low <= k <= high for k in d.constants)
+
+
 def require_engine(d: Code | Vector, p: AcceleratorParameters) -> None:
     """Raise ``ProgramError`` where the accelerator has no vector engine, or streams overlap."""
     if not p.vector_engine:

@@ -72,7 +72,8 @@ class VectorEngine(wiring.Component):
     wait for all rows of their block, which are asked for ahead; those that write for their places.
 
     Members: ``command``, descriptors as they lie in memory; ``status``; ``read`` and ``z``, ports
-    of the scratchpad; ``statistics``, an item a pass; ``stream`` of random bits.
+    of the scratchpad; ``statistics``, an item a pass; ``stream`` of random bits, that of the
+    command at the port.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -272,7 +273,9 @@ class VectorEngine(wiring.Component):
         drawn = ROUNDED - RANDOM_CYCLES
         part_width = (UNITS // lanes).bit_length() - 1
         streams = [Signal(32, name=f"stream_{n}", reset_less=True) for n in range(2)]
-        m.d.sync += [streams[0].eq(self.stream), streams[1].eq(streams[0] + STREAM_STEP)]
+        m.d.sync += streams[1].eq(streams[0] + STREAM_STEP)
+        with m.If(self.command.valid & self.command.ready):  # it may go on under the pass
+            m.d.sync += streams[0].eq(self.stream)
         is_next = stages[drawn].rounding == Rounding.RANDOM_NEXT
         m.d.comb += [
             random.stream.eq(Mux(is_next, streams[1], streams[0])),

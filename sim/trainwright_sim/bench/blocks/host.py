@@ -2,9 +2,10 @@
 
 import cocotb
 
+from trainwright.program.fields import NUMBER_WIDTH
 from trainwright_hw.control import csr as registers
 from trainwright_hw.control.counters import COUNTERS
-from trainwright_hw.control.csr import DESCRIPTOR_WIDTH, ENGINES
+from trainwright_hw.control.csr import ENGINES
 from trainwright_sim.bench.axi import Host
 from trainwright_sim.bench.items import statistics_bits
 from trainwright_sim.bench.streams import StreamSource
@@ -164,14 +165,14 @@ async def runs(dut, stall: str):
         assert await tb.host.read(registers.STATUS) == 1 | 7 << 16
         await tb.host.write(registers.CONTROL, 1)
         assert tb.starts == before + 1
-        last = [tb.random.getrandbits(DESCRIPTOR_WIDTH) for _ in range(ENGINES)]
+        last = [tb.random.getrandbits(NUMBER_WIDTH) for _ in range(ENGINES)]
         tb.set(**{f"last_{n}": number for n, number in enumerate(last)})
         await tb.finish(error, 0xABC)
         words = await tb.host.read_words(registers.LAST, 2)
         assert words == [last[0] | last[1] << 16, last[2] | last[3] << 16]
         tb.set(hung=9)
         await tb.run()
-        assert await tb.host.read(registers.STATUS) >> 28 == 9
+        assert await tb.host.read(registers.STATUS) >> 4 & 15 == 9
         tb.set(hung=0)
         flags = 4 if error else 2
         assert await tb.host.read(registers.STATUS) == flags | error << 8 | 0xABC << 16

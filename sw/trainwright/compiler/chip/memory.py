@@ -5,11 +5,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.compiler.chip.packing import PACKING, entries_a_row, packing_rows
 from trainwright.compiler.errors import CompileError
+from trainwright.compiler.images import Image, Use
 from trainwright.compiler.memory import Buffer, MemoryMap
-from trainwright.compiler.row_images import Arrangement, RowImage
+from trainwright.compiler.row_images import RowImage
 from trainwright.compiler.step import CompiledStep
-from trainwright.onchip.layout import LANES, Layout
+from trainwright.onchip.layout import LANES, Layout, Part
+from trainwright.onchip.update_pass import NIBBLE_BITS
+from trainwright.parameters import AcceleratorParameters
 
 Words = npt.NDArray[np.int64]
 
@@ -57,9 +61,24 @@ class ChipMemory:
         memory.add(STATE, (layout.rows, LANES), 2)
         memory.add(FACTORS, (layout.rows, LANES), 1)
         memory.add(COLUMNS, (next_row, LANES), 2)
+        packing = packing_rows(step.parameters)
+        if any(isinstance(image, Image) for image in factor_images(step)):
+            memory.add(PACKING, packing.shape, 1)
         for name in (LOSS, UPDATE):
             memory.add_bytes(name, PROGRAM_BYTES)
         return cls(step, layout, memory.buffers, tuple(rows), memory.top)
+
+    @property
+    def packing(self) -> Words | None:
+        """Rows of ``PACKING``, where an image is packed."""
+        return packing_rows(self.step.parameters) if PACKING in self.buffers else None
+
+    def needs_nibbles(self, part: Part) -> bool:
+        """Whether a packed image needs the lowest bits of a part's factors as unsigned numbers."""
+        mine = (part.layer, part.index)
+        narrow = self.step.parameters.factor_storage_width == NIBBLE_BITS
+        images = factor_images(self.step)
+        return narrow and any(isinstance(i, Image) and (i.layer, i.index) == mine for i in images)
 
     def column_words(self, coefficients: Words, shifts: Words) -> Words:
         """Rows of ``COLUMNS`` from a word a column (``onchip.prior.pull_words``)."""
@@ -81,6 +100,28 @@ class ChipMemory:
         return found
 
 
+def factor_images(step: CompiledStep) -> list[Image | RowImage]:
+    """The images of factors, each once."""
+    images = {image.name: image for one in (step.forward, step.backward) for image, _ in one.images}
+    return [image for image in images.values() if image.use]
+
+
+def _require_packed(what: str, image: Image, p: AcceleratorParameters) -> None:
+    if image.use not in (Use.RIGHT, Use.LEFT):
+        raise CompileError(f"{what} cannot write {image.name}, of plan paper; use plan auto")
+    if p.factor_storage_width > 8:
+        raise CompileError(
+            f"{what} take factors of up to 8 bits, not of {p.factor_width}; use a network and an "
+            "accelerator with narrower ones"
+        )
+    beside = entries_a_row(image.target, p)
+    if image.use is Use.LEFT and image.steps % beside:
+        raise CompileError(
+            f"{what} cannot write {image.name}: {image.steps} entries are no multiple of {beside}; "
+            "give the layer other ranks or factors"
+        )
+
+
 def _require(step: CompiledStep, layout: Layout) -> None:
     p, network = step.parameters, step.network
     what = f"{network.name}: loss and update on the chip"
@@ -98,19 +139,11 @@ def _require(step: CompiledStep, layout: Layout) -> None:
             f"{what} take batches of a multiple of {LANES}, not of {step.batch}; give one with "
             "--batch"
         )
-    images = {image.name: image for one in (step.forward, step.backward) for image, _ in one.images}
-    for image in images.values():
-        known = isinstance(image, RowImage) and image.arrangement in (
-            Arrangement.FIRST, Arrangement.LAST, Arrangement.IDENTITY, Arrangement.ONES,
-            Arrangement.ZEROS,
-        )  # fmt: skip
-        if not known:
-            raise CompileError(
-                f"{what} cannot write {image.name} yet, only first and last factors of a layer in "
-                "rows; use two factors a layer and plan auto"
-            )
-    if any(rank > LANES for layer in network.layers for rank in layer.ranks):
-        raise CompileError(f"{what} take ranks up to {LANES}; give lower ones with --ranks")
+    for image in factor_images(step):
+        if isinstance(image, Image):
+            _require_packed(what, image, p)
+    if any(not 1 < rank <= LANES for layer in network.layers for rank in layer.ranks):
+        raise CompileError(f"{what} take ranks of 2 to {LANES}; give others with --ranks")
     if network.ranks != layout.network.ranks:
         raise CompileError(
             f"{what} take the ranks of the start, {layout.network.ranks}, not {network.ranks}; "

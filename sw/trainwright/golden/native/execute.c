@@ -6,6 +6,7 @@
 #include "control.h"
 #include "decoded.h"
 #include "machine.h"
+#include "pass.h"
 #include "plain.h"
 #include "transfer.h"
 #include "validate.h"
@@ -52,8 +53,17 @@ static int compute(Machine *m, const Descriptor *d, const Control *control)
 int trainwright_execute(Machine *m, Descriptor *program)
 {
     Control c = {.program = program};
+    Engine *engine = reserve(m, ENGINE, sizeof *engine);
+    if (!engine)
+        return -1;
+    memset(engine->held, 0, sizeof engine->held);
     for (Descriptor *d; (d = next(&c));) {
-        if (d->operation == LOAD || d->operation == STORE) {
+        if (d->operation == CODE) {
+            take_code(engine->code, d);
+        } else if (d->operation == VECTOR) {
+            if (!pass(m, d, engine, c.stream))
+                return -1;
+        } else if (d->operation == LOAD || d->operation == STORE) {
             if (!transfer(m, d, c.registers))
                 return -1;
         } else {
@@ -79,8 +89,14 @@ int trainwright_validate(Machine *m, Descriptor *program, uint8_t *scratch, int6
     k.width = (uint8_t *)(k.writes + m->pad_rows);
     int right = 1;
     for (Descriptor *d; right && (d = next(&c));) {
-        int moves = d->operation == LOAD || d->operation == STORE;
-        right = moves ? checked_transfer(&k, d, c.registers) : checked_compute(&k, d, c.registers);
+        if (d->operation == CODE)
+            take_code(k.code, d);
+        else if (d->operation == VECTOR)
+            right = checked_pass(&k, d);
+        else if (d->operation == LOAD || d->operation == STORE)
+            right = checked_transfer(&k, d, c.registers);
+        else
+            right = checked_compute(&k, d, c.registers);
     }
     return m->short_of_memory ? -1 : !right;
 }

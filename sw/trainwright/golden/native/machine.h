@@ -7,7 +7,7 @@
 
 #include "numbers.h"
 
-enum { HALT, LOAD, STORE, PE1, PE2, PE3, BIAS, MASK, LOOP, END, SET, PE4 };
+enum { HALT, LOAD, STORE, PE1, PE2, PE3, BIAS, MASK, LOOP, END, SET, PE4, VECTOR, CODE };
 enum { SCRATCHPAD, PE1_STORE, PE2_STORE };
 enum { TRACE_LOAD, TRACE_PE1, TRACE_PE2, TRACES };
 enum { LEVELS = 16, REGISTERS = 8, MOST_ROWS = 16 };
@@ -20,7 +20,8 @@ typedef struct {
 
 /* Compute descriptors by their own names. Of the others,
  * LOAD, STORE: x address, g beats, z local, slot target, shift element bytes, level (x, z);
- * LOOP: x iterations; END, SET: g mask, level[r].x the value of register r, of 0 the seed. */
+ * LOOP: x iterations; END, SET: g mask, level[r].x the value of register r, of 0 the seed;
+ * VECTOR, CODE: pass.h. */
 typedef struct {
     int64_t operation, x, x_register, g, g_register, z, z_register;
     int64_t reduce_levels, tile_level, last_rows, x_row_stride, z_row_stride, g_row_stride;
@@ -38,7 +39,7 @@ typedef struct {
     size_t size;
 } Buffer;
 
-enum { PLACES_A, PLACES_B, PLACES_C, PLACES_D, VECTORS, SCALARS, PARTS, SNAPSHOT, BUFFERS };
+enum { PLACES_A, PLACES_B, PLACES_C, PLACES_D, VECTORS, SCALARS, PARTS, SNAPSHOT, ENGINE, BUFFERS };
 
 typedef struct {
     int64_t lanes, pe1_rows, pe2_rows, pad_rows, pe1_depth, pe2_depth;
@@ -47,6 +48,7 @@ typedef struct {
     int16_t *pad, *pe1_store, *pe2_store; /* (rows, lanes), (depth, lanes), (depth, pe2_rows) */
     int64_t *sums, *saturations, *underflows;
     const Number *numbers; /* (formats + 1): by the number of a format, 0 fixed point */
+    const int64_t *tables; /* base and slope of every entry of the vector engine's */
     int64_t bytes_read, bytes_written;
     int64_t *trace_addresses[TRACES];
     int16_t *trace_rows[TRACES];

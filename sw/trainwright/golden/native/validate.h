@@ -9,6 +9,7 @@
 
 #include "control.h"
 #include "machine.h"
+#include "pass.h"
 
 enum { WORD_BITS = 16 };
 
@@ -20,6 +21,8 @@ typedef struct {
     int64_t mark;             /* what reads are noted as: the execution, or 0 */
     int64_t widest;           /* of the rows read since it was set */
     int64_t *rows;            /* (TRACES): rows written by each engine */
+    Instruction code[CODE_DEPTH];        /* of the vector engine */
+    int64_t known[VECTOR_REGISTERS];     /* its threads, from 0 on, in which a register was written */
 } Check;
 
 static inline int reads_row(Check *k, int64_t row)
@@ -176,6 +179,42 @@ static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
     }
     d->repeats |= repeats;
     d->overlaps |= crossing || (repeats && (x_stays || g_stays));
+    return 1;
+}
+
+/* Whether all registers that the pass reads were written, in the threads that its rows have; blocks
+ * after the first one find them as the first one left them. */
+static int known_registers(Check *k, const Descriptor *d, int64_t threads)
+{
+    for (const Instruction *i = k->code + d->x; i < k->code + d->x + d->g; i++) {
+        for (int r = 0; r < VECTOR_REGISTERS; r++)
+            if (reads_registers(i) >> r & 1 && k->known[r] < threads)
+                return 0;
+        if (i->keep && k->known[i->d] < threads)
+            k->known[i->d] = threads;
+    }
+    return 1;
+}
+
+static int checked_pass(Check *k, const Descriptor *d)
+{
+    const int64_t rows = d->x_register * d->g_register;
+    k->mark = 0;
+    if (!known_registers(k, d, rows < THREADS ? rows : THREADS))
+        return 0;
+    for (int n = 0; n < STREAMS; n++)
+        for (int64_t row = 0; d->z_register >> n & 1 && row < rows; row++)
+            if (!reads_row(k, pass_row(d, n, row)))
+                return 0;
+    for (int n = 0; n < STREAMS; n++) {
+        for (int64_t row = 0; d->reduce_levels >> n & 1 && row < rows; row++) {
+            const int64_t to = pass_row(d, n, row);
+            if (to < 0 || to >= k->m->pad_rows)
+                return 0;
+            k->width[to] = WORD_BITS;
+        }
+        k->rows[TRACE_PE2] += d->reduce_levels >> n & 1 ? rows : 0;
+    }
     return 1;
 }
 

@@ -1,0 +1,89 @@
+"""The program of the loss: from logits to their gradient.
+
+The logits lie in a row an output, samples along the lanes; the pass takes a row a sample. PE1
+transposes the samples of the next pass and the gradients of the one before while the engine works.
+"""
+
+from itertools import pairwise
+
+from trainwright.compiler.chip.memory import TARGETS, ChipMemory
+from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.memory import Region
+from trainwright.compiler.names import activation_name, gradient_name
+from trainwright.compiler.row_images import Arrangement
+from trainwright.onchip import loss_pass
+from trainwright.onchip.layout import LANES
+from trainwright.program.descriptors import Program, TransferLevel
+from trainwright.program.vector import Stream, Vector
+
+LOSS_SLOT = 0
+"""Statistics slot of losses and correct samples."""
+SAMPLES = "logits of a sample"
+GRADIENTS = "gradient of a sample"
+
+
+class _Loss:
+    def __init__(self, work: Passes, exponent: int) -> None:
+        self._work = work
+        self._code = loss_pass.loss_code(exponent)
+        step = work.memory.step
+        last = len(step.network.layers)
+        self._gradient = gradient_name(last)
+        self.blocks = step.batch // LANES
+        work.constant(Arrangement.IDENTITY.value)
+        self._logits = work.load(activation_name(last))
+        self._samples, self._results = (
+            work.b.pad.allocate(name, step.batch) for name in (SAMPLES, GRADIENTS)
+        )
+        self._back = work.b.pad.allocate(self._gradient, self._logits.count, top=True)
+        self._targets: Region | None = None
+
+    def transpose(self, first: int, stop: int) -> None:
+        """Blocks of 16 samples to a row a sample."""
+        self._work.transpose(
+            self._logits.start + first, self._samples.start + LANES * first, blocks=stop - first,
+            of=(1, self.blocks), to=(LANES, 1), tensor=SAMPLES,
+        )  # fmt: skip
+
+    def run(self, first: int, stop: int) -> None:
+        """The pass of these blocks."""
+        if self._targets is None:
+            self._targets = self._work.load(TARGETS)
+        bases = (region.start for region in (self._samples, self._targets, self._results))
+        streams = tuple(Stream(base + LANES * first, 0, 1) for base in bases)
+        d = Vector(
+            entry=0, length=1, outer=1, inner=LANES * (stop - first), streams=streams,
+            slot=LOSS_SLOT, reads=1 << loss_pass.LOGITS | 1 << loss_pass.TARGETS,
+            writes=1 << loss_pass.GRADIENT, constants=loss_pass.CONSTANTS, tensor=GRADIENTS,
+        )  # fmt: skip
+        self._work.run(self._code, d)
+
+    def put(self, first: int, stop: int) -> None:
+        """The gradients of these blocks to a row an output, and to external memory."""
+        work, count = self._work, stop - first
+        work.transpose(
+            self._results.start + LANES * first, self._back.start + first, blocks=count,
+            of=(LANES, 1), to=(1, self.blocks), tensor=self._gradient,
+        )  # fmt: skip
+        outputs = self._back.count // self.blocks
+        buffer = work.buffer(self._gradient)
+        level = TransferLevel(outputs, buffer.row_bytes, self.blocks)
+        work.store(self._gradient, self._back.start + first, count, (level,), first=first)
+
+
+def loss_program(memory: ChipMemory, exponent: int) -> Program:
+    """From the logits of ``exponent`` to their gradient; losses and correct samples are counted."""
+    work = Passes(memory)
+    loss = _Loss(work, exponent)
+    blocks = loss.blocks
+    # first and last pass of one block: what comes before and after them is not hidden
+    pieces = list(pairwise(sorted({0, 1, blocks - 1, blocks} & set(range(blocks + 1)))))
+    loss.transpose(*pieces[0])
+    for number, piece in enumerate(pieces):
+        loss.run(*piece)
+        if number + 1 < len(pieces):
+            loss.transpose(*pieces[number + 1])
+        if number:
+            loss.put(*pieces[number - 1])
+    loss.put(*pieces[-1])
+    return work.finish("the program of the loss")

@@ -1,0 +1,117 @@
+"""A program under construction that has passes of the vector engine."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trainwright.compiler.builder import Builder
+from trainwright.compiler.chip.memory import ChipMemory
+from trainwright.compiler.memory import Buffer, Region, largest_divisor
+from trainwright.compiler.row_images import Arrangement
+from trainwright.onchip.layout import LANES
+from trainwright.program.descriptors import Compute, Level, Program, Set, TransferLevel
+from trainwright.program.fields import Operation
+from trainwright.program.vector import CODE_DEPTH, CODE_WORDS, Code, Instruction, Vector
+
+COPY_SLOT = 1
+"""Statistics slot of copies by PE1."""
+
+
+class Passes:
+    """A program under construction, and the instructions that the engine holds."""
+
+    def __init__(self, memory: ChipMemory, seed: int | None = None) -> None:
+        """``seed`` is the stream of every pass's random bits."""
+        self.memory, self._seed = memory, seed
+        self._moved = True  # the stream, by a command of PE1
+        self.b = Builder(memory.step.parameters, memory.step.network)
+        self._held: dict[tuple[Instruction, ...], int] = {}
+        self._next = 0
+        self._constants: dict[str, Region] = {}
+
+    def buffer(self, name: str) -> Buffer:
+        """A buffer of the step, or of its loss and update."""
+        return {**self.memory.step.buffers, **self.memory.buffers}[name]
+
+    def load(self, name: str, *, first: int = 0, rows: int = 0, to: Region | None = None) -> Region:
+        """``rows`` rows of a buffer from ``first`` (0: all of them) in the scratchpad."""
+        buffer = self.buffer(name)
+        row_bytes = buffer.element_bytes * LANES
+        rows = rows or buffer.size // row_bytes
+        region = to or self.b.pad.allocate(name, rows)
+        moved = replace(buffer, address=buffer.address + first * row_bytes)
+        self.b.load(moved, region, rows)
+        return region
+
+    def constant(self, name: str) -> Region:
+        """A buffer whose rows stay in the scratchpad; loaded where it is first asked for."""
+        if name not in self._constants:
+            self._constants[name] = self.load(name)
+        return self._constants[name]
+
+    def store(
+        self, name: str, source: int, rows: int, levels: Sequence[TransferLevel] = (), *,
+        first: int = 0,
+    ) -> None:  # fmt: skip
+        """Rows from ``source`` to those of a buffer from ``first``."""
+        buffer = self.buffer(name)
+        to = replace(buffer, address=buffer.address + first * buffer.element_bytes * LANES)
+        self.b.store(to, Region(name, source, rows), rows, levels=levels)
+
+    def zeros(self, first: int, rows: int) -> None:
+        """Rows of zeros."""
+        buffer = self.buffer(Arrangement.ZEROS.value)
+        run = largest_divisor(rows, LANES)
+        levels = [TransferLevel(rows // run, 0, run)]
+        self.b.load(buffer, Region(buffer.name, first, run), run, levels=levels)
+
+    def run(self, code: tuple[Instruction, ...], d: Vector) -> None:
+        """A pass, and before it the instructions that the engine does not hold yet."""
+        if code not in self._held:
+            if self._next + len(code) > CODE_DEPTH:
+                self._held, self._next = {}, 0
+            for start in range(0, len(code), CODE_WORDS):
+                some = code[start : start + CODE_WORDS]
+                self.b.descriptors.append(Code(first=self._next + start, instructions=some))
+            self._held[code] = self._next
+            self._next += len(code)
+        if self._moved and self._seed is not None:
+            self.b.descriptors.append(Set(values=(), seed=self._seed))
+            self._moved = False
+        self.b.emit(replace(d, entry=self._held[code], length=len(code)))
+
+    def products(self, x: int, g: int, z: int, rows: int, *, levels: Sequence[Level] = (),
+                 summed: Sequence[Level] = (), steps: tuple[int, int, int] = (1, 1, 1),
+                 tensor: str) -> None:  # fmt: skip
+        """z[r][l] = sum of x[r][k] * g[l][k] over k, for ``rows`` rows; ``steps`` are those of x, g
+        and z from one to the next.
+
+        For every index of ``levels``; summed over ``summed``, too.
+        """
+        self._moved = True
+        tile = min(self.b.p.pe1_rows, rows)
+        tiles = -(-rows // tile)
+        self.b.emit(
+            Compute(
+                operation=Operation.PE4,
+                levels=(*levels, Level(tiles, x=tile * steps[0], z=tile * steps[2]), *summed),
+                x=x, g=g, z=z, tile_level=len(levels), last_rows=rows - (tiles - 1) * tile,
+                reduce_levels=len(summed),
+                x_row_stride=steps[0], g_row_stride=steps[1], z_row_stride=steps[2],
+                slot=COPY_SLOT, tensor=tensor,
+            )
+        )  # fmt: skip
+
+    def transpose(self, x: int, z: int, *, blocks: int, of: tuple[int, int], to: tuple[int, int],
+                  rows: int = LANES, tensor: str) -> None:  # fmt: skip
+        """``blocks`` transposes of 16 x 16 words: row r of block n is z + n * to[0] + r * to[1],
+        its word l is word r of row x + n * of[0] + l * of[1]; ``rows`` rows are written."""
+        identity = self.constant(Arrangement.IDENTITY.value)
+        self.products(
+            identity.start, x, z, rows, levels=(Level(blocks, g=of[0], z=to[0]),),
+            steps=(1, of[1], to[1]), tensor=tensor,
+        )  # fmt: skip
+
+    def finish(self, which: str) -> Program:
+        """The program."""
+        self.b.halt(which)
+        return Program(tuple(self.b.descriptors), self.b.p.fingerprint)
