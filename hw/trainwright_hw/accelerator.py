@@ -1,12 +1,12 @@
 """The accelerator: every block, put together."""
 
-from amaranth.hdl import C, Cat, Module, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.accelerator import ENGINES
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import LOCAL_WIDTH
+from trainwright.program.fields import LOCAL_WIDTH, MOST_DESCRIPTORS, NUMBER_WIDTH
 from trainwright_hw.bus.axi import Axi4, Axi4Lite, bus_widths
 from trainwright_hw.bus.axi_lite import LiteBridge
 from trainwright_hw.compute.pe1.engine import Pe1
@@ -14,7 +14,7 @@ from trainwright_hw.compute.pe2.engine import Pe2
 from trainwright_hw.compute.vector.engine import VectorEngine
 from trainwright_hw.control.counters import Counters
 from trainwright_hw.control.csr import Registers
-from trainwright_hw.control.sequencer import NUMBER_WIDTH, Sequencer
+from trainwright_hw.control.sequencer import Sequencer
 from trainwright_hw.control.statistics_slots import StatisticsSlots
 from trainwright_hw.dma.load import LoadEngine
 from trainwright_hw.dma.store import StoreEngine
@@ -55,7 +55,8 @@ class Accelerator(wiring.Component):
     also, for each engine of ``TRACED_ENGINES``, ``trace_{engine}_valid``, ``_address`` and
     ``_row``: valid in the cycle after a scratchpad write of that engine was taken; and
     ``trace_events``, for each of ``EVENTS`` a bit an engine of ``ENGINES``, with ``trace_number``,
-    the descriptor that is being issued.
+    the descriptor that is being issued,
+    ``MOST_DESCRIPTORS`` where the program is loaded.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, trace: bool = False):
@@ -111,7 +112,9 @@ class Accelerator(wiring.Component):
                         *(getattr(one, name) for name in EVENTS[1:] for one in status),
                     )
                 ),
-                self.trace_number.eq(sequencer.descriptor),
+                self.trace_number.eq(
+                    Mux(sequencer.loading, MOST_DESCRIPTORS, sequencer.descriptor)
+                ),
             ]
         self._host(m, sequencer, statistics, engines, busy)
         return m

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from trainwright.accelerator import AcceleratorError, CommandRecord, Trace
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import Engine
+from trainwright.program.fields import MOST_DESCRIPTORS, Engine
 from trainwright_sim.memory import CHANNELS, MemoryModel
 from trainwright_sim.model import NativeModel
 
@@ -142,8 +142,7 @@ class Simulator(NativeModel):
         begun = int(records[0, 2]) if len(records) else 0
         found = []
         for engine, number, taken, done, operand, result in records.tolist():
-            # the first is the load of the program itself
-            number = number if found else -1
+            number = number if number < MOST_DESCRIPTORS else -1  # a load of the program itself
             span = (taken - begun, done - begun)
             found.append(CommandRecord(number, ENGINES[engine], *span, operand, result))
         return tuple(found)

@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from trainwright.formats import Fixed, Format, FormatError, Posit, parse_list
@@ -329,7 +330,7 @@ class AcceleratorParameters:
             + (_vector_bits(self) if self.vector_engine else 0)
         )
 
-    @property
+    @cached_property
     def fingerprint(self) -> int:
         """CRC-32 over all parameters: program files and hardware carry it, and must agree.
 

@@ -24,7 +24,7 @@ from trainwright_hw.control import csr as registers
 from trainwright_hw.control.counters import COUNTERS
 from trainwright_sim.amaranth_peers import AxiMemory, LiteHost
 
-MEMORY_BYTES = 1 << 14
+MEMORY_BYTES = 1 << 15
 PROGRAM = 0x3000
 
 P4 = AcceleratorParameters(
@@ -224,6 +224,7 @@ SIZES = {
         statistics_depth=4,
         outstanding_bursts=2,
     ),
+    "longer than the memory": P4,
     "stochastic": replace(P4, stochastic_rounding=True),
     "posits": replace(P4, formats="posit(8,0),posit(8,1)c"),
     "bytes": replace(P4, word_width=8),
@@ -235,6 +236,7 @@ SIZES = {
     "size, stall",
     [
         ("4", 0.3),
+        ("longer than the memory", 0.3),
         pytest.param("8", 0, marks=pytest.mark.slow),
         ("stochastic", 0.3),
         pytest.param("posits", 0.3, marks=pytest.mark.slow),
@@ -256,6 +258,9 @@ def test_program_matches_golden(size, stall):
         )
     machine = Machine(p, data, stall=stall)
     descriptors = every_operation(p)
+    if size == "longer than the memory":
+        descriptors = [*descriptors[:-1] * 3, Halt()]
+        assert len(descriptors) > 2 * p.program_depth
     if p.formats:
         descriptors = [with_formats(d) for d in descriptors]
     if p.word_width == 8:
@@ -302,7 +307,7 @@ def failing(name: str) -> tuple[list, dict, int, int]:
     nop = Set(values=())
     return {
         "operation": ([nop, nop], {}, 1, 2),  # runs past its end
-        "too long": ([nop] * 17, {}, 2, 0),
+        "too long": ([halt], {"length": 1 << 16}, 2, 0),
         "deep": ([Loop(iterations=1), Loop(iterations=1), Loop(iterations=1), halt], {}, 3, 2),
         "end": ([nop, End(), halt], {}, 3, 1),
         "read": ([load(0x100, 0, 4), nop, halt], {"faults": {0x104}}, 4, 2),
@@ -313,8 +318,9 @@ def failing(name: str) -> tuple[list, dict, int, int]:
 @pytest.mark.parametrize("name", ("operation", "too long", "deep", "end", "read", "write"))
 def test_errors_and_recovery(name):
     descriptors, options, code, blamed = failing(name)
+    length = options.pop("length", len(descriptors))
     machine = Machine(P4, bytes(MEMORY_BYTES), **options)
-    length = machine.place(descriptors)
+    machine.place(descriptors)
 
     async def host(ctx, host):
         await machine.start(ctx, host, length)

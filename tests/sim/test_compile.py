@@ -16,15 +16,18 @@ POSITS = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
 
 
 @pytest.mark.parametrize("formats", [None, pytest.param(POSITS, marks=pytest.mark.slow)])
-def test_a_step_has_the_bits_of_the_golden_model(formats):
+@pytest.mark.parametrize("inputs", [False, True])
+def test_a_step_has_the_bits_of_the_golden_model(formats, inputs):
     found = {}
     for backend in ("golden", "rtl"):
         torch.manual_seed(3)
         layers = tnn.TTLinear(60, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4)
         model = trainwright.compile(torch.nn.Sequential(*layers), backend, 16, formats)
-        y = model(torch.rand(11, 60))
+        x = torch.rand(11, 60, requires_grad=inputs)
+        y = model(x)
         y.square().sum().backward()
         found[backend] = [y, *(parameter.grad for parameter in model.parameters())]
+        found[backend] += [x.grad] if inputs else []
         if backend == "rtl":
             assert model.report().cycles > 0
             model.close()

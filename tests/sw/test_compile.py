@@ -221,38 +221,44 @@ def test_exponents_move_in_training_alone():
 
 
 class _Hybrid(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, numbers="fixed"):
         super().__init__()
         self.conv = torch.nn.Conv2d(1, 4, 3, stride=2, padding=1)
-        self.one = tnn.TTLinear(64, 64, rank=4)
-        self.two = tnn.TTLinear(64, 10, rank=4, relu=False)
+        self.one = tnn.TTLinear(64, 64, rank=4, numbers=numbers)
+        self.two = tnn.TTLinear(64, 10, rank=4, relu=False, numbers=numbers)
 
     def forward(self, x):
         x = torch.tanh(self.conv(x)).flatten(1)
         return self.two(torch.relu(self.one(x)))
 
 
-def test_gradients_of_inputs_are_exact():
-    """dX = dY W, in integers x 2^k: of a single layer, and of a hybrid through its convolution."""
+def test_gradients_of_inputs_are_the_accelerators():
+    """dX = dY W, rounded to 16 bits: of a single layer, and of a hybrid through its convolution.
+
+    One rounding is at most half a step; with a mean of at least 0.008 x 2^15 steps that is 0.2 %.
+    """
     layer = tnn.TTLinear(60, 10, rank=4)
     model = compile(torch.nn.Sequential(layer), batch=8)
     x = torch.rand(8, 60, dtype=torch.float64, requires_grad=True)
     gradient = torch.rand(8, 10).double()
     model(x).backward(gradient)
-    gradient = dequantise(quantise(gradient, -15, 16), -15)  # as the accelerator gets it
     factors = [
         dequantise(quantise(f.detach(), k, 4), k)
         for f, k in zip(layer.factors, layer.factor_exponents.tolist(), strict=True)
     ]
-    assert torch.equal(x.grad, gradient @ to_matrix(factors)[:10, :60])
-    hybrid = _Hybrid()
+    wanted = gradient @ to_matrix(factors)[:10, :60]
+    assert 0 < (x.grad - wanted).norm() < 0.005 * wanted.norm()
+    (chain,) = model.chains.values()
+    step = 2.0 ** chain.within.scales.exponents["l1.dx"]
+    assert torch.equal(x.grad / step, torch.round(x.grad / step))
+    hybrid = _Hybrid(Widths(activation=16, bias=16))
     plain = copy.deepcopy(hybrid)
     model = compile(hybrid, batch=16)
     images, y = torch.rand(16, 1, 8, 8), torch.arange(16) % 10
     cross_entropy(model(images), y).backward()
     cross_entropy(plain(images), y).backward()
     for one, other in zip(_gradients(model), _gradients(plain), strict=True):
-        assert (one - other).norm() < 0.25 * other.norm()
+        assert (one - other).norm() < 0.02 * other.norm()
 
 
 def test_what_runs_where_is_a_table():

@@ -200,7 +200,7 @@ def test_random_nests_cover_what_they_should():
 
 # Words of posits.
 
-NUMBERS = ("posit(8,0)", "posit(8,1)c", "posit(6,1)")
+NUMBERS = ("posit(8,0)", "posit(8,1)c", "posit(9,0)")
 
 
 def one_word(
@@ -257,6 +257,39 @@ def test_posits_with_rounding_to_zero_and_never():
     found = golden.read(0, 64).view("<i2").reshape(2, -1)[:, :5]
     assert found.tolist() == [[0, 1, 1, 1, -1], [0, 0, 0, 1, 0]]
     assert run.underflows[:2].tolist() == [4, 4] and run.sums[:2].tolist() == [4, 1]
+
+
+@pytest.mark.parametrize("operation", [Operation.PE3, Operation.PE4, Operation.BIAS])
+def test_sums_beside_ties_that_a_float32_does_not_hold(operation):
+    """65 and 67 are ties of posit(8,0): to 64 and to 68, whose words are even."""
+    p = replace(P, scratchpad_rows=ROWS, formats=NUMBERS)
+    ties, beside = [65, 65, 65, 67, 67, 67], [-1, 0, 1, -1, 0, 1]
+    rows = np.zeros((ROWS, p.lanes), "<i2")
+    if operation is Operation.BIAS:
+        rows[0, :6], rows[1, :6] = np.array(ties) << 8, beside
+        options = {"x_shift": 12, "g_shift": 0, "levels": (Level(1),)}
+    elif operation is Operation.PE3:  # rows of x by words of g
+        rows[0, :6], rows[1, :6] = np.array(ties) << 8, beside
+        rows[2, 0], rows[3, 0] = 1 << 12, 1
+        row = p.lanes // p.pe2_rows  # addresses of g
+        options = {"g": 2 * row, "levels": (Level(1), Level(2, x=1, g=row)), "reduce_levels": 1}
+    else:  # a row of x by entries
+        rows[0, :2] = 1 << 12, 1
+        rows[1:7, 0], rows[1:7, 1] = np.array(ties) << 8, beside
+        options = {"levels": (Level(1),), "g_row_stride": 1}
+    memory = rows.view(np.uint8).ravel()
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=2 * ROWS, tensor="t")
+    store = replace(load, operation=Operation.STORE, local=30, beats=2)
+    nest = Compute(
+        operation=operation, x=0, z=30, last_rows=1, shift=20, z_format=1, tensor="t",
+        **{"g": 1, **options},
+    )  # fmt: skip
+    program = program_of(p, load, nest, store)
+    assert_executed(p, memory, program, literal=True)
+    golden = GoldenAccelerator(p, memory_bytes=memory.size)
+    golden.write(0, memory)
+    golden.run(program, 0)
+    assert golden.read(0, 32).view("<i2")[:6].tolist() == [64, 64, 65, 65, 66, 66]
 
 
 def test_words_of_posits_as_fixed_point_have_all_their_bits():

@@ -7,8 +7,10 @@ import pytest
 
 from trainwright.cli import main
 from trainwright.cli.options import accelerator_parameters
-from trainwright.cli.reproduce.formats import FORMATS, ROWS, rows_named
+from trainwright.cli.reproduce.formats import FORMATS, NARROW_WORDS, ROWS, rows_named
+from trainwright.cli.reproduce.table1.runs import all_runs
 from trainwright.cli.train.options import add_arguments
+from trainwright.compiler.limits import require_network
 from trainwright.network import load_network
 from trainwright.parameters import POSIT_ACCUMULATOR
 from trainwright.train.trainer import Trainer
@@ -117,21 +119,25 @@ def test_a_run_is_resumed_with_its_ranks(tmp_path, capsys, monkeypatch):
 def test_rows_are_command_lines_of_train_and_formats_of_the_network():
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    assert len({row.name for row in ROWS}) == len(ROWS) == 2 * len(FORMATS)
+    assert len({row.name for row in ROWS}) == len(ROWS) == 2 * (len(FORMATS) + len(NARROW_WORDS))
     for row in ROWS:
         args = parser.parse_args(list(row.options))
-        accelerator_parameters([], load_network("fashion").with_formats(args.formats))
+        network = load_network("fashion").with_formats(args.formats)
+        p = accelerator_parameters(args.accelerator, network)
+        assert p.word_width == (8 if "words-8" in row.name else 16)
+        require_network(network, 64, p)
 
 
 def test_reproduced_and_given_again(folder, tmp_path, capsys):
-    rows = ["fixed-8-automatic", "posit-8-frozen"]
+    rows = ["posit-8-frozen", "fixed-8-words-8-automatic"]
     arguments = ["reproduce", "formats", "--data", str(folder), "--out", str(tmp_path / "f")]
     arguments += ["--seeds", "2", "--epochs", "2", "--rows", *rows]
     assert main([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [o["scales"] for o in found] == ["automatic", "frozen"]
-    assert found[1]["exponents_moved"] == 0 and found[0]["underflowed"] == 0
-    assert found[1]["underflowed"] > 0 and found[0]["moved"] > found[0]["stored"] / 8
+    assert [o["scales"] for o in found] == ["frozen", "automatic"]
+    assert found[0]["exponents_moved"] == 0 and found[1]["underflowed"] == 0
+    assert found[0]["underflowed"] > 0 and found[1]["moved"] > found[1]["stored"] / 8
+    assert [o["word_width"] for o in found] == [16, 8]
     for o, name in zip(found, rows, strict=True):
         stored = [
             json.loads((tmp_path / "f" / name / f"seed-{seed}" / "result.json").read_text())
@@ -142,6 +148,21 @@ def test_reproduced_and_given_again(folder, tmp_path, capsys):
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert "4 of 4 runs are finished" in captured.err and FORMATS["posit-8"] in captured.out
+
+
+def test_the_table_of_what_is_finished(folder, tmp_path, capsys):
+    """Of one run of a row and none of another; nothing is trained, no data set is read."""
+    out = tmp_path / "f"
+    arguments = ["--seeds", "2", "--epochs", "2", "--out", str(out), "--finished"]
+    arguments += ["--data", str(tmp_path), "--rows", "posit-8-frozen", "fixed-8-frozen"]
+    run = all_runs(rows_named(["posit-8-frozen"]), 2, out, 2)[0][1]
+    where = ["--out", str(run.folder), "--data", str(folder), "--json"]
+    assert main(["train", *run.options, "--steps", "3", *where]) == 0
+    capsys.readouterr()
+    assert main(["reproduce", "formats", *arguments, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    result = json.loads((run.folder / "result.json").read_text())
+    assert found["seeds"] == [1] and found["test"] == 100 * result["test_accuracy"]
 
 
 def test_an_unknown_row(capsys):

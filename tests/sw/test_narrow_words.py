@@ -82,9 +82,10 @@ def test_steps_are_those_of_the_literal_interpreter(seed, name, plan):
 
 
 @pytest.mark.parametrize("width", (9, 12, 15, 16))
-def test_factors_by_digits_are_those_of_a_wide_multiplier(width):
+@pytest.mark.parametrize("factor", ("factor", "l1.G2"))
+def test_factors_by_digits_are_those_of_a_wide_multiplier(factor, width):
     """The same step on 16-bit words, whose multipliers take factors whole: every value equal."""
-    formats = f"factor=fixed({width}),activation=fixed(8),intermediate=fixed(8),gradient=fixed(8)"
+    formats = f"{factor}=fixed({width}),activation=fixed(8),intermediate=fixed(8),gradient=fixed(8)"
     network = load_network("digits").with_formats(formats)
     # biases would be aligned by up to 7 bits here and 15 there
     network = replace(network, layers=tuple(replace(one, bias=False) for one in network.layers))
@@ -104,7 +105,8 @@ def test_factors_by_digits_are_those_of_a_wide_multiplier(width):
     assert torch.equal(ours.logits, wide.logits)
     for mine, other in zip(our_gradients.factors, wide_gradients.factors, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
-    assert terms[0] > 1.3 * terms[1]  # contractions of factors take as many passes as digits
+    least = 1.3 if factor == "factor" else 1.05
+    assert terms[0] > least * terms[1]  # contractions of factors take as many passes as digits
 
 
 def computes(program: CompiledProgram) -> list[Compute]:

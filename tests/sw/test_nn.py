@@ -16,7 +16,7 @@ from trainwright.network import NetworkError, Widths
 from trainwright.nn import contraction, scales
 from trainwright.nn.shapes import bond_ranks, factor_sizes, padded_size
 from trainwright.nn.straight_through import gradient_rounded, rounded, straight_through
-from trainwright.train.initial import initial_exponents
+from trainwright.train.initial import deviation, fresh_exponent
 from trainwright.train.ranks import prior_gradients
 from trainwright.tt import to_matrix, tt_svd
 
@@ -141,9 +141,8 @@ def test_inputs_of_another_size_are_one_error():
 
 def test_factors_bias_and_inputs_are_rounded_as_the_trainer_rounds_them():
     layer = tnn.TTLinear(64, 32, rank=4, outputs=(2, 16), inputs=(4, 16))
-    assert tuple(layer.factor_exponents.tolist()) == initial_exponents(
-        tnn.TTLinear(64, 32, rank=4).layer.__class__((2, 16), (4, 16), (4,), relu=True), 4
-    )
+    shape = tnn.TTLinear(64, 32, rank=4).layer.__class__((2, 16), (4, 16), (4,), relu=True)
+    assert layer.factor_exponents.tolist() == 2 * [fresh_exponent(deviation(shape), 4)]
     with torch.no_grad():
         layer.bias.normal_()
         layer.factors[0][0, 0, 0, 0] = 1e3  # saturates, and is clipped in training

@@ -110,6 +110,8 @@ def test_the_orders_of_a_graph_and_why_each_was_dropped(capsys):
         rows = [row for row in figures["orders"] if row["layer"] == layer]
         (chosen,) = [row for row in rows if row["chosen"]]
         assert chosen["dropped"] is None and len(rows) > 3
+        names = [row["name"] for row in rows if row["name"]]
+        assert set(names) >= {"the paper's", "W rebuilt from bond 1", "both sides of bond 1"}
         for row in rows:
             more = row["macs"] - chosen["macs"]
             why = f"{more:,} more multiply-accumulates" if more else "as many multiply-accumulates"

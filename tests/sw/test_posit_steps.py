@@ -1,5 +1,6 @@
 """Training steps with formats of every kind: the driver, the compiler and the golden model."""
 
+import itertools
 from dataclasses import replace
 from fractions import Fraction
 
@@ -45,11 +46,26 @@ def with_formats(seed: int, name: str):
     return network, case.batch, accelerator_for(network, case.parameters)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+def singled(seed: int):
+    """Formats of single tensors, other than their classes': factors, and activations between."""
+    case = random_case(seed)
+    every = itertools.cycle(("fixed(7)", "posit(6,1)", "fixed(2)", "posit(4,0)", "fixed(5)"))
+    factors = [name for name, kind in case.network.nameable.items() if kind == "factor"]
+    between = [name for name in case.network.nameable if name not in factors]
+    formats = dict(zip(factors, every, strict=False))
+    formats |= dict(zip(between, itertools.cycle(("fixed(12)", "posit(8,1)c")), strict=False))
+    network = case.network.with_formats({"activation": "fixed(6)", "gradient": "fixed(8)"})
+    network = network.with_formats(formats)
+    names = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits_used))
+    p = replace(case.parameters, formats=names, factor_width=max(7, case.parameters.factor_width))
+    return network, case.batch, p
+
+
+@pytest.mark.parametrize("name", (*FORMATS, "singles"))
 @pytest.mark.parametrize("plan", ("auto", "paper"))
 @pytest.mark.parametrize("seed", range(3))
 def test_steps_of_random_networks_are_those_of_the_literal_interpreter(seed, name, plan):
-    network, batch, p = with_formats(seed, name)
+    network, batch, p = singled(seed) if name == "singles" else with_formats(seed, name)
     with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
         driver = Driver(golden, network, batch, plan=plan)
         given = random_inputs(network, driver, seed)
@@ -64,6 +80,25 @@ def test_steps_of_random_networks_are_those_of_the_literal_interpreter(seed, nam
         assert one.statistics == other.statistics
     for mine, other in zip(ours[1].factors, found[1].factors, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
+
+
+@pytest.mark.parametrize("plan", ("auto", "paper", "graph"))
+def test_a_tensor_by_name(plan):
+    """Its words, its bytes in memory, and what is made from it."""
+    network = load_network("digits").with_formats("l1.a=fixed(12),l1.G1=fixed(7),l2.G2=posit(4,0)")
+    p = replace(AcceleratorParameters(), formats=("posit(4,0)",), factor_width=7)
+    step = compile_step(network, 16, p, plan=plan)
+    assert step.buffers["l1.a"].element_bytes == 2
+    (written,) = (t for t in step.forward.tensors if t.name == "l1.a")
+    assert written.format == Fixed(12)
+    with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
+        driver = Driver(golden, network, 16, plan=plan)
+        given = random_inputs(network, driver, 3)
+        driver.forward(given.inputs, given.model, given.scales)
+        read = driver._get("l1.a")
+        assert 127 < read.max() < 2048
+    most = [f.abs().max() for f in given.model.factors[0]]
+    assert 32 < most[0] <= 64 and most[1] <= 8
 
 
 @pytest.mark.parametrize("name", ("narrow", "factors", "fixed"))
@@ -179,6 +214,8 @@ def test_a_format_that_the_accelerator_lacks():
     ("given", "message"),
     [
         ("weights=fixed(8)", "no class of tensors 'weights'"),
+        ("l1.G7=fixed(8)", "no tensor 'l1.G7'; there are factor, .* and the tensors l1.G1, "),
+        ("l1.a=fixed(2)", "l1.a must have 4 bits at least, not fixed.2."),
         ("gradient=posit(8,1)c,gradient=fixed(8)", "two formats"),
         ("gradient=bfloat16", "no number format 'bfloat16'"),
         ("gradient=posit(3,0)", "gradient width must be from 4"),
@@ -203,6 +240,10 @@ def test_formats_in_a_file_and_in_python_are_the_same():
         "gradient": "fixed(8)",
     }  # fmt: skip
     assert network.with_formats("activation=fixed(8),underflow=gradients").posits == ()
+    nested = network_from_dict(described | {"formats": {"l1": {"G1": "fixed(7)"}}})
+    assert nested == load_network("digits").with_formats("l1.G1=fixed(7)") != network
+    assert nested.formats["l1.G1"] == "fixed(7)" and network_from_dict(nested.to_dict()) == nested
+    assert nested.with_formats("l1.G1=fixed(4)").model_bits == load_network("digits").model_bits
 
 
 # Quantising at the host.

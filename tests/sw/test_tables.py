@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from trainwright.formats import UNDERFLOWS, Posit
-from trainwright.formats.posit import CLAMPED_WIDTH
-from trainwright.golden.tables import table
+from trainwright.formats.posit import CLAMPED_WIDTH, _bounds
+from trainwright.golden.tables import FRACTION_BITS, LEAST_EXPONENT, table
 
 FORMATS = [
     *(Posit(n, 0) for n in range(3, 11)),
@@ -18,33 +18,66 @@ FORMATS = [
 ]
 
 
-def looked_up(fmt: Posit, sums: np.ndarray, shift: int, rule: int) -> np.ndarray:
-    """``encode`` of ``native/numbers.h``."""
-    t = table(fmt)
-    sizes = np.abs(sums.astype(np.float64)) * 2.0**-shift
-    places = (sizes.view(np.int64) >> (52 - t.kept)) - t.first
-    places = places.clip(0, len(t.words[rule]) - 1)
-    return np.sign(sums) * (t.words[rule][places] + (sizes >= t.bounds[rule][places]))
+def sizes_of(sums: np.ndarray, shift: int) -> np.ndarray:
+    """Bits of |sums| / 2^shift as float32, cut, the last bit set where that is inexact."""
+    exact = np.abs(sums.astype(np.float64)) * 2.0**-shift
+    bits = exact.view(np.int64)
+    cut = (bits >> 29) - ((1023 - 127) << FRACTION_BITS) | (bits & ((1 << 29) - 1) != 0)
+    return np.where(exact > 0, cut, 0)
+
+
+def looked_up(
+    starts: np.ndarray, cuts: np.ndarray, greatest: int, sums: np.ndarray, shift: int
+) -> np.ndarray:
+    """``encode_plain`` of ``native/numbers.h``."""
+    sizes = sizes_of(sums, shift)
+    places = (sizes >> FRACTION_BITS) - (127 + LEAST_EXPONENT)
+    places = places.clip(0, len(cuts) - 1)
+    exact = starts[places] + (sizes & ((1 << FRACTION_BITS) - 1))
+    cut = cuts[places]
+    words = (exact + (1 << (cut - 1)) - 1 + (exact >> cut & 1)) >> cut
+    return np.sign(sums) * np.where(sizes > 0, np.minimum(words, greatest), 0)
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=str)
 @pytest.mark.parametrize("rule", range(len(UNDERFLOWS)), ids=UNDERFLOWS.__getitem__)
 @pytest.mark.parametrize("shift", (0, 1, 3, 9, 20, 30))
 def test_every_bound_and_its_neighbours(fmt, rule, shift):
-    bounds = table(fmt).bounds[rule]
-    ends = np.array([0, 0.5, 1, 2, 2.0**CLAMPED_WIDTH, table(fmt).largest])
-    places = np.concatenate([bounds[np.isfinite(bounds)], ends, np.arange(200) / 8])
-    exact = np.floor(np.ldexp(places, shift)).astype(np.int64)
-    near = np.unique(exact[:, None] + np.arange(-2, 3))
+    t, underflow = table(fmt), UNDERFLOWS[rule]
+    bounds = _bounds(fmt, shift, underflow)
+    ends = np.array([0, 0.5, 1, 2, 2.0**CLAMPED_WIDTH, t.largest])
+    places = np.floor(np.ldexp(np.concatenate([ends, np.arange(200) / 8]), shift)).astype(np.int64)
+    at = np.concatenate([places, bounds[bounds < 1 << 50]])
+    near = np.unique(at[:, None] + np.arange(-2, 3))
     sums = np.concatenate([near, -near, [1 << 52, 1 - (1 << 52)]])
-    expected, _, _ = fmt.encode(sums, shift, underflow=UNDERFLOWS[rule])
-    assert np.array_equal(looked_up(fmt, sums, shift, rule), expected)
+    expected, _, _ = fmt.encode(sums, shift, underflow=underflow)
+    found = looked_up(t.starts[rule], t.cuts, t.greatest, sums, shift)
+    assert np.array_equal(found, expected)
+    if t.registers is not None:
+        assert np.array_equal(t.registers[rule, : len(t.cuts)], t.starts[rule])
+        assert np.array_equal(t.registers[-1, : len(t.cuts)], t.cuts)
+        assert (t.registers[:, len(t.cuts) :] == t.registers[:, len(t.cuts) - 1 :][:, :1]).all()
+
+
+def test_formats_of_eight_bits_are_encoded_in_registers():
+    """Among them those that a network is trained with."""
+    fit = {str(fmt) for fmt in FORMATS if table(fmt).registers is not None}
+    assert {"posit(8,0)", "posit(8,1)c", "posit(6,1)", "posit(4,0)", "posit(9,0)"} <= fit
+    assert "posit(10,0)" not in fit  # a start would take 33 bits
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=str)
 def test_integers(fmt):
-    integers = table(fmt).integers
+    t = table(fmt)
+    integers = t.integers
     words = np.arange(-fmt.largest, fmt.largest + 1)
     assert np.array_equal(integers[words.astype(np.uint16)], fmt.decode(words))
     assert np.isnan(integers).sum() == len(integers) - len(words)
-    assert table(fmt).largest == fmt.decode(fmt.largest)
+    assert t.largest == fmt.decode(fmt.largest)
+    if t.upper is None:
+        assert fmt.n > 8
+    else:
+        halves = (
+            t.upper[0, : fmt.largest + 1] | t.upper[1, : fmt.largest + 1].astype(np.uint32) << 8
+        )
+        assert np.array_equal((halves << 16).view(np.float32), fmt.decode(words[fmt.largest :]))

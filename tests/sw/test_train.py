@@ -18,7 +18,7 @@ from trainwright.train.adam import Parameter
 from trainwright.train.batches import InputQuantiser, batch_indices, check_data
 from trainwright.train.connect import clip
 from trainwright.train.history import History
-from trainwright.train.initial import SPREAD, deviation, initial_exponents, initial_factors
+from trainwright.train.initial import SPREAD, deviation, fresh_exponent, initial_factors
 from trainwright.train.interfaces import Observer, Verification
 from trainwright.train.loss import cross_entropy
 from trainwright.train.settings import PriorSettings, TrainSettings, settings_from_dict
@@ -68,9 +68,8 @@ def test_initial_factors_give_a_well_scaled_matrix_and_use_their_bits(name):
 def test_the_exponent_puts_the_deviation_within_a_factor_of_the_spread():
     for rank, width, spread in itertools.product(range(1, 17), (2, 3, 4, 8), (SPREAD, 1.0, 5.0)):
         layer = Layer((8, 16), (4, 16), (rank,), relu=True)
-        for k in initial_exponents(layer, width, spread):
-            steps = deviation(layer) / 2.0**k
-            assert 0.7 < steps / (spread * 2.0 ** (width - 4)) < 1.42
+        steps = deviation(layer) / 2.0 ** fresh_exponent(deviation(layer), width, spread)
+        assert 0.7 < steps / (spread * 2.0 ** (width - 4)) < 1.42
 
 
 def test_the_spread_is_a_setting(network):

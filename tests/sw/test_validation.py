@@ -175,7 +175,15 @@ REFUSED: dict[str, tuple[tuple[Descriptor, ...], str]] = {
         (replace(BIAS, levels=(Level(1 << 12), Level((1 << 10) + 1))),),
         f"nest of 4198400 tiles, at most {MOST_PLACES}",
     ),
-    "length": ((LOAD,) * P.program_depth, "has 513 descriptors, .* holds 512"),
+    "length": ((LOAD,) * 0xFFFF, "has 65536 descriptors, at most 65535 are counted"),
+    "loop": (
+        (LOAD, Loop(iterations=2), *[LOAD] * 503, End(), *[LOAD] * 7),
+        "descriptors 1 to 505: a loop of 505 descriptors .* of 512; at most 504 fit",
+    ),
+    "loops": (
+        (Loop(iterations=2), *[Loop(iterations=2), *[LOAD] * 250, End()] * 2, End(), *[LOAD] * 9),
+        "descriptors 0 to 505: a loop of 506 descriptors",
+    ),
 }
 
 

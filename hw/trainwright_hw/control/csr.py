@@ -21,6 +21,7 @@ from trainwright.accelerator.registers import (
     WATCHDOG,
 )
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import NUMBER_WIDTH
 from trainwright_hw.bus.axi import LITE_DATA_WIDTH
 from trainwright_hw.bus.axi_lite import RegisterBus
 from trainwright_hw.control.counters import COUNTER_WIDTH, COUNTERS, Values
@@ -28,7 +29,6 @@ from trainwright_hw.control.engine_ports import totals_layout
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
 
 ERROR_WIDTH = 8
-DESCRIPTOR_WIDTH = 12
 ENGINES = 4
 
 
@@ -54,9 +54,9 @@ class Registers(wiring.Component):
                 "running": In(1),
                 "finished": In(1),
                 "error": In(ERROR_WIDTH),
-                "descriptor": In(DESCRIPTOR_WIDTH),
+                "descriptor": In(NUMBER_WIDTH),
                 "hung": In(ENGINES),
-                "last": In(DESCRIPTOR_WIDTH).array(ENGINES),
+                "last": In(NUMBER_WIDTH).array(ENGINES),
                 "watchdog": Out(WATCHDOG_WIDTH),
                 "values": In(Values()),
                 "read": Out(1),
@@ -75,7 +75,7 @@ class Registers(wiring.Component):
         with m.If(self.finished):
             m.d.sync += [done.eq(self.error == 0), failed.eq(self.error != 0), code.eq(self.error)]
         m.d.comb += self.interrupt.eq(enable & (done | failed))
-        status = Cat(self.running, done, failed, C(0, 5), code, self.descriptor, self.hung)
+        status = Cat(self.running, done, failed, C(0, 1), self.hung, code, self.descriptor)
         self._read(m, status, enable)
         return m
 
@@ -133,8 +133,8 @@ class Registers(wiring.Component):
             PROGRAM_LENGTH: self.length,
             INTERRUPT_ENABLE: enable,
             WATCHDOG: self.watchdog,
-            LAST: Cat(self.last[0], C(0, 4), self.last[1]),
-            LAST + 4: Cat(self.last[2], C(0, 4), self.last[3]),
+            LAST: Cat(self.last[0], self.last[1]),
+            LAST + 4: Cat(self.last[2], self.last[3]),
         }
         # the two halves meet a cycle later
         m.d.sync += [total.eq(0), word.eq(0)]

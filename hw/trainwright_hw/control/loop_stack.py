@@ -15,7 +15,8 @@ class LoopStack(wiring.Component):
 
     Members: ``clear`` forgets all; ``push`` enters a loop of ``iterations`` whose body begins at
     ``number``; ``end`` ends an iteration of the innermost: it repeats, at ``body``, if ``again``,
-    and is left otherwise. ``full`` and ``empty``: push and end, respectively, are errors.
+    and is left otherwise. ``full`` and ``empty``: push and end, respectively, are errors. ``first``
+    is where the body of the outermost begins.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, number_width: int):
@@ -30,6 +31,7 @@ class LoopStack(wiring.Component):
                 "end": In(1),
                 "again": Out(1),
                 "body": Out(number_width),
+                "first": Out(number_width),
                 "full": Out(1),
                 "empty": Out(1),
             }
@@ -46,6 +48,8 @@ class LoopStack(wiring.Component):
             self.full.eq(loops[-1].used),
             self.empty.eq(~top.used),
         ]
+        with m.If(self.push & self.empty):
+            m.d.sync += self.first.eq(self.number)
         with m.If(self.clear):
             m.d.sync += [loop.used.eq(0) for loop in loops]
         with m.Elif(self.push):

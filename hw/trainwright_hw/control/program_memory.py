@@ -27,7 +27,8 @@ class ProgramMemory(wiring.Component):
     """``program_depth`` descriptors, side by side in memories of one beat's width.
 
     Members: ``write``, the load engine's port; ``enable`` and ``number`` of the descriptor to
-    read; ``descriptor``, a cycle later and until the next read.
+    read; ``descriptor``, a cycle later and until the next read; ``written``, the last beat of a
+    descriptor is written.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -38,6 +39,7 @@ class ProgramMemory(wiring.Component):
                 "enable": In(1),
                 "number": In(exact_log2(parameters.program_depth)),
                 "descriptor": Out(DESCRIPTOR_BITS),
+                "written": Out(1),
             }
         )
 
@@ -61,5 +63,8 @@ class ProgramMemory(wiring.Component):
                 reader.addr.eq(self.number),
             ]
             outputs.append(reader.data)
-        m.d.comb += self.descriptor.eq(Cat(outputs))
+        m.d.comb += [
+            self.descriptor.eq(Cat(outputs)),
+            self.written.eq(request.valid & (request.payload.address[:beat_width] == beats - 1)),
+        ]
         return m

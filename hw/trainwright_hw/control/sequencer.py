@@ -15,6 +15,8 @@ from trainwright.program.fields import (
     ENGINE_OF,
     HEADER,
     LOOP,
+    MOST_DESCRIPTORS,
+    NUMBER_WIDTH,
     REGISTER_UPDATE,
     REGISTER_WIDTH,
     Engine,
@@ -22,14 +24,13 @@ from trainwright.program.fields import (
     Target,
 )
 from trainwright_hw.control.address_registers import AddressRegisters
-from trainwright_hw.control.csr import DESCRIPTOR_WIDTH, ERROR_WIDTH
+from trainwright_hw.control.csr import ERROR_WIDTH
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT, TRANSFER_LAYOUT, command_layout
 from trainwright_hw.control.loop_stack import LoopStack
+from trainwright_hw.control.program_fetch import ProgramFetch
 from trainwright_hw.control.program_memory import ProgramMemory, ProgramWritePort, descriptor_beats
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH, Watchdog
 
-NUMBER_WIDTH = DESCRIPTOR_WIDTH + 1
-"""Bits of a descriptor's number; one more than any has, for the end of the longest program."""
 COMMANDS = {
     Engine.LOAD: ("load", TRANSFER_LAYOUT),
     Engine.STORE: ("store", TRANSFER_LAYOUT),
@@ -37,6 +38,8 @@ COMMANDS = {
     Engine.PE2: ("pe2", COMPUTE_LAYOUT),
 }
 """Name and layout of each engine's commands."""
+LOAD = list(COMMANDS).index(Engine.LOAD)
+"""Its bit of ``busy``."""
 VECTOR = (Operation.VECTOR, Operation.CODE)
 """Operations of the vector engine, which takes whole descriptors in PE2's turn."""
 TRANSFER_ADDRESSES = {"address": "address_register", "local": "local_register"}
@@ -57,8 +60,10 @@ def _with_fields(layout: data.StructLayout, bits: Value, fields: Mapping[str, Va
 class Sequencer(wiring.Component):
     """Executes programs (``trainwright.program.descriptors``).
 
-    After ``start`` the program is loaded whole, then run: fetch, read, add registers, issue: four
-    cycles from one descriptor to the next where nothing is waited for. Beyond the descriptor's
+    After ``start`` the program is loaded, as much of it as the memory holds, then run: fetch, read,
+    add registers, issue: four cycles from one descriptor to the next where nothing is waited for.
+    The rest of a longer program is loaded while LOAD is idle, or when it is waited for
+    (``trainwright_hw.control.program_fetch``). Beyond the descriptor's
     waits a command waits until its engine takes it; LOAD and STORE take one while the last one's
     data is still moving. HALT waits for all engines. After an error no further descriptor is
     issued; the run ends when all engines are idle. Running past the last descriptor, or an empty
@@ -76,7 +81,8 @@ class Sequencer(wiring.Component):
     ``program``, where the load engine puts the program; ``waiting``, high while a descriptor waits
     for engines; ``watchdog`` and ``progress`` as in ``Watchdog``; ``hung``, the engines that were
     busy when it expired; ``last``, for each engine the number of the descriptor it was given last;
-    where there are random bits, ``stream``: that of the command offered to PE1 or PE2.
+    where there are random bits, ``stream``: that of the command offered to PE1 or PE2; ``loading``,
+    LOAD's command is that for the program itself.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -94,7 +100,8 @@ class Sequencer(wiring.Component):
                 "running": Out(1),
                 "finished": Out(1),
                 "error": Out(ERROR_WIDTH),
-                "descriptor": Out(DESCRIPTOR_WIDTH),
+                "descriptor": Out(NUMBER_WIDTH),
+                "loading": Out(1),
                 **{name: Out(stream.Signature(layout)) for name, layout in COMMANDS.values()},
                 **vector,
                 "busy": In(len(COMMANDS)),
@@ -108,7 +115,7 @@ class Sequencer(wiring.Component):
                 "watchdog": In(WATCHDOG_WIDTH),
                 "progress": In(1),
                 "hung": Out(len(COMMANDS)),
-                "last": Out(DESCRIPTOR_WIDTH).array(len(COMMANDS)),
+                "last": Out(NUMBER_WIDTH).array(len(COMMANDS)),
                 **({"stream": Out(32)} if parameters.random_stream else {}),
             }
         )
@@ -122,6 +129,7 @@ class Sequencer(wiring.Component):
         m.submodules.watchdog = watchdog = Watchdog()
         m.submodules.loops = loops = LoopStack(self.parameters, number_width=NUMBER_WIDTH)
         connect(m, flipped(self.program), memory.write)
+        m.submodules.fetch = fetch = ProgramFetch(self.parameters)
         number = Signal(NUMBER_WIDTH)
         error = Signal(Error)
         # What follows the memory, which keeps its answer, is this register alone: it can be that of
@@ -139,9 +147,15 @@ class Sequencer(wiring.Component):
             memory.number.eq(number),
             registers.clear.eq(self.start),
             loops.clear.eq(self.start),
+            fetch.start.eq(self.start),
+            fetch.address.eq(self.address),
+            fetch.length.eq(self.length),
+            fetch.number.eq(number),
+            fetch.needed.eq(Mux(loops.empty, number, loops.first)),
+            fetch.written.eq(memory.written),
         ]
         self._watch(m, watchdog, number)
-        loading = self._commands(m, descriptor, header, registers)
+        self._commands(m, descriptor, fetch, registers)
         self._controls(m, descriptor, registers, loops, number)
         if self.parameters.random_stream:
             self._stream(m, registers)
@@ -163,14 +177,23 @@ class Sequencer(wiring.Component):
                     with m.If(self.length == 0):
                         m.d.sync += error.eq(Error.OPERATION)
                         m.next = "DRAIN"
-                    with m.If(self.length > self.parameters.program_depth):
+                    with m.If(self.length > MOST_DESCRIPTORS):
                         m.d.sync += error.eq(Error.PROGRAM)
                         m.next = "DRAIN"
             with m.State("LOAD-PROGRAM"):
-                m.d.comb += [loading.eq(1), self.load.valid.eq(1)]
+                m.d.comb += [
+                    self.loading.eq(1),
+                    self.load.valid.eq(1),
+                    fetch.taken.eq(self.load.ready),
+                    watchdog.waiting.eq(~self.load.ready),
+                ]
                 m.d.sync += idle.eq(0)
+                with m.If(watchdog.expired):
+                    m.next = "HANG"
                 with m.If(self.load.ready):
-                    m.next = "AWAIT-PROGRAM"
+                    m.next = "FETCH"
+                    with m.If(fetch.first):
+                        m.next = "AWAIT-PROGRAM"
             with m.State("AWAIT-PROGRAM"):
                 m.d.comb += watchdog.waiting.eq(~idle)
                 with m.If(idle):
@@ -178,8 +201,14 @@ class Sequencer(wiring.Component):
                 with m.If(watchdog.expired):
                     m.next = "HANG"
             with m.State("FETCH"):
-                m.d.comb += memory.enable.eq(1)
+                m.d.comb += [memory.enable.eq(1), watchdog.waiting.eq(fetch.missing)]
                 m.next = "READ"
+                with m.If(fetch.missing):
+                    m.next = "FETCH"
+                    with m.If(watchdog.expired):
+                        m.next = "HANG"
+                with m.If(fetch.wanted & (fetch.missing | ~self.busy[LOAD])):
+                    m.next = "LOAD-PROGRAM"
                 with m.If(number == self.length):
                     m.d.sync += error.eq(Error.OPERATION)
                     m.next = "DRAIN"
@@ -235,6 +264,8 @@ class Sequencer(wiring.Component):
             command = getattr(self, name)
             taken = Signal(name=f"{name}_taken")  # a cycle ago, with its number still in `before`
             now = command.valid & command.ready
+            if name == "load":
+                now &= ~self.loading
             if name == "pe2" and self.parameters.vector_engine:
                 now |= self.vector.valid & self.vector.ready
             m.d.sync += taken.eq(now)
@@ -243,11 +274,9 @@ class Sequencer(wiring.Component):
         with m.If(self.start):
             m.d.sync += [self.hung.eq(0), *(last.eq(0) for last in self.last)]
 
-    def _commands(self, m: Module, descriptor, header, registers) -> Signal:
+    def _commands(self, m: Module, descriptor, fetch: ProgramFetch, registers) -> None:
         """Resolves addresses: the registers are chosen in the cycle after the descriptor is there,
-        and added in the next, at whose end engines hold the sum. While the signal that this gives
-        is high, LOAD's command is that for the program itself."""
-        loading = Signal()
+        and added in the next, at whose end engines hold the sum."""
         compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
         transfer = data.View(TRANSFER_LAYOUT, descriptor[: TRANSFER_LAYOUT.size])
         # every address of both layouts has a register: to choose first would be a longer way
@@ -262,17 +291,16 @@ class Sequencer(wiring.Component):
         move = _with_fields(TRANSFER_LAYOUT, descriptor, resolved)
         work = _with_fields(COMPUTE_LAYOUT, descriptor, resolved)
         m.d.comb += [
-            self.load.payload.eq(Mux(loading, self._program_transfer(), move)),
+            self.load.payload.eq(Mux(self.loading, self._program_transfer(fetch), move)),
             self.store.payload.eq(move),
             self.pe1.payload.eq(work),
             self.pe2.payload.eq(work),
         ]
         if self.parameters.vector_engine:
             m.d.comb += self.vector.payload.eq(descriptor)
-        return loading
 
-    def _program_transfer(self) -> Value:
-        """The command that loads the program: a run for each descriptor."""
+    def _program_transfer(self, fetch: ProgramFetch) -> Value:
+        """The command that loads a part of the program: a run for each descriptor."""
         beats = descriptor_beats(self.parameters)
         fields = {
             "operation": Operation.LOAD,
@@ -286,7 +314,7 @@ class Sequencer(wiring.Component):
         constants = {
             name: C(int(value), TRANSFER_LAYOUT[name].width) for name, value in fields.items()
         }
-        variables = {"address": self.address, "count2": self.length[:16]}
+        variables = {"address": fetch.source, "local": fetch.local, "count2": fetch.portion}
         return _with_fields(TRANSFER_LAYOUT, C(0, TRANSFER_LAYOUT.size), constants | variables)
 
     def _controls(self, m: Module, descriptor, registers, loops, number) -> None:

@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import NUMBER_WIDTH
 from trainwright_hw.arith.requantiser import Requantiser
 from trainwright_hw.bus.axi import Axi4Lite
 from trainwright_hw.bus.axi_lite import LiteBridge
@@ -12,7 +13,7 @@ from trainwright_hw.compute.pe1.engine import Pe1
 from trainwright_hw.compute.pe2.engine import Pe2
 from trainwright_hw.compute.pe2.fetch import OperandFetch
 from trainwright_hw.control.counters import Counters, Events
-from trainwright_hw.control.csr import DESCRIPTOR_WIDTH, ENGINES, ERROR_WIDTH, Registers
+from trainwright_hw.control.csr import ENGINES, ERROR_WIDTH, Registers
 from trainwright_hw.control.engine_ports import StatisticsPort
 from trainwright_hw.control.statistics_slots import StatisticsSlots
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
@@ -179,9 +180,9 @@ class Host(wiring.Component):
                 "running": In(1),
                 "finished": In(1),
                 "error": In(ERROR_WIDTH),
-                "descriptor": In(DESCRIPTOR_WIDTH),
+                "descriptor": In(NUMBER_WIDTH),
                 "hung": In(ENGINES),
-                "last": In(DESCRIPTOR_WIDTH).array(ENGINES),
+                "last": In(NUMBER_WIDTH).array(ENGINES),
                 "watchdog": Out(WATCHDOG_WIDTH),
                 "interrupt": Out(1),
             }

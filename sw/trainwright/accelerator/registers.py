@@ -6,8 +6,8 @@ from enum import IntEnum
 from trainwright.accelerator.interface import Counters
 from trainwright.program.fields import Engine
 
-IDENTITY_VALUE = 0x54525732
-"""What IDENTITY reads: "TRW2"."""
+IDENTITY_VALUE = 0x54525733
+"""What IDENTITY reads: "TRW3"."""
 
 IDENTITY = 0x000
 FINGERPRINT = 0x004
@@ -54,7 +54,7 @@ class Error(IntEnum):
 
 MEANINGS: dict[int, str] = {
     Error.OPERATION: "unknown operation, or a program without HALT",
-    Error.PROGRAM: "program too long for the program memory",
+    Error.PROGRAM: "program of more than 65,535 descriptors",
     Error.NESTING: "loops nested too deep, or an END without its LOOP",
     Error.READ: "the memory answered a read with an error",
     Error.WRITE: "the memory answered a write with an error",
@@ -65,9 +65,9 @@ MEANINGS: dict[int, str] = {
 
 def status_error(status: int) -> tuple[int, int]:
     """Error code and descriptor number of a STATUS value."""
-    return status >> 8 & 0xFF, status >> 16 & 0xFFF
+    return status >> 8 & 0xFF, status >> 16
 
 
 def hung_engines(status: int) -> Engine:
     """The engines that were busy when the watchdog stopped the run, of a STATUS value."""
-    return Engine(status >> 28)
+    return Engine(status >> 4 & 15)

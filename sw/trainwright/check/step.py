@@ -122,11 +122,15 @@ class StepInputs:
 def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
     """Seeded operands over the whole range of their formats, with calibrated scales."""
     generator = torch.Generator().manual_seed(seed)
-    least, greatest = extremes(network.format("factor"))
     batch = driver.step.batch
     factors = [
-        [torch.randint(least, greatest + 1, s, generator=generator) for s in layer.factor_shapes]
-        for layer in network.layers
+        [
+            torch.randint(low, high + 1, shape, generator=generator)
+            for shape, (low, high) in zip(
+                layer.factor_shapes, map(extremes, network.factor_formats(number)), strict=True
+            )
+        ]
+        for number, layer in enumerate(network.layers)
     ]
     biases = [
         torch.randn(layer.output_size, generator=generator) if layer.bias else None
@@ -135,8 +139,10 @@ def random_inputs(network: Network, driver: Driver, seed: int) -> StepInputs:
     low, high = extremes(network.format("activation"))
     inputs = torch.randint(low, high + 1, (batch, network.input_size), generator=generator)
     gradient = torch.randn(batch, network.output_size, generator=generator).double() / batch
-    exponent = input_exponent(network.format("factor"))
-    exponents = [[exponent] * layer.order for layer in network.layers]
+    exponents = [
+        [input_exponent(fmt) for fmt in network.factor_formats(number)]
+        for number in range(len(network.layers))
+    ]
     model = QuantisedModel(network, factors, exponents, biases)
     scales = Scales()
     driver.calibrate(inputs, lambda logits: gradient, model, scales)

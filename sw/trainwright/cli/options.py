@@ -91,8 +91,8 @@ def add_plan_option(parser: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="PLAN",
         help="auto: what takes fewest cycles, see `trainwright plan`; paper: the paper's schedule, "
-        "the baseline; graph: the compiler of contraction graphs, for layers of any size "
-        "(default: auto)",
+        "the baseline; graph: the compiler of contraction graphs, for layers of any size; "
+        "graph-paper: the same, in the paper's contraction order (default: auto)",
     )
 
 
@@ -134,7 +134,8 @@ def add_formats_option(parser: Any) -> None:
         "--formats",
         metavar="F",
         help="number formats of classes of tensors (factor, activation, intermediate, gradient), "
-        "such as 'activation=posit(8,0),gradient=fixed(8)'; and underflow=never, zero or gradients",
+        "or of single factors and activations by name, such as "
+        "'activation=posit(8,0),l1.G2=fixed(8)'; and underflow=never, zero or gradients",
     )
 
 
@@ -150,9 +151,9 @@ def with_formats(network: Network, given: str | None) -> Network:
 
 def _default_sizes(network: Network) -> dict[str, Any]:
     """Sizes of an accelerator that follow from a network."""
-    sizes: dict[str, Any] = {"factor_width": network.widths.factor}
-    if network.posits:
-        sizes["formats"] = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits))
+    sizes: dict[str, Any] = {"factor_width": network.factor_width}
+    if network.posits_used:
+        sizes["formats"] = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits_used))
         try:
             AcceleratorParameters(formats=sizes["formats"])
         except ValueError as error:

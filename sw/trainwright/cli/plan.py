@@ -39,8 +39,8 @@ planned program fits or takes fewer cycles; then that is said. Utilisation is th
 multiply-accumulates (padding and copies left out) over multipliers times cycles.
 
 With --plan graph, and for networks that are graphs: the contraction orders of each layer, the
-cheapest first, and why each was dropped; what is computed together, in slices of how many values of
-which axes, by which array.
+cheapest first, those that have names among them, and why each was dropped; what is computed
+together, in slices of how many values of which axes, by which array.
 
 Exit status 2, and one line that says what is lacking, where no schedule fits.
 """

@@ -28,6 +28,7 @@ def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
 
 
 def _orders(network: "Network", batch: int, step: "Step") -> list[dict[str, Any]]:
+    from trainwright.graph.named import named_orders
     from trainwright.graph.order import Cost, ordered
     from trainwright.graph.step import step_graph
 
@@ -35,15 +36,19 @@ def _orders(network: "Network", batch: int, step: "Step") -> list[dict[str, Any]
     cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
     rows = []
     for chosen, (site, contractions) in zip(step.orders, graph.sites.items(), strict=True):
-        found = ordered(
-            graph.whole, contractions, cost=cost, most=MOST, accumulator=p.accumulator_width
-        )
-        if all(order.text != chosen.text for order in found):
-            found.append(chosen)
-        for order in found:
+        widths = {"word": p.word_width, "accumulator": p.accumulator_width}
+        named = {
+            order.text: (name, order)
+            for name, order in named_orders(graph.whole, contractions, cost=cost, **widths)
+        }
+        best = ordered(graph.whole, contractions, cost=cost, most=MOST, **widths)
+        found = {order.text: order for order in (*best, chosen)}
+        found |= {text: order for text, (_, order) in named.items()}
+        for order in sorted(found.values(), key=lambda order: order.cost):
             rows.append(
                 {
                     "layer": site,
+                    "name": named[order.text][0] if order.text in named else "",
                     "order": order.text,
                     "macs": order.macs,
                     "chosen": order.text == chosen.text,
@@ -119,8 +124,10 @@ def show(figures: dict[str, Any]) -> None:
     for layer in dict.fromkeys(row["layer"] for row in figures["orders"]):
         print(f"{layer}")
         rows = [row for row in figures["orders"] if row["layer"] == layer]
-        cells = [[row["order"], row["macs"], row["dropped"] or "chosen"] for row in rows]
-        print(markdown(("contraction order", "macs", ""), cells))
+        cells = [
+            [row["order"], row["name"], row["macs"], row["dropped"] or "chosen"] for row in rows
+        ]
+        print(markdown(("contraction order", "known as", "macs", ""), cells))
     names = ("program", "stage", "makes", "of", "slices", "arrays")
     cells = [
         [

@@ -7,7 +7,13 @@ from trainwright.compiler.block_backward import spans
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.images import Use
-from trainwright.compiler.layout import class_bytes, image_bytes, image_of, storage_bytes
+from trainwright.compiler.layout import (
+    activation_bytes,
+    class_bytes,
+    image_bytes,
+    image_of,
+    storage_bytes,
+)
 from trainwright.compiler.memory import MemoryMap
 from trainwright.compiler.merged import Split, merged_images
 from trainwright.compiler.names import activation_name, gradient_name
@@ -44,7 +50,12 @@ def lay_out_blocks(
     for n, layer in enumerate(network.layers, 1):
         last = n == len(network.layers)
         shape = (layer.output_size, batch)
-        memory.add(activation_name(n), shape, intermediate if last else small, order=INSIDE)
+        memory.add(
+            activation_name(n),
+            shape,
+            intermediate if last else activation_bytes(network, n),
+            order=INSIDE,
+        )
         if last:
             memory.add(gradient_name(n), shape, gradient, order=INSIDE)
         _add_bias(memory, f"l{n}", layer.output_size, batch, p, storage_bytes(widths.bias))

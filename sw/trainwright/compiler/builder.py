@@ -74,7 +74,7 @@ class Rule:
     g: str | None
     z: Written
     exact: bool = False
-    """z has the values of x unchanged: its exponent is its floor."""
+    """Nothing is rounded: z's exponent is its floor."""
 
 
 class Builder:
@@ -82,7 +82,7 @@ class Builder:
 
     def __init__(self, p: AcceleratorParameters, network: Network):
         self.p = p
-        self._widest_factor = network.widths.factor
+        self._widest_factor = network.factor_width
         self.formats = TensorFormats(network)
         self.pad = LocalMemory(SCRATCHPAD, p)
         beat_bits = p.data_width
@@ -220,10 +220,12 @@ class Builder:
     ) -> Written:
         """Declare a tensor; ``count`` values a step.
 
-        Of ``width`` bits, in fixed point or, unless it is to be ``fixed``, in its class's posit.
+        Of ``width`` bits, in fixed point or, unless it is to be ``fixed``, in its class's posit;
+        or as the network says of it by name.
         """
         fmt = self.formats.of_class(kind)
         fmt = Fixed(width) if fixed or isinstance(fmt, Fixed) else fmt
+        fmt = self.formats.own(name) or fmt
         tensor = Written(name, kind, fmt, count)
         known = self.tensors.setdefault(name, tensor)
         assert known == tensor, name
@@ -232,7 +234,7 @@ class Builder:
     def contraction(
         self, d: Compute, rule: Rule, *, terms: int, widths: tuple[int, int], macs: int
     ) -> None:
-        """Emit a contraction of ``terms`` products of ``widths`` bits a sum.
+        """Emit a contraction of ``terms`` products of ``widths`` bits, or their own, a sum.
 
         ``macs`` multiply-accumulates are useful, padding not counted.
         """

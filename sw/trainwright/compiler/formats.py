@@ -18,12 +18,13 @@ class TensorFormats:
         self._known: dict[str, Format] = {gradient_name(last): network.format("gradient")}
         for number in range(last + 1):
             kind = "intermediate" if number == last else "activation"
-            self._known[activation_name(number)] = network.format(kind)
-        for number, layer in enumerate(network.layers, 1):
+            name = activation_name(number)
+            self._known[name] = network.tensor_format(name, kind)
+        for number in range(1, last + 1):
             self._known[f"l{number}.b"] = Fixed(network.widths.bias)
             self._known[f"l{number}.t"] = network.format("intermediate")
-            for n in range(1, layer.order + 1):
-                self._known[f"l{number}.G{n}"] = network.format("factor")
+            for n, fmt in enumerate(network.factor_formats(number - 1), 1):
+                self._known[f"l{number}.G{n}"] = fmt
 
     def of(self, name: str) -> Format:
         """The format of a tensor."""
@@ -37,11 +38,18 @@ class TensorFormats:
         """The format of the tensors of a class."""
         return self.network.format(kind.value)
 
+    def own(self, name: str) -> Format | None:
+        """The format that the network gives to one tensor by name."""
+        return dict(self.network.singles).get(name)
+
     def underflow_zero(self, kind: TensorClass) -> bool:
         """Whether what underflows in tensors of a class may become 0."""
         return self.network.underflow_zero(kind.value)
 
 
 def operand_width(fmt: Format, width: int) -> int:
-    """Bits of an operand of the multipliers; ``width`` those of its words in fixed point."""
-    return fmt.decoded_width if isinstance(fmt, Posit) else width
+    """Bits of an operand of the multipliers; ``width`` those of its words in fixed point.
+
+    A tensor that has a format of its own may have more.
+    """
+    return fmt.decoded_width if isinstance(fmt, Posit) else max(width, fmt.width)

@@ -111,9 +111,9 @@ def cut(values: torch.Tensor, digits: int) -> list[torch.Tensor]:
     return [values >> DIGIT_WIDTH * (digits - 1), *lower]
 
 
-def digits_of(network: Network, p: AcceleratorParameters) -> int:
-    """Digits that factors are cut into: 1 where the accelerator takes them whole."""
-    width = network.widths.factor
+def digits_of(network: Network, number: int, index: int, p: AcceleratorParameters) -> int:
+    """Digits that a factor is cut into: 1 where the accelerator takes it whole."""
+    width = network.factor_format(number, index).width
     return 1 if width <= p.factor_width else digit_count(width)
 
 
@@ -143,7 +143,7 @@ def image(network: Network, number: int, index: int, use: Use, p: AcceleratorPar
         step_entries=rows if target is Target.PE1_STORE else 1,
         target=target,
         name=f"l{number + 1}.G{index + 1}.{use.name.lower()}",
-        digits=digits_of(network, p),
+        digits=digits_of(network, number, index, p),
     )
 
 

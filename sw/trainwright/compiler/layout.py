@@ -22,6 +22,12 @@ def class_bytes(network: Network) -> tuple[int, int, int]:
     return small, middle, gradient
 
 
+def activation_bytes(network: Network, layer: int) -> int:
+    """Bytes of an element of the activations of a layer (from 1)."""
+    name = activation_name(layer)
+    return storage_bytes(network.tensor_format(name, "activation").width)
+
+
 def lay_out(network: Network, batch: int, p: AcceleratorParameters) -> MemoryMap:
     """Buffers of all that a step of the paper's schedule moves."""
     memory = MemoryMap(p.lanes)
@@ -31,7 +37,11 @@ def lay_out(network: Network, batch: int, p: AcceleratorParameters) -> MemoryMap
     memory.add("x", (batch, network.layers[0].input_size), small)
     for n, layer in enumerate(network.layers, 1):
         last = n == len(network.layers)
-        memory.add(activation_name(n), (batch, layer.output_size), logit if last else small)
+        memory.add(
+            activation_name(n),
+            (batch, layer.output_size),
+            logit if last else activation_bytes(network, n),
+        )
         memory.add(gradient_name(n), (batch, layer.output_size), gradient)
         memory.add(f"l{n}.b", (layer.output_size,), storage_bytes(network.widths.bias))
         memory.add(f"l{n}.db", (layer.output_size,), gradient)

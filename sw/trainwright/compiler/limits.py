@@ -11,7 +11,7 @@ from typing import NoReturn
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import COUNT_WIDTH, REGISTERS
+from trainwright.program.fields import COUNT_WIDTH, MOST_DESCRIPTORS, REGISTERS
 
 MOST_SAMPLES = 4096
 """Of a batch."""
@@ -63,6 +63,8 @@ STATISTICS = Limit(
     256,
 )
 PROGRAM = Limit("descriptors", "use fewer layers or factors", "program_depth", 4096)
+STREAMED = Limit("descriptors", "use fewer layers or a smaller batch", fixed=MOST_DESCRIPTORS)
+"""Of a program without long loops, which is loaded as it goes on."""
 LOOPS = Limit("nested loops", "use fewer layers or factors", "loop_depth", 8, memory=False)
 ADDRESS_REGISTERS = Limit(
     "address registers (one for each tensor of its loop over the samples)",
@@ -130,10 +132,11 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
             "give it [widths]"
         )
     # wider ones are computed by digits of a word
-    needed = min(network.widths.factor, p.word_width) if p.narrow else network.widths.factor
+    widest = network.factor_width
+    needed = min(widest, p.word_width) if p.narrow else widest
     if p.factor_width < needed:
         raise CompileError(
-            f"network {network.name!r} has factors of {network.widths.factor} bits, the "
+            f"network {network.name!r} has factors of {widest} bits, the "
             f"accelerator takes at most {p.factor_width}: use narrower factors, or an accelerator "
             f"with factor_width={needed}"
         )
@@ -145,7 +148,14 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
                 f"network {network.name!r} has {name}s of {width} bits, the words of this "
                 f"accelerator have {bits}: choose {remedy}, or an accelerator with word_width=16"
             )
-    for kind, fmt in network.posits:
+    for name, fmt in network.singles:
+        if fmt.width > p.word_width and network.nameable[name] != "factor":
+            raise CompileError(
+                f"network {network.name!r} has {name} in {fmt}, the words of this accelerator have "
+                f"{p.word_width} bits: choose {name}=fixed({p.word_width}) in [formats], or an "
+                "accelerator with word_width=16"
+            )
+    for kind, fmt in network.posits_used:
         try:
             p.format_number(fmt)
         except ValueError as error:
@@ -160,9 +170,9 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
 
 def require_whole_factors(network: Network, p: AcceleratorParameters) -> None:
     """Raise ``CompileError`` where factors have more bits than the multipliers take at once."""
-    if network.widths.factor > p.factor_width:
+    if network.factor_width > p.factor_width:
         raise CompileError(
-            f"factors of {network.widths.factor} bits on words of {p.word_width} are computed by "
+            f"factors of {network.factor_width} bits on words of {p.word_width} are computed by "
             "digits, which the paper's schedule alone knows: use --plan paper"
         )
 

@@ -96,7 +96,8 @@ class Merged:
         padded_rank: bool = True,
     ):
         self.w, self.split = w, split
-        self.factor_width = split.network.format("factor").decoded_width
+        formats = split.network.factor_formats(split.number)
+        self.factor_width = max(fmt.decoded_width for fmt in formats)
         self._banks, self._spare, self._padded = banks, spare, padded_rank
         # Every load first: what is loaded next runs under the contractions.
         self._loaded = {

@@ -31,6 +31,8 @@ PLANS = ("auto", "paper")
 """Names of plans: what the planner chooses, or the schedule of the paper."""
 GRAPH = "graph"
 """The plan of ``trainwright.lowering``: a graph, its contraction order and tiling searched."""
+GRAPH_PAPER = "graph-paper"
+"""The same with the contraction order of the paper, its tiling searched."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,8 @@ class CompiledStep:
     """Buffers of the logits of each head."""
     uppers: tuple[str, ...]
     """Buffers that the host writes the gradients to them to."""
+    input_gradients: tuple[str, ...] = ()
+    """Buffers of the gradients to the inputs, where they were asked for."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The buffers of a tensor that the host writes in several layouts."""
     fallback: str = ""
@@ -169,7 +173,7 @@ class CompiledStep:
     @property
     def schedule(self) -> str:
         """The plan that gives this step again where no layer has a plan of its own."""
-        return GRAPH if self.plan == GRAPH else "paper"
+        return self.plan if self.plan in (GRAPH, GRAPH_PAPER) else "paper"
 
     @cached_property
     def predicted_cycles(self) -> int:
@@ -214,21 +218,28 @@ def compile_step(
     parameters: AcceleratorParameters,
     *,
     plan: str | Sequence[LayerPlan] = "auto",
+    input_gradients: bool = False,
 ) -> CompiledStep:
     """Compile a training step of ``batch`` samples.
 
     ``plan`` "graph" is that of ``trainwright.lowering``, which "auto" chooses for networks that are
-    no straight line of TTM layers; "paper" is the schedule of the paper's Table 3, with the outer
+    no straight line of TTM layers, "graph-paper" the same compiler's with the contraction order of
+    the paper; "paper" is the schedule of the paper's Table 3, with the outer
     product summed over the batch in the accumulators; "auto" what the planner chooses, or the
     paper's where that takes fewer cycles or nothing else fits; else it says how each layer is
-    computed. Raises ``CompileError`` where the network does not fit.
+    computed. With ``input_gradients`` the backward pass also gives the gradients to the inputs, by
+    plan "graph", which "auto" then is. Raises ``CompileError`` where the network does not fit.
     """
-    if isinstance(plan, str) and plan not in (*PLANS, GRAPH):
-        raise CompileError(f"there is no plan {plan!r}; give one of {', '.join((*PLANS, GRAPH))}")
-    if plan == GRAPH:
+    every = (*PLANS, GRAPH, GRAPH_PAPER)
+    if isinstance(plan, str) and plan not in every:
+        raise CompileError(f"there is no plan {plan!r}; give one of {', '.join(every)}")
+    if input_gradients and plan not in ("auto", GRAPH, GRAPH_PAPER):
+        raise CompileError("only plan graph computes gradients to the inputs: use it, or auto")
+    if plan in (GRAPH, GRAPH_PAPER) or input_gradients:
         from trainwright.lowering.adapter import compiled  # it is made of this package
 
-        return compiled(network, batch, parameters)
+        graph = plan if plan == GRAPH_PAPER else GRAPH
+        return compiled(network, batch, parameters, plan=graph, input_gradients=input_gradients)
     if not network.is_straight:
         if plan != "auto":
             raise CompileError(

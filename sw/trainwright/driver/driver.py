@@ -27,6 +27,7 @@ from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.formats import Posit
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Input, Network
+from trainwright.program.fields import DESCRIPTOR_BYTES
 
 Result = TypeVar("Result")
 
@@ -51,8 +52,8 @@ class Driver:
     """Runs steps of one network shape and batch size on an accelerator.
 
     Make a new driver when ranks or the batch size change; tensors keep their names, so the same
-    ``Scales`` go on. Raises ``trainwright.compiler.CompileError`` where the network does not fit
-    the accelerator.
+    ``Scales`` go on. With ``input_gradients`` backward passes give those of the inputs, too. Raises
+    ``trainwright.compiler.CompileError`` where the network does not fit the accelerator.
     """
 
     def __init__(
@@ -62,11 +63,14 @@ class Driver:
         batch: int,
         *,
         plan: str | Sequence[LayerPlan] = "auto",
+        input_gradients: bool = False,
         trace: bool = False,
     ):
         self.accelerator = accelerator
         self.trace = trace
-        self.step: CompiledStep = compile_step(network, batch, accelerator.parameters, plan=plan)
+        self.step: CompiledStep = compile_step(
+            network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients
+        )
         if self.step.memory_bytes > accelerator.memory_bytes:
             raise AcceleratorError(
                 f"a step needs {self.step.memory_bytes} bytes of external memory, the accelerator "
@@ -95,11 +99,26 @@ class Driver:
 
     def _input(self, name: str, images: torch.Tensor) -> torch.Tensor:
         """What an input reads of the images: (batch, values)."""
+        return self._seen(name, images).flatten(1)
+
+    def _seen(self, name: str, images: torch.Tensor) -> torch.Tensor:
+        """The rows and columns of images (batch, values) that an input reads, to be written too."""
+        whole = images.reshape(-1, *self.network.padded)
         node = next((node for node in self.network.nodes if node.name == name), None)
         if not isinstance(node, Input):
-            return images
-        whole = images.reshape(-1, *self.network.padded)
-        return whole[:, slice(*node.rows), slice(*node.columns)].flatten(1)
+            return whole
+        return whole[:, slice(*node.rows), slice(*node.columns)]
+
+    def _input_gradient(self, bound: Bound) -> torch.Tensor | None:
+        """The gradient to the inputs, (batch, values); ``None`` where it was not asked for."""
+        if not self.step.input_gradients:
+            return None
+        shape = (self.step.batch, self.network.input_size)
+        total = torch.zeros(shape, dtype=torch.float64)
+        for name, gradient in zip(self.step.inputs, self.step.input_gradients, strict=True):
+            part = self._seen(name, total)
+            part += self._value(gradient, bound, "gradient").reshape(part.shape)
+        return total
 
     def _get(self, name: str) -> torch.Tensor:
         """Read an int64 tensor from its buffer."""
@@ -121,10 +140,10 @@ class Driver:
             self.accelerator.write(buffer.address, image.packed(factor, self.step.parameters))
 
     def _check_model(self, model: QuantisedModel) -> None:
-        fmt = self.network.format("factor")
         for number, layer in enumerate(self.network.layers, 1):
             for n, shape in enumerate(layer.factor_shapes, 1):
                 factor = model.factors[number - 1][n - 1]
+                fmt = self.network.factor_format(number - 1, n - 1)
                 check_words(f"l{number}.G{n}", factor, shape, fmt)
 
     def _statistics(
@@ -146,7 +165,7 @@ class Driver:
             if t.counted
         }
 
-    def _check_seed(self, program: CompiledProgram, seed: int | None) -> None:
+    def _check_seed(self, which: str, program: CompiledProgram, seed: int | None) -> None:
         """Raise ``AcceleratorError`` if a seed is given and the accelerator cannot round
         stochastically."""
         if seed is None:
@@ -158,10 +177,11 @@ class Driver:
                 "set stochastic_rounding=1"
             )
         needed = len(program.descriptors) + 1
-        if needed > p.program_depth:
+        there = self.step.buffers[f"program.{which}"].size // DESCRIPTOR_BYTES
+        if needed > there:
             raise AcceleratorError(
-                f"with its seed the program has {needed} descriptors, the program memory holds "
-                f"{p.program_depth}; use fewer layers or factors"
+                f"with its seed the program has {needed} descriptors, there is room for {there}; "
+                "use fewer layers or factors"
             )
 
     def forward(
@@ -180,7 +200,7 @@ class Driver:
         repeated where the accelerator was reset under it, and before ``backward`` where it was
         reset after it.
         """
-        self._check_seed(self.step.forward, seed)
+        self._check_seed("forward", self.step.forward, seed)
         exponents = copy(scales.exponents)
         self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed)
         return _persist(self._repeat_forward)
@@ -246,7 +266,7 @@ class Driver:
         logits, already divided by whatever the mean needs; the driver quantises it at the finest
         exponent that saturates nothing, or at ``exponent``, to nearest. ``seed`` as in ``forward``.
         """
-        self._check_seed(self.step.backward, seed)
+        self._check_seed("backward", self.step.backward, seed)
         if self._forward is None or self._repeat_forward is None:
             raise ValueError("backward needs a forward pass before it")
         wanted = copy(scales.exponents)
@@ -299,6 +319,7 @@ class Driver:
                 [bound.exponents[f"l{k}.dG{n}"] for n in range(1, v.order + 1)] for k, v in layers
             ],
             bias_exponents=[bound.exponents[f"l{k}.db"] if v.bias else None for k, v in layers],
+            inputs=self._input_gradient(bound),
         )
 
     def calibrate(
@@ -324,7 +345,10 @@ class Driver:
         p = self.accelerator.parameters
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
             plan = self.step.layers or self.step.schedule
-            yield Driver(golden, self.network, self.step.batch, plan=plan)
+            yield Driver(
+                golden, self.network, self.step.batch, plan=plan,
+                input_gradients=bool(self.step.input_gradients),
+            )  # fmt: skip
 
 
 class Steps(Protocol):

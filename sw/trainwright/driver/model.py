@@ -56,6 +56,8 @@ class BackwardResult:
     factor_exponents: list[list[int]] = field(default_factory=list)
     """Exponents of ``factors`` and ``biases``: divided by 2^exponent they are integers."""
     bias_exponents: list[int | None] = field(default_factory=list)
+    inputs: torch.Tensor | None = None
+    """(batch, I), where the driver was made with ``input_gradients``."""
 
 
 def check_words(name: str, values: torch.Tensor, shape: tuple[int, ...], fmt: Format | int) -> None:

@@ -38,8 +38,9 @@ def parse_format(text: str) -> Format:
 
 def parse_formats(
     given: str | Mapping[str, object] | Sequence[tuple[str, object]],
+    known: Sequence[str] = CLASSES,
 ) -> dict[str, Format]:
-    """The formats by class of tensor, of the classes that are named.
+    """The formats by class of tensor, or tensor, of those that are named; ``known`` can be.
 
     ``given`` is a text such as ``factor=posit(4,0),activation=fixed(8)``, its pairs, or the table
     ``[formats]`` of a TOML file. Raises ``FormatError`` for an unknown class or format, and for a
@@ -49,8 +50,11 @@ def parse_formats(
     if isinstance(given, Mapping):
         given = list(given.items())
     for name, text in format_pairs(given) if isinstance(given, str) else given:
-        if name not in CLASSES:
-            raise FormatError(f"no class of tensors {name!r}; there are {', '.join(CLASSES)}")
+        if name not in known:
+            what = "tensor" if "." in name else "class of tensors"
+            own = ", ".join(one for one in known if one not in CLASSES)
+            tensors = f", and the tensors {own}" if own else ""
+            raise FormatError(f"no {what} {name!r}; there are {', '.join(CLASSES)}{tensors}")
         if name in formats:
             raise FormatError(f"{name} has two formats, {formats[name]} and {text}: leave one")
         try:

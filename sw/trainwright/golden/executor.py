@@ -38,18 +38,22 @@ class _Number(ctypes.Structure):
 
     _fields_ = (
         ("integers", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("kept", "first", "count")),
+        ("starts", ctypes.c_void_p * len(UNDERFLOWS)),
+        ("cuts", ctypes.c_void_p),
+        ("places", ctypes.c_int64),
+        ("greatest", ctypes.c_int64),
         ("largest", ctypes.c_double),
-        ("bounds", ctypes.c_void_p * len(UNDERFLOWS)),
-        ("words", ctypes.c_void_p * len(UNDERFLOWS)),
+        ("registers", ctypes.c_void_p),
+        ("upper", ctypes.c_void_p),
     )
 
     @classmethod
     def of(cls, t: Table) -> "_Number":
-        bounds, words = ([array.ctypes.data for array in rule] for rule in (t.bounds, t.words))
-        places = (t.kept, t.first, len(t.words[0]), t.largest)
-        pointers = ctypes.c_void_p * len(UNDERFLOWS)
-        return cls(t.integers.ctypes.data, *places, pointers(*bounds), pointers(*words))
+        """The format of a table, which must be kept."""
+        starts = (ctypes.c_void_p * len(UNDERFLOWS))(*(rule.ctypes.data for rule in t.starts))
+        narrow = (None if array is None else array.ctypes.data for array in (t.registers, t.upper))
+        sizes = (len(t.cuts), t.greatest, t.largest)
+        return cls(t.integers.ctypes.data, starts, t.cuts.ctypes.data, *sizes, *narrow)
 
 
 class _Machine(ctypes.Structure):

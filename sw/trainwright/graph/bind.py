@@ -58,7 +58,8 @@ def _bound(
                 floor, x, y = alignment.add(op.x, op.y)
             case Mask():
                 floor = exponents[op.x]
-        exponent = floor if isinstance(op, Mask) else max(floor, wanted.get(op.out, floor))
+        still = isinstance(op, Mask) or graph.tensors[op.out].exact
+        exponent = floor if still else max(floor, wanted.get(op.out, floor))
         exponent = min(exponent, floor + MAX_SHIFT)
         exponents[op.out], floors[op.out] = exponent, floor
         shifts[op.out] = Shifts(exponent - floor, x, y)

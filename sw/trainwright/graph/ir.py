@@ -26,6 +26,8 @@ class Tensor:
     """Whether what underflows may become 0 (``Format.encode``)."""
     constant: tuple[int, int] | None = None
     """The word and the exponent of all values of a constant, which the host writes."""
+    exact: bool = False
+    """Whether its format holds every sum of its products: then nothing is ever shifted out."""
 
     @property
     def underflow(self) -> str:

@@ -1,7 +1,7 @@
 """From a network and a batch to the graph of its forward pass."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format, Posit
@@ -16,35 +16,20 @@ CONSTANT_WIDTH = 16
 
 
 def class_tensor(network: Network, name: str, axes: tuple[str, ...], kind: TensorClass) -> Tensor:
-    """A tensor in its class's format, with the network's rule for what underflows in it."""
-    fmt = network.format(kind.value)
+    """A tensor in its own or its class's format, with the network's rule for what underflows."""
+    fmt = network.tensor_format(name, kind.value)
     zero = isinstance(fmt, Posit) and network.underflow_zero(kind.value)
     return Tensor(name, axes, kind, fmt, zero)
 
 
-def prefixes(network: Network) -> dict[str, str]:
-    """The first part of the names of each value's tensors.
-
-    ``l1`` .. where a layer is first applied, else the value's own name.
-    """
-    found: dict[str, str] = {}
-    done: set[int] = set()
-    for node in network.nodes:
-        found[node.name] = node.name
-        if isinstance(node, Apply) and node.layer not in done:
-            done.add(node.layer)
-            found[node.name] = f"l{node.layer + 1}"
-    return found
-
-
 def result_names(network: Network) -> tuple[str, ...]:
     """The tensor of each head."""
-    return tuple(f"{prefixes(network)[name]}.a" for name in network.heads)
+    return tuple(f"{network.prefixes[name]}.a" for name in network.heads)
 
 
 def upper_names(network: Network) -> tuple[str, ...]:
     """The gradient to each head, which the host gives."""
-    return tuple(f"{prefixes(network)[name]}.dy" for name in network.heads)
+    return tuple(f"{network.prefixes[name]}.dy" for name in network.heads)
 
 
 def average(size: int) -> tuple[int, int]:
@@ -71,7 +56,7 @@ class _Build:
         self.ops: list[Op] = []
         self.given: list[str] = []
         self.values: dict[str, _Value] = {}
-        self.prefixes = prefixes(network)
+        self.prefixes = network.prefixes
 
     def tensor(self, name: str, axes: tuple[str, ...], kind: TensorClass) -> str:
         self.tensors[name] = class_tensor(self.network, name, axes, kind)
@@ -93,7 +78,12 @@ class _Build:
 
     def view(self, name: str, of: str, axes: tuple[str, ...]) -> str:
         """A value by other axes."""
-        self.ops.append(View(self.tensor(name, axes, self.tensors[of].kind), of))
+        self.ops.append(View(self.copy(name, of, axes), of))
+        return name
+
+    def copy(self, name: str, of: str, axes: tuple[str, ...]) -> str:
+        """A tensor of the values, and in the format, of another."""
+        self.tensors[name] = replace(self.tensors[of], name=name, axes=axes)
         return name
 
     def kind(self, name: str) -> TensorClass:
@@ -157,7 +147,7 @@ class _Build:
                 f"{owner}.G{n + 1}",
                 (*ranks[n - 1 : n][: n > 0], outputs[n], *inputs[n], *ranks[n : n + 1]),
                 TensorClass.INTERMEDIATE,
-                self.network.format("factor"),
+                self.network.tensor_format(f"{owner}.G{n + 1}", "factor"),
             )
             for n in range(layer.order)
         ]
@@ -181,7 +171,7 @@ class _Build:
             )
         )
         axes = (positions[0], kernel[0], positions[1], kernel[1], *channels, SAMPLES)
-        name = self.tensor(f"{prefix}.xw", axes, self.tensors[x].kind)
+        name = self.copy(f"{prefix}.xw", x, axes)
         self.ops.append(ir.Window(name, x, slides))
         return name, positions
 

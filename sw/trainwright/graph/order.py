@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from trainwright.fixed.scale import TensorClass
-from trainwright.formats import Fixed, Format, Posit
+from trainwright.formats import Fixed, Posit
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 
 LEAST_WIDTH = 8
@@ -41,7 +41,8 @@ class Site:
     """One closed network: its leaves, and the sets of leaves wanted."""
 
     def __init__(self, graph: Graph, contractions: Sequence[Einsum], cost: Cost):
-        self.graph, self.cost = graph, cost
+        self.graph, self.cost, self.name = graph, cost, contractions[0].site
+        self.contractions = tuple(contractions)
         self.leaves = tuple(dict.fromkeys(n for op in contractions for n in op.operands))
         bit = {name: 1 << n for n, name in enumerate(self.leaves)}
         self.wanted = {op.out: sum(bit[name] for name in op.operands) for op in contractions}
@@ -221,7 +222,7 @@ def search(graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, most: in
     found: dict[tuple, tuple[float, Tree]] = {}
     for free in _starts(site):
         trees = _improved(site, targets, free)
-        _keep(site, found, _united(_joined(trees), targets))
+        _keep(site, found, united(_joined(trees), targets))
     best = sorted(found.values(), key=lambda pair: pair[0])[:MOST_VARIED]
     for _, tree in best:
         for other in _varied(site, tree, targets):
@@ -235,7 +236,7 @@ def _keep(site: Site, found: dict[tuple, tuple[float, Tree]], tree: Tree) -> Non
         found[key] = site.total(tree), tree
 
 
-def _united(joined: Tree, targets: Sequence[int]) -> Tree:
+def united(joined: Tree, targets: Sequence[int]) -> Tree:
     """What the targets need of what is made."""
     united: Tree = {}
     for target in targets:
@@ -251,7 +252,7 @@ def _varied(site: Site, tree: Tree, targets: Sequence[int]) -> Iterable[Tree]:
                 others = {m: parts for m, parts in tree.items() if m != mask}
                 made = _tree(site, a, others) | others | {mask: (a, b)}
                 made |= _tree(site, b, made)
-                yield _united(made, targets)
+                yield united(made, targets)
 
 
 def _starts(site: Site) -> list[tuple[int, ...]]:
@@ -292,18 +293,17 @@ class _Names:
         for result in (graph.tensors[out] for out in self.site.wanted):
             if result.kind is TensorClass.INTERMEDIATE and isinstance(result.format, Posit):
                 return replace(result, name=name, axes=axes)
-        return Tensor(name, axes, TensorClass.INTERMEDIATE, self._format(mask, tree))
+        bits = self._bits(mask, tree)
+        fmt, exact = Fixed(min(self.word, bits)), bits <= self.word
+        return Tensor(name, axes, TensorClass.INTERMEDIATE, fmt, exact=exact)
 
     def _axes(self) -> tuple[str, ...]:
         """All axes of the site, those of one letter together."""
         axes = dict.fromkeys(a for names in self.site.axes_of.values() for a in names)
         return tuple(sorted(axes, key=lambda axis: "rjis".find(axis.rpartition(".")[2][:1])))
 
-    def _format(self, mask: int, tree: Tree) -> Format:
-        """As few bits as hold every sum of factors, the word's where that is more."""
-        return Fixed(min(self.word, self._bits(mask, tree)))
-
     def _bits(self, mask: int, tree: Tree) -> int:
+        """Bits that hold every sum of a partial result's products."""
         if not mask & (mask - 1):
             return self.site.graph.tensors[self.of(mask)].width
         a, b = tree[mask]
@@ -328,21 +328,24 @@ def ordered(
     ``word`` bits, and fewer where sums would otherwise need more than ``accumulator``.
     """
     cost = cost or Cost()
-    name = contractions[0].site
     site = Site(graph, contractions, cost)
-    orders = []
-    for tree in search(graph, contractions, cost=cost, most=most):
-        names = _Names(site, name, word)
-        tensors, products = dict(graph.tensors), []
-        for mask in sorted(tree, key=lambda mask: (mask.bit_count(), mask)):
-            tensor = names.tensor(mask, tree, graph)
-            tensors[tensor.name] = tensor
-            first, second = tree[mask]
-            products.append(Einsum(tensor.name, (names.of(first), names.of(second)), name))
-        new = Graph(graph.sizes, tensors, tuple(products), graph.given, graph.results)
-        new = narrowed(new, set(graph.tensors), accumulator)
-        orders.append(Order(name, new, tuple(products), site.total(tree)))
-    return orders
+    trees = search(graph, contractions, cost=cost, most=most)
+    return [made_of(site, tree, word=word, accumulator=accumulator) for tree in trees]
+
+
+def made_of(site: Site, tree: Tree, *, word: int = 16, accumulator: int = 48) -> Order:
+    """The order of a tree. ``word`` and ``accumulator`` as for ``ordered``."""
+    graph, name = site.graph, site.name
+    names = _Names(site, name, word)
+    tensors, products = dict(graph.tensors), []
+    for mask in sorted(tree, key=lambda mask: (mask.bit_count(), mask)):
+        tensor = names.tensor(mask, tree, graph)
+        tensors[tensor.name] = tensor
+        first, second = tree[mask]
+        products.append(Einsum(tensor.name, (names.of(first), names.of(second)), name))
+    new = Graph(graph.sizes, tensors, tuple(products), graph.given, graph.results)
+    new = narrowed(new, set(graph.tensors), accumulator)
+    return Order(name, new, tuple(products), site.total(tree))
 
 
 def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
@@ -361,7 +364,7 @@ def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
         if excess > 0 and free:
             name = max(free, key=lambda name: tensors[name].width)
             width = max(LEAST_WIDTH, tensors[name].width - excess)
-            tensors[name] = replace(tensors[name], format=Fixed(width))
+            tensors[name] = replace(tensors[name], format=Fixed(width), exact=False)
     return replace(graph, tensors=tensors)
 
 

@@ -11,9 +11,10 @@ import torch
 
 from trainwright.compiler.builder import Rule, Written
 from trainwright.compiler.memory import Buffer
-from trainwright.compiler.step import CompiledProgram, CompiledStep
+from trainwright.compiler.step import GRAPH, GRAPH_PAPER, CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
+from trainwright.graph.differentiate import gradient_name
 from trainwright.graph.ir import Add, Einsum, Graph, Mask
 from trainwright.graph.network import result_names, upper_names
 from trainwright.lowering.compile import Emitted, Step, compile_step
@@ -95,7 +96,8 @@ class _Adapter:
         for name in ("program.forward", "program.backward"):
             self.buffers[name] = step.buffers[name]
 
-    def _origin(self, name: str) -> str:
+    def origin(self, name: str) -> str:
+        """The tensor that a view is of."""
         return self.step.graph.whole.origins.get(name, name)
 
     def _buffers(self, emitted: Emitted) -> None:
@@ -107,7 +109,7 @@ class _Adapter:
             tensor = graph.tensors.get(outer.tensor)
             if tensor is None or outer.tensor in factors or tensor.constant:
                 continue
-            there, name = self.step.buffers[outer.name], self._origin(outer.tensor)
+            there, name = self.step.buffers[outer.name], self.origin(outer.tensor)
             key = name if name not in self.buffers else outer.name
             if key in self.buffers or any(
                 b.address == there.address for b in self.buffers.values()
@@ -145,7 +147,7 @@ class _Adapter:
         rules = {}
         for index, made in emitted.made.items():
             if made.exact:
-                d, name = emitted.descriptors[index], self._origin(made.tensor)
+                d, name = emitted.descriptors[index], self.origin(made.tensor)
                 bias = isinstance(d, Compute) and d.operation is Operation.BIAS
                 rules[index] = Rule(name, name if bias else None, tensors[COPIES], exact=True)
                 continue
@@ -153,12 +155,13 @@ class _Adapter:
             z = tensors[made.tensor]
             match op:
                 case Einsum():
-                    first, second = (self._origin(name) for name in op.operands)
-                    rules[index] = Rule(first, second, z)
+                    first, second = (self.origin(name) for name in op.operands)
+                    still = graph.tensors[made.tensor].exact
+                    rules[index] = Rule(first, second, z, exact=still)
                 case Add():
-                    rules[index] = Rule(self._origin(op.x), self._origin(op.y), z)
+                    rules[index] = Rule(self.origin(op.x), self.origin(op.y), z)
                 case Mask():
-                    rules[index] = Rule(self._origin(op.x), None, z)
+                    rules[index] = Rule(self.origin(op.x), None, z)
         return rules
 
     def _written(self, graph: Graph, name: str) -> Written:
@@ -171,7 +174,8 @@ class _Adapter:
                 counted=False,
             )
         tensor = graph.tensors[name]
-        return Written(name, tensor.kind, tensor.format, graph.count(name))
+        count = graph.count(name)
+        return Written(name, tensor.kind, tensor.format, count, counted=not tensor.exact)
 
     def program(self, emitted: Emitted) -> CompiledProgram:
         """A program with its rules and images."""
@@ -192,19 +196,30 @@ class _Adapter:
 
 
 @cache
-def compiled(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
+def compiled(
+    network: Network,
+    batch: int,
+    p: AcceleratorParameters,
+    *,
+    plan: str = GRAPH,
+    input_gradients: bool = False,
+) -> CompiledStep:
     """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
-    step = compile_step(network, batch, p)
+    step = compile_step(network, batch, p, inputs=input_gradients, paper=plan == GRAPH_PAPER)
     adapter = _Adapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
+    inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))
     fields: dict[str, Any] = {"aliases": adapter.aliases}
     return CompiledStep(
         network=network,
         batch=batch,
         parameters=p,
-        plan="graph",
+        plan=plan,
         layers=(),
-        inputs=tuple(node.name for node in network.nodes if isinstance(node, Input)),
+        inputs=inputs,
+        input_gradients=tuple(
+            adapter.origin(gradient_name(name)) for name in inputs if input_gradients
+        ),
         results=result_names(network),
         uppers=upper_names(network),
         buffers=adapter.buffers,

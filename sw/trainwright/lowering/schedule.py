@@ -5,6 +5,7 @@ does not read what the other array is reading. What is loaded comes as late as i
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from trainwright.lowering.calls import Call, Clear, Move
@@ -188,16 +189,35 @@ def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, 
     return latest
 
 
-def scheduled(calls: Sequence[Call], window: int, rows: int) -> tuple[list[Call], float]:
-    """The commands in the order of issue, and the cycles that they take by the estimate.
+@dataclass(frozen=True)
+class Issue:
+    """Commands in an order of issue, when each starts and ends, and when all are done."""
+
+    source: Sequence[Call]
+    """The commands in the order of the operations."""
+    calls: tuple[Call, ...]
+    times: tuple[tuple[float, float], ...]
+    cycles: float
+    window: int
+    """Commands that an array looked at."""
+
+    def timed(self) -> tuple[Call, ...]:
+        """The commands with their times: they may have those of another order of issue."""
+        for call, (start, end) in zip(self.calls, self.times, strict=True):
+            call.start, call.end = start, end
+        return self.calls
+
+
+def scheduled(source: Sequence[Call], window: int, rows: int) -> Issue:
+    """The order of issue of commands, and the cycles that they take by the estimate.
 
     An array looks at ``window`` commands. Where ``rows`` of the scratchpad are in use no array runs
     ahead of the other.
     """
-    lists = _List(calls, dependencies(calls), rows)
+    lists = _List(source, dependencies(source), rows)
     order = lists.run(window)
     place = {n: at for at, n in enumerate(order)}
-    calls = [calls[n] for n in order]
+    calls = [source[n] for n in order]
     before = dependencies(calls)
     for n, follows in lists.extra.items():
         before[place[n]] += [place[b] for b in follows]
@@ -219,4 +239,6 @@ def scheduled(calls: Sequence[Call], window: int, rows: int) -> tuple[list[Call]
             if top not in placed:
                 placed.add(top)
                 result.append(top)
-    return [calls[n] for n in result], max(call.end for call in calls)
+    ordered = tuple(calls[n] for n in result)
+    times = tuple((call.start, call.end) for call in ordered)
+    return Issue(source, ordered, times, max(call.end for call in calls), window)

@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from trainwright.formats import Posit
+from trainwright.formats import Format, Posit
 from trainwright.network.errors import require, row
 from trainwright.network.layer import MOST_SIZE, Layer
 from trainwright.network.nodes import (
@@ -25,6 +25,13 @@ from trainwright.network.tables import items
 from trainwright.support.text import shown
 
 MOST_LAYERS = 64
+LEAST_WIDTH = 4
+"""Bits of a tensor that is no factor."""
+
+
+def factor_name(layer: int, index: int) -> str:
+    """The name of a factor, both counted from 0."""
+    return f"l{layer + 1}.G{index + 1}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,8 @@ class Network(Formatted):
     """Classes of tensors (``trainwright.formats.CLASSES``) that are posits, of ``widths`` bits."""
     underflow: str = "gradients"
     """Which posits may become 0 where they underflow, one of ``UNDERFLOW_RULES``."""
+    singles: tuple[tuple[str, Format], ...] = ()
+    """Formats of single tensors, by name; of ``nameable`` ones."""
     wiring: tuple[Node, ...] = ()
     """How values are made of each other; empty where each layer reads the one before it."""
     results: tuple[str, ...] = ()
@@ -71,6 +80,12 @@ class Network(Formatted):
         for name in self.heads:
             self._check_head(name)
         self.check_formats()
+        for name, fmt in self.singles:
+            require(name in self.nameable, f"formats: no tensor {name!r}")
+            require(
+                self.nameable[name] == "factor" or fmt.width >= LEAST_WIDTH,
+                f"formats: {name} must have {LEAST_WIDTH} bits at least, not {fmt}",
+            )
 
     def _check_head(self, name: str) -> None:
         node = next(node for node in self.nodes if node.name == name)
@@ -118,6 +133,58 @@ class Network(Formatted):
             and self.heads == line[-1:]
         )
 
+    @cached_property
+    def prefixes(self) -> dict[str, str]:
+        """The first part of the names of each value's tensors.
+
+        ``l1`` .. where a layer is first applied, else the value's own name.
+        """
+        found: dict[str, str] = {}
+        done: set[int] = set()
+        for node in self.nodes:
+            found[node.name] = node.name
+            if isinstance(node, Apply) and node.layer not in done:
+                done.add(node.layer)
+                found[node.name] = f"l{node.layer + 1}"
+        return found
+
+    @cached_property
+    def nameable(self) -> dict[str, str]:
+        """The factors ``ln.Gk``, and ``NAME.a`` of values that are neither input nor logits."""
+        factors = {
+            factor_name(n, k): "factor"
+            for n, layer in enumerate(self.layers)
+            for k in range(layer.order)
+        }
+        values = (n.name for n in self.nodes if n.of and n.name not in self.heads)
+        return factors | {f"{self.prefixes[name]}.a": "activation" for name in values}
+
+    def tensor_format(self, name: str, kind: str) -> Format:
+        """The format of a tensor of a class: its own, or else its class's."""
+        return dict(self.singles).get(name) or self.format(kind)
+
+    def factor_format(self, layer: int, index: int) -> Format:
+        """The format of a factor, both counted from 0."""
+        return self.tensor_format(factor_name(layer, index), "factor")
+
+    def factor_formats(self, layer: int) -> tuple[Format, ...]:
+        """The formats of a layer's factors, the layer counted from 0."""
+        return tuple(self.factor_format(layer, n) for n in range(self.layers[layer].order))
+
+    @property
+    def factor_width(self) -> int:
+        """Bits of the widest factor."""
+        if self.widths.is_float:
+            return self.widths.factor
+        every = range(len(self.layers))
+        return max(fmt.width for layer in every for fmt in self.factor_formats(layer))
+
+    def _factor_bits(self, layer: int) -> list[int]:
+        """Bits of an element of each factor of a layer."""
+        if self.widths.is_float:
+            return [self.widths.factor] * self.layers[layer].order
+        return [fmt.width for fmt in self.factor_formats(layer)]
+
     @property
     def input_size(self) -> int:
         """Pixels of the padded image."""
@@ -142,8 +209,11 @@ class Network(Formatted):
     def model_bits(self) -> int:
         """Bits of the model as the paper counts them: factors and biases at their widths."""
         return sum(
-            layer.factor_parameters * self.widths.factor + layer.bias_parameters * self.widths.bias
-            for layer in self.layers
+            sum(prod(s) * bits for s, bits in zip(layer.factor_shapes, widths, strict=True))
+            + layer.bias_parameters * self.widths.bias
+            for layer, widths in zip(
+                self.layers, map(self._factor_bits, range(len(self.layers))), strict=True
+            )
         )
 
     @property
@@ -156,11 +226,13 @@ class Network(Formatted):
         digits = list(product(*map(range, last.outputs)))[: self.classes]
         kept = [len(set(column)) for column in zip(*digits, strict=True)]
         factors = sum(
-            (outputs - own) * left * inputs * right
-            for (left, outputs, inputs, right), own in zip(last.factor_shapes, kept, strict=True)
+            (outputs - own) * left * inputs * right * bits
+            for (left, outputs, inputs, right), own, bits in zip(
+                last.factor_shapes, kept, self._factor_bits(head.layer), strict=True
+            )
         )
         biases = last.output_size - self.classes if last.bias else 0
-        return self.model_bits - factors * self.widths.factor - biases * self.widths.bias
+        return self.model_bits - factors - biases * self.widths.bias
 
     @property
     def used_reduction(self) -> float:
@@ -199,11 +271,11 @@ class Network(Formatted):
 
     def in_float32(self) -> "Network":
         """The same network in float32 numbers."""
-        return replace(self, widths=FLOAT32, posits=())
+        return replace(self, widths=FLOAT32, posits=(), singles=())
 
     def to_dict(self) -> dict[str, Any]:
         """A plain dictionary that ``network_from_dict`` reads back."""
-        posits: dict[str, Any] = {name: str(fmt) for name, fmt in self.posits}
+        posits: dict[str, Any] = {name: str(fmt) for name, fmt in (*self.posits, *self.singles)}
         if self.underflow != "gradients":
             posits["underflow"] = self.underflow
         return {

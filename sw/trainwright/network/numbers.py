@@ -1,7 +1,8 @@
 """Number formats of a network: bits, and posits, of each class of tensors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 from trainwright.formats import (
@@ -66,11 +67,20 @@ FLOAT32 = Widths(factor=32, bias=32, activation=32, gradient=32, intermediate=32
 
 
 class Formatted:
-    """What has number formats: fields ``widths``, ``posits`` and ``underflow`` of a dataclass."""
+    """What has number formats: fields ``widths``, ``posits`` and ``underflow`` of a dataclass.
+
+    One whose tensors have names may give some of them formats of their own: ``singles``.
+    """
 
     widths: Widths
     posits: tuple[tuple[str, Posit], ...]
     underflow: str
+    singles: tuple[tuple[str, Format], ...] = ()
+
+    @cached_property
+    def nameable(self) -> dict[str, str]:
+        """The class of each tensor that can have a format of its own, by name."""
+        return {}
 
     def check_formats(self) -> None:
         """Raise ``NetworkError`` unless the three fields go together."""
@@ -101,36 +111,57 @@ class Formatted:
     def with_formats(self, given: str | Mapping[str, object]) -> Self:
         """The same with the formats of ``trainwright.formats.parse_formats``.
 
-        ``fixed(n)`` and ``posit(n,es)`` make words of a class n bits wide. A table may also have
-        ``underflow``. Raises ``NetworkError`` for what is no format.
+        ``fixed(n)`` and ``posit(n,es)`` make words of a class, or of a tensor that is named, n bits
+        wide. A table may also have ``underflow``. Raises ``NetworkError`` for what is no format.
         """
         underflow: object = self.underflow
+        singles = dict(self.singles)
         require(
             not self.widths.is_float, "formats are of fixed point and posits, numbers are float32"
         )
         try:
-            pairs = list(given.items()) if isinstance(given, Mapping) else format_pairs(given)
+            pairs = list(_flat(given)) if isinstance(given, Mapping) else format_pairs(given)
             underflow = dict(pairs).get("underflow", underflow)
-            formats = parse_formats([pair for pair in pairs if pair[0] != "underflow"])
+            known = (*CLASSES, *self.nameable)
+            formats = parse_formats([pair for pair in pairs if pair[0] != "underflow"], known)
         except FormatError as error:
             raise NetworkError(f"formats: {error}") from None
         posits = dict(self.posits)
+        singles |= {name: formats.pop(name) for name in list(formats) if name not in CLASSES}
         for name, fmt in formats.items():
             posits.pop(name, None)
             if isinstance(fmt, Posit):
                 posits[name] = fmt
         widths = replace(self.widths, **{name: fmt.width for name, fmt in formats.items()})
+        named = {"singles": tuple(sorted(singles.items()))} if self.nameable else {}
         return replace(
             self,  # type: ignore[type-var]  a dataclass
             widths=widths,
             posits=tuple((name, posits[name]) for name in CLASSES if name in posits),
             underflow=str(underflow),
+            **named,
         )
 
     @property
     def formats(self) -> dict[str, str]:
-        """The format of every class of tensors, by name."""
-        return {name: str(self.format(name)) for name in CLASSES}
+        """The format of every class of tensors, and of every tensor that has its own, by name."""
+        classes = {name: str(self.format(name)) for name in CLASSES}
+        return classes | {name: str(fmt) for name, fmt in self.singles}
+
+    @property
+    def posits_used(self) -> tuple[tuple[str, Posit], ...]:
+        """Classes and tensors that are posits, and which."""
+        named = [(name, fmt) for name, fmt in self.singles if isinstance(fmt, Posit)]
+        return (*self.posits, *named)
+
+
+def _flat(given: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """The entries of ``[formats]``; in TOML ``l1.G1 = ..`` is an entry of a table ``l1``."""
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", fmt) for inner, fmt in value.items())
+        else:
+            yield name, value
 
 
 @dataclass(frozen=True)

@@ -179,6 +179,12 @@ def from_network(network: Network | str, seed: int = 0) -> torch.nn.Sequential:
             f"network {network.name!r} is a graph: modules in a row are for layers in one line; "
             "train it with trainwright train"
         )
+    if network.singles:
+        raise NetworkError(
+            f"network {network.name!r} has formats of single tensors "
+            f"({', '.join(name for name, _ in network.singles)}), modules have one of each class: "
+            "train it with trainwright train"
+        )
     factors, exponents = initial_factors(network, seed)
     modules: list[torch.nn.Module] = []
     for layer, own, scales in zip(network.layers, factors, exponents, strict=True):

@@ -60,9 +60,9 @@ def _watch_optimisers() -> None:
 def _check_moments(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """Raise ``ValueError`` where a factor has another shape than its moments."""
     for parameter, state in optimizer.state.items():
-        for value in state.values():
-            moment = isinstance(value, torch.Tensor) and value.dim() == parameter.dim() == 4
-            if moment and value.shape != parameter.shape:
+        shape = parameter.shape
+        for value in state.values() if len(shape) == 4 else ():
+            if isinstance(value, torch.Tensor) and value.shape != shape and value.dim() == 4:
                 raise ValueError(
                     f"a factor has shape {tuple(parameter.shape)}, its moments have "
                     f"{tuple(value.shape)}: ranks were changed without this optimiser; call "

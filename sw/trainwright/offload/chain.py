@@ -25,8 +25,7 @@ class _Step(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         segment: Segment = ctx.segment
-        wanted = ctx.needs_input_grad[1]
-        found = segment.backward(ctx.call, gradients[0].double().cpu(), inputs=wanted)
+        found = segment.backward(ctx.call, gradients[0].double().cpu())
         inputs = found.inputs
         if inputs is not None:
             inputs = inputs[:, : segment.layers[0].columns]
@@ -41,21 +40,18 @@ class _Step(torch.autograd.Function):
 class Chain(torch.nn.Module):
     """Layers and the ReLUs between them, on the accelerator.
 
-    One program has them all, unless the inputs need a gradient: the accelerator computes none for
-    the inputs of its first layer, so that each layer then is a program of its own and the host
-    multiplies with its matrix.
+    One program has them all, and another one where the inputs need a gradient.
     """
 
     def __init__(self, layers: Sequence[TTLinear], relus: Sequence[bool], machine: Machine) -> None:
         super().__init__()
-        self.relus = tuple(relus)
         self.whole = Segment(layers, relus, machine)
-        self.single = [Segment([layer], [], machine) for layer in layers]
+        self.within = Segment(layers, relus, machine, input_gradients=True)
 
     @property
     def segments(self) -> list[Segment]:
-        """All segments, whether they were used or not."""
-        return [self.whole, *self.single]
+        """Both segments, whether they were used or not."""
+        return [self.whole, self.within]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(..., I) to (..., J); ``TypeError`` or ``ValueError`` for inputs that cannot be."""
@@ -65,10 +61,8 @@ class Chain(torch.nn.Module):
         if x.shape[-1] != size:
             raise ValueError(f"inputs have {x.shape[-1]} features, the first layer takes {size}")
         flat = x.reshape(-1, size)
-        separate = torch.is_grad_enabled() and x.requires_grad and len(self.single) > 1
-        for n, segment in enumerate(self.single if separate else [self.whole]):
-            flat = flat.relu() if n and self.relus[n - 1] else flat
-            flat = _run(segment, flat)
+        within = torch.is_grad_enabled() and x.requires_grad
+        flat = _run(self.within if within else self.whole, flat)
         return flat.reshape(*x.shape[:-1], flat.shape[-1])
 
 

@@ -195,10 +195,9 @@ def compile(
     other sizes than the default ones, which have the posits of the layers. Layers in float32, and
     all other modules, run in torch.
 
-    Any loss, any optimiser. Gradients of factors and biases are the accelerator's. It has none for
-    the inputs of a program's first layer: where inputs need a gradient each layer is a program, and
-    the host multiplies with its matrix. Exponents are the accelerator's own, calibrated in the
-    first step, and no part of ``state_dict``: a model that is loaded calibrates again.
+    Any loss, any optimiser. Gradients are the accelerator's, those of inputs too where they need
+    one. Exponents are the accelerator's own, calibrated in the first step, and no part of
+    ``state_dict``: a model that is loaded calibrates again.
 
     Raises ``CompileError`` for a back end, a batch or formats that cannot be, for a module without
     such a layer or that torch.fx cannot trace, and for a layer that does not fit the accelerator or

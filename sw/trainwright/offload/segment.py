@@ -12,7 +12,6 @@ from trainwright.accelerator import Counters
 from trainwright.compiler import CompileError
 from trainwright.driver import Driver, ForwardResult, QuantisedModel
 from trainwright.fixed.quantise import (
-    dequantise,
     extremes,
     fitting_exponent,
     input_exponent,
@@ -24,7 +23,6 @@ from trainwright.network import Network, NumberFormats
 from trainwright.nn import TTLinear
 from trainwright.nn.scales import InputQuantiser, largest
 from trainwright.offload.machine import Machine
-from trainwright.tt import to_matrix
 
 MOST_REPETITIONS = 64
 """Steps at most until the exponents stand still."""
@@ -70,13 +68,22 @@ class Totals:
 class Segment:
     """``layers`` with a ReLU after each but the last, where ``relus`` has one.
 
+    With ``input_gradients`` its programs give the gradient to the inputs, too.
     Exponents are calibrated on the first batch and follow every training step, as the trainer's
     do. ``settling`` is set while ``calibrate`` of the compiled model repeats a step: programs then
     run on the golden model and exponents jump.
     """
 
-    def __init__(self, layers: Sequence[TTLinear], relus: Sequence[bool], machine: Machine) -> None:
+    def __init__(
+        self,
+        layers: Sequence[TTLinear],
+        relus: Sequence[bool],
+        machine: Machine,
+        *,
+        input_gradients: bool = False,
+    ) -> None:
         self.layers, self.relus, self.machine = tuple(layers), tuple(relus), machine
+        self.input_gradients = input_gradients
         self.scales = Scales()
         self.totals = Totals()
         self.settling: Settling | None = None
@@ -105,7 +112,10 @@ class Segment:
         accelerator = self.machine.accelerator
         stale = self._driver is None or self._driver.accelerator is not accelerator
         if self._driver is None or stale or self._driver.network.ranks != ranks:
-            self._driver = Driver(accelerator, self.network, self.machine.settings.batch)
+            self._driver = Driver(
+                accelerator, self.network, self.machine.settings.batch,
+                input_gradients=self.input_gradients,
+            )  # fmt: skip
         return self._driver
 
     def _model(self, network: Network) -> QuantisedModel:
@@ -180,11 +190,10 @@ class Segment:
                 if not self.scales.jump(back.statistics):
                     break
 
-    def backward(self, call: Call, gradient: torch.Tensor, *, inputs: bool) -> "Gradients":
+    def backward(self, call: Call, gradient: torch.Tensor) -> "Gradients":
         """Gradients of a forward pass from that of its outputs, (n, J).
 
-        With ``inputs`` also that of x, for a segment of one layer. Raises ``CompileError`` where
-        the ranks changed since the forward pass.
+        Raises ``CompileError`` where the ranks changed since the forward pass.
         """
         driver = call.driver
         if self.settling is None and driver is not self._driver:
@@ -220,7 +229,7 @@ class Segment:
                 None if gradient is None else gradient[: layer.rows]
                 for gradient, layer in zip(back.biases, self.layers, strict=True)
             ],
-            inputs=_input_gradient(call, whole, exponent) if inputs else None,
+            inputs=None if back.inputs is None else back.inputs[: call.samples],
         )
 
 
@@ -269,14 +278,3 @@ def _padded_bias(layer: TTLinear) -> torch.Tensor | None:
     bias = torch.zeros(prod(layer.outputs), dtype=torch.float64)
     bias[: layer.rows] = layer.bias.detach()
     return bias
-
-
-def _input_gradient(call: Call, gradient: torch.Tensor, exponent: int) -> torch.Tensor:
-    """dY W with the gradient and the factors that the accelerator had: exact but for float64."""
-    (factors,), (exponents,) = call.model.factors, call.model.factor_exponents
-    network = call.driver.network
-    fmt = network.format("factor")
-    w = to_matrix([dequantise(f, k, fmt) for f, k in zip(factors, exponents, strict=True)])
-    fmt = network.format("gradient")
-    words = quantise(gradient, exponent, fmt, underflow=network.host_underflow)
-    return dequantise(words, exponent, fmt)[: call.samples] @ w

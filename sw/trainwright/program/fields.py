@@ -15,6 +15,12 @@ LOCAL_WIDTH = 20
 """Bits of a scratchpad row, factor-store entry or operand-group address."""
 COUNT_WIDTH = 16
 """Bits of a loop count."""
+NUMBER_WIDTH = 16
+"""Bits of a descriptor's number."""
+MOST_DESCRIPTORS = (1 << NUMBER_WIDTH) - 1
+"""Descriptors of a program."""
+MOST_REFILL = 8
+"""Descriptors that are loaded at a time of a program longer than the program memory, at most."""
 REGISTERS = 8
 """Address registers R0 to R7 of the sequencer; R0 reads as zero."""
 REGISTER_WIDTH = 32

@@ -23,6 +23,8 @@ from trainwright.program.errors import ProgramError
 from trainwright.program.fields import (
     COUNT_WIDTH,
     LOCAL_WIDTH,
+    MOST_DESCRIPTORS,
+    MOST_REFILL,
     NEST_LEVELS,
     REGISTER_WIDTH,
     REGISTERS,
@@ -59,12 +61,14 @@ def check_program(
     memories, runs that are not whole beats and rows, more work than ``trainwright.program.reach``
     allows. Of what follows the first HALT the fields alone are looked at.
     """
-    if len(program.descriptors) > p.program_depth:
+    if len(program.descriptors) > MOST_DESCRIPTORS:
         raise ProgramError(
-            f"the program has {len(program.descriptors)} descriptors, the accelerator's memory "
-            f"holds {p.program_depth}; use one with a larger program_depth"
+            f"the program has {len(program.descriptors)} descriptors, at most {MOST_DESCRIPTORS} "
+            "are counted; make two of it"
         )
     body = _body(program.descriptors)
+    if len(program.descriptors) > p.program_depth:
+        _check_loops(body, p)
     for number, d in enumerate(program.descriptors):
         try:
             _check(d, p)
@@ -102,6 +106,25 @@ def _body(descriptors: Sequence[Descriptor]) -> list[Descriptor]:
         )
     end = next(number for number, d in enumerate(descriptors) if isinstance(d, Halt))
     return list(descriptors[:end])
+
+
+def _check_loops(body: Sequence[Descriptor], p: AcceleratorParameters) -> None:
+    """Raise ``ProgramError`` where a loop of a program that is longer than the program memory does
+    not stay there while the rest is loaded."""
+    most, depth, begun = p.program_depth - MOST_REFILL, 0, 0
+    for number, d in enumerate(body):
+        if isinstance(d, Loop):
+            begun = begun if depth else number
+            depth += 1
+        elif isinstance(d, End):
+            depth -= 1
+            if not depth and number + 1 - begun > most:
+                raise ProgramError(
+                    f"descriptors {begun} to {number}: a loop of {number + 1 - begun} descriptors "
+                    f"in a program that is longer than the accelerator's memory of "
+                    f"{p.program_depth}; at most {max(most, 0)} fit, use one with a larger "
+                    "program_depth"
+                )
 
 
 def _check(d: Descriptor, p: AcceleratorParameters) -> None:

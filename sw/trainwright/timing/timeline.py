@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Transfer
-from trainwright.program.fields import DESCRIPTOR_BYTES, ENGINE_OF, Engine
+from trainwright.program.fields import DESCRIPTOR_BYTES, ENGINE_OF, MOST_REFILL, Engine
 from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import START, Work, finish, work_of
 
@@ -24,6 +24,8 @@ TRANSFER = 8
 """Cycles of a transfer before its first beat, the latency of the memory left out."""
 HIDDEN = 10
 """Cycles by which a first read begins earlier than its latency says, fitted to the simulation."""
+LOADING = -1
+"""Number of the commands that load parts of the program itself."""
 ARRAYS = (Engine.PE1, Engine.PE2)
 DMA = (Engine.LOAD, Engine.STORE)
 
@@ -156,6 +158,15 @@ class _Machine:
         """Whether a command of the engine takes steps, or moves beats."""
         return any(r.work.engine is engine for r in self.running)
 
+    def is_idle(self, engine: Engine) -> bool:
+        """Whether all commands of the engine are done."""
+        return not self.at_work(engine) and self.done.get(engine, 0.0) <= self.now
+
+    def until_loaded(self, begun: float) -> None:
+        """Wait until the load that was begun then is done."""
+        while any(r.work.engine is Engine.LOAD and r.start <= begun for r in self.running):
+            self._next_end()
+
     def until_free(self, engine: Engine) -> None:
         """Wait until an engine takes another command."""
         while self.at_work(engine):
@@ -201,6 +212,40 @@ class _Machine:
         return self.timing.read_latency - HIDDEN
 
 
+@dataclass
+class _Fetch:
+    """The program memory: how much of a program it holds, and what is on its way."""
+
+    length: int
+    parameters: AcceleratorParameters
+    asked: int = 0
+    needed: int | None = None
+    """Where the outermost loop begins."""
+    _coming: tuple[int, float] = (0, 0.0)
+    """The descriptor before which a load has to be done, and the cycle in which it was begun."""
+
+    def __post_init__(self) -> None:
+        self.asked = min(self.length, self.parameters.program_depth)
+
+    def before(self, number: int, machine: _Machine) -> None:
+        """Have a descriptor there; load what follows while LOAD is idle, or when it is missing."""
+        depth = self.parameters.program_depth
+        refill = min(MOST_REFILL, depth)
+        needed = number if self.needed is None else self.needed
+        if self.asked < self.length and self.asked - needed <= depth - refill:
+            if number == self.asked:
+                machine.until_free(Engine.LOAD)
+            if machine.is_idle(Engine.LOAD):
+                portion = min(refill, self.length - self.asked)
+                beats = portion * DESCRIPTOR_BYTES / self.parameters.beat_bytes
+                machine.start(LOADING, Work(Engine.LOAD, beats, ()))
+                self._coming = self.asked, machine.now
+                self.asked += portion
+                machine.advance(machine.now + 2)
+        if number == self._coming[0] and number:
+            machine.until_loaded(self._coming[1])
+
+
 def predict(
     program: Sequence[Descriptor],
     parameters: AcceleratorParameters,
@@ -208,11 +253,11 @@ def predict(
 ) -> Timeline:
     """The predicted run of a program's descriptors."""
     timing = timing or MemoryTiming()
-    beats = len(program) * DESCRIPTOR_BYTES // parameters.beat_bytes
     timeline = Timeline()
-    now = FETCH + beats / timing.bandwidth
+    fetch = _Fetch(len(program), parameters)
+    now = FETCH + fetch.asked * DESCRIPTOR_BYTES / parameters.beat_bytes / timing.bandwidth
     timeline.bytes_moved = len(program) * DESCRIPTOR_BYTES
-    end = _run(program, 0, len(program), now, 1, parameters, timing, timeline)
+    end = _run(program, 0, len(program), now, 1, parameters, timing, timeline, fetch)
     timeline.cycles = round(end + STOP)
     timeline.spans.sort(key=lambda span: span.start)
     return timeline
@@ -227,17 +272,25 @@ def _run(
     p: AcceleratorParameters,
     timing: MemoryTiming,
     timeline: Timeline,
+    fetch: _Fetch,
 ) -> float:
     """Descriptors ``first`` to ``stop``, executed ``times`` times alike; when all is done."""
     machine, index = _Machine(p, timing, now), first
     while index < stop:
         d = program[index]
+        fetch.before(index, machine)
         machine.advance(machine.now + ISSUE)
         if isinstance(d, Loop):
             end = _matching(program, index)
             machine.until_idle(Engine.ALL)
-            begun = machine.now
-            after = _run(program, index + 1, end, begun, times * d.iterations, p, timing, timeline)
+            begun, outermost = machine.now, fetch.needed is None
+            if outermost:
+                fetch.needed = index + 1
+            after = _run(
+                program, index + 1, end, begun, times * d.iterations, p, timing, timeline, fetch
+            )
+            if outermost:
+                fetch.needed = None
             machine.advance(begun + (after - begun) * d.iterations)
             index = end
         elif isinstance(d, Halt):

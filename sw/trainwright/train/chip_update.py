@@ -59,11 +59,17 @@ def layout_of(model: Model | ChipModel) -> Layout:
     """
     if isinstance(model, ChipModel):
         return model.state.layout
-    if model.network.posits:
-        named = ", ".join(f"{name}={fmt}" for name, fmt in model.network.posits)
+    if model.network.posits_used:
+        named = ", ".join(f"{name}={fmt}" for name, fmt in model.network.posits_used)
         raise ValueError(
             f"an update on the chip is of fixed point alone, not of {named}: give fixed formats, "
             "or use --update host"
+        )
+    if model.network.singles:
+        named = ", ".join(name for name, _ in model.network.singles)
+        raise ValueError(
+            f"an update on the chip has one format of all factors, not others of {named}: leave "
+            "these out, or use --update host"
         )
     width = model.network.widths.bias
     biases = [BIAS_RANGE + 1 - width] * len(model.network.layers)

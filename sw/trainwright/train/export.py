@@ -96,7 +96,7 @@ def _stored(network: Network) -> torch.dtype:
     """Type of the factors in the file: the narrowest that holds their bits."""
     if network.widths.is_float:
         return torch.float32
-    return torch.int8 if network.widths.factor <= 8 else torch.int16
+    return torch.int8 if network.factor_width <= 8 else torch.int16
 
 
 def load_model(path: Path) -> TrainedModel:
@@ -111,7 +111,7 @@ def load_model(path: Path) -> TrainedModel:
         model = QuantisedModel(
             network=network,
             factors=[
-                [_factor(network, f"factor.{n}.{k}", shape, tensors)
+                [_factor(network, (n, k), shape, tensors)
                  for k, shape in enumerate(layer.factor_shapes)]
                 for n, layer in enumerate(network.layers)
             ],
@@ -139,9 +139,13 @@ def load_model(path: Path) -> TrainedModel:
 
 
 def _factor(
-    network: Network, name: str, shape: tuple[int, ...], tensors: dict[str, torch.Tensor]
+    network: Network,
+    place: tuple[int, int],
+    shape: tuple[int, ...],
+    tensors: dict[str, torch.Tensor],
 ) -> torch.Tensor:
     """A factor of the shape and the bits of the network. Raises ``ValueError``, ``LookupError``."""
+    name = "factor.{}.{}".format(*place)
     stored = tensors[name]
     if tuple(stored.shape) != shape:
         raise ValueError("factors do not have the shapes of the network")
@@ -150,5 +154,5 @@ def _factor(
     if stored.dtype != _stored(network):
         raise ValueError(f"{name} is {stored.dtype}, not {_stored(network)}")
     factor = stored.to(torch.int64)
-    check_words(name, factor, shape, network.format("factor"))
+    check_words(name, factor, shape, network.factor_format(*place))
     return factor

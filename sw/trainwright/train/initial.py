@@ -30,13 +30,8 @@ def deviation(layer: Layer) -> float:
     return (wanted / prod(layer.ranks)) ** (0.5 / layer.order)
 
 
-def initial_exponents(layer: Layer, fmt: Format | int, spread: float = SPREAD) -> tuple[int, ...]:
-    """Exponent of each factor; ``spread`` is the deviation aimed at, in steps at 4 bits."""
-    return (fresh_exponent(deviation(layer), fmt, spread),) * layer.order
-
-
 def fresh_exponent(sigma: float, fmt: Format | int, spread: float = SPREAD) -> int:
-    """The exponent at which a standard deviation ``sigma`` is nearest to ``spread`` steps."""
+    """The exponent at which a standard deviation is nearest to ``spread`` steps at 4 bits."""
     return round(log2(sigma / (spread * steps_of(fmt))))
 
 
@@ -50,7 +45,7 @@ def initial_factors(
     random = np.random.RandomState([seed, 0])
     factors: list[list[Parameter]] = []
     exponents: list[tuple[int, ...]] = []
-    for layer in network.layers:
+    for number, layer in enumerate(network.layers):
         sigma = deviation(layer)
         values = [
             torch.from_numpy(random.standard_normal(shape) * sigma) for shape in layer.factor_shapes
@@ -58,9 +53,9 @@ def initial_factors(
         if network.widths.is_float:
             scales = (0,) * layer.order
         else:
-            fmt = network.format("factor")
-            scales = initial_exponents(layer, fmt, spread)
-            values = [clip(value, k, fmt) for value, k in zip(values, scales, strict=True)]
+            formats = network.factor_formats(number)
+            scales = tuple(fresh_exponent(sigma, fmt, spread) for fmt in formats)
+            values = [clip(*one) for one in zip(values, scales, formats, strict=True)]
         factors.append([Parameter.of(value) for value in values])
         exponents.append(scales)
     return factors, exponents

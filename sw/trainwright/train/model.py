@@ -8,6 +8,7 @@ import torch
 
 from trainwright.driver import QuantisedModel
 from trainwright.fixed.quantise import quantise
+from trainwright.formats import Fixed, Format
 from trainwright.network import Network
 from trainwright.train import connect
 from trainwright.train.adam import Parameter
@@ -44,37 +45,42 @@ class Model:
         return QuantisedModel(
             network=self.network,
             factors=[
-                [self._quantised(f.value, k) for f, k in zip(layer, exponents, strict=True)]
-                for layer, exponents in zip(self.factors, self.exponents, strict=True)
+                [self._quantised(f.value, k, fmt) for f, k, fmt in self._scaled(number)]
+                for number in range(len(self.factors))
             ],
             factor_exponents=self.exponents,
             biases=[None if b is None else b.value.to(torch.float64) for b in self.biases],
         )
 
-    def _quantised(self, value: torch.Tensor, exponent: int) -> torch.Tensor:
+    def _scaled(self, number: int) -> Iterator[tuple[Parameter, int, Format]]:
+        """The factors of a layer with their exponents and formats."""
+        if self.network.widths.is_float:
+            formats: tuple[Format, ...] = (Fixed(16),) * len(self.factors[number])  # of no meaning
+        else:
+            formats = self.network.factor_formats(number)
+        yield from zip(self.factors[number], self.exponents[number], formats, strict=True)
+
+    def _quantised(self, value: torch.Tensor, exponent: int, fmt: Format) -> torch.Tensor:
         if self.network.widths.is_float:
             return value
-        fmt, underflow = self.network.format("factor"), self.network.host_underflow
+        underflow = self.network.host_underflow
         return quantise(value, exponent, fmt, underflow=underflow)
 
     def clip(self) -> None:
         """Hold the master weights of the factors within the range of their bits."""
         if self.network.widths.is_float:
             return
-        fmt = self.network.format("factor")
-        for layer, exponents in zip(self.factors, self.exponents, strict=True):
-            for factor, k in zip(layer, exponents, strict=True):
+        for number in range(len(self.factors)):
+            for factor, k, fmt in self._scaled(number):
                 factor.value = connect.clip(factor.value, k, fmt)
 
     def rescale(self) -> None:
         """Move a factor's exponent by one where its weights have outgrown, or left, their bits."""
         if self.network.widths.is_float:
             return
-        fmt = self.network.format("factor")
-        for number, (layer, exponents) in enumerate(zip(self.factors, self.exponents, strict=True)):
+        for number in range(len(self.factors)):
             self.exponents[number] = tuple(
-                k + connect.direction(f.value, k, fmt)
-                for f, k in zip(layer, exponents, strict=True)
+                k + connect.direction(f.value, k, fmt) for f, k, fmt in self._scaled(number)
             )
 
     def balance(self) -> None:

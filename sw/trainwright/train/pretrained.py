@@ -80,13 +80,14 @@ def quantisation(value: torch.Tensor, fmt: Format | int) -> int:
 
 def pretrained_model(given: Pretrained) -> Model:
     """The model to start from: master weights are the given factors, clipped to their bits."""
-    fmt = given.network.format("factor")
     factors: list[list[Parameter]] = []
     exponents: list[tuple[int, ...]] = []
-    for layer in given.factors:
-        scales = tuple(quantisation(factor, fmt) for factor in layer)
+    for number, layer in enumerate(given.factors):
+        formats = given.network.factor_formats(number)
+        scales = tuple(quantisation(*one) for one in zip(layer, formats, strict=True))
         exponents.append(scales)
-        factors.append([Parameter.of(clip(f, k, fmt)) for f, k in zip(layer, scales, strict=True)])
+        clipped = (clip(*one) for one in zip(layer, scales, formats, strict=True))
+        factors.append([Parameter.of(factor) for factor in clipped])
     biases = [None if bias is None else Parameter.of(bias) for bias in given.biases]
     return Model(given.network, factors, exponents, biases)
 

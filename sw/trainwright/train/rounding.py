@@ -43,9 +43,12 @@ def rounded_model(
     """
     quantised = model.quantised()
     layers = []
-    for factors, exponents in zip(quantised.factors, quantised.factor_exponents, strict=True):
-        fmt = model.network.format("factor")
-        values = [dequantise(f, k, fmt) for f, k in zip(factors, exponents, strict=True)]
+    for number, factors in enumerate(quantised.factors):
+        exponents, formats = (
+            quantised.factor_exponents[number],
+            model.network.factor_formats(number),
+        )
+        values = [dequantise(*one) for one in zip(factors, exponents, formats, strict=True)]
         layers.append(balance(tt_round(values, tolerance=tolerance, numbers=numbers or Numbers())))
     network = model.network.with_ranks([ranks_of(layer) for layer in layers])
     biases = [None if b is None else b.to(torch.float32) for b in quantised.biases]

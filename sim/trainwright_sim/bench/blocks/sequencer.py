@@ -24,6 +24,8 @@ from trainwright.program.fields import (
     DESCRIPTOR_BYTES,
     LAYOUTS,
     LOCAL_WIDTH,
+    MOST_DESCRIPTORS,
+    MOST_REFILL,
     REGISTERS,
     TRANSFER,
     Engine,
@@ -157,6 +159,8 @@ class SequencerBench(TestBench):
         self.patch: dict[int, int] = {}
         """Beats of programs that are other than encoded."""
         self._program: list[Descriptor] = []
+        self._asked = 0
+        """Descriptors of the program that LOAD was told to bring."""
         self._beats: list[tuple[int, int]] = []
         self._busy = Engine.NONE
         self._settling = 0
@@ -171,7 +175,8 @@ class SequencerBench(TestBench):
         for name, engine in self.engines.items():
             if (bits := engine.cycle()) is not None:
                 self._take(name, bits)
-        if self._beats and self.random.random() < 0.7:
+        writing = bool(self._beats) and self.random.random() < 0.7
+        if writing:
             number, beat = self._beats.pop(0)
             payload = beat << LOCAL_WIDTH | number
             self.set(program_request_valid=1, program_request_payload=payload)
@@ -179,7 +184,7 @@ class SequencerBench(TestBench):
             self.set(program_request_valid=0)
         busy = Engine.NONE
         for name, engine in self.engines.items():
-            loading = name == "load" and (self._beats or self.get("program_request_valid"))
+            loading = name == "load" and (self._beats or writing)
             busy |= NAMES[name] if engine.busy or loading else Engine.NONE
         if self._busy and not busy:
             self._settling = self.random.randrange(6)
@@ -206,19 +211,26 @@ class SequencerBench(TestBench):
             self.engines[name].die()
 
     def _load_program(self, fields: dict[str, int]) -> None:
-        beat = self.parameters.beat_bytes
-        assert fields["address"] == PROGRAM and fields["element_bytes"] in (0, 1, 2)
-        assert fields["count2"] == len(self._program)
-        assert fields["beats"] * beat == DESCRIPTOR_BYTES == fields["address_delta2"]
-        data = b"".join(encode_descriptor(d) for d in self._program)
-        self._beats = [
-            (n, self.patch.get(n, int.from_bytes(data[n * beat : (n + 1) * beat], "little")))
-            for n in range(len(data) // beat)
-        ]
+        beat, depth = self.parameters.beat_bytes, self.parameters.program_depth
+        beats, first = DESCRIPTOR_BYTES // beat, self._asked
+        assert self._beats == [] or first, "the program's begin twice"
+        assert fields["address"] == PROGRAM + first * DESCRIPTOR_BYTES
+        assert fields["local"] == first % depth * beats == first % depth * fields["local_delta2"]
+        assert fields["element_bytes"] in (0, 1, 2)
+        most = min(MOST_REFILL, depth) if first else depth
+        assert fields["count2"] == min(most, len(self._program) - first) > 0
+        assert fields["beats"] == beats and fields["address_delta2"] == DESCRIPTOR_BYTES
+        self._asked += fields["count2"]
+        data = b"".join(encode_descriptor(d) for d in self._program[first : self._asked])
+        for n in range(len(data) // beat):
+            word = int.from_bytes(data[n * beat : (n + 1) * beat], "little")
+            place = fields["local"] + n, self.patch.get(first * beats + n, word)
+            self._beats.append(place)
 
     async def begin(self, program: Sequence[Descriptor], length: int | None = None) -> None:
         """Start a program."""
         self._program = list(program)
+        self._asked = 0
         self.issued.clear()
         length = len(program) if length is None else length
         self.set(start=1, address=PROGRAM, length=length)
@@ -273,11 +285,18 @@ class SequencerBench(TestBench):
         return tuple((n, self.random.getrandbits(32) - (1 << 31)) for n in sorted(some))
 
     def random_program(self, most: int) -> list[Descriptor]:
-        """Commands, register updates and loops as deep as can be."""
+        """Commands, register updates and loops as deep as can be, as long as the memory takes."""
+        p = self.parameters
         program: list[Descriptor] = []
-        depth = 0
-        while len(program) < most - 1 - 2 * self.parameters.loop_depth:
+        depth, begun = 0, 0
+        longest = p.program_depth - min(MOST_REFILL, p.program_depth)
+        while len(program) < most - 1 - 2 * p.loop_depth:
             kind = self.random.random()
+            begun = begun if depth else len(program)
+            if most > p.program_depth and depth and len(program) + depth - begun >= longest:
+                program.append(End(steps=self.updates(), **self.waits()))
+                depth -= 1
+                continue
             if kind < 0.15 and depth < self.parameters.loop_depth:
                 program.append(Loop(iterations=self.random.randint(1, 3), **self.waits()))
                 depth += 1
@@ -299,8 +318,20 @@ async def random_programs(dut, seed: int, stall: str):
     tb = SequencerBench(dut, f"{seed} {stall}", stall)
     await tb.start()
     depth = tb.parameters.program_depth
-    for most in (tb.parameters.loop_depth * 2 + 2, depth // 2, depth):
+    for most in (tb.parameters.loop_depth * 2 + 2, depth // 2, depth, depth + 1, 5 * depth):
         await tb.check(tb.random_program(most))
+
+
+@cocotb.test()
+@cocotb.parametrize(before=range(9))
+async def longest_loops(dut, before: int):
+    """A loop as long as the memory takes, wherever it begins, between what is not repeated."""
+    tb = SequencerBench(dut, f"longest {before}", "some")
+    await tb.start()
+    commands = [tb.random_command() for _ in range(3 * tb.parameters.program_depth)]
+    body = tb.parameters.program_depth - MOST_REFILL - 2
+    inside = [Loop(iterations=3), *commands[:body], End(steps=tb.updates())]
+    await tb.check([*commands[-before:], *inside, *commands[body:], Halt()])
 
 
 @cocotb.test()
@@ -315,7 +346,7 @@ async def errors(dut):
     await tb.check([command, command])
     await tb.execute([], length=0)
     assert tb.get("error") == Error.OPERATION and not tb.issued
-    await tb.execute([Halt()], length=tb.parameters.program_depth + 1)
+    await tb.execute([Halt()], length=MOST_DESCRIPTORS + 1)
     assert tb.get("error") == Error.PROGRAM and not tb.issued
     await tb.check([command, Halt()])
 

@@ -39,6 +39,16 @@ def limits(bench: Bench, block: Any) -> None:
     bench.goal(dut.empty == (depth == 0))
 
 
+def outermost(bench: Bench, block: Any) -> None:
+    """Where the first of the loops that are not left begins."""
+    dut, _, depth = stack(bench, block)
+    number = Signal(NUMBER_WIDTH, name="number")
+    with bench.m.If(dut.push & (depth == 0)):
+        bench.m.d.sync += number.eq(dut.number)
+    bench.lemma((depth == 0) | (dut.first == number))
+    bench.goal(dut.empty | (dut.first == number))
+
+
 def iterations(bench: Bench, block: Any) -> None:
     """Any one loop, followed from where it is entered to where it is left."""
     dut, inside, depth = stack(bench, block)
@@ -69,6 +79,13 @@ PROOFS = (
         block=LoopStack,
         build=limits,
         mutant=Mutant("loops[-1].used.eq(0)", "loops[-1].used.eq(loops[-1].used)"),
+    ),
+    Proof(
+        name="loop-stack.outermost",
+        claim="`first` is where the body of the outermost loop begins, until it is left",
+        block=LoopStack,
+        build=outermost,
+        mutant=Mutant("self.push & self.empty", "self.push"),
     ),
     Proof(
         name="loop-stack.iterations",

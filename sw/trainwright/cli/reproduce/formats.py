@@ -14,6 +14,8 @@ from trainwright.cli.reproduce.table1.rows import Row
 
 if TYPE_CHECKING:
     from trainwright.cli.reproduce.table1.runs import Run
+    from trainwright.network import Network
+    from trainwright.parameters import AcceleratorParameters
 
 _NARROW = "activation=posit(8,0),intermediate=posit(8,1)c,gradient="
 _ALL = "activation={0},intermediate={0},gradient={0}"
@@ -30,24 +32,35 @@ FORMATS = {
     "gradient-6-1": f"{_NARROW}posit(6,1)",
 }
 """Factors have 4 bits and activations 8 where nothing else is said."""
+NARROW_WORDS = {f"{name}-words-8": FORMATS[name] for name in ("fixed-8", "posit-8")}
+"""On an accelerator whose words have 8 bits: what is merged and summed on chip has them too."""
 SCALES = ("automatic", "frozen")
-ROWS = tuple(
-    Row(
-        f"{name}-{scales}",
-        f"{formats}, {scales}",
-        ("--formats", formats, "--scales", scales, "--no-prior"),
-    )
-    for name, formats in FORMATS.items()
-    for scales in SCALES
+
+
+def _row(name: str, formats: str, scales: str, *more: str) -> Row:
+    title = f"{formats}, {scales}"
+    options = ("--formats", formats, "--scales", scales, "--no-prior", *more)
+    return Row(f"{name}-{scales}", title, options)
+
+
+ROWS = (
+    *(_row(name, formats, scales) for name, formats in FORMATS.items() for scales in SCALES),
+    *(
+        _row(name, formats, scales, "--accelerator", "word_width=8")
+        for name, formats in NARROW_WORDS.items()
+        for scales in SCALES
+    ),
 )
 
 EPILOG = f"""\
 formats, each with automatic and with frozen scales (rows NAME-automatic and NAME-frozen):
 {chr(10).join(f"  {name:16} {formats}" for name, formats in FORMATS.items())}
+and, on an accelerator with words of 8 bits, {", ".join(NARROW_WORDS)}
 
 A row is one choice of options of `trainwright train --network fashion`. Every run has a folder of
 its own, OUT/ROW/seed-N, with its report; runs that are finished are kept, interrupted ones go on:
-give the same command again. What is finished is put together in OUT: table.md, results.json and
+give the same command again. What is finished, also of an interrupted one or while another
+process trains (--finished), is put together in OUT: table.md, results.json and
 accuracy.png, accuracy against the bits that a step moves and those that it keeps in external
 memory.
 
@@ -63,6 +76,7 @@ class Outcome:
 
     formats: str
     scales: str
+    word_width: int
     seeds: tuple[int, ...]
     test: float
     """Of the last epoch's model."""
@@ -80,20 +94,36 @@ class Outcome:
     digests: tuple[str, ...]
     command: str
 
+    @property
+    def label(self) -> str:
+        """What tells it from others in the picture."""
+        return self.formats + (f", words of {self.word_width} bits" if self.word_width < 16 else "")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
 
 
-def _moved(row: Row, result: Mapping[str, Any]) -> int:
-    """Bits that a step of a finished run moves."""
+def _accelerator(row: Row, network: "Network") -> "AcceleratorParameters":
     from trainwright.cli.options import accelerator_parameters
-    from trainwright.compiler import compile_step
+
+    sizes = [row.options[i + 1] for i, o in enumerate(row.options) if o == "--accelerator"]
+    return accelerator_parameters(sizes, network)
+
+
+def _network(row: Row) -> "Network":
     from trainwright.network import load_network
 
-    network = load_network("fashion").with_formats(row.options[1]).with_ranks(result["ranks"])
-    parameters = accelerator_parameters(None, network)
-    return 8 * compile_step(network, result["settings"]["batch"], parameters).bytes_moved
+    return load_network("fashion").with_formats(row.options[1])
+
+
+def _moved(row: Row, result: Mapping[str, Any]) -> int:
+    """Bits that a step of a finished run moves."""
+    from trainwright.compiler import compile_step
+
+    network = _network(row).with_ranks(result["ranks"])
+    p = _accelerator(row, network)
+    return 8 * compile_step(network, result["settings"]["batch"], p).bytes_moved
 
 
 def _stored(result: Mapping[str, Any]) -> int:
@@ -112,6 +142,7 @@ def outcome(runs: "Sequence[Run]") -> Outcome:
     return Outcome(
         formats=row.options[1],
         scales=row.options[3],
+        word_width=_accelerator(row, _network(row)).word_width,
         seeds=tuple(run.seed for run in runs),
         test=mean(tests),
         spread=max(tests) - min(tests),
@@ -129,12 +160,14 @@ def table(outcomes: Sequence[Outcome]) -> str:
     """A line for each row."""
     from trainwright.report.tables import markdown
 
-    head = ("formats", "scales", "test, %", "spread", "bits moved a step", "bits stored",
-            "exponents moved", "saturated a step", "underflowed a step")  # fmt: skip
+    head = ("formats", "scales", "words", "seeds", "test, %", "spread",
+            "bits moved a step", "bits stored", "exponents moved", "saturated a step",
+            "underflowed a step")  # fmt: skip
     rows = [
         (
-            o.formats, o.scales, round(o.test, 2), round(o.spread, 2), round(o.moved),
-            round(o.stored), round(o.exponents_moved), round(o.saturated), round(o.underflowed),
+            o.formats, o.scales, o.word_width, len(o.seeds), round(o.test, 2),
+            round(o.spread, 2), round(o.moved), round(o.stored), round(o.exponents_moved),
+            round(o.saturated), round(o.underflowed),
         )
         for o in outcomes
     ]  # fmt: skip
@@ -146,15 +179,15 @@ def picture(outcomes: Sequence[Outcome]) -> bytes:
     from trainwright.support.figure import COLOURS, dress, new_figure, to_png
 
     figure = new_figure()
-    formats = list(dict.fromkeys(o.formats for o in outcomes))
+    labels = list(dict.fromkeys(o.label for o in outcomes))
     sides = figure.subplots(1, 2, sharey=True)
     for axes, name, what in zip(
         sides, ("moved", "stored"), ("bits moved a step", "bits stored"), strict=True
     ):
         dress(axes, "", what, "% of the test images right" if name == "moved" else "")
         for o in outcomes:
-            colour = COLOURS[formats.index(o.formats) % len(COLOURS)]
-            label = o.formats if name == "moved" and o.scales == SCALES[0] else None
+            colour = COLOURS[labels.index(o.label) % len(COLOURS)]
+            label = o.label if name == "moved" and o.scales == SCALES[0] else None
             mark = "o" if o.scales == SCALES[0] else "x"
             axes.plot(getattr(o, name), o.test, mark, color=colour, label=label)
     if sides[0].get_legend_handles_labels()[1]:
@@ -172,6 +205,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--jobs", type=positive, default=1, metavar="N", help="runs at a time (default: 1)"
+    )
+    parser.add_argument(
+        "--finished", action="store_true", help="train nothing: the table of what is finished"
     )
     parser.add_argument("--out", default="runs/reproduce-formats", metavar="DIR")
     parser.add_argument("--json", action="store_true", help="print JSON and no tables")
@@ -192,18 +228,19 @@ def _run(args: argparse.Namespace) -> int:
     from trainwright.data import load_data_set
 
     rows = rows_named(args.rows)
-    load_data_set("fashion-mnist", args.data)  # complains now and not in a process
+    if not args.finished:
+        load_data_set("fashion-mnist", args.data)  # complains now and not in a process
     out = Path(args.out)
     groups = all_runs(rows, args.seeds, out, args.epochs)
-    if not train_runs(groups, args.jobs, args.data):
-        return 130
-    outcomes = [outcome(group) for group in groups]
+    whole = args.finished or train_runs(groups, args.jobs, args.data)
+    done = [[run for run in group if run.finished] for group in groups]
+    outcomes = [outcome(group) for group in done if group]
     results = to_json([o.to_dict() for o in outcomes])
     text = table(outcomes)
     files = {"table.md": text, "results.json": results + "\n", "accuracy.png": picture(outcomes)}
     write_results(out, files)
     print(results if args.json else text + f"\npicture and table: {out}")
-    return 0
+    return 0 if whole else 130
 
 
 command = SimpleCommand(

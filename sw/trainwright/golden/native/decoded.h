@@ -1,33 +1,23 @@
-/* Descriptors with posits: integers of the words in float64, in which sums below 2^53 are exact.
+/* Descriptors with posits: integers of the words as floats, their sums in float64 at most, in which
+ * what is below 2^53 is exact.
  *
  * As in contract.h a tile is the outer product, term by term, of *vectors* along the lanes (entries
- * of PE1 and PE4, rows of x of PE2 and PE3) and *scalars*, one a row.
+ * of PE1 and PE4, rows of x of PE2 and PE3) and *scalars*, one a row. Its sums are tiles.h's.
  */
 #ifndef TRAINWRIGHT_DECODED_H
 #define TRAINWRIGHT_DECODED_H
 
 #include "contract.h"
-#include "numbers.h"
+#include "posit_tiles.h"
 
 enum { MOST_SCALAR_BYTES = 1 << 18 };
 
-typedef struct {
-    Machine *m;
-    const Descriptor *d;
-    const Operands *o;
-    const int64_t *base;
-    Requantiser *rq;
-    Places sum;
-    int64_t rows, lanes; /* of a whole tile */
-    int64_t terms;       /* of a sum */
-    int64_t step;        /* scalars from one term to the next */
-    double scale;
-} Decoded;
+static inline int has_posits(const Descriptor *d) { return d->x_format || d->g_format || d->z_format; }
 
 /* 0, and noted for the host, where a word stands for no number of its format. */
-static inline int integers(Machine *m, int64_t format, const int16_t *words, int count, double *out)
+static int integers(Machine *m, int64_t format, const int16_t *words, int count, float *out)
 {
-    if (decode(&m->numbers[format], words, count, out))
+    if (decode_plain(&m->numbers[format], words, count, out))
         return 1;
     for (int i = 0; i < count; i++)
         if (out[i] != out[i])
@@ -36,27 +26,11 @@ static inline int integers(Machine *m, int64_t format, const int16_t *words, int
     return 0;
 }
 
-static inline void put_decoded(const Decoded *c, int64_t z, const double *sums)
-{
-    int16_t *to = c->m->pad + z * c->lanes;
-    const int lanes = (int)c->lanes;
-    if (c->d->z_format) {
-        encode(&c->m->numbers[c->d->z_format], c->rq, c->d->underflow_zero != 0, c->scale, sums, lanes, to);
-    } else {
-        int64_t wide[LANES];
-        for (int l = 0; l < lanes; l++)
-            wide[l] = (int64_t)sums[l];
-        requantise_wide(c->rq, wide, lanes, to);
-    }
-    if (c->m->tracing)
-        put_trace(c->m, by_entries(c->d) ? TRACE_PE1 : TRACE_PE2, z, to);
-}
-
 /* (terms, LANES): of entries transposed, or of rows of x. */
-static int decode_vectors(const Decoded *c, int64_t at, double *out)
+static int plain_vectors(const Decoded *c, int64_t at, float *out)
 {
     const int lanes = (int)c->lanes;
-    double words[LANES];
+    float words[LANES];
     for (int64_t k = 0; k < c->sum.count; k++) {
         if (!by_entries(c->d)) {
             const int16_t *row = c->o->x + (at + c->sum.x[k]) * lanes;
@@ -75,11 +49,10 @@ static int decode_vectors(const Decoded *c, int64_t at, double *out)
     return 1;
 }
 
-/* (terms, step): of ``rows`` rows of x, or of g. */
-static int decode_scalars(const Decoded *c, int64_t at, int64_t rows, double *out)
+/* ``rows`` rows of x, (rows, terms), or words of g, (terms, step). */
+static int plain_scalars(const Decoded *c, int64_t at, int64_t rows, float *out)
 {
     const int lanes = (int)c->lanes;
-    double words[LANES];
     for (int64_t k = 0; k < c->sum.count; k++) {
         if (!by_entries(c->d)) {
             const int16_t *from = c->o->g + (at + c->sum.g[k]) * c->o->g_words;
@@ -89,74 +62,81 @@ static int decode_scalars(const Decoded *c, int64_t at, int64_t rows, double *ou
         }
         for (int64_t r = 0; r < rows; r++) {
             const int16_t *row = c->o->x + (at + r * c->d->x_row_stride + c->sum.x[k]) * lanes;
-            if (!integers(c->m, c->d->x_format, row, lanes, words))
+            if (!integers(c->m, c->d->x_format, row, lanes, out + r * c->terms + k * lanes))
                 return 0;
-            for (int i = 0; i < lanes; i++)
-                out[(k * lanes + i) * c->step + r] = words[i];
         }
     }
     return 1;
 }
 
-#if defined(__AVX512F__)
+#if POSIT_VECTORS
 
-static INLINE void add_decoded(const Decoded *c, const double *v, const double *s, double *sums)
+static int decode_vectors(const Decoded *c, int64_t at, float *out)
 {
-    __m512d low[TILE], high[TILE];
-    for (int r = 0; r < TILE; r++)
-        low[r] = high[r] = _mm512_setzero_pd();
-    for (int64_t k = 0; k < c->terms; k++, v += LANES, s += c->step) {
-        const __m512d first = _mm512_loadu_pd(v), second = _mm512_loadu_pd(v + 8);
-        for (int r = 0; r < TILE; r++) {
-            const __m512d scalar = _mm512_set1_pd(s[r]);
-            low[r] = _mm512_fmadd_pd(first, scalar, low[r]);
-            high[r] = _mm512_fmadd_pd(second, scalar, high[r]);
+    const int lanes = (int)c->lanes;
+    __mmask32 wrong = 0;
+    if (by_entries(c->d) && lanes < LANES)
+        return plain_vectors(c, at, out);
+    const Number *f = &c->m->numbers[by_entries(c->d) ? c->d->g_format : c->d->x_format];
+    for (int64_t k = 0; k < c->sum.count; k++) {
+        if (by_entries(c->d)) {
+            int32_t pairs[8 * LANES];
+            transpose_pairs(c->o->g + (at + c->sum.g[k]) * c->o->g_words, c->o->entry_step, pairs);
+            float *to = out + k * LANES * LANES;
+            for (int p = 0; p < 8; p++, to += 2 * LANES)
+                decode_pairs(f, _mm512_loadu_si512(pairs + p * LANES), to, to + LANES, &wrong);
+        } else {
+            const int16_t *row = c->o->x + (at + c->sum.x[k]) * lanes;
+            _mm512_storeu_ps(out + k * LANES, decode_row(f, row, lanes, &wrong));
         }
     }
-    for (int r = 0; r < TILE; r++) {
-        _mm512_storeu_pd(sums + r * LANES, low[r]);
-        _mm512_storeu_pd(sums + r * LANES + 8, high[r]);
+    return !wrong || plain_vectors(c, at, out);
+}
+
+static int decode_scalars(const Decoded *c, int64_t at, int64_t rows, float *out)
+{
+    const int lanes = (int)c->lanes, count = by_entries(c->d) ? lanes : (int)c->rows;
+    const Number *f = &c->m->numbers[by_entries(c->d) ? c->d->x_format : c->d->g_format];
+    const __mmask16 there = (__mmask16)((1u << count) - 1);
+    __mmask32 wrong = 0;
+    for (int64_t k = 0; k < c->sum.count; k++) {
+        if (!by_entries(c->d)) {
+            const int16_t *from = c->o->g + (at + c->sum.g[k]) * c->o->g_words;
+            _mm512_mask_storeu_ps(out + k * c->step, there, decode_row(f, from, count, &wrong));
+            continue;
+        }
+        const int16_t *row = c->o->x + (at + c->sum.x[k]) * lanes;
+        for (int64_t r = 0; r < rows; r++, row += c->d->x_row_stride * lanes)
+            _mm512_mask_storeu_ps(out + r * c->terms + k * lanes, there,
+                                  decode_row(f, row, count, &wrong));
     }
+    return !wrong || plain_scalars(c, at, rows, out);
 }
 
 #else
 
-static INLINE void add_decoded(const Decoded *c, const double *v, const double *s, double *sums)
+static int decode_vectors(const Decoded *c, int64_t at, float *out) { return plain_vectors(c, at, out); }
+
+static int decode_scalars(const Decoded *c, int64_t at, int64_t rows, float *out)
 {
-    double sum[TILE][LANES] = {{0}};
-    for (int64_t k = 0; k < c->terms; k++, v += LANES, s += c->step)
-        for (int r = 0; r < TILE; r++)
-            for (int l = 0; l < LANES; l++)
-                sum[r][l] += v[l] * s[r];
-    memcpy(sums, sum, sizeof sum);
+    return plain_scalars(c, at, rows, out);
 }
 
 #endif
 
-static void decoded_tile(const Decoded *c, int64_t z, int64_t rows, const double *vectors,
-                         const double *scalars)
-{
-    for (int64_t r = 0; r < rows; r += TILE) {
-        double sums[TILE * LANES];
-        add_decoded(c, vectors, scalars + r, sums);
-        for (int64_t i = 0; i < TILE && r + i < rows; i++)
-            put_decoded(c, z + (r + i) * c->d->z_row_stride, sums + i * LANES);
-    }
-}
-
 /* The tiles of index ``b`` of the levels that move both operands. */
-static int decoded_tiles(const Decoded *c, const Split *s, int64_t b, int64_t block, double *vectors,
-                         double *scalars)
+static int decoded_tiles(Decoded *c, const Split *s, int64_t b, int64_t block, float *vectors,
+                         float *scalars)
 {
     const int entries = by_entries(c->d);
     const Places *along = entries ? &s->second : &s->first, *down = entries ? &s->first : &s->second;
     const int64_t vector_at = entries ? c->base[1] + s->both.g[b] : c->base[0] + s->both.x[b];
-    const int64_t scalar_at = entries ? c->base[0] + s->both.x[b] : c->base[1] + s->both.g[b];
+    const int64_t scalars_at = entries ? c->base[0] + s->both.x[b] : c->base[1] + s->both.g[b];
     const int64_t set = c->terms * c->step;
     for (int64_t start = 0; start < down->count; start += block) {
         const int64_t stop = start + block < down->count ? start + block : down->count;
         for (int64_t i = start; i < stop; i++) {
-            const int64_t at = scalar_at + (entries ? down->x[i] : down->g[i]);
+            const int64_t at = scalars_at + (entries ? down->x[i] : down->g[i]);
             const int64_t rows = s->both.last[b] | down->last[i] ? c->d->last_rows : c->rows;
             if (!decode_scalars(c, at, rows, scalars + (i - start) * set))
                 return 0;
@@ -185,11 +165,11 @@ static int decoded_contraction(Decoded *c)
     c->terms = c->sum.count * (by_entries(c->d) ? c->lanes : 1);
     c->step = c->rows < TILE ? TILE : c->rows;
     const Places *down = by_entries(c->d) ? &s.first : &s.second;
-    const int64_t set = c->terms * c->step * (int64_t)sizeof(double);
+    const int64_t set = c->terms * c->step * (int64_t)sizeof(float);
     int64_t block = MOST_SCALAR_BYTES / set;
     block = block < 1 ? 1 : block > down->count ? down->count : block;
-    const size_t size = (size_t)(c->terms * LANES) * sizeof(double);
-    double *vectors = reserve(m, VECTORS, size), *scalars = reserve(m, SCALARS, (size_t)(block * set));
+    const size_t size = (size_t)(c->terms * LANES) * sizeof(float);
+    float *vectors = reserve(m, VECTORS, size), *scalars = reserve(m, SCALARS, (size_t)(block * set));
     if (!vectors || !scalars)
         return 0;
     memset(vectors, 0, size); /* lanes and rows that there are not */
@@ -200,37 +180,88 @@ static int decoded_contraction(Decoded *c)
     return 1;
 }
 
-static int decoded_elementwise(Decoded *c)
+/* A row of BIAS or MASK; 0 where a word stands for no number. */
+static int plain_elementwise_row(const Decoded *c, const int16_t *first, const int16_t *second, int64_t z)
 {
     const Descriptor *d = c->d;
     const int lanes = (int)c->lanes;
-    Places p;
-    if (!expand(c->m, PLACES_A, d, outer_levels(d), &p))
-        return 0;
     const double up = ldexp(1, (int)d->x_shift), beside = ldexp(1, (int)d->g_shift);
-    for (int64_t t = 0; t < p.count; t++) {
-        double x[LANES], g[LANES];
-        const int16_t *first = c->o->x + (c->base[0] + p.x[t]) * lanes;
-        const int16_t *second = c->o->g + (c->base[1] + p.g[t]) * lanes;
-        if (!integers(c->m, d->x_format, first, lanes, x) ||
-            !integers(c->m, d->g_format, second, lanes, g))
-            return 0;
-        for (int l = 0; l < lanes; l++) {
-            const double sum = x[l] * up + g[l] * beside;
-            x[l] = d->operation == MASK ? (g[l] > 0 ? x[l] : 0) : d->relu && sum < 0 ? 0 : sum;
-        }
-        put_decoded(c, c->base[2] + p.z[t], x);
+    float x[LANES], g[LANES];
+    double sums[LANES];
+    if (!integers(c->m, d->x_format, first, lanes, x) || !integers(c->m, d->g_format, second, lanes, g))
+        return 0;
+    for (int l = 0; l < lanes; l++) {
+        const double sum = x[l] * up + g[l] * beside;
+        sums[l] = d->operation == MASK ? (g[l] > 0 ? x[l] : 0) : d->relu && sum < 0 ? 0 : sum;
     }
+    put_row_plain(c, z, sums);
     return 1;
 }
 
-static inline int has_posits(const Descriptor *d) { return d->x_format || d->g_format || d->z_format; }
+#if POSIT_VECTORS
+
+static int decoded_row(Decoded *c, const int16_t *first, const int16_t *second, int64_t z)
+{
+    const Descriptor *d = c->d;
+    __mmask32 wrong = 0;
+    const __m512 x = decode_row(&c->m->numbers[d->x_format], first, (int)c->lanes, &wrong);
+    const __m512 g = decode_row(&c->m->numbers[d->g_format], second, (int)c->lanes, &wrong);
+    if (wrong)
+        return plain_elementwise_row(c, first, second, z);
+    if (d->operation == MASK) {
+        put_floats(c, z, _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(g, _mm512_setzero_ps(), _CMP_GT_OQ), x));
+    } else {
+        const __m512d up = _mm512_set1_pd(ldexp(1, (int)d->x_shift));
+        const __m512d beside = _mm512_set1_pd(ldexp(1, (int)d->g_shift));
+        const __m512d least = _mm512_set1_pd(d->relu ? 0 : -INFINITY);
+        __m512d sums[2];
+        for (int i = 0; i < 2; i++) {
+            const __m512d product = _mm512_mul_pd(half_of(g, i), beside);
+            sums[i] = _mm512_max_pd(_mm512_fmadd_pd(half_of(x, i), up, product), least);
+        }
+        put_doubles(c, z, sums[0], sums[1]);
+    }
+    count_encoded(c);
+    return 1;
+}
+
+#else
+
+static int decoded_row(Decoded *c, const int16_t *first, const int16_t *second, int64_t z)
+{
+    return plain_elementwise_row(c, first, second, z);
+}
+
+#endif
+
+static int decoded_elementwise(Decoded *c)
+{
+    const Descriptor *d = c->d;
+    Places p;
+    if (!expand(c->m, PLACES_A, d, outer_levels(d), &p))
+        return 0;
+    for (int64_t t = 0; t < p.count; t++) {
+        const int16_t *first = c->o->x + (c->base[0] + p.x[t]) * c->lanes;
+        const int16_t *second = c->o->g + (c->base[1] + p.g[t]) * c->lanes;
+        if (!decoded_row(c, first, second, c->base[2] + p.z[t]))
+            return 0;
+    }
+    return 1;
+}
 
 static int decoded_operation(Machine *m, const Descriptor *d, const Operands *o, const int64_t *base,
                              Requantiser *rq)
 {
     Decoded c = {.m = m, .d = d, .o = o, .base = base, .rq = rq, .lanes = m->lanes};
     c.scale = ldexp(1, -(int)d->shift);
+#if POSIT_VECTORS
+    Encoder encoder;
+    if (d->z_format && m->numbers[d->z_format].registers) {
+        encoder = encoder_of(&m->numbers[d->z_format], d->underflow_zero != 0, (int)c.lanes);
+        c.encoder = &encoder;
+    }
+    clear_rounded();
+#endif
     return elementwise(d) ? decoded_elementwise(&c) : decoded_contraction(&c);
 }
 

@@ -1,8 +1,8 @@
-/* Posits: words to integers by a table, exact sums to words by a table of bounds.
+/* Posits: words to integers by a table, exact sums to words by their float exponents.
  *
- * Tables come from ``trainwright.formats`` (``trainwright.golden.tables``). A sum's size, divided by
- * 2^shift, is looked up by its float64 exponent and the first bits of its fraction; among the sizes
- * that share these lies one bound between words at most.
+ * Tables come from ``trainwright.formats`` (``trainwright.golden.tables``, which says what they
+ * hold). A sum's *size* is |sum| / 2^shift as the bits of a float32, cut, the last bit set where
+ * that was inexact. Bodies of one row of up to 16 words; those of AVX-512 are in posit_vectors.h.
  */
 #ifndef TRAINWRIGHT_NUMBERS_H
 #define TRAINWRIGHT_NUMBERS_H
@@ -13,20 +13,21 @@
 
 #include "requantise.h"
 
-enum { LANES = 16, FRACTION_BITS = 52 };
+enum { LANES = 16, FRACTION_BITS = 23, LEAST_EXPONENT = -2, EXPONENT_BIAS = 127 };
 
 /* Of fixed point all zero: its words are their own integers. */
 typedef struct {
     const float *integers;     /* (65536) by word, as uint16; NaN where it stands for no number */
-    int64_t kept;              /* bits of a fraction that are looked up */
-    int64_t first, count;      /* exponent and fraction of place 0, and places */
-    double largest;            /* integer of the largest word */
-    const double *bounds[2];   /* (count) by rule: the least size of the next word */
-    const int64_t *words[2];   /* (count) by rule: the word of the least size of the place */
+    const int64_t *starts[2];  /* (places) by rule */
+    const int64_t *cuts;       /* (places) */
+    int64_t places, greatest;  /* greatest word */
+    double largest;            /* its integer */
+    const uint32_t *registers; /* (3, 32) starts of both rules and cuts, or NULL */
+    const uint8_t *upper;      /* (2, 128) bytes of the integers' upper halves, or NULL */
 } Number;
 
 /* The integers of some words; 0 where one stands for no number. */
-static inline int decode(const Number *f, const int16_t *words, int count, double *out)
+static inline int decode_plain(const Number *f, const int16_t *words, int count, float *out)
 {
     int wrong = 0;
     if (!f->integers) {
@@ -42,33 +43,33 @@ static inline int decode(const Number *f, const int16_t *words, int count, doubl
     return !wrong;
 }
 
-/* ``scale`` is 2^-shift, ``rule`` 1 where sizes below the smallest word may become 0. */
-static inline void encode(const Number *f, Requantiser *rq, int rule, double scale, const double *sums,
-                          int lanes, int16_t *out)
+static inline int64_t size_of(double sum, double scale)
 {
-    const double *bounds = f->bounds[rule], largest = f->largest;
-    const int64_t *words = f->words[rule], last = f->count - 1, first = f->first;
-    const int drop = FRACTION_BITS - (int)f->kept;
-    int64_t total = 0, saturations = 0, underflows = 0;
-    double sizes[LANES];
-    int64_t places[LANES], found[LANES];
-    for (int l = 0; l < lanes; l++)
-        sizes[l] = fabs(sums[l]) * scale;
-    memcpy(places, sizes, (size_t)lanes * sizeof(double));
+    enum { DROPPED = 52 - FRACTION_BITS };
+    const double scaled = fabs(sum) * scale;
+    int64_t bits;
+    memcpy(&bits, &scaled, sizeof bits);
+    int64_t cut = bits >> DROPPED | ((bits & (((int64_t)1 << DROPPED) - 1)) != 0);
+    return bits ? cut - ((int64_t)(1023 - EXPONENT_BIAS) << FRACTION_BITS) : 0;
+}
+
+/* ``scale`` is 2^-shift, ``rule`` 1 where sizes below the smallest word may become 0. */
+static inline void encode_plain(const Number *f, Requantiser *rq, int rule, double scale,
+                                const double *sums, int lanes, int16_t *out)
+{
+    const int64_t largest = size_of(f->largest, 1), one = size_of(1, 1);
     for (int l = 0; l < lanes; l++) {
-        int64_t at = (places[l] >> drop) - first;
-        at = at < 0 ? 0 : at > last ? last : at;
-        found[l] = words[at] + (sizes[l] >= bounds[at]);
+        const int64_t size = size_of(sums[l], scale);
+        int64_t at = (size >> FRACTION_BITS) - (EXPONENT_BIAS + LEAST_EXPONENT);
+        at = at < 0 ? 0 : at >= f->places ? f->places - 1 : at;
+        const int64_t exact = f->starts[rule][at] + (size & ((1 << FRACTION_BITS) - 1)), cut = f->cuts[at];
+        int64_t word = (exact + ((int64_t)1 << (cut - 1)) - 1 + (exact >> cut & 1)) >> cut;
+        word = !size ? 0 : word > f->greatest ? f->greatest : word;
+        rq->total += word;
+        rq->saturations += size > largest;
+        rq->underflows += size && size < one;
+        out[l] = (int16_t)(sums[l] < 0 ? -word : word);
     }
-    for (int l = 0; l < lanes; l++) {
-        total += found[l];
-        saturations += sizes[l] > largest;
-        underflows += (sizes[l] > 0) & (sizes[l] < 1);
-        out[l] = (int16_t)(sums[l] < 0 ? -found[l] : found[l]);
-    }
-    rq->total += total;
-    rq->saturations += saturations;
-    rq->underflows += underflows;
 }
 
 #endif

@@ -1,0 +1,92 @@
+"""Which descriptors the program memory holds, and which are to be loaded next."""
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import (
+    DESCRIPTOR_BYTES,
+    LOCAL_WIDTH,
+    MOST_REFILL,
+    NUMBER_WIDTH,
+    REGISTER_WIDTH,
+)
+from trainwright_hw.control.program_memory import descriptor_beats
+
+
+class ProgramFetch(wiring.Component):
+    """Loads a program, as much as fits at first, then ``MOST_REFILL`` descriptors at a time.
+
+    Descriptor n lies at place n modulo the depth of the memory. What was executed gives way to
+    what follows, but for the bodies of loops that are not left.
+
+    Members: ``start``, with ``address`` and ``length`` of the program; ``number``, the present
+    descriptor; ``needed``, the first that may be executed again; ``written``, the last beat of a
+    descriptor is written. ``missing``: the present descriptor is not there. ``wanted``: there are
+    descriptors to load and room for them, namely ``portion``, from byte ``source`` on, to
+    ``local``, in beats of the memory; ``taken``: LOAD was told so. ``first``: it was not told of
+    this program yet.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "start": In(1),
+                "address": In(REGISTER_WIDTH),
+                "length": In(NUMBER_WIDTH),
+                "number": In(NUMBER_WIDTH),
+                "needed": In(NUMBER_WIDTH),
+                "written": In(1),
+                "missing": Out(1),
+                "wanted": Out(1),
+                "first": Out(1),
+                "portion": Out(NUMBER_WIDTH),
+                "source": Out(REGISTER_WIDTH),
+                "local": Out(LOCAL_WIDTH),
+                "taken": In(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        depth = self.parameters.program_depth
+        refill = min(MOST_REFILL, depth)
+        asked, there = Signal(NUMBER_WIDTH), Signal(NUMBER_WIDTH)
+        places = asked[: exact_log2(depth)]
+        shift = exact_log2(descriptor_beats(self.parameters))
+        m.d.comb += [
+            self.missing.eq(there == self.number),
+            self.first.eq(asked == 0),
+            self.local.eq(Cat(C(0, shift), places)),
+        ]
+        held, left = Signal(NUMBER_WIDTH), Signal(NUMBER_WIDTH)
+        m.d.comb += [held.eq(asked - self.needed), left.eq(self.length - asked)]
+        with m.If(self.start):
+            m.d.sync += [
+                asked.eq(0),
+                there.eq(0),
+                self.wanted.eq(0),
+                self.source.eq(self.address),
+                self.portion.eq(_least(self.length, depth)),
+            ]
+        with m.Elif(self.taken):
+            m.d.sync += [
+                asked.eq(asked + self.portion),
+                self.source.eq(self.source + self.portion * DESCRIPTOR_BYTES),
+                self.wanted.eq(0),
+            ]
+        with m.Elif(~self.first):
+            m.d.sync += [
+                self.wanted.eq((held <= depth - refill) & (left != 0)),
+                self.portion.eq(_least(left, refill)),
+            ]
+        with m.If(~self.start & self.written):
+            m.d.sync += there.eq(there + 1)
+        return m
+
+
+def _least(value: Value, limit: int) -> Value:
+    return Mux(value < limit, value, limit)

@@ -1,0 +1,181 @@
+/* Tiles of descriptors with posits: exact sums, and their words. */
+#ifndef TRAINWRIGHT_POSIT_TILES_H
+#define TRAINWRIGHT_POSIT_TILES_H
+
+#include "pack.h"
+#include "posit_vectors.h"
+
+typedef struct {
+    Machine *m;
+    const Descriptor *d;
+    const Operands *o;
+    const int64_t *base;
+    Requantiser *rq;
+    Places sum;
+    int64_t rows, lanes; /* of a whole tile */
+    int64_t terms;       /* of a sum */
+    int64_t step;        /* PE2, PE3: scalars from one term to the next */
+    double scale;
+#if POSIT_VECTORS
+    Encoder *encoder; /* NULL where results are fixed point, or the format has more places */
+#endif
+} Decoded;
+
+static inline int16_t *row_of(const Decoded *c, int64_t z) { return c->m->pad + z * c->lanes; }
+
+static inline void trace_row(const Decoded *c, int64_t z)
+{
+    if (c->m->tracing)
+        put_trace(c->m, by_entries(c->d) ? TRACE_PE1 : TRACE_PE2, z, row_of(c, z));
+}
+
+static void put_row_plain(const Decoded *c, int64_t z, const double *sums)
+{
+    const int lanes = (int)c->lanes;
+    if (c->d->z_format) {
+        encode_plain(&c->m->numbers[c->d->z_format], c->rq, c->d->underflow_zero != 0, c->scale, sums,
+                     lanes, row_of(c, z));
+    } else {
+        int64_t wide[LANES];
+        for (int l = 0; l < lanes; l++)
+            wide[l] = (int64_t)sums[l];
+        requantise_wide(c->rq, wide, lanes, row_of(c, z));
+    }
+    trace_row(c, z);
+}
+
+/* The scalar of a row and the first term, of ``r`` rows behind it; and how far the next term's is. */
+static inline const float *scalar_at(const Decoded *c, const float *scalars, int64_t r)
+{
+    return scalars + (by_entries(c->d) ? r * c->terms : r);
+}
+
+#if POSIT_VECTORS
+
+/* Rows of a tile: scalars of those that it has not are anything that lies there. */
+typedef struct {
+    const float *at[TILE];
+    int64_t step;
+} Scalars;
+
+static inline Scalars scalars_of(const Decoded *c, const float *scalars, int64_t r, int64_t rows)
+{
+    Scalars s = {.step = by_entries(c->d) ? 1 : c->step};
+    for (int i = 0; i < TILE; i++)
+        s.at[i] = scalar_at(c, scalars, r + i < rows ? r + i : r);
+    return s;
+}
+
+/* 0 where a sum was rounded on its way. */
+static INLINE int add_floats(const Decoded *c, const float *v, const Scalars *s, const int64_t step,
+                             __m512 *sums)
+{
+    __m512 sum[TILE];
+    for (int i = 0; i < TILE; i++)
+        sum[i] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < c->terms; k++, v += LANES) {
+        const __m512 vector = _mm512_loadu_ps(v);
+        for (int i = 0; i < TILE; i++)
+            sum[i] = _mm512_fmadd_ps(vector, _mm512_set1_ps(s->at[i][k * step]), sum[i]);
+    }
+    for (int i = 0; i < TILE; i++) {
+        __asm__ volatile("" : "+v"(sum[i])); /* all are there before the flag is read */
+        sums[i] = sum[i];
+    }
+    return !rounded();
+}
+
+static void add_doubles(const Decoded *c, const float *v, const Scalars *s, __m512d *sums)
+{
+    __m512d sum[2 * TILE];
+    for (int i = 0; i < 2 * TILE; i++)
+        sum[i] = _mm512_setzero_pd();
+    for (int64_t k = 0; k < c->terms; k++, v += LANES) {
+        const __m512d low = _mm512_cvtps_pd(_mm256_loadu_ps(v));
+        const __m512d high = _mm512_cvtps_pd(_mm256_loadu_ps(v + 8));
+        for (int i = 0; i < TILE; i++) {
+            const __m512d scalar = _mm512_set1_pd((double)s->at[i][k * s->step]);
+            sum[2 * i] = _mm512_fmadd_pd(low, scalar, sum[2 * i]);
+            sum[2 * i + 1] = _mm512_fmadd_pd(high, scalar, sum[2 * i + 1]);
+        }
+    }
+    for (int i = 0; i < 2 * TILE; i++)
+        sums[i] = sum[i];
+}
+
+static inline __m512d half_of(__m512 row, int upper)
+{
+    return _mm512_cvtps_pd(upper ? _mm512_extractf32x8_ps(row, 1) : _mm512_castps512_ps256(row));
+}
+
+static inline void put_doubles(const Decoded *c, int64_t z, __m512d low, __m512d high)
+{
+    if (c->encoder) {
+        encode_doubles(c->encoder, low, high, _mm512_set1_ps((float)c->scale), row_of(c, z));
+        trace_row(c, z);
+        return;
+    }
+    double sums[LANES];
+    _mm512_storeu_pd(sums, low);
+    _mm512_storeu_pd(sums + 8, high);
+    put_row_plain(c, z, sums);
+}
+
+static inline void put_floats(const Decoded *c, int64_t z, __m512 sums)
+{
+    if (c->encoder) {
+        encode_floats(c->encoder, sums, _mm512_set1_ps((float)c->scale), row_of(c, z));
+        trace_row(c, z);
+        return;
+    }
+    put_doubles(c, z, half_of(sums, 0), half_of(sums, 1));
+}
+
+static inline void count_encoded(const Decoded *c)
+{
+    if (c->encoder)
+        take_counts(c->encoder, c->rq);
+}
+
+static void decoded_tile(const Decoded *c, int64_t z, int64_t rows, const float *vectors,
+                         const float *scalars)
+{
+    const int64_t stride = c->d->z_row_stride;
+    for (int64_t r = 0; r < rows; r += TILE) {
+        const int64_t count = rows - r < TILE ? rows - r : TILE;
+        const Scalars s = scalars_of(c, scalars, r, rows);
+        __m512 sums[TILE];
+        if (by_entries(c->d) ? add_floats(c, vectors, &s, 1, sums)
+                             : add_floats(c, vectors, &s, s.step, sums)) {
+            for (int64_t i = 0; i < count; i++)
+                put_floats(c, z + (r + i) * stride, sums[i]);
+            continue;
+        }
+        __m512d wide[2 * TILE];
+        add_doubles(c, vectors, &s, wide);
+        for (int64_t i = 0; i < count; i++)
+            put_doubles(c, z + (r + i) * stride, wide[2 * i], wide[2 * i + 1]);
+        clear_rounded();
+    }
+    count_encoded(c);
+}
+
+#else
+
+static void decoded_tile(const Decoded *c, int64_t z, int64_t rows, const float *vectors,
+                         const float *scalars)
+{
+    const int64_t step = by_entries(c->d) ? 1 : c->step;
+    for (int64_t r = 0; r < rows; r++) {
+        double sums[LANES] = {0};
+        const float *v = vectors, *s = scalar_at(c, scalars, r);
+        for (int64_t k = 0; k < c->terms; k++, v += LANES, s += step)
+            for (int l = 0; l < LANES; l++)
+                sums[l] += (double)v[l] * *s;
+        put_row_plain(c, z + r * c->d->z_row_stride, sums);
+    }
+}
+
+#endif
+
+#endif

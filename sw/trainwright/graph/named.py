@@ -1,0 +1,112 @@
+"""Contraction orders of a layer that have names: the paper's, and those of one bond.
+
+Leaves are the factors G_1 .. G_d, X and the gradient Y'. The search finds these where they are
+best; here each is written down, to be compared with what it found.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from trainwright.graph.ir import Einsum, Graph
+from trainwright.graph.order import Cost, Order, Site, Tree, made_of, united
+
+
+class _Leaves:
+    """The leaves of a site by what they are, as masks."""
+
+    def __init__(self, site: Site):
+        place = {name: 1 << n for n, name in enumerate(site.leaves)}
+        factors = sorted(name for name in place if _is_factor(name))
+        self.factors = [place[name] for name in factors]
+        forward = next(op for op in site.contractions if {*factors} < {*op.operands})
+        (x,) = {*forward.operands} - {*factors}
+        self.x = place[x]
+        self.upper = sum(place.values()) - sum(self.factors) - self.x
+        """0 where there is none."""
+
+
+def _is_factor(name: str) -> bool:
+    tail = name.rpartition(".")[2]
+    return tail.startswith("G") and tail[1:].isdigit()
+
+
+def _chain(tree: Tree, first: int, others: Sequence[int]) -> int:
+    """Multiply ``first`` by the others, one after the other; pairs as the search has them."""
+    for other in others:
+        whole = first | other
+        lowest = whole & -whole
+        tree[whole] = (first, other) if first & lowest else (other, first)
+        first = whole
+    return first
+
+
+def paper_tree(site: Site) -> Tree:
+    """X by G_d .. G_1; the gradient of W as X Y', then the factors of each side, from outside in.
+
+    The gradient of G_n is that of W by G_d .. G_{n+1}, then by G_1 .. G_{n-1}; that of X is Y' by
+    G_1 .. G_d.
+    """
+    leaves, tree = _Leaves(site), Tree()
+    factors = leaves.factors
+    _chain(tree, leaves.x, factors[::-1])
+    if leaves.upper:
+        gradient = _chain(tree, leaves.x, [leaves.upper])
+        for n in range(len(factors)):
+            _chain(tree, _chain(tree, gradient, factors[:n:-1]), factors[:n])
+        _chain(tree, leaves.upper, factors)
+    return united(tree, list(site.wanted.values()))
+
+
+def bond_tree(site: Site, bond: int, *, rebuilt: bool) -> Tree:
+    """Left = G_1 .. G_bond and Right, the others, from both sides of a bond.
+
+    With ``rebuilt`` W is made and the gradient of W is; else Right meets X, Left meets Y', and the
+    gradients of both are made of those.
+    """
+    leaves, tree = _Leaves(site), Tree()
+    left = _chain(tree, leaves.factors[0], leaves.factors[1:bond])
+    right = _chain(tree, leaves.factors[bond], leaves.factors[bond + 1 :])
+    x, upper = leaves.x, leaves.upper
+    if rebuilt:
+        _chain(tree, _chain(tree, left, [right]), [x])
+    else:
+        _chain(tree, _chain(tree, x, [right]), [left])
+    if upper:
+        if rebuilt:
+            gradient = _chain(tree, x, [upper])
+            sides = {left: _chain(tree, gradient, [right]), right: _chain(tree, gradient, [left])}
+        else:
+            sides = {left: _chain(tree, x | right, [upper]),
+                     right: _chain(tree, _chain(tree, upper, [left]), [x])}  # fmt: skip
+        for side, above in sides.items():
+            own = [bit for bit in leaves.factors if bit & side]
+            for n in range(len(own)):
+                _chain(tree, _chain(tree, above, own[:n:-1]), own[:n])
+        if rebuilt:
+            _chain(tree, left | right, [upper])
+        else:
+            _chain(tree, upper, [left, right])
+    return united(tree, list(site.wanted.values()))
+
+
+def paper_order(
+    graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, **widths: int
+) -> Order:
+    """The order of the paper. ``widths`` as for ``trainwright.graph.order.ordered``."""
+    site = Site(graph, contractions, cost)
+    return made_of(site, paper_tree(site), **widths)
+
+
+def named_orders(
+    graph: Graph, contractions: Sequence[Einsum], *, cost: Cost, **widths: int
+) -> Iterator[tuple[str, Order]]:
+    """The orders of a site that have names, and the names."""
+    yield "the paper's", paper_order(graph, contractions, cost=cost, **widths)
+    site = Site(graph, contractions, cost)
+    order = len(_Leaves(site).factors)
+    for bond in range(1, order):
+        for rebuilt, name in ((False, "both sides of"), (True, "W rebuilt from")):
+            tree = bond_tree(site, bond, rebuilt=rebuilt)
+            yield f"{name} bond {bond}", made_of(site, tree, **widths)
+
+
+__all__ = ["bond_tree", "named_orders", "paper_order", "paper_tree"]
