@@ -46,8 +46,11 @@ class _Try(NamedTuple):
     least: float
     """The score that it has at least."""
     state: State
-    works: tuple[Work, ...] | None
+    works: tuple[Work, ...] | None = None
     """How the operation is computed after ``state``; ``None`` where ``state`` has it."""
+    dots: float = 0.0
+    outers: float = 0.0
+    """When the arrays are free after it at the earliest."""
 
 
 class Chooser:
@@ -136,7 +139,7 @@ class Chooser:
                 break
             state = one.state
             if one.works is not None:
-                if one.least + self._least(state, one.works) > most:
+                if self._least(one) > most:
                     continue
                 state = self._made(state, op, one.works)
                 if state is None:
@@ -153,17 +156,17 @@ class Chooser:
             insort(scores, score)
         return [state for _, _, state in sorted(best.values(), key=lambda one: one[:2])[:BEAM]]
 
-    def _least(self, state: State, works: Sequence[Work]) -> float:
-        """What the operands of works add to a score at least."""
+    def _least(self, one: _Try) -> float:
+        """The score that a state has at least, with what its operands take."""
         total = 0.0
-        for work in works:
+        for work in one.works or ():
             assert work.impl
             for need in work.impl.needs:
-                cycles = self.operands.least(state, need, work.cut)
+                cycles = self.operands.least(one.state, need, work.cut)
                 if cycles is None:
                     return INFINITE
                 total += cycles
-        return LESSER * total
+        return self._score(one.dots + total, one.outers, one.state.loads) if total else one.least
 
     # Operations.
 
@@ -182,18 +185,15 @@ class Chooser:
             case Add() | Mask():
                 made = self._elementwise(state, op)
         for new in made:
-            yield _Try(self._score(new.dots, new.outers, new.loads), new, None)
+            yield _Try(self._score(new.dots, new.outers, new.loads), new)
 
     def _contractions(self, state: State, op: Einsum) -> Iterator[_Try]:
         fixed = self._fixed(state, op)
         if not fixed:
             dots, outers = self._impls(op)
-            for impl in dots:
-                least = self._score(state.dots + impl.cycles, state.outers, state.loads)
-                yield _Try(least, state, (Work(impl, None),))
-            for impl in outers:
-                least = self._score(state.dots, state.outers + impl.cycles, state.loads)
-                yield _Try(least, state, (Work(impl, None),))
+            for impl in (*dots, *outers):
+                one = impl.cycles if impl.dot else 0.0, 0.0 if impl.dot else impl.cycles
+                yield self._try(state, (Work(impl, None),), *one)
         if op.out not in self._pairs:
             self._pairs[op.out] = list(self._divisions(op))
         for pairs in self._pairs[op.out]:
@@ -209,8 +209,11 @@ class Chooser:
 
     def _divided(self, state: State, pair: "_Pair", middle: int) -> _Try:
         dots, outers, works = pair.divided(middle)
+        return self._try(state, works, dots, outers)
+
+    def _try(self, state: State, works: tuple[Work, ...], dots: float, outers: float) -> _Try:
         dots, outers = state.dots + dots, state.outers + outers
-        return _Try(self._score(dots, outers, state.loads), state, works)
+        return _Try(self._score(dots, outers, state.loads), state, works, dots, outers)
 
     def _view(self, state: State, op: View) -> Iterator[State]:
         lanes = self.graph.tensors[op.x].axes[-1:]
