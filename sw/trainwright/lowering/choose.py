@@ -62,9 +62,9 @@ class Chooser:
         given: Mapping[str, Given],
         kept: Sequence[str],
         p: AcceleratorParameters,
-        way: Way,
     ):
-        self.graph, self.given, self.p, self.way = graph, given, p, way
+        self.graph, self.given, self.p = graph, given, p
+        self.way = Way(0.0, False, False)
         self.operands = Operands(graph, given, p)
         self.kept = set(kept)
         """Tensors that must lie whole in one layout: others read them later."""
@@ -75,14 +75,15 @@ class Chooser:
                 self.last[name] = n
                 if name in graph.windows:
                     self.last[graph.windows[name].x] = n
-        self._pairs: dict[str, list[list[_Pair]]] = {}
+        self._pairs: dict[tuple[str, bool], list[list[_Pair]]] = {}
         self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
         self.due = 0.0, 0.0
         self.slack = SLACK * graph.macs / p.multipliers
 
-    def search(self) -> Chosen:
-        """The best choice found for every operation."""
+    def search(self, way: Way) -> Chosen:
+        """The best choice found for every operation. Raises ``CompileError``."""
+        self.way = way
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
             lies[name] = (
@@ -194,9 +195,7 @@ class Chooser:
             for impl in (*dots, *outers):
                 one = impl.cycles if impl.dot else 0.0, 0.0 if impl.dot else impl.cycles
                 yield self._try(state, (Work(impl, None),), *one)
-        if op.out not in self._pairs:
-            self._pairs[op.out] = list(self._divisions(op))
-        for pairs in self._pairs[op.out]:
+        for pairs in self._every_pair(op):
             tries = [
                 self._divided(state, pair, middle)
                 for pair in pairs
@@ -319,9 +318,20 @@ class Chooser:
         new.choices = (*new.choices, Choice(op, tuple(works), ()))
         return new
 
-    def _divisions(self, op: Einsum) -> Iterator[list["_Pair"]]:
+    def _every_pair(self, op: Einsum) -> list[list["_Pair"]]:
         """Both arrays' implementations and the axes that they can divide, those together that come
         to the same layouts."""
+        parts = self._pairs
+        if (op.out, False) not in parts:
+            parts[op.out, False] = list(self._joined(op))
+        if op.out in self.kept or not self.way.apart:
+            return parts[op.out, False]
+        if (op.out, True) not in parts:
+            parts[op.out, True] = [*parts[op.out, False], *self._parted(op)]
+        return parts[op.out, True]
+
+    def _joined(self, op: Einsum) -> Iterator[list["_Pair"]]:
+        """Of parts that lie alike."""
         dots, outers = self._impls(op)
         for dot in dots:
             for outer in (o for o in outers if o.along == dot.along):
@@ -329,8 +339,10 @@ class Chooser:
                 # slices are of samples: then both arrays have something of each
                 axes.sort(key=lambda axis: axis == SAMPLES)
                 yield [_Pair(self, op, dot, outer, axis) for axis in axes]
-        if op.out in self.kept or not self.way.apart:
-            return
+
+    def _parted(self, op: Einsum) -> Iterator[list["_Pair"]]:
+        """Of parts that lie in different layouts."""
+        dots, outers = self._impls(op)
         for dot in dots[:MOST_OF_AN_ARRAY]:
             for outer in outers[:MOST_OF_AN_ARRAY]:
                 if dot.along != outer.along:
@@ -412,7 +424,13 @@ def choose(
     given: Mapping[str, Given],
     kept: Sequence[str],
     p: AcceleratorParameters,
-    way: Way,
-) -> Chosen:
-    """How each operation of a program is computed."""
-    return Chooser(graph, given, kept, p, way).search()
+    ways: Sequence[Way],
+) -> list[Chosen]:
+    """How each operation of a program is computed, in several ways. Raises ``CompileError``."""
+    chooser = Chooser(graph, given, kept, p)
+    found: list[Chosen] = []
+    for way in ways:
+        chosen = chooser.search(way)
+        if chosen not in found:
+            found.append(chosen)
+    return found
