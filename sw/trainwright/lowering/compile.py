@@ -12,7 +12,7 @@ from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View, urgent
 from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
-from trainwright.lowering.choices import Chosen, Given, Way
+from trainwright.lowering.choices import Given, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.drafts import Draft, Drafts, Lowered
 from trainwright.lowering.emit import Emitter, Made
@@ -119,13 +119,9 @@ def _lower(
     problems: list[CompileError] = []
     drafts: list[Draft] = []
     for ops in (urgent(graph), graph):
-        known: list[Chosen] = []
         some = Drafts(ops, given, stored, p, problems=problems)
-        for way in WAYS:
-            chosen = choose(ops, given, stored, p, way)
-            if chosen not in known:
-                known.append(chosen)
-                some.add(chosen)
+        for chosen in choose(ops, given, stored, p, WAYS):
+            some.add(chosen)
         if drafts := some.best():
             break
     found: list[tuple[int, Draft, Lowered, Addresses]] = []
