@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,7 @@ import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Run
 from trainwright.compiler import Bound, CompiledProgram
+from trainwright.compiler.chip.bound import UpdatePrograms
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
 from trainwright.compiler.chip.memory import (
@@ -21,7 +23,7 @@ from trainwright.compiler.chip.memory import (
     ChipMemory,
     Words,
 )
-from trainwright.compiler.chip.update import gradient_of, update_program
+from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
@@ -78,6 +80,8 @@ class ChipDriver(Driver):
                 f"a step needs {self.memory.size} bytes of external memory, the accelerator has "
                 f"{accelerator.memory_bytes}"
             )
+        self._loss_program = lru_cache(16)(partial(loss_program, self.memory))
+        self._updates = UpdatePrograms(self.memory)
         self.moment_exponents = np.zeros(len(layout.parts), np.int64)
         """Of the gradients by which the moments were written."""
         self._bound: Bound | None = None
@@ -119,19 +123,18 @@ class ChipDriver(Driver):
             if part.index < 0:
                 yield part.name, self._get(part.name).numpy()
 
-    def rows(self, name: str) -> Words:
-        """Rows of ``STATE`` or ``FACTORS``, int64 (rows, LANES), as they are in memory."""
-        if name != FACTORS:
-            return self._buffer_rows(name)
+    def factors(self) -> Words:
+        """Factors and biases in the rows of the layout, int64 (rows, LANES)."""
         found = np.zeros((self.layout.rows, LANES), np.int64)
         for part in self.layout.parts:
             place = self.memory.place_of(part)
             blocks = part.blocks if place.name == FACTORS else len(self.memory.live(part).left)
-            rows = self._buffer_rows(place.name)[place.rows(blocks)]
+            rows = self.rows(place.name)[place.rows(blocks)]
             found[part.row : part.row + len(rows)] = rows
         return found
 
-    def _buffer_rows(self, name: str) -> Words:
+    def rows(self, name: str) -> Words:
+        """A buffer, such as ``STATE``, int64 (rows, LANES), as it is in memory."""
         buffer = {**self.step.buffers, **self.memory.buffers}[name]
         return buffer.unpack(self.accelerator.read(buffer.address, buffer.size)).numpy()
 
@@ -170,7 +173,7 @@ class ChipDriver(Driver):
         assert self._bound is not None
         self._write(TARGETS, self.memory.target_words(labels, classes))
         exponent = self._bound.exponents[activation_name(len(self.network.layers))]
-        run = self._run(loss_program(self.memory, exponent), self.memory.buffers[LOSS].address)
+        run = self._run(self._loss_program(exponent), self.memory.buffers[LOSS].address)
         return LossResult(int(run.sums[LOSS_SLOT]), int(run.saturations[LOSS_SLOT]))
 
     @property
@@ -193,6 +196,12 @@ class ChipDriver(Driver):
         run = self._run(bound.program, self.step.backward.address)
         return self._statistics(self.step.backward, bound, run)
 
+    @property
+    def gradient_exponents(self) -> list[int]:
+        """Of every part, in the last ``run_backward``."""
+        assert self._bound is not None
+        return [self._bound.exponents[gradient_of(part)] for part in self.layout.parts]
+
     def gradients(self) -> tuple[list[Words], list[int]]:
         """Integers of every part's gradient, and their exponents, of the last ``run_backward``."""
         assert self._bound is not None
@@ -201,7 +210,7 @@ class ChipDriver(Driver):
             self._get(name).numpy().reshape(self._shape(part))
             for name, part in zip(names, self.layout.parts, strict=True)
         ]
-        return values, [self._bound.exponents[name] for name in names]
+        return values, self.gradient_exponents
 
     def _shape(self, part: Part) -> tuple[int, ...]:
         """Of a part's gradient, at the ranks left."""
@@ -211,7 +220,7 @@ class ChipDriver(Driver):
     def run_update(self, step: Step, *, pulled: bool) -> None:
         """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``."""
         assert self._bound is not None
-        exponents = [self._bound.exponents[gradient_of(part)] for part in self.layout.parts]
+        exponents = self.gradient_exponents
         bonds = self.layout.bonds if pulled else ()
         left, right = ({side.part for side in sides} for sides in
                        ([bond.right for bond in bonds], [bond.left for bond in bonds]))  # fmt: skip
@@ -230,5 +239,5 @@ class ChipDriver(Driver):
             )
         ]
         seed = (step.seed + PASSES * step.number * STREAM_STEP) % (1 << 32)
-        self._run(update_program(self.memory, parts, seed), self.memory.buffers[UPDATE].address)
+        self._run(self._updates.get(parts, seed), self.memory.buffers[UPDATE].address)
         self.moment_exponents = np.array(exponents, np.int64)

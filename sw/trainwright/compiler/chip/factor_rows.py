@@ -63,7 +63,7 @@ def row_image(work: Passes, image: RowImage, buffer: Buffer, g: Source) -> Made:
     return Made(image.name, made.start, made.count)
 
 
-def packed_image(work: Passes, image: Image, _: Buffer, g: Source) -> Made:
+def packed_image(work: Passes, image: Image, g: Source) -> Made:
     """An image of a factor store. What it is padded with is there already."""
     beside = entries_a_row(image.target, work.b.p)
     packing = work.constant(PACKING).start

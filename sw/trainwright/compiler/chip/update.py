@@ -149,7 +149,7 @@ class _PartJob:
             self._spread_bias()
         for image, buffer in self._images:
             if isinstance(image, Image):
-                self.made.append(packed_image(self.work, image, buffer, source))
+                self.made.append(packed_image(self.work, image, source))
             else:
                 self.made.append(row_image(self.work, image, buffer, source))
 
