@@ -4,6 +4,7 @@ import argparse
 import json
 
 import pytest
+import torch
 
 from trainwright.cli import main
 from trainwright.cli.options import accelerator_parameters
@@ -13,6 +14,7 @@ from trainwright.cli.train.options import add_arguments
 from trainwright.compiler.limits import require_network
 from trainwright.network import load_network
 from trainwright.parameters import POSIT_ACCUMULATOR
+from trainwright.train.export import load_model
 from trainwright.train.trainer import Trainer
 
 NARROW = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
@@ -111,6 +113,42 @@ def test_a_run_is_resumed_with_its_ranks(tmp_path, capsys, monkeypatch):
     assert "not of --network digits" in failed(capsys, *again, "--network", "digits")
     assert main([*again, "--network", "digits", "--ranks", "30|8"]) == 0
     assert json.loads(capsys.readouterr().out)["initial_ranks"] == [[30], [8]]
+
+
+@pytest.mark.parametrize("formats", (NARROW, "gradient=fixed(8)"))
+def test_all_scales_frozen(tmp_path, capsys, monkeypatch, formats):
+    """No exponent of a step moves, of an interrupted run too; the model has its biases' with it."""
+    seen: list[tuple[int, ...]] = []
+    options = ("--formats", formats, "--scales", "all-frozen")
+    step = Trainer.step
+
+    def noted(trainer: Trainer) -> object:
+        record = step(trainer)
+        _, exponents = trainer._driver._forward
+        loss = trainer._update.loss(torch.randn(64, 16), torch.zeros(64).long())
+        seen.append((*(exponents[name] for name in ("l1.b", "l2.b", "l1.y")), loss.exponent))
+        return record
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "step", noted)
+        patched.setattr(Trainer, "run", lambda self: [self.step() for _ in range(9)] and False)
+        assert train(tmp_path / "r", *options) == 130
+    capsys.readouterr()
+    assert train(tmp_path / "whole", *options) == 0
+    whole = json.loads(capsys.readouterr().out)
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "step", noted)
+        assert main(["train", "--resume", "--out", str(tmp_path / "r"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["digest"] == whole["digest"]
+    assert len(seen) == 30 and len(set(seen)) == 1
+    fmt = load_network("digits").with_formats(formats).format("gradient")
+    greatest = 2.0 ** seen[0][-1] * fmt.decode(fmt.largest)
+    assert greatest * 2 >= 1 / 64  # not far from what saturates nothing
+    model = load_model(tmp_path / "whole" / "model.safetensors").model
+    assert model.bias_exponents == [-5, -5]
+    assert main(["eval", str(tmp_path / "whole" / "model.safetensors"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["test_accuracy"]
+    assert found == whole["test_accuracy"] > 0.3
 
 
 # Reproducing.

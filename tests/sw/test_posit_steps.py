@@ -18,6 +18,7 @@ from trainwright.fixed.quantise import dequantise, fitting_exponent, input_expon
 from trainwright.fixed.scale import Scales, TensorClass, TensorStatistics
 from trainwright.formats import Fixed, Posit, parse_format
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.graph.network import network_graph
 from trainwright.network import NetworkError, load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
@@ -97,6 +98,8 @@ def test_a_tensor_by_name(plan):
         driver.forward(given.inputs, given.model, given.scales)
         read = driver._get("l1.a")
         assert 127 < read.max() < 2048
+    below = network_graph(network, 16).tensors["l2.x"]
+    assert below.format == Fixed(12)  # the same values, by other axes
     most = [f.abs().max() for f in given.model.factors[0]]
     assert 32 < most[0] <= 64 and most[1] <= 8
 

@@ -46,8 +46,11 @@ class _Try(NamedTuple):
     least: float
     """The score that it has at least."""
     state: State
-    works: tuple[Work, ...] | None
+    works: tuple[Work, ...] | None = None
     """How the operation is computed after ``state``; ``None`` where ``state`` has it."""
+    dots: float = 0.0
+    outers: float = 0.0
+    """When the arrays are free after it at the earliest."""
 
 
 class Chooser:
@@ -59,9 +62,9 @@ class Chooser:
         given: Mapping[str, Given],
         kept: Sequence[str],
         p: AcceleratorParameters,
-        way: Way,
     ):
-        self.graph, self.given, self.p, self.way = graph, given, p, way
+        self.graph, self.given, self.p = graph, given, p
+        self.way = Way(0.0, False, False)
         self.operands = Operands(graph, given, p)
         self.kept = set(kept)
         """Tensors that must lie whole in one layout: others read them later."""
@@ -72,14 +75,15 @@ class Chooser:
                 self.last[name] = n
                 if name in graph.windows:
                     self.last[graph.windows[name].x] = n
-        self._pairs: dict[str, list[list[_Pair]]] = {}
+        self._pairs: dict[tuple[str, bool], list[list[_Pair]]] = {}
         self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
         self.due = 0.0, 0.0
         self.slack = SLACK * graph.macs / p.multipliers
 
-    def search(self) -> Chosen:
-        """The best choice found for every operation."""
+    def search(self, way: Way) -> Chosen:
+        """The best choice found for every operation. Raises ``CompileError``."""
+        self.way = way
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
             lies[name] = (
@@ -136,7 +140,7 @@ class Chooser:
                 break
             state = one.state
             if one.works is not None:
-                if one.least + self._least(state, one.works) > most:
+                if self._least(one) > most:
                     continue
                 state = self._made(state, op, one.works)
                 if state is None:
@@ -153,17 +157,17 @@ class Chooser:
             insort(scores, score)
         return [state for _, _, state in sorted(best.values(), key=lambda one: one[:2])[:BEAM]]
 
-    def _least(self, state: State, works: Sequence[Work]) -> float:
-        """What the operands of works add to a score at least."""
+    def _least(self, one: _Try) -> float:
+        """The score that a state has at least, with what its operands take."""
         total = 0.0
-        for work in works:
+        for work in one.works or ():
             assert work.impl
             for need in work.impl.needs:
-                cycles = self.operands.least(state, need, work.cut)
+                cycles = self.operands.least(one.state, need, work.cut)
                 if cycles is None:
                     return INFINITE
                 total += cycles
-        return LESSER * total
+        return self._score(one.dots + total, one.outers, one.state.loads) if total else one.least
 
     # Operations.
 
@@ -182,21 +186,16 @@ class Chooser:
             case Add() | Mask():
                 made = self._elementwise(state, op)
         for new in made:
-            yield _Try(self._score(new.dots, new.outers, new.loads), new, None)
+            yield _Try(self._score(new.dots, new.outers, new.loads), new)
 
     def _contractions(self, state: State, op: Einsum) -> Iterator[_Try]:
         fixed = self._fixed(state, op)
         if not fixed:
             dots, outers = self._impls(op)
-            for impl in dots:
-                least = self._score(state.dots + impl.cycles, state.outers, state.loads)
-                yield _Try(least, state, (Work(impl, None),))
-            for impl in outers:
-                least = self._score(state.dots, state.outers + impl.cycles, state.loads)
-                yield _Try(least, state, (Work(impl, None),))
-        if op.out not in self._pairs:
-            self._pairs[op.out] = list(self._divisions(op))
-        for pairs in self._pairs[op.out]:
+            for impl in (*dots, *outers):
+                one = impl.cycles if impl.dot else 0.0, 0.0 if impl.dot else impl.cycles
+                yield self._try(state, (Work(impl, None),), *one)
+        for pairs in self._every_pair(op):
             tries = [
                 self._divided(state, pair, middle)
                 for pair in pairs
@@ -209,8 +208,11 @@ class Chooser:
 
     def _divided(self, state: State, pair: "_Pair", middle: int) -> _Try:
         dots, outers, works = pair.divided(middle)
+        return self._try(state, works, dots, outers)
+
+    def _try(self, state: State, works: tuple[Work, ...], dots: float, outers: float) -> _Try:
         dots, outers = state.dots + dots, state.outers + outers
-        return _Try(self._score(dots, outers, state.loads), state, works)
+        return _Try(self._score(dots, outers, state.loads), state, works, dots, outers)
 
     def _view(self, state: State, op: View) -> Iterator[State]:
         lanes = self.graph.tensors[op.x].axes[-1:]
@@ -316,9 +318,20 @@ class Chooser:
         new.choices = (*new.choices, Choice(op, tuple(works), ()))
         return new
 
-    def _divisions(self, op: Einsum) -> Iterator[list["_Pair"]]:
+    def _every_pair(self, op: Einsum) -> list[list["_Pair"]]:
         """Both arrays' implementations and the axes that they can divide, those together that come
         to the same layouts."""
+        parts = self._pairs
+        if (op.out, False) not in parts:
+            parts[op.out, False] = list(self._joined(op))
+        if op.out in self.kept or not self.way.apart:
+            return parts[op.out, False]
+        if (op.out, True) not in parts:
+            parts[op.out, True] = [*parts[op.out, False], *self._parted(op)]
+        return parts[op.out, True]
+
+    def _joined(self, op: Einsum) -> Iterator[list["_Pair"]]:
+        """Of parts that lie alike."""
         dots, outers = self._impls(op)
         for dot in dots:
             for outer in (o for o in outers if o.along == dot.along):
@@ -326,8 +339,10 @@ class Chooser:
                 # slices are of samples: then both arrays have something of each
                 axes.sort(key=lambda axis: axis == SAMPLES)
                 yield [_Pair(self, op, dot, outer, axis) for axis in axes]
-        if op.out in self.kept or not self.way.apart:
-            return
+
+    def _parted(self, op: Einsum) -> Iterator[list["_Pair"]]:
+        """Of parts that lie in different layouts."""
+        dots, outers = self._impls(op)
         for dot in dots[:MOST_OF_AN_ARRAY]:
             for outer in outers[:MOST_OF_AN_ARRAY]:
                 if dot.along != outer.along:
@@ -409,7 +424,13 @@ def choose(
     given: Mapping[str, Given],
     kept: Sequence[str],
     p: AcceleratorParameters,
-    way: Way,
-) -> Chosen:
-    """How each operation of a program is computed."""
-    return Chooser(graph, given, kept, p, way).search()
+    ways: Sequence[Way],
+) -> list[Chosen]:
+    """How each operation of a program is computed, in several ways. Raises ``CompileError``."""
+    chooser = Chooser(graph, given, kept, p)
+    found: list[Chosen] = []
+    for way in ways:
+        chosen = chooser.search(way)
+        if chosen not in found:
+            found.append(chosen)
+    return found

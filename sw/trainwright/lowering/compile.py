@@ -8,11 +8,12 @@ from trainwright.compiler.limits import SCRATCHPAD, STATISTICS, STREAMED, requir
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
+from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View, urgent
 from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
-from trainwright.lowering.choices import Chosen, Given, Way
+from trainwright.lowering.choices import Given, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.drafts import Draft, Drafts, Lowered
 from trainwright.lowering.emit import Emitter, Made
@@ -31,7 +32,7 @@ MOST_ORDERS = 1
 MOST_TRIED = 3
 """Contraction orders of it that are tried where the better ones do not fit."""
 HOPEFUL = 1.3
-"""Of the products of the best order, what another may have at most."""
+"""Of the cost of the best order, what another may have at most."""
 PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
@@ -119,13 +120,9 @@ def _lower(
     problems: list[CompileError] = []
     drafts: list[Draft] = []
     for ops in (urgent(graph), graph):
-        known: list[Chosen] = []
         some = Drafts(ops, given, stored, p, problems=problems)
-        for way in WAYS:
-            chosen = choose(ops, given, stored, p, way)
-            if chosen not in known:
-                known.append(chosen)
-                some.add(chosen)
+        for chosen in choose(ops, given, stored, p, WAYS):
+            some.add(chosen)
         if drafts := some.best():
             break
     found: list[tuple[int, Draft, Lowered, Addresses]] = []
@@ -256,6 +253,12 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     )
 
 
+def order_cost(p: AcceleratorParameters) -> Cost:
+    """What contraction orders cost on an accelerator."""
+    arrays = Arrays(p.lanes, p.pe1_rows, p.pe2_rows)
+    return Cost(held=p.scratchpad_rows * p.lanes // 2, arrays=arrays)
+
+
 def compile_step(
     network: Network,
     batch: int,
@@ -270,7 +273,7 @@ def compile_step(
     """
     require_whole_factors(network, p)
     graph = step_graph(network, batch, inputs=inputs)
-    cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
+    cost = order_cost(p)
     widths = {"word": p.word_width, "accumulator": p.accumulator_width}
     if paper:
         papers = tuple(
@@ -285,10 +288,10 @@ def compile_step(
     found: list[tuple[int, Step]] = []
     problems: list[CompileError] = []
     refused: dict[str, str] = {}
-    largest = max(range(len(orders)), key=lambda n: orders[n][0].macs)
+    largest = max(range(len(orders)), key=lambda n: orders[n][0].cost)
     for order in orders[largest]:
         chosen[largest] = order
-        if order.macs > HOPEFUL * orders[largest][0].macs:
+        if order.cost > HOPEFUL * orders[largest][0].cost:
             continue
         try:
             step = compile_graph(graph.ordered(chosen), p, tuple(chosen))

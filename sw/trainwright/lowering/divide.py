@@ -32,6 +32,7 @@ def variants(graph: Graph, stages: Sequence[Stage], lanes: int) -> Iterator[list
                 new = list(stages)
                 new[number] = replace(stage, choices=choices)
                 yield new
+                break
 
 
 def _along(graph: Graph, choice: Choice, axis: str, lanes: int) -> Choice:

@@ -1,7 +1,7 @@
 """Programs of some choices of arrays and layouts: cut in many ways, issued, and estimated.
 
-A program is cut, tiled and issued; it is given up as soon as it cannot be better than the best ones
-so far: by the cycles of its arrays, then by the schedule's, at last with what shared banks cost.
+All are cut, tiled and issued. What shared banks cost is estimated with pieces placed, of those
+with the fastest schedules, until no other can be better.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from trainwright.lowering.choices import Choice, Chosen, Given
 from trainwright.lowering.divide import variants
 from trainwright.lowering.layout import CutError
 from trainwright.lowering.place import fits, lost
-from trainwright.lowering.schedule import ARRAYS, Issue, scheduled
+from trainwright.lowering.schedule import Issue, scheduled
 from trainwright.lowering.stages import Stages
 from trainwright.lowering.tile import Stage, Tiler
 from trainwright.parameters import AcceleratorParameters
@@ -27,8 +27,8 @@ WINDOWS = (1, 16)
 """Commands of an array among which it takes the next."""
 MOST_DRAFTS = 5
 """Programs that are estimated for each choice of arrays and layouts: the likely ones first."""
-CLOSE = 1.08
-"""Of the estimate of the best program, what another may have that is placed and timed, too."""
+CLOSE = 1.0
+"""Of the best estimate, what the cycles of a schedule may be that is placed, too."""
 
 
 @dataclass(frozen=True)
@@ -68,39 +68,74 @@ class Draft:
         return Lowered(self.graph, choices, self.stages, calls, self.outer, self.macs, rows)
 
 
+@dataclass(frozen=True)
+class _Program:
+    """A program before it is issued."""
+
+    graph: Graph
+    chosen: Chosen
+    stages: tuple[Stage, ...]
+    calls: Sequence[Call]
+    outer: Mapping[str, External]
+    macs: int
+
+
 @dataclass
 class Drafts:
-    """The programs found so far."""
+    """Programs in orders of issue, by the cycles of the schedule alone."""
 
     graph: Graph
     given: Mapping[str, Given]
     stored: Sequence[str]
     p: AcceleratorParameters
-    found: list[Draft] = field(default_factory=list)
     problems: list[CompileError] = field(default_factory=list)
-
-    @property
-    def most(self) -> float:
-        """Cycles from which a program is not worth to be looked at."""
-        return CLOSE * min((draft.cycles for draft in self.found), default=float("inf"))
+    _issued: list[tuple[float, int, _Program, Issue]] = field(default_factory=list)
 
     def add(self, chosen: Chosen) -> None:
-        """Estimate programs of some choices."""
+        """Cut, tile and issue programs of some choices."""
         for stages, spilled in self._options(chosen):
             tiler = Tiler(self.graph, self.given, self.stored, chosen.pads, spilled, self.p)
             try:
                 calls = tiler.run(stages)
-                for window in WINDOWS:
-                    cycles, issue = self._issued(calls, window)
-                    if issue:
-                        done = tiler.graph, chosen, tuple(stages), issue, tiler.outer, tiler.macs
-                        self.found.append(Draft(cycles, *done))
             except (CutError, DoesNotFitError) as error:
                 self.problems.append(error)
+                continue
+            one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
+            for window in WINDOWS:
+                self._issue(one, window, ROOMS[0])
+
+    def _issue(self, one: _Program, window: int, room: float) -> None:
+        issue = scheduled(one.calls, window, round(room * self.p.scratchpad_rows))
+        self._issued.append((issue.cycles, len(self._issued), one, issue))
 
     def best(self) -> list[Draft]:
-        """The programs, the best first."""
-        return sorted(self.found, key=lambda draft: draft.cycles)
+        """The programs with the best estimates, the best first.
+
+        Those are placed of which the cycles of the schedule are not above the best estimate.
+        """
+        found: list[Draft] = []
+        least = float("inf")
+        waiting = sorted(self._issued, key=lambda one: one[:2])
+        for cycles, _, one, issue in waiting:
+            if cycles > CLOSE * least:
+                break
+            try:
+                total = cycles + lost(issue.timed(), self.p)
+            except DoesNotFitError as error:
+                self.problems.append(error)
+                issue = scheduled(one.calls, issue.window, round(ROOMS[1] * self.p.scratchpad_rows))
+                try:
+                    total = issue.cycles + lost(issue.timed(), self.p)
+                except DoesNotFitError as error:
+                    self.problems.append(error)
+                    if not fits(issue.calls, self.p):
+                        continue
+                    total = float("inf")
+            least = min(least, total)
+            found.append(
+                Draft(total, one.graph, one.chosen, one.stages, issue, one.outer, one.macs)
+            )
+        return sorted(found, key=lambda draft: draft.cycles)
 
     def _options(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
         """Ways to cut the stages, and what goes through the outer memory."""
@@ -119,23 +154,3 @@ class Drafts:
                         yield variant, stages.spilled
                 if len(tried) >= MOST_DRAFTS:
                     return
-
-    def _issued(self, calls: Sequence[Call], window: int) -> tuple[float, Issue | None]:
-        """An estimate of the cycles of commands, infinite where they can only just be placed, and
-        the order of issue; none where the estimate is too high."""
-        most = self.most
-        if max(sum(call.cycles for call in calls if call.engine is e) for e in ARRAYS) > most:
-            return most, None
-        problem: DoesNotFitError | None = None
-        for room in ROOMS:
-            issue = scheduled(calls, window, round(room * self.p.scratchpad_rows))
-            if issue.cycles > most:
-                return most, None
-            try:
-                return issue.cycles + lost(issue.timed(), self.p), issue
-            except DoesNotFitError as error:
-                problem = error
-                if fits(issue.calls, self.p):
-                    return float("inf"), issue
-        assert problem
-        raise problem

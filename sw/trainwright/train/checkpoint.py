@@ -26,7 +26,7 @@ from trainwright.train.history import History
 from trainwright.train.interfaces import Verification
 from trainwright.train.model import Model
 from trainwright.train.settings import settings_from_dict
-from trainwright.train.state import TrainingState
+from trainwright.train.state import TrainingState, scaled
 from trainwright.train.stored_values import factor_exponents, finite, tensor_exponents
 
 FORMAT = "trainwright-checkpoint-3"
@@ -68,7 +68,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
         state = TrainingState(
             network=network,
             settings=settings,
-            model=(_model if settings.chip is None else _chip_model)(network, metadata, tensors),
+            model=(
+                scaled(_model(network, metadata, tensors), settings)
+                if settings.chip is None
+                else _chip_model(network, metadata, tensors)
+            ),
             scales=Scales(PRESETS[settings.scale_range], tensor_exponents(metadata["exponents"])),
             step=_count(metadata["step"]),
             history=History.from_tensors(tensors),

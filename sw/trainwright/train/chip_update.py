@@ -14,11 +14,8 @@ from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable, make_rates
 from trainwright.onchip.state import State, Step, limits
 from trainwright.train.interfaces import BatchLoss
-from trainwright.train.model import Model, digest
+from trainwright.train.model import Model, digest, fixed_bias_exponents
 from trainwright.train.settings import TrainSettings
-
-BIAS_RANGE = 2
-"""Biases reach from -2^BIAS_RANGE to 2^BIAS_RANGE; their exponents never move."""
 
 
 class ChipModel:
@@ -71,9 +68,7 @@ def layout_of(model: Model | ChipModel) -> Layout:
             f"an update on the chip has one format of all factors, not others of {named}: leave "
             "these out, or use --update host"
         )
-    width = model.network.widths.bias
-    biases = [BIAS_RANGE + 1 - width] * len(model.network.layers)
-    return make_layout(model.network, model.exponents, biases)
+    return make_layout(model.network, model.exponents, fixed_bias_exponents(model.network))
 
 
 def chip_model(model: Model) -> ChipModel:

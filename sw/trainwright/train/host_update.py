@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from trainwright.driver import BackwardResult
+from trainwright.driver import BackwardResult, fitting_exponent
 from trainwright.network import Network
 from trainwright.train.interfaces import BatchLoss
 from trainwright.train.loss import heads_loss
@@ -32,7 +32,12 @@ class HostUpdate:
         heads = self._model.network.head_sizes
         mean, gradient = heads_loss(logits, labels, self._classes, heads)
         correct = int((logits[:, : self._classes].argmax(1) == labels).sum())
-        return BatchLoss(mean, correct, gradient)
+        exponent = None
+        network = self._model.network
+        if self._settings.scales == "all-frozen" and not network.widths.is_float:
+            most = torch.tensor(1 / len(labels), dtype=torch.float64)  # of |p - 1| / batch
+            exponent = fitting_exponent(most, network.format("gradient"))
+        return BatchLoss(mean, correct, gradient, exponent)
 
     def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
         """Adam on all master weights; returns the learning rate and the prior weight used."""

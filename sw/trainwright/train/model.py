@@ -15,6 +15,14 @@ from trainwright.train.adam import Parameter
 from trainwright.train.blocks import balance
 from trainwright.train.initial import SPREAD, initial_factors
 
+BIAS_RANGE = 2
+"""Where their exponents never move, biases reach from -2^BIAS_RANGE to 2^BIAS_RANGE."""
+
+
+def fixed_bias_exponents(network: Network) -> list[int]:
+    """Exponents of the layers' biases that never move."""
+    return [BIAS_RANGE + 1 - network.widths.bias] * len(network.layers)
+
 
 @dataclass
 class Model:
@@ -28,6 +36,8 @@ class Model:
     factors: list[list[Parameter]]
     exponents: list[tuple[int, ...]]
     biases: list[Parameter | None]
+    bias_exponents: list[int] | None = None
+    """Of the biases' integers; None for the finest at which none saturates."""
 
     def parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Every parameter with its name, ``factor.0.1`` or ``bias.0``."""
@@ -50,6 +60,7 @@ class Model:
             ],
             factor_exponents=self.exponents,
             biases=[None if b is None else b.value.to(torch.float64) for b in self.biases],
+            bias_exponents=self.bias_exponents,
         )
 
     def _scaled(self, number: int) -> Iterator[tuple[Parameter, int, Format]]:

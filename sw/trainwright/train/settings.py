@@ -15,7 +15,7 @@ from trainwright.train.ranks import FORMS
 from trainwright.train.storage import MASTER_WEIGHTS, MOMENTS
 
 SCHEDULES = ("cosine", "constant")
-SCALES = ("automatic", "frozen")
+SCALES = ("automatic", "frozen", "all-frozen")
 FACTOR_SCALES = ("fixed", "automatic", "blocks")
 
 
@@ -104,7 +104,9 @@ class TrainSettings:
     """Preset of the scale selection: ranges that means of |q| are held in."""
     scales: str = "automatic"
     """Exponents of what the accelerator computes: ``automatic`` ones follow the means, ``frozen``
-    ones stay as the first batch has them."""
+    ones stay as the first batch has them. What the host quantises follows its largest value
+    in both; ``all-frozen`` fixes that, too: biases reach from -2^``BIAS_RANGE`` to
+    2^``BIAS_RANGE``, the gradient of the logits to 1 / batch, which it cannot pass."""
     spread: float = SPREAD
     """Standard deviation of the initial factors in quantisation steps, at 4 bits
     (``train.initial``)."""

@@ -7,7 +7,7 @@ from trainwright.network import Network
 from trainwright.train.chip_update import ChipModel, chip_model
 from trainwright.train.history import History
 from trainwright.train.interfaces import Verification
-from trainwright.train.model import Model, initial_model
+from trainwright.train.model import Model, fixed_bias_exponents, initial_model
 from trainwright.train.settings import TrainSettings
 
 
@@ -36,13 +36,20 @@ def initial_state(
 
     Raises ``ValueError`` for formats that an update on the chip does not take.
     """
-    model = model or initial_model(network, settings.seed, settings.spread)
+    model = scaled(model or initial_model(network, settings.seed, settings.spread), settings)
     return TrainingState(
         network=network,
         settings=settings,
         model=model if settings.chip is None else chip_model(model),
         scales=Scales(PRESETS[settings.scale_range]),
     )
+
+
+def scaled(model: Model, settings: TrainSettings) -> Model:
+    """The model, its biases' exponents as the settings have them."""
+    if settings.scales == "all-frozen" and not model.network.widths.is_float:
+        model.bias_exponents = fixed_bias_exponents(model.network)
+    return model
 
 
 def copy_scales(scales: Scales) -> Scales:

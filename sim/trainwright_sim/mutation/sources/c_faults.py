@@ -1,4 +1,4 @@
-"""Faults of C: at operators, integers, truth values and the ends of loops; none of the preprocessor.
+"""Faults of C: at operators, integers, truth values and loops' ends; none in the preprocessor.
 
 What no compiler takes (a ``*`` of a declaration, say) shows when the mutant is built.
 """

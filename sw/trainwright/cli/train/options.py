@@ -173,7 +173,8 @@ def _add_training(group: Any) -> None:
     group.add_argument(
         "--scales",
         choices=SCALES,
-        help="exponents of the tensors: following their means, or frozen after the first batch "
+        help="exponents of the tensors: following their means, or frozen after the first batch, "
+        "all-frozen with those of biases and of the gradient to the logits "
         f"(default: {_DEFAULTS.scales})",
     )
     group.add_argument(

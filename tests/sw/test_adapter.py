@@ -1,0 +1,80 @@
+"""Widths by need: ``trainwright formats``."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from trainwright.cli import main
+from trainwright.network import load_network
+from trainwright.train.adapter import MOST_VALUES, error_at, narrowest
+from trainwright.train.initial import initial_factors
+
+
+def lost(values: np.ndarray, width: int) -> float:
+    """The least relative RMS over all exponents that leave a value, by numpy."""
+    limit = 2 ** (width - 1)
+    errors = []
+    for exponent in range(-40, 20):
+        rounded = np.clip(np.rint(values / 2.0**exponent), -limit, limit - 1) * 2.0**exponent
+        errors.append(((rounded - values) ** 2).sum())
+    return float(np.sqrt(min(errors) / (values**2).sum()))
+
+
+@pytest.mark.parametrize("width", (2, 3, 4, 7, 12))
+@pytest.mark.parametrize("tail", (1, 3))
+def test_the_error_of_a_width_is_the_least_of_all_exponents(width, tail):
+    values = np.random.default_rng(width).standard_normal(500) ** tail
+    assert error_at(torch.from_numpy(values), width) == pytest.approx(lost(values, width))
+
+
+def test_the_narrowest_width_and_its_limits():
+    values = torch.randn(MOST_VALUES * 2 + 1, generator=torch.Generator().manual_seed(1)).double()
+    width, error = narrowest(values, 0.02, "factor", 16)
+    assert error <= 0.02 < narrowest(values, 0.02, "factor", width - 1)[1]
+    assert narrowest(values, 1e-9, "gradient", 8)[0] == 8
+    assert narrowest(torch.ones(9), 0.5, "factor", 16)[0] == 2
+    assert narrowest(torch.zeros(9), 0.5, "gradient", 16) == (4, 0.0)
+
+
+def choices(capsys, *options: str) -> dict:
+    assert main(["formats", "digits", "--json", *options]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_step_in_the_formats_chosen(capsys):
+    found = choices(capsys, "--error", "0.02")
+    tensors = {one["tensor"]: one for one in found["tensors"]}
+    network = load_network("digits").with_formats(found["formats"])
+    factors, _ = initial_factors(load_network("digits").with_formats("factor=fixed(16)"), 0)
+    for n in (1, 2):
+        one = tensors[f"l1.G{n}"]
+        values = factors[0][n - 1].value.numpy().astype(float)
+        assert one["error"] == pytest.approx(lost(values, one["width"])) and one["error"] <= 0.02
+        assert lost(values, one["width"] - 1) > 0.02
+        assert network.factor_format(0, n - 1).width == one["width"]
+    for kind in ("intermediate", "gradient"):
+        widest = max(one["width"] for one in tensors.values() if one["kind"] == kind)
+        assert network.format(kind).width == widest
+    assert all(one["held"] and one["passes"] == 1 for one in tensors.values())
+    assert {"x", "l1.a", "l1.y", "l2.a", "l1.dG1", "l2.dG2", "l1.db"} <= tensors.keys()
+    assert main(["check", "--network", "digits", "--backend", "golden", "--batch", "16",
+                 "--formats", found["formats"]]) == 0  # fmt: skip
+
+
+def test_words_of_8_bits_cost_passes_or_do_not_hold(capsys):
+    found = choices(capsys, "--error", "0.003", "--accelerator", "word_width=8")
+    factors = [one for one in found["tensors"] if one["kind"] == "factor"]
+    assert all(one["width"] > 8 and one["passes"] == 2 and one["held"] for one in factors)
+    others = [one for one in found["tensors"] if one["kind"] != "factor"]
+    assert all(one["width"] <= 8 and one["passes"] == 1 for one in others)
+    assert any(not one["held"] and one["error"] > 0.003 for one in others)
+    assert main(["formats", "digits", "--error", "0.003", "--accelerator", "word_width=8"]) == 0
+    text = capsys.readouterr().out
+    assert "4 factors take several passes: --plan paper" in text and "not held" in text
+
+
+def test_an_error_that_is_none(capsys):
+    assert main(["formats", "digits", "--error", "1.5"]) == 2
+    assert "--error: choose a part of a tensor's RMS over 0 and under 1" in capsys.readouterr().err
