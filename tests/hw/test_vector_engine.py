@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
 from trainwright.golden.state import State
 from trainwright.golden.vector import vector
 from trainwright.parameters import AcceleratorParameters
@@ -133,3 +134,29 @@ def test_random_passes(seed):
     ]  # fmt: skip
     stall = (0.6, 0, 0.3)[seed % 3]
     assert check(p, passes, pad, random=random, stall=stall) >= 40
+
+
+def test_rounding_at_its_edges():
+    """Quarters and halves, beside them by the least bit; sums with random bits one short of a
+    unit, which the bit below the random ones fills up."""
+    p = parameters_of(8)
+    rows, keys = 16, np.arange(8)  # two rows a key
+    pad = np.zeros((ROWS, p.lanes), np.int16)
+    pad[:rows] = np.arange(-64, 64).reshape(rows, p.lanes)
+    for number in range(2):
+        stream = (STREAM + number * STREAM_STEP) & 0xFFFFFFFF
+        random = unit_bytes(mixed(stream, KEYS_A_ROW * keys), 16).reshape(rows, p.lanes)
+        first = rows * (1 + number)
+        pad[first : first + rows] = 511 - 2 * random
+    code = []
+    for n, (rounding, shift) in enumerate(
+        ((Rounding.EVEN, 2), (Rounding.RANDOM, 9), (Rounding.RANDOM_NEXT, 9))
+    ):
+        code += [
+            Instruction(memory=Memory.READ, stream=n, rounding=rounding, shift=shift, keep=True),
+            Instruction(memory=Memory.WRITE, stream=3 + n),
+        ]
+    streams = tuple(Stream(rows * n, 0, 1) for n in range(6))
+    d = Vector(entry=0, length=6, outer=1, inner=rows, streams=streams, reads=7, writes=56)
+    passes = [Code(first=0, instructions=tuple(code)), d]
+    assert check(p, passes, pad, random=Random("edges"), stall=0.2) == 3 * rows

@@ -9,6 +9,7 @@ import torch
 from graph_cases import bounds, graph_network, odd_network, random_words, settled
 
 from trainwright.graph.evaluate import evaluate_float
+from trainwright.graph.fill import Arrays, filled
 from trainwright.graph.network import average, upper_names
 from trainwright.graph.order import Cost, ordered
 from trainwright.graph.step import step_graph
@@ -45,6 +46,35 @@ def test_what_cannot_be_held_is_used_up_in_slices():
         made_from = [op.out for op in order.products if "l1.x.dy" in op.operands]
         axes = [set(order.graph.tensors[name].axes) for name in ("l1.x.dy", *made_from)]
         assert set.intersection(*axes) == common
+
+
+def test_arrays_are_filled_by_axes_side_by_side():
+    """Of 16 lanes: 4 x 4 fill them, 10 values fill 10, and 7 x 9 = 63 all but one of 64."""
+    arrays = Arrays(lanes=16, dot_rows=8, outer_rows=4)
+    assert filled((4, 4), 16) == 1 and filled((10,), 16) == 10 / 16
+    assert filled((7, 9), 16) == 63 / 64 and filled((), 8) == 1 / 8
+    assert arrays.fill((16,), (16,), (16,)) == 1
+    assert arrays.fill((16,), (4,), (10,)) == 1  # by the outer product alone
+    assert arrays.fill((16,), (4,), (3,)) == 3 / 4  # which takes four cycles a tile at least
+    assert arrays.fill((8,), (16,), (16,)) == arrays.fill((16,), (8,), (16,)) == 1
+    assert arrays.fill((2,), (2,), (2,)) == 2 / 16 * 2 / 4 * 2 / 4
+
+
+def test_an_order_that_fills_the_arrays_is_better_than_one_of_fewer_products():
+    """Layer 2 at rank 12: W is rebuilt, whose products fill 16 lanes; without it, few do."""
+    step = step_graph(load_network("fashion").with_ranks(((14, 10, 15), (12,))), 64)
+    few, full = (orders(step, held=HELD, arrays=a) for a in (None, Arrays(16, 16, 16)))
+    assert [order.macs for order in few] == [50_456_320, 1_769_472]
+    assert [order.macs for order in full] == [50_456_320, 1_867_776]
+
+
+def test_what_lies_in_outer_memory_between_the_passes_is_not_made_again():
+    step = step_graph(load_network("fashion").with_ranks(((14, 10, 15), (12,))), 64)
+    order = orders(step, held=HELD)[0]
+    assert order.again == 0 and order.cost == order.macs
+    tensors = {op.out: op.operands for op in order.products}
+    assert "l1.G1.G2.x" in tensors["l1.y"] and "l1.G1.G2.x" in tensors["l1.G1.G2.x.dy"]
+    assert order.graph.count("l1.G1.G2.x") > HELD
 
 
 def autograd(network, step, values):

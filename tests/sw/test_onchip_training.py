@@ -285,7 +285,7 @@ def test_the_command_trains_reports_sizes_and_evaluates(capsys, tmp_path):
     sizes = {item["name"]: item["bits"] for item in memory}
     assert sizes["weights and moments"] == 20 * (512 + 4096 + 128 + 2 * 64 + 2048 + 16)
     assert result["training_state_bits"] == sum(sizes.values())
-    assert "host_writes" not in result
+    assert result["host_writes"] > 0  # images, labels, programs: with every step
     assert result["used_reduction"] > result["reduction"]
     assert main(["eval", f"{out}/model.safetensors", "--json", "--test-samples", "128"]) == 0
     found = json.loads(capsys.readouterr().out)

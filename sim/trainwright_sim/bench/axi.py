@@ -37,29 +37,33 @@ class MemoryFault(Exception):
 class ByteMemory:
     """A target of cocotbext-axi: ``data``, and ``faults``, beat addresses that fail.
 
-    ``answer``: what they are answered with, SLVERR or DECERR.
+    ``answer``: what they are answered with, SLVERR or DECERR. ``wraps``: addresses beyond its end
+    begin at 0 again; without, there must be none.
     """
 
     def __init__(self, data: bytearray):
         self.data = data
         self.faults: set[int] = set()
         self.answer = AxiResp.SLVERR
+        self.wraps = False
         self.beats_read = 0
         self.beats_written = 0
 
-    def _check(self, address: int, length: int) -> None:
+    def _check(self, address: int, length: int) -> int:
+        address = address % len(self.data) if self.wraps else address
         assert 0 <= address <= address + length <= len(self.data), f"access to {address:#x}"
         if address in self.faults:
             raise MemoryFault
+        return address
 
     async def read(self, address: int, length: int, **_) -> bytes:
         self.beats_read += 1
-        self._check(address, length)
+        address = self._check(address, length)
         return bytes(self.data[address : address + length])
 
     async def write(self, address: int, data: bytes, **_) -> None:
         self.beats_written += 1
-        self._check(address, len(data))
+        address = self._check(address, len(data))
         self.data[address : address + len(data)] = data
 
 
@@ -71,7 +75,8 @@ def _pauses(stalls: Stalls) -> Iterator[bool]:
 class BurstRules:
     """Address channel ``ar`` or ``aw``: whole beats, INCR, 4 KiB, length; offers are held.
 
-    ``beats`` were asked for so far; of the bursts no more than ``outstanding_bursts`` are open.
+    ``beats`` were asked for so far, in ``bursts`` (address and beats); no more than
+    ``outstanding_bursts`` of them are open.
     """
 
     def __init__(self, tb: TestBench, port: str, channel: str):
@@ -81,6 +86,7 @@ class BurstRules:
         self._end = tuple(f"{port}_{name}" for name in end)
         self._open = 0
         self.beats = 0
+        self.bursts: list[tuple[int, int]] = []
         tb.agents.append(self)
 
     def cycle(self) -> None:
@@ -105,6 +111,7 @@ class BurstRules:
         last = address + count * p.beat_bytes - 1
         assert address // BURST_BOUNDARY_BYTES == last // BURST_BOUNDARY_BYTES
         self.beats += count
+        self.bursts.append((address, count))
         self._open += 1
         assert self._open <= p.outstanding_bursts
 

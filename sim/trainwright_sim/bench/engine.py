@@ -1,14 +1,18 @@
 """What the benches of PE1 and PE2 share: an engine with its memories, against the golden model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
+
+import cocotb
+from cocotb.triggers import RisingEdge
 
 from trainwright.golden.compute import compute
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
 from trainwright.program.encoding import ProgramError
-from trainwright.program.fields import Operation
-from trainwright_sim.bench.commands import Operands, command_bits, random_compute
+from trainwright.program.fields import LOCAL_WIDTH, Operation
+from trainwright_sim.bench.commands import SPACE, Operands, command_bits, random_compute
 from trainwright_sim.bench.items import statistics_fields
 from trainwright_sim.bench.memories import EntryReadPeer, RowReadPeer, RowWritePeer
 from trainwright_sim.bench.streams import StreamSink, StreamSource
@@ -33,6 +37,96 @@ def golden(d: Compute, operands: Operands, p: AcceleratorParameters) -> Expected
     return Expected(written, done.total, done.saturations, done.underflows)
 
 
+PARTS = 8
+"""Of a row at least as many as PE3 has addresses for."""
+
+
+@dataclass(frozen=True)
+class Far:
+    """Addresses of all bits that peers of ``SPACE`` rows answer as those near by.
+
+    Every distance is ``factor`` times as long, and the bases lie ``x``, ``g`` and ``z`` higher.
+    """
+
+    factor: int
+    x: int
+    g: int
+    z: int
+
+    @classmethod
+    def random(cls, random: Random) -> "Far":
+        """Any: 1 more than a multiple of what wraps at the peers, and multiples of it."""
+        wraps = SPACE * PARTS
+        factor, *bases = (random.randrange(1 << LOCAL_WIDTH) // wraps * wraps for _ in range(4))
+        return cls(factor + 1, *bases)
+
+    def moved(self, d: Compute) -> Compute:
+        """A command, far off."""
+        strides = ("x_row_stride", "z_row_stride", "g_row_stride")
+        bases = {"x": d.x + self.x, "g": d.g + self.g, "z": d.z + self.z}
+        longer = {name: getattr(d, name) * self.factor for name in strides}
+        return replace(
+            d,
+            **{name: value % (1 << LOCAL_WIDTH) for name, value in (bases | longer).items()},
+            levels=tuple(
+                replace(
+                    level,
+                    **{name: getattr(level, name) * self.factor % (1 << LOCAL_WIDTH)
+                       for name in ("x", "g", "z")},
+                )
+                for level in d.levels
+            ),
+        )  # fmt: skip
+
+    def place(self, address: int, base: int, moved: int) -> int:
+        """Where an address is then that was near the ``base``."""
+        return (moved + (address - base) * self.factor) % (1 << LOCAL_WIDTH)
+
+
+SETTLED = 8
+"""Cycles after the last effect of a command in which its engine says so."""
+
+
+class Status:
+    """Holds an engine to what it says: busy, and with commands older than the last, while it is so,
+    and ``SETTLED`` cycles later no more. A command is done when its rows are written and its
+    statistics handed over; ``expect`` tells how many rows each of the next ones has, or that nobody
+    knows (none)."""
+
+    def __init__(self, tb: "EngineBench"):
+        self._tb = tb
+        self._rows: list[int] = []
+        self._items = 0
+        self._before, self._quiet = 0, {"busy": 0, "older": 0}
+        tb.agents.append(self)
+
+    def expect(self, rows: Sequence[int]) -> None:
+        self._rows, self._items, self._before = list(rows), 0, self._tb.commands.sent
+
+    def _undone(self) -> int:
+        """Commands that were taken and are not done."""
+        tb = self._tb
+        rows, done = len(tb.results.written), 0
+        for count in self._rows:
+            rows -= count
+            done += rows >= 0
+        return self._items - min(done, len(tb.items.items))
+
+    def cycle(self) -> None:
+        if not self._rows:
+            return
+        undone = self._undone()  # of those taken up to the cycle before
+        self._items = self._tb.commands.sent - self._before
+        for name, least in (("busy", 1), ("older", 2)):
+            told = self._tb.get(f"status_{name}")
+            if undone >= least:
+                assert told, f"not {name} with {undone} commands that are not done"
+                self._quiet[name] = 0
+            self._quiet[name] += 1
+            if self._items < least or self._quiet[name] > SETTLED:
+                assert not told or self._quiet[name] <= SETTLED, f"{name} with {undone} commands"
+
+
 class EngineBench(TestBench):
     """Runs commands one after the other; compares every row written and every statistic.
 
@@ -50,11 +144,12 @@ class EngineBench(TestBench):
             return stall if port in stalled else "none"
 
         self.commands = StreamSource(self, "command", stall="none" if stall == "late" else stall)
-        for name in self.readers:
-            RowReadPeer(self, name, self.operands.rows, stall=kind(name))
+        rows = self.operands.rows
+        self.read = {name: RowReadPeer(self, name, rows, stall=kind(name)) for name in self.readers}
         EntryReadPeer(self, "store", self.operands.entries)
         self.results = RowWritePeer(self, "z", stall=kind("z"))
         self.items = StreamSink(self, "statistics_item", stall=kind("z"))
+        self.status = Status(self)
         self.invalid = 0
         """Cycles in which a word of an operand was said to stand for no number."""
         if self.parameters.formats:
@@ -89,6 +184,7 @@ class EngineBench(TestBench):
         expected = [golden(d, self.operands, self.parameters) for d in commands]
         before = self.cycles
         self.invalid = 0
+        self.status.expect([len(e.written) for e in expected])
         self.commands.items.extend(command_bits(d) for d in commands)
         await self.until(
             lambda: len(self.items.items) == len(commands) and not self.get("status_busy")
@@ -101,9 +197,55 @@ class EngineBench(TestBench):
             for d, e in zip(commands, expected, strict=True)
         ]
         assert not self.invalid
+        self._forget()
+        return self.cycles - before
+
+    async def check_far(self, d: Compute) -> None:
+        """Execute ``d`` near by and far off: the same rows, at the addresses that it says."""
+        for peer in self.read.values():
+            peer.asked.clear()
+        await self.check([d])
+        near = {name: list(peer.asked) for name, peer in self.read.items()}
+        [expected] = [golden(d, self.operands, self.parameters)]
+        far = Far.random(self.random)
+        moved = far.moved(d)
+        for peer in self.read.values():
+            peer.asked.clear()
+        self.status.expect([len(expected.written)])
+        self.commands.items.append(command_bits(moved))
+        await self.until(lambda: self.items.items and not self.get("status_busy"))
+        await self.run(2)
+        assert self.results.written == [
+            (far.place(address, d.z, moved.z), row) for address, row in expected.written
+        ]
+        for name, peer in self.read.items():
+            if name == "g" and d.operation is Operation.PE3:
+                continue  # addresses of parts of rows: the port shows the rows
+            bases = getattr(d, name), getattr(moved, name)
+            assert peer.asked == [far.place(address, *bases) for address in near[name]], name
+        self._forget()
+
+    def _forget(self) -> None:
+        """What came of the last commands."""
         self.results.written.clear()
         self.items.items.clear()
-        return self.cycles - before
+        self.status.expect([])
+
+    async def check_waits(self, d: Compute, late: str, expected: list[int]) -> None:
+        """Execute ``d`` while a port is late: how often in 100 cycles it stalls for an operand and
+        for a result."""
+        flags = ("status_stall_operand", "status_stall_result", "status_busy")
+        assert await self.share(flags, 10) == [0, 0, 0]
+        task = cocotb.start_soon(self.check([d]))
+        for _ in range(150):
+            await RisingEdge(self.dut.clk)
+        counts = [0, 0, 0]
+        for _ in range(100):
+            await RisingEdge(self.dut.clk)
+            counts = [count + self.get(name) for count, name in zip(counts, flags, strict=True)]
+        assert counts == expected, (late, counts)
+        await task
+        assert await self.share(flags, 10) == [0, 0, 0]
 
     async def check_invalid(self, d: Compute) -> bool:
         """Execute ``d`` with NaR in a word that it may read: said to be none where the golden model
@@ -130,6 +272,5 @@ class EngineBench(TestBench):
         await self.run(2)
         assert bool(self.invalid) == expected
         words[where] = kept
-        self.results.written.clear()
-        self.items.items.clear()
+        self._forget()
         return expected

@@ -13,9 +13,13 @@ Words = npt.NDArray[np.int64]
 
 
 class RowReadPeer:
-    """Answers a ``ReadPort`` from ``rows`` (n, lanes); addresses beyond wrap."""
+    """Answers a ``ReadPort`` from ``rows`` (n, lanes); addresses beyond wrap.
+
+    ``asked``: the addresses so far.
+    """
 
     def __init__(self, tb: TestBench, name: str, rows: Words, *, stall: str = "none"):
+        self.asked: list[int] = []
         self._rows, self._width = rows, tb.parameters.word_width
         self._valid, self._row = tb.handle(f"{name}_valid"), tb.handle(f"{name}_row")
         self._taken: int | None = None
@@ -27,6 +31,7 @@ class RowReadPeer:
 
     def _request(self, address: int) -> None:
         self._taken = address
+        self.asked.append(address)
 
     def cycle(self) -> None:
         self._due.append(self._taken)

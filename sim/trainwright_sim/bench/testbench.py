@@ -1,6 +1,6 @@
 """What every test is built from: clock and reset, agents that act once a cycle, random stalls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
@@ -110,6 +110,14 @@ class TestBench:
             self.cycles += 1
             for agent in self.agents:
                 agent.cycle()
+
+    async def share(self, names: Sequence[str], cycles: int) -> list[int]:
+        """In how many of the next ``cycles`` cycles each output is high."""
+        counts = [0] * len(names)
+        for _ in range(cycles):
+            await self.run()
+            counts = [count + self.get(name) for count, name in zip(counts, names, strict=True)]
+        return counts
 
     async def until(self, condition: Callable[[], object], *, most: int = 50_000) -> None:
         """Let cycles pass until ``condition`` holds; at most ``most``."""

@@ -1,5 +1,6 @@
 """Random loads and stores, and what they must do, from the golden model."""
 
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -10,7 +11,7 @@ from trainwright.golden.transfer import transfer
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.encoding import encode_descriptor
-from trainwright.program.fields import Operation, Target
+from trainwright.program.fields import LOCAL_WIDTH, Operation, Target
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
 from trainwright_sim.bench.testbench import pack
 
@@ -86,6 +87,57 @@ def random_transfer(
             for count, step, place in zip(counts, outside, local, strict=True)
         ),
     )
+
+
+FAR = (((700, 1, 1), 1), ((1, 700, 1), 1), ((1, 1, 700), 1), ((2, 3, 2), 150))
+"""Counts of the levels and beats of a run: long in each of them."""
+
+
+def far_transfer(
+    operation: Operation,
+    p: AcceleratorParameters,
+    random: Random,
+    counts: Sequence[int],
+    beats: int,
+) -> Transfer:
+    """Bytes to or from the scratchpad, at any addresses and steps that a descriptor can have."""
+    steps = [
+        TransferLevel(count, random.getrandbits(26) * p.beat_bytes, random.getrandbits(LOCAL_WIDTH))
+        for count in counts
+    ]
+    return Transfer(
+        operation=operation, address=random.getrandbits(32) // p.beat_bytes * p.beat_bytes,
+        local=random.getrandbits(LOCAL_WIDTH), beats=beats, element_bytes=1, levels=tuple(steps),
+    )  # fmt: skip
+
+
+def walk(d: Transfer) -> list[tuple[int, int]]:
+    """Byte address and local address of every run, in order; they wrap."""
+    places = [(d.address, d.local)]
+    for level in d.levels:
+        places = [
+            (outside + n * level.address, inside + n * level.local)
+            for outside, inside in places
+            for n in range(level.count)
+        ]
+    return [(outside % (1 << 32), inside % (1 << LOCAL_WIDTH)) for outside, inside in places]
+
+
+def walked_items(d: Transfer) -> list[int]:
+    """The local address of every item of bytes, in order."""
+    return [(start + n) % (1 << LOCAL_WIDTH) for _, start in walk(d) for n in range(d.beats)]
+
+
+def walked_bursts(d: Transfer, p: AcceleratorParameters) -> list[tuple[int, int]]:
+    """Address and beats of every burst, in order: none over a multiple of the longest burst."""
+    bursts = []
+    for start, _ in walk(d):
+        beat, left = start // p.beat_bytes, d.beats
+        while left:
+            size = min(left, p.burst_beats - beat % p.burst_beats)
+            bursts.append((beat * p.beat_bytes % (1 << 32), size))
+            beat, left = beat + size, left - size
+    return bursts
 
 
 def transfer_beats(d: Transfer, memory: Bytes, p: AcceleratorParameters) -> list[int]:

@@ -28,7 +28,7 @@ _PASSES = (
 )
 _KINDS = "input", "output", "register", "memory"
 _LISTED = re.compile(r"^; yosys-smt2-(input|output|register|memory) (\S+)", re.MULTILINE)
-SAME_MILLISECONDS, NEAR_MILLISECONDS = 30_000, 6_000
+SAME_MILLISECONDS, NEAR_MILLISECONDS = 10_000, 2_000
 """For the question that decides, and for the one that only tells more of a survivor."""
 
 

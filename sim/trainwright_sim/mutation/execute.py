@@ -1,5 +1,6 @@
 """The mutants of a block, compiled once and run; what is known of them is kept."""
 
+import ast
 import hashlib
 import inspect
 import json
@@ -10,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from trainwright.support.native.cache import Cache
-from trainwright_sim import bench as benches
 from trainwright_sim.bench import runner
 from trainwright_sim.bench.catalogue import Bench
 from trainwright_sim.mutation import netlist
@@ -20,6 +20,8 @@ from trainwright_sim.mutation.netlist import Mutable, Mutant, MutationError
 
 SIMULATOR = "verilator"
 VERDICTS = "verdicts.jsonl"
+_BENCHES = "trainwright_sim.bench"
+_DESIGN = (f"{_BENCHES}.catalogue", f"{_BENCHES}.designs")
 CYCLES = 4
 """In which a survivor's outputs are compared with those of the block as it is."""
 _NEAR = {
@@ -85,10 +87,20 @@ def _hash(material: object) -> str:
 
 
 def _tests(bench: Bench) -> list[str]:
-    """What decides whether a test fails: its module, and all that benches share."""
-    shared = sorted(Path(str(benches.__file__)).parent.glob("*.py"))
-    module = import_module(f"trainwright_sim.bench.blocks.{bench.module}")
-    return [inspect.getsource(module), *(path.read_text() for path in shared)]
+    """What decides whether a test fails: its module, and what that imports of the benches. What
+    the catalogue says is in the design."""
+    found: dict[str, str] = {}
+
+    def take(name: str) -> None:
+        if name in found or name in _DESIGN:
+            return
+        found[name] = inspect.getsource(import_module(name))
+        for node in ast.walk(ast.parse(found[name])):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_BENCHES):
+                take(str(node.module))
+
+    take(f"{_BENCHES}.blocks.{bench.module}")
+    return [found[name] for name in sorted(found)]
 
 
 def known(folder: Path) -> dict[int, tuple[str, str]]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainwright.accelerator import Accelerator, AcceleratorError, Counters
-from trainwright.check.step import HARDWARE, Comparison, StepCheck, compare_runs
-from trainwright.compiler.chip.memory import FACTORS, STATE
+from trainwright.accelerator import Accelerator, Counters
+from trainwright.check.step import HARDWARE, KERNEL, Comparison, StepCheck, compare_runs, is_kernel
+from trainwright.compiler.chip.memory import STATE
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
@@ -62,7 +62,7 @@ def random_state(network: Network, seed: int) -> State:
 def model_of(state: State) -> QuantisedModel:
     """The model as forward and backward pass read it."""
     layout: Layout = state.layout
-    network = layout.network
+    network = layout.network.with_ranks(state.ranks)
     factors: list[list[torch.Tensor]] = [[] for _ in network.layers]
     biases: list[torch.Tensor | None] = [None] * len(network.layers)
     exponents: list[list[int]] = [[] for _ in network.layers]
@@ -97,7 +97,8 @@ class _Side:
 
     def __init__(self, accelerator: Accelerator, state: State, batch: int) -> None:
         self.accelerator = accelerator
-        self.driver = ChipDriver(accelerator, state.layout, batch, trace=True)
+        kept = tuple(tuple(columns.tolist()) for columns in state.kept)
+        self.driver = ChipDriver(accelerator, state.layout, batch, kept=kept, trace=True)
         accelerator.write(0, np.zeros(self.driver.memory.size, np.uint8))
         self.driver.put(state, model_of(state))
 
@@ -132,22 +133,28 @@ def _compare_definition(name: str, found, expected) -> Comparison:
 
 
 def check_chip_step(
-    network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0
+    network: Network,
+    batch: int,
+    accelerator: Accelerator,
+    *,
+    seed: int = 0,
+    state: State | None = None,
 ) -> StepCheck:
     """Steps with loss and update, random operands, on golden model and ``accelerator``; compared.
 
+    They begin with random weights, or with those of ``state``, which goes on with the steps.
+
+    Where ``accelerator`` is the golden model it is compared with its interpreter.
+
     Raises ``CompileError`` for networks and accelerators that the passes do not take.
     """
-    if isinstance(accelerator, GoldenAccelerator):
-        raise AcceleratorError(
-            "the golden model has one implementation of the vector engine, so there is nothing to "
-            "compare it with; check the hardware (--backend rtl)"
-        )
+    itself = is_kernel(accelerator)
     random = np.random.default_rng([seed, 1])
-    state = random_state(network, seed)
+    state = state or random_state(network, seed)
     other = _Side(accelerator, state, batch)
     size = other.driver.memory.size
-    with GoldenAccelerator(accelerator.parameters, memory_bytes=size) as model:
+    p = accelerator.parameters
+    with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
         golden = _Side(model, state, batch)
         driver = golden.driver
         low, high = extremes(network.format("activation"))
@@ -169,7 +176,7 @@ def check_chip_step(
             counters=sum((run.counters for run in runs), Counters()),
             seconds=sum(run.seconds for run in runs),
             step=other.driver.step,
-            compared=HARDWARE,
+            compared=KERNEL if itself else HARDWARE,
             loss_cycles=runs[1].counters.cycles,
             update_cycles=runs[3].counters.cycles,
         )
@@ -217,7 +224,7 @@ def _step(golden: _Side, other: _Side, state: State, step: Step, batch, scales) 
     arrays = state.to_arrays()
     words = driver.rows(STATE).astype(np.uint16)
     comparison.merge(_compare_definition("state", words, arrays["state"]))
-    comparison.merge(_compare_definition("factors", driver.rows(FACTORS), arrays["factors"]))
+    comparison.merge(_compare_definition("factors", driver.factors(), arrays["factors"]))
     expected_images = _images(driver, model_of(state))
     for name, found in driver.images():
         comparison.merge(_compare_definition(name, found, expected_images[name]))

@@ -209,13 +209,7 @@ def check_step(
     ``AcceleratorError`` where it is that interpreter itself, for want of a C compiler.
     """
     p = accelerator.parameters
-    itself = isinstance(accelerator, GoldenAccelerator)
-    if isinstance(accelerator, GoldenAccelerator) and accelerator.interpreted:
-        raise AcceleratorError(
-            "the golden model executes by its interpreter, as there is no C compiler: there is "
-            "nothing to compare it with; install one (pip install ziglang), or check the hardware "
-            "(--backend rtl)"
-        )
+    itself = is_kernel(accelerator)
     driver = Driver(accelerator, network, batch, plan=plan, trace=True)
     memory_bytes = driver.step.memory_bytes
     _clear(accelerator, memory_bytes)
@@ -239,6 +233,24 @@ def check_step(
 
 
 HARDWARE = "the back end against the golden model"
+
+
+def is_kernel(accelerator: Accelerator) -> bool:
+    """Whether it is the golden model's C kernel, to be compared with the interpreter.
+
+    Raises ``AcceleratorError`` for the interpreter itself.
+    """
+    if not isinstance(accelerator, GoldenAccelerator):
+        return False
+    if accelerator.interpreted:
+        raise AcceleratorError(
+            "the golden model executes by its interpreter, as there is no C compiler: there is "
+            "nothing to compare it with; install one (pip install ziglang), or check the hardware "
+            "(--backend rtl)"
+        )
+    return True
+
+
 KERNEL = "the golden model's C kernel against its interpreter"
 """What a check compares."""
 

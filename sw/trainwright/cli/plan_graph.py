@@ -21,19 +21,23 @@ def _why(order: "Order", chosen: "Order", refused: str | None) -> str | None:
     more = order.macs - chosen.macs
     if more > 0:
         return f"{more:,} more multiply-accumulates"
+    if order.again > chosen.again:
+        again = f"{order.again:,.0f} multiply-accumulates"
+        return f"{again} to make again what is neither held nor in slices"
     if order.cost > chosen.cost:
-        again = order.cost - order.macs
-        return f"{again:,.0f} multiply-accumulates to make again what is neither held nor in slices"
+        lost = f"{order.cost - chosen.cost:,.0f} multiply-accumulates"
+        return f"fills the arrays less: the time of {lost} more"
     return "as many multiply-accumulates: the first found"
 
 
 def _orders(network: "Network", batch: int, step: "Step") -> list[dict[str, Any]]:
     from trainwright.graph.named import named_orders
-    from trainwright.graph.order import Cost, ordered
+    from trainwright.graph.order import ordered
     from trainwright.graph.step import step_graph
+    from trainwright.lowering.compile import order_cost
 
     graph, p = step_graph(network, batch), step.parameters
-    cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
+    cost = order_cost(p)
     rows = []
     for chosen, (site, contractions) in zip(step.orders, graph.sites.items(), strict=True):
         widths = {"word": p.word_width, "accumulator": p.accumulator_width}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,8 @@ import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Run
 from trainwright.compiler import Bound, CompiledProgram
+from trainwright.compiler.chip.bound import UpdatePrograms
+from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
 from trainwright.compiler.chip.memory import (
     COLUMNS,
@@ -20,14 +23,13 @@ from trainwright.compiler.chip.memory import (
     ChipMemory,
     Words,
 )
-from trainwright.compiler.chip.packing import PACKING
-from trainwright.compiler.chip.update import gradient_of, update_program
+from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.fixed.scale import Scales, TensorStatistics
-from trainwright.onchip.layout import Layout
+from trainwright.onchip.layout import LANES, Layout, Part
 from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
 from trainwright.onchip.prior import pull_words
 from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step
@@ -61,16 +63,25 @@ class ChipDriver(Driver):
     """
 
     def __init__(
-        self, accelerator: Accelerator, layout: Layout, batch: int, *, trace: bool = False
-    ) -> None:
-        super().__init__(accelerator, layout.network, batch, trace=trace)
+        self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
+        trace: bool = False,
+    ) -> None:  # fmt: skip
+        """Of each bond of ``layout`` the columns ``kept`` are left, all where it is None."""
+        network = layout.network
+        if kept is not None:
+            columns = iter(kept)
+            ranks = [[len(next(columns)) for _ in layer.ranks] for layer in network.layers]
+            network = network.with_ranks(ranks)
+        super().__init__(accelerator, network, batch, trace=trace)
         self.layout = layout
-        self.memory = ChipMemory.of(self.step, layout)
+        self.memory = ChipMemory.of(self.step, layout, kept)
         if self.memory.size > accelerator.memory_bytes:
             raise AcceleratorError(
                 f"a step needs {self.memory.size} bytes of external memory, the accelerator has "
                 f"{accelerator.memory_bytes}"
             )
+        self._loss_program = lru_cache(16)(partial(loss_program, self.memory))
+        self._updates = UpdatePrograms(self.memory)
         self.moment_exponents = np.zeros(len(layout.parts), np.int64)
         """Of the gradients by which the moments were written."""
         self._bound: Bound | None = None
@@ -84,8 +95,8 @@ class ChipDriver(Driver):
         arrays = state.to_arrays()
         self._write(STATE, arrays["state"].astype(np.int64))
         self._write(FACTORS, arrays["factors"])
-        if (packing := self.memory.packing) is not None:
-            self._write(PACKING, packing)
+        for name, words in self.memory.constants().items():
+            self._write(name, words)
         for program in (self.step.forward, self.step.backward):
             self._put_images(program, model)
         for part in self.layout.parts:
@@ -112,9 +123,19 @@ class ChipDriver(Driver):
             if part.index < 0:
                 yield part.name, self._get(part.name).numpy()
 
+    def factors(self) -> Words:
+        """Factors and biases in the rows of the layout, int64 (rows, LANES)."""
+        found = np.zeros((self.layout.rows, LANES), np.int64)
+        for part in self.layout.parts:
+            place = self.memory.place_of(part)
+            blocks = part.blocks if place.name == FACTORS else len(self.memory.live(part).left)
+            rows = self.rows(place.name)[place.rows(blocks)]
+            found[part.row : part.row + len(rows)] = rows
+        return found
+
     def rows(self, name: str) -> Words:
-        """Rows of ``STATE`` or ``FACTORS``, int64 (rows, LANES), as they are in memory."""
-        buffer = self.memory.buffers[name]
+        """A buffer, such as ``STATE``, int64 (rows, LANES), as it is in memory."""
+        buffer = {**self.step.buffers, **self.memory.buffers}[name]
         return buffer.unpack(self.accelerator.read(buffer.address, buffer.size)).numpy()
 
     # A step.
@@ -152,7 +173,7 @@ class ChipDriver(Driver):
         assert self._bound is not None
         self._write(TARGETS, self.memory.target_words(labels, classes))
         exponent = self._bound.exponents[activation_name(len(self.network.layers))]
-        run = self._run(loss_program(self.memory, exponent), self.memory.buffers[LOSS].address)
+        run = self._run(self._loss_program(exponent), self.memory.buffers[LOSS].address)
         return LossResult(int(run.sums[LOSS_SLOT]), int(run.saturations[LOSS_SLOT]))
 
     @property
@@ -175,20 +196,31 @@ class ChipDriver(Driver):
         run = self._run(bound.program, self.step.backward.address)
         return self._statistics(self.step.backward, bound, run)
 
+    @property
+    def gradient_exponents(self) -> list[int]:
+        """Of every part, in the last ``run_backward``."""
+        assert self._bound is not None
+        return [self._bound.exponents[gradient_of(part)] for part in self.layout.parts]
+
     def gradients(self) -> tuple[list[Words], list[int]]:
         """Integers of every part's gradient, and their exponents, of the last ``run_backward``."""
         assert self._bound is not None
         names = [gradient_of(part) for part in self.layout.parts]
         values = [
-            self._get(name).numpy().reshape(part.shape)
+            self._get(name).numpy().reshape(self._shape(part))
             for name, part in zip(names, self.layout.parts, strict=True)
         ]
-        return values, [self._bound.exponents[name] for name in names]
+        return values, self.gradient_exponents
+
+    def _shape(self, part: Part) -> tuple[int, ...]:
+        """Of a part's gradient, at the ranks left."""
+        layer = self.network.layers[part.layer]
+        return part.shape if part.index < 0 else layer.factor_shapes[part.index]
 
     def run_update(self, step: Step, *, pulled: bool) -> None:
         """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``."""
         assert self._bound is not None
-        exponents = [self._bound.exponents[gradient_of(part)] for part in self.layout.parts]
+        exponents = self.gradient_exponents
         bonds = self.layout.bonds if pulled else ()
         left, right = ({side.part for side in sides} for sides in
                        ([bond.right for bond in bonds], [bond.left for bond in bonds]))  # fmt: skip
@@ -207,5 +239,5 @@ class ChipDriver(Driver):
             )
         ]
         seed = (step.seed + PASSES * step.number * STREAM_STEP) % (1 << 32)
-        self._run(update_program(self.memory, parts, seed), self.memory.buffers[UPDATE].address)
+        self._run(self._updates.get(parts, seed), self.memory.buffers[UPDATE].address)
         self.moment_exponents = np.array(exponents, np.int64)

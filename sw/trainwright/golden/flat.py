@@ -11,8 +11,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.fields import ENGINE_OF, Operation, Target
 from trainwright.program.validation import has_seed, has_shifts
-from trainwright.program.vector import Code, Vector, encode_instruction
-from trainwright.program.vector_rules import has_constants
+from trainwright.program.vector import Code, Instruction, Vector, encode_instruction
+from trainwright.program.vector_rules import has_constants, has_field_shifts
 
 MOST_LEVELS = 16
 _HEAD = 30
@@ -144,12 +144,23 @@ class Flat:
             elif isinstance(old, Vector) and isinstance(new, Vector) and has_constants(new):
                 same = replace(new, constants=old.constants)
                 changed[index] = slice(None, _HEAD + 4 * 8), _pass(new)
+            elif isinstance(old, Code) and isinstance(new, Code) and has_field_shifts(new):
+                same = replace(new, instructions=_with_shifts(new, old))
+                changed[index] = slice(None), _code(new)
             if same != old:
                 return False
         for index, (places, values) in changed.items():
             self.words[index, places] = values
         self.descriptors = descriptors
         return True
+
+
+def _with_shifts(new: Code, old: Code) -> tuple[Instruction, ...]:
+    """The instructions of ``new``, with the shifts of ``old`` where there are as many."""
+    if len(new.instructions) != len(old.instructions):
+        return new.instructions
+    pairs = zip(new.instructions, old.instructions, strict=True)
+    return tuple(a if a == b else replace(a, shift=b.shift) for a, b in pairs)
 
 
 def executed(descriptors: Sequence[Descriptor]) -> Iterator[Compute | Transfer | Vector]:

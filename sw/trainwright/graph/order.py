@@ -13,6 +13,7 @@ from math import prod
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Posit
+from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 
 LEAST_WIDTH = 8
@@ -35,6 +36,9 @@ class Cost:
     held: int = 0
     """Values of a tensor that can be held at once: a larger one has to be used up in slices, along
     axes that all have that are made from it, or to be made again for each. 0: any number."""
+    arrays: Arrays | None = None
+    """Counted are multiply-accumulates that these arrays could do in the cycles of a product; all
+    that are executed are useful where there are none."""
 
 
 class Site:
@@ -55,6 +59,10 @@ class Site:
             for axis in graph.tensors[out].axes
         )
         """Axes of what needs all leaves: no leaf outside has them."""
+        self.given_later = sum(
+            bit[name] for name in self.leaves if graph.tensors[name].kind is TensorClass.GRADIENT
+        )
+        """Leaves that only the backward pass has."""
         self._kept: dict[int, frozenset[str]] = {}
         self._costs: dict[tuple[int, int], float] = {}
 
@@ -76,16 +84,32 @@ class Site:
         if key not in self._costs:
             sizes = self.graph.sizes
             axes = self.leaf_axes(first) | self.leaf_axes(second)
-            macs = prod(sizes[axis] for axis in axes)
+            macs = prod(sizes[axis] for axis in axes) / self._fill(first, second)
             values = prod(sizes[axis] for axis in self.kept(first | second))
             self._costs[key] = max(macs, self.cost.least) + self.cost.value * values
         return self._costs[key]
 
+    def _fill(self, first: int, second: int) -> float:
+        """The share of the arrays that a product of two partial results fills."""
+        if self.cost.arrays is None:
+            return 1.0
+        a, b, kept = self.leaf_axes(first), self.leaf_axes(second), self.kept(first | second)
+
+        def sizes(axes: Iterable[str]) -> tuple[int, ...]:
+            return tuple(sorted(self.graph.sizes[axis] for axis in axes))
+
+        return self.cost.arrays.fill(sizes(a - b), sizes(b - a), sizes((a & b) - kept))
+
     def again(self, tree: Tree) -> float:
-        """The cost of making again what is neither held nor used up in slices."""
+        """The cost of making again what is neither held nor used up in slices.
+
+        What the forward pass makes lies in outer memory for the backward pass.
+        """
         total = 0.0
         for mask, (a, b) in tree.items() if self.cost.held else ():
             made_from = [m for m, parts in tree.items() if mask in parts]
+            if not mask & self.given_later:
+                made_from = [m for m in made_from if not m & self.given_later]
             values = self.values(self.kept(mask))
             if values <= self.cost.held or len(made_from) < 2:
                 continue
@@ -203,6 +227,8 @@ class Order:
     products: tuple[Einsum, ...]
     """In an order in which they can be computed."""
     cost: float
+    again: float = 0.0
+    """Of the cost what making again takes that is neither held nor used up in slices."""
 
     @property
     def macs(self) -> int:
@@ -345,7 +371,7 @@ def made_of(site: Site, tree: Tree, *, word: int = 16, accumulator: int = 48) ->
         products.append(Einsum(tensor.name, (names.of(first), names.of(second)), name))
     new = Graph(graph.sizes, tensors, tuple(products), graph.given, graph.results)
     new = narrowed(new, set(graph.tensors), accumulator)
-    return Order(name, new, tuple(products), site.total(tree))
+    return Order(name, new, tuple(products), site.total(tree), site.again(tree))
 
 
 def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:

@@ -66,3 +66,12 @@ class Chosen:
 
     choices: tuple[Choice, ...]
     pads: tuple[Pad, ...]
+
+    @property
+    def apart(self) -> set[str]:
+        """Tensors of which the arrays make parts in different layouts."""
+        return {
+            choice.op.out
+            for choice in self.choices
+            if len({work.impl.along for work in choice.works if work.impl}) > 1
+        }

@@ -5,14 +5,17 @@ axis; their parts may even lie in different layouts, if what reads them is divid
 that does not lie as it is needed is loaded (factors, inputs) or transposed by PE1's array.
 """
 
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from typing import NamedTuple
 
 from trainwright.compiler.errors import CompileError
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.graph.network import SAMPLES
 from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Way, Work
 from trainwright.lowering.clocks import Lies, Operands, State
+from trainwright.lowering.divide import divides
 from trainwright.lowering.impls import (
     Impl,
     Need,
@@ -22,6 +25,11 @@ from trainwright.lowering.impls import (
 )
 from trainwright.parameters import AcceleratorParameters
 
+LESSER = 0.3
+"""Of the cycles of the array with less to do, what counts."""
+INFINITE = float("inf")
+MOST_OF_A_PAIR = 2
+"""Axes tried for two implementations whose results lie alike."""
 BEAM = 24
 """Partial programs kept after each operation."""
 SLACK = 0.25
@@ -30,6 +38,19 @@ MOST_OF_AN_ARRAY = 8
 """Implementations of one array that are tried where the arrays' results lie apart."""
 MOST_AXES = 4
 """Axes along which an operation is divided between the arrays that are tried."""
+
+
+class _Try(NamedTuple):
+    """What an operation can make of a state."""
+
+    least: float
+    """The score that it has at least."""
+    state: State
+    works: tuple[Work, ...] | None = None
+    """How the operation is computed after ``state``; ``None`` where ``state`` has it."""
+    dots: float = 0.0
+    outers: float = 0.0
+    """When the arrays are free after it at the earliest."""
 
 
 class Chooser:
@@ -41,9 +62,9 @@ class Chooser:
         given: Mapping[str, Given],
         kept: Sequence[str],
         p: AcceleratorParameters,
-        way: Way,
     ):
-        self.graph, self.given, self.p, self.way = graph, given, p, way
+        self.graph, self.given, self.p = graph, given, p
+        self.way = Way(0.0, False, False)
         self.operands = Operands(graph, given, p)
         self.kept = set(kept)
         """Tensors that must lie whole in one layout: others read them later."""
@@ -54,16 +75,15 @@ class Chooser:
                 self.last[name] = n
                 if name in graph.windows:
                     self.last[graph.windows[name].x] = n
-        self._pairs: dict[str, list[tuple[Impl, Impl, str]]] = {}
+        self._pairs: dict[tuple[str, bool], list[list[_Pair]]] = {}
         self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
-        self._best = float("inf")
-        """The best score of an operation so far."""
         self.due = 0.0, 0.0
         self.slack = SLACK * graph.macs / p.multipliers
 
-    def search(self) -> Chosen:
-        """The best choice found for every operation."""
+    def search(self, way: Way) -> Chosen:
+        """The best choice found for every operation. Raises ``CompileError``."""
+        self.way = way
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
             lies[name] = (
@@ -73,8 +93,9 @@ class Chooser:
             )
         states = [State((0.0, 0.0, 0.0), lies, (), ())]
         for n, op in enumerate(self.graph.ops):
-            self._best, self.due = float("inf"), self._later(n)
-            states = self._pruned((new for state in states for new in self._step(state, op)), n)
+            self.due = self._later(n)
+            tries = (one for state in states for one in self._tries(state, op))
+            states = self._pruned(op, sorted(tries, key=lambda one: one.least), n)
             if not states:
                 raise CompileError(f"{op.out}: no array can compute it; use other sizes or ranks")
         return Chosen(states[0].choices, states[0].pads)
@@ -104,48 +125,94 @@ class Chooser:
 
     def _score(self, dots: float, outers: float, loads: float) -> float:
         dots, outers = dots + self.due[0], outers + self.due[1]
-        return max(dots, outers) + 0.3 * min(dots, outers) + self.way.weight * loads
+        return max(dots, outers) + LESSER * min(dots, outers) + self.way.weight * loads
 
-    def _pruned(self, states: Iterator[State], n: int) -> list[State]:
+    def _pruned(self, op: Op, tries: Sequence[_Try], n: int) -> list[State]:
+        """The best states, of those with the same future one: ``tries`` begin with the least score
+        that each can have, and those are not made that cannot be among the best."""
         best: dict[tuple, tuple[float, int, State]] = {}
-        for number, state in enumerate(states):
+        scores: list[float] = []
+        over = [name for name, last in self.last.items() if last <= n and name not in self.kept]
+        for number, one in enumerate(tries):
+            most = min(scores[0] + self.slack if scores else INFINITE,
+                       scores[BEAM - 1] if len(scores) >= BEAM else INFINITE)  # fmt: skip
+            if one.least > most:
+                break
+            state = one.state
+            if one.works is not None:
+                if self._least(one) > most:
+                    continue
+                state = self._made(state, op, one.works)
+                if state is None:
+                    continue
             score = self._score(state.dots, state.outers, state.loads)
-            for name in [name for name in state.lies if self._over(name, n)]:
-                del state.lies[name]
+            for name in over:
+                state.lies.pop(name, None)
             key = state.key(self.flexible)
-            if key not in best or score < best[key][0]:
-                best[key] = score, number, state
+            if key in best:
+                if score >= best[key][0]:
+                    continue
+                scores.remove(best[key][0])
+            best[key] = score, number, state
+            insort(scores, score)
         return [state for _, _, state in sorted(best.values(), key=lambda one: one[:2])[:BEAM]]
 
-    def _over(self, name: str, n: int) -> bool:
-        return self.last.get(name, -1) <= n and name not in self.kept
-
-    def _hopeless(self, state: State, dots: float, outers: float) -> bool:
-        """Whether what comes of a state, with these clocks at least, is much worse than another."""
-        return self._score(dots, outers, state.loads) > self._best + self.slack
-
-    def _note(self, state: State) -> State:
-        """Remember the score of a state that is made."""
-        self._best = min(self._best, self._score(state.dots, state.outers, state.loads))
-        return state
+    def _least(self, one: _Try) -> float:
+        """The score that a state has at least, with what its operands take."""
+        total = 0.0
+        for work in one.works or ():
+            assert work.impl
+            for need in work.impl.needs:
+                cycles = self.operands.least(one.state, need, work.cut)
+                if cycles is None:
+                    return INFINITE
+                total += cycles
+        return self._score(one.dots + total, one.outers, one.state.loads) if total else one.least
 
     # Operations.
 
-    def _step(self, state: State, op: Op) -> Iterator[State]:
+    def _tries(self, state: State, op: Op) -> Iterator[_Try]:
+        """What an operation can make of a state."""
         match op:
             case View():
-                yield from self._view(state, op)
+                made = self._view(state, op)
             case Window():
                 new = state.copy()
                 new.choices = (*new.choices, Choice(op, (), self.graph.tensors[op.x].axes[-1:]))
-                yield new
+                made = iter((new,))
             case Einsum():
-                fixed = self._fixed(state, op)
-                if not fixed:
-                    yield from self._single(state, op)
-                yield from self._shared(state, op, fixed)
+                yield from self._contractions(state, op)
+                return
             case Add() | Mask():
-                yield from self._elementwise(state, op)
+                made = self._elementwise(state, op)
+        for new in made:
+            yield _Try(self._score(new.dots, new.outers, new.loads), new)
+
+    def _contractions(self, state: State, op: Einsum) -> Iterator[_Try]:
+        fixed = self._fixed(state, op)
+        if not fixed:
+            dots, outers = self._impls(op)
+            for impl in (*dots, *outers):
+                one = impl.cycles if impl.dot else 0.0, 0.0 if impl.dot else impl.cycles
+                yield self._try(state, (Work(impl, None),), *one)
+        for pairs in self._every_pair(op):
+            tries = [
+                self._divided(state, pair, middle)
+                for pair in pairs
+                for middle in pair.middles(state, self.due, fixed)
+            ]
+            if tries and not fixed:
+                yield from sorted(tries, key=lambda one: one.least)[:MOST_OF_A_PAIR]
+            else:
+                yield from tries
+
+    def _divided(self, state: State, pair: "_Pair", middle: int) -> _Try:
+        dots, outers, works = pair.divided(middle)
+        return self._try(state, works, dots, outers)
+
+    def _try(self, state: State, works: tuple[Work, ...], dots: float, outers: float) -> _Try:
+        dots, outers = state.dots + dots, state.outers + outers
+        return _Try(self._score(dots, outers, state.loads), state, works, dots, outers)
 
     def _view(self, state: State, op: View) -> Iterator[State]:
         lanes = self.graph.tensors[op.x].axes[-1:]
@@ -191,7 +258,8 @@ class Chooser:
                 found.setdefault((impl.along, impl.inner if impl.dot else impl.rows), impl)
         return list(found.values())
 
-    def _cycles(self, op: Einsum, impl: Impl, cut: Cut) -> float:
+    def cycles(self, op: Einsum, impl: Impl, cut: Cut) -> float:
+        """Cycles of an array for an operation, or for its values in a cut."""
         if cut is None:
             return impl.cycles
         key = id(impl), cut
@@ -220,54 +288,67 @@ class Chooser:
         """Let an array work: when its result can be read."""
         impl = work.impl
         assert impl
-        cycles = self._cycles(op, impl, work.cut)
+        cycles = self.cycles(op, impl, work.cut)
         if impl.dot:
             state.dots = max(state.dots, ready) + cycles
             return state.dots + AFTER
         state.outers = max(state.outers, ready) + cycles
         return state.outers + AFTER
 
-    def _single(self, state: State, op: Einsum) -> Iterator[State]:
-        dots, outers = self._impls(op)
-        for impl in (*dots, *outers):
-            clocks = (
-                state.dots + impl.cycles * impl.dot,
-                state.outers + impl.cycles * (not impl.dot),
+    def _made(self, state: State, op: Op, works: Sequence[Work]) -> State | None:
+        """The state with an operation by one array, or by both, PE1 first; ``None`` where operands
+        cannot lie as they are needed."""
+        assert isinstance(op, Einsum)
+        new, there = state.copy(), list[float]()
+        for work in reversed(works):
+            assert work.impl
+            ready = self._fetched(new, work.impl, work.cut)
+            if ready is None:
+                return None
+            there.append(ready)
+        done = [self._run(new, op, w, at) for w, at in zip(works, reversed(there), strict=True)]
+        along = [work.impl.along for work in works if work.impl]
+        if len(set(along)) == 1:
+            new.lies[op.out] = (Lies(along[0], (), None, max(done)),)
+        else:
+            new.lies[op.out] = tuple(
+                Lies(lanes, (), work.cut, ready)
+                for lanes, work, ready in zip(along, works, done, strict=True)
             )
-            if self._hopeless(state, *clocks):
-                continue
-            new = state.copy()
-            there = self._fetched(new, impl, None)
-            if there is not None:
-                work = Work(impl, None)
-                ready = self._run(new, op, work, there)
-                new.lies[op.out] = (Lies(impl.along, (), None, ready),)
-                new.choices = (*new.choices, Choice(op, (work,), ()))
-                yield self._note(new)
+        new.choices = (*new.choices, Choice(op, tuple(works), ()))
+        return new
 
-    def _shared(self, state: State, op: Einsum, fixed: set[Cut]) -> Iterator[State]:
-        if op.out not in self._pairs:
-            self._pairs[op.out] = list(self._divisions(op))
-        for dot, outer, axis in self._pairs[op.out]:
-            yield from self._divided(state, op, (dot, outer), axis, fixed)
+    def _every_pair(self, op: Einsum) -> list[list["_Pair"]]:
+        """Both arrays' implementations and the axes that they can divide, those together that come
+        to the same layouts."""
+        parts = self._pairs
+        if (op.out, False) not in parts:
+            parts[op.out, False] = list(self._joined(op))
+        if op.out in self.kept or not self.way.apart:
+            return parts[op.out, False]
+        if (op.out, True) not in parts:
+            parts[op.out, True] = [*parts[op.out, False], *self._parted(op)]
+        return parts[op.out, True]
 
-    def _divisions(self, op: Einsum) -> Iterator[tuple[Impl, Impl, str]]:
-        """Both arrays' implementations and an axis that they can divide."""
+    def _joined(self, op: Einsum) -> Iterator[list["_Pair"]]:
+        """Of parts that lie alike."""
         dots, outers = self._impls(op)
         for dot in dots:
             for outer in (o for o in outers if o.along == dot.along):
                 axes = self._axes(op, dot, outer)
                 # slices are of samples: then both arrays have something of each
-                for axis in sorted(axes, key=lambda axis: axis == SAMPLES):
-                    yield dot, outer, axis
-        if op.out in self.kept or not self.way.apart:
-            return
+                axes.sort(key=lambda axis: axis == SAMPLES)
+                yield [_Pair(self, op, dot, outer, axis) for axis in axes]
+
+    def _parted(self, op: Einsum) -> Iterator[list["_Pair"]]:
+        """Of parts that lie in different layouts."""
+        dots, outers = self._impls(op)
         for dot in dots[:MOST_OF_AN_ARRAY]:
             for outer in outers[:MOST_OF_AN_ARRAY]:
                 if dot.along != outer.along:
                     for axis in self._axes(op, dot, outer):
                         if self._goes_on(op.out, axis):
-                            yield dot, outer, axis
+                            yield [_Pair(self, op, dot, outer, axis)]
 
     def _goes_on(self, name: str, axis: str) -> bool:
         """Whether all that reads a tensor can be divided along an axis, too."""
@@ -294,65 +375,48 @@ class Chooser:
         axes = [
             axis
             for axis in self.graph.tensors[op.out].axes
-            if sizes[axis] > 1 and self._divides(axis, dot) and self._divides(axis, outer)
+            if sizes[axis] > 1 and divides(axis, dot) and divides(axis, outer)
         ]
         return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]
 
-    @staticmethod
-    def _divides(axis: str, impl: Impl) -> bool:
-        if axis in impl.rows[1:] or (axis in impl.rows and not impl.dot):
-            return False
-        return axis not in impl.along or impl.along == (axis,)
 
-    def _divided(
-        self, state: State, op: Einsum, pair: tuple[Impl, Impl], axis: str, fixed: set[Cut]
-    ) -> Iterator[State]:
-        size = self.graph.sizes[axis]
-        unit = self.p.lanes if any(axis in impl.along for impl in pair) else 1
-        dot, outer = pair
+class _Pair:
+    """Both arrays' implementations of an operation, divided along an axis."""
+
+    def __init__(self, chooser: Chooser, op: Einsum, dot: Impl, outer: Impl, axis: str):
+        self.chooser, self.op, self.impls, self.axis = chooser, op, (dot, outer), axis
+        self.size = chooser.graph.sizes[axis]
+        self.unit = chooser.p.lanes if any(axis in impl.along for impl in self.impls) else 1
+        self._known: dict[int, tuple[float, float, tuple[Work, Work]]] = {}
+
+    def middles(self, state: State, due: tuple[float, float], fixed: set[Cut]) -> Sequence[int]:
+        """Where the axis is divided: so that both arrays are done at the same time, or as operands
+        are that lie in parts."""
+        size, unit = self.size, self.unit
         if fixed:
-            if any(cut[0] != axis for cut in fixed if cut):
-                return
-            middle = {cut[2] for cut in fixed if cut and cut[1] == 0}
-        else:
-            ahead = state.outers + self.due[1] - state.dots - self.due[0]
-            share = (outer.cycles + ahead) / (dot.cycles + outer.cycles)
-            best = round(size * min(1.0, max(0.0, share)) / unit) * unit
-            middle = {min(max(best, unit), (size - 1) // unit * unit)} - {0}
-        for m in sorted(middle):
-            if m % unit == 0:
-                yield from self._parted(
-                    state, op, Work(dot, (axis, 0, m)), Work(outer, (axis, m, size))
-                )
+            if any(cut[0] != self.axis for cut in fixed if cut):
+                return ()
+            found = {cut[2] for cut in fixed if cut and cut[1] == 0}
+            return sorted(m for m in found if m % unit == 0)
+        dot, outer = self.impls
+        ahead = state.outers + due[1] - state.dots - due[0]
+        share = (outer.cycles + ahead) / (dot.cycles + outer.cycles)
+        best = round(size * min(1.0, max(0.0, share)) / unit) * unit
+        middle = min(max(best, unit), (size - 1) // unit * unit)
+        return (middle,) if middle else ()
 
-    def _parted(self, state: State, op: Einsum, first: Work, second: Work) -> Iterator[State]:
-        """Both arrays work: PE1 ``first``, PE2 ``second``."""
-        dot, outer = first.impl, second.impl
-        assert dot
-        assert outer
-        least = (
-            state.dots + self._cycles(op, dot, first.cut),
-            state.outers + self._cycles(op, outer, second.cut),
-        )
-        if self._hopeless(state, *least):
-            return
-        new = state.copy()
-        there2 = self._fetched(new, outer, second.cut)
-        if there2 is None:
-            return
-        there = self._fetched(new, dot, first.cut)
-        if there is None:
-            return
-        ready, ready2 = self._run(new, op, first, there), self._run(new, op, second, there2)
-        parts = (Lies(dot.along, (), None, max(ready, ready2)),)
-        if dot.along != outer.along:
-            parts = (
-                Lies(dot.along, (), first.cut, ready),
-                Lies(outer.along, (), second.cut, ready2),
-            )
-        new.lies[op.out] = parts
-        new.choices = (*new.choices, Choice(op, (first, second), ()))
-        yield self._note(new)
+    def divided(self, middle: int) -> tuple[float, float, tuple[Work, Work]]:
+        """Cycles of each array, and what each computes: PE1 first."""
+        if middle not in self._known:
+            dot, outer = self.impls
+            first = Work(dot, (self.axis, 0, middle))
+            second = Work(outer, (self.axis, middle, self.size))
+            cycles = self.chooser.cycles
+            self._known[middle] = (
+                cycles(self.op, dot, first.cut), cycles(self.op, outer, second.cut),
+                (first, second),
+            )  # fmt: skip
+        return self._known[middle]
 
 
 def choose(
@@ -360,7 +424,13 @@ def choose(
     given: Mapping[str, Given],
     kept: Sequence[str],
     p: AcceleratorParameters,
-    way: Way,
-) -> Chosen:
-    """How each operation of a program is computed."""
-    return Chooser(graph, given, kept, p, way).search()
+    ways: Sequence[Way],
+) -> list[Chosen]:
+    """How each operation of a program is computed, in several ways. Raises ``CompileError``."""
+    chooser = Chooser(graph, given, kept, p)
+    found: list[Chosen] = []
+    for way in ways:
+        chosen = chooser.search(way)
+        if chosen not in found:
+            found.append(chosen)
+    return found

@@ -1,6 +1,6 @@
 """Estimated clocks of the arrays and the loads, and where tensors lie: the states of a search."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -62,6 +62,8 @@ class Operands:
     def __init__(self, graph: Graph, given: Mapping[str, Given], p: AcceleratorParameters):
         self.graph, self.given, self.p = graph, given, p
         self.axes = {name: frozenset(t.axes) for name, t in graph.tensors.items()}
+        self.free = {name for name, one in given.items() if one.lanes is None} | set(graph.windows)
+        """What lies as one likes, and windows."""
         self._rows: dict[tuple[str, Axes, Cut], float] = {}
         self._turns: dict[tuple[str, Axes, Axes, Cut], float] = {}
 
@@ -120,6 +122,23 @@ class Operands:
         self._new(state, need.tensor, Lies(need.lanes, (), cut, ready))
         return ready
 
+    def least(self, state: State, need: Need, cut: Cut) -> float | None:
+        """Cycles that PE1 takes at least to have an operand lie as needed; ``None``: it never can.
+
+        Of tensors that lie as one likes, and of windows: 0.
+        """
+        name = need.tensor
+        if name in self.free:
+            return 0.0
+        if cut and cut[0] not in self.axes[name]:
+            cut = None
+        there = [x for x in state.lies.get(name, ()) if x.cut is None or x.cut == cut]
+        if not there:
+            return None
+        if any(x.lanes == need.lanes for x in there):
+            return 0.0
+        return self._turn(need, cut, there)[1]
+
     def _new(self, state: State, name: str, new: Lies) -> None:
         """A tensor lies in another layout, too."""
         state.lies[name] = (*state.lies.get(name, ()), new)
@@ -134,20 +153,26 @@ class Operands:
         state.lies[name] = (*others, found._replace(padded=axes))
         state.pads = (*state.pads, (name, found.lanes, axes))
 
-    def _transposed(self, state: State, need: Need, cut: Cut, there: list[Lies]) -> float:
-        lanes = self.p.lanes
-        apart = [found for found in there if not set(found.lanes).intersection(need.lanes)]
-        found = (apart or there)[0]
-        key = need.tensor, need.lanes, found.lanes, cut
+    def _turn(self, need: Need, cut: Cut, there: Sequence[Lies]) -> tuple[Lies, float, bool]:
+        """From what PE1 transposes an operand, its cycles, and whether at once."""
+        lanes, wanted = self.p.lanes, need.lanes
+        found = next((x for x in there if not any(a in wanted for a in x.lanes)), None)
+        apart = found is not None
+        found = found or there[0]
+        key = need.tensor, wanted, found.lanes, cut
         if key not in self._turns:
             sizes, values = self.sizes(cut), float(self._values(need.tensor, cut))
-            for axes in (need.lanes, found.lanes):
+            for axes in (wanted, found.lanes):
                 size = prod(sizes[a] for a in axes)
                 values *= up(size, lanes) * lanes / size
             self._turns[key] = values / self.p.pe1_rows * (1 if apart else 2)
-        state.dots = max(state.dots, found.ready) + self._turns[key]
+        return found, self._turns[key], apart
+
+    def _transposed(self, state: State, need: Need, cut: Cut, there: list[Lies]) -> float:
+        found, cycles, apart = self._turn(need, cut, there)
+        state.dots = max(state.dots, found.ready) + cycles
         size = prod(self.graph.sizes[a] for a in need.lanes)
-        if apart and size % lanes:
+        if apart and size % self.p.lanes:
             self._pad(state, need.tensor, found, need.lanes)
         ready = state.dots + AFTER
         self._new(state, need.tensor, Lies(need.lanes, need.padded, cut, ready))

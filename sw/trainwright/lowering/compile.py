@@ -8,21 +8,19 @@ from trainwright.compiler.limits import SCRATCHPAD, STATISTICS, STREAMED, requir
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
+from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View, urgent
 from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
-from trainwright.lowering.calls import Call, External
-from trainwright.lowering.choices import Choice, Chosen, Given, Way
+from trainwright.lowering.choices import Given, Way
 from trainwright.lowering.choose import choose
+from trainwright.lowering.drafts import Draft, Drafts, Lowered
 from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.impls import up
-from trainwright.lowering.layout import CutError, Layout
+from trainwright.lowering.layout import CutError, Layout, Storage
 from trainwright.lowering.outer import Packing
-from trainwright.lowering.place import fits, lost, place
-from trainwright.lowering.schedule import scheduled
-from trainwright.lowering.stages import Stages
-from trainwright.lowering.tile import Stage, Tiler
+from trainwright.lowering.place import place
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
@@ -34,43 +32,16 @@ MOST_ORDERS = 1
 MOST_TRIED = 3
 """Contraction orders of it that are tried where the better ones do not fit."""
 HOPEFUL = 1.3
-"""Of the products of the best order, what another may have at most."""
+"""Of the cost of the best order, what another may have at most."""
 PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
-ROOMS = (1.0, 0.8)
-"""Parts of the scratchpad that may be in use before an array runs ahead of the other."""
-LARGE = (4, 2, 1)
-"""Parts of the scratchpad from which a tensor is used up in slices."""
-WINDOWS = (1, 16)
-"""Commands of an array among which it takes the next."""
-MOST_DRAFTS = 20
-"""Programs that are estimated for each choice of arrays and layouts: the fewest slices first."""
 MOST_TIMED = 3
-"""Of these, programs that are timed by the cycle model: the fastest."""
+"""Programs that are placed and timed by the cycle model: the fastest by the estimate."""
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """One program without addresses: its operations, how they are computed, its commands."""
-
-    graph: Graph
-    choices: tuple[Choice, ...]
-    stages: tuple[Stage, ...]
-    calls: tuple[Call, ...]
-    outer: Mapping[str, External]
-    macs: int
-    rows: int
-    """Rows of the scratchpad in use."""
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A program, its pieces placed in a hurry, and an estimate of its cycles."""
-
-    cycles: float
-    lowered: Lowered
+Addresses = dict[Storage, int]
 
 
 @dataclass(frozen=True)
@@ -149,28 +120,38 @@ def _lower(
     problems: list[CompileError] = []
     drafts: list[Draft] = []
     for ops in (urgent(graph), graph):
-        known: list[Chosen] = []
-        for way in WAYS:
-            chosen = choose(ops, given, stored, p, way)
-            if chosen not in known:
-                known.append(chosen)
-                drafts += _drafts(ops, given, stored, chosen, p, problems)
-        if drafts:
+        some = Drafts(ops, given, stored, p, problems=problems)
+        for chosen in choose(ops, given, stored, p, WAYS):
+            some.add(chosen)
+        if drafts := some.best():
             break
-    drafts.sort(key=lambda draft: draft.cycles)
-    found: list[tuple[int, Lowered]] = []
+    found: list[tuple[int, Draft, Lowered, Addresses]] = []
     for draft in drafts:
         try:
-            one = replace(draft.lowered, rows=place(draft.lowered.calls, p))
-            found.append((alone(one, p, which), one))
+            one, addresses = _placed(draft, p)
+            found.append((alone(one, p, which), draft, one, addresses))
         except (CutError, DoesNotFitError, ResourceError) as error:
             problems.append(error)
         if len(found) == MOST_TIMED:
             break
     if not found:
         raise _refusal(graph, p, problems)
-    found.sort(key=lambda pair: pair[0])
-    return _polished(*found[0], p, which)
+    cycles, draft, one, addresses = min(found, key=lambda one: one[0])
+    better, _ = _placed(draft, p, tries=PLACEMENTS)
+    if alone(better, p, which) <= cycles:
+        return better
+    for storage, base in addresses.items():
+        storage.base = base
+    return one
+
+
+def _placed(draft: Draft, p: AcceleratorParameters, tries: int = 0) -> tuple[Lowered, Addresses]:
+    """A program with rows for its pieces, and their addresses: drafts of one order of operations
+    share their pieces. Raises ``DoesNotFitError``."""
+    calls = draft.calls
+    rows = place(calls, p, tries=tries)
+    addresses = {storage: storage.base for call in calls for storage in call.storages}
+    return draft.lowered(rows), addresses
 
 
 def _refusal(
@@ -191,78 +172,6 @@ def _refusal(
         f"{p.scratchpad_rows}, and no cut of it fits with what is computed from it",
         SCRATCHPAD.advice(max(rows, p.scratchpad_rows + 1), p),
     )
-
-
-def _polished(cycles: int, one: Lowered, p: AcceleratorParameters, which: str) -> Lowered:
-    """A program with its pieces placed better, if that is found."""
-    bases = {storage: storage.base for call in one.calls for storage in call.storages}
-    place(one.calls, p, tries=PLACEMENTS)
-    if alone(one, p, which) > cycles:
-        for storage, base in bases.items():
-            storage.base = base
-    return one
-
-
-def _drafts(
-    graph: Graph,
-    given: Mapping[str, Given],
-    stored: Sequence[str],
-    chosen: Chosen,
-    p: AcceleratorParameters,
-    problems: list[CompileError],
-) -> list[Draft]:
-    """Programs of some choices, cut in many ways, each in several orders of issue."""
-    found: list[Draft] = []
-    tried: set[tuple] = set()
-    for part in LARGE:
-        stages = Stages(graph, given, chosen, stored, p, large=p.scratchpad_rows // part)
-        if stages.spilled & apart(chosen):
-            continue
-        for option in stages.options():
-            key = tuple((stage.loops, stage.together, len(stage.choices)) for stage in option)
-            if key in tried or len(found) >= MOST_DRAFTS:
-                continue
-            tried.add(key)
-            for window in WINDOWS:
-                tiler = Tiler(graph, given, stored, chosen.pads, stages.spilled, p)
-                try:
-                    calls, cycles = _issued(tiler, option, window, p)
-                except (CutError, DoesNotFitError) as error:
-                    problems.append(error)
-                    break
-                one = Lowered(
-                    tiler.graph, chosen.choices, tuple(option), tuple(calls),
-                    tiler.outer, tiler.macs, 0,
-                )  # fmt: skip
-                found.append(Draft(cycles, one))
-    return found
-
-
-def _issued(
-    tiler: Tiler, stages: Sequence[Stage], window: int, p: AcceleratorParameters
-) -> tuple[list[Call], float]:
-    """Commands in the order of issue, and an estimate of their cycles, infinite where they can only
-    just be placed."""
-    calls, problem = tiler.run(stages), None
-    for room in ROOMS:
-        ordered_, cycles = scheduled(calls, window, round(room * p.scratchpad_rows))
-        try:
-            return ordered_, cycles + lost(ordered_, p)
-        except DoesNotFitError as error:
-            problem = error
-            if fits(ordered_, p):
-                return ordered_, float("inf")
-    assert problem
-    raise problem
-
-
-def apart(chosen: Chosen) -> set[str]:
-    """Tensors of which the arrays make parts in different layouts."""
-    return {
-        choice.op.out
-        for choice in chosen.choices
-        if len({work.impl.along for work in choice.works if work.impl}) > 1
-    }
 
 
 def _alias(lowered: Lowered, memory: MemoryMap) -> None:
@@ -344,6 +253,12 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     )
 
 
+def order_cost(p: AcceleratorParameters) -> Cost:
+    """What contraction orders cost on an accelerator."""
+    arrays = Arrays(p.lanes, p.pe1_rows, p.pe2_rows)
+    return Cost(held=p.scratchpad_rows * p.lanes // 2, arrays=arrays)
+
+
 def compile_step(
     network: Network,
     batch: int,
@@ -358,7 +273,7 @@ def compile_step(
     """
     require_whole_factors(network, p)
     graph = step_graph(network, batch, inputs=inputs)
-    cost = Cost(held=p.scratchpad_rows * p.lanes // 2)
+    cost = order_cost(p)
     widths = {"word": p.word_width, "accumulator": p.accumulator_width}
     if paper:
         papers = tuple(
@@ -373,10 +288,10 @@ def compile_step(
     found: list[tuple[int, Step]] = []
     problems: list[CompileError] = []
     refused: dict[str, str] = {}
-    largest = max(range(len(orders)), key=lambda n: orders[n][0].macs)
+    largest = max(range(len(orders)), key=lambda n: orders[n][0].cost)
     for order in orders[largest]:
         chosen[largest] = order
-        if order.macs > HOPEFUL * orders[largest][0].macs:
+        if order.cost > HOPEFUL * orders[largest][0].cost:
             continue
         try:
             step = compile_graph(graph.ordered(chosen), p, tuple(chosen))
@@ -392,4 +307,4 @@ def compile_step(
     return replace(min(found, key=lambda pair: pair[0])[1], refused=refused)
 
 
-__all__ = ["Step", "compile_graph", "compile_step"]
+__all__ = ["Lowered", "Step", "compile_graph", "compile_step"]

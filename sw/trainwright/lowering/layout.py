@@ -40,7 +40,11 @@ class Layout:
 
 def counts_of(axes: Axes, sizes: Mapping[str, int], ranges: Ranges) -> dict[str, int]:
     """Values of each axis within ``ranges``."""
-    return {a: ranges[a][1] - ranges[a][0] if a in ranges else sizes[a] for a in axes}
+    counts = {a: sizes[a] for a in axes}
+    for axis, (low, high) in ranges.items():
+        if axis in counts:
+            counts[axis] = high - low
+    return counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +129,11 @@ class Part:
     @cached_property
     def counts(self) -> dict[str, int]:
         """Values of each axis."""
-        piece = self.piece
-        return {
-            a: self.ranges[a][1] - self.ranges[a][0] if a in self.ranges else count
-            for a, count in piece.counts.items()
-        }
+        counts = dict(self.piece.counts)
+        for axis, (low, high) in self.ranges.items():
+            if axis in counts:
+                counts[axis] = high - low
+        return counts
 
     @cached_property
     def offset(self) -> int:

@@ -93,21 +93,21 @@ def waits(
             writer.setdefault(piece.storage, n)
         for piece in (*call.reads, *call.writes):
             reader[piece.storage] = n
+    begun: dict[int, list[Storage]] = {}
+    for storage, life in lives.items():
+        begun.setdefault(writer.get(storage, life.first), []).append(storage)
     found: dict[Storage, list[tuple[Storage, float]]] = {storage: [] for storage in lives}
-    order = sorted(lives, key=lambda storage: lives[storage].first)
-    for old in order:
+    for old, life in lives.items():
         last = calls[reader[old]]
-        for new in order:
-            begins = writer.get(new, lives[new].first)
-            if not lives[old].last < begins <= lives[old].last + SOON:
-                continue
-            if calls[begins].engine is last.engine:
+        for begins in range(life.last + 1, min(life.last + SOON + 1, len(calls))):
+            if begins not in begun or calls[begins].engine is last.engine:
                 continue
             since = counts[begins].get(last.engine, 0) - counts[reader[old]].get(last.engine, 0)
             cost = last.cycles * {1: 1.0, 2: 0.5}.get(since, 0.0)
             if cost:
-                found[old].append((new, cost))
-                found[new].append((old, cost))
+                for new in begun[begins]:
+                    found[old].append((new, cost))
+                    found[new].append((old, cost))
     return found
 
 
@@ -156,7 +156,15 @@ class Placement:
             self._place(life.storage, tight=life.storage.rows > loose)
         for _ in range(sweeps):
             for life in lives:
-                self._place(life.storage, tight=False)
+                if self._costs(life.storage):
+                    self._place(life.storage, tight=False)
+
+    def _costs(self, storage: Storage) -> bool:
+        """Whether a storage costs anything where it lies."""
+        low, high, mine = storage.base, storage.base + storage.rows, self.parts[storage]
+        if any(a and b for a, b in zip(self._banks(storage), mine, strict=True)):
+            return True
+        return any(o.base < high and low < o.base + o.rows for o, _ in self.waits[storage])
 
     def _weight(self, life: _Life, order: str) -> float:
         if order.isdigit():
@@ -288,12 +296,12 @@ def fits(calls: Sequence[Call], p: AcceleratorParameters) -> bool:
 
 
 def lost(calls: Sequence[Call], p: AcceleratorParameters) -> float:
-    """Cycles lost with the pieces placed in a hurry, by an estimate. Raises ``DoesNotFitError``."""
+    """Cycles lost with the pieces placed once, by an estimate. Raises ``DoesNotFitError``."""
     placement = Placement(calls, p)
     problem: DoesNotFitError | None = None
     for loose in (p.scratchpad_rows, 0):
         try:
-            placement.run("area", loose, sweeps=0)
+            placement.run("area", loose)
         except DoesNotFitError as error:
             problem = error
             continue

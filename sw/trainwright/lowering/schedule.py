@@ -5,6 +5,7 @@ does not read what the other array is reading. What is loaded comes as late as i
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from trainwright.lowering.calls import Call, Clear, Move
@@ -45,9 +46,14 @@ class _List:
 
     def __init__(self, calls: Sequence[Call], before: Sequence[Sequence[int]], rows: int):
         self.calls, self.before, self.rows = calls, before, rows
+        self.array = [call.engine in ARRAYS for call in calls]
+        self.reads = [frozenset(piece.storage for piece in call.reads) for call in calls]
+        self.writes = [frozenset(piece.storage for piece in call.writes) for call in calls]
         self.end: dict[int, float] = {}
+        self.ready: dict[int, float] = {}
+        """Of commands that wait for nothing that is not issued: when they can start."""
         self.free = dict.fromkeys(Engine, 0.0)
-        self.running: dict[Engine, tuple[float, set[Storage]]] = {}
+        self.running: dict[Engine, tuple[float, frozenset[Storage]]] = {}
         self.readers: dict[Storage, int] = {}
         for call in calls:
             for piece in (*call.reads, *call.writes):
@@ -85,6 +91,8 @@ class _List:
 
     def _candidates(self, engine: Engine, queue: list[int], window: int) -> list[tuple[float, int]]:
         found = []
+        other = Engine.PE1 if engine is Engine.PE2 else Engine.PE2
+        end, reading = self.running.get(other, (0.0, frozenset[Storage]()))
         for rank, n in enumerate(islice(queue, window)):
             start = self._start(n)
             if start is None:
@@ -92,35 +100,37 @@ class _List:
             if not self._fits(n):
                 self.held.add(n)
                 continue
-            call = self.calls[n]
-            end, reading = self.running.get(
-                Engine.PE1 if engine is Engine.PE2 else Engine.PE2, (0.0, set())
-            )
             late = start + rank * AHEAD
-            if any(piece.storage in reading for piece in call.reads):
-                late += min(max(end - start, 0.0), call.cycles)
+            if not self.reads[n].isdisjoint(reading):
+                late += min(max(end - start, 0.0), self.calls[n].cycles)
             found.append((late, n))
         return [min(found)] if found else []
 
     def _fits(self, n: int) -> bool:
         """Whether there are rows for what a command writes."""
-        new = {p.storage for p in self.calls[n].writes} - self.alive
-        return self.used + sum(s.rows for s in new) <= self.rows
+        new = sum(s.rows for s in self.writes[n] if s not in self.alive)
+        return self.used + new <= self.rows
 
     def _start(self, n: int) -> float | None:
         """When a command can start; ``None`` where arrays have to do something else before."""
-        call = self.calls[n]
-        start = self.free[call.engine]
-        for b in self.before[n]:
-            there = self._there(b)
-            if there is None:
-                return None
-            start = max(start, there + AFTER)
-        return start
+        ready = self.ready.get(n)
+        if ready is None:
+            ready, settled = 0.0, True
+            for b in reversed(self.before[n]):
+                there = self.end.get(b)
+                if there is None:
+                    there = None if self.array[b] else self._there(b)
+                    if there is None:
+                        return None
+                    settled = False
+                ready = max(ready, there + AFTER)
+            if settled:
+                self.ready[n] = ready
+        return max(ready, self.free[self.calls[n].engine])
 
     def _there(self, n: int) -> float | None:
         """When the results of a command are there: of a load, as if nothing else was loaded."""
-        if n in self.end or self.calls[n].engine in ARRAYS:
+        if n in self.end or self.array[n]:
             return self.end.get(n)
         start = self.free[Engine.LOAD] if self.calls[n].engine is Engine.LOAD else 0.0
         for b in self.before[n]:
@@ -140,7 +150,7 @@ class _List:
         call.start, call.end = start, start + call.cycles
         self.end[n] = self.free[call.engine] = call.end
         if call.engine in ARRAYS:
-            self.running[call.engine] = call.end, {p.storage for p in call.reads}
+            self.running[call.engine] = call.end, self.reads[n]
         order.append(n)
         for piece in (*call.reads, *call.writes):
             self._touch(piece.storage)
@@ -188,16 +198,35 @@ def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, 
     return latest
 
 
-def scheduled(calls: Sequence[Call], window: int, rows: int) -> tuple[list[Call], float]:
-    """The commands in the order of issue, and the cycles that they take by the estimate.
+@dataclass(frozen=True)
+class Issue:
+    """Commands in an order of issue, when each starts and ends, and when all are done."""
+
+    source: Sequence[Call]
+    """The commands in the order of the operations."""
+    calls: tuple[Call, ...]
+    times: tuple[tuple[float, float], ...]
+    cycles: float
+    window: int
+    """Commands that an array looked at."""
+
+    def timed(self) -> tuple[Call, ...]:
+        """The commands with their times: they may have those of another order of issue."""
+        for call, (start, end) in zip(self.calls, self.times, strict=True):
+            call.start, call.end = start, end
+        return self.calls
+
+
+def scheduled(source: Sequence[Call], window: int, rows: int) -> Issue:
+    """The order of issue of commands, and the cycles that they take by the estimate.
 
     An array looks at ``window`` commands. Where ``rows`` of the scratchpad are in use no array runs
     ahead of the other.
     """
-    lists = _List(calls, dependencies(calls), rows)
+    lists = _List(source, dependencies(source), rows)
     order = lists.run(window)
     place = {n: at for at, n in enumerate(order)}
-    calls = [calls[n] for n in order]
+    calls = [source[n] for n in order]
     before = dependencies(calls)
     for n, follows in lists.extra.items():
         before[place[n]] += [place[b] for b in follows]
@@ -219,4 +248,6 @@ def scheduled(calls: Sequence[Call], window: int, rows: int) -> tuple[list[Call]
             if top not in placed:
                 placed.add(top)
                 result.append(top)
-    return [calls[n] for n in result], max(call.end for call in calls)
+    ordered = tuple(calls[n] for n in result)
+    times = tuple((call.start, call.end) for call in ordered)
+    return Issue(source, ordered, times, max(call.end for call in calls), window)

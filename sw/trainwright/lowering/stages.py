@@ -18,8 +18,10 @@ from trainwright.lowering.tile import Stage
 from trainwright.lowering.windows import share
 from trainwright.parameters import AcceleratorParameters
 
-BUDGETS = (0.45, 0.25, 0.15, 0.08, 0.05, 0.03, 0.01)
-"""Parts of the scratchpad that the slices of a stage may take, tried in this order."""
+BUDGETS = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
+"""Parts of the scratchpad that the slices of a stage may take, the likely ones first: slices must
+be small enough for what is read together to lie in different banks."""
+LARGEST = max(BUDGETS)
 MOST_AXES = 3
 """Axes that a stage is cut along."""
 
@@ -117,7 +119,7 @@ class Stages:
                     of[n].big.add(name)
                 continue
             group = _Group(joined, {name}.union(*(of[n].big for n in members)))
-            if self._least(group) > BUDGETS[0] * self.p.scratchpad_rows:
+            if self._least(group) > LARGEST * self.p.scratchpad_rows:
                 of[self.place[name]].big.add(name)
                 continue
             before = dict(of)
@@ -259,19 +261,14 @@ class Stages:
                     found.add(name)
         return found
 
-    def options(self) -> list[list[Stage]]:
-        """Ways to cut all stages, the fewest slices first."""
-        found: list[list[Stage]] = []
+    def options(self) -> Iterator[list[Stage]]:
+        """Ways to cut all stages, the likely ones first."""
         for budget in BUDGETS:
             for parts in (False, True):
                 for option in self._option(budget, parts=parts):
-                    found.append(option)
-                    if budget * 2 < BUDGETS[0] and any(stage.loops for stage in option):
-                        found.append([replace(s, together=2 if s.loops else 1) for s in option])
-        return sorted(found, key=lambda option: sum(map(self._slices, option)))
-
-    def _slices(self, stage: Stage) -> int:
-        return prod(up(self.graph.sizes[a], c) for a, c in stage.loops)
+                    yield option
+                    if budget * 2 < LARGEST and any(stage.loops for stage in option):
+                        yield [replace(s, together=2 if s.loops else 1) for s in option]
 
     def _option(self, budget: float, *, parts: bool) -> list[list[Stage]]:
         """Stages that keep to a part of the scratchpad: the fewest slices first.

@@ -90,8 +90,8 @@ def loss_code(exponent: int) -> tuple[Instruction, ...]:
               width=PROBABILITY_WIDTH),
         _keep(_E, kind=Kind.LANE, c=_T, when=When.POSITIVE, shift=63),
         _keep(_TMP, kind=Kind.SUM, a=_E),
-        _keep(_TMP, kind=product, a=_TMP, use_k=True, k=_BIT, shift=16, width=PROBABILITY_WIDTH),
-        _keep(_E, a=_TMP, c=_T, when=When.POSITIVE),
+        _keep(_E, kind=product, a=_TMP, use_k=True, k=_BIT, shift=16, width=PROBABILITY_WIDTH,
+              c=_T, when=When.POSITIVE),
         Instruction(kind=product, a=_E, use_k=True, k=_LEAST, memory=Memory.WRITE, stream=GRADIENT,
                     shift=15 - (WORD_WIDTH - PROBABILITY_WIDTH), width=16),
     )  # fmt: skip

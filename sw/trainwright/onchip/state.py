@@ -65,10 +65,7 @@ class State:
         now = np.array(exponents, np.int64)
         self._shift_moments(now)
         if step.number % INTERVAL == 0:
-            sums = sums_of_squares(self.layout, self.weights)
-            self.pulls = make_pulls(
-                self.layout, sums, column_costs(self.layout, self.kept), step.entry
-            )
+            self.renew_pulls(step)
         if self.pulls.coefficients.any():
             given = given + pull(self.layout, self.weights, self.pulls, now)
         random = update.RandomRows(step.seed, step.number, self.layout.rows)
@@ -77,6 +74,12 @@ class State:
         self.weights = update.next_weights(
             self.weights, self.moments, step.entry.rate, shifts, self._limits, random.of(1)
         )
+
+    def renew_pulls(self, step: Step) -> None:
+        """The prior's coefficients by the weights as they are, for the next INTERVAL steps."""
+        sums = sums_of_squares(self.layout, self.weights)
+        costs = column_costs(self.layout, self.kept)
+        self.pulls = make_pulls(self.layout, sums, costs, step.entry)
 
     def _shift_moments(self, exponents: Words) -> None:
         for part, by in zip(self.layout.parts, exponents - self.exponents, strict=True):
@@ -159,6 +162,15 @@ class State:
             "kept": kept,
         }
 
+    def take(self, words: Words, factors: Words, exponents: Words) -> None:
+        """Weights and moments from ``state`` and ``factors`` of ``to_arrays``, int64, and the
+        exponents of the moments."""
+        half = 1 << (MOMENT_WIDTH - 1)  # of a moment, -128 to 127, and that makes 0 to 255
+        below = _signed(words + half, self._hidden + MOMENT_WIDTH)
+        self.weights = (factors << self._hidden) + (below >> MOMENT_WIDTH)
+        self.moments = (below & 2 * half - 1) - half
+        self.exponents = exponents.copy()
+
     @classmethod
     def from_arrays(cls, layout: Layout, arrays: Mapping[str, npt.NDArray]) -> "State":
         """The state that ``to_arrays`` wrote. Raises ``ValueError`` for one of another layout."""
@@ -167,11 +179,7 @@ class State:
         if factors.shape != (layout.rows, LANES) or words.shape != factors.shape:
             raise ValueError(f"a state of {list(factors.shape)} words, not {[layout.rows, LANES]}")
         state = cls(layout, np.zeros_like(factors))
-        half = 1 << (MOMENT_WIDTH - 1)  # of a moment, -128 to 127, and that makes 0 to 255
-        below = _signed(words + half, state._hidden + MOMENT_WIDTH)
-        state.weights = (factors << state._hidden) + (below >> MOMENT_WIDTH)
-        state.moments = (below & 2 * half - 1) - half
-        state.exponents = whole["exponents"]
+        state.take(words, factors, whole["exponents"])
         state.pulls = Pulls(whole["coefficients"], whole["coefficient_exponents"])
         state.kept = [
             np.flatnonzero(whole["kept"][bond.left.first :][: bond.left.columns])

@@ -76,6 +76,12 @@ def has_constants(d: Vector) -> bool:
     return len(d.constants) <= CONSTANTS and all(low <= k <= high for k in d.constants)
 
 
+def has_field_shifts(d: Code) -> bool:
+    """Whether the shifts of instructions, which change from step to step, are in range."""
+    most = (1 << dict(INSTRUCTION)["shift"]) - 1
+    return all(0 <= one.shift <= most for one in d.instructions)
+
+
 def require_engine(d: Code | Vector, p: AcceleratorParameters) -> None:
     """Raise ``ProgramError`` where the accelerator has no vector engine, or streams overlap."""
     if not p.vector_engine:

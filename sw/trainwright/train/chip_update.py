@@ -119,11 +119,18 @@ class ChipUpdate:
 
     def step(self, backward: BackwardResult, number: int, total: int) -> tuple[float, float]:
         """One update; returns the learning rate and the prior weight used."""
-        entry = self.rates.at(number)
         gradients, exponents = zip(*self._gradients(backward), strict=True)
-        self._model.state.step(
-            gradients, exponents, Step(number, self._settings.seed, entry, self._chip.optimiser)
-        )
+        self._model.state.step(gradients, exponents, self.what(number))
+        return self.rates_used(number)
+
+    def what(self, number: int) -> Step:
+        """What step ``number`` needs beside the gradients."""
+        entry = self.rates.at(number)
+        return Step(number, self._settings.seed, entry, self._chip.optimiser)
+
+    def rates_used(self, number: int) -> tuple[float, float]:
+        """Learning rate and prior weight of a step."""
+        entry = self.rates.at(number)
         return entry.rate * 2.0**-entry.rate_shift, entry.weight * 2.0**entry.weight_exponent
 
     def _gradients(self, backward: BackwardResult) -> Iterator[tuple[np.ndarray, int]]:

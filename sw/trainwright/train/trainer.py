@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from trainwright.data import DataSet
 from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.network import Network
 from trainwright.train.batches import (
     InputQuantiser,
     batch_indices,
@@ -18,6 +20,7 @@ from trainwright.train.batches import (
     chip_batch_indices,
 )
 from trainwright.train.chip_update import ChipModel, ChipUpdate
+from trainwright.train.engine import Engine, OpenChip
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
 from trainwright.train.host_update import HostUpdate
@@ -25,11 +28,26 @@ from trainwright.train.interfaces import (
     DriverFactory,
     Observer,
     StepCase,
+    StepDriver,
     Update,
     Verification,
     Verifier,
 )
 from trainwright.train.state import TrainingState, copy_scales
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What came of a step, wherever loss and update were computed."""
+
+    loss: float
+    correct: int
+    samples: int
+    rates: tuple[float, float]
+    """Learning rate and prior weight."""
+    cycles: int
+    seconds: float
+    statistics: Mapping[str, TensorStatistics]
 
 
 class Stopped(Exception):
@@ -39,6 +57,8 @@ class Stopped(Exception):
 class Trainer:
     """Trains a state in place, on the accelerators of its drivers.
 
+    With ``open_chip`` loss and update of a ``ChipModel`` are programs of the vector engine.
+    ``written`` gives the bytes that the host has written so far.
     ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
     ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
     called with the state at most every ``save_seconds``, between steps. ``stop`` is asked between
@@ -52,6 +72,8 @@ class Trainer:
         data: DataSet,
         open_driver: DriverFactory,
         *,
+        open_chip: OpenChip | None = None,
+        written: Callable[[], int] | None = None,
         observer: Observer | None = None,
         verifier: Verifier | None = None,
         verify_every: int = 0,
@@ -66,7 +88,15 @@ class Trainer:
         self._data = data
         self._test = data.test if test_samples is None else data.test.first(test_samples)
         self._open_driver = open_driver
-        self._driver = open_driver(state.model.network)
+        self._engine: Engine | None = None
+        if open_chip is not None and isinstance(state.model, ChipModel):
+            self._engine = Engine(open_chip, state.model, state.settings)
+        self._driver = self._opened(state.model.network)
+        self._written = written or (lambda: 0)
+        self._epoch_began: tuple[int, int] | None = None
+        self.host_writes: int | None = None
+        """Bytes that the host gave the accelerator in the last epoch that this trainer saw whole,
+        from its first step to its last; None before."""
         self._quantiser = InputQuantiser(
             state.network,
             data.full_scale,
@@ -108,8 +138,45 @@ class Trainer:
 
     def step(self) -> StepRecord:
         """One training step. The state changes only after all results are in."""
+        self._count_writes()
+        inputs, labels = self._batch(self.state.step)
+        if self._engine is None:
+            record = self._host_step(inputs, labels)
+        else:
+            record = self._engine_step(self._engine, inputs, labels)
+        self._count_writes()
+        self._cut()
+        return record
+
+    def _count_writes(self) -> None:
+        """Note where an epoch begins, and what was written where it ends."""
+        step, written = self.state.step, self._written()
+        if step % self._steps_an_epoch():
+            return
+        if self._epoch_began is not None and step == self._epoch_began[0] + self._steps_an_epoch():
+            self.host_writes = written - self._epoch_began[1]
+        self._epoch_began = step, written
+
+    def _engine_step(
+        self, engine: Engine, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> StepRecord:
+        """Loss and update by the accelerator's vector engine."""
+        state, update = self.state, self._update
+        assert isinstance(update, ChipUpdate)
+        scales = copy_scales(state.scales)
+        with self._waiting():
+            if not scales.exponents.keys() >= self._driver.tensors:
+                self._calibrate(inputs, labels, state.model.quantised(), scales)
+            done = engine.step(inputs, labels, scales, update.what(state.step))
+        result = _Result(
+            done.loss, done.correct, len(labels), update.rates_used(state.step), done.cycles,
+            done.seconds, done.statistics,
+        )  # fmt: skip
+        return self._record(result, scales)
+
+    def _host_step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepRecord:
+        """Loss and update by the host."""
         state = self.state
-        inputs, labels = self._batch(state.step)
         model, scales = state.model.quantised(), copy_scales(state.scales)
         with self._waiting():
             if not scales.exponents.keys() >= self._driver.tensors:
@@ -130,18 +197,27 @@ class Trainer:
             state.verification += verified
             self._observer.verified(state.verification)
         statistics = {**forward.statistics, **backward.statistics}
-        rate, weight = self._update.step(backward, state.step, self.total_steps)
+        rates = self._update.step(backward, state.step, self.total_steps)
+        result = _Result(
+            loss.mean, loss.correct, len(labels), rates, _cycles(forward, backward),
+            forward.seconds + backward.seconds, statistics,
+        )  # fmt: skip
+        return self._record(result, scales)
+
+    def _record(self, result: "_Result", scales: Scales) -> StepRecord:
+        """A step is complete: its record; the state goes on with the exponents ``scales``."""
+        state, statistics = self.state, result.statistics
         state.scales = scales
         record = StepRecord(
             step=state.step + 1,
             epoch=state.step // self._steps_an_epoch() + 1,
-            loss=loss.mean,
-            correct=loss.correct,
-            samples=len(labels),
-            learning_rate=rate,
-            prior_weight=weight,
-            cycles=_cycles(forward, backward),
-            seconds=forward.seconds + backward.seconds,
+            loss=result.loss,
+            correct=result.correct,
+            samples=result.samples,
+            learning_rate=result.rates[0],
+            prior_weight=result.rates[1],
+            cycles=result.cycles,
+            seconds=result.seconds,
             moved=scales.update(statistics) if state.settings.scales == "automatic" else 0,
             saturations=sum(s.saturations for s in statistics.values()),
             underflows=sum(s.underflows for s in statistics.values()),
@@ -152,7 +228,6 @@ class Trainer:
         if state.step % max(1, self.total_steps // SCALE_RECORDS) == 0:
             state.history.scales += _scale_records(state.step, statistics)
         self._observer.stepped(record)
-        self._cut()
         return record
 
     def calibrate(self) -> None:
@@ -243,13 +318,18 @@ class Trainer:
             )
         return HostUpdate(state.model, state.settings, samples=samples, classes=classes)
 
+    def _opened(self, network: Network) -> StepDriver:
+        return self._open_driver(network) if self._engine is None else self._engine.driver
+
     def _cut(self) -> None:
         prior = self.state.settings.prior
         if prior is None or self.state.step % prior.interval:
             return
         network = self._update.cut()
         if network is not None:
-            self._driver = self._open_driver(network)
+            if self._engine:
+                self._engine.reopen()
+            self._driver = self._opened(network)
             self._observer.cut(self.state.step, network)
 
 

@@ -41,6 +41,77 @@ class HostBench(TestBench):
         await self.run()
 
 
+class Eager:
+    """A channel of AXI4-Lite that offers ``items`` (payloads by name) as early as it may.
+
+    A new one as soon as the last was taken, or after a pause now and then.
+    """
+
+    def __init__(self, tb: TestBench, channel: str, items: list[dict[str, int]]):
+        self._tb, self._channel = tb, f"lite_{channel}"
+        self.items = list(items)
+        self._offered = False
+        self._offer()
+        tb.agents.append(self)
+
+    def _offer(self) -> None:
+        self._offered = bool(self.items) and self._tb.random.random() < 0.8
+        self._tb.set(**{f"{self._channel}valid": int(self._offered)})
+        # what is offered without being valid must not matter
+        noise = {name: self._tb.random.getrandbits(4) for name in (self.items or [{}])[0]}
+        values = self.items[0] if self._offered else noise
+        self._tb.set(**{f"lite_{name}": value for name, value in values.items()})
+
+    def cycle(self) -> None:
+        if self._offered and self._tb.get(f"{self._channel}ready"):
+            self.items.pop(0)
+            self._offered = False
+        if not self._offered:
+            self._offer()
+
+
+class Answers:
+    """Takes the answers of a channel now and then: what ``name`` was at each."""
+
+    def __init__(self, tb: TestBench, channel: str, name: str):
+        self._tb, self._channel, self._name = tb, f"lite_{channel}", f"lite_{name}"
+        self.taken: list[int] = []
+        self._ready = False
+        tb.agents.append(self)
+
+    def cycle(self) -> None:
+        if self._ready and self._tb.get(f"{self._channel}valid"):
+            self.taken.append(self._tb.get(self._name))
+        self._ready = self._tb.random.random() < 0.5
+        self._tb.set(**{f"{self._channel}ready": int(self._ready)})
+
+
+@cocotb.test()
+@cocotb.parametrize(seed=range(3))
+async def eager_host(dut, seed: int):
+    """Offers from before the reset's end on, addresses before data and data before addresses, the
+    next one while the last has no answer: each write once, in order, and each read its own."""
+    tb = HostBench(dut, f"eager {seed}", "none")
+    tb.agents.clear()
+    wanted = [tb.random.getrandbits(32) for _ in range(20)]
+    Eager(tb, "aw", [{"awaddr": registers.PROGRAM_LENGTH}] * len(wanted))
+    Eager(tb, "w", [{"wdata": value, "wstrb": 15} for value in wanted])
+    constants = {registers.IDENTITY: registers.IDENTITY_VALUE, 0x800: 0,
+                 registers.FINGERPRINT: tb.parameters.fingerprint}  # fmt: skip
+    asked = [tb.random.choice(list(constants)) for _ in range(20)]
+    Eager(tb, "ar", [{"araddr": address} for address in asked])
+    written, read = Answers(tb, "b", "bresp"), Answers(tb, "r", "rdata")
+    seen = []
+    await TestBench.start(tb)
+    for _ in range(400):
+        if not seen or tb.get("length") != seen[-1]:
+            seen.append(tb.get("length"))
+        await tb.run()
+    assert seen == [0, *wanted]
+    assert written.taken == [0] * len(wanted)
+    assert read.taken == [constants[address] for address in asked]
+
+
 STALLED = ("none", "some", "bursts")
 
 
@@ -106,6 +177,8 @@ async def runs(dut, stall: str):
         flags = 4 if error else 2
         assert await tb.host.read(registers.STATUS) == flags | error << 8 | 0xABC << 16
         assert tb.get("interrupt") == enable
+        await tb.host.write(registers.CONTROL, 0)
+        assert await tb.host.read(registers.STATUS) == flags | error << 8 | 0xABC << 16
         if error != 3:  # a start clears as well as the bit that is made for it
             await tb.host.write(registers.CONTROL, 2)
             assert await tb.host.read(registers.STATUS) == 0xABC << 16
@@ -135,6 +208,20 @@ async def counters(dut):
 
 
 @cocotb.test()
+async def counters_in_reset(dut):
+    """What happens in a reset is not counted."""
+    tb = HostBench(dut, "counters in reset", "none")
+    await tb.start()
+    tb.dut.rst.value = 1
+    tb.set(**{f"events_{name}": 1 for name in COUNTERS})
+    await tb.run(3)
+    tb.dut.rst.value = 0
+    tb.set(**{f"events_{name}": 0 for name in COUNTERS})
+    await tb.run(3)
+    assert await tb.host.read_counters() == [0] * len(COUNTERS)
+
+
+@cocotb.test()
 @cocotb.parametrize(stall=STALLED)
 async def slots(dut, stall: str):
     """Each slot shows its sum, saturations and underflows; a start clears them."""
@@ -142,12 +229,14 @@ async def slots(dut, stall: str):
     await tb.start()
     await tb.host.write(registers.CONTROL, 1)
     depth = tb.parameters.statistics_depth
-    expected = []
-    for slot in range(depth):
-        total, saturations = tb.random.getrandbits(48), tb.random.getrandbits(32)
-        underflows = tb.random.getrandbits(32) if tb.parameters.formats else 0
-        expected.append((total, saturations, underflows))
-        tb.ports[slot % 2].items.append(statistics_bits(slot, *expected[-1]))
+    expected: list[tuple[int, ...]] = [(0, 0, 0)] * depth
+    for slot in 4 * list(range(depth)):
+        total, saturations = tb.random.getrandbits(46), tb.random.getrandbits(30)
+        underflows = tb.random.getrandbits(30) if tb.parameters.formats else 0
+        item = (total, saturations, underflows)
+        sums = zip(expected[slot], item, strict=True)
+        expected[slot] = tuple(old + new for old, new in sums)
+        tb.ports[tb.random.randrange(2)].items.append(statistics_bits(slot, *item))
     await tb.until(lambda: all(port.idle for port in tb.ports))
     await tb.run(8)
     for slot, (total, saturations, underflows) in enumerate(expected):

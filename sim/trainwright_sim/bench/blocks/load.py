@@ -10,10 +10,14 @@ from trainwright_sim.bench.blocks.unpack import Targets
 from trainwright_sim.bench.streams import StreamSource
 from trainwright_sim.bench.testbench import STALLS, TestBench
 from trainwright_sim.bench.transfers import (
+    FAR,
     MEMORY_BYTES,
     command_bits,
+    far_transfer,
     random_memory,
     random_transfer,
+    walked_bursts,
+    walked_items,
 )
 
 
@@ -24,7 +28,8 @@ class LoadBench(TestBench):
         super().__init__(dut, seed)
         self.data = random_memory(self.random)
         self.memory = ByteMemory(bytearray(self.data.tobytes()))
-        self.commands = StreamSource(self, "command", stall=target_stall)
+        stall = "none" if target_stall == "late" else target_stall
+        self.commands = StreamSource(self, "command", stall=stall)
         self.targets = Targets(self, stall=target_stall)
         self.bursts = BurstRules(self, "axi", "ar")
         self._stall = memory_stall
@@ -85,6 +90,39 @@ async def boundaries(dut):
             tb.commands.items.append(command_bits(d))
     await tb.finish()
     tb.targets.check()
+
+
+@cocotb.test()
+@cocotb.parametrize((("counts", "beats"), FAR))
+async def far(dut, counts: tuple[int, ...], beats: int):
+    """Addresses of all bits, and counts of many: what is asked for is what the descriptor says."""
+    tb = LoadBench(dut, f"far {counts}", memory_stall="none", target_stall="some")
+    tb.memory.wraps = True
+    await tb.start()
+    d = far_transfer(Operation.LOAD, tb.parameters, tb.random, counts, beats)
+    tb.commands.items.append(command_bits(d))
+    await tb.finish()
+    assert [address for address, _ in tb.targets.rows] == walked_items(d)
+    assert tb.bursts.bursts == walked_bursts(d, tb.parameters)
+
+
+@cocotb.test()
+@cocotb.parametrize((("late", "operand", "result"), [("memory", 100, 0), ("target", 0, 100)]))
+async def what_it_waits_for(dut, late: str, operand: int, result: int):
+    """A beat that does not come, or a scratchpad that takes nothing; else neither."""
+    stalls = {"memory_stall": "none", "target_stall": "none", f"{late}_stall": "late"}
+    tb = LoadBench(dut, f"waits for the {late}", **stalls)
+    flags = ("status_stall_operand", "status_stall_result", "status_busy")
+    await tb.start()
+    assert await tb.share(flags, 20) == [0, 0, 0]
+    d = Transfer(operation=Operation.LOAD, address=0, local=0, beats=24, element_bytes=1)
+    tb.targets.expect(d, tb.data)
+    tb.commands.items.append(command_bits(d))
+    await tb.run(60)
+    assert await tb.share(flags, 100) == [operand, result, 100]
+    await tb.finish()
+    tb.targets.check()
+    assert await tb.share(flags, 20) == [0, 0, 0]
 
 
 @cocotb.test()

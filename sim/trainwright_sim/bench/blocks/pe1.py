@@ -39,6 +39,31 @@ async def one_port_stalled(dut, port: str, stall: str):
 
 @cocotb.test()
 @cocotb.parametrize(operation=OPERATIONS)
+async def far(dut, operation: Operation):
+    """Addresses of all bits, of operands and results."""
+    tb = Pe1Bench(dut, f"far {operation}", "none")
+    await tb.start()
+    for _ in range(12):
+        await tb.check_far(tb.random_command(operation))
+
+
+@cocotb.test()
+@cocotb.parametrize((("late", "expected"), [("x", [100, 0, 100]), ("z", [0, 100, 100])]))
+async def what_it_waits_for(dut, late: str, expected: list[int]):
+    """An operand that does not come, or results that nobody takes; else neither."""
+    tb = Pe1Bench(dut, f"waits for {late}", "late", stalled=(late,))
+    await tb.start()
+    rows = tb.parameters.pe1_rows
+    d = Compute(
+        operation=Operation.PE1, levels=(Level(80, x=rows, z=rows), Level(1)),
+        x=0, g=0, z=512, reduce_levels=1, last_rows=rows, x_row_stride=1, z_row_stride=1, shift=2,
+        out_width=tb.parameters.word_width,
+    )  # fmt: skip
+    await tb.check_waits(d, late, expected)
+
+
+@cocotb.test()
+@cocotb.parametrize(operation=OPERATIONS)
 async def throughput(dut, operation: Operation):
     """Without stalls a step takes ``lanes`` cycles, whatever the length of the reduction."""
     tb = Pe1Bench(dut, f"throughput {operation}", "none")

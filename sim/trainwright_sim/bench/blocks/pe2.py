@@ -38,6 +38,31 @@ async def one_port_stalled(dut, port: str, stall: str):
 
 
 @cocotb.test()
+@cocotb.parametrize(operation=OPERATIONS)
+async def far(dut, operation: Operation):
+    """Addresses of all bits, of operands and results."""
+    tb = Pe2Bench(dut, f"far {operation}", "none")
+    await tb.start()
+    for _ in range(10):
+        await tb.check_far(tb.random_command(operation))
+
+
+@cocotb.test()
+@cocotb.parametrize((("late", "expected"), [("x", [100, 0, 100]), ("z", [0, 100, 100])]))
+async def what_it_waits_for(dut, late: str, expected: list[int]):
+    """An operand that does not come, or results that nobody takes; else neither."""
+    tb = Pe2Bench(dut, f"waits for {late}", "late", stalled=(late,))
+    await tb.start()
+    rows = tb.parameters.pe2_rows
+    d = Compute(
+        operation=Operation.PE2, levels=(Level(80, x=0, z=rows), Level(1)),
+        x=0, g=0, z=512, reduce_levels=1, last_rows=rows, z_row_stride=1, shift=2,
+        out_width=tb.parameters.word_width,
+    )  # fmt: skip
+    await tb.check_waits(d, late, expected)
+
+
+@cocotb.test()
 @cocotb.parametrize(operation=(Operation.PE2, Operation.PE3))
 async def throughput(dut, operation: Operation):
     """Without stalls a step a cycle; a reduction of fewer steps than rows, a row a cycle."""

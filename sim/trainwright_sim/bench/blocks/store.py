@@ -17,7 +17,16 @@ from trainwright_sim.bench.axi import (
 from trainwright_sim.bench.memories import RowReadPeer
 from trainwright_sim.bench.streams import StreamSource
 from trainwright_sim.bench.testbench import STALLS, TestBench
-from trainwright_sim.bench.transfers import command_bits, random_memory, random_transfer, stored
+from trainwright_sim.bench.transfers import (
+    FAR,
+    command_bits,
+    far_transfer,
+    random_memory,
+    random_transfer,
+    stored,
+    walked_bursts,
+    walked_items,
+)
 
 
 class StoreBench(TestBench):
@@ -31,8 +40,9 @@ class StoreBench(TestBench):
         self.rows = numbers.integers(-128, 128, (p.scratchpad_rows, p.lanes))
         self.expected = random_memory(self.random)
         self.memory = ByteMemory(bytearray(self.expected.tobytes()))
-        self.commands = StreamSource(self, "command", stall=row_stall)
-        RowReadPeer(self, "scratchpad", self.rows, stall=row_stall)
+        stall = "none" if row_stall == "late" else row_stall
+        self.commands = StreamSource(self, "command", stall=stall)
+        self.asked = RowReadPeer(self, "scratchpad", self.rows, stall=row_stall).asked
         self.bursts = BurstRules(self, "axi", "aw")
         WriteDataRules(self, "axi")
         self._stall = memory_stall
@@ -92,6 +102,42 @@ async def boundaries(dut):
                 )
             )  # fmt: skip
     await tb.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize((("counts", "beats"), FAR))
+async def far(dut, counts: tuple[int, ...], beats: int):
+    """Addresses of all bits, and counts of many: what is asked for is what the descriptor says."""
+    tb = StoreBench(dut, f"far {counts}", memory_stall="none", row_stall="some")
+    tb.memory.wraps = True
+    await tb.start()
+    d = far_transfer(Operation.STORE, tb.parameters, tb.random, counts, beats)
+    tb.commands.items.append(command_bits(d))
+    await tb.until(lambda: tb.commands.idle)
+    await tb.run()
+    await tb.until(lambda: not tb.get("status_busy"))
+    assert tb.asked == walked_items(d)
+    assert tb.bursts.bursts == walked_bursts(d, tb.parameters)
+
+
+@cocotb.test()
+@cocotb.parametrize((("late", "operand", "result"), [("rows", 100, 0), ("memory", 0, 100)]))
+async def what_it_waits_for(dut, late: str, operand: int, result: int):
+    """A row that does not come, or a memory that takes nothing; else neither."""
+    stalls = {
+        "memory_stall": "none",
+        "row_stall": "none",
+        f"{late.removesuffix('s')}_stall": "late",
+    }
+    tb = StoreBench(dut, f"waits for {late}", **stalls)
+    flags = ("status_stall_operand", "status_stall_result", "status_busy")
+    await tb.start()
+    assert await tb.share(flags, 20) == [0, 0, 0]
+    tb.add(Transfer(operation=Operation.STORE, address=0, local=0, beats=24, element_bytes=1))
+    await tb.run(60)
+    assert await tb.share(flags, 100) == [operand, result, 100]
+    await tb.finish()
+    assert await tb.share(flags, 20) == [0, 0, 0]
 
 
 @cocotb.test()

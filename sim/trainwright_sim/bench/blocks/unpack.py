@@ -2,18 +2,21 @@
 
 import cocotb
 
-from trainwright.program.descriptors import Transfer
-from trainwright.program.fields import LOCAL_WIDTH, Operation, Target
+from trainwright.program.descriptors import Transfer, TransferLevel
+from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, Operation, Target
 from trainwright_sim.bench.memories import RowWritePeer
 from trainwright_sim.bench.streams import StreamSource
-from trainwright_sim.bench.testbench import STALLS, TestBench
+from trainwright_sim.bench.testbench import STALLS, TestBench, pack
 from trainwright_sim.bench.transfers import (
+    FAR,
     command_bits,
+    far_transfer,
     loaded_entries,
     loaded_rows,
     random_memory,
     random_transfer,
     transfer_beats,
+    walked_items,
 )
 
 
@@ -95,3 +98,77 @@ async def random_commands(dut, seed: int, stall: str):
     await tb.run()
     await tb.until(lambda: not tb.get("busy"))
     targets.check()
+
+
+@cocotb.test()
+@cocotb.parametrize((("counts", "beats"), FAR))
+async def far(dut, counts: tuple[int, ...], beats: int):
+    """Addresses of all bits, and counts of many: rows go where the descriptor says."""
+    tb = TestBench(dut, f"far {counts}")
+    commands, source = StreamSource(tb, "command"), StreamSource(tb, "beats")
+    targets = Targets(tb, stall="some")
+    await tb.start()
+    d = far_transfer(Operation.LOAD, tb.parameters, tb.random, counts, beats)
+    places = walked_items(d)
+    commands.items.append(command_bits(d))
+    source.items.extend(tb.random.getrandbits(8) for _ in places)
+    await tb.until(lambda: commands.idle and source.idle)
+    await tb.run()
+    await tb.until(lambda: not tb.get("busy"))
+    assert [address for address, _ in targets.rows] == places
+
+
+@cocotb.test()
+@cocotb.parametrize(level=(0, 1, 2, "beats"))
+async def long_counts(dut, level: int | str):
+    """One more than a power of two, in each field: it goes on after the first, until a reset."""
+    tb = TestBench(dut, f"long {level}")
+    commands, source = StreamSource(tb, "command"), StreamSource(tb, "beats")
+    targets = Targets(tb, stall="none")
+    await tb.start()
+    for bit in range(1, COUNT_WIDTH):
+        counts = [1 + (n == level) * (1 << bit) for n in range(3)]
+        steps = tuple(TransferLevel(count, 0, 7 + n) for n, count in enumerate(counts))
+        beats = 1 + (level == "beats") * (1 << bit)
+        d = Transfer(
+            operation=Operation.LOAD, address=0, local=bit, beats=beats, element_bytes=1,
+            levels=steps,
+        )  # fmt: skip
+        commands.items.append(command_bits(d))
+        most = max(*counts, beats)
+        source.items.extend([1] * min(most, 40))
+        targets.rows.clear()
+        await tb.run(60)
+        step = 1 if level == "beats" else 7 + int(level)
+        got = [address for address, _ in targets.rows]
+        assert got == [bit + step * n for n in range(min(most, 40))]
+        assert tb.get("busy") == (most > 40)
+        tb.dut.rst.value = 1
+        await tb.run(3)
+        tb.dut.rst.value = 0
+        await tb.run(3)
+        assert not tb.get("busy")
+
+
+@cocotb.test()
+async def what_it_waits_for(dut):
+    """Beats that do not come, then a scratchpad that takes nothing; else neither."""
+    tb = TestBench(dut, "waits")
+    flags = ("starved", "blocked", "busy")
+    commands, source = StreamSource(tb, "command"), StreamSource(tb, "beats")
+    targets = Targets(tb, stall="late")
+    await tb.start()
+    assert await tb.share(flags, 10) == [0, 0, 0]
+    d = Transfer(operation=Operation.LOAD, address=0, local=3, beats=30, element_bytes=1)
+    commands.items.append(command_bits(d))
+    await tb.run(10)
+    assert await tb.share(flags, 50) == [50, 0, 50]
+    beats = [pack([n, -n, n + 1, 5], 8) for n in range(30)]
+    source.items.extend(beats)
+    await tb.run(20)
+    assert await tb.share(flags, 50) == [0, 50, 50]
+    await tb.until(lambda: source.idle)
+    await tb.run()
+    await tb.until(lambda: not tb.get("busy"))
+    assert targets.rows == [(3 + n, [n, -n, n + 1, 5]) for n in range(30)]
+    assert await tb.share(flags, 10) == [0, 0, 0]

@@ -56,6 +56,8 @@ class Job:
     folder: RunFolder
     begin: float = field(default_factory=time.monotonic)
     """``time.monotonic`` of the start, earlier by what interrupted sessions took."""
+    writes: list[int | None] = field(default_factory=list)
+    """Bytes written by the host in the last whole epoch, once training is over."""
 
     @property
     def seconds(self) -> float:

@@ -1,14 +1,19 @@
 """The accelerator of a run, with drivers and the verifier for it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from trainwright.accelerator.counted import CountedWrites
 from trainwright.cli.backend import opened
 from trainwright.cli.errors import OptionError
 from trainwright.cli.train.job import RunOptions
+from trainwright.compiler.chip.live import Kept
 from trainwright.driver import Driver
+from trainwright.driver.chip import ChipDriver
 from trainwright.network import Network
+from trainwright.onchip.layout import Layout
+from trainwright.train.engine import OpenChip
 from trainwright.train.float_driver import FloatDriver
 from trainwright.train.interfaces import DriverFactory, Verifier
 from trainwright.train.parallel import ParallelDriver
@@ -23,6 +28,10 @@ class Machine:
 
     open_driver: DriverFactory
     verifier: Verifier | None = None
+    open_chip: OpenChip | None = None
+    """For loss and update by the vector engine, where the accelerator has one."""
+    written: Callable[[], int] | None = None
+    """Bytes that the host has written."""
 
 
 @contextmanager
@@ -44,9 +53,21 @@ def open_machine(
         engine=options.engine,
         stochastic=stochastic,
     ) as accelerator:
+        counted = CountedWrites(accelerator)
+
+        def open_chip(layout: Layout, kept: Kept) -> ChipDriver:
+            if options.verify or options.plan != "auto":
+                raise OptionError(
+                    "--verify and --plan do not go with loss and update by the vector engine: "
+                    "leave them away, or use --accelerator vector_engine=0"
+                )
+            return ChipDriver(counted, layout, batch, kept=kept)
+
         yield Machine(
-            lambda network: Driver(accelerator, network, batch, plan=options.plan),
+            lambda network: Driver(counted, network, batch, plan=options.plan),
             make_verifier(accelerator, batch=batch, plan=options.plan) if options.verify else None,
+            open_chip if accelerator.parameters.vector_engine else None,
+            lambda: counted.written,
         )
 
 

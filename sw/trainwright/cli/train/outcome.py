@@ -73,9 +73,11 @@ def _memory(job: Job) -> list[MemoryItem]:
     )
 
 
-def _sizes(job: Job) -> dict[str, float]:
-    """What a parameter's update keeps, and everything but the data set that a step keeps; bits."""
+def _sizes(job: Job) -> dict[str, float | None]:
+    """What a parameter's update keeps, and everything but the data set that a step keeps, in bits;
+    bytes that the host wrote in the last epoch."""
     return {
+        "host_writes": job.writes[-1] if job.writes else None,
         "state_bits_per_parameter": state_bits_per_parameter(job.state.settings, job.state.network),
         "training_state_bits": sum(item.bits for item in _memory(job)),
     }

@@ -129,6 +129,8 @@ def _train(
             state,
             job.data,
             opened.open_driver,
+            open_chip=opened.open_chip,
+            written=opened.written,
             observer=Observers(progress, *logs),
             verifier=opened.verifier,
             verify_every=options.verify,
@@ -158,6 +160,7 @@ def _train(
             if not (interrupts.requested() and workers.count == 1) and not stop():
                 raise
             evaluation = None
+    job.writes.append(trainer.host_writes)
     if evaluation is None:
         if first:
             save(job)

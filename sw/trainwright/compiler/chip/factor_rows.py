@@ -7,7 +7,7 @@ an element, are sums of products with the rows of ``packing``.
 from dataclasses import dataclass
 
 from trainwright.compiler.chip.packing import PACKING, entries_a_row
-from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.images import Image, Use
 from trainwright.compiler.memory import Buffer, Region
 from trainwright.compiler.row_images import Arrangement, RowImage
@@ -53,21 +53,21 @@ def row_image(work: Passes, image: RowImage, buffer: Buffer, g: Source) -> Made:
                       TransferLevel(left, buffer.row_bytes, g.per))  # fmt: skip
             return Made(image.name, g.rows, 1, levels)
         case Arrangement.ENTRIES:
-            made = work.b.pad.allocate(image.name, image.rows)
+            made = work.rows(image.name, image.rows, Bank.IMAGES)
             work.transpose(g.rows, made.start, blocks=g.per, of=(1, g.per), to=(LANES, 1),
                            tensor=image.name)  # fmt: skip
         case _:
-            made = work.b.pad.allocate(image.name, image.rows)
+            made = work.rows(image.name, image.rows, Bank.IMAGES)
             work.transpose(g.rows, made.start, blocks=g.per, of=(1, g.per), to=(1, g.per),
                            rows=right, tensor=image.name)  # fmt: skip
     return Made(image.name, made.start, made.count)
 
 
-def packed_image(work: Passes, image: Image, _: Buffer, g: Source) -> Made:
+def packed_image(work: Passes, image: Image, g: Source) -> Made:
     """An image of a factor store. What it is padded with is there already."""
     beside = entries_a_row(image.target, work.b.p)
     packing = work.constant(PACKING).start
-    made = work.b.pad.allocate(image.name, -(-image.entries // beside))
+    made = work.rows(image.name, -(-image.entries // beside), Bank.IMAGES)
     if image.use is Use.RIGHT:
         return _pack_right(work, image, g, made, packing, beside)
     before = entries_a_row(Target.PE1_STORE, work.b.p)

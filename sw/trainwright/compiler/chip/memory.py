@@ -5,11 +5,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.compiler.chip.live import (
+    Kept,
+    Live,
+    is_prefix,
+    live_parts,
+    select_name,
+    select_rows,
+    whole,
+)
 from trainwright.compiler.chip.packing import PACKING, entries_a_row, packing_rows
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.images import Image, Use
 from trainwright.compiler.memory import Buffer, MemoryMap
-from trainwright.compiler.row_images import RowImage
+from trainwright.compiler.row_images import Arrangement, RowImage
 from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.layout import LANES, Layout, Part
 from trainwright.onchip.update_pass import NIBBLE_BITS
@@ -34,6 +43,24 @@ class ColumnRows:
 
 
 @dataclass(frozen=True)
+class FactorPlace:
+    """Where row n of index r of a part's first axis is in a buffer of rows:
+    ``first`` + r * ``block`` + n * ``step``."""
+
+    name: str
+    first: int
+    per: int
+    """Rows of an index r."""
+    block: int
+    step: int
+
+    def rows(self, blocks: int) -> Words:
+        """Numbers of the rows of ``blocks`` indices, in the order of the layout."""
+        of_block = self.first + self.block * np.arange(blocks)[:, None]
+        return (of_block + self.step * np.arange(self.per)).ravel()
+
+
+@dataclass(frozen=True)
 class ChipMemory:
     """A step, its state's layout, and the buffers of both programs.
 
@@ -46,11 +73,14 @@ class ChipMemory:
     columns: tuple[ColumnRows, ...] = ()
     size: int = 0
     """Bytes of external memory, those of the step included."""
+    kept: Kept = ()
 
     @classmethod
-    def of(cls, step: CompiledStep, layout: Layout) -> "ChipMemory":
-        """The buffers behind those of ``step``."""
-        _require(step, layout)
+    def of(cls, step: CompiledStep, layout: Layout, kept: Kept | None = None) -> "ChipMemory":
+        """The buffers behind those of ``step``; of each bond the columns ``kept`` are left, all
+        where it is None."""
+        kept = whole(layout) if kept is None else kept
+        _require(step, layout, kept)
         rows, next_row = [], 0
         for part in layout.parts:
             firsts = [next_row, next_row + part.blocks]
@@ -66,12 +96,37 @@ class ChipMemory:
             memory.add(PACKING, packing.shape, 1)
         for name in (LOSS, UPDATE):
             memory.add_bytes(name, PROGRAM_BYTES)
-        return cls(step, layout, memory.buffers, tuple(rows), memory.top)
+        for number, columns in enumerate(kept):
+            if not is_prefix(columns):
+                memory.add(select_name(number), (2 * LANES, LANES), 1)
+        return cls(step, layout, memory.buffers, tuple(rows), memory.top, kept)
 
-    @property
-    def packing(self) -> Words | None:
-        """Rows of ``PACKING``, where an image is packed."""
-        return packing_rows(self.step.parameters) if PACKING in self.buffers else None
+    def live(self, part: Part) -> Live:
+        """What is left of a part."""
+        return live_parts(self.layout, self.kept)[self.layout.parts.index(part)]
+
+    def constants(self) -> dict[str, Words]:
+        """What the host writes once, by buffer."""
+        found = {
+            select_name(number): select_rows(columns)
+            for number, columns in enumerate(self.kept)
+            if not is_prefix(columns)
+        }
+        if PACKING in self.buffers:
+            found[PACKING] = packing_rows(self.step.parameters)
+        return found
+
+    def place_of(self, part: Part) -> FactorPlace:
+        """Where the factors of a part are kept: in an image that has the same rows, if there is
+        one, else in ``FACTORS``."""
+        per, mine = part.rows // part.blocks, (part.layer, part.index)
+        for image in () if not self.live(part).packed else factor_images(self.step):
+            if isinstance(image, RowImage) and (image.layer, image.index) == mine:
+                if image.arrangement is Arrangement.FIRST:
+                    return FactorPlace(image.name, 0, per, per, 1)
+                if image.arrangement is Arrangement.LAST:
+                    return FactorPlace(image.name, 0, per, 1, image.rows // per)
+        return FactorPlace(FACTORS, part.row, per, per, 1)
 
     def needs_nibbles(self, part: Part) -> bool:
         """Whether a packed image needs the lowest bits of a part's factors as unsigned numbers."""
@@ -122,7 +177,7 @@ def _require_packed(what: str, image: Image, p: AcceleratorParameters) -> None:
         )
 
 
-def _require(step: CompiledStep, layout: Layout) -> None:
+def _require(step: CompiledStep, layout: Layout, kept: Kept) -> None:
     p, network = step.parameters, step.network
     what = f"{network.name}: loss and update on the chip"
     if not p.vector_engine:
@@ -142,10 +197,10 @@ def _require(step: CompiledStep, layout: Layout) -> None:
     for image in factor_images(step):
         if isinstance(image, Image):
             _require_packed(what, image, p)
-    if any(not 1 < rank <= LANES for layer in network.layers for rank in layer.ranks):
+    if any(not 1 < rank <= LANES for layer in layout.network.layers for rank in layer.ranks):
         raise CompileError(f"{what} take ranks of 2 to {LANES}; give others with --ranks")
-    if network.ranks != layout.network.ranks:
+    if [len(columns) for columns in kept] != [rank for one in network.ranks for rank in one]:
         raise CompileError(
-            f"{what} take the ranks of the start, {layout.network.ranks}, not {network.ranks}; "
-            "keep the programs of the start"
+            f"{what} have {[len(columns) for columns in kept]} columns left, not {network.ranks}; "
+            "compile them for these ranks"
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import IntEnum
 
 from trainwright.compiler.builder import Builder
 from trainwright.compiler.chip.memory import ChipMemory
@@ -16,6 +17,18 @@ COPY_SLOT = 1
 """Statistics slot of copies by PE1."""
 
 
+class Bank(IntEnum):
+    """Of the scratchpad, by what is in it."""
+
+    STATE = 0
+    FACTORS = 1
+    GRADIENTS = 2
+    COLUMNS = 3
+    NIBBLES = 3
+    IMAGES = 2
+    CONSTANTS = 1
+
+
 class Passes:
     """A program under construction, and the instructions that the engine holds."""
 
@@ -28,24 +41,38 @@ class Passes:
         self._next = 0
         self._constants: dict[str, Region] = {}
 
+    def rows(self, name: str, count: int, bank: int) -> Region:
+        """``count`` rows of the scratchpad, in a bank where that has room for them.
+
+        Each bank serves one reader and one writer a cycle: what different engines are at work on
+        is in different ones.
+        """
+        p = self.b.p
+        size = p.scratchpad_rows // p.scratchpad_banks
+        first = bank % p.scratchpad_banks * size
+        return self.b.pad.allocate(name, count, within=range(first, first + size))
+
     def buffer(self, name: str) -> Buffer:
         """A buffer of the step, or of its loss and update."""
         return {**self.memory.step.buffers, **self.memory.buffers}[name]
 
-    def load(self, name: str, *, first: int = 0, rows: int = 0, to: Region | None = None) -> Region:
+    def load(self, name: str, *, first: int = 0, rows: int = 0, to: Region | None = None,
+             levels: Sequence[TransferLevel] = ()) -> Region:  # fmt: skip
         """``rows`` rows of a buffer from ``first`` (0: all of them) in the scratchpad."""
         buffer = self.buffer(name)
         row_bytes = buffer.element_bytes * LANES
         rows = rows or buffer.size // row_bytes
         region = to or self.b.pad.allocate(name, rows)
         moved = replace(buffer, address=buffer.address + first * row_bytes)
-        self.b.load(moved, region, rows)
+        self.b.load(moved, region, rows, levels=levels)
         return region
 
     def constant(self, name: str) -> Region:
         """A buffer whose rows stay in the scratchpad; loaded where it is first asked for."""
         if name not in self._constants:
-            self._constants[name] = self.load(name)
+            buffer = self.buffer(name)
+            count = buffer.size // (buffer.element_bytes * LANES)
+            self._constants[name] = self.load(name, to=self.rows(name, count, Bank.CONSTANTS))
         return self._constants[name]
 
     def store(

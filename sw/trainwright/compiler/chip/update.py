@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.chip.factor_rows import TRANSPOSED, Made, Source, packed_image, row_image
-from trainwright.compiler.chip.memory import COLUMNS, FACTORS, STATE, ChipMemory
+from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory
 from trainwright.compiler.chip.packing import PACKING
-from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.images import Image
 from trainwright.compiler.memory import Region
 from trainwright.compiler.row_images import Arrangement, RowImage
 from trainwright.onchip.layout import LANES, Part
 from trainwright.onchip.update_pass import PartUpdate, update_code
-from trainwright.program.descriptors import Program
+from trainwright.program.descriptors import Program, TransferLevel
 from trainwright.program.vector import Stream, Vector
 
 CHUNK = 128
@@ -31,7 +31,7 @@ def update_program(memory: ChipMemory, parts: Sequence[PartUpdate], seed: int) -
     bits.
     """
     work = Passes(memory, seed)
-    jobs = [_PartJob(work, n, parts[n]) for n in _order([one.rows for one in memory.layout.parts])]
+    jobs = _ordered([_PartJob(work, n, one) for n, one in enumerate(parts)])
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     chunks[0].load()
     before: _Chunk | None = None
@@ -53,16 +53,19 @@ def update_program(memory: ChipMemory, parts: Sequence[PartUpdate], seed: int) -
     return work.finish("the program of the update")
 
 
-def _order(rows: Sequence[int]) -> list[int]:
-    """Numbers of parts of these ``rows`` in the order of their passes.
+def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
+    """The parts in the order of their passes.
 
     The large ones in the middle: two smaller ones before, so that what is loaded takes less time
-    than the pass before it, and the smallest at the end, while the large ones' results are stored.
+    than the pass before it, and the others at the end, while the large ones' results are stored.
+    Of equal size those first whose images take PE1 longest.
     """
-    falling = sorted(range(len(rows)), key=lambda n: -rows[n])
-    small = [n for n in falling if 2 * rows[n] <= rows[falling[0]]]
-    ahead = small[1::-1]
-    return [*ahead, *(n for n in falling if n not in ahead)]
+    most = max(job.part.rows for job in jobs)
+    falling = sorted(jobs, key=lambda job: -job.copies)
+    large = [job for job in falling if 2 * job.part.rows > most]
+    small = [job for job in falling if job not in large]
+    ahead, after = (sorted(some, key=lambda job: job.part.rows) for some in (small[:2], small[2:]))
+    return [*ahead, *large, *reversed(after)]
 
 
 def _load_constants(work: Passes) -> None:
@@ -83,61 +86,98 @@ class _PartJob:
         self.work, self.what = work, what
         self.part: Part = work.memory.layout.parts[number]
         self.columns = work.memory.columns[number]
+        self.place = work.memory.place_of(self.part)
+        self.live = work.memory.live(self.part)
         step = work.memory.step
         images = {
             image.name: (image, buffer)
             for image, buffer in (*step.forward.images, *step.backward.images)
-            if image.use and (image.layer, image.index) == (self.part.layer, self.part.index)
+            if image.use
+            and (image.layer, image.index) == (self.part.layer, self.part.index)
+            and image.name != self.place.name  # that is where factors are kept
         }
         self._images = list(images.values())
         self.per = self.part.rows // self.part.blocks
         self.made: list[Made] = []
 
+    @property
+    def copies(self) -> int:
+        """Rows that PE1 makes of its factors, about."""
+        spread = LANES * self.part.rows if self.part.index < 0 else 0
+        return spread + sum(image.entries for image, _ in self._images)
+
     def chunks(self) -> list["_Chunk"]:
         """All of it."""
-        step = max(1, CHUNK // self.per)
-        blocks = self.part.blocks
-        return [_Chunk(self, n, min(step, blocks - n)) for n in range(0, blocks, step)]
+        return [_Chunk(self, *run) for run in self.live.runs(max(1, CHUNK // self.per))]
 
     def begin(self) -> None:
         """Rows of the scratchpad, and what the first chunk needs beside its own."""
         work, part = self.work, self.part
-        allocate = work.b.pad.allocate
         transposed = any(
             isinstance(image, RowImage) and image.arrangement in TRANSPOSED
             for image, _ in self._images
         )
-        rows = LANES * self.per if transposed else part.rows
-        self.factors = allocate(f"{part.name} factors", rows).start
-        if rows > part.rows:
-            work.zeros(self.factors + part.rows, rows - part.rows)
-        self.state = allocate(f"{part.name} state", part.rows).start
-        self.gradient = allocate(gradient_of(part), part.rows).start
+        used = len(self.live.left) * self.per
+        self._rows = LANES * self.per if transposed else used
+        count = self._rows if self.live.packed else part.rows
+        self.factors = work.rows(f"{part.name} factors", count, Bank.FACTORS).start
+        self._images_of = self.factors
+        if self._images and not self.live.packed:
+            self._images_of = work.rows(f"{part.name} left", self._rows, Bank.IMAGES).start
+        if self._rows > used:
+            work.zeros(self._images_of + used, self._rows - used)
+        self.state = work.rows(f"{part.name} state", part.rows, Bank.STATE).start
+        self.gradient = work.rows(gradient_of(part), used, Bank.GRADIENTS).start
+        self.compact = self.gradient
+        if self.live.select:
+            self.compact = work.rows(gradient_of(part), used, Bank.IMAGES).start
         self.nibbles = self.factors
         if self.what.nibbles:
-            self.nibbles = allocate(f"{part.name} nibbles", part.rows).start
+            self.nibbles = work.rows(f"{part.name} nibbles", part.rows, Bank.NIBBLES).start
         if self.what.left or self.what.right:
             rows = self.columns
             count = rows.right + 1 - rows.left_shift
-            first = work.load(COLUMNS, first=rows.left_shift, rows=count).start
-            self.column = first - rows.left_shift
+            to = work.rows(COLUMNS, count, Bank.COLUMNS)
+            work.load(COLUMNS, first=rows.left_shift, rows=count, to=to)
+            self.column = to.start - rows.left_shift
 
     def make_images(self) -> None:
         """What forward and backward pass read, in the scratchpad."""
         part = self.part
-        source = Source(self.factors, self.nibbles, (part.shape[0], part.shape[-1]), self.per)
+        source = self._source()
         if part.index < 0:
             self._spread_bias()
         for image, buffer in self._images:
             if isinstance(image, Image):
-                self.made.append(packed_image(self.work, image, buffer, source))
+                self.made.append(packed_image(self.work, image, source))
             else:
                 self.made.append(row_image(self.work, image, buffer, source))
+
+    def select(self) -> int:
+        """Rows that select the words of a row that are left, or all of them."""
+        name = self.live.select or Arrangement.IDENTITY.value
+        return self.work.constant(name).start
+
+    def _source(self) -> Source:
+        """The factor without the columns that were cut."""
+        live, work, per = self.live, self.work, self.per
+        ranks = len(live.left), len(live.right) or self.part.shape[-1]
+        if live.packed or not self._images:
+            return Source(self.factors, self.nibbles, ranks, per)
+        made = [(self.factors, self._images_of)]
+        if self.nibbles != self.factors:
+            name = f"{self.part.name} nibbles left"
+            made.append((self.nibbles, work.rows(name, self._rows, Bank.IMAGES).start))
+        for rows, to in made:
+            for first, place, count in live.runs(LANES):
+                work.products(rows + first * per, self.select(), to + place * per, count * per,
+                              tensor=f"{self.part.name} left")  # fmt: skip
+        return Source(made[0][1], made[-1][1], ranks, per)
 
     def _spread_bias(self) -> None:
         """A bias is stored with each value in all words of a row of its own."""
         work, part = self.work, self.part
-        spread = work.b.pad.allocate(part.name, part.rows * LANES)
+        spread = work.rows(part.name, part.rows * LANES, Bank.IMAGES)
         work.transpose(self.factors, spread.start, blocks=part.rows, of=(1, 0), to=(LANES, 1),
                        tensor=f"{part.name} spread")  # fmt: skip
         self.made.append(Made(part.name, spread.start, part.size))
@@ -149,20 +189,38 @@ class _Chunk:
 
     job: _PartJob
     first: int
+    place: int
+    """Of the first among the indices that are left: their gradients have no gaps."""
     blocks: int
 
     def load(self) -> None:
         """Operands to the scratchpad."""
         job = self.job
-        if not self.first:
+        if not self.place:
             job.begin()
-        for name, to, row in (
-            (STATE, job.state, job.part.row),
-            (FACTORS, job.factors, job.part.row),
-            (gradient_of(job.part), job.gradient, 0),
-        ):
-            region = self._rows(name, to)
-            job.work.load(name, first=row + self._first, rows=region.count, to=region)
+        state = self._rows(STATE, job.state)
+        job.work.load(STATE, first=job.part.row + self._first, rows=state.count, to=state)
+        run, first, levels = self._factor_rows()
+        to = self._rows(job.place.name, job.factors)
+        job.work.load(job.place.name, first=first, rows=run, to=to, levels=levels)
+        name, first, rows = gradient_of(job.part), self.place * job.per, state.count
+        job.work.load(name, first=first, rows=rows, to=Region(name, job.compact + first, rows))
+        if job.live.select:  # back to the lanes of the state
+            job.work.products(
+                job.compact + first, job.select() + LANES, job.gradient + first, rows, tensor=name
+            )
+
+    def _factor_rows(self) -> tuple[int, int, list[TransferLevel]]:
+        """Runs of how many rows factors lie in, from where, and the levels of a transfer."""
+        place = self.job.place
+        first = place.first + self.first * place.block
+        if place.step == 1 and place.block == place.per:
+            return self.blocks * place.per, first, []
+        row_bytes = LANES  # an element is a byte
+        return 1, first, [
+            TransferLevel(place.per, place.step * row_bytes, 1),
+            TransferLevel(self.blocks, place.block * row_bytes, place.per),
+        ]  # fmt: skip
 
     @property
     def _first(self) -> int:
@@ -175,7 +233,8 @@ class _Chunk:
         """The pass."""
         job, what = self.job, self.job.what
         part, per, columns = job.part, job.per, job.columns
-        along = [Stream(at + self._first, per, 1) for at in (job.state, job.factors, job.gradient)]
+        along = [Stream(at + self._first, per, 1) for at in (job.state, job.factors)]
+        along.append(Stream(job.gradient + self.place * per, per, 1))
         if what.left or what.right or what.nibbles:
             column = job.column if what.left or what.right else 0
             along += [
@@ -194,11 +253,11 @@ class _Chunk:
     def store(self, done: list[_PartJob]) -> None:
         """State and factors to external memory; images are made where the part is ``done``."""
         job = self.job
-        for name, base in ((STATE, job.state), (FACTORS, job.factors)):
-            region = self._rows(name, base)
-            first = job.part.row + self._first
-            job.work.store(name, region.start, region.count, first=first)
-        if self.first + self.blocks == job.part.blocks:
+        region = self._rows(STATE, job.state)
+        job.work.store(STATE, region.start, region.count, first=job.part.row + self._first)
+        run, first, levels = self._factor_rows()
+        job.work.store(job.place.name, job.factors + self._first, run, levels, first=first)
+        if self.place + self.blocks == len(job.live.left):
             job.make_images()
             done.append(job)
 

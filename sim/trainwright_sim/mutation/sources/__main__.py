@@ -1,0 +1,186 @@
+"""``scripts/source-mutants``: the mutation score of the tests of Python and C."""
+
+import argparse
+import hashlib
+import json
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+from trainwright.support.native.cache import default_folder
+from trainwright.support.native.tools import ToolError
+from trainwright_sim.mutation.sources import trial
+from trainwright_sim.mutation.sources.fault import Fault
+from trainwright_sim.mutation.sources.targets import ROOT, TARGETS, Target
+from trainwright_sim.page import put
+
+COMMAND = "scripts/source-mutants"
+DESCRIPTION = "Put faults into Python and C, and see which of them the tests find."
+REASONS = Path(__file__).with_name("survivors.toml")
+STATUSES = ("invalid", "equivalent", "killed", "survived")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser("source-mutants", description=DESCRIPTION, allow_abbrev=False)
+    options.add_argument("targets", nargs="*", metavar="TARGET", help="default: all; see --list")
+    options.add_argument(
+        "--sample", type=int, default=50, metavar="N",
+        help="faults of each target (default: %(default)s)",
+    )  # fmt: skip
+    options.add_argument("--seed", type=int, default=1, metavar="S", help="chooses the faults")
+    options.add_argument("--json", action="store_true", help="print one JSON object")
+    options.add_argument("--list", action="store_true", help="print targets and their faults")
+    options.add_argument(
+        "--write", type=Path, metavar="PAGE", help="put the table into docs/verification.md"
+    )
+    return options
+
+
+class Known:
+    """Verdicts by what was tried: kept, so that a run goes on where the last one ended."""
+
+    def __init__(self, target: Target):
+        self._path = default_folder() / "mutants" / "sources" / f"{target.name}.jsonl"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        texts = [path.read_text() for path in (*target.files, *target.test_files)]
+        self._material = [str(path) for path in target.files] + texts
+        self._rows: dict[str, list] = {}
+        if self._path.exists():
+            for line in self._path.read_text().splitlines():
+                try:
+                    row = json.loads(line)
+                except ValueError:  # cut off
+                    continue
+                self._rows[row["key"]] = row["verdict"]
+
+    def verdict(self, fault: Fault | None, find: Callable[[], tuple[str, str, float]]) -> list:
+        """Of a fault, found if it is not known."""
+        what = None if fault is None else [str(fault.path), fault.start, fault.new]
+        key = hashlib.sha256(json.dumps([self._material, what]).encode()).hexdigest()[:32]
+        if key not in self._rows:
+            self._rows[key] = list(find())
+            with self._path.open("a") as file:
+                file.write(json.dumps({"key": key, "verdict": self._rows[key]}) + "\n")
+        return self._rows[key]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if every survivor has a reason, 1 if not, 2 for bad usage or tests that fail anyway."""
+    args = parser().parse_args(arguments)
+    for name in args.targets:
+        if name not in TARGETS:
+            print(f"source-mutants: no target {name!r}: see --list", file=sys.stderr)
+            return 2
+    if args.sample < 1:
+        print(f"source-mutants: --sample must be at least 1, not {args.sample}", file=sys.stderr)
+        return 2
+    if args.list:
+        for target in TARGETS.values():
+            print(f"{target.name}: {len(target.faults())} faults in {len(target.files)} files")
+        return 0
+    try:
+        found = [_run(TARGETS[name], args) for name in args.targets or TARGETS]
+        if args.write:
+            put(args.write, COMMAND, markdown(found))
+    except (ToolError, OSError, ValueError) as error:
+        print(f"source-mutants: {error}", file=sys.stderr)
+        return 2
+    return _report(found, as_json=args.json)
+
+
+def _run(target: Target, args: argparse.Namespace) -> dict:
+    """Figures and survivors of a target."""
+    trial.import_heavy()
+    began, known, every = perf_counter(), Known(target), target.faults()
+    chosen = Random(args.seed).sample(every, min(args.sample, len(every)))
+    chosen.sort(key=lambda fault: (fault.path, fault.start))
+    status, by, used = known.verdict(None, lambda: trial.run(target, None, 0.0))
+    if status != "survived":
+        raise ValueError(f"{target.name}: the sources as they are fail {by}")
+    counts, survivors = dict.fromkeys(STATUSES, 0), []
+    for fault in chosen:
+        status, by, _ = known.verdict(fault, lambda fault=fault: trial.run(target, fault, used))
+        counts[status] += 1
+        if not args.json:
+            print(f"{status:10} {_words(fault)} {by}", flush=True)
+        if status == "survived":
+            survivors.append(_survivor(fault))
+    return {
+        "target": target.name,
+        "faults": len(every),
+        "mutants": len(chosen),
+        **counts,
+        "score": _score(counts),
+        "seconds": round(perf_counter() - began, 1),
+        "survivors": survivors,
+    }
+
+
+def _words(fault: Fault) -> str:
+    place = f"{fault.path.relative_to(ROOT / 'sw' / 'trainwright')}:{fault.line}"
+    return f"{place}: {fault.old!r} as {fault.new!r}"
+
+
+def _survivor(fault: Fault) -> dict:
+    text = fault.text(fault.path.read_bytes())
+    return {"fault": _words(fault), "line": text, "reason": reason(_words(fault), text)}
+
+
+def reason(words: str, text: str) -> str | None:
+    """Why a fault survives, if the file says so."""
+    for row in tomllib.loads(REASONS.read_text()).get("survivor", []):
+        file = words.startswith(f"{row['source']}:")
+        if file and row["line"] in text and row.get("fault", "") in words:
+            return row["why"]
+    return None
+
+
+def _score(counts: dict) -> float:
+    """Killed, of those that can be built and are not the same machine code."""
+    faults = counts["killed"] + counts["survived"]
+    return round(counts["killed"] / faults, 4) if faults else 1.0
+
+
+def _total(found: Sequence[dict]) -> dict:
+    names = ("faults", "mutants", *STATUSES)
+    counts = {name: sum(one[name] for one in found) for name in names}
+    seconds = round(sum(one["seconds"] for one in found), 1)
+    return {"target": "all", **counts, "score": _score(counts), "seconds": seconds}
+
+
+def markdown(found: Sequence[dict]) -> str:
+    """The table of the page."""
+    lines = ["| sources | faults | tried | same code | killed | survived | score |"]
+    lines.append("|---|---:|---:|---:|---:|---:|---:|")
+    for one in (*found, _total(found)):
+        tried = one["mutants"] - one["invalid"]
+        lines.append(
+            f"| {one['target']} | {one['faults']} | {tried} | {one['equivalent']} "
+            f"| {one['killed']} | {one['survived']} | {100 * one['score']:.1f} % |"
+        )
+    return "\n".join(lines)
+
+
+def _report(found: Sequence[dict], *, as_json: bool) -> int:
+    total = _total(found)
+    survivors = [survivor for one in found for survivor in one["survivors"]]
+    unexplained = [survivor for survivor in survivors if survivor["reason"] is None]
+    if as_json:
+        figures = {name: value for name, value in total.items() if name != "target"}
+        print(json.dumps({**figures, "targets": found}))
+        return int(bool(unexplained))
+    for survivor in survivors:
+        print("survived: {fault}: {line}: {reason}".format(**survivor))
+    for one in found:
+        print("{target:14} {killed:4} killed {survived:4} survived {score:7.3f}".format(**one))
+    print(f"{100 * total['score']:.1f} % of {total['killed'] + total['survived']} faults killed, "
+          f"{len(unexplained)} of {len(survivors)} survivors without a reason")  # fmt: skip
+    return int(bool(unexplained))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

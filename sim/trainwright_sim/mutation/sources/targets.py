@@ -1,0 +1,74 @@
+"""Which sources get faults, and which tests must find them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright_sim.mutation.sources import c_faults, python_faults
+from trainwright_sim.mutation.sources.fault import Fault
+
+ROOT = Path(__file__).parents[4]
+"""The checkout: tests are no part of a package."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Sources by patterns below ``sw/trainwright``, and tests in ``tests/sw``, quick ones first.
+
+    ``options`` go to pytest. The files of one target are of one language.
+    """
+
+    name: str
+    patterns: tuple[str, ...]
+    tests: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> list[Path]:
+        """All sources. Raises ``FileNotFoundError`` for a pattern of none."""
+        found = []
+        for pattern in self.patterns:
+            files = sorted((ROOT / "sw" / "trainwright").glob(pattern))
+            if not files:
+                raise FileNotFoundError(f"{self.name}: no source is {pattern!r}")
+            found += files
+        return found
+
+    @property
+    def test_files(self) -> list[Path]:
+        """Paths of the tests."""
+        return [ROOT / "tests" / "sw" / f"test_{name}.py" for name in self.tests]
+
+    def faults(self) -> list[Fault]:
+        """All that its sources can have."""
+        return [
+            fault
+            for path in self.files
+            for fault in (python_faults if path.suffix == ".py" else c_faults).faults(path)
+        ]
+
+
+_ALL = (
+    Target("fixed", ("fixed/*.py",), ("fixed", "align", "scale", "stochastic")),
+    Target("formats", ("formats/*.py",), ("formats",)),
+    Target("golden-kernel", ("golden/native/*.h", "golden/native/*.c"), ("executor",)),
+    Target(
+        "posit",
+        ("posit/*.py", "posit/operators/*.py"),
+        (
+            "posit_rules", "posit_tensor", "posit_functions", "posit_products", "posit_exact",
+            "posit_explain", "posit_convolution", "posit_operators", "posit_wide",
+        ),
+    ),
+    Target(
+        "posit-kernel",
+        ("posit/kernels/*.h", "posit/kernels/*.c"),
+        ("posit_rules", "posit_products", "posit_exact", "posit_convolution", "posit_operators"),
+    ),
+    Target("emit", ("lowering/emit.py", "lowering/pieces.py"), ("lowering",)),
+    Target(
+        "program",
+        ("program/encoding.py", "program/packing.py", "program/footprint.py", "program/reach.py"),
+        ("program", "footprint", "validation"),
+    ),
+)  # fmt: skip
+TARGETS: dict[str, Target] = {target.name: target for target in _ALL}

@@ -1,0 +1,46 @@
+"""How many bytes the host gives an accelerator."""
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.accelerator.interface import Accelerator, Run
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Program
+from trainwright.program.fields import DESCRIPTOR_BYTES
+
+
+class CountedWrites:
+    """An accelerator that counts what is written to it, programs among it; else the same."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self.written = 0
+        """Bytes so far."""
+
+    @property
+    def parameters(self) -> AcceleratorParameters:
+        return self._accelerator.parameters
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._accelerator.memory_bytes
+
+    def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
+        self.written += data.nbytes
+        self._accelerator.write(address, data)
+
+    def read(self, address: int, size: int) -> npt.NDArray[np.uint8]:
+        return self._accelerator.read(address, size)
+
+    def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        self.written += len(program.descriptors) * DESCRIPTOR_BYTES
+        return self._accelerator.run(program, address, trace=trace)
+
+    def close(self) -> None:
+        self._accelerator.close()
+
+    def __enter__(self) -> "CountedWrites":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

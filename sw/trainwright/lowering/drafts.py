@@ -1,0 +1,156 @@
+"""Programs of some choices of arrays and layouts: cut in many ways, issued, and estimated.
+
+All are cut, tiled and issued. What shared banks cost is estimated with pieces placed, of those
+with the fastest schedules, until no other can be better.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainwright.compiler.errors import CompileError, DoesNotFitError
+from trainwright.graph.ir import Graph
+from trainwright.lowering.calls import Call, External
+from trainwright.lowering.choices import Choice, Chosen, Given
+from trainwright.lowering.divide import variants
+from trainwright.lowering.layout import CutError
+from trainwright.lowering.place import fits, lost
+from trainwright.lowering.schedule import Issue, scheduled
+from trainwright.lowering.stages import Stages
+from trainwright.lowering.tile import Stage, Tiler
+from trainwright.parameters import AcceleratorParameters
+
+ROOMS = (1.0, 0.8)
+"""Parts of the scratchpad that may be in use before an array runs ahead of the other."""
+LARGE = (4, 2, 1)
+"""Parts of the scratchpad from which a tensor is used up in slices."""
+WINDOWS = (1, 16)
+"""Commands of an array among which it takes the next."""
+MOST_DRAFTS = 5
+"""Programs that are estimated for each choice of arrays and layouts: the likely ones first."""
+CLOSE = 1.0
+"""Of the best estimate, what the cycles of a schedule may be that is placed, too."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """One program without addresses: its operations, how they are computed, its commands."""
+
+    graph: Graph
+    choices: tuple[Choice, ...]
+    stages: tuple[Stage, ...]
+    calls: tuple[Call, ...]
+    outer: Mapping[str, External]
+    macs: int
+    rows: int
+    """Rows of the scratchpad in use."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A program, its pieces placed in a hurry, and an estimate of its cycles."""
+
+    cycles: float
+    graph: Graph
+    chosen: Chosen
+    stages: tuple[Stage, ...]
+    issue: Issue
+    outer: Mapping[str, External]
+    macs: int
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The commands in the order of issue, with their times."""
+        return self.issue.timed()
+
+    def lowered(self, rows: int) -> Lowered:
+        """The program, in so many rows of the scratchpad."""
+        choices, calls = self.chosen.choices, self.calls
+        return Lowered(self.graph, choices, self.stages, calls, self.outer, self.macs, rows)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A program before it is issued."""
+
+    graph: Graph
+    chosen: Chosen
+    stages: tuple[Stage, ...]
+    calls: Sequence[Call]
+    outer: Mapping[str, External]
+    macs: int
+
+
+@dataclass
+class Drafts:
+    """Programs in orders of issue, by the cycles of the schedule alone."""
+
+    graph: Graph
+    given: Mapping[str, Given]
+    stored: Sequence[str]
+    p: AcceleratorParameters
+    problems: list[CompileError] = field(default_factory=list)
+    _issued: list[tuple[float, int, _Program, Issue]] = field(default_factory=list)
+
+    def add(self, chosen: Chosen) -> None:
+        """Cut, tile and issue programs of some choices."""
+        for stages, spilled in self._options(chosen):
+            tiler = Tiler(self.graph, self.given, self.stored, chosen.pads, spilled, self.p)
+            try:
+                calls = tiler.run(stages)
+            except (CutError, DoesNotFitError) as error:
+                self.problems.append(error)
+                continue
+            one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
+            for window in WINDOWS:
+                self._issue(one, window, ROOMS[0])
+
+    def _issue(self, one: _Program, window: int, room: float) -> None:
+        issue = scheduled(one.calls, window, round(room * self.p.scratchpad_rows))
+        self._issued.append((issue.cycles, len(self._issued), one, issue))
+
+    def best(self) -> list[Draft]:
+        """The programs with the best estimates, the best first.
+
+        Those are placed of which the cycles of the schedule are not above the best estimate.
+        """
+        found: list[Draft] = []
+        least = float("inf")
+        waiting = sorted(self._issued, key=lambda one: one[:2])
+        for cycles, _, one, issue in waiting:
+            if cycles > CLOSE * least:
+                break
+            try:
+                total = cycles + lost(issue.timed(), self.p)
+            except DoesNotFitError as error:
+                self.problems.append(error)
+                issue = scheduled(one.calls, issue.window, round(ROOMS[1] * self.p.scratchpad_rows))
+                try:
+                    total = issue.cycles + lost(issue.timed(), self.p)
+                except DoesNotFitError as error:
+                    self.problems.append(error)
+                    if not fits(issue.calls, self.p):
+                        continue
+                    total = float("inf")
+            least = min(least, total)
+            found.append(
+                Draft(total, one.graph, one.chosen, one.stages, issue, one.outer, one.macs)
+            )
+        return sorted(found, key=lambda draft: draft.cycles)
+
+    def _options(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
+        """Ways to cut the stages, and what goes through the outer memory."""
+        tried: set[tuple] = set()
+        apart = chosen.apart
+        for part in LARGE:
+            large = self.p.scratchpad_rows // part
+            stages = Stages(self.graph, self.given, chosen, self.stored, self.p, large=large)
+            if stages.spilled & apart:
+                continue
+            for option in stages.options():
+                key = tuple((stage.loops, stage.together, len(stage.choices)) for stage in option)
+                if key not in tried:
+                    tried.add(key)
+                    for variant in variants(self.graph, option, self.p.lanes):
+                        yield variant, stages.spilled
+                if len(tried) >= MOST_DRAFTS:
+                    return

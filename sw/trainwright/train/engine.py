@@ -1,0 +1,96 @@
+"""Steps whose loss and update are programs of the vector engine: weights stay with the accelerator.
+
+The host sends inputs, labels, programs with their shifts, and the prior's coefficients; it reads
+the state back after every step, for the prior, cuts and checkpoints.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+
+import torch
+
+from trainwright.compiler.chip.live import Kept
+from trainwright.compiler.chip.memory import STATE
+from trainwright.driver.chip import ChipDriver
+from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.onchip.layout import Layout
+from trainwright.onchip.prior import INTERVAL
+from trainwright.onchip.state import Step
+from trainwright.onchip.tables import FRACTION
+from trainwright.train.chip_update import ChipModel
+from trainwright.train.settings import TrainSettings
+
+OpenChip = Callable[[Layout, Kept], ChipDriver]
+"""Makes a driver for a layout of which these columns are left."""
+
+
+@dataclass(frozen=True)
+class EngineStep:
+    """What came of a step."""
+
+    loss: float
+    """Mean over the batch."""
+    correct: int
+    statistics: dict[str, TensorStatistics]
+    cycles: int
+    seconds: float
+
+
+class Engine:
+    """Runs whole steps of a model; its state is that of the accelerator after each of them."""
+
+    def __init__(self, open_chip: OpenChip, model: ChipModel, settings: TrainSettings) -> None:
+        """Raises ``ValueError`` for what the engine's programs do not compute."""
+        chip = settings.chip
+        assert chip is not None
+        for what, given, known in (
+            ("loss", chip.loss, "cross-entropy"),
+            ("optimiser", chip.optimiser, "esgd"),
+            ("rounding mode", settings.rounding, "nearest"),
+        ):
+            if given != known:
+                raise ValueError(
+                    f"the vector engine's programs have {what} {known} alone, not {given}: train "
+                    "with --accelerator vector_engine=0"
+                )
+        self._open, self._model = open_chip, model
+        self._classes = model.network.classes
+        self.reopen()
+
+    def reopen(self) -> None:
+        """A driver for the columns that are left; it is given the state again."""
+        state = self._model.state
+        kept = tuple(tuple(columns.tolist()) for columns in state.kept)
+        self.driver = self._open(state.layout, kept)
+        self._put = False
+
+    def step(
+        self, inputs: torch.Tensor, labels: torch.Tensor, scales: Scales, step: Step
+    ) -> EngineStep:
+        """Forward, loss, backward, update; the model's state changes at the end."""
+        driver, state = self.driver, self._model.state
+        if not self._put:
+            driver.put(state, self._model.quantised())
+            self._put = True
+        driver.executed.clear()
+        statistics = dict(driver.run_forward(inputs, scales))
+        loss = driver.run_loss(labels.numpy(), self._classes)
+        statistics |= driver.run_backward(scales)
+        if step.number % INTERVAL == 0:
+            state.renew_pulls(step)
+        pulled = bool(state.pulls.coefficients.any())
+        if pulled:
+            driver.put_columns(state, driver.gradient_exponents)
+        driver.run_update(step, pulled=pulled)
+        words, factors = driver.rows(STATE), driver.factors()
+        state.take(words, factors, driver.moment_exponents)
+        runs = [one.run for one in driver.executed]
+        unit = log(2) / (1 << FRACTION) / len(labels)
+        return EngineStep(
+            loss=loss.total * unit,
+            correct=loss.correct,
+            statistics=statistics,
+            cycles=sum(run.counters.cycles for run in runs),
+            seconds=sum(run.seconds for run in runs),
+        )

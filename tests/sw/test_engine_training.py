@@ -1,0 +1,114 @@
+"""Whole runs with loss and update as programs of the vector engine: the bits of the definitions."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from test_onchip_training import SETTINGS, driver, same
+
+from trainwright.accelerator.counted import CountedWrites
+from trainwright.cli import main
+from trainwright.data import load_data_set
+from trainwright.driver.chip import ChipDriver
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.settings import ChipSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
+
+P = AcceleratorParameters(vector_engine=1)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_data_set("digits")
+
+
+class Engines:
+    """Accelerators with the engine, and what the host wrote to the last one."""
+
+    def __init__(self):
+        self.accelerator = CountedWrites(GoldenAccelerator(P, memory_bytes=1 << 20))
+
+    def open_chip(self, layout, kept):
+        return ChipDriver(self.accelerator, layout, 64, kept=kept)
+
+    @property
+    def written(self) -> int:
+        return self.accelerator.written
+
+
+def trainer(state, data, **options):
+    engines = Engines()
+    return Trainer(
+        state, data, driver, open_chip=engines.open_chip, written=lambda: engines.written, **options
+    )
+
+
+def columns(state):
+    return [list(own) for own in state.model.state.kept]
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, replace(SETTINGS, prior=None, steps=12)])
+def test_a_run_has_the_bits_of_the_definitions(data, settings):
+    """With cuts, of which some leave gaps between columns; and without a prior."""
+    network = load_network("digits")
+    ours, found = initial_state(network, settings), initial_state(network, settings)
+    Trainer(ours, data, driver).run()
+    trainer(found, data).run()
+    assert same(ours, found)
+    assert [one.loss for one in ours.history.steps] == [one.loss for one in found.history.steps]
+    counts = ("correct", "learning_rate", "prior_weight", "saturations", "moved", "ranks")
+    for one, other in zip(ours.history.steps, found.history.steps, strict=True):
+        assert all(getattr(one, name) == getattr(other, name) for name in counts)
+    if settings.prior:
+        assert any(own != list(range(len(own))) for own in columns(found))
+
+
+def test_a_run_goes_on_from_the_state_of_another(data):
+    """From the definitions to the engine, and from the engine to another one."""
+    network = load_network("digits")
+    whole = initial_state(network, SETTINGS)
+    trainer(whole, data).run()
+    state = initial_state(network, SETTINGS)
+    Trainer(state, data, driver, stop=lambda: state.step == 7).run()
+    trainer(state, data, stop=lambda: state.step == 15).run()
+    trainer(state, data).run()
+    assert same(whole, state)
+
+
+def test_what_the_host_writes_in_an_epoch_is_counted(data):
+    """Images in two orders, targets, coefficients, programs; weights are written before."""
+    state = initial_state(load_network("digits"), replace(SETTINGS, prior=None, steps=44))
+    run = trainer(state, data)
+    assert run.host_writes is None
+    run.run()
+    first = run.host_writes
+    assert first is not None
+    step = 2 * 64 * 64 + 64 * 16  # images, targets
+    programs, rest = divmod(first - 22 * step, 128)
+    assert rest == 0 and 22 * 100 < programs < 22 * 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (replace(SETTINGS, chip=ChipSettings(loss="squared-error")), "have loss cross-entropy"),
+        (replace(SETTINGS, chip=ChipSettings(optimiser="momentum")), "have optimiser esgd"),
+        (replace(SETTINGS, rounding="stochastic"), "have rounding mode nearest"),
+    ],
+)
+def test_what_the_programs_do_not_compute(data, settings, message):
+    with pytest.raises(ValueError, match=message):
+        trainer(initial_state(load_network("digits"), settings), data)
+
+
+def test_the_command_trains_with_the_engine(capsys, tmp_path):
+    command = ["train", "--network", "digits", "--epochs", "1", "--update", "chip", "--json"]
+    command += ["--accelerator", "vector_engine=1", "--out", str(tmp_path / "run")]
+    assert main([*command, "--plan", "paper"]) == 2
+    assert "--verify and --plan do not go with loss and update" in capsys.readouterr().err
+    assert main([*command, "--force"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["steps"] == 22 and result["host_writes"] > 22 * 2 * 64 * 64
