@@ -15,6 +15,9 @@ from trainwright.compiler.limits import require_network
 from trainwright.network import load_network
 from trainwright.parameters import POSIT_ACCUMULATOR
 from trainwright.train.export import load_model
+from trainwright.train.host_update import HostUpdate
+from trainwright.train.settings import TrainSettings
+from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
 NARROW = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
@@ -149,6 +152,16 @@ def test_all_scales_frozen(tmp_path, capsys, monkeypatch, formats):
     assert main(["eval", str(tmp_path / "whole" / "model.safetensors"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["test_accuracy"]
     assert found == whole["test_accuracy"] > 0.3
+
+
+def test_in_float32_there_are_no_scales_to_freeze():
+    settings = TrainSettings(scales="all-frozen")
+    network = load_network("digits")
+    assert initial_state(network, settings).model.bias_exponents == [-5, -5]
+    state = initial_state(network.in_float32(), settings)
+    update = HostUpdate(state.model, settings, samples=64, classes=10)
+    loss = update.loss(torch.zeros(64, 16, dtype=torch.float64), torch.zeros(64).long())
+    assert state.model.bias_exponents is None and loss.exponent is None
 
 
 # Reproducing.
