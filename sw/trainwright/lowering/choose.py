@@ -17,9 +17,9 @@ from trainwright.lowering.impls import (
     Impl,
     Need,
     dot_cycles,
-    implementations,
     outer_cycles,
 )
+from trainwright.lowering.slices import Sliced, sliced_axes, sliced_implementations
 from trainwright.parameters import AcceleratorParameters
 
 BEAM = 24
@@ -28,6 +28,8 @@ SLACK = 0.25
 """Of the least cycles of a program, what a state may be worse than the best one."""
 MOST_OF_AN_ARRAY = 8
 """Implementations of one array that are tried where the arrays' results lie apart."""
+SLICES = 16
+"""Slices of a tensor, of which one array makes one while the other one reads the one before."""
 MOST_AXES = 4
 """Axes along which an operation is divided between the arrays that are tried."""
 
@@ -45,6 +47,7 @@ class Chooser:
     ):
         self.graph, self.given, self.p, self.way = graph, given, p, way
         self.operands = Operands(graph, given, p)
+        self.sliced = sliced_axes(graph, p) if way.sliced else {}
         self.kept = set(kept)
         """Tensors that must lie whole in one layout: others read them later."""
         self.flexible = {name for name, one in given.items() if one.lanes is None}
@@ -141,9 +144,12 @@ class Chooser:
                 yield new
             case Einsum():
                 fixed = self._fixed(state, op)
-                if not fixed:
+                sliced = self.sliced.get(op.out, Sliced())
+                piped = self.way.piped and op.out in self.sliced
+                if not fixed and (piped or not sliced.divided):
                     yield from self._single(state, op)
-                yield from self._shared(state, op, fixed)
+                if not piped:
+                    yield from self._shared(state, op, fixed)
             case Add() | Mask():
                 yield from self._elementwise(state, op)
 
@@ -177,7 +183,8 @@ class Chooser:
 
     def _impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
         if op.out not in self._known:
-            every = implementations(self.graph, op, self.p)
+            axes = self.sliced.get(op.out, Sliced()).cut
+            every = sliced_implementations(self.graph, op, self.p, axes)
             dots, outers = [i for i in every if i.dot], [i for i in every if not i.dot]
             self._known[op.out] = self._varied(dots), self._varied(outers)
         return self._known[op.out]
@@ -241,6 +248,8 @@ class Chooser:
             if there is not None:
                 work = Work(impl, None)
                 ready = self._run(new, op, work, there)
+                if self.way.piped and op.out in self.sliced:  # slice by slice
+                    ready -= impl.cycles * (1 - 1 / SLICES)
                 new.lies[op.out] = (Lies(impl.along, (), None, ready),)
                 new.choices = (*new.choices, Choice(op, (work,), ()))
                 yield self._note(new)
@@ -290,10 +299,10 @@ class Chooser:
 
     def _axes(self, op: Einsum, dot: Impl, outer: Impl) -> list[str]:
         """Axes along which both arrays can divide an operation."""
-        sizes = self.graph.sizes
+        sizes, divided = self.graph.sizes, self.sliced.get(op.out, Sliced()).divided
         axes = [
             axis
-            for axis in self.graph.tensors[op.out].axes
+            for axis in divided or self.graph.tensors[op.out].axes
             if sizes[axis] > 1 and self._divides(axis, dot) and self._divides(axis, outer)
         ]
         return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]

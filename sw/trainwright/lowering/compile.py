@@ -20,7 +20,9 @@ from trainwright.lowering.layout import CutError, Layout
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import fits, lost, place
 from trainwright.lowering.schedule import scheduled
+from trainwright.lowering.slices import sliced_axes
 from trainwright.lowering.stages import Stages
+from trainwright.lowering.tight import tight
 from trainwright.lowering.tile import Stage, Tiler
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -38,14 +40,24 @@ PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
+SHORT = (
+    Way(0.02, False, False, sliced=True, piped=True),
+    Way(0.02, False, False, sliced=True),
+    Way(0.6, False, False, sliced=True, piped=True),
+)
+"""The same where a tensor is many times as large as the scratchpad."""
 ROOMS = (1.0, 0.8)
 """Parts of the scratchpad that may be in use before an array runs ahead of the other."""
+TIGHT = 0.94
+"""The part of it that may be in use where it is short."""
 LARGE = (4, 2, 1)
 """Parts of the scratchpad from which a tensor is used up in slices."""
 WINDOWS = (1, 16)
 """Commands of an array among which it takes the next."""
 MOST_DRAFTS = 20
 """Programs that are estimated for each choice of arrays and layouts: the fewest slices first."""
+MOST_SHORT = 6
+"""The same where rows are short: there estimates tell little."""
 MOST_TIMED = 3
 """Of these, programs that are timed by the cycle model: the fastest."""
 
@@ -149,11 +161,12 @@ def _lower(
     drafts: list[Draft] = []
     for ops in (urgent(graph), graph):
         known: list[Chosen] = []
-        for way in WAYS:
+        short = bool(sliced_axes(ops, p))
+        for way in SHORT if short else WAYS:
             chosen = choose(ops, given, stored, p, way)
             if chosen not in known:
                 known.append(chosen)
-                drafts += _drafts(ops, given, stored, chosen, p, problems)
+                drafts += _drafts(ops, given, stored, chosen, p, problems, short=short)
         if drafts:
             break
     drafts.sort(key=lambda draft: draft.cycles)
@@ -164,7 +177,7 @@ def _lower(
             found.append((alone(one, p, which), one))
         except (CutError, DoesNotFitError, ResourceError) as error:
             problems.append(error)
-        if len(found) == MOST_TIMED:
+        if len(found) == (MOST_SHORT if short else MOST_TIMED):
             break
     if not found:
         raise _refusal(graph, p, problems)
@@ -209,6 +222,8 @@ def _drafts(
     chosen: Chosen,
     p: AcceleratorParameters,
     problems: list[CompileError],
+    *,
+    short: bool,
 ) -> list[Draft]:
     """Programs of some choices, cut in many ways, each in several orders of issue."""
     found: list[Draft] = []
@@ -225,7 +240,7 @@ def _drafts(
             for window in WINDOWS:
                 tiler = Tiler(graph, given, stored, chosen.pads, stages.spilled, p)
                 try:
-                    calls, cycles = _issued(tiler, option, window, p)
+                    calls, cycles = _issued(tiler, option, window, p, short=short)
                 except (CutError, DoesNotFitError) as error:
                     problems.append(error)
                     break
@@ -238,11 +253,21 @@ def _drafts(
 
 
 def _issued(
-    tiler: Tiler, stages: Sequence[Stage], window: int, p: AcceleratorParameters
+    tiler: Tiler,
+    stages: Sequence[Stage],
+    window: int,
+    p: AcceleratorParameters,
+    *,
+    short: bool,
 ) -> tuple[list[Call], float]:
     """Commands in the order of issue, and an estimate of their cycles, infinite where they can only
-    just be placed."""
+    just be placed; where rows are ``short``, of the cycles without those lost on banks."""
     calls, problem = tiler.run(stages), None
+    if short:
+        ordered_, cycles = tight(calls, window, round(TIGHT * p.scratchpad_rows))
+        if not fits(ordered_, p):
+            lost(ordered_, p)
+        return ordered_, cycles
     for room in ROOMS:
         ordered_, cycles = scheduled(calls, window, round(room * p.scratchpad_rows))
         try:

@@ -43,8 +43,15 @@ def dependencies(calls: Sequence[Call]) -> list[list[int]]:
 class _List:
     """List scheduling: the order of each array's commands."""
 
-    def __init__(self, calls: Sequence[Call], before: Sequence[Sequence[int]], rows: int):
-        self.calls, self.before, self.rows = calls, before, rows
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        before: Sequence[Sequence[int]],
+        rows: int,
+        *,
+        exact: bool = False,
+    ):
+        self.calls, self.before, self.rows, self.exact = calls, before, rows, exact
         self.end: dict[int, float] = {}
         self.free = dict.fromkeys(Engine, 0.0)
         self.running: dict[Engine, tuple[float, set[Storage]]] = {}
@@ -59,6 +66,12 @@ class _List:
         self.latest: dict[Engine, int] = {}
         self.alive: set[Storage] = set()
         self.used = 0
+        self.stores: dict[int, list[int]] = {}
+        """By a command: the stores that may follow it at once."""
+        if exact:
+            for n, call in enumerate(calls):
+                if call.engine is Engine.STORE and before[n]:
+                    self.stores.setdefault(before[n][-1], []).append(n)
 
     def run(self, window: int) -> list[int]:
         """The places of the commands, in a new order."""
@@ -105,7 +118,17 @@ class _List:
     def _fits(self, n: int) -> bool:
         """Whether there are rows for what a command writes."""
         new = {p.storage for p in self.calls[n].writes} - self.alive
+        if self.exact:
+            new |= self._loaded(n) - self.alive
         return self.used + sum(s.rows for s in new) <= self.rows
+
+    def _loaded(self, n: int) -> set[Storage]:
+        """What has to be loaded before a command."""
+        found: set[Storage] = set()
+        for b in self.before[n]:
+            if b not in self.end and self.calls[b].engine not in ARRAYS:
+                found |= {p.storage for p in self.calls[b].writes} | self._loaded(b)
+        return found
 
     def _start(self, n: int) -> float | None:
         """When a command can start; ``None`` where arrays have to do something else before."""
@@ -144,6 +167,9 @@ class _List:
         order.append(n)
         for piece in (*call.reads, *call.writes):
             self._touch(piece.storage)
+        for store in self.stores.get(n, ()):
+            if all(b in self.end for b in self.before[store]):
+                self._issue(store, order)
 
     def _touch(self, storage: Storage) -> None:
         if storage not in self.alive:
@@ -186,6 +212,11 @@ def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, 
         latest[n] = free = max(latest[n], free if not before[n] else 0.0, there, 0.0)
         free += calls[n].cycles
     return latest
+
+
+def reordered(calls: Sequence[Call], window: int, rows: int) -> list[Call]:
+    """The commands in the order in which arrays take them, loads just before they are needed."""
+    return [calls[n] for n in _List(calls, dependencies(calls), rows, exact=True).run(window)]
 
 
 def scheduled(calls: Sequence[Call], window: int, rows: int) -> tuple[list[Call], float]:

@@ -7,7 +7,7 @@ no sum is ever cut. Where there is no such axis the tensor goes through the oute
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import combinations, permutations
 from math import prod
 
 from trainwright.graph.ir import Einsum, Graph, View, Window
@@ -118,7 +118,8 @@ class Stages:
                 continue
             group = _Group(joined, {name}.union(*(of[n].big for n in members)))
             if self._least(group) > BUDGETS[0] * self.p.scratchpad_rows:
-                of[self.place[name]].big.add(name)
+                for n in members:
+                    of[n].big.add(name)
                 continue
             before = dict(of)
             of |= {n: group for n in joined}
@@ -202,7 +203,9 @@ class Stages:
     def _loops(self, group: _Group, *, parts: bool) -> Iterator[Loops]:
         """Ways to cut a group; with ``parts`` sums are cut, too, innermost."""
         axes = self._chunks(group, self._common(group.members))
-        if not parts:
+        if parts:
+            yield from self._deep(group, axes)
+        else:
             yield ()
         for count in range(1 - parts, min(MOST_AXES, len(axes)) + 1):
             for some in permutations(axes, count):
@@ -214,14 +217,45 @@ class Stages:
                         for chunk in chunks:
                             yield (*loops, (axis, chunk))
 
+    def _deep(self, group: _Group, common: list[tuple[str, list[int]]]) -> Iterator[Loops]:
+        """Ways to cut sums along several axes, in the order in which least is loaded."""
+        partial = self._chunks(group, self._partial(group))
+        for count in range(2, MOST_AXES + 1):
+            for summed in combinations(partial, count):
+                for free in range(min(MOST_AXES, len(common)) + 1):
+                    for some in combinations(common, free):
+                        for loops in _chunked((*some, *summed), ()):
+                            yield self._ordered(group, loops)
+
+    def _ordered(self, group: _Group, loops: Loops) -> Loops:
+        """The same cuts, those along which arrays divide innermost, the others in the order in
+        which least is loaded."""
+        works = [work for n in group.members for work in self.choices[n].works]
+        divided = {work.cut[0] for work in works if work.cut}
+        inner = tuple(one for one in loops if one[0] in divided)
+        outer = [one for one in loops if one[0] not in divided]
+        orders = [(*some, *inner) for some in permutations(outer)]
+        return min(orders, key=lambda order: self._loaded(group, order))
+
+    def _loaded(self, group: _Group, loops: Loops) -> float:
+        """Rows of large tensors that are loaded, over all slices."""
+        made, total, sizes = {self.choices[n].op.out for n in group.members}, 0.0, self.graph.sizes
+        for name in group.big - made:
+            axes = self.graph.tensors[name].axes
+            deepest = max((n for n, (axis, _) in enumerate(loops) if axis in axes), default=-1)
+            again = (up(sizes[a], c) for a, c in loops[: deepest + 1] if a not in axes)
+            total += self.rows(name) * prod(again)
+        return total
+
     def _added(self, group: _Group, loops: Loops) -> int:
         """Rows that are added where sums are taken in parts."""
         total = 0
         for n in group.members:
             op = self.choices[n].op
-            for axis, chunk in loops:
-                if isinstance(op, Einsum) and axis in self.graph.summed(op):
-                    total += self.rows(op.out) * (up(self.graph.sizes[axis], chunk) - 1)
+            if isinstance(op, Einsum):
+                summed, sizes = self.graph.summed(op), self.graph.sizes
+                parts = prod(up(sizes[axis], chunk) for axis, chunk in loops if axis in summed)
+                total += self.rows(op.out) * (parts - 1)
         return total
 
     def _need(self, group: _Group, chunks: dict[str, int]) -> float:

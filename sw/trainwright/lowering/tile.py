@@ -102,11 +102,10 @@ class Tiler(Pieces):
         """The stage with the parts of the sums that it cuts."""
         choices = []
         for choice in stage.choices:
-            for axis, step in stage.loops:
-                if isinstance(choice.op, Einsum) and axis in self.graph.summed(choice.op):
-                    ranges = tuple(one for _, one in self._chunks(stage, axis, step))
-                    op = replace(choice.op, parts=(axis, ranges))
-                    choice = replace(choice, op=op)
+            summed = self.graph.summed(choice.op) if isinstance(choice.op, Einsum) else ()
+            cut = [self._chunks(stage, axis, step) for axis, step in stage.loops if axis in summed]
+            if cut and isinstance(choice.op, Einsum):
+                choice = replace(choice, op=replace(choice.op, parts=tuple(product(*cut))))
             choices.append(choice)
         return replace(stage, choices=tuple(choices))
 
@@ -366,7 +365,8 @@ class Tiler(Pieces):
 
     def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
         """The values of the result that a work makes in a slice, and those that it sums."""
-        axes = self.graph.tensors[op.out].axes + ((op.parts[0],) if op.parts else ())
+        axes = self.graph.tensors[op.out].axes
+        axes += tuple(axis for axis, _ in op.parts[0]) if op.parts else ()
         return _overlap({a: r for a, r in slice_.items() if a in axes}, _of(work.cut))
 
     def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
@@ -401,7 +401,10 @@ class Tiler(Pieces):
         target = self._target(op.out, impl.along, slice_, work.cut)
         sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
         made = {a: r for a, r in ranges.items() if a in z_axes}
-        whole, follows = Part(target, made), op.parts and ranges[op.parts[0]] != op.parts[1][0]
+        whole, cell = Part(target, made), ()
+        if op.parts:
+            cell = tuple((axis, ranges[axis]) for axis, _ in op.parts[0])
+        follows = op.parts and cell != op.parts[0]
         if follows:
             target = self.apart(op.out, impl.along, made)
         free = prod(sizes[a] for a in z_axes)
@@ -431,7 +434,7 @@ class Tiler(Pieces):
             )
         )
         if op.parts and follows:
-            self._add(z, whole, last=ranges[op.parts[0]] == op.parts[1][-1])
+            self._add(z, whole, last=cell == op.parts[-1])
 
     def _add(self, x: Part, z: Part, *, last: bool) -> None:
         """Add a part of a sum to those before it."""
