@@ -20,6 +20,8 @@ from trainwright.parameters import AcceleratorParameters
 
 BUDGETS = (0.45, 0.25, 0.15, 0.08, 0.05, 0.03, 0.01)
 """Parts of the scratchpad that the slices of a stage may take, tried in this order."""
+TURNED = 4
+"""Loads of what the host writes that cost as much as one of what was stored."""
 MOST_AXES = 3
 """Axes that a stage is cut along."""
 
@@ -238,13 +240,14 @@ class Stages:
         return min(orders, key=lambda order: self._loaded(group, order))
 
     def _loaded(self, group: _Group, loops: Loops) -> float:
-        """Rows of large tensors that are loaded, over all slices."""
+        """Rows of large tensors that are loaded, over all slices; those that lie in outer memory in
+        some layout count more, as they are transposed."""
         made, total, sizes = {self.choices[n].op.out for n in group.members}, 0.0, self.graph.sizes
         for name in group.big - made:
             axes = self.graph.tensors[name].axes
             deepest = max((n for n, (axis, _) in enumerate(loops) if axis in axes), default=-1)
             again = (up(sizes[a], c) for a, c in loops[: deepest + 1] if a not in axes)
-            total += self.rows(name) * prod(again)
+            total += self.rows(name) * prod(again) * (1 if name in self.given else TURNED)
         return total
 
     def _added(self, group: _Group, loops: Loops) -> int:

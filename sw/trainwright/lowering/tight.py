@@ -9,6 +9,8 @@ from trainwright.lowering.schedule import ARRAYS, EARLY, dependencies, reordered
 from trainwright.program.fields import Engine
 
 
+FAR = 8
+"""Commands that a store is put behind, at most."""
 ROOMS = (1.0, 0.85, 0.6)
 """Parts of the rows in which no array runs ahead of the other, tried in this order."""
 
@@ -64,6 +66,42 @@ def _early(calls: list[Call], rows: int) -> list[Call]:
     return order
 
 
+def _late(calls: list[Call], rows: int) -> list[Call]:
+    """The commands with each store behind the next command of the array that makes what it stores:
+    the sequencer does not wait for the array then. Only where there are rows for it."""
+    found = list(calls)
+    used, _ = _used(found)
+    last = {storage: n for n, call in enumerate(found) for storage in call.storages}
+    makers = {p.storage: call.engine for call in found for p in call.writes}
+    readers = {
+        id(found[b]): id(call)
+        for call, some in zip(found, dependencies(found), strict=True)
+        for b in some[::-1]
+        if found[b].engine is Engine.STORE
+    }
+    places = [n for n, call in enumerate(found) if call.engine is Engine.STORE]
+    for place in reversed(places):
+        call = found[place]
+        (storage,) = {piece.storage for piece in call.reads}
+        held = storage.rows if last[storage] == place else 0
+        at = place
+        while at + 1 < len(found) and at - place < FAR:
+            other = found[at + 1]
+            if other.engine is Engine.STORE or readers.get(id(call)) == id(other):
+                break
+            if used[at + 1] + held > rows:
+                break
+            at += 1
+            if other.engine is makers[storage]:
+                break
+        if at > place and found[at].engine is makers[storage]:
+            found.insert(at, found.pop(place))
+            used.insert(at, used.pop(place))
+            for n in range(place, at + 1):
+                used[n] += held
+    return found
+
+
 def _timed(calls: Sequence[Call]) -> float:
     """Start and end of every command, each issued after the one before it; the last end."""
     before, free, issued = dependencies(calls), dict[Engine, float](), 0.0
@@ -85,5 +123,5 @@ def tight(calls: Sequence[Call], window: int, rows: int) -> tuple[list[Call], fl
         if max(_used(found)[0]) <= rows:
             order = found
             break
-    order = _early(order, rows)
+    order = _late(_early(order, rows), rows)
     return order, _timed(order)
