@@ -49,7 +49,7 @@ class Einsum:
     """``out`` = the product of ``operands``, summed over every axis that ``out`` has not.
 
     Operands of one ``site`` are one closed network of tensors, in which partial products are
-    shared. With ``parts`` a sum is taken in parts: the part of each cell is rounded to the format and
+    shared. With ``parts`` a sum is taken in parts: that of each cell is rounded to the format and
     exponent of ``out``; they are added in the order given, and each of these sums is rounded, too.
     """
 

@@ -16,9 +16,9 @@ from trainwright.lowering.choices import Choice, Chosen, Given, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.impls import up
-from trainwright.lowering.layout import CutError, Layout
+from trainwright.lowering.layout import CutError, Layout, Storage
 from trainwright.lowering.outer import Packing
-from trainwright.lowering.place import fits, lost, place
+from trainwright.lowering.place import alternatives, fits, lost, place
 from trainwright.lowering.schedule import scheduled
 from trainwright.lowering.slices import sliced_axes
 from trainwright.lowering.stages import Stages
@@ -167,22 +167,43 @@ def _lower(
             if chosen not in known:
                 known.append(chosen)
                 drafts += _drafts(ops, given, stored, chosen, p, problems, short=short)
+            if short and drafts:
+                break
         if drafts:
             break
     drafts.sort(key=lambda draft: draft.cycles)
+    drafts = drafts[:MOST_SHORT] if short else drafts
     found: list[tuple[int, Lowered]] = []
     for draft in drafts:
         try:
+            if short:
+                found.append(_shortest(draft.lowered, p, which))
+                continue
             one = replace(draft.lowered, rows=place(draft.lowered.calls, p))
             found.append((alone(one, p, which), one))
         except (CutError, DoesNotFitError, ResourceError) as error:
             problems.append(error)
-        if len(found) == (MOST_SHORT if short else MOST_TIMED):
+        if len(found) == MOST_TIMED:
             break
     if not found:
         raise _refusal(graph, p, problems)
     found.sort(key=lambda pair: pair[0])
-    return _polished(*found[0], p, which)
+    return found[0][1] if short else _polished(*found[0], p, which)
+
+
+def _shortest(one: Lowered, p: AcceleratorParameters, which: str) -> tuple[int, Lowered]:
+    """A program with its pieces placed in the best of several ways, and its predicted cycles."""
+    best: tuple[int, int, dict[Storage, int]] | None = None
+    for rows in alternatives(one.calls, p):
+        cycles = alone(one, p, which)
+        if best is None or cycles < best[0]:
+            best = cycles, rows, {s: s.base for call in one.calls for s in call.storages}
+    if best is None:
+        rows = place(one.calls, p)
+        return alone(one, p, which), replace(one, rows=rows)
+    for storage, base in best[2].items():
+        storage.base = base
+    return best[0], replace(one, rows=best[1])
 
 
 def _refusal(

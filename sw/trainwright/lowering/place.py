@@ -1,7 +1,7 @@
 """Where every piece lies in the scratchpad: apart from what is read with it."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.errors import DoesNotFitError
@@ -300,6 +300,18 @@ def lost(calls: Sequence[Call], p: AcceleratorParameters) -> float:
         return placement.cost
     assert problem
     raise problem
+
+
+def alternatives(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
+    """Give every storage its rows in one way after the other; gives the rows used."""
+    placement = Placement(calls, p)
+    for loose in (p.bank_rows // 8, 0):
+        for order in ("size", "area", "cost"):
+            try:
+                placement.run(order, loose, 2 * SWEEPS)
+            except DoesNotFitError:
+                continue
+            yield placement.peak
 
 
 def place(calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0) -> int:

@@ -66,6 +66,8 @@ class _List:
         self.latest: dict[Engine, int] = {}
         self.alive: set[Storage] = set()
         self.used = 0
+        self.leaving: list[tuple[float, int]] = []
+        """When rows are free that nobody is going to read, and how many."""
         self.stores: dict[int, list[int]] = {}
         """By a command: the stores that may follow it at once."""
         if exact:
@@ -100,6 +102,8 @@ class _List:
         found = []
         for rank, n in enumerate(islice(queue, window)):
             start = self._start(n)
+            if start is not None and self.exact:
+                start = self._room(n, start)
             if start is None:
                 continue
             if not self._fits(n):
@@ -121,6 +125,18 @@ class _List:
         if self.exact:
             new |= self._loaded(n) - self.alive
         return self.used + sum(s.rows for s in new) <= self.rows
+
+    def _room(self, n: int, start: float) -> float:
+        """From when on there are rows for what a command writes, those left out that are read."""
+        new = {p.storage for p in self.calls[n].writes} | self._loaded(n)
+        used = self.used + sum(s.rows for s in new - self.alive)
+        late = sorted((end, rows) for end, rows in self.leaving if end > start)
+        used += sum(rows for _, rows in late)
+        for end, rows in late:
+            if used <= self.rows:
+                break
+            start, used = end, used - rows
+        return start
 
     def _loaded(self, n: int) -> set[Storage]:
         """What has to be loaded before a command."""
@@ -160,24 +176,29 @@ class _List:
             self._issue(b, order)
         call, start = self.calls[n], self._start(n)
         assert start is not None
+        if self.exact and call.engine in ARRAYS:
+            start = self._room(n, start)
+            self.leaving = [one for one in self.leaving if one[0] > start]
         call.start, call.end = start, start + call.cycles
         self.end[n] = self.free[call.engine] = call.end
         if call.engine in ARRAYS:
             self.running[call.engine] = call.end, {p.storage for p in call.reads}
         order.append(n)
         for piece in (*call.reads, *call.writes):
-            self._touch(piece.storage)
+            self._touch(piece.storage, call.end)
         for store in self.stores.get(n, ()):
             if all(b in self.end for b in self.before[store]):
                 self._issue(store, order)
 
-    def _touch(self, storage: Storage) -> None:
+    def _touch(self, storage: Storage, end: float) -> None:
         if storage not in self.alive:
             self.alive.add(storage)
             self.used += storage.rows
         self.readers[storage] -= 1
         if not self.readers[storage]:
             self.used -= storage.rows
+            if self.exact:
+                self.leaving.append((end, storage.rows))
 
 
 def _times(calls: Sequence[Call], before: Sequence[Sequence[int]], loads: dict[int, float]) -> None:

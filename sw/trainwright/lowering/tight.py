@@ -1,13 +1,13 @@
 """The order of issue where rows are short: loads come early as far as there are rows for them."""
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 from trainwright.lowering.calls import Call
 from trainwright.lowering.choices import AFTER
 from trainwright.lowering.layout import Storage
 from trainwright.lowering.schedule import ARRAYS, EARLY, dependencies, reordered
 from trainwright.program.fields import Engine
-
 
 FAR = 8
 """Commands that a store is put behind, at most."""
@@ -102,13 +102,29 @@ def _late(calls: list[Call], rows: int) -> list[Call]:
     return found
 
 
-def _timed(calls: Sequence[Call]) -> float:
-    """Start and end of every command, each issued after the one before it; the last end."""
+def _timed(calls: Sequence[Call], rows: int) -> float:
+    """Start and end of every command, each issued after the one before it, and where there are
+    ``rows`` that nobody reads for what it writes; the last end."""
     before, free, issued = dependencies(calls), dict[Engine, float](), 0.0
+    last = {storage: n for n, call in enumerate(calls) for storage in call.storages}
+    alive: set[Storage] = set()
+    leaving: list[tuple[float, int]] = []
+    used = 0
     for n, call in enumerate(calls):
         start = max((calls[b].end + AFTER for b in before[n]), default=0.0)
-        call.start = issued = max(start, free.get(call.engine, 0.0), issued)
+        issued = max(start, free.get(call.engine, 0.0), issued)
+        new = {piece.storage for piece in call.writes} - alive
+        alive |= new
+        used += sum(storage.rows for storage in new)
+        while used > rows and leaving:
+            end, less = heappop(leaving)
+            issued, used = max(issued, end), used - less
+        call.start = issued
         call.end = free[call.engine] = issued + call.cycles
+        for storage in set(call.storages):
+            if last[storage] == n:
+                alive.discard(storage)
+                heappush(leaving, (call.end, storage.rows))
     return max(call.end for call in calls)
 
 
@@ -117,11 +133,11 @@ def tight(calls: Sequence[Call], window: int, rows: int) -> tuple[list[Call], fl
     takes, or in ``rows``."""
     order = list(calls)
     if max(_used(order)[0]) > rows:
-        return order, _timed(order)
+        return order, _timed(order, rows)
     for part in ROOMS:
         found = reordered(calls, window, round(part * rows))
         if max(_used(found)[0]) <= rows:
             order = found
             break
     order = _late(_early(order, rows), rows)
-    return order, _timed(order)
+    return order, _timed(order, rows)
