@@ -48,8 +48,8 @@ SHORT = (
 """The same where a tensor is many times as large as the scratchpad."""
 ROOMS = (1.0, 0.8)
 """Parts of the scratchpad that may be in use before an array runs ahead of the other."""
-TIGHT = 0.94
-"""The part of it that may be in use where it is short."""
+TIGHT = (0.94, 0.75)
+"""Parts of it that may be in use where it is short: the fewer, the better pieces lie apart."""
 LARGE = (4, 2, 1)
 """Parts of the scratchpad from which a tensor is used up in slices."""
 WINDOWS = (1, 16)
@@ -188,7 +188,7 @@ def _lower(
     if not found:
         raise _refusal(graph, p, problems)
     found.sort(key=lambda pair: pair[0])
-    return found[0][1] if short else _polished(*found[0], p, which)
+    return _polished(*found[0], p, which)
 
 
 def _shortest(one: Lowered, p: AcceleratorParameters, which: str) -> tuple[int, Lowered]:
@@ -258,7 +258,7 @@ def _drafts(
             if key in tried or len(found) >= MOST_DRAFTS:
                 continue
             tried.add(key)
-            for window in WINDOWS:
+            for window in TIGHT if short else WINDOWS:
                 tiler = Tiler(graph, given, stored, chosen.pads, stages.spilled, p)
                 try:
                     calls, cycles = _issued(tiler, option, window, p, short=short)
@@ -276,7 +276,7 @@ def _drafts(
 def _issued(
     tiler: Tiler,
     stages: Sequence[Stage],
-    window: int,
+    window: float,
     p: AcceleratorParameters,
     *,
     short: bool,
@@ -285,12 +285,12 @@ def _issued(
     just be placed; where rows are ``short``, of the cycles without those lost on banks."""
     calls, problem = tiler.run(stages), None
     if short:
-        ordered_, cycles = tight(calls, window, round(TIGHT * p.scratchpad_rows))
+        ordered_, cycles = tight(calls, WINDOWS[-1], round(window * p.scratchpad_rows))
         if not fits(ordered_, p):
             lost(ordered_, p)
         return ordered_, cycles
     for room in ROOMS:
-        ordered_, cycles = scheduled(calls, window, round(room * p.scratchpad_rows))
+        ordered_, cycles = scheduled(calls, round(window), round(room * p.scratchpad_rows))
         try:
             return ordered_, cycles + lost(ordered_, p)
         except DoesNotFitError as error:

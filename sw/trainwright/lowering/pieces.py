@@ -214,9 +214,13 @@ class Pieces:
     def _clear(self, piece: Piece, *, always: bool = False) -> None:
         if always or piece.is_padded:
             self.outer.setdefault("zeros", External("zeros", ROW, {}, 1))
-            self.calls.append(
-                Clear(engine=Engine.LOAD, cycles=BEAT * piece.rows, writes=(piece,), piece=piece)
+            padding = not always and piece.steps is None
+            call = Clear(
+                engine=Engine.LOAD, cycles=0, writes=(piece,), piece=piece, padding=padding
             )
+            _, rows, _, times = call.places
+            call.cycles = BEAT * rows * times
+            self.calls.append(call)
 
     def _loaded(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
         size = prod(self.graph.sizes[a] for a in group)

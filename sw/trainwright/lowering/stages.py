@@ -243,7 +243,8 @@ class Stages:
         """Rows of large tensors that are loaded, over all slices; those that lie in outer memory in
         some layout count more, as they are transposed."""
         made, total, sizes = {self.choices[n].op.out for n in group.members}, 0.0, self.graph.sizes
-        for name in group.big - made:
+        names = {name for n in group.members for name in self.choices[n].op.operands}
+        for name in sorted(names - made):
             axes = self.graph.tensors[name].axes
             deepest = max((n for n, (axis, _) in enumerate(loops) if axis in axes), default=-1)
             again = (up(sizes[a], c) for a, c in loops[: deepest + 1] if a not in axes)
