@@ -250,7 +250,8 @@ def _drafts(
     found: list[Draft] = []
     tried: set[tuple] = set()
     for part in LARGE:
-        stages = Stages(graph, given, chosen, stored, p, large=p.scratchpad_rows // part)
+        large = p.scratchpad_rows // part
+        stages = Stages(graph, given, chosen, stored, p, large=large, deep=short)
         if stages.spilled & apart(chosen):
             continue
         for option in stages.options():
@@ -259,7 +260,7 @@ def _drafts(
                 continue
             tried.add(key)
             for window in TIGHT if short else WINDOWS:
-                tiler = Tiler(graph, given, stored, chosen.pads, stages.spilled, p)
+                tiler = Tiler(graph, given, stored, chosen.pads, stages.spilled, p, spare=short)
                 try:
                     calls, cycles = _issued(tiler, option, window, p, short=short)
                 except (CutError, DoesNotFitError) as error:

@@ -37,7 +37,10 @@ class _Group:
 
 
 class Stages:
-    """The stages of one program; a tensor of more than ``large`` rows is used up in slices."""
+    """The stages of one program; a tensor of more than ``large`` rows is used up in slices.
+
+    With ``deep`` sums are cut along several axes, too.
+    """
 
     def __init__(
         self,
@@ -48,8 +51,9 @@ class Stages:
         p: AcceleratorParameters,
         *,
         large: int,
+        deep: bool = False,
     ):
-        self.given, self.large = given, large
+        self.given, self.large, self.deep = given, large, deep
         self.graph, self.chosen, self.stored, self.p = graph, chosen, set(stored), p
         self.choices = chosen.choices
         self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
@@ -120,7 +124,7 @@ class Stages:
                 continue
             group = _Group(joined, {name}.union(*(of[n].big for n in members)))
             if self._least(group) > BUDGETS[0] * self.p.scratchpad_rows:
-                for n in members:
+                for n in members if self.deep else (self.place[name],):
                     of[n].big.add(name)
                 continue
             before = dict(of)
@@ -205,10 +209,10 @@ class Stages:
     def _loops(self, group: _Group, *, parts: bool) -> Iterator[Loops]:
         """Ways to cut a group; with ``parts`` sums are cut, too, innermost."""
         axes = self._chunks(group, self._common(group.members))
-        if parts:
-            yield from self._deep(group, axes)
-        else:
+        if not parts:
             yield ()
+        elif self.deep:
+            yield from self._deep(group, axes)
         for count in range(1 - parts, min(MOST_AXES, len(axes)) + 1):
             for some in permutations(axes, count):
                 for loops in _chunked(some, ()):

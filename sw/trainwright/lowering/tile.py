@@ -70,7 +70,8 @@ def _used(calls: Sequence[Call]) -> list[Call]:
 class Tiler(Pieces):
     """Makes the commands of one program.
 
-    ``given`` are the tensors of outer memory, ``stored`` those that are written there.
+    ``given`` are the tensors of outer memory, ``stored`` those that are written there. With
+    ``spare`` no more rows of zeros are loaded than are needed.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class Tiler(Pieces):
         pads: Sequence[Pad],
         spilled: Collection[str],
         p: AcceleratorParameters,
+        *,
+        spare: bool = False,
     ):
-        super().__init__(graph, dict(given), p)
+        super().__init__(graph, dict(given), p, spare=spare)
         self.stored, self.pads, self.spilled = {*stored, *spilled}, pads, set(spilled)
         self.macs = 0
 
