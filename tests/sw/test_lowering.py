@@ -27,7 +27,7 @@ LOW = load_network("fashion").with_ranks(((12, 5, 13), (16,)))
 def in_parts(step):
     """The sums of a step that are taken in parts, and how many."""
     ops = (*step.forward.lowered.graph.ops, *step.backward.lowered.graph.ops)
-    return {op.out: len(op.parts[1]) for op in ops if isinstance(op, Einsum) and op.parts}
+    return {op.out: len(op.parts) for op in ops if isinstance(op, Einsum) and op.parts}
 
 
 def checked(network, batch, parameters, seed=0, **options):

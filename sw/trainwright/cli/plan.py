@@ -130,7 +130,7 @@ def _totals(network: "Network", batch: int, parameters: "AcceleratorParameters")
                 "cycles": cycles,
                 "utilisation": utilisation,
                 "external_memory_bytes": step.memory_bytes,
-                "schedule": "planned" if step.layers else "paper",
+                "schedule": "planned" if step.layers else step.schedule,
                 "fallback": step.fallback or None,
                 "mac_utilisation": utilisation,
             }
@@ -202,7 +202,8 @@ def _print_totals(totals: Sequence[dict[str, Any]]) -> None:
         if "error" in row:
             print(f"{row['plan']}: does not fit: {row['error']}")
         elif row["fallback"]:
-            print(f"{row['plan']} is the paper's schedule: {row['fallback']}")
+            what = "that of the graph" if row["schedule"] == "graph" else "the paper's schedule"
+            print(f"{row['plan']} is {what}: {row['fallback']}")
 
 
 command = SimpleCommand(

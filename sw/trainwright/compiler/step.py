@@ -168,7 +168,7 @@ class CompiledStep:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The buffers of a tensor that the host writes in several layouts."""
     fallback: str = ""
-    """Why plan "auto" is the paper's schedule, where it is."""
+    """Why plan "auto" is the paper's schedule, or that of the graph, where it is."""
 
     @property
     def schedule(self) -> str:
@@ -227,7 +227,8 @@ def compile_step(
     the paper; "paper" is the schedule of the paper's Table 3, with the outer
     product summed over the batch in the accumulators; "auto" what the planner chooses, or the
     paper's where that takes fewer cycles or nothing else fits; else it says how each layer is
-    computed. With ``input_gradients`` the backward pass also gives the gradients to the inputs, by
+    computed. Where "auto" would be the paper's it is that of the graph if this is predicted to be
+    faster. With ``input_gradients`` the backward pass also gives the gradients to the inputs, by
     plan "graph", which "auto" then is. Raises ``CompileError`` where the network does not fit.
     """
     every = (*PLANS, GRAPH, GRAPH_PAPER)
@@ -269,7 +270,9 @@ def _chosen(network: Network, batch: int, p: AcceleratorParameters) -> CompiledS
             paper = _paper(network, batch, p)
         except CompileError as other:
             raise _neither(error, other) from other
-        return replace(paper, plan="auto", fallback=f"no planned program fits: {error.reason}")
+        return _or_graph(
+            replace(paper, plan="auto", fallback=f"no planned program fits: {error.reason}")
+        )
     try:
         paper = _paper(network, batch, p)
     except CompileError:
@@ -277,7 +280,22 @@ def _chosen(network: Network, batch: int, p: AcceleratorParameters) -> CompiledS
     if planned.predicted_cycles <= paper.predicted_cycles:
         return replace(planned, plan="auto")
     why = f"the planned programs take more cycles, {planned.predicted_cycles:,}"
-    return replace(paper, plan="auto", fallback=why)
+    return _or_graph(replace(paper, plan="auto", fallback=why))
+
+
+def _or_graph(paper: CompiledStep) -> CompiledStep:
+    """The paper's schedule, to which the planner fell back, or the programs of the graph where they
+    are predicted to take fewer cycles."""
+    from trainwright.lowering.adapter import compiled  # it is made of this package
+
+    try:
+        graph = compiled(paper.network, paper.batch, paper.parameters)
+    except CompileError:
+        return paper
+    if graph.predicted_cycles >= paper.predicted_cycles:
+        return paper
+    why = f"the paper's schedule takes {paper.predicted_cycles:,} cycles, and {paper.fallback}"
+    return replace(graph, fallback=why)
 
 
 def _neither(planned: CompileError, paper: CompileError) -> CompileError:

@@ -88,11 +88,10 @@ def constants(graph: Graph) -> dict[str, Values]:
 
 
 def _parts(op: Op) -> list[dict[str, slice]]:
-    """The values of an axis in each part of a sum; one part of everything where it is not cut."""
+    """The values of axes in each part of a sum; one part of everything where it is not cut."""
     if not (isinstance(op, Einsum) and op.parts):
         return [{}]
-    axis, ranges = op.parts
-    return [{axis: slice(*one)} for one in ranges]
+    return [{axis: slice(*values) for axis, values in cell} for cell in op.parts]
 
 
 def _within(

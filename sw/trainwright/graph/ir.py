@@ -40,8 +40,10 @@ class Tensor:
         return self.format.decoded_width
 
 
-Parts = tuple[str, tuple[tuple[int, int], ...]]
-"""An axis that is summed, and ranges of its values: the first, and the one after the last."""
+Cell = tuple[tuple[str, tuple[int, int]], ...]
+"""Axes that are summed, each with a range of its values: the first, and the one after the last."""
+Parts = tuple[Cell, ...]
+"""Cells that make up all values of some axes, in order."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,8 @@ class Einsum:
     """``out`` = the product of ``operands``, summed over every axis that ``out`` has not.
 
     Operands of one ``site`` are one closed network of tensors, in which partial products are
-    shared. With ``parts`` a sum is taken in parts: the part of each range of values of one axis is
-    rounded to the format and exponent of ``out``; they are added in the order given, and each of
-    these sums is rounded, too.
+    shared. With ``parts`` a sum is taken in parts: that of each cell is rounded to the format and
+    exponent of ``out``; they are added in the order given, and each of these sums is rounded, too.
     """
 
     out: str

@@ -115,6 +115,15 @@ class Move(Call):
 
 @dataclass(eq=False, kw_only=True)
 class Clear(Call):
-    """Rows of zeros for all of a piece."""
+    """Rows of zeros for all of a piece, or where it is padded alone."""
 
     piece: Piece
+    padding: bool = False
+
+    @property
+    def places(self) -> tuple[int, int, int, int]:
+        """First row, rows without a gap, rows from one place to the next, and places."""
+        if not self.padding:
+            return 0, self.piece.rows, self.piece.rows, 1
+        first, rows, step = self.piece.padding
+        return first, rows, step, self.piece.rows // step

@@ -46,6 +46,11 @@ class Way:
     """Whether arrays are balanced with what only one of them can compute later."""
     apart: bool
     """Whether the arrays may make parts of a tensor in different layouts."""
+    sliced: bool = False
+    """Whether small axes of huge tensors are left to slices (``trainwright.lowering.huge``)."""
+    piped: bool = False
+    """Whether one array makes the slices of a huge tensor that the other one reads; else each makes
+    its own slices from end to end."""
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from trainwright.graph.network import SAMPLES
 from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Way, Work
 from trainwright.lowering.clocks import Lies, Operands, State
 from trainwright.lowering.divide import divides
+from trainwright.lowering.huge import Sliced, sliced_axes, sliced_implementations
 from trainwright.lowering.impls import (
     Impl,
     Need,
     dot_cycles,
-    implementations,
     outer_cycles,
 )
 from trainwright.lowering.pairs import Pair
@@ -37,6 +37,8 @@ SLACK = 0.25
 """Of the least cycles of a program, what a state may be worse than the best one."""
 MOST_OF_AN_ARRAY = 8
 """Implementations of one array that are tried where the arrays' results lie apart."""
+SLICES = 16
+"""Slices of a tensor, of which one array makes one while the other one reads the one before."""
 MOST_AXES = 4
 """Axes along which an operation is divided between the arrays that are tried."""
 
@@ -67,6 +69,8 @@ class Chooser:
         self.graph, self.given, self.p = graph, given, p
         self.way = Way(0.0, False, False)
         self.operands = Operands(graph, given, p)
+        self.huge = sliced_axes(graph, p)
+        self.sliced: Mapping[str, Sliced] = {}
         self.kept = set(kept)
         """Tensors that must lie whole in one layout: others read them later."""
         self.flexible = {name for name, one in given.items() if one.lanes is None}
@@ -85,6 +89,7 @@ class Chooser:
     def search(self, way: Way) -> Chosen:
         """The best choice found for every operation. Raises ``CompileError``."""
         self.way = way
+        self._slice(self.huge if way.sliced else {})
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
             lies[name] = (
@@ -100,6 +105,13 @@ class Chooser:
             if not states:
                 raise CompileError(f"{op.out}: no array can compute it; use other sizes or ranks")
         return Chosen(states[0].choices, states[0].pads)
+
+    def _slice(self, sliced: Mapping[str, Sliced]) -> None:
+        """Leave these axes to slices: what is known of implementations is of others."""
+        if sliced != self.sliced:
+            self.sliced = sliced
+            for known in (self._pairs, self._known, self._times):
+                known.clear()
 
     def _later(self, n: int) -> tuple[float, float]:
         """Cycles of each array after operation ``n`` for what the other one cannot compute: an
@@ -191,12 +203,13 @@ class Chooser:
 
     def _contractions(self, state: State, op: Einsum) -> Iterator[_Try]:
         fixed = self._fixed(state, op)
-        if not fixed:
+        piped = self.way.piped and op.out in self.sliced
+        if not fixed and (piped or not self.sliced.get(op.out, Sliced()).divided):
             dots, outers = self._impls(op)
             for impl in (*dots, *outers):
                 one = impl.cycles if impl.dot else 0.0, 0.0 if impl.dot else impl.cycles
                 yield self._try(state, (Work(impl, None),), *one)
-        for pairs in self._every_pair(op):
+        for pairs in () if piped else self._every_pair(op):
             tries = [
                 self._divided(state, pair, middle)
                 for pair in pairs
@@ -245,7 +258,8 @@ class Chooser:
 
     def _impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
         if op.out not in self._known:
-            every = implementations(self.graph, op, self.p)
+            axes = self.sliced.get(op.out, Sliced()).cut
+            every = sliced_implementations(self.graph, op, self.p, axes)
             dots, outers = [i for i in every if i.dot], [i for i in every if not i.dot]
             self._known[op.out] = self._varied(dots), self._varied(outers)
         return self._known[op.out]
@@ -309,6 +323,8 @@ class Chooser:
             there.append(ready)
         done = [self._run(new, op, w, at) for w, at in zip(works, reversed(there), strict=True)]
         along = [work.impl.along for work in works if work.impl]
+        if self.way.piped and op.out in self.sliced and works[0].impl:  # slice by slice
+            done = [at - works[0].impl.cycles * (1 - 1 / SLICES) for at in done]
         if len(set(along)) == 1:
             new.lies[op.out] = (Lies(along[0], (), None, max(done)),)
         else:
@@ -376,10 +392,10 @@ class Chooser:
 
     def _axes(self, op: Einsum, dot: Impl, outer: Impl) -> list[str]:
         """Axes along which both arrays can divide an operation."""
-        sizes = self.graph.sizes
+        sizes, divided = self.graph.sizes, self.sliced.get(op.out, Sliced()).divided
         axes = [
             axis
-            for axis in self.graph.tensors[op.out].axes
+            for axis in divided or self.graph.tensors[op.out].axes
             if sizes[axis] > 1 and divides(axis, dot) and divides(axis, outer)
         ]
         return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]

@@ -19,10 +19,11 @@ from trainwright.lowering.choices import Given, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.drafts import Draft, Drafts, Lowered
 from trainwright.lowering.emit import Emitter, Made
+from trainwright.lowering.huge import sliced_axes
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import CutError, Layout, Storage
 from trainwright.lowering.outer import Packing
-from trainwright.lowering.place import place
+from trainwright.lowering.place import alternatives, place
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
@@ -41,6 +42,14 @@ WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
 SMALL = 1 / 1000
 """Of all multiply-accumulates, what an operation may have to come before all larger ones."""
+SHORT = (
+    Way(0.02, False, False, sliced=True, piped=True),
+    Way(0.02, False, False, sliced=True),
+    Way(0.6, False, False, sliced=True, piped=True),
+)
+"""The same where a tensor is many times as large as the scratchpad: the first that fits."""
+MOST_SHORT = 6
+"""Programs that are timed there: estimates tell little."""
 MOST_TIMED = 3
 """Programs that are placed and timed by the cycle model: the fastest by the estimate."""
 
@@ -124,26 +133,36 @@ def _lower(
     problems: list[CompileError] = []
     drafts: list[Draft] = []
     for ops in (urgent(graph, SMALL), graph):
-        some = Drafts(ops, given, stored, p, problems=problems)
-        for chosen in choose(ops, given, stored, p, WAYS):
-            some.add(chosen)
-        if drafts := some.best():
+        short = bool(sliced_axes(ops, p))
+        some = Drafts(ops, given, stored, p, short=short, problems=problems)
+        for ways in [(way,) for way in SHORT] if short else [WAYS]:
+            for chosen in choose(ops, given, stored, p, ways):
+                some.add(chosen)
+            if drafts := some.best():
+                break
+        if drafts:
             break
     found: list[tuple[int, Draft, Lowered, Addresses]] = []
-    for draft in drafts:
+    for draft in drafts[: MOST_SHORT if short else None]:
         try:
+            if short:
+                found.append(_shortest(draft, p, which))
+                continue
             one, addresses = _placed(draft, p)
             found.append((alone(one, p, which), draft, one, addresses))
         except (CutError, DoesNotFitError, ResourceError) as error:
             problems.append(error)
-        if len(found) == MOST_TIMED:
+        if len(found) == MOST_TIMED and not short:
             break
     if not found:
         raise _refusal(graph, p, problems)
     cycles, draft, one, addresses = min(found, key=lambda one: one[0])
-    better, _ = _placed(draft, p, tries=PLACEMENTS)
-    if alone(better, p, which) <= cycles:
-        return better
+    try:
+        better, _ = _placed(draft, p, tries=PLACEMENTS)
+        if alone(better, p, which) <= cycles:
+            return better
+    except DoesNotFitError as error:  # placed across banks alone
+        problems.append(error)
     for storage, base in addresses.items():
         storage.base = base
     return one
@@ -156,6 +175,24 @@ def _placed(draft: Draft, p: AcceleratorParameters, tries: int = 0) -> tuple[Low
     rows = place(calls, p, tries=tries)
     addresses = {storage: storage.base for call in calls for storage in call.storages}
     return draft.lowered(rows), addresses
+
+
+def _shortest(
+    draft: Draft, p: AcceleratorParameters, which: str
+) -> tuple[int, Draft, Lowered, Addresses]:
+    """A program with its pieces placed in the best of several ways, and its predicted cycles."""
+    best: tuple[int, Draft, Lowered, Addresses] | None = None
+    calls = draft.calls
+    for rows in alternatives(calls, p):
+        one = draft.lowered(rows)
+        cycles = alone(one, p, which)
+        if best is None or cycles < best[0]:
+            bases = {storage: storage.base for call in calls for storage in call.storages}
+            best = cycles, draft, one, bases
+    if best is None:
+        one, addresses = _placed(draft, p)
+        return alone(one, p, which), draft, one, addresses
+    return best
 
 
 def _refusal(

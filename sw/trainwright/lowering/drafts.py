@@ -17,6 +17,7 @@ from trainwright.lowering.place import fits, lost
 from trainwright.lowering.schedule import Issue, scheduled
 from trainwright.lowering.slices import Stage
 from trainwright.lowering.stages import Stages
+from trainwright.lowering.tight import tight
 from trainwright.lowering.tile import Tiler
 from trainwright.parameters import AcceleratorParameters
 
@@ -26,8 +27,12 @@ LARGE = (4, 2, 1)
 """Parts of the scratchpad from which a tensor is used up in slices."""
 WINDOWS = (1, 16)
 """Commands of an array among which it takes the next."""
+TIGHT = (0.94, 0.75)
+"""Parts of it that may be in use where it is short: the fewer, the better pieces lie apart."""
 MOST_DRAFTS = 5
 """Programs that are estimated for each choice of arrays and layouts: the likely ones first."""
+MOST_TIGHT = 20
+"""The same where rows are short: the fewest slices first."""
 CLOSE = 1.0
 """Of the best estimate, what the cycles of a schedule may be that is placed, too."""
 
@@ -89,20 +94,27 @@ class Drafts:
     given: Mapping[str, Given]
     stored: Sequence[str]
     p: AcceleratorParameters
+    short: bool = False
+    """Whether a tensor is many times as large as the scratchpad."""
     problems: list[CompileError] = field(default_factory=list)
     _issued: list[tuple[float, int, _Program, Issue]] = field(default_factory=list)
 
     def add(self, chosen: Chosen) -> None:
         """Cut, tile and issue programs of some choices."""
         for stages, spilled in self._options(chosen):
-            tiler = Tiler(self.graph, self.given, self.stored, chosen.pads, spilled, self.p)
+            tiler = Tiler(
+                self.graph, self.given, self.stored, chosen.pads, spilled, self.p, spare=self.short
+            )
             try:
                 calls = tiler.run(stages)
             except (CutError, DoesNotFitError) as error:
                 self.problems.append(error)
                 continue
             one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
-            for window in WINDOWS:
+            for part in TIGHT if self.short else ():
+                issue = tight(calls, WINDOWS[-1], round(part * self.p.scratchpad_rows))
+                self._issued.append((issue.cycles, len(self._issued), one, issue))
+            for window in () if self.short else WINDOWS:
                 self._issue(one, window, ROOMS[0])
 
     def _issue(self, one: _Program, window: int, room: float) -> None:
@@ -115,6 +127,8 @@ class Drafts:
         Those are placed of which the cycles of the schedule are not above the best estimate.
         """
         found: list[Draft] = []
+        if self.short:
+            return list(self._fitting())
         least = float("inf")
         waiting = sorted(self._issued, key=lambda one: one[:2])
         for cycles, _, one, issue in waiting:
@@ -138,20 +152,34 @@ class Drafts:
             )
         return sorted(found, key=lambda draft: draft.cycles)
 
+    def _fitting(self) -> Iterator[Draft]:
+        """Those that can be placed, the best schedules first: rows are what decides."""
+        for cycles, _, one, issue in sorted(self._issued, key=lambda one: one[:2]):
+            try:
+                if not fits(issue.timed(), self.p):
+                    lost(issue.calls, self.p)
+            except DoesNotFitError as error:
+                self.problems.append(error)
+                continue
+            yield Draft(cycles, one.graph, one.chosen, one.stages, issue, one.outer, one.macs)
+
     def _options(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
         """Ways to cut the stages, and what goes through the outer memory."""
         tried: set[tuple] = set()
         apart = chosen.apart
         for part in LARGE:
             large = self.p.scratchpad_rows // part
-            stages = Stages(self.graph, self.given, chosen, self.stored, self.p, large=large)
+            stages = Stages(
+                self.graph, self.given, chosen, self.stored, self.p, large=large, deep=self.short
+            )
             if stages.spilled & apart:
                 continue
             for option in stages.options():
                 key = tuple((stage.loops, stage.together, len(stage.choices)) for stage in option)
                 if key not in tried:
                     tried.add(key)
-                    for variant in variants(self.graph, option, self.p.lanes):
+                    some = variants(self.graph, option, self.p.lanes)
+                    for variant in (option,) if self.short else some:
                         yield variant, stages.spilled
-                if len(tried) >= MOST_DRAFTS:
+                if len(tried) >= (MOST_TIGHT if self.short else MOST_DRAFTS):
                     return

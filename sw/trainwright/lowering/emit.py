@@ -396,10 +396,12 @@ class Emitter:
 
     def _clear(self, call: Clear) -> None:
         buffer, lanes = self.buffers["zeros"], self.p.lanes
-        base, (whole, rest) = call.piece.storage.base, divmod(call.piece.rows, lanes)
+        first, gap, step, places = call.places
+        base, (whole, rest) = call.piece.storage.base + first, divmod(gap, lanes)
         for start, times, rows in ((0, whole, lanes), (whole * lanes, 1, rest)):
             if times and rows:
-                levels = (TransferLevel(times, 0, lanes),) if times > 1 else ()
+                counts = ((places, step), (times, lanes))
+                levels = tuple(TransferLevel(n, 0, by) for n, by in counts if n > 1)
                 self._emit(
                     Transfer(
                         operation=Operation.LOAD,

@@ -95,6 +95,15 @@ class Piece:
         return self.strides[""]
 
     @property
+    def padding(self) -> tuple[int, int, int]:
+        """Where the rows of zeros are: the first of them, how many there are without a gap, and the
+        rows from one such place to the next; of a piece that is padded by its layout."""
+        padded, strides = self.layout.padded, self.strides
+        inner, size = strides[padded[-1]], prod(self.counts[a] for a in padded)
+        whole = -(-size // self.width) * self.width
+        return inner * size, inner * (whole - size), inner * whole
+
+    @property
     def is_padded(self) -> bool:
         """Whether it has rows of zeros."""
         size = prod(self.counts[a] for a in self.layout.padded)

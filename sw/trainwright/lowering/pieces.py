@@ -50,8 +50,10 @@ def _adjacent(order: Sequence[str], group: Sequence[str]) -> bool:
 class Pieces:
     """Gives pieces of tensors in the layouts asked for, and collects the commands they take."""
 
-    def __init__(self, graph: Graph, given: dict[str, Given], p: AcceleratorParameters):
-        self.graph, self.given, self.p = graph, given, p
+    def __init__(
+        self, graph: Graph, given: dict[str, Given], p: AcceleratorParameters, *, spare: bool
+    ):
+        self.graph, self.given, self.p, self.spare = graph, given, p, spare
         self.calls: list[Call] = []
         self.pieces: dict[tuple[str, Axes], list[Piece]] = {}
         self.outer: dict[str, External] = {}
@@ -214,9 +216,13 @@ class Pieces:
     def _clear(self, piece: Piece, *, always: bool = False) -> None:
         if always or piece.is_padded:
             self.outer.setdefault("zeros", External("zeros", ROW, {}, 1))
-            self.calls.append(
-                Clear(engine=Engine.LOAD, cycles=BEAT * piece.rows, writes=(piece,), piece=piece)
+            padding = self.spare and not always and piece.steps is None
+            call = Clear(
+                engine=Engine.LOAD, cycles=0, writes=(piece,), piece=piece, padding=padding
             )
+            _, rows, _, times = call.places
+            call.cycles = BEAT * rows * times
+            self.calls.append(call)
 
     def _loaded(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
         size = prod(self.graph.sizes[a] for a in group)

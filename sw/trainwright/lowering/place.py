@@ -1,7 +1,7 @@
 """Where every piece lies in the scratchpad: apart from what is read with it."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.errors import DoesNotFitError
@@ -144,15 +144,18 @@ class Placement:
             alive.append(life)
         return found
 
-    def run(self, order: str, loose: int, sweeps: int = SWEEPS) -> None:
+    def run(self, order: str, loose: int, sweeps: int = SWEEPS, *, first: int = 0) -> None:
         """Give every storage its address, those of at most ``loose`` rows by what they cost, the
-        others the lowest. Raises ``DoesNotFitError``."""
+        others the lowest, but for the first of all, which lies at ``first``. Raises
+        ``DoesNotFitError``."""
         lives = list(self.lives.values())
         for life in lives:
             life.storage.base = -1
         self.parts = {}
         lives.sort(key=lambda one: (-self._weight(one, order), one.first))
-        for life in lives:
+        if first:
+            self._put(lives[0].storage, min(first, self.p.scratchpad_rows - lives[0].storage.rows))
+        for life in lives[bool(first) :]:
             self._place(life.storage, tight=life.storage.rows > loose)
         for _ in range(sweeps):
             for life in lives:
@@ -308,6 +311,22 @@ def lost(calls: Sequence[Call], p: AcceleratorParameters) -> float:
         return placement.cost
     assert problem
     raise problem
+
+
+def alternatives(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
+    """Give every storage its rows in one way after the other; gives the rows used.
+
+    Also with the largest across two banks, as others then have rows of all banks.
+    """
+    placement = Placement(calls, p)
+    for first in (0, p.bank_rows // 2):
+        for loose in (p.scratchpad_rows, p.bank_rows // 8, 0):
+            for order in ("size", "area", "cost"):
+                try:
+                    placement.run(order, loose, first=first)
+                except DoesNotFitError:
+                    continue
+                yield placement.peak
 
 
 def place(calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0) -> int:

@@ -44,8 +44,15 @@ def dependencies(calls: Sequence[Call]) -> list[list[int]]:
 class _List:
     """List scheduling: the order of each array's commands."""
 
-    def __init__(self, calls: Sequence[Call], before: Sequence[Sequence[int]], rows: int):
-        self.calls, self.before, self.rows = calls, before, rows
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        before: Sequence[Sequence[int]],
+        rows: int,
+        *,
+        exact: bool = False,
+    ):
+        self.calls, self.before, self.rows, self.exact = calls, before, rows, exact
         self.array = [call.engine in ARRAYS for call in calls]
         self.reads = [frozenset(piece.storage for piece in call.reads) for call in calls]
         self.writes = [frozenset(piece.storage for piece in call.writes) for call in calls]
@@ -65,6 +72,14 @@ class _List:
         self.latest: dict[Engine, int] = {}
         self.alive: set[Storage] = set()
         self.used = 0
+        self.leaving: list[tuple[float, int]] = []
+        """When rows are free that nobody is going to read, and how many."""
+        self.stores: dict[int, list[int]] = {}
+        """By a command: the stores that may follow it at once."""
+        if exact:
+            for n, call in enumerate(calls):
+                if call.engine is Engine.STORE and before[n]:
+                    self.stores.setdefault(before[n][-1], []).append(n)
 
     def run(self, window: int) -> list[int]:
         """The places of the commands, in a new order."""
@@ -95,6 +110,8 @@ class _List:
         end, reading = self.running.get(other, (0.0, frozenset[Storage]()))
         for rank, n in enumerate(islice(queue, window)):
             start = self._start(n)
+            if start is not None and self.exact:
+                start = self._room(n, start)
             if start is None:
                 continue
             if not self._fits(n):
@@ -108,8 +125,31 @@ class _List:
 
     def _fits(self, n: int) -> bool:
         """Whether there are rows for what a command writes."""
-        new = sum(s.rows for s in self.writes[n] if s not in self.alive)
-        return self.used + new <= self.rows
+        if not self.exact:
+            new = sum(s.rows for s in self.writes[n] if s not in self.alive)
+            return self.used + new <= self.rows
+        wanted = (self.writes[n] | self._loaded(n)) - self.alive
+        return self.used + sum(s.rows for s in wanted) <= self.rows
+
+    def _room(self, n: int, start: float) -> float:
+        """From when on there are rows for what a command writes, those left out that are read."""
+        new = {p.storage for p in self.calls[n].writes} | self._loaded(n)
+        used = self.used + sum(s.rows for s in new - self.alive)
+        late = sorted((end, rows) for end, rows in self.leaving if end > start)
+        used += sum(rows for _, rows in late)
+        for end, rows in late:
+            if used <= self.rows:
+                break
+            start, used = end, used - rows
+        return start
+
+    def _loaded(self, n: int) -> set[Storage]:
+        """What has to be loaded before a command."""
+        found: set[Storage] = set()
+        for b in self.before[n]:
+            if b not in self.end and self.calls[b].engine not in ARRAYS:
+                found |= {p.storage for p in self.calls[b].writes} | self._loaded(b)
+        return found
 
     def _start(self, n: int) -> float | None:
         """When a command can start; ``None`` where arrays have to do something else before."""
@@ -147,21 +187,29 @@ class _List:
             self._issue(b, order)
         call, start = self.calls[n], self._start(n)
         assert start is not None
+        if self.exact and call.engine in ARRAYS:
+            start = self._room(n, start)
+            self.leaving = [one for one in self.leaving if one[0] > start]
         call.start, call.end = start, start + call.cycles
         self.end[n] = self.free[call.engine] = call.end
         if call.engine in ARRAYS:
             self.running[call.engine] = call.end, self.reads[n]
         order.append(n)
         for piece in (*call.reads, *call.writes):
-            self._touch(piece.storage)
+            self._touch(piece.storage, call.end)
+        for store in self.stores.get(n, ()):
+            if all(b in self.end for b in self.before[store]):
+                self._issue(store, order)
 
-    def _touch(self, storage: Storage) -> None:
+    def _touch(self, storage: Storage, end: float) -> None:
         if storage not in self.alive:
             self.alive.add(storage)
             self.used += storage.rows
         self.readers[storage] -= 1
         if not self.readers[storage]:
             self.used -= storage.rows
+            if self.exact:
+                self.leaving.append((end, storage.rows))
 
 
 def _times(calls: Sequence[Call], before: Sequence[Sequence[int]], loads: dict[int, float]) -> None:
@@ -196,6 +244,11 @@ def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, 
         latest[n] = free = max(latest[n], free if not before[n] else 0.0, there, 0.0)
         free += calls[n].cycles
     return latest
+
+
+def reordered(calls: Sequence[Call], window: int, rows: int) -> list[Call]:
+    """The commands in the order in which arrays take them, loads just before they are needed."""
+    return [calls[n] for n in _List(calls, dependencies(calls), rows, exact=True).run(window)]
 
 
 @dataclass(frozen=True)

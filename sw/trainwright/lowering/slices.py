@@ -69,11 +69,14 @@ def in_parts(graph: Graph, stage: Stage, lanes: int) -> Stage:
     """The stage with the parts of the sums that it cuts."""
     choices = []
     for choice in stage.choices:
-        for axis, step in stage.loops:
-            if isinstance(choice.op, Einsum) and axis in graph.summed(choice.op):
-                ranges = tuple(one for _, one in chunks_of(graph, stage, axis, step, lanes))
-                op = replace(choice.op, parts=(axis, ranges))
-                choice = replace(choice, op=op)
+        summed = graph.summed(choice.op) if isinstance(choice.op, Einsum) else ()
+        cut = [
+            chunks_of(graph, stage, axis, step, lanes)
+            for axis, step in stage.loops
+            if axis in summed
+        ]
+        if cut and isinstance(choice.op, Einsum):
+            choice = replace(choice, op=replace(choice.op, parts=tuple(product(*cut))))
         choices.append(choice)
     return replace(stage, choices=tuple(choices))
 

@@ -7,7 +7,7 @@ no sum is ever cut. Where there is no such axis the tensor goes through the oute
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import combinations, permutations
 from math import prod
 
 from trainwright.graph.ir import Einsum, Graph, View, Window
@@ -22,6 +22,8 @@ BUDGETS = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
 """Parts of the scratchpad that the slices of a stage may take, the likely ones first: slices must
 be small enough for what is read together to lie in different banks."""
 LARGEST = max(BUDGETS)
+TURNED = 4
+"""Loads of what the host writes that cost as much as one of what was stored."""
 MOST_AXES = 3
 """Axes that a stage is cut along."""
 
@@ -37,7 +39,10 @@ class _Group:
 
 
 class Stages:
-    """The stages of one program; a tensor of more than ``large`` rows is used up in slices."""
+    """The stages of one program; a tensor of more than ``large`` rows is used up in slices.
+
+    With ``deep`` sums are cut along several axes, too.
+    """
 
     def __init__(
         self,
@@ -48,8 +53,9 @@ class Stages:
         p: AcceleratorParameters,
         *,
         large: int,
+        deep: bool = False,
     ):
-        self.given, self.large = given, large
+        self.given, self.large, self.deep = given, large, deep
         self.graph, self.chosen, self.stored, self.p = graph, chosen, set(stored), p
         self.choices = chosen.choices
         self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
@@ -120,7 +126,8 @@ class Stages:
                 continue
             group = _Group(joined, {name}.union(*(of[n].big for n in members)))
             if self._least(group) > LARGEST * self.p.scratchpad_rows:
-                of[self.place[name]].big.add(name)
+                for n in members if self.deep else (self.place[name],):
+                    of[n].big.add(name)
                 continue
             before = dict(of)
             of |= {n: group for n in joined}
@@ -206,6 +213,8 @@ class Stages:
         axes = self._chunks(group, self._common(group.members))
         if not parts:
             yield ()
+        elif self.deep:
+            yield from self._deep(group, axes)
         for count in range(1 - parts, min(MOST_AXES, len(axes)) + 1):
             for some in permutations(axes, count):
                 for loops in _chunked(some, ()):
@@ -216,14 +225,47 @@ class Stages:
                         for chunk in chunks:
                             yield (*loops, (axis, chunk))
 
+    def _deep(self, group: _Group, common: list[tuple[str, list[int]]]) -> Iterator[Loops]:
+        """Ways to cut sums along several axes, in the order in which least is loaded."""
+        partial = self._chunks(group, self._partial(group))
+        for count in range(2, MOST_AXES + 1):
+            for summed in combinations(partial, count):
+                for free in range(min(MOST_AXES, len(common)) + 1):
+                    for some in combinations(common, free):
+                        for loops in _chunked((*some, *summed), ()):
+                            yield self._ordered(group, loops)
+
+    def _ordered(self, group: _Group, loops: Loops) -> Loops:
+        """The same cuts, those along which arrays divide innermost, the others in the order in
+        which least is loaded."""
+        works = [work for n in group.members for work in self.choices[n].works]
+        divided = {work.cut[0] for work in works if work.cut}
+        inner = tuple(one for one in loops if one[0] in divided)
+        outer = [one for one in loops if one[0] not in divided]
+        orders = [(*some, *inner) for some in permutations(outer)]
+        return min(orders, key=lambda order: self._loaded(group, order))
+
+    def _loaded(self, group: _Group, loops: Loops) -> float:
+        """Rows of large tensors that are loaded, over all slices; those that lie in outer memory in
+        some layout count more, as they are transposed."""
+        made, total, sizes = {self.choices[n].op.out for n in group.members}, 0.0, self.graph.sizes
+        names = {name for n in group.members for name in self.choices[n].op.operands}
+        for name in sorted(names - made):
+            axes = self.graph.tensors[name].axes
+            deepest = max((n for n, (axis, _) in enumerate(loops) if axis in axes), default=-1)
+            again = (up(sizes[a], c) for a, c in loops[: deepest + 1] if a not in axes)
+            total += self.rows(name) * prod(again) * (1 if name in self.given else TURNED)
+        return total
+
     def _added(self, group: _Group, loops: Loops) -> int:
         """Rows that are added where sums are taken in parts."""
         total = 0
         for n in group.members:
             op = self.choices[n].op
-            for axis, chunk in loops:
-                if isinstance(op, Einsum) and axis in self.graph.summed(op):
-                    total += self.rows(op.out) * (up(self.graph.sizes[axis], chunk) - 1)
+            if isinstance(op, Einsum):
+                summed, sizes = self.graph.summed(op), self.graph.sizes
+                parts = prod(up(sizes[axis], chunk) for axis, chunk in loops if axis in summed)
+                total += self.rows(op.out) * (parts - 1)
         return total
 
     def _need(self, group: _Group, chunks: dict[str, int]) -> float:
@@ -262,8 +304,18 @@ class Stages:
         return found
 
     def options(self) -> Iterator[list[Stage]]:
-        """Ways to cut all stages, the likely ones first."""
-        for budget in BUDGETS:
+        """Ways to cut all stages, the likely ones first; ``deep``, the fewest slices first."""
+        if self.deep:
+            every = list(self._options(sorted(BUDGETS, reverse=True)))
+            yield from sorted(every, key=lambda option: sum(map(self._slices, option)))
+        else:
+            yield from self._options(BUDGETS)
+
+    def _slices(self, stage: Stage) -> int:
+        return prod(up(self.graph.sizes[a], c) for a, c in stage.loops)
+
+    def _options(self, budgets: Sequence[float]) -> Iterator[list[Stage]]:
+        for budget in budgets:
             for parts in (False, True):
                 for option in self._option(budget, parts=parts):
                     yield option

@@ -41,7 +41,8 @@ def _used(calls: Sequence[Call]) -> list[Call]:
 class Tiler(Demands):
     """Makes the commands of one program.
 
-    ``given`` are the tensors of outer memory, ``stored`` those that are written there.
+    ``given`` are the tensors of outer memory, ``stored`` those that are written there. With
+    ``spare`` no more rows of zeros are loaded than are needed.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class Tiler(Demands):
         pads: Sequence[Pad],
         spilled: Collection[str],
         p: AcceleratorParameters,
+        *,
+        spare: bool = False,
     ):
-        super().__init__(graph, dict(given), p)
+        super().__init__(graph, dict(given), p, spare=spare)
         self.stored, self.pads, self.spilled = {*stored, *spilled}, pads, set(spilled)
         self.macs = 0
 
@@ -226,7 +229,8 @@ class Tiler(Demands):
 
     def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
         """The values of the result that a work makes in a slice, and those that it sums."""
-        axes = self.graph.tensors[op.out].axes + ((op.parts[0],) if op.parts else ())
+        axes = self.graph.tensors[op.out].axes
+        axes += tuple(axis for axis, _ in op.parts[0]) if op.parts else ()
         return overlap({a: r for a, r in slice_.items() if a in axes}, ranges_of(work.cut))
 
     def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
@@ -261,7 +265,10 @@ class Tiler(Demands):
         target = self._target(op.out, impl.along, slice_, work.cut)
         sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
         made = {a: r for a, r in ranges.items() if a in z_axes}
-        whole, follows = Part(target, made), op.parts and ranges[op.parts[0]] != op.parts[1][0]
+        whole, cell = Part(target, made), ()
+        if op.parts:
+            cell = tuple((axis, ranges[axis]) for axis, _ in op.parts[0])
+        follows = op.parts and cell != op.parts[0]
         if follows:
             target = self.apart(op.out, impl.along, made)
         free = prod(sizes[a] for a in z_axes)
@@ -291,7 +298,7 @@ class Tiler(Demands):
             )
         )
         if op.parts and follows:
-            self._add(z, whole, last=ranges[op.parts[0]] == op.parts[1][-1])
+            self._add(z, whole, last=cell == op.parts[-1])
 
     def _add(self, x: Part, z: Part, *, last: bool) -> None:
         """Add a part of a sum to those before it."""

@@ -1,0 +1,69 @@
+"""Axes that are to be cut where a tensor is many times as large as the scratchpad.
+
+An array keeps whole axes in its tiles and lanes, so that what lies there cannot be cut. Where a
+tensor has to be used up in many slices, small axes are left to the slices.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from trainwright.graph.ir import Einsum, Graph, Op
+from trainwright.lowering.impls import Impl, implementations, up
+from trainwright.parameters import AcceleratorParameters
+
+HUGE = 2
+"""Times the scratchpad from which on a tensor is."""
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """Axes of an operation that are to be cut."""
+
+    cut: frozenset[str] = frozenset()
+    divided: tuple[str, ...] = ()
+    """Those of them that no operation sums: along these the arrays divide the slices, so that each
+    makes its own from end to end."""
+
+
+def axes_of(graph: Graph, op: Op) -> set[str]:
+    """The axes of an operation: of its result, and those that it sums."""
+    summed = graph.summed(op) if isinstance(op, Einsum) else ()
+    return {*graph.tensors[op.out].axes, *summed}
+
+
+def sliced_axes(graph: Graph, p: AcceleratorParameters) -> Mapping[str, Sliced]:
+    """For each contraction that makes or reads a huge tensor, its axes of fewer values than lanes
+    that all have which make or read it, and those that hang together with them."""
+    groups: dict[str, set[str]] = {}
+    for op in graph.ops:
+        for name in (op.out, *op.operands):
+            rows = up(graph.count(name), p.lanes)
+            if not isinstance(op, Einsum) or rows <= HUGE * p.scratchpad_rows:
+                continue
+            joined = groups.get(op.out, {op.out}) | groups.get(name, {name})
+            groups |= dict.fromkeys(joined, joined)
+    makers, found = graph.makers, dict[str, Sliced]()
+    for name, group in groups.items():
+        ops = [makers[one] for one in sorted(group) if one in makers]
+        axes = set.intersection(*(axes_of(graph, op) for op in ops))
+        cut = frozenset(a for a in axes if 1 < graph.sizes[a] < p.lanes)
+        free = set.intersection(*({*graph.tensors[op.out].axes} for op in ops))
+        found[name] = Sliced(cut, tuple(sorted(cut & free, key=lambda a: graph.sizes[a] % 2)))
+    return found
+
+
+def sliced_implementations(
+    graph: Graph, op: Einsum, p: AcceleratorParameters, axes: frozenset[str]
+) -> list[Impl]:
+    """As ``implementations``, with these axes neither in tiles nor along lanes; all where there are
+    no others."""
+    mine = axes & axes_of(graph, op)
+    times = prod(graph.sizes[axis] for axis in mine)
+    small = replace(graph, sizes={**graph.sizes, **dict.fromkeys(mine, 1)})
+    found = [
+        replace(impl, cycles=impl.cycles * times)
+        for impl in implementations(small, op, p)
+        if not mine & {*impl.rows, *impl.along, *impl.inner}
+    ]
+    return found or implementations(graph, op, p)
