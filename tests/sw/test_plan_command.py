@@ -66,8 +66,8 @@ def test_a_fallback_is_said(plan):
     status, out, _ = plan(WIDE)
     assert status == 0
     assert re.search(
-        r"auto is that of the graph: the paper's schedule takes [\d,]+ cycles, and no planned program "
-        r"fits: l1.dw needs", out
+        r"auto is that of the graph: the paper's schedule takes [\d,]+ cycles, and no planned "
+        r"program fits: l1.dw needs", out
     )  # fmt: skip
     assert "no backward full at bond 1: " in out
     status, out, _ = plan(WIDE, "--json")
