@@ -55,7 +55,7 @@ def test_two_steps_are_those_of_the_definitions(batch, ranks):
 
 @pytest.mark.parametrize(
     ("ranks", "storage"),
-    [(((16, 16, 16), (16,)), 4), (((12, 5, 13), (16,)), 4), (((3, 7, 2), (5,)), 8)],
+    [(((16, 16, 16), (16,)), 4), (((12, 5, 13), (16,)), 4), (((3, 13, 2), (5,)), 8)],
 )
 def test_four_factors_and_packed_images(ranks, storage):
     """Images of the factor stores, of 4 and of 8 bits an element; ranks that fill no row."""

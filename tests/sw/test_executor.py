@@ -602,3 +602,26 @@ def test_passes_read_only_what_was_written(inner, loaded, message):
                 continue
             with pytest.raises(ProgramError, match=message):
                 golden.run(program, 0)
+
+
+def test_words_that_a_pass_wrote_have_all_their_bits():
+    """Sums of products of the widest words, which 32 bits do not hold."""
+    p = replace(P, vector_engine=1)
+    code = Code(
+        first=0,
+        instructions=(
+            Instruction(memory=Memory.READ, stream=0, keep=True),
+            Instruction(memory=Memory.WRITE, stream=1),
+        ),
+    )
+    streams = Stream(0, 0, 1), Stream(32, 0, 1)
+    move = Vector(entry=0, length=2, outer=1, inner=32, streams=streams, reads=1, writes=2)
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=64)
+    product = Compute(
+        operation=Operation.PE4, levels=(Level(1),), x=32, g=48, z=80, last_rows=8, x_row_stride=1,
+        g_row_stride=1, z_row_stride=1, shift=20,
+    )  # fmt: skip
+    store = replace(load, operation=Operation.STORE, address=1024, local=80, beats=16)
+    memory = np.full(32 * 16, -32768, np.int16).view(np.uint8)
+    program = Program((load, code, move, product, store, Halt()), p.fingerprint)
+    assert_executed(p, np.concatenate([memory, np.zeros(256, np.uint8)]), program)
