@@ -11,6 +11,7 @@ from amaranth.sim import Simulator
 from trainwright.fixed.random_bits import KEYS_A_ROW, STREAM_STEP, mixed, unit_bytes
 from trainwright.golden.state import State
 from trainwright.golden.vector import vector
+from trainwright.onchip.vector_tables import Slot
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.vector import (
@@ -53,12 +54,13 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float):
         waiting = [int.from_bytes(encode_descriptor(d), "little") for d in descriptors]
         pending: list[int | None] = [None] * ROW_LATENCY
         address, idle, cycles = None, 0, 0
-        ctx.set(engine.stream, STREAM)
         while waiting or idle < 4:
             cycles += 1
             assert cycles < 100_000, "the engine hangs"
             busy = ctx.get(engine.status.busy)
             idle = 0 if busy or waiting else idle + 1
+            assert busy or not ctx.get(engine.z.request.valid), "idle before its rows are written"
+            ctx.set(engine.stream, random.getrandbits(32) if busy else STREAM)
             ctx.set(engine.command.valid, bool(waiting) and not busy)
             if waiting:
                 ctx.set(engine.command.payload, waiting[0])
@@ -158,5 +160,26 @@ def test_rounding_at_its_edges():
         ]
     streams = tuple(Stream(rows * n, 0, 1) for n in range(6))
     d = Vector(entry=0, length=6, outer=1, inner=rows, streams=streams, reads=7, writes=56)
-    passes = [Code(first=0, instructions=tuple(code)), d]
-    assert check(p, passes, pad, random=Random("edges"), stall=0.2) == 3 * rows
+    passes = [Code(first=0, instructions=tuple(code)), d, *wide_passes(p, pad)]
+    assert check(p, passes, pad, random=Random("edges"), stall=0.2) == 3 * rows + 6
+
+
+def wide_passes(p: AcceleratorParameters, pad: np.ndarray):
+    """A half and a little, 23 bits below it; the greatest of numbers of 32 bits; a table."""
+    pad[100:102] = -32768
+    pad[102:104] = np.random.default_rng(3).integers(-32768, 32767, (2, p.lanes))
+    product = {"kind": Kind.PRODUCT, "use_k": True, "memory": Memory.READ, "keep": True}
+    code = (
+        Instruction(**product, stream=0, k=0),  # 2^32
+        Instruction(addend=Addend.CONSTANT, k=1, shift=33, rounding=Rounding.EVEN,
+                    memory=Memory.WRITE, stream=2),
+        Instruction(**product, stream=1, k=2, d=1),
+        Instruction(kind=Kind.GREATEST, a=1, shift=16, memory=Memory.WRITE, stream=3),
+        Instruction(kind=Kind.TABLE, b=Slot.LOG2, memory=Memory.READ, stream=4, shift=14, keep=True,
+                    d=2),
+        Instruction(a=2, wrap=True, memory=Memory.WRITE, stream=5),
+    )  # fmt: skip
+    streams = tuple(Stream(base, 0, 1) for base in (100, 102, 104, 106, 102, 108))
+    d = Vector(entry=8, length=6, outer=1, inner=2, streams=streams, reads=19, writes=44,
+               constants=(-(1 << 17), 1 << 10, 98_765))  # fmt: skip
+    return Code(first=8, instructions=code), d

@@ -152,11 +152,15 @@ class EngineBench(TestBench):
         self.status = Status(self)
         self.invalid = 0
         """Cycles in which a word of an operand was said to stand for no number."""
-        if self.parameters.formats:
-            self.agents.append(self)
+        self.agents.append(self)
 
     def cycle(self) -> None:
-        self.invalid += self.get("invalid")
+        if self.parameters.formats:
+            self.invalid += self.get("invalid")
+        p, asked = self.parameters, 0
+        if self.get("z_request_valid"):
+            asked = 1 << self.get("z_request_payload") % p.scratchpad_rows // p.bank_rows
+        assert self.get("z_banks") == asked or self.get("rst"), "a row asks for its bank alone"
 
     def store_shape(self) -> tuple[int, int]:
         """Entries of the engine's factor store, and elements of one."""

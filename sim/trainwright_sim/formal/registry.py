@@ -7,15 +7,20 @@ from trainwright_sim.formal.proofs import (
     axi_writer,
     block_queue,
     bursts,
+    counters,
+    deframer,
     delay_line,
     loop_nest,
     loop_stack,
     posit_decoder,
+    posit_encoder,
     registered_queue,
+    registers,
     requantiser,
     result_queue,
     round_robin,
     skid_buffer,
+    watchdog,
 )
 
 _FILES = (
@@ -28,11 +33,16 @@ _FILES = (
     axi_reader,
     axi_writer,
     axi_lite,
+    registers,
+    counters,
+    watchdog,
+    deframer,
     loop_stack,
     loop_nest,
     result_queue,
     requantiser,
     posit_decoder,
+    posit_encoder,
 )
 
 PROOFS: dict[str, Proof] = {proof.name: proof for file in _FILES for proof in file.PROOFS}

@@ -211,21 +211,32 @@ def needed(graph: Graph, results: Iterable[str]) -> tuple[Op, ...]:
     return tuple(reversed(kept))
 
 
-def urgent(graph: Graph) -> Graph:
+def urgent(graph: Graph, large: float = 1.0) -> Graph:
     """The same operations in another order: of those that can be computed, the one before the
-    longest chain of multiply-accumulates comes first."""
+    longest chain of multiply-accumulates comes first. Where that one is more than ``large`` of all
+    multiply-accumulates, those up to it do: what a large one needs a slice of is then there whole.
+    """
     readers: dict[str, list[Op]] = {}
     for op in graph.ops:
         for name in set(op.operands):
             readers.setdefault(name, []).append(op)
     height: dict[str, int] = {}
+    own = {
+        op.out: graph.products(op) if isinstance(op, Einsum) else graph.count(op.out)
+        for op in graph.ops
+    }
+    most = large * sum(own.values())
     for op in reversed(graph.ops):
-        own = graph.products(op) if isinstance(op, Einsum) else graph.count(op.out)
-        height[op.out] = own + max((height[r.out] for r in readers.get(op.out, ())), default=0)
+        height[op.out] = own[op.out] + max(
+            (height[r.out] for r in readers.get(op.out, ())), default=0
+        )
     pending, done, ordered = list(graph.ops), set(graph.given), list[Op]()
     while pending:
         ready = [op for op in pending if done.issuperset(op.operands)]
         op = max(ready, key=lambda op: height[op.out])
+        if own[op.out] > most:
+            ready = [one for one in ready if own[one.out] <= most] or ready
+            op = max(ready, key=lambda op: height[op.out])
         pending.remove(op)
         done.add(op.out)
         ordered.append(op)

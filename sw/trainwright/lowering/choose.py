@@ -23,6 +23,7 @@ from trainwright.lowering.impls import (
     implementations,
     outer_cycles,
 )
+from trainwright.lowering.pairs import Pair
 from trainwright.parameters import AcceleratorParameters
 
 LESSER = 0.3
@@ -75,7 +76,7 @@ class Chooser:
                 self.last[name] = n
                 if name in graph.windows:
                     self.last[graph.windows[name].x] = n
-        self._pairs: dict[tuple[str, bool], list[list[_Pair]]] = {}
+        self._pairs: dict[tuple[str, bool], list[list[Pair]]] = {}
         self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
         self.due = 0.0, 0.0
@@ -206,7 +207,7 @@ class Chooser:
             else:
                 yield from tries
 
-    def _divided(self, state: State, pair: "_Pair", middle: int) -> _Try:
+    def _divided(self, state: State, pair: Pair, middle: int) -> _Try:
         dots, outers, works = pair.divided(middle)
         return self._try(state, works, dots, outers)
 
@@ -318,7 +319,7 @@ class Chooser:
         new.choices = (*new.choices, Choice(op, tuple(works), ()))
         return new
 
-    def _every_pair(self, op: Einsum) -> list[list["_Pair"]]:
+    def _every_pair(self, op: Einsum) -> list[list[Pair]]:
         """Both arrays' implementations and the axes that they can divide, those together that come
         to the same layouts."""
         parts = self._pairs
@@ -330,7 +331,7 @@ class Chooser:
             parts[op.out, True] = [*parts[op.out, False], *self._parted(op)]
         return parts[op.out, True]
 
-    def _joined(self, op: Einsum) -> Iterator[list["_Pair"]]:
+    def _joined(self, op: Einsum) -> Iterator[list[Pair]]:
         """Of parts that lie alike."""
         dots, outers = self._impls(op)
         for dot in dots:
@@ -338,9 +339,9 @@ class Chooser:
                 axes = self._axes(op, dot, outer)
                 # slices are of samples: then both arrays have something of each
                 axes.sort(key=lambda axis: axis == SAMPLES)
-                yield [_Pair(self, op, dot, outer, axis) for axis in axes]
+                yield [self._pair(op, dot, outer, axis) for axis in axes]
 
-    def _parted(self, op: Einsum) -> Iterator[list["_Pair"]]:
+    def _parted(self, op: Einsum) -> Iterator[list[Pair]]:
         """Of parts that lie in different layouts."""
         dots, outers = self._impls(op)
         for dot in dots[:MOST_OF_AN_ARRAY]:
@@ -348,7 +349,11 @@ class Chooser:
                 if dot.along != outer.along:
                     for axis in self._axes(op, dot, outer):
                         if self._goes_on(op.out, axis):
-                            yield [_Pair(self, op, dot, outer, axis)]
+                            yield [self._pair(op, dot, outer, axis)]
+
+    def _pair(self, op: Einsum, dot: Impl, outer: Impl, axis: str) -> Pair:
+        size, lanes = self.graph.sizes[axis], self.p.lanes
+        return Pair(op, (dot, outer), axis, size, lanes, self.cycles)
 
     def _goes_on(self, name: str, axis: str) -> bool:
         """Whether all that reads a tensor can be divided along an axis, too."""
@@ -378,45 +383,6 @@ class Chooser:
             if sizes[axis] > 1 and divides(axis, dot) and divides(axis, outer)
         ]
         return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]
-
-
-class _Pair:
-    """Both arrays' implementations of an operation, divided along an axis."""
-
-    def __init__(self, chooser: Chooser, op: Einsum, dot: Impl, outer: Impl, axis: str):
-        self.chooser, self.op, self.impls, self.axis = chooser, op, (dot, outer), axis
-        self.size = chooser.graph.sizes[axis]
-        self.unit = chooser.p.lanes if any(axis in impl.along for impl in self.impls) else 1
-        self._known: dict[int, tuple[float, float, tuple[Work, Work]]] = {}
-
-    def middles(self, state: State, due: tuple[float, float], fixed: set[Cut]) -> Sequence[int]:
-        """Where the axis is divided: so that both arrays are done at the same time, or as operands
-        are that lie in parts."""
-        size, unit = self.size, self.unit
-        if fixed:
-            if any(cut[0] != self.axis for cut in fixed if cut):
-                return ()
-            found = {cut[2] for cut in fixed if cut and cut[1] == 0}
-            return sorted(m for m in found if m % unit == 0)
-        dot, outer = self.impls
-        ahead = state.outers + due[1] - state.dots - due[0]
-        share = (outer.cycles + ahead) / (dot.cycles + outer.cycles)
-        best = round(size * min(1.0, max(0.0, share)) / unit) * unit
-        middle = min(max(best, unit), (size - 1) // unit * unit)
-        return (middle,) if middle else ()
-
-    def divided(self, middle: int) -> tuple[float, float, tuple[Work, Work]]:
-        """Cycles of each array, and what each computes: PE1 first."""
-        if middle not in self._known:
-            dot, outer = self.impls
-            first = Work(dot, (self.axis, 0, middle))
-            second = Work(outer, (self.axis, middle, self.size))
-            cycles = self.chooser.cycles
-            self._known[middle] = (
-                cycles(self.op, dot, first.cut), cycles(self.op, outer, second.cut),
-                (first, second),
-            )  # fmt: skip
-        return self._known[middle]
 
 
 def choose(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from trainwright.graph.ir import Einsum, Graph
 from trainwright.lowering.choices import Choice, Work
 from trainwright.lowering.impls import Impl
-from trainwright.lowering.tile import Stage
+from trainwright.lowering.slices import Stage
 
 UNEVEN = 0.1
 """Of an operation, what may go to the other array than the one that is to have it."""

@@ -15,8 +15,9 @@ from trainwright.lowering.divide import variants
 from trainwright.lowering.layout import CutError
 from trainwright.lowering.place import fits, lost
 from trainwright.lowering.schedule import Issue, scheduled
+from trainwright.lowering.slices import Stage
 from trainwright.lowering.stages import Stages
-from trainwright.lowering.tile import Stage, Tiler
+from trainwright.lowering.tile import Tiler
 from trainwright.parameters import AcceleratorParameters
 
 ROOMS = (1.0, 0.8)

@@ -14,7 +14,7 @@ from trainwright.graph.ir import Einsum, Graph, View, Window
 from trainwright.lowering.choices import Choice, Chosen, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
-from trainwright.lowering.tile import Stage
+from trainwright.lowering.slices import Stage
 from trainwright.lowering.windows import share
 from trainwright.parameters import AcceleratorParameters
 

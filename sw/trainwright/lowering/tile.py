@@ -1,14 +1,14 @@
 """From choices and cuts to commands: pieces of tensors, loaded, transposed and computed in turn."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise, product, zip_longest
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, View, Window
 from trainwright.lowering.calls import Accumulate, Call, Contract, Elementwise, External, Move
 from trainwright.lowering.choices import BEAT, Choice, Cut, Given, Pad, Work
-from trainwright.lowering.impls import Impl, Need, dot_cycles, even, outer_cycles, runs, up
+from trainwright.lowering.demands import Demands
+from trainwright.lowering.impls import Impl, dot_cycles, outer_cycles
 from trainwright.lowering.layout import (
     Axes,
     CutError,
@@ -19,41 +19,12 @@ from trainwright.lowering.layout import (
     Storage,
     counts_of,
 )
-from trainwright.lowering.pieces import Pieces
+from trainwright.lowering.slices import Stage, in_parts, overlap, ranges_of, refitted, slices_of
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
 SMALL = 32
 """Tensors of this part of the scratchpad or less are not loaded in slices."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Operations that are computed for a slice of their results at a time.
-
-    ``loops`` are axes and how many values a slice has, outermost first.
-    """
-
-    choices: tuple[Choice, ...]
-    loops: tuple[tuple[str, int], ...] = ()
-    together: int = 1
-    """Slices of which each operation is computed before the next: then the arrays can read
-    different slices of what they both need."""
-
-
-def _overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:
-    """The values within both; ``None`` where there are none."""
-    found = dict(first)
-    for axis, (lo, hi) in second.items():
-        a, b = found.get(axis, (lo, hi))
-        found[axis] = max(a, lo), min(b, hi)
-        if found[axis][0] >= found[axis][1]:
-            return None
-    return found
-
-
-def _of(cut: Cut) -> Ranges:
-    return {cut[0]: (cut[1], cut[2])} if cut else {}
 
 
 def _used(calls: Sequence[Call]) -> list[Call]:
@@ -67,7 +38,7 @@ def _used(calls: Sequence[Call]) -> list[Call]:
     return kept[::-1]
 
 
-class Tiler(Pieces):
+class Tiler(Demands):
     """Makes the commands of one program.
 
     ``given`` are the tensors of outer memory, ``stored`` those that are written there.
@@ -88,7 +59,10 @@ class Tiler(Pieces):
 
     def run(self, stages: Sequence[Stage]) -> list[Call]:
         """The commands of all stages, in the order of the operations."""
-        stages = [self._refitted(self._parted(stage)) for stage in stages]
+        stages = [
+            refitted(self.graph, in_parts(self.graph, stage, self.p.lanes), self.p)
+            for stage in stages
+        ]
         ops = {choice.op.out: choice.op for stage in stages for choice in stage.choices}
         self.graph = replace(self.graph, ops=tuple(ops[op.out] for op in self.graph.ops))
         self.every = [choice for stage in stages for choice in stage.choices]
@@ -97,101 +71,6 @@ class Tiler(Pieces):
         for stage in stages:
             self._stage(stage)
         return _used(self.calls)
-
-    def _parted(self, stage: Stage) -> Stage:
-        """The stage with the parts of the sums that it cuts."""
-        choices = []
-        for choice in stage.choices:
-            for axis, step in stage.loops:
-                if isinstance(choice.op, Einsum) and axis in self.graph.summed(choice.op):
-                    ranges = tuple(one for _, one in self._chunks(stage, axis, step))
-                    op = replace(choice.op, parts=(axis, ranges))
-                    choice = replace(choice, op=op)
-            choices.append(choice)
-        return replace(stage, choices=tuple(choices))
-
-    def _refitted(self, stage: Stage) -> Stage:
-        """The stage with the rows of PE1's tiles that suit its slices."""
-        return replace(stage, choices=tuple(self._refit(c, stage) for c in stage.choices))
-
-    def _refit(self, choice: Choice, stage: Stage) -> Choice:
-        if not isinstance(choice.op, Einsum):
-            return choice
-        works = []
-        for work in choice.works:
-            sizes = dict(self.graph.sizes) | dict(stage.loops)
-            if work.cut:
-                sizes[work.cut[0]] = min(sizes[work.cut[0]], work.cut[2] - work.cut[1])
-            if work.impl and work.impl.dot:
-                work = replace(work, impl=self._rows_of(work.impl, sizes))
-            works.append(work)
-        return replace(choice, works=tuple(works))
-
-    def _rows_of(self, impl: Impl, sizes: Mapping[str, int]) -> Impl:
-        """The implementation with the rows that fill tiles best."""
-        z = self.graph.tensors[impl.z].axes
-        other = self.graph.tensors[impl.g].axes
-        free = tuple(a for a in self.graph.tensors[impl.x].axes if a in z and a not in other)
-        best = [impl, *(replace(impl, rows=rows) for rows in runs(free, sizes, self.p.pe1_rows))]
-        sliced = replace(self.graph, sizes=sizes)
-        fitting = [one for one in best if even(sliced, one)]
-        return min(fitting, key=lambda one: up(size := prod(sizes[a] for a in one.rows),
-                                               self.p.pe1_rows) / size)  # fmt: skip
-
-    # What is asked of each tensor.
-
-    def _demands(self) -> None:
-        """Collect how each tensor is read and written: side by side, padded, divided."""
-        for choice in self.every:
-            for work in choice.works:
-                if work.impl:
-                    self._grouped(work.impl)
-                for need in self._needs(choice, work):
-                    key = need.tensor, need.lanes
-                    cut = work.cut
-                    if cut and cut[0] not in self.graph.tensors[need.tensor].axes:
-                        cut = None
-                    self.cuts.setdefault(key, set()).add(cut)
-        for name, lanes, axes in self.pads:
-            self._group(name, lanes, axes, pad=True)
-        for choice in self.every:
-            for work in choice.works:
-                if (impl := work.impl) and impl.dot:
-                    self._group(impl.x, impl.inner, impl.rows)
-                    self._group(impl.z, impl.along, impl.rows)
-
-    def _grouped(self, impl: Impl) -> None:
-        if impl.dot:
-            self._group(impl.g, impl.inner, impl.along, pad=True)
-        else:
-            self.hard.setdefault((impl.z, impl.along), []).append(impl.rows)
-
-    def _group(self, name: str, lanes: Axes, axes: Axes, *, pad: bool = False) -> None:
-        if len(axes) > 1:
-            self.groups.setdefault((name, lanes), []).append(axes)
-        if pad and prod(self.graph.sizes[a] for a in axes) % self.p.lanes:
-            self.padding.setdefault((name, lanes), axes)
-
-    def _leads(self, stages: Sequence[Stage]) -> None:
-        """For each tensor the axes to come first."""
-        views = {n for c in self.every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
-        wanted: dict[str, dict[str, None]] = {}
-        for stage in stages:
-            loops = [axis for axis, _ in stage.loops]
-            for choice in stage.choices:
-                cuts = [w.cut[0] for w in choice.works if w.cut]
-                for name in (choice.op.out, *choice.op.operands):
-                    wanted.setdefault(name, {}).update(dict.fromkeys([*cuts, *loops]))
-        padded = {(name, a) for (name, _), axes in self.padding.items() for a in axes}
-        for name, axes in wanted.items():
-            if name not in views:
-                mine = self.graph.tensors[name].axes
-                self.lead[name] = tuple(a for a in axes if a in mine and (name, a) not in padded)
-
-    def _needs(self, choice: Choice, work: Work) -> tuple[Need, ...]:
-        if work.impl:
-            return work.impl.needs
-        return tuple(Need(name, choice.lanes) for name in choice.op.operands)
 
     def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
         """The values of a tensor that a piece is to have, for one work of one slice."""
@@ -203,29 +82,10 @@ class Tiler(Pieces):
         ):
             ranges = {}
         if cut and cut[0] in axes and self.cuts.get((name, lanes)) == {cut}:
-            return _overlap(ranges, _of(cut)) or {}
+            return overlap(ranges, ranges_of(cut)) or {}
         return ranges
 
     # Stages.
-
-    def _slices(self, stage: Stage) -> Iterator[Ranges]:
-        """The slices, those of both arrays in turn where an axis is divided between them."""
-        loops = [self._chunks(stage, axis, step) for axis, step in stage.loops]
-        for one in product(*loops):
-            yield dict(one)
-
-    def _chunks(self, stage: Stage, axis: str, step: int) -> list[tuple[str, tuple[int, int]]]:
-        """The parts of an axis: none across a place where the arrays divide it."""
-        size = self.graph.sizes[axis]
-        cuts = {w.cut[1] for c in stage.choices for w in c.works if w.cut and w.cut[0] == axis}
-        edges = sorted({0, size, *cuts})
-        parts = []
-        for lo, hi in pairwise(edges):
-            unit = self.p.lanes if (lo % self.p.lanes, step % self.p.lanes) == (0, 0) else 1
-            count = up(hi - lo, step)
-            each = up(up(hi - lo, count), unit) * unit
-            parts.append([(axis, (n, min(n + each, hi))) for n in range(lo, hi, each)])
-        return [one for some in zip_longest(*parts) for one in some if one]
 
     def _stage(self, stage: Stage) -> None:
         inside = {choice.op.out for choice in stage.choices}
@@ -233,7 +93,7 @@ class Tiler(Pieces):
             if choice not in stage.choices:
                 inside -= set(choice.op.operands) - self.spilled
         self.inside = inside
-        slices = list(self._slices(stage))
+        slices = list(slices_of(self.graph, stage, self.p.lanes))
         begin = 1 if self._both(stage, slices[0]) else 2
         for slice_ in slices[:begin]:  # neither array waits for what the other one's slice needs
             for choice in stage.choices:
@@ -298,7 +158,7 @@ class Tiler(Pieces):
             if name in self.given:
                 axes = self.graph.tensors[name].axes
                 mine = [{a: r for a, r in one.items() if a in axes} for one in slices]
-                kept = [p for p in found if any(_overlap(p.ranges, m) is not None for m in mine)]
+                kept = [p for p in found if any(overlap(p.ranges, m) is not None for m in mine)]
                 self.pieces[name, lanes] = kept
 
     def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
@@ -306,7 +166,7 @@ class Tiler(Pieces):
         axes = self.graph.tensors[name].axes
         ranges = {a: r for a, r in slice_.items() if a in axes} if name in self.inside else {}
         if cut and not self._joined(name):
-            whole = _overlap(ranges, _of(cut))
+            whole = overlap(ranges, ranges_of(cut))
             assert whole is not None
             ranges = whole
         return self.found(name, lanes, ranges) or self.made(name, lanes, ranges)
@@ -367,7 +227,7 @@ class Tiler(Pieces):
     def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
         """The values of the result that a work makes in a slice, and those that it sums."""
         axes = self.graph.tensors[op.out].axes + ((op.parts[0],) if op.parts else ())
-        return _overlap({a: r for a, r in slice_.items() if a in axes}, _of(work.cut))
+        return overlap({a: r for a, r in slice_.items() if a in axes}, ranges_of(work.cut))
 
     def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
         """The operands, as they are needed; ``None`` where a slice has nothing of a work."""

@@ -38,6 +38,7 @@ class Targets:
         tb.agents.append(self)
 
     def cycle(self) -> None:
+        self._check_banks()
         for target, store in self.stores.items():
             name = f"{target.name.lower()}_request"
             if self._tb.get(f"{name}_valid"):
@@ -46,6 +47,14 @@ class Targets:
         if self._tb.get("program_request_valid"):
             bits = self._tb.get("program_request_payload")
             self.program.append((bits & ((1 << LOCAL_WIDTH) - 1), bits >> LOCAL_WIDTH))
+
+    def _check_banks(self) -> None:
+        """A row that is offered asks for its bank alone, and nothing else asks for one."""
+        p, asked = self._tb.parameters, 0
+        if self._tb.get("scratchpad_request_valid"):
+            row = self._tb.get("scratchpad_request_payload") % p.scratchpad_rows
+            asked = 1 << row // p.bank_rows
+        assert self._tb.get("scratchpad_banks") == asked or self._tb.get("rst")
 
     def size(self, target: Target) -> int:
         """Rows, entries or beats of a target."""

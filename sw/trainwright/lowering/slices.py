@@ -1,0 +1,106 @@
+"""Stages and their slices: the ranges of each, sums in parts, and tiles that suit them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise, product, zip_longest
+from math import prod
+
+from trainwright.graph.ir import Einsum, Graph
+from trainwright.lowering.choices import Choice, Cut
+from trainwright.lowering.impls import Impl, even, runs, up
+from trainwright.lowering.layout import Ranges
+from trainwright.parameters import AcceleratorParameters
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Operations that are computed for a slice of their results at a time.
+
+    ``loops`` are axes and how many values a slice has, outermost first.
+    """
+
+    choices: tuple[Choice, ...]
+    loops: tuple[tuple[str, int], ...] = ()
+    together: int = 1
+    """Slices of which each operation is computed before the next: then the arrays can read
+    different slices of what they both need."""
+
+
+def overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:
+    """The values within both; ``None`` where there are none."""
+    found = dict(first)
+    for axis, (lo, hi) in second.items():
+        a, b = found.get(axis, (lo, hi))
+        found[axis] = max(a, lo), min(b, hi)
+        if found[axis][0] >= found[axis][1]:
+            return None
+    return found
+
+
+def ranges_of(cut: Cut) -> Ranges:
+    """A cut as ranges."""
+    return {cut[0]: (cut[1], cut[2])} if cut else {}
+
+
+def slices_of(graph: Graph, stage: Stage, lanes: int) -> Iterator[Ranges]:
+    """The slices, those of both arrays in turn where an axis is divided between them."""
+    loops = [chunks_of(graph, stage, axis, step, lanes) for axis, step in stage.loops]
+    for one in product(*loops):
+        yield dict(one)
+
+
+def chunks_of(
+    graph: Graph, stage: Stage, axis: str, step: int, lanes: int
+) -> list[tuple[str, tuple[int, int]]]:
+    """The parts of an axis: none across a place where the arrays divide it."""
+    size = graph.sizes[axis]
+    cuts = {w.cut[1] for c in stage.choices for w in c.works if w.cut and w.cut[0] == axis}
+    edges = sorted({0, size, *cuts})
+    parts = []
+    for lo, hi in pairwise(edges):
+        unit = lanes if (lo % lanes, step % lanes) == (0, 0) else 1
+        count = up(hi - lo, step)
+        each = up(up(hi - lo, count), unit) * unit
+        parts.append([(axis, (n, min(n + each, hi))) for n in range(lo, hi, each)])
+    return [one for some in zip_longest(*parts) for one in some if one]
+
+
+def in_parts(graph: Graph, stage: Stage, lanes: int) -> Stage:
+    """The stage with the parts of the sums that it cuts."""
+    choices = []
+    for choice in stage.choices:
+        for axis, step in stage.loops:
+            if isinstance(choice.op, Einsum) and axis in graph.summed(choice.op):
+                ranges = tuple(one for _, one in chunks_of(graph, stage, axis, step, lanes))
+                op = replace(choice.op, parts=(axis, ranges))
+                choice = replace(choice, op=op)
+        choices.append(choice)
+    return replace(stage, choices=tuple(choices))
+
+
+def refitted(graph: Graph, stage: Stage, p: AcceleratorParameters) -> Stage:
+    """The stage with the rows of PE1's tiles that suit its slices."""
+    choices = []
+    for choice in stage.choices:
+        works = []
+        for work in choice.works:
+            if work.impl and work.impl.dot:
+                sizes = dict(graph.sizes) | dict(stage.loops)
+                if work.cut:
+                    sizes[work.cut[0]] = min(sizes[work.cut[0]], work.cut[2] - work.cut[1])
+                work = replace(work, impl=_rows_of(graph, work.impl, sizes, p))
+            works.append(work)
+        choices.append(replace(choice, works=tuple(works)))
+    return replace(stage, choices=tuple(choices))
+
+
+def _rows_of(graph: Graph, impl: Impl, sizes: Mapping[str, int], p: AcceleratorParameters) -> Impl:
+    """The implementation with the rows that fill tiles best."""
+    z = graph.tensors[impl.z].axes
+    other = graph.tensors[impl.g].axes
+    free = tuple(a for a in graph.tensors[impl.x].axes if a in z and a not in other)
+    best = [impl, *(replace(impl, rows=rows) for rows in runs(free, sizes, p.pe1_rows))]
+    sliced = replace(graph, sizes=sizes)
+    fitting = [one for one in best if even(sliced, one)]
+    return min(fitting, key=lambda one: up(size := prod(sizes[a] for a in one.rows),
+                                           p.pe1_rows) / size)  # fmt: skip
