@@ -191,7 +191,7 @@ def picture(outcomes: Sequence[Outcome]) -> bytes:
             mark = "o" if o.scales == SCALES[0] else "x"
             axes.plot(getattr(o, name), o.test, mark, color=colour, label=label)
     if sides[0].get_legend_handles_labels()[1]:
-        figure.legend(frameon=False, fontsize=6, loc="lower center")
+        figure.legend(frameon=False, fontsize=6, loc="outside lower center")
     return to_png(figure)
 
 
