@@ -261,3 +261,19 @@ def test_formats_by_class():
 def test_tables_that_cannot_be(given, message):
     with pytest.raises(FormatError, match=message):
         parse_formats(given)
+
+
+@pytest.mark.parametrize("fmt", [Posit(8, 0), Posit(6, 1)], ids=str)
+def test_what_is_next_to_a_tie_is_no_tie(fmt):
+    """Real numbers closer to a bound than all bits that are kept: the side counts."""
+    words = np.arange(1, fmt.largest)
+    bounds = [int(fmt.encode(2 * int(fmt.decode(w)), 1)[0]) for w in words]
+    assert bounds == words.tolist()
+    low, high = fmt.decode(words).astype(float), fmt.decode(words + 1).astype(float)
+    arithmetic = (high == low + 1) | (high - low == np.ldexp(1.0, np.frexp(high - low)[1] - 1))
+    ties = ((low + high) / 2)[arithmetic & (high < 2 * low)]
+    below, above = (fmt.nearest(np.nextafter(ties, to)) for to in (0, np.inf))
+    assert (above == below + 1).all()
+    even = fmt.nearest(ties)
+    assert (even % 2 == 0).all()
+    assert len(ties) > 8

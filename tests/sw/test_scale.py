@@ -12,6 +12,7 @@ from trainwright.fixed.scale import (
     Scales,
     TensorClass,
     TensorStatistics,
+    window,
 )
 
 KINDS = list(TensorClass)
@@ -134,3 +135,37 @@ def test_documented_ranges(kind):
 def test_ranges_that_are_refused(low, high, message):
     with pytest.raises(ValueError, match=message):
         ScaleRange(low, high)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.125, 0.5), (0.02, 0.06)])
+def test_both_ends_belong_to_the_range(low, high):
+    ranges = ScaleRanges(*[ScaleRange(low, high)] * 4)
+    limits = window(ranges.activation, 1000, 8)
+    for total, step in (
+        (limits.low - 1, -1),
+        (limits.low, 0),
+        (limits.high, 0),
+        (limits.high + 1, 1),
+    ):
+        s = TensorStatistics(TensorClass.ACTIVATION, 8, -3, -20, 1000, total, 0)
+        assert moved(Scales(ranges), "update", s)[1] == step
+
+
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [(127, 4), (96, 4), (95, 2), (80, 2), (79, 1), (65, 1)],
+)
+def test_jump_of_posits_above(words, step):
+    """The range is 16 to 64 of 128: beyond it by a quarter and by a half of what is left."""
+    ranges = ScaleRanges(posit=ScaleRange(0.125, 0.5))
+    s = TensorStatistics(TensorClass.ACTIVATION, 8, -3, -20, 10, 10 * words, 0, posit=True)
+    assert moved(Scales(ranges), "jump", s) == (int(step != 0), step)
+
+
+@pytest.mark.parametrize(
+    ("words", "step"), [(64, 0), (16, 0), (15, -1), (9, -1), (8, -2), (1, -2), (0, 0)]
+)
+def test_jump_of_posits_within_and_below(words, step):
+    ranges = ScaleRanges(posit=ScaleRange(0.125, 0.5))
+    s = TensorStatistics(TensorClass.ACTIVATION, 8, -3, -20, 10, 10 * words, 0, posit=True)
+    assert moved(Scales(ranges), "jump", s) == (int(step != 0), step)

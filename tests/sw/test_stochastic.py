@@ -445,3 +445,17 @@ def test_only_the_programs_that_are_asked_for_get_seeds():
     forward, backward = step_seeds("stochastic", 3, 4)
     assert step_seeds("stochastic-gradients", 3, 4) == (None, backward)
     assert len({forward, backward, *step_seeds("stochastic", 3, 5)}) == 4
+
+
+def test_seeds_are_mixed_as_murmur_hash_does():
+    """The finaliser, from its definition, of each number in turn."""
+
+    def finalised(h: int) -> int:
+        h = (h ^ h >> 16) * 0x85EBCA6B % 2**32
+        h = (h ^ h >> 13) * 0xC2B2AE35 % 2**32
+        return h ^ h >> 16
+
+    state = 0
+    for part in (5, 17, 3):
+        state = finalised((state + 0x9E3779B9 + part) % 2**32)
+    assert derived_seed(5, 17, 3) == state

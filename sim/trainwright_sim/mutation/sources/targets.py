@@ -50,7 +50,7 @@ class Target:
 _ALL = (
     Target("fixed", ("fixed/*.py",), ("fixed", "align", "scale", "stochastic")),
     Target("formats", ("formats/*.py",), ("formats",)),
-    Target("golden-kernel", ("golden/native/*.h", "golden/native/*.c"), ("executor",)),
+    Target("golden-kernel", ("golden/native/*.h", "golden/native/*.c"), ("executor", "stochastic")),
     Target(
         "posit",
         ("posit/*.py", "posit/operators/*.py"),
