@@ -26,8 +26,10 @@ LARGE = (4, 2, 1)
 """Parts of the scratchpad from which a tensor is used up in slices."""
 WINDOWS = (1, 16)
 """Commands of an array among which it takes the next."""
-MOST_DRAFTS = 5
+MOST_DRAFTS = 4
 """Programs that are estimated for each choice of arrays and layouts: the likely ones first."""
+MOST_COMBINED = 10
+"""As ``MOST_DRAFTS``, of programs of which several stages are cut."""
 CLOSE = 1.0
 """Of the best estimate, what the cycles of a schedule may be that is placed, too."""
 
@@ -153,5 +155,6 @@ class Drafts:
                     tried.add(key)
                     for variant in variants(self.graph, option, self.p.lanes):
                         yield variant, stages.spilled
-                if len(tried) >= MOST_DRAFTS:
+                sliced = sum(bool(stage.loops) for stage in option)
+                if len(tried) >= (MOST_DRAFTS if sliced < 2 else MOST_COMBINED):
                     return
