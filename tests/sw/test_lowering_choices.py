@@ -6,6 +6,8 @@ from test_lowering import DEFAULT, LOW
 from trainwright.graph.ir import urgent
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
+from trainwright.lowering import compile as compile_module
+from trainwright.lowering import place as place_module
 from trainwright.lowering.choices import Choice, Given, Work
 from trainwright.lowering.choose import Chooser
 from trainwright.lowering.compile import SMALL, WAYS, compile_step, with_ones
@@ -58,8 +60,25 @@ def test_operations_are_divided_along_slices():
     (choice,) = two[0].choices
     assert [work.cut for work in choice.works] == [("s", 0, 32), ("s", 32, 64)]
     assert [work.impl for work in choice.works] == [dot, outer]
-    uneven = Stage(stage.choices, (("l1.i3", 1), ("l1.j1", 4), ("l1.r2", 1)))
-    assert len(list(variants(graph, [uneven], DEFAULT.lanes))) == 1 + (dot.rows != ("l1.i3",))
+    works = Work(dot, ("l1.i4", 0, 5)), Work(outer, ("l1.i4", 5, 16))
+    uneven = Stage((Choice(op, works, ()),), (("l1.i3", 1),))
+    assert list(variants(graph, [uneven], DEFAULT.lanes)) == [[uneven]]
+
+
+def test_a_worse_placement_is_taken_back(monkeypatch):
+    again = []
+
+    def place(calls, p, *, tries=0):
+        rows = place_module.place(calls, p, tries=tries)
+        again[:] = [storage for call in calls for storage in call.storages if tries]
+        for storage in again:
+            storage.base = -1
+        return rows
+
+    alone = compile_module.alone
+    monkeypatch.setattr(compile_module, "alone", lambda *args: 1 << 40 if again else alone(*args))
+    monkeypatch.setattr(compile_module, "place", place)
+    assert compile_step(DIGITS, 16, DEFAULT).cycles < 1 << 40
 
 
 def test_small_operations_come_before_large_ones():
