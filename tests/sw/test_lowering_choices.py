@@ -3,7 +3,7 @@
 import pytest
 from test_lowering import DEFAULT, LOW
 
-from trainwright.graph.ir import urgent
+from trainwright.graph.ir import Einsum, urgent
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
 from trainwright.lowering import compile as compile_module
@@ -50,6 +50,7 @@ def test_a_program_does_not_depend_on_what_was_compiled_before():
 def test_operations_are_divided_along_slices():
     graph = program(LOW, "forward")
     op = graph.makers["l1.G1.G2.x"]
+    assert isinstance(op, Einsum)
     impls = implementations(graph, op, DEFAULT)
     dot = next(i for i in impls if i.dot and i.along == ("s",))
     outer = next(i for i in impls if not i.dot and i.along == ("s",))
