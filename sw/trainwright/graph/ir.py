@@ -215,7 +215,7 @@ def needed(graph: Graph, results: Iterable[str]) -> tuple[Op, ...]:
 def urgent(graph: Graph, large: float = 1.0) -> Graph:
     """The same operations in another order: of those that can be computed, the one before the
     longest chain of multiply-accumulates comes first. Where that one is more than ``large`` of all
-    multiply-accumulates, those up to it do: what a large one needs a slice of is then there whole.
+    multiply-accumulates, contractions up to it do: what it needs a slice of is then there whole.
     """
     readers: dict[str, list[Op]] = {}
     for op in graph.ops:
@@ -236,8 +236,8 @@ def urgent(graph: Graph, large: float = 1.0) -> Graph:
         ready = [op for op in pending if done.issuperset(op.operands)]
         op = max(ready, key=lambda op: height[op.out])
         if own[op.out] > most:
-            ready = [one for one in ready if own[one.out] <= most] or ready
-            op = max(ready, key=lambda op: height[op.out])
+            small = [one for one in ready if isinstance(one, Einsum) and own[one.out] <= most]
+            op = max(small or ready, key=lambda op: height[op.out])
         pending.remove(op)
         done.add(op.out)
         ordered.append(op)

@@ -35,7 +35,7 @@ BEAM = 24
 """Partial programs kept after each operation."""
 SLACK = 0.25
 """Of the least cycles of a program, what a state may be worse than the best one."""
-MOST_OF_AN_ARRAY = 8
+MOST_OF_AN_ARRAY = 4
 """Implementations of one array that are tried where the arrays' results lie apart."""
 SLICES = 16
 """Slices of a tensor, of which one array makes one while the other one reads the one before."""

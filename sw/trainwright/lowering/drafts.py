@@ -27,12 +27,15 @@ LARGE = (4, 2, 1)
 """Parts of the scratchpad from which a tensor is used up in slices."""
 WINDOWS = (1, 16)
 """Commands of an array among which it takes the next."""
-TIGHT = (0.94, 0.75)
-"""Parts of it that may be in use where it is short: the fewer, the better pieces lie apart."""
-MOST_DRAFTS = 5
+MOST_DRAFTS = 4
 """Programs that are estimated for each choice of arrays and layouts: the likely ones first."""
+MOST_COMBINED = 10
+"""As ``MOST_DRAFTS``, of programs of which several stages are cut."""
+TIGHT = (0.94, 0.75)
+"""Parts of the scratchpad that may be in use where it is short: the fewer, the better pieces lie
+apart."""
 MOST_TIGHT = 20
-"""The same where rows are short: the fewest slices first."""
+"""As ``MOST_DRAFTS`` where rows are short: the fewest slices first."""
 CLOSE = 1.0
 """Of the best estimate, what the cycles of a schedule may be that is placed, too."""
 
@@ -181,5 +184,7 @@ class Drafts:
                     some = variants(self.graph, option, self.p.lanes)
                     for variant in (option,) if self.short else some:
                         yield variant, stages.spilled
-                if len(tried) >= (MOST_TIGHT if self.short else MOST_DRAFTS):
+                sliced = sum(bool(stage.loops) for stage in option)
+                most = MOST_DRAFTS if sliced < 2 else MOST_COMBINED
+                if len(tried) >= (MOST_TIGHT if self.short else most):
                     return

@@ -252,9 +252,9 @@ class Tiler(Demands):
 
     def _even(self, impl: Impl, x: Part, z: Part) -> Impl:
         """PE1's rows as they lie: fewer axes where those asked for are no even index."""
-        tries = [impl.rows[n:] for n in range(len(impl.rows) + 1)]
+        tries = (impl.rows[n:] for n in range(len(impl.rows) + 1))
         best = next(r for r in tries if x.joint(r) is not None and z.joint(r) is not None)
-        return replace(impl, rows=best)
+        return impl if best == impl.rows else replace(impl, rows=best)
 
     def _contract(self, op: Einsum, work: Work, slice_: Ranges, parts: list[Part]) -> None:
         impl, graph, p = work.impl, self.graph, self.p

@@ -1,0 +1,92 @@
+"""How programs are chosen: bounds that lose nothing, divisions along slices, small work first."""
+
+import pytest
+from test_lowering import DEFAULT, LOW
+
+from trainwright.graph.ir import Einsum, urgent
+from trainwright.graph.order import ordered
+from trainwright.graph.step import step_graph
+from trainwright.lowering import compile as compile_module
+from trainwright.lowering import place as place_module
+from trainwright.lowering.choices import Choice, Given, Work
+from trainwright.lowering.choose import Chooser
+from trainwright.lowering.compile import SMALL, WAYS, compile_step, with_ones
+from trainwright.lowering.divide import variants
+from trainwright.lowering.impls import implementations
+from trainwright.lowering.slices import Stage
+from trainwright.network import load_network
+
+DIGITS = load_network("digits")
+
+
+def program(network, which, batch=64):
+    """A program of a network, with products of two."""
+    graph = step_graph(network, batch)
+    orders = [ordered(graph.whole, site)[0] for site in graph.sites.values()]
+    return with_ones(getattr(graph.ordered(orders), which))
+
+
+@pytest.mark.parametrize("network", (DIGITS, LOW), ids=("digits", "low"))
+def test_bounds_leave_the_choice_as_it_is(network, monkeypatch):
+    graph = program(network, "forward")
+
+    def chosen():
+        chooser = Chooser(graph, {name: Given() for name in graph.given}, graph.results, DEFAULT)
+        return [chooser.search(way) for way in WAYS]
+
+    pruned = chosen()
+    monkeypatch.setattr(Chooser, "_least", lambda self, one: one.least)
+    assert chosen() == pruned
+
+
+def test_a_program_does_not_depend_on_what_was_compiled_before():
+    first = compile_step(DIGITS, 32, DEFAULT)
+    compile_step(DIGITS, 16, DEFAULT)
+    again = compile_step(DIGITS, 32, DEFAULT)
+    assert first.forward.descriptors == again.forward.descriptors
+    assert first.backward.descriptors == again.backward.descriptors
+
+
+def test_operations_are_divided_along_slices():
+    graph = program(LOW, "forward")
+    op = graph.makers["l1.G1.G2.x"]
+    assert isinstance(op, Einsum)
+    impls = implementations(graph, op, DEFAULT)
+    dot = next(i for i in impls if i.dot and i.along == ("s",))
+    outer = next(i for i in impls if not i.dot and i.along == ("s",))
+    works = Work(dot, ("l1.i4", 0, 8)), Work(outer, ("l1.i4", 8, 16))
+    stage = Stage((Choice(op, works, ()),), (("l1.r2", 1), ("s", 16)))
+    one, two = variants(graph, [stage], DEFAULT.lanes)
+    assert one == [stage]
+    (choice,) = two[0].choices
+    assert [work.cut for work in choice.works] == [("s", 0, 32), ("s", 32, 64)]
+    assert [work.impl for work in choice.works] == [dot, outer]
+    works = Work(dot, ("l1.i4", 0, 5)), Work(outer, ("l1.i4", 5, 16))
+    uneven = Stage((Choice(op, works, ()),), (("l1.i3", 1),))
+    assert list(variants(graph, [uneven], DEFAULT.lanes)) == [[uneven]]
+
+
+def test_a_worse_placement_is_taken_back(monkeypatch):
+    again = []
+
+    def place(calls, p, *, tries=0):
+        rows = place_module.place(calls, p, tries=tries)
+        again[:] = [storage for call in calls for storage in call.storages if tries]
+        for storage in again:
+            storage.base = -1
+        return rows
+
+    alone = compile_module.alone
+    monkeypatch.setattr(compile_module, "alone", lambda *args: 1 << 40 if again else alone(*args))
+    monkeypatch.setattr(compile_module, "place", place)
+    assert compile_step(DIGITS, 16, DEFAULT).cycles < 1 << 40
+
+
+def test_small_operations_come_before_large_ones():
+    graph = program(load_network("fashion"), "backward")
+    names = [op.out for op in urgent(graph, SMALL).ops]
+    assert sorted(names) == sorted(op.out for op in graph.ops)
+    sums = names.index("l1.db")
+    assert names.index("l1.dy") < sums < names.index("l1.x.dy")
+    late = [op.out for op in urgent(graph).ops]
+    assert late.index("l1.db") > late.index("l1.x.dy")
