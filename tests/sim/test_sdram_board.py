@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -120,8 +121,8 @@ def test_a_step_is_measured_on_a_board(line, monkeypatch, capsys):
         return BackDoor(parameters, Kept(line))
 
     monkeypatch.setattr(bench, "open_accelerator", opened)
-    own = vars(preset("ecp5-85f"))
-    sizes = [f"{name}={value}" for name, value in vars(SMALL).items() if own[name] != value]
+    own = asdict(preset("ecp5-85f"))
+    sizes = [f"{name}={value}" for name, value in asdict(SMALL).items() if own[name] != value]
     parser = argparse.ArgumentParser()
     bench.command.add_arguments(parser)
     options = [word for size in sizes for word in ("--accelerator", size)]

@@ -238,7 +238,13 @@ class Builder:
 
         ``macs`` multiply-accumulates are useful, padding not counted.
         """
-        bits = [operand_width(*one) for one in zip(self._operands(d, rule), widths, strict=True)]
+        names = (rule.x, rule.g)
+        if rule.g is None and d.operation is Operation.PE4:
+            names = (None, rule.x)
+        bits = [
+            width if name is None else operand_width(fmt, width)  # None: a constant
+            for name, fmt, width in zip(names, self._operands(d, rule), widths, strict=True)
+        ]
         require_accumulator(terms, (bits[0], bits[1]), self.p, rule.z.name)
         self.macs += macs
         self.compute(d, rule)
