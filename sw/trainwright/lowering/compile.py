@@ -34,7 +34,7 @@ MOST_ORDERS = 1
 """Contraction orders of the largest layer that are compiled and timed."""
 MOST_TRIED = 3
 """Contraction orders of it that are tried where the better ones do not fit."""
-HOPEFUL = 1.3
+HOPEFUL = 2.0
 """Of the cost of the best order, what another may have at most."""
 PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
