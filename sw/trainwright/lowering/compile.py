@@ -40,7 +40,7 @@ PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
-SMALL = 1 / 500
+SMALL = 1 / 1000
 """Of all multiply-accumulates, what an operation may have to come before all larger ones."""
 SHORT = (
     Way(0.02, False, False, sliced=True, piped=True),
