@@ -189,13 +189,14 @@ def test_gradients_through_strides_are_exact():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("batch", "most"), [(8, 900_000), (64, 1_400_000)])
+@pytest.mark.parametrize(("batch", "most"), [(8, 250_000), (64, 1_400_000)])
 def test_fashion_on_a_short_scratchpad(batch, most):
     """Slices of huge tensors, sums in parts along several axes, programs longer than the memory."""
     step = checked(load_network("fashion"), batch, preset("ecp5-85f"))
     sums = [op for op in step.backward.lowered.graph.ops if isinstance(op, Einsum) and op.parts]
     assert batch < 64 or any(len(op.parts[0]) > 1 for op in sums)
-    assert len(step.backward.descriptors) > 4 * preset("ecp5-85f").program_depth
+    memories = 4 if batch == 64 else 1
+    assert len(step.backward.descriptors) > memories * preset("ecp5-85f").program_depth
     assert step.cycles <= most
     for program in (step.forward, step.backward):
         assert check_waits(program.descriptors, preset("ecp5-85f"), step.memory_bytes)
