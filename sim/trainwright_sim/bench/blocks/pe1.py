@@ -2,6 +2,7 @@
 
 import cocotb
 
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
 from trainwright_sim.bench.engine import EngineBench
@@ -47,19 +48,23 @@ async def far(dut, operation: Operation):
         await tb.check_far(tb.random_command(operation))
 
 
+def _many_tiles(parameters: AcceleratorParameters) -> Compute:
+    """80 tiles of one step each, more than there is credit for."""
+    rows = parameters.pe1_rows
+    return Compute(
+        operation=Operation.PE1, levels=(Level(80, x=rows, z=rows), Level(1)),
+        x=0, g=0, z=512, reduce_levels=1, last_rows=rows, x_row_stride=1, z_row_stride=1, shift=2,
+        out_width=parameters.word_width,
+    )  # fmt: skip
+
+
 @cocotb.test()
 @cocotb.parametrize((("late", "expected"), [("x", [100, 0, 100]), ("z", [0, 100, 100])]))
 async def what_it_waits_for(dut, late: str, expected: list[int]):
     """An operand that does not come, or results that nobody takes; else neither."""
     tb = Pe1Bench(dut, f"waits for {late}", "late", stalled=(late,))
     await tb.start()
-    rows = tb.parameters.pe1_rows
-    d = Compute(
-        operation=Operation.PE1, levels=(Level(80, x=rows, z=rows), Level(1)),
-        x=0, g=0, z=512, reduce_levels=1, last_rows=rows, x_row_stride=1, z_row_stride=1, shift=2,
-        out_width=tb.parameters.word_width,
-    )  # fmt: skip
-    await tb.check_waits(d, late, expected)
+    await tb.check_waits(_many_tiles(tb.parameters), late, expected)
 
 
 @cocotb.test()
@@ -85,13 +90,7 @@ async def full_queue(dut):
     """More tiles than there is credit for, before the first row is taken."""
     tb = Pe1Bench(dut, "full queue", "late", stalled=("z",))
     await tb.start()
-    rows = tb.parameters.pe1_rows
-    d = Compute(
-        operation=Operation.PE1, levels=(Level(80, x=rows, z=rows), Level(1)),
-        x=0, g=0, z=512, reduce_levels=1, last_rows=rows, x_row_stride=1, z_row_stride=1, shift=2,
-        out_width=tb.parameters.word_width,
-    )  # fmt: skip
-    await tb.check([d])
+    await tb.check([_many_tiles(tb.parameters)])
 
 
 @cocotb.test()
