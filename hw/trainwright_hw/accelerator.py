@@ -60,6 +60,16 @@ class Accelerator(wiring.Component):
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, trace: bool = False):
+        if parameters.exponents:
+            raise ValueError(
+                "the hardware has no exponent file yet, the golden model alone: leave exponents="
+                f"{parameters.exponents} out, or use --backend golden"
+            )
+        if parameters.wide_tensors:
+            raise ValueError(
+                "wide_tensors=1 has no hardware, it is of the golden model alone: leave it out, "
+                "and choose fixed(8) for tensors other than factors, or word_width=16"
+            )
         self.parameters = parameters
         self.trace = trace
         super().__init__(accelerator_signature(parameters, trace=trace))
@@ -201,6 +211,8 @@ class Accelerator(wiring.Component):
         connect(m, flipped(self.s_axil), bridge.lite)
         connect(m, bridge.bus, registers.bus)
         connect(m, counters.values, registers.values)
+        if self.parameters.sample_loads:
+            connect(m, engines["load"].order, registers.order)
         m.d.comb += [
             sequencer.start.eq(registers.start),
             sequencer.address.eq(registers.address),

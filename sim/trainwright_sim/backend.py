@@ -12,6 +12,7 @@ from trainwright.accelerator import AcceleratorError, Run, control, registers
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
+from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import Progress
@@ -98,6 +99,15 @@ class RtlAccelerator:
         self._memory = model
         for simulator in self._simulators.values():
             simulator.configure(model)
+
+    @property
+    def order(self) -> SampleOrder:
+        """See ``Accelerator.order``."""
+        return control.order(self._simulator(self._traced), self._parameters)
+
+    @order.setter
+    def order(self, order: SampleOrder) -> None:
+        control.set_order(self._simulator(self._traced), self._parameters, order)
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Put bytes into the external memory; ``ValueError`` outside of it."""

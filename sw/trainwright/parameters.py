@@ -124,11 +124,18 @@ class AcceleratorParameters:
     """Whether the requantisers can round by random bits too."""
     vector_engine: bool | int = False
     """Whether there is a vector engine: loss and update as passes of instructions over rows."""
+    sample_loads: bool | int = False
+    """Whether LOAD fetches samples of a data set too, in an order that it draws, and expands their
+    pixels of 4 or 8 bits."""
+    exponents: int = 0
+    """Slots of the exponent file, from which programs take their shifts: 16 to 256; 0: none."""
+    wide_tensors: bool | int = False
+    """Of words of 8 bits: whether results of 9 to 16 bits can be written, by digits."""
     formats: tuple[str, ...] | str = ()
     """Posits that tensors may have beside fixed point, by name, as ``posit(8,0),posit(8,1)c``."""
 
     def __post_init__(self) -> None:
-        for name in ("stochastic_rounding", "vector_engine"):
+        for name in ("stochastic_rounding", "vector_engine", "sample_loads", "wide_tensors"):
             object.__setattr__(self, name, _flag(name, getattr(self, name)))
         object.__setattr__(self, "formats", _posits(self.formats))
         _require(
@@ -144,6 +151,16 @@ class AcceleratorParameters:
         _require(
             not self.vector_engine or self.word_width == 16,
             f"vector_engine needs words of 16 bits, not {self.word_width!r}: leave one of them out",
+        )
+        _require(
+            self.exponents == 0
+            or (_is_power_of_two(self.exponents) and 16 <= self.exponents <= 256),
+            f"exponents must be 0 or a power of two from 16 to 256, not {self.exponents!r}",
+        )
+        _require(
+            not self.wide_tensors or (self.word_width == min(WORD_WIDTHS) and not self.formats),
+            "wide_tensors is of words of 8 bits in fixed point: leave it out, or take word_width=8 "
+            "and no posits",
         )
         _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
         for name in ("pe1_rows", "pe2_rows"):
@@ -228,6 +245,11 @@ class AcceleratorParameters:
     def narrow(self) -> bool:
         """Whether operands have 8 bits."""
         return self.operand_width == min(WORD_WIDTHS)
+
+    @property
+    def result_width(self) -> int:
+        """Bits of a result at most: those of a word, or of all digits that it is written in."""
+        return max(WORD_WIDTHS) if self.wide_tensors else self.word_width
 
     @property
     def device_multipliers(self) -> int:
@@ -328,6 +350,7 @@ class AcceleratorParameters:
             + self.pe1_rows * self.lanes * self.accumulator_width
             + _queue_bits(self)
             + (_vector_bits(self) if self.vector_engine else 0)
+            + 9 * self.exponents
         )
 
     @cached_property
@@ -337,7 +360,15 @@ class AcceleratorParameters:
         Optional parts count only where they are present.
         """
         values = asdict(self)
-        for name in ("stochastic_rounding", "vector_engine", "formats"):
+        optional = (
+            "stochastic_rounding",
+            "vector_engine",
+            "sample_loads",
+            "exponents",
+            "wide_tensors",
+            "formats",
+        )
+        for name in optional:
             if not values[name]:
                 del values[name]
         text = ",".join(f"{name}={value}" for name, value in sorted(values.items()))
@@ -362,6 +393,8 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     asked = 20 + row  # a row that is fetched: its address, then itself
     place = 22 + p.scratchpad_banks
     result = place + row
+    if p.wide_tensors:  # whole results, and how many digits they are
+        result += row + 2
     ahead = max(2 * p.lanes, 24)
     group_bits = (p.lanes // p.pe2_rows).bit_length() - 1
     transfers = (

@@ -114,6 +114,27 @@ def graph_network(seed: int, *, windows: bool) -> tuple[Network, int]:
     return network, draw.choice((1, 3, 8, 17, 20))
 
 
+def colour_network(seed: int) -> tuple[Network, int]:
+    """Images of 3 channels, a convolution, an average, a skip, and a head and a second one that
+    read images as torch flattens them. A batch of 4 or 17."""
+    conv = {"kernel": [3, 3], "padding": [1, 1], "outputs": [2, 4], "ranks": [3]}
+    image = {"name": "image", "channels": 3}
+    layers = [
+        {**conv, "inputs": [9, 3], "from": "image"},
+        {"name": "mean", "pool": [2, 2]},
+        {**conv, "inputs": [9, 8], "name": "inner", "relu": False},
+        {"name": "skip", "add": ["inner", "mean"], "relu": True},
+        {"name": "out", "leading": 2, "outputs": [1, 3, 1], "inputs": [2, 4, 6], "ranks": [2, 6]},
+        {"name": "early", "leading": 1, "outputs": [1, 2], "inputs": [8, 6], "ranks": [2],
+         "from": "mean"},
+    ]  # fmt: skip
+    network = network_from_dict({
+        "classes": 2, "image": [4, 18], "inputs": [image], "layers": layers,
+        "heads": ["out", "early"],
+    })  # fmt: skip
+    return network, 17 if seed % 2 else 4
+
+
 def bounds(
     graph: Graph, values: dict[str, np.ndarray], exponents: dict[str, int]
 ) -> dict[str, np.ndarray]:

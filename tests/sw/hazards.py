@@ -64,7 +64,8 @@ def touched_by_compute(d: Compute, registers: list[int], p: AcceleratorParameter
     }
     count = rows.get(d.operation, 1)
     groups = addresses(g, d.levels, "g")
-    written = ("pad", _tiles(d, z, "z", d.z_row_stride, count), True)
+    digits = -(-(d.out_width - 1) // 7) if p.wide_tensors else 1
+    written = ("pad", _runs(_tiles(d, z, "z", d.z_row_stride, count), digits), True)
     if d.operation in (Operation.PE1, Operation.PE4):
         read = ("pad", _tiles(d, x, "x", d.x_row_stride, count), False)
         if d.operation is Operation.PE4:

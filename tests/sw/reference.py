@@ -282,7 +282,15 @@ class ReferenceAccelerator:
                     self.saturations[d.slot] += saturated
                     self.underflows[d.slot] += underflow
                     words.append(q)
-                self._put(ENGINE_NAMES[d.operation], z + r * d.z_row_stride, words)
+                self._put_digits(d, z + r * d.z_row_stride, words)
+
+    def _put_digits(self, d: Compute, row: int, words: list[int]) -> None:
+        """A whole row, or on words of 8 bits its digits, the highest first."""
+        digits = -(-(d.out_width - 1) // 7) if self.parameters.wide_tensors else 1
+        for n in range(digits):
+            scale = 128 ** (digits - 1 - n)
+            kept = [word // scale % 128 if n else word // scale for word in words]
+            self._put(ENGINE_NAMES[d.operation], row + n, kept)
 
     def _encoded(self, d: Compute, value: int, z: int, r: int, lane: int) -> tuple[int, bool, bool]:
         if d.z_format:
@@ -300,16 +308,20 @@ class ReferenceAccelerator:
 
     def _tile(self, d: Compute, x: int, g: int, rows: int) -> list[np.ndarray]:
         p = self.parameters
-        if d.operation is Operation.BIAS:
-            total = (self._row(x, d.x_format) << d.x_shift) + (
-                self._row(g, d.g_format) << d.g_shift
-            )
+        if d.operation in (Operation.BIAS, Operation.MASK):
+            first, second, sign = np.zeros((3, p.lanes), np.int64)
+            for step in indices(d.reduction):  # digits, if any
+                x_at, g_at = x + offset(d.reduction, step, "x"), g + offset(d.reduction, step, "g")
+                first = first * 128 + self._row(x_at, d.x_format)
+                digit = self._row(g_at, d.g_format)
+                second, sign = second * 128 + digit, np.where(sign, sign, digit)
+            if d.operation is Operation.MASK:
+                return [np.where(sign > 0, first, 0)]
+            total = (first << d.x_shift) + (second << d.g_shift)
             return [np.maximum(total, 0) if d.relu else total]
-        if d.operation is Operation.MASK:
-            return [np.where(self._row(g, d.g_format) > 0, self._row(x, d.x_format), 0)]
         sums = [np.zeros(p.lanes, np.int64) for _ in range(rows)]
-        for number, step in enumerate(indices(d.reduction)):
-            if d.digits and number and not any(step[1:]):
+        for step in indices(d.reduction):
+            if d.digits and step[d.digits - 1] and not any(step[d.digits :]):
                 sums = [row * 128 for row in sums]
             x_at, g_at = x + offset(d.reduction, step, "x"), g + offset(d.reduction, step, "g")
             for r in range(rows):

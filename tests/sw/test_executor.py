@@ -130,6 +130,44 @@ def test_random_nests_of_digits(operation, seed):
     assert_executed(p, memory, program_of(p, *loads, *nests, store), literal=seed < 3)
 
 
+def wide_nest(random: Random, operation: Operation, p: AcceleratorParameters) -> Compute:
+    """A nest of operands by digits, and a result of up to 16 bits by its digits."""
+    while True:
+        d = random_nest(random, operation, p)
+        digits = random.choice((0, 1, 1, 2))
+        if operation not in CONTRACTIONS:
+            digits = min(digits, 1)
+            count = random.choice((2, 3)) if digits else 1
+            level = Level(count, random.randint(0, 1), random.randint(0, 1))
+            levels = (*d.levels, *([level] if digits else []))
+            d = replace(d, levels=levels, reduce_levels=digits)
+        counts = [level.count for level in d.reduction[:digits]]
+        if len(counts) < digits or max(counts, default=1) > 3 or counts[1:] not in ([], [2]):
+            continue
+        d = replace(d, digits=digits, out_width=random.choice((7, 8, 9, 12, 15, 16)))
+        d = replace(
+            d, x_shift=d.x_shift % 8, g_shift=d.g_shift % 8, z=d.z - 2 if d.z > 258 else d.z
+        )
+        if reaches(program_of(p, d), p):
+            return d
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
+@pytest.mark.parametrize("seed", range(12))
+def test_random_nests_of_wide_tensors(operation, seed):
+    """Digits of either operand or of both, and of results; to nearest, or by random bits."""
+    random = Random(f"wide {operation.name} {seed}")
+    wide = random_parameters(random)
+    width = min(8, wide.factor_width)
+    p = replace(
+        wide, word_width=8, factor_width=width, wide_tensors=1, stochastic_rounding=seed % 2
+    )
+    memory, loads, store = filling(random, p, 8)
+    nests = [wide_nest(random, operation, p) for _ in range(4)]
+    nests = [replace(d, stochastic=bool(seed % 2)) for d in nests]
+    assert_executed(p, memory, program_of(p, *loads, *nests, store), literal=seed < 4)
+
+
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_nests_of_posits(operation, seed):

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from graph_cases import bounds, graph_network, odd_network, random_words, settled
+from graph_cases import bounds, colour_network, graph_network, odd_network, random_words, settled
 
 from trainwright.graph.evaluate import evaluate_float
 from trainwright.graph.fill import Arrays, filled
@@ -85,7 +85,7 @@ def autograd(network, step, values):
         if not node.of:
             part = torch.from_numpy(values[node.name]).T
             rows, columns = slice(*node.rows), slice(*node.columns)
-            images[:, rows, columns] = part.reshape(len(images), *network.shapes[node.name][:2])
+            images[:, rows, columns] = part.reshape(images[:, rows, columns].shape)
     images.requires_grad_()
     weights, biases = [], []
     for number, layer in enumerate(network.layers, 1):
@@ -108,6 +108,8 @@ def autograd(network, step, values):
 
 
 def cases():
+    for seed in range(2):
+        yield pytest.param(colour_network, seed, id=f"colour-{seed}")
     for seed in range(8):
         yield pytest.param(odd_network, seed, id=f"line-{seed}")
         for windows in (False, True):

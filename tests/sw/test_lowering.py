@@ -1,11 +1,19 @@
 """Programs of graphs: every word and statistic against the graph's own values, and their waits."""
 
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
-from graph_cases import deep_network, graph_network, odd_network, random_words, settled
+from graph_cases import (
+    colour_network,
+    deep_network,
+    graph_network,
+    odd_network,
+    random_words,
+    settled,
+)
 from hazards import check_waits
 
 from trainwright.check.step import check_step
@@ -18,6 +26,8 @@ from trainwright.lowering.compile import compile_step
 from trainwright.lowering.run import Runner
 from trainwright.network import load_network, network_from_dict
 from trainwright.parameters import AcceleratorParameters, preset
+from trainwright.program.descriptors import Transfer
+from trainwright.program.fields import Operation
 
 DEFAULT = AcceleratorParameters()
 FAST = ((True, 5),)
@@ -28,6 +38,15 @@ def in_parts(step):
     """The sums of a step that are taken in parts, and how many."""
     ops = (*step.forward.lowered.graph.ops, *step.backward.lowered.graph.ops)
     return {op.out: len(op.parts) for op in ops if isinstance(op, Einsum) and op.parts}
+
+
+def stored_bytes(program):
+    """Bytes that a program stores of each tensor."""
+    found = Counter()
+    for d in program.descriptors:
+        if isinstance(d, Transfer) and d.operation is Operation.STORE:
+            found[d.tensor] += d.runs * d.beats * DEFAULT.beat_bytes
+    return found
 
 
 def checked(network, batch, parameters, seed=0, **options):
@@ -85,6 +104,12 @@ def test_sums_in_parts_are_exact():
     network, batch = odd_network(3)
     step = checked(network, batch, AcceleratorParameters(scratchpad_rows=1024), 3)
     assert in_parts(step).items() >= {"l1.db": 4, "l1.x.dy": 4}.items()
+    for program in (step.forward, step.backward):
+        assert stored_bytes(program) == {
+            outer.tensor: step.buffers[outer.name].size
+            for outer in program.lowered.outer.values()
+            if outer.tensor in stored_bytes(program)
+        }
 
 
 @pytest.mark.parametrize(
@@ -172,6 +197,15 @@ GRAPHS = [
 def test_random_graphs_are_exact(windows, seed):
     network, batch = graph_network(seed, windows=windows)
     step = checked(network, batch, DEFAULT, seed)
+    for program in (step.forward, step.backward):
+        assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
+
+
+@pytest.mark.parametrize("seed", (0, pytest.param(1, marks=pytest.mark.slow)))
+def test_images_of_several_channels_are_exact(seed):
+    """In a batch of 4 channels lie along the lanes: a layer that reads the image has other axes."""
+    network, batch = colour_network(seed)
+    step = checked(network, batch, DEFAULT, seed, inputs=True)
     for program in (step.forward, step.backward):
         assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
 

@@ -11,7 +11,7 @@ from reference import ReferenceAccelerator
 from trainwright.check.step import random_inputs
 from trainwright.compiler import CompileError, compile_step
 from trainwright.compiler.builder import Rule, Written
-from trainwright.compiler.images import cut
+from trainwright.compiler.digits import cut
 from trainwright.compiler.step import CompiledProgram
 from trainwright.driver import Driver
 from trainwright.fixed.scale import TensorClass
@@ -38,6 +38,8 @@ FORMATS = {
     "odd": "factor=fixed(8),activation=fixed(5),intermediate=fixed(7),gradient=fixed(6)",
     "wide": "factor=fixed(12),activation=fixed(8),intermediate=fixed(8),gradient=fixed(8)",
     "widest": "factor=fixed(16),activation=fixed(6),intermediate=fixed(8),gradient=fixed(8)",
+    "wide-tensors": "factor=fixed(12),activation=fixed(8),intermediate=fixed(12),"
+    "gradient=fixed(15)",
     "posits": "factor=posit(4,0),activation=posit(8,0),"
     "intermediate=posit(8,1)c,gradient=posit(8,1)c",
 }
@@ -50,6 +52,7 @@ def narrow_case(seed: int, name: str):
     posits = tuple(dict.fromkeys(str(fmt) for _, fmt in network.posits))
     width = min(8, network.widths.factor)
     p = replace(case.parameters, factor_width=width, formats=posits, word_width=8)
+    p = replace(p, wide_tensors=name == "wide-tensors")
     return network, case.batch, p
 
 
@@ -61,7 +64,7 @@ def narrow_case(seed: int, name: str):
 def test_steps_are_those_of_the_literal_interpreter(seed, name, plan):
     network, batch, p = narrow_case(seed, name)
     if name.startswith("wide") and plan == "graph":
-        pytest.skip("factors by digits are the paper's schedule alone")
+        pytest.skip("digits are the paper's schedule alone")
     with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
         driver = Driver(golden, network, batch, plan=plan)
         given = random_inputs(network, driver, seed)
@@ -107,6 +110,49 @@ def test_factors_by_digits_are_those_of_a_wide_multiplier(factor, width):
         assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
     least = 1.3 if factor == "factor" else 1.05
     assert terms[0] > least * terms[1]  # contractions of factors take as many passes as digits
+
+
+WIDE = "activation=fixed(8),intermediate=fixed({}),gradient=fixed({}),factor=fixed({})"
+
+
+@pytest.mark.parametrize(
+    ("intermediate", "gradient", "factor"), [(12, 12, 4), (16, 15, 12), (9, 16, 8), (15, 12, 16)]
+)
+@pytest.mark.parametrize("seed", (0, 1))
+def test_wide_tensors_by_digits_are_those_of_wide_words(seed, intermediate, gradient, factor):
+    """Factors, intermediate results and gradients: every value and statistic of the step."""
+    case = random_case(seed)
+    formats = WIDE.format(intermediate, gradient, factor)
+    network = case.network.with_formats(formats)
+    network = replace(network, widths=replace(network.widths, bias=8))
+    results, given = [], None
+    for narrow in (True, False):
+        p = replace(case.parameters, factor_width=min(8, factor) if narrow else factor)
+        p = replace(p, word_width=8, wide_tensors=1) if narrow else p
+        with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
+            driver = Driver(golden, network, case.batch, plan="paper")
+            # biases are aligned by up to 7 bits here and 15 there
+            forward = replace(driver.step.forward, most_alignment=7)
+            driver.step = replace(driver.step, forward=forward)
+            given = given or random_inputs(network, driver, seed)
+            forward = driver.forward(given.inputs, given.model, given.scales)
+            results.append((forward, driver.backward(given.gradient, given.scales)))
+    (ours, mine), (wide, other) = results
+    assert ours.statistics == wide.statistics and mine.statistics == other.statistics
+    assert torch.equal(ours.logits, wide.logits)
+    for a, b in zip([*mine.factors, mine.biases], [*other.factors, other.biases], strict=True):
+        assert all(x is y is None or torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_three_digits_times_three_are_refused():
+    network = load_network("digits").with_formats(WIDE.format(16, 16, 16))
+    p = replace(P, factor_width=8, wide_tensors=1, pe1_store_depth=1 << 14)
+    with pytest.raises(CompileError, match=r"have 3 digits .* choose fixed\(15\)"):
+        compile_step(network, 8, p, plan="paper")
+    with pytest.raises(CompileError, match=r"tensors of 16 bits .* use --plan paper"):
+        compile_step(network, 8, p, plan="graph")
+    with pytest.raises(ValueError, match="wide_tensors is of words"):
+        AcceleratorParameters(wide_tensors=1)
 
 
 def computes(program: CompiledProgram) -> list[Compute]:
@@ -173,7 +219,9 @@ def test_every_tensor_takes_a_byte():
 def test_wider_tensors_are_refused(name):
     network = load_network("digits").with_formats(FORMATS["fixed"])
     network = replace(network, widths=replace(network.widths, **{name: 12}))
-    with pytest.raises(CompileError, match=rf"{name}s of 12 bits, .* have 8: choose .*{name} ?= ?"):
+    with pytest.raises(
+        CompileError, match=rf"{name}e?s of 12 bits, .* have 8: choose .*{name} ?= ?"
+    ):
         compile_step(network, 8, P)
 
 

@@ -1,7 +1,7 @@
 """Networks as graphs: what a description says, every complaint, and plain data back."""
 
 import pytest
-from graph_cases import graph_network
+from graph_cases import colour_network, graph_network
 
 from trainwright.compiler import CompileError, compile_step
 from trainwright.network import (
@@ -73,6 +73,13 @@ def test_plain_data_says_all(seed, windows):
     assert network_from_dict(found.to_dict()) == found
 
 
+def test_images_of_several_channels():
+    found, _ = colour_network(0)
+    assert network_from_dict(found.to_dict()) == found
+    assert found.shapes["image"] == (4, 6, 3) and found.shapes["mean"] == (2, 3, 8)
+    assert found.input_size == 72 and found.layers[2].leading == 2
+
+
 SIDES = [{"name": "left", "columns": [0, 2]}, {"name": "right", "columns": [2, 5]}]
 
 
@@ -101,6 +108,13 @@ SIDES = [{"name": "left", "columns": [0, 2]}, {"name": "right", "columns": [2, 5
         ((STEM, SUM | {"outputs": [2]}, HEAD), {}, "layer 2: unknown key 'outputs'"),
         ((STEM, HEAD), {"inputs": SIDES},
          r"input 2: columns \[2, 5\] must be the first and the one after the last within 4"),
+        ((STEM, HEAD), {"inputs": [{"name": "rgb", "channels": 3}]},
+         "input 1: channels must divide its 4 columns, not 3"),
+        ((KERNEL, HEAD | {"leading": 1, "inputs": [8, 2]}), {},
+         r"the leading 1 of inputs \[8, 2\] multiply to 8: they are the channels of an image, 'l1' "
+         r"is \[2, 2, 4\]"),
+        ((STEM | {"leading": 2}, HEAD), {}, "layer 1: leading inputs are from 0 to 1 of a layer"),
+        ((KERNEL | {"leading": 1}, FLAT), {}, "layer 1: leading inputs are from 0 to 1 of a layer"),
         ((KERNEL | {"inputs": [8, 1]}, FLAT), {},
          r"the first of inputs \[8, 1\] must be the 9 values of the kernel"),
         ((KERNEL | {"inputs": [9, 2]}, FLAT), {},

@@ -335,6 +335,7 @@ def test_convolution_is_that_of_its_dense_kernel():
     assert isinstance(dense, torch.nn.Conv2d)
     assert torch.allclose(layer(x), dense(x), atol=1e-6)
     patches = torch.nn.functional.unfold(x, (3, 2), stride=2, padding=1)
+    patches = patches.reshape(2, 3, 6, -1).transpose(1, 2).flatten(1, 2)  # places, then channels
     y = (layer.weight() @ patches + layer.bias[:, None]).reshape(layer(x).shape)
     assert torch.allclose(layer(x), y, atol=1e-5)
     fixed = tnn.TTConv2d(3, 20, 3, rank=8)
@@ -345,6 +346,20 @@ def test_convolution_is_that_of_its_dense_kernel():
     assert torch.equal(fixed(x), y)
     with pytest.raises(NetworkError, match="kernel_size"):
         tnn.TTConv2d(3, 20, 0)
+    with pytest.raises(NetworkError, match=r"inputs must be 9, the places .* 4 channels, not"):
+        tnn.TTConv2d(4, 8, 3, outputs=(2, 4), inputs=(4, 9))
+    with pytest.raises(NetworkError, match="outputs must multiply to the 8 channels"):
+        tnn.TTConv2d(4, 8, 3, outputs=(4, 4), inputs=(9, 4))
+
+
+def test_layers_that_read_images_have_factors_of_channels_first():
+    for rows, image in ((10, (24, 3, 5)), (100, (3, 32, 32)), (16, (7, 1, 1))):
+        layer = tnn.TTLinear(image, rows, rank=4)
+        sizes = [math.prod(layer.inputs[:n]) for n in range(1, len(layer.inputs) + 1)]
+        assert image[0] in sizes and sizes[-1] == math.prod(image) == layer.in_features
+        assert layer.padding_columns == 0
+    with pytest.raises(NetworkError, match=r"\(channels, rows, columns\), not \(3, 0, 2\)"):
+        tnn.TTLinear((3, 0, 2), 10)
 
 
 def test_embedding_gives_the_rows_of_its_matrix():
@@ -417,6 +432,11 @@ def test_convolutions_and_embeddings_are_converted_both_ways():
     back = tnn.to_torch(tt)
     assert torch.allclose(back[0].weight, tt[0].weight(), atol=1e-6)
     assert [type(m) for m in back] == [type(m) for m in model]
+    whole = tnn.TTConv2d(4, 8, (3, 2), rank=100, numbers="float32")
+    dense = torch.nn.Conv2d(4, 8, (3, 2))
+    assert torch.allclose(
+        whole.load_kernel(dense.weight, dense.bias).kernel(), dense.weight, atol=1e-5
+    )
     grouped = torch.nn.Conv2d(64, 64, 3, groups=2)
     assert type(tnn.from_torch(grouped, rank=2)) is torch.nn.Conv2d
 

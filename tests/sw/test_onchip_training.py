@@ -92,9 +92,9 @@ def test_pixels_are_stored_to_nearest_and_repeated_to_the_inputs_width(full_scal
 
 
 def test_fashions_images_fit_the_memory_as_planned():
-    assert samples.sample_bytes(28 * 32, 4) == 449
-    assert samples.sample_bytes(64, 4) == 33
-    assert samples.sample_bytes(65, 8) == 81
+    assert samples.sample_bytes(28 * 32, 4) == 464
+    assert samples.sample_bytes(64, 4) == 48
+    assert samples.sample_bytes(65, 8) == 96
 
 
 def test_inputs_are_the_stored_pixels(data):

@@ -107,12 +107,13 @@ def test_every_parameter_is_in_the_fingerprint():
         "word_width": 8, "scratchpad_banks": 8, "scratchpad_rows": 32768, "pe1_store_depth": 4096,
         "pe2_store_depth": 8192, "program_depth": 256, "statistics_depth": 32, "nest_levels": 9,
         "loop_depth": 3, "burst_beats": 8, "outstanding_bursts": 4, "stochastic_rounding": True,
-        "vector_engine": True, "formats": "posit(8,0)",
+        "vector_engine": True, "sample_loads": True, "exponents": 64, "formats": "posit(8,0)",
     }  # fmt: skip
-    fixed = {"address_width"}
-    assert set(other) | fixed == {field.name for field in fields(AcceleratorParameters)}
+    fixed, narrow = {"address_width"}, {"wide_tensors"}
+    assert set(other) | fixed | narrow == {field.name for field in fields(AcceleratorParameters)}
     prints = {replace(P, **{name: value}).fingerprint for name, value in other.items()}
-    assert len(prints | {P.fingerprint}) == len(other) + 1
+    prints.add(replace(P, word_width=8, wide_tensors=True).fingerprint)
+    assert len(prints | {P.fingerprint}) == len(other) + 2
 
 
 def test_fingerprint_is_stable():

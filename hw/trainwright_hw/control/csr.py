@@ -13,6 +13,7 @@ from trainwright.accelerator.registers import (
     IDENTITY_VALUE,
     INTERRUPT_ENABLE,
     LAST,
+    ORDER,
     PROGRAM_ADDRESS,
     PROGRAM_LENGTH,
     STATISTICS_BASE,
@@ -25,7 +26,7 @@ from trainwright.program.fields import NUMBER_WIDTH
 from trainwright_hw.bus.axi import LITE_DATA_WIDTH
 from trainwright_hw.bus.axi_lite import RegisterBus
 from trainwright_hw.control.counters import COUNTER_WIDTH, COUNTERS, Values
-from trainwright_hw.control.engine_ports import totals_layout
+from trainwright_hw.control.engine_ports import OrderPort, totals_layout
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
 
 ERROR_WIDTH = 8
@@ -39,7 +40,8 @@ class Registers(wiring.Component):
     idle accelerator; ``clear``, then and after a reset; ``address`` and ``length`` of its program;
     ``running``, ``finished`` (high for one cycle), ``error`` (its code, 0 for none),
     ``descriptor``, ``hung`` and ``last`` from the sequencer; ``watchdog`` for it; ``values`` of the
-    counters; ``read``, ``slot``, ``read_done`` and ``totals`` of the statistics; ``interrupt``.
+    counters; with ``sample_loads``, ``order`` of their generator; ``read``, ``slot``, ``read_done``
+    and ``totals`` of the statistics; ``interrupt``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -64,6 +66,7 @@ class Registers(wiring.Component):
                 "read_done": In(1),
                 "totals": In(totals_layout(parameters)),
                 "interrupt": Out(1),
+                **({"order": In(OrderPort())} if parameters.sample_loads else {}),
             }
         )
 
@@ -103,6 +106,15 @@ class Registers(wiring.Component):
                 m.d.sync += enable.eq(masked(enable))
             with m.Case(WATCHDOG >> 2):
                 m.d.sync += self.watchdog.eq(masked(self.watchdog))
+            for bit, register in enumerate(self._order()):
+                with m.Case((ORDER >> 2) + bit):
+                    m.d.comb += [self.order.write[bit].eq(1), self.order.value.eq(masked(register))]
+
+    def _order(self) -> tuple:
+        """The registers of the order of samples, if there are any."""
+        if not self.parameters.sample_loads:
+            return ()
+        return self.order.next, self.order.increment, self.order.left
 
     def _read(self, m: Module, status, enable) -> None:
         """Registers answer two cycles later, a statistics slot when it was looked up."""
@@ -135,6 +147,7 @@ class Registers(wiring.Component):
             WATCHDOG: self.watchdog,
             LAST: Cat(self.last[0], self.last[1]),
             LAST + 4: Cat(self.last[2], self.last[3]),
+            **{ORDER + 4 * number: register for number, register in enumerate(self._order())},
         }
         # the two halves meet a cycle later
         m.d.sync += [total.eq(0), word.eq(0)]

@@ -4,7 +4,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import COMPUTE, TRANSFER, Field
+from trainwright.program.fields import (
+    COMPUTE,
+    OF_EXPONENTS,
+    ORDER_WIDTH,
+    REGISTER_WIDTH,
+    TRANSFER,
+    Field,
+)
 
 SUM_WIDTH = 48
 """Bits of a sum of |q|."""
@@ -13,8 +20,11 @@ SATURATIONS_WIDTH = 32
 
 
 def command_layout(fields: tuple[Field, ...]) -> data.StructLayout:
-    """A descriptor's fields as a structure: the same bits as in memory."""
-    return data.StructLayout(dict(fields))
+    """A descriptor's fields as a structure: the same bits as in memory.
+
+    Those of the exponent file, which no hardware has yet, are left out.
+    """
+    return data.StructLayout({name: width for name, width in fields if name not in OF_EXPONENTS})
 
 
 COMPUTE_LAYOUT = command_layout(COMPUTE)
@@ -65,5 +75,24 @@ class ComputeEngine(wiring.Signature):
                 "status": Out(EngineStatus()),
                 **({"stream": In(32)} if parameters.stochastic_rounding else {}),
                 **({"invalid": Out(1)} if parameters.formats else {}),
+            }
+        )
+
+
+class OrderPort(wiring.Signature):
+    """The generator's registers (``trainwright.program.sample_order``), to the host.
+
+    ``write`` has a bit for each of ``next``, ``increment`` and ``left``: it takes ``value``. Not
+    while samples are drawn.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "next": Out(ORDER_WIDTH),
+                "increment": Out(REGISTER_WIDTH),
+                "left": Out(ORDER_WIDTH),
+                "write": In(3),
+                "value": In(REGISTER_WIDTH),
             }
         )

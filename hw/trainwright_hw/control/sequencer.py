@@ -340,8 +340,9 @@ class Sequencer(wiring.Component):
 
     def _kinds(self, m: Module, header) -> tuple[dict[str, Signal], dict[str, Signal]]:
         """What the descriptor is: for an engine, or of an operation; and that a cycle later."""
+        apart = [*VECTOR, *(() if self.parameters.sample_loads else (Operation.SAMPLES,))]
         operations = {
-            name: [one for one, its in ENGINE_OF.items() if its == engine and one not in VECTOR]
+            name: [one for one, its in ENGINE_OF.items() if its == engine and one not in apart]
             for engine, (name, _) in COMMANDS.items()
         }
         if self.parameters.vector_engine:

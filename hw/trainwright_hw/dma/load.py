@@ -7,7 +7,7 @@ from amaranth.lib.wiring import Out, connect, flipped
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.bus.axi import Axi4Read, bus_widths
 from trainwright_hw.bus.axi_reader import AxiReader
-from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
+from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT, OrderPort
 from trainwright_hw.dma.transfer import BurstSource, TransferEngine
 from trainwright_hw.dma.unpack import TARGETS, Unpack, target_ports
 
@@ -22,7 +22,8 @@ class LoadEngine(wiring.Component):
 
     Members: those of ``TransferEngine``; ``axi``; ``scratchpad``, ``pe1_store``, ``pe2_store`` and
     ``program``, the write ports of the targets. In ``status``, ``stall_operand`` is waiting for
-    the memory, ``stall_result`` for the scratchpad.
+    the memory, ``stall_result`` for the scratchpad. With ``sample_loads`` it executes SAMPLES
+    (``trainwright.program.samples``) too, and has ``order``, the registers of their generator.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -32,12 +33,15 @@ class LoadEngine(wiring.Component):
                 **TransferEngine().members,
                 "axi": Out(Axi4Read(**bus_widths(parameters))),
                 **target_ports(parameters),
+                **({"order": Out(OrderPort())} if parameters.sample_loads else {}),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.source = source = BurstSource(self.parameters)
+        m.submodules.source = source = BurstSource(
+            self.parameters, samples=bool(self.parameters.sample_loads)
+        )
         m.submodules.reader = reader = AxiReader(self.parameters)
         m.submodules.unpack = unpack = Unpack(self.parameters)
         connect(m, source.burst, reader.burst)
@@ -45,6 +49,8 @@ class LoadEngine(wiring.Component):
         connect(m, flipped(self.axi), reader.axi)
         for member in TARGETS.values():
             connect(m, flipped(getattr(self, member)), getattr(unpack, member))
+        if self.parameters.sample_loads:
+            connect(m, source.order, flipped(self.order))
 
         held = Signal(TRANSFER_LAYOUT)
         fresh = Signal()  # held has just come

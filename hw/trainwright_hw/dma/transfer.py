@@ -5,10 +5,11 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import LOCAL_WIDTH, TRANSFER_LEVELS
+from trainwright.program.fields import LOCAL_WIDTH, TRANSFER_LEVELS, Operation
 from trainwright_hw.bus.bursts import Bursts, burst_layout
-from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT, EngineStatus
+from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT, EngineStatus, OrderPort
 from trainwright_hw.dma.descriptor_walk import Runs
+from trainwright_hw.dma.sample_addresses import SampleAddresses
 from trainwright_hw.stream.skid_buffer import SkidBuffer
 
 
@@ -44,17 +45,20 @@ class BurstSource(wiring.Component):
 
     Members: ``start`` begins with ``command``, which must stay as it is while ``busy``; ``burst``,
     a stream of (byte address, beats). ``busy`` rises in the cycle after ``start`` and falls after
-    the last burst was taken.
+    the last burst was taken. With ``samples`` it takes SAMPLES too, and has ``order``, the
+    registers of their generator.
     """
 
-    def __init__(self, parameters: AcceleratorParameters):
+    def __init__(self, parameters: AcceleratorParameters, *, samples: bool = False):
         self.parameters = parameters
+        self.samples = samples
         super().__init__(
             {
                 "start": In(1),
                 "command": In(TRANSFER_LAYOUT),
                 "burst": Out(stream.Signature(burst_layout(parameters))),
                 "busy": Out(1),
+                **({"order": Out(OrderPort())} if samples else {}),
             }
         )
 
@@ -74,6 +78,20 @@ class BurstSource(wiring.Component):
             runs.next.eq(bursts.run.ready & runs.valid),
             self.busy.eq(runs.valid | bursts.busy | skid.holding),
         ]
+        if self.samples:
+            m.submodules.records = records = SampleAddresses()
+            connect(m, records.order, flipped(self.order))
+            its = self.command.operation == Operation.SAMPLES
+            m.d.comb += [
+                records.command.eq(self.command),
+                records.start.eq(self.start & its),
+                runs.start.eq(self.start & ~its),
+                records.address.ready.eq(bursts.run.ready),
+                bursts.run.valid.eq(runs.valid | records.address.valid),
+                self.busy.eq(runs.valid | records.busy | bursts.busy | skid.holding),
+            ]
+            with m.If(its):
+                m.d.comb += bursts.run.payload.address.eq(records.address.payload)
         return m
 
 

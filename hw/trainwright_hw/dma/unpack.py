@@ -1,11 +1,11 @@
 """The inner side of the LOAD engine: from beats to writes of its targets."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import LOCAL_WIDTH, Target
+from trainwright.program.fields import LOCAL_WIDTH, Operation, Target
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
 from trainwright_hw.control.program_memory import ProgramWritePort
 from trainwright_hw.dma.gearbox import (
@@ -16,6 +16,7 @@ from trainwright_hw.dma.gearbox import (
     items_shift,
     row_shape,
 )
+from trainwright_hw.dma.sample_rows import Pixels, SampleRows
 from trainwright_hw.dma.transfer import LocalRuns
 from trainwright_hw.storage.ports import FactorWritePort, WritePort, banks_asked
 from trainwright_hw.stream.registered_queue import RegisteredQueue
@@ -110,7 +111,11 @@ class Unpack(wiring.Component):
             m.d.sync += fresh.eq(1)
         self._shape(m, held, gearbox.shape, locals_.items)
         to_scratchpad = held.target == Target.SCRATCHPAD
-        address = locals_.address.payload
+        address, item = locals_.address.payload, gearbox.o.payload
+        if self.parameters.sample_loads:
+            address, item = self._samples(
+                m, held, fresh, locals_, gearbox, contents, load, taken, valid
+            )
         head, earlier = data.View(self._place, writes.r_data), Signal(self._place, reset_less=True)
         m.d.sync += [taken.eq(valid & ready), earlier.eq(head)]
         m.d.comb += [
@@ -119,7 +124,7 @@ class Unpack(wiring.Component):
                 Cat(banks_asked(self.parameters, to_scratchpad, address), held.target, address)
             ),
             contents.w_en.eq(load),
-            contents.w_data.eq(gearbox.o.payload),
+            contents.w_data.eq(item),
             contents.r_en.eq(taken),
             ready.eq((head.target != Target.SCRATCHPAD) | self.scratchpad.request.ready),
             self.scratchpad.request.valid.eq(valid & (head.target == Target.SCRATCHPAD)),
@@ -128,6 +133,35 @@ class Unpack(wiring.Component):
         ]
         self._write(m, taken, earlier, contents.r_data)
         return m
+
+    def _samples(self, m: Module, held, fresh, locals_, gearbox, contents, load, taken, valid):
+        """SAMPLES beside the rest: address and contents of an item.
+
+        Targets go through the gearbox; beats of pixels do not."""
+        m.submodules.rows = rows = SampleRows()
+        m.submodules.pixels = pixels = Pixels(self.parameters)
+        its, of_pixels, there = Signal(), Signal(), Signal()
+        m.d.comb += [
+            its.eq(held.operation == Operation.SAMPLES),
+            of_pixels.eq(rows.address.valid & ~rows.targets),
+            there.eq(locals_.address.valid | rows.address.valid),
+            rows.command.eq(held),
+            rows.start.eq(fresh & its),
+            locals_.start.eq(fresh & ~its),
+            rows.address.ready.eq(load),
+            pixels.command.eq(held),
+            pixels.i.payload.eq(self.beats.payload),
+            pixels.i.valid.eq(self.beats.valid & of_pixels),
+            pixels.o.ready.eq(contents.w_rdy),
+            gearbox.i.valid.eq(self.beats.valid & there & ~of_pixels),
+            self.beats.ready.eq(Mux(of_pixels, pixels.i.ready, gearbox.i.ready & there)),
+            load.eq(Mux(of_pixels, pixels.o.valid, gearbox.o.valid) & contents.w_rdy),
+            self.command.ready.eq(~fresh & ~locals_.busy & ~rows.address.valid),
+            self.busy.eq(fresh | locals_.busy | rows.address.valid | valid | taken),
+            self.starved.eq(there & ~self.beats.valid),
+        ]
+        address = Mux(its, rows.address.payload, locals_.address.payload)
+        return address, Mux(of_pixels, pixels.o.payload, gearbox.o.payload)
 
     def _shape(self, m: Module, held, shape, items) -> None:
         """How the present command's beats become items, and how many a run has.
@@ -143,7 +177,10 @@ class Unpack(wiring.Component):
         with m.Switch(held.target):
             with m.Case(Target.SCRATCHPAD):
                 bytes_, pairs = row_shape(self.parameters)
-                with m.If(held.element_bytes == 1):
+                its = held.element_bytes == 1
+                if self.parameters.sample_loads:  # targets of a sample
+                    its |= held.operation == Operation.SAMPLES
+                with m.If(its):
                     m.d.sync += choose(bytes_)
                 with m.Else():
                     m.d.sync += choose(pairs)

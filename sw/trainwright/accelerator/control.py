@@ -10,6 +10,7 @@ from trainwright.accelerator.interface import AcceleratorError, Counters
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import Engine
+from trainwright.program.sample_order import SampleOrder
 
 WORD_BYTES = 4
 Counts = npt.NDArray[np.int64]
@@ -48,6 +49,24 @@ def set_up(port: RegisterPort, *, watchdog_cycles: int = registers.WATCHDOG_CYCL
     """What a host sets after a reset."""
     port.write_register(registers.INTERRUPT_ENABLE, 1)
     port.write_register(registers.WATCHDOG, watchdog_cycles)
+
+
+def order(port: RegisterPort, parameters: AcceleratorParameters) -> SampleOrder:
+    """In which samples are drawn; ``AcceleratorError`` where the accelerator draws none."""
+    _require_samples(parameters)
+    return SampleOrder(*port.read_registers(registers.ORDER, 3).tolist())
+
+
+def set_order(port: RegisterPort, parameters: AcceleratorParameters, order: SampleOrder) -> None:
+    """Go on with this order; ``AcceleratorError`` likewise."""
+    _require_samples(parameters)
+    for number, value in enumerate((order.next, order.increment, order.left)):
+        port.write_register(registers.ORDER + WORD_BYTES * number, value)
+
+
+def _require_samples(parameters: AcceleratorParameters) -> None:
+    if not parameters.sample_loads:
+        raise AcceleratorError("this accelerator draws no samples; use one with sample_loads=1")
 
 
 def start(port: RegisterPort, program: Program, address: int) -> None:

@@ -7,6 +7,7 @@ from trainwright.accelerator.interface import Accelerator, Run
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import DESCRIPTOR_BYTES
+from trainwright.program.sample_order import SampleOrder
 
 
 class CountedWrites:
@@ -24,6 +25,14 @@ class CountedWrites:
     @property
     def memory_bytes(self) -> int:
         return self._accelerator.memory_bytes
+
+    @property
+    def order(self) -> SampleOrder:
+        return self._accelerator.order
+
+    @order.setter
+    def order(self, order: SampleOrder) -> None:
+        self._accelerator.order = order
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         self.written += data.nbytes

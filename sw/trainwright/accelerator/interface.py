@@ -16,6 +16,7 @@ import numpy.typing as npt
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import Engine
+from trainwright.program.sample_order import SampleOrder
 
 ENGINES = ("load", "store", "pe1", "pe2")
 
@@ -117,6 +118,14 @@ class Accelerator(Protocol):
     def memory_bytes(self) -> int:
         """Size of the external memory; addresses run from 0."""
         ...
+
+    @property
+    def order(self) -> SampleOrder:
+        """In which samples are drawn, between runs; reset to that of ``SampleOrder()``."""
+        ...
+
+    @order.setter
+    def order(self, order: SampleOrder) -> None: ...
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Put bytes into the external memory; ``ValueError`` outside of it."""

@@ -20,6 +20,8 @@ WATCHDOG = 0x01C
 """Cycles without any movement after which a run is stopped; 0: never."""
 LAST = 0x020
 """Descriptors that the engines were given last: 16 bits each for LOAD, STORE, PE1, PE2."""
+ORDER = 0x030
+"""With ``sample_loads``: next, increment and left of the order in which samples are drawn."""
 COUNTERS_BASE = 0x040
 """The first of the 64-bit counters."""
 STATISTICS_BASE = 0x1000

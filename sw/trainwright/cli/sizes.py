@@ -61,6 +61,7 @@ SIZES = (
     _powers("outstanding_bursts", "bursts in flight each way", 1, 64),
     Size("stochastic_rounding", "1: results can be rounded by random bits", (0, 1)),
     Size("vector_engine", "1: loss and update as passes over rows", (0, 1)),
+    Size("wide_tensors", "1: on words of 8 bits tensors of 16, golden model alone", (0, 1)),
     Size("formats", "beside fixed point, as posit(8,0),posit(8,1)c", listed="posits"),
 )
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partialmethod
 
+from trainwright.compiler.digits import by_digits, digits_of
 from trainwright.compiler.formats import TensorFormats, operand_width
 from trainwright.compiler.hazards import Hazards
 from trainwright.compiler.images import Image
@@ -75,6 +76,8 @@ class Rule:
     z: Written
     exact: bool = False
     """Nothing is rounded: z's exponent is its floor."""
+    sign: str = ""
+    """Of MASK: the tensor whose values say what passes."""
 
 
 class Builder:
@@ -163,11 +166,11 @@ class Builder:
         levels: Sequence[TransferLevel] = (),
         register: int = 0,
     ) -> None:
-        """Move runs of ``rows`` rows between ``buffer`` and ``region``."""
-        run = largest_divisor(rows, MOST_COUNT // buffer.element_bytes)
+        """Move runs of ``rows`` rows between ``buffer`` and ``region``, digits of them together."""
+        run, digits = largest_divisor(rows, MOST_COUNT // buffer.element_bytes), buffer.digits
         size = run * buffer.element_bytes  # in beats: a row of bytes is one
         levels = [*levels, TransferLevel(rows // run, size * self.p.beat_bytes, run)]
-        levels = [level for level in levels if level.count > 1]
+        levels = [replace(v, local=v.local * digits) for v in levels if v.count > 1]
         store = operation is Operation.STORE
         start, stop = buffer.address, buffer.stop
         if not register:  # else the whole buffer counts as touched: the register moves inside it
@@ -181,7 +184,7 @@ class Builder:
                 local=region.start,
                 beats=size,
                 levels=tuple(levels),
-                element_bytes=buffer.element_bytes,
+                element_bytes=buffer.element_bytes // digits,
                 tensor=buffer.name,
             ),
             (Touch(MEMORY, start, stop, store),),
@@ -232,7 +235,14 @@ class Builder:
         return tensor
 
     def contraction(
-        self, d: Compute, rule: Rule, *, terms: int, widths: tuple[int, int], macs: int
+        self,
+        d: Compute,
+        rule: Rule,
+        *,
+        terms: int,
+        widths: tuple[int, int],
+        macs: int,
+        image: Image | None = None,
     ) -> None:
         """Emit a contraction of ``terms`` products of ``widths`` bits, or their own, a sum.
 
@@ -247,10 +257,18 @@ class Builder:
         ]
         require_accumulator(terms, (bits[0], bits[1]), self.p, rule.z.name)
         self.macs += macs
-        self.compute(d, rule)
+        self.compute(d, rule, image)
 
-    def compute(self, d: Compute, rule: Rule) -> None:
-        """Emit a contraction or an element-wise operation that writes ``rule.z``."""
+    def digits(self, name: str) -> int:
+        """Rows that each row of a tensor takes in the scratchpad."""
+        return digits_of(self.formats.of(name), self.p)
+
+    def compute(self, d: Compute, rule: Rule, image: Image | None = None) -> None:
+        """Emit a contraction or an element-wise operation that writes ``rule.z``.
+
+        ``d`` is a nest on whole rows, bases and steps between the rows of a row's digits left out;
+        ``image``, of the factor store, has the second operand.
+        """
         slot = list(self.tensors).index(rule.z.name)
         x, g = self._operands(d, rule)
         z = rule.z.format
@@ -268,9 +286,26 @@ class Builder:
             z_format=number(z),
             underflow_zero=isinstance(z, Posit) and self.formats.underflow_zero(rule.z.kind),
         )
-        for part in fitted(d, self.p.nest_levels):
+        for part in fitted(self._by_digits(d, rule, x, g, image), self.p.nest_levels):
             self.rules[len(self.descriptors)] = rule
             self.emit(part)
+
+    def _by_digits(
+        self, d: Compute, rule: Rule, x: Format, g: Format, image: Image | None
+    ) -> Compute:
+        z = digits_of(rule.z.format, self.p)
+        if image:
+            entries = image.digit_entries if image.digits > 1 else 0
+            of_x = digits_of(x, self.p)
+            return by_digits(d, self.p, x=of_x, g=image.digits, z=z, entries=entries)
+        if rule.exact or not self.p.wide_tensors:
+            return d
+        of_x, of_g = digits_of(x, self.p), digits_of(g, self.p)
+        if d.operation is Operation.MASK:
+            of_g = self.digits(rule.sign)
+        elif d.operation is Operation.BIAS:
+            of_g = of_x  # the host writes as many
+        return by_digits(d, self.p, x=of_x, g=of_g, z=z)
 
     def _operands(self, d: Compute, rule: Rule) -> tuple[Format, Format]:
         """The formats of a descriptor's operands: of a constant, fixed point."""
@@ -279,9 +314,17 @@ class Builder:
             return x, self.formats.of(rule.g)
         return (constant, x) if d.operation is Operation.PE4 else (x, constant)
 
-    def _whole(self, d: Compute, rule: Rule, terms: int, widths: tuple[int, int]) -> None:
+    def _whole(
+        self,
+        d: Compute,
+        rule: Rule,
+        terms: int,
+        widths: tuple[int, int],
+        image: Image | None = None,
+    ) -> None:
         """A contraction that writes all of its tensor over the step."""
-        self.contraction(d, rule, terms=terms, widths=widths, macs=rule.z.count * terms)
+        macs = rule.z.count * terms
+        self.contraction(d, rule, terms=terms, widths=widths, macs=macs, image=image)
 
     def pe1(
         self,
@@ -296,7 +339,7 @@ class Builder:
     ) -> None:
         """Equation 5 on contiguous X (a, steps) and Z (a, tiles), in rows."""
         d = pe1_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a)
-        self._whole(d, rule, image.summed, (x_width, self._factor_width(image)))
+        self._whole(d, rule, image.summed, (x_width, self._factor_width(image)), image)
 
     def _factor_width(self, image: Image) -> int:
         """Bits of a factor's elements, its digits together."""
@@ -316,7 +359,7 @@ class Builder:
     ) -> None:
         """Equation 6 on contiguous X (a, b, c) and Z (a, d, c), c in rows."""
         d = pe2_nest(self.p, image, x=x.start, g=entries.start, z=z.start, a=a, c=c)
-        self._whole(d, rule, image.summed, (x_width, self._factor_width(image)))
+        self._whole(d, rule, image.summed, (x_width, self._factor_width(image)), image)
 
     def pe3(
         self,

@@ -63,23 +63,24 @@ def _left_chain(
     p, width = b.p, network.widths.gradient
     sizes = leading_sizes(network, number, [spec for spec, _ in images])
     peak = max(a + z for a, z in pairwise(sizes))
-    chunk = largest_divisor(tail, b.pad.largest_gap // peak)
+    digits = source.digits  # of every gradient
+    chunk = largest_divisor(tail, b.pad.largest_gap // (peak * digits))
     if not chunk:
-        b.pad.allocate(name, peak)
+        b.pad.allocate(name, peak * digits)
     row_bytes = source.element_bytes * p.lanes  # of the target, too
     assert source.element_bytes == target.element_bytes, (source, target)
     step = chunk * row_bytes
     b.set_registers([(1, 0), (2, 0)])
     stride = tail * row_bytes
     with b.loop(tail // chunk, [(1, step), (2, step)]):
-        x = b.pad.allocate(x_name, sizes[0] * chunk)
+        x = b.pad.allocate(x_name, sizes[0] * chunk * digits)
         b.load(source, x, chunk, register=1, levels=[TransferLevel(sizes[0], stride, chunk)])
         rule_x, bits = x_name, x_width
         for k, (spec, entries) in enumerate(images):
             final = k == len(images) - 1
             out = name if final else f"{name}.t{k + 1}"
             tensor = b.written(out, TensorClass.GRADIENT, width, sizes[k + 1] * tail_count)
-            z = b.opposite(x, out, sizes[k + 1] * chunk)
+            z = b.opposite(x, out, sizes[k + 1] * chunk * digits)
             factor = f"l{number + 1}.G{spec.index + 1}" if spec.use else None
             c = sizes[k + 1] // spec.free * chunk
             b.pe2(x, z, spec, entries, a=1, c=c, rule=Rule(rule_x, factor, tensor), x_width=bits)

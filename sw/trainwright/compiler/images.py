@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from trainwright.compiler.digits import cut
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import DIGIT_WIDTH, digit_count
+from trainwright.program.descriptors import digit_count
 from trainwright.program.fields import Target
 from trainwright.program.packing import pack
 
@@ -101,17 +102,7 @@ class Image:
         )
 
 
-def cut(values: torch.Tensor, digits: int) -> list[torch.Tensor]:
-    """The digits of integers, the highest first: signed, and the others from 0 to 127."""
-    if digits == 1:
-        return [values]
-    lower = [
-        (values >> DIGIT_WIDTH * n) & ((1 << DIGIT_WIDTH) - 1) for n in reversed(range(digits - 1))
-    ]
-    return [values >> DIGIT_WIDTH * (digits - 1), *lower]
-
-
-def digits_of(network: Network, number: int, index: int, p: AcceleratorParameters) -> int:
+def factor_digits(network: Network, number: int, index: int, p: AcceleratorParameters) -> int:
     """Digits that a factor is cut into: 1 where the accelerator takes it whole."""
     width = network.factor_format(number, index).width
     return 1 if width <= p.factor_width else digit_count(width)
@@ -143,7 +134,7 @@ def image(network: Network, number: int, index: int, use: Use, p: AcceleratorPar
         step_entries=rows if target is Target.PE1_STORE else 1,
         target=target,
         name=f"l{number + 1}.G{index + 1}.{use.name.lower()}",
-        digits=digits_of(network, number, index, p),
+        digits=factor_digits(network, number, index, p),
     )
 
 

@@ -4,6 +4,7 @@ from math import prod
 
 from trainwright.compiler.builder import Builder, Rule
 from trainwright.compiler.chain import Stage, chain_rows, group_size, run_stages
+from trainwright.compiler.digits import digits_of
 from trainwright.compiler.images import Use, image
 from trainwright.compiler.limits import ADDRESS_REGISTERS
 from trainwright.compiler.memory import MemoryMap, Region
@@ -15,8 +16,8 @@ from trainwright.program.descriptors import Level
 from trainwright.program.fields import Operation
 
 
-def backward_stages(layer: Layer, p: AcceleratorParameters) -> list[Stage]:
-    """Equations 11 to 13: contraction from the first factor to the last."""
+def backward_stages(layer: Layer, p: AcceleratorParameters, digits: int = 1) -> list[Stage]:
+    """Equations 11 to 13: contraction from the first factor to the last; results have digits."""
     stages = []
     for n, (_, _, i, right) in enumerate(layer.factor_shapes):
         last = n == layer.order - 1
@@ -24,7 +25,7 @@ def backward_stages(layer: Layer, p: AcceleratorParameters) -> list[Stage]:
         count = a * i * right * prod(layer.outputs[n + 1 :])
         c = 0 if last else prod(layer.outputs[n + 1 :]) // p.lanes
         use = Use.BACKWARD_LAST if last else Use.BACKWARD
-        stages.append(Stage(n, use, a, c, count // p.lanes, count))
+        stages.append(Stage(n, use, a, c, count // p.lanes * digits, count))
     return stages
 
 
@@ -32,15 +33,18 @@ def emit_input_gradients(b: Builder, network: Network, batch: int, memory: Memor
     """Emit the loop that takes the loss gradient down to the first layer's output."""
     p, widths, count = b.p, network.widths, len(network.layers)
     chains, images = {}, {}
+    digits = digits_of(network.format("gradient"), p)
     for number in range(count - 1, 0, -1):
         layer = network.layers[number]
-        chains[number] = backward_stages(layer, p)
+        chains[number] = backward_stages(layer, p, digits)
         specs = [image(network, number, s.index, s.use, p) for s in chains[number]]
         images[number] = {s.index: b.load_image(s, memory.buffers[s.name]) for s in specs}
     needed = max(
         max(
-            chain_rows(network.layers[n].output_size // p.lanes, chain),
-            3 * network.layers[n].input_size // p.lanes,
+            chain_rows(network.layers[n].output_size // p.lanes * digits, chain),
+            network.layers[n].input_size
+            // p.lanes
+            * (2 * digits + memory.buffers[activation_name(n)].digits),
         )
         for n, chain in chains.items()
     )
@@ -53,7 +57,7 @@ def emit_input_gradients(b: Builder, network: Network, batch: int, memory: Memor
     with b.loop(batch // group, steps):
         name = gradient_name(count)
         rows = group * network.layers[-1].output_size // p.lanes
-        y = b.pad.allocate(name, rows)
+        y = b.pad.allocate(name, rows * digits)
         b.load(memory.buffers[name], y, rows, register=register_of[name])
         for number in range(count - 1, 0, -1):
             layer = network.layers[number]
@@ -77,7 +81,7 @@ def emit_input_gradients(b: Builder, network: Network, batch: int, memory: Memor
             )
             if network.layers[number - 1].relu:
                 y = _mask(b, network, number, y, group, batch, memory, register_of)
-            b.store(memory.buffers[below], y, y.count, register=register_of[below])
+            b.store(memory.buffers[below], y, y.count // digits, register=register_of[below])
         b.pad.free(y)
 
 
@@ -94,14 +98,10 @@ def _mask(
     """The gradient through the ReLU below layer ``number`` (from 0): zero where it gave zero."""
     layer = network.layers[number]
     rows = group * layer.input_size // b.p.lanes
-    act = b.pad.allocate(activation_name(number), rows)
-    b.load(
-        memory.buffers[activation_name(number)],
-        act,
-        rows,
-        register=register_of[activation_name(number)],
-    )
-    z = b.opposite(x, gradient_name(number), rows)
+    sign = memory.buffers[activation_name(number)]
+    act = b.pad.allocate(sign.name, rows * sign.digits)
+    b.load(sign, act, rows, register=register_of[sign.name])
+    z = b.opposite(x, gradient_name(number), x.count)
     tensor = b.written(
         gradient_name(number),
         TensorClass.GRADIENT,
@@ -114,7 +114,7 @@ def _mask(
         act,
         z,
         levels=(Level(rows, x=1, g=1, z=1),),
-        rule=Rule(f"l{number + 1}.dx", None, tensor),
+        rule=Rule(f"l{number + 1}.dx", None, tensor, sign=sign.name),
     )
     b.pad.free(x)
     b.pad.free(act)

@@ -5,45 +5,50 @@ from trainwright.compiler.memory import MemoryMap
 from trainwright.compiler.names import activation_name, gradient_name, right_name
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import digit_count
 from trainwright.program.fields import DESCRIPTOR_BYTES
 
 
-def storage_bytes(width: int) -> int:
-    """Bytes of an element of ``width`` bits in external memory."""
+def storage_bytes(width: int, p: AcceleratorParameters | None = None) -> int:
+    """Bytes of an element of ``width`` bits in external memory: by digits, as many as these."""
+    if p is not None and p.wide_tensors:
+        return digit_count(width)
     return 1 if width <= 8 else 2
 
 
-def class_bytes(network: Network) -> tuple[int, int, int]:
+def class_bytes(network: Network, p: AcceleratorParameters | None = None) -> tuple[int, int, int]:
     """Bytes of an element of activations, of intermediate results and of gradients."""
     widths = network.widths
     small, middle, gradient = (
-        storage_bytes(width) for width in (widths.activation, widths.intermediate, widths.gradient)
+        storage_bytes(width, p)
+        for width in (widths.activation, widths.intermediate, widths.gradient)
     )
     return small, middle, gradient
 
 
-def activation_bytes(network: Network, layer: int) -> int:
+def activation_bytes(network: Network, layer: int, p: AcceleratorParameters | None = None) -> int:
     """Bytes of an element of the activations of a layer (from 1)."""
     name = activation_name(layer)
-    return storage_bytes(network.tensor_format(name, "activation").width)
+    return storage_bytes(network.tensor_format(name, "activation").width, p)
 
 
 def lay_out(network: Network, batch: int, p: AcceleratorParameters) -> MemoryMap:
     """Buffers of all that a step of the paper's schedule moves."""
-    memory = MemoryMap(p.lanes)
+    memory = MemoryMap(p.lanes, by_digits=bool(p.wide_tensors))
     memory.add_bytes("program.forward", p.program_depth * DESCRIPTOR_BYTES)
     memory.add_bytes("program.backward", p.program_depth * DESCRIPTOR_BYTES)
-    small, logit, gradient = class_bytes(network)
+    small, logit, gradient = class_bytes(network, p)
+    bias = logit if p.wide_tensors else storage_bytes(network.widths.bias)
     memory.add("x", (batch, network.layers[0].input_size), small)
     for n, layer in enumerate(network.layers, 1):
         last = n == len(network.layers)
         memory.add(
             activation_name(n),
             (batch, layer.output_size),
-            logit if last else activation_bytes(network, n),
+            logit if last else activation_bytes(network, n, p),
         )
         memory.add(gradient_name(n), (batch, layer.output_size), gradient)
-        memory.add(f"l{n}.b", (layer.output_size,), storage_bytes(network.widths.bias))
+        memory.add(f"l{n}.b", (layer.output_size,), bias)
         memory.add(f"l{n}.db", (layer.output_size,), gradient)
         leading = 1
         for k, (left, j, i, right) in enumerate(layer.factor_shapes):

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
+from trainwright.compiler.names import activation_name
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import DIGIT_WIDTH, digit_count
 from trainwright.program.fields import COUNT_WIDTH, MOST_DESCRIPTORS, REGISTERS
 
 MOST_SAMPLES = 4096
@@ -140,21 +142,7 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
             f"accelerator takes at most {p.factor_width}: use narrower factors, or an accelerator "
             f"with factor_width={needed}"
         )
-    for name, width in vars(network.widths).items():
-        if width > p.word_width and name != "factor":
-            bits = p.word_width
-            remedy = f"{name}=fixed({bits}) in [formats]" if name != "bias" else f"bias = {bits}"
-            raise CompileError(
-                f"network {network.name!r} has {name}s of {width} bits, the words of this "
-                f"accelerator have {bits}: choose {remedy}, or an accelerator with word_width=16"
-            )
-    for name, fmt in network.singles:
-        if fmt.width > p.word_width and network.nameable[name] != "factor":
-            raise CompileError(
-                f"network {network.name!r} has {name} in {fmt}, the words of this accelerator have "
-                f"{p.word_width} bits: choose {name}=fixed({p.word_width}) in [formats], or an "
-                "accelerator with word_width=16"
-            )
+    _require_widths(network, p)
     for kind, fmt in network.posits_used:
         try:
             p.format_number(fmt)
@@ -168,8 +156,65 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
                 raise CompileError(_not_a_multiple(n, what, sizes, p.lanes, len(network.layers)))
 
 
+def _require_widths(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` where tensors other than factors are wider than can be stored."""
+    bits, remedies = p.result_width, "an accelerator with word_width=16"
+    if p.narrow and not p.wide_tensors:
+        remedies = f"an accelerator with wide_tensors=1, or {remedies}"
+    for name, width in vars(network.widths).items():
+        if width > bits and name not in ("factor", "bias"):
+            raise CompileError(
+                f"network {network.name!r} has {name}s of {width} bits, the words of this "
+                f"accelerator have {bits}: choose {name}=fixed({bits}) in [formats], or {remedies}"
+            )
+    for name, fmt in network.singles:
+        if fmt.width > bits and network.nameable[name] != "factor":
+            raise CompileError(
+                f"network {network.name!r} has {name} in {fmt}, the words of this accelerator have "
+                f"{bits} bits: choose {name}=fixed({bits}) in [formats], or {remedies}"
+            )
+    widths = network.widths
+    joins = widths.intermediate if p.wide_tensors else 0  # BIAS takes as many digits of both
+    most = max(p.word_width, DIGIT_WIDTH * digit_count(joins) + 1 if joins else 0)
+    if widths.bias > most:
+        wider = f", intermediate=fixed({widths.bias}) in [formats]" if p.wide_tensors else ""
+        raise CompileError(
+            f"network {network.name!r} has biases of {widths.bias} bits, the words of this "
+            f"accelerator have {most}: choose bias = {most}{wider}, or an accelerator with "
+            "word_width=16"
+        )
+    if p.wide_tensors:
+        _require_masks(network, p)
+
+
+def _require_masks(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` where MASK would take other digits of its two operands."""
+    gradient = network.format("gradient").width
+    for number, layer in enumerate(network.layers[:-1], 1):
+        name = activation_name(number)
+        width = network.tensor_format(name, "activation").width
+        if layer.relu and digit_count(width) not in (1, digit_count(gradient)):
+            raise CompileError(
+                f"network {network.name!r} has {name} in fixed({width}), and gradients of "
+                f"{gradient} bits, which it masks, have another number of digits on words of "
+                f"{p.word_width} bits: choose {name}=fixed({p.word_width}) or "
+                f"gradient=fixed({width}) in [formats]"
+            )
+
+
 def require_whole_factors(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` where factors have more bits than the multipliers take at once."""
+    """Raise ``CompileError`` where tensors have more bits than the multipliers take at once."""
+    wide = {n: w for n, w in vars(network.widths).items() if n != "factor" and w > p.word_width}
+    wide |= {
+        name: fmt.width
+        for name, fmt in network.singles
+        if fmt.width > p.word_width and network.nameable[name] != "factor"
+    }
+    for name, width in wide.items():
+        raise CompileError(
+            f"tensors of {width} bits ({name}) on words of {p.word_width} are computed by digits, "
+            "which the paper's schedule alone knows: use --plan paper"
+        )
     if network.factor_width > p.factor_width:
         raise CompileError(
             f"factors of {network.factor_width} bits on words of {p.word_width} are computed by "

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from trainwright.compiler.digits import cut, joined
 from trainwright.compiler.limits import Limit, refuse_memory
 from trainwright.parameters import AcceleratorParameters
 
@@ -29,6 +30,10 @@ class Buffer:
     """Where each dimension of ``shape`` comes from, if the host has them in another order."""
     repeat: int = 1
     """Times that the host's values are repeated along a last dimension of their own."""
+    digits: int = 1
+    """Rows of bytes that a row is cut into (``trainwright.compiler.digits``); ``element_bytes``."""
+    lanes: int = 0
+    """Values of a row."""
 
     @property
     def size(self) -> int:
@@ -49,12 +54,20 @@ class Buffer:
             whole = np.zeros(stored, data.dtype)
             whole[tuple(slice(size) for size in data.shape)] = data
             data = whole
+        if self.digits > 1:
+            rows = torch.from_numpy(data.astype(np.int64)).reshape(-1, self.lanes)
+            data = torch.stack(cut(rows, self.digits), 1).numpy().astype(np.int8)
         return np.ascontiguousarray(data).view(np.uint8).ravel()
 
     def unpack(self, data: Bytes) -> torch.Tensor:
         """The host's int64 integers from all bytes, padding removed."""
         kind = np.int8 if self.element_bytes == 1 else "<i2"
-        values = data.view(kind).reshape(*self.shape[:-1], self.padded)
+        if self.digits > 1:
+            rows = torch.from_numpy(data.view(np.int8).reshape(-1, self.digits, self.lanes).copy())
+            values = joined(rows.to(torch.int64)).numpy()
+        else:
+            values = data.view(kind)
+        values = values.reshape(*self.shape[:-1], self.padded)
         found = torch.from_numpy(values[..., : self.shape[-1]].astype(np.int64))
         inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
         return found.permute(inverse) if inverse else found
@@ -74,6 +87,8 @@ class MemoryMap:
     """External memory, filled from address 0 upwards; every buffer starts at a 4 KiB page."""
 
     lanes: int
+    by_digits: bool = False
+    """Whether elements of several bytes are cut into digits."""
     page: int = 4096
     top: int = 0
     buffers: dict[str, Buffer] = field(default_factory=dict)
@@ -90,7 +105,10 @@ class MemoryMap:
         """A new buffer; its last dimension is padded to a multiple of the lanes."""
         assert name not in self.buffers, name
         padded = -(-shape[-1] // self.lanes) * self.lanes
-        buffer = Buffer(name, self.top, shape, padded, element_bytes, order, repeat)
+        digits = element_bytes if self.by_digits else 1
+        buffer = Buffer(
+            name, self.top, shape, padded, element_bytes, order, repeat, digits, self.lanes
+        )
         self.buffers[name] = buffer
         self.top += -(-buffer.size // self.page) * self.page
         return buffer

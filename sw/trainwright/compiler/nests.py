@@ -10,11 +10,6 @@ from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
 
 
-def _digits(image: Image) -> tuple[Level, ...]:
-    """The level of a factor's digits, if it is cut into some."""
-    return (Level(image.digits, g=image.digit_entries),) if image.digits > 1 else ()
-
-
 def pe1_nest(p: AcceleratorParameters, image: Image, *, x: int, g: int, z: int, a: int) -> Compute:
     """Equation 5 on X (a, steps) and Z (a, tiles), in rows."""
     rows, steps, tiles = p.pe1_rows, image.steps, image.tiles
@@ -27,11 +22,9 @@ def pe1_nest(p: AcceleratorParameters, image: Image, *, x: int, g: int, z: int, 
         levels=(
             Level(count, x=rows * steps, z=rows * tiles),
             Level(tiles, g=steps * p.lanes, z=1),
-            *_digits(image),
             Level(steps, x=1, g=p.lanes),
         ),
-        reduce_levels=1 + (image.digits > 1),
-        digits=image.digits > 1,
+        reduce_levels=1,
         tile_level=0,
         last_rows=a - (count - 1) * rows,
         x_row_stride=steps,
@@ -53,11 +46,9 @@ def pe2_nest(
             Level(a, x=steps * c, z=image.free * c),
             Level(c, x=1, z=1),
             Level(tiles, g=steps, z=rows * c),
-            *_digits(image),
             Level(steps, x=c, g=1),
         ),
-        reduce_levels=1 + (image.digits > 1),
-        digits=image.digits > 1,
+        reduce_levels=1,
         tile_level=2,
         last_rows=image.free - (tiles - 1) * rows,
         z_row_stride=c,

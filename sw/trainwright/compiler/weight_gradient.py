@@ -83,10 +83,11 @@ def emit_weight_gradient(
     j_rows, i_rows = (prod(sizes[1:]) // p.lanes for sizes in (outputs, inputs))
     w_rows = j_rows * i_rows * p.lanes
     fused = _fused(b, network, number, memory)
-    x = b.pad.allocate(x_buffer.name, batch * i_rows)
-    y = b.pad.allocate(y_buffer.name, batch * j_rows, top=True)
-    w = b.pad.allocate(w_buffer.name, w_rows)
-    r = b.pad.allocate(fused.target.name, fused.rows, top=True) if fused else None
+    digits = w_buffer.digits  # of every gradient
+    x = b.pad.allocate(x_buffer.name, batch * i_rows * x_buffer.digits)
+    y = b.pad.allocate(y_buffer.name, batch * j_rows * digits, top=True)
+    w = b.pad.allocate(w_buffer.name, w_rows * digits)
+    r = b.pad.allocate(fused.target.name, fused.rows * digits, top=True) if fused else None
     y_step = prod(outputs[1:]) * y_buffer.element_bytes
     steps = [
         (1, prod(inputs[1:]) * x_buffer.element_bytes),
@@ -116,7 +117,7 @@ def emit_weight_gradient(
             if fused and r:
                 span = whole_layer(network, number)
                 _right(b, network, span, fused.spec, fused.entries, w, r, fused.a)
-                b.store(fused.target, r, r.count, register=4)
+                b.store(fused.target, r, fused.rows, register=4)
     for region in filter(None, (x, y, w, r)):
         b.pad.free(region)
 
@@ -149,19 +150,20 @@ def emit_right_chain(
         spec = image(network, span.number, n, Use.RIGHT, p)
         entries = b.load_image(spec, memory.buffers[spec.name])
         source, target = memory.buffers[span.level(n + 1)], memory.buffers[span.result(n)]
-        chunk = largest_divisor(stage.a, b.pad.largest_gap // (stage.in_rows + stage.out_rows))
+        digits, needed = source.digits, (stage.in_rows + stage.out_rows) * source.digits
+        chunk = largest_divisor(stage.a, b.pad.largest_gap // needed)
         if not chunk:
-            b.pad.allocate(target.name, stage.in_rows + stage.out_rows)
+            b.pad.allocate(target.name, needed)
         b.set_registers([(1, 0), (2, 0)])
         steps = [
             (1, chunk * stage.in_rows * source.element_bytes * p.lanes),
             (2, chunk * stage.out_rows * target.element_bytes * p.lanes),
         ]
-        x = b.pad.allocate(source.name, chunk * stage.in_rows)
-        z = b.opposite(x, target.name, chunk * stage.out_rows)
+        x = b.pad.allocate(source.name, chunk * stage.in_rows * digits)
+        z = b.opposite(x, target.name, chunk * stage.out_rows * digits)
         with b.loop(stage.a // chunk, steps):
-            b.load(source, x, x.count, register=1)
+            b.load(source, x, x.count // digits, register=1)
             _right(b, network, span, spec, entries, x, z, chunk)
-            b.store(target, z, z.count, register=2)
+            b.store(target, z, z.count // digits, register=2)
         b.pad.free(x)
         b.pad.free(z)

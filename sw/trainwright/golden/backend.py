@@ -12,6 +12,8 @@ from trainwright.golden.interpreter import interpret
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.errors import ProgramError
+from trainwright.program.exponents import ExponentFile, require_times
+from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
 
 
@@ -28,7 +30,21 @@ class GoldenAccelerator:
         self.parameters = parameters
         self.memory_bytes = memory_bytes
         self._memory = np.zeros(memory_bytes, np.uint8)
+        self._file = ExponentFile(parameters.exponents)
         self._executor = None if interpreted else Executor.open(parameters, self._memory)
+
+        self.order = SampleOrder()
+
+    @property
+    def order(self) -> SampleOrder:
+        """See ``Accelerator.order``."""
+        return self._order if self._executor is None else self._executor.order
+
+    @order.setter
+    def order(self, order: SampleOrder) -> None:
+        self._order = order
+        if self._executor is not None:
+            self._executor.order = order
 
     @property
     def interpreted(self) -> bool:
@@ -49,6 +65,37 @@ class GoldenAccelerator:
         self._check(address, size)
         return self._memory[address : address + size].copy()
 
+    @property
+    def exponents(self) -> list[int]:
+        """The exponent file, by slot; setting it raises ``ProgramError`` for what it does not hold.
+
+        Runs go on with what the last one left.
+        """
+        return list(self._file.exponents)
+
+    @exponents.setter
+    def exponents(self, values: list[int]) -> None:
+        self._file.set(values)
+
+    def repeat(self, program: Program, times: int, *, step: int = 0, trace: bool = False) -> Run:
+        """Execute a resident program ``times`` times, from the step of number ``step`` on.
+
+        Statistics are those of all times together, but for sums that SCALES took.
+        """
+        require_times(times)
+        self._require(program)
+        started = time.perf_counter()
+        run, self.order = interpret(
+            program.descriptors, self._memory, self.parameters, trace=trace, order=self.order,
+            file=self._file, times=times, step=step,
+        )  # fmt: skip
+        return replace(run, seconds=time.perf_counter() - started)
+
+    def _require(self, program: Program) -> None:
+        if program.fingerprint != self.parameters.fingerprint:
+            raise ProgramError("the program was compiled for other accelerator parameters")
+        check_program(program, self.parameters, memory_bytes=self.memory_bytes)
+
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         if program.fingerprint != self.parameters.fingerprint:
             raise ProgramError("the program was compiled for other accelerator parameters")
@@ -56,7 +103,14 @@ class GoldenAccelerator:
         run = None if self._executor is None else self._executor.run(program, trace=trace)
         if run is None:  # there is no compiler, or a row is read before it is written: this says so
             check_program(program, self.parameters, memory_bytes=self.memory_bytes)
-            run = interpret(program.descriptors, self._memory, self.parameters, trace=trace)
+            run, self.order = interpret(
+                program.descriptors,
+                self._memory,
+                self.parameters,
+                trace=trace,
+                order=self.order,
+                file=self._file,
+            )
         return replace(run, seconds=time.perf_counter() - started)
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, Compute, Level
 from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import Operation, Target
+from trainwright.program.footprint import result_digits
 
 Values = npt.NDArray[np.float64]
 
@@ -70,11 +71,14 @@ class Nest:
 
     @property
     def weights(self) -> Values:
-        """What each term of a sum counts for: 2^(7 n), n digits below its own."""
-        digits = self.d.reduction[0].count if self.d.digits else 1
-        terms = prod(level.count for level in self.d.reduction)
-        weights = [float(1 << DIGIT_WIDTH * n) for n in reversed(range(digits))]
-        return np.repeat(np.array(weights, np.float64), terms // digits)
+        """What each term of a sum counts for: 2^(7 n), n times multiplied after it."""
+        reduction, number = self.d.reduction, self.d.digits
+        terms = np.arange(prod(level.count for level in reduction))
+        inner = prod(level.count for level in reduction[number:])
+        digits = reduction[number - 1].count if number else 1
+        begins = (terms % inner == 0) & (terms // inner % digits != 0)
+        after = begins.sum() - begins.cumsum()
+        return 2.0 ** (DIGIT_WIDTH * after.astype(np.float64))
 
     def used_rows(self, *groups: Sequence[int]) -> npt.NDArray[np.int64]:
         """Rows of a tile that are written, for every index of the groups: an axis a group."""
@@ -174,10 +178,15 @@ def _by_scalars(nest: Nest, x: int, g: int, operands: Operands) -> Values:
 
 def _elementwise(d: Compute, x: int, g: int, operands: Operands) -> Values:
     """BIAS and MASK: (tiles, 1, lanes)."""
-    first = operands.x(x + offsets(d.levels, [level.x for level in d.levels]))
-    second = operands.g(g + offsets(d.levels, [level.g for level in d.levels]))
-    if d.operation is Operation.MASK:
-        return np.where(second > 0, first, 0.0)[:, None]
+    nest = Nest(d, 1)
+    place = {name: offsets(d.outer, [getattr(v, name) for v in d.outer])[:, None] for name in "xg"}
+    weights = nest.weights[:, None]  # what is summed are digits
+    first = (operands.x(x + place["x"] + nest.summed("x")) * weights).sum(1)
+    digits = operands.g(g + place["g"] + nest.summed("g"))
+    if d.operation is Operation.MASK:  # the first digit that is not 0 says the sign
+        signs = np.sign(digits) * 2.0 ** np.arange(digits.shape[1] - 1, -1, -1)[:, None]
+        return np.where(signs.sum(1) > 0, first, 0.0)[:, None]
+    second = (digits * weights).sum(1)
     z = first * 2.0**d.x_shift + second * 2.0**d.g_shift
     return np.maximum(z, 0.0)[:, None] if d.relu else z[:, None]
 
@@ -210,6 +219,17 @@ def _encoded(d: Compute, values: Values, fmt: Format) -> tuple[Words, int, int, 
     return q.numpy().astype(np.int16), total, saturations, 0
 
 
+def _by_digits(addresses: Addresses, rows: Words, digits: int) -> tuple[Addresses, Words]:
+    """Whole rows (n, lanes) as rows of their digits, the highest first, one behind the other."""
+    if digits == 1:
+        return addresses, rows
+    below = DIGIT_WIDTH * np.arange(digits - 1, -1, -1)[:, None]
+    cut = rows[:, None].astype(np.int64) >> below  # (n, digits, lanes)
+    cut[:, 1:] &= (1 << DIGIT_WIDTH) - 1
+    places = addresses[:, None] + np.arange(digits)
+    return places.ravel(), cut.reshape(-1, rows.shape[1]).astype(np.int16)
+
+
 def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
     """Execute ``d`` on ``state``, with its address registers."""
     x, g, z = (
@@ -239,6 +259,7 @@ def compute(d: Compute, state: State, p: AcceleratorParameters) -> Result:
     else:
         fmt = operands.formats[d.z_format]
         rows, total, saturations, underflows = _encoded(d, values[written], fmt)
+    addresses, rows = _by_digits(addresses, rows, result_digits(d, p))
     state.write(addresses, rows)
     state.stream += STREAM_STEP
     return Result(total, saturations, underflows, addresses, rows)

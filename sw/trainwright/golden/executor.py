@@ -17,7 +17,9 @@ from trainwright.onchip.vector_tables import table_words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program
 from trainwright.program.errors import ProgramError
+from trainwright.program.exponent_rules import uses_file
 from trainwright.program.fields import Operation
+from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Vector
 from trainwright.support import native
@@ -27,7 +29,7 @@ MOST_FLAT = 8
 """Programs kept flattened."""
 _SIZES = (
     "lanes", "pe1_rows", "pe2_rows", "pad_rows", "pe1_depth", "pe2_depth",
-    "factor_width", "storage_width", "slots", "memory_bytes", "formats", "tracing",
+    "factor_width", "storage_width", "slots", "memory_bytes", "formats", "wide_tensors", "tracing",
 )  # fmt: skip
 _ARRAYS = ("memory", "pad", "pe1_store", "pe2_store", "sums", "saturations", "underflows")
 _BUFFERS = 9
@@ -69,6 +71,7 @@ class _Machine(ctypes.Structure):
         ("trace_addresses", ctypes.c_void_p * len(TRACED)),
         ("trace_rows", ctypes.c_void_p * len(TRACED)),
         ("traced", ctypes.c_int64 * len(TRACED)),
+        *((f"order_{name}", ctypes.c_int64) for name in ("next", "increment", "left")),
         ("short_of_memory", ctypes.c_int64),
         *((f"wrong_{name}", ctypes.c_int64) for name in ("word", "format", "descriptor")),
         ("buffers", ctypes.c_void_p * (2 * _BUFFERS)),
@@ -97,7 +100,7 @@ def _labels(flat: Flat, p: AcceleratorParameters, engine: str) -> tuple[tuple[st
                 rows = 1
             else:
                 rows = p.pe1_rows if engine == "pe1" else p.pe2_rows
-            if count := rows_of(d, rows):
+            if count := rows_of(d, rows, p):
                 labels.append((d.tensor, count))
     return tuple(labels)
 
@@ -123,7 +126,7 @@ class Executor:
         sizes = (
             p.lanes, p.pe1_rows, p.pe2_rows, p.scratchpad_rows, p.pe1_store_depth,
             p.pe2_store_depth, p.factor_width, p.factor_storage_width, p.statistics_depth,
-            memory.size, len(p.formats), 0,
+            memory.size, len(p.formats), int(p.wide_tensors), 0,
         )  # fmt: skip
         addresses = (self._arrays[name].ctypes.data for name in _ARRAYS)
         posits = (_Number.of(table(fmt)) for fmt in p.number_formats[1:])
@@ -139,6 +142,17 @@ class Executor:
         """An executor; ``None`` where there is no compiler."""
         library = native.load(SOURCE)
         return None if library is None else cls(library, p, memory)
+
+    @property
+    def order(self) -> SampleOrder:
+        """In which samples are drawn."""
+        m = self._machine
+        return SampleOrder(m.order_next, m.order_increment, m.order_left)
+
+    @order.setter
+    def order(self, order: SampleOrder) -> None:
+        m = self._machine
+        m.order_next, m.order_increment, m.order_left = order.next, order.increment, order.left
 
     def flattened(self, program: Program) -> Flat:
         """The program as integers, validated; the last few are kept.
@@ -184,10 +198,13 @@ class Executor:
 
     def run(self, program: Program, *, trace: bool) -> Run | None:
         """Execute a program; ``None``, without effect, where it reads rows, or registers of the
-        vector engine, that nothing wrote.
+        vector engine, that nothing wrote, or takes exponents from the exponent file: that is the
+        interpreter's.
 
         Raises ``ProgramError`` for an operand's word that stands for no number.
         """
+        if uses_file(program.descriptors):
+            return None
         flat = self.flattened(program)
         if not flat.valid:
             return None

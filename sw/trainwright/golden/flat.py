@@ -10,6 +10,9 @@ import numpy.typing as npt
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.fields import ENGINE_OF, Operation, Target
+from trainwright.program.footprint import result_digits
+from trainwright.program.sample_order import order_mask
+from trainwright.program.samples import Samples
 from trainwright.program.validation import has_seed, has_shifts
 from trainwright.program.vector import Code, Instruction, Vector, encode_instruction
 from trainwright.program.vector_rules import has_constants, has_field_shifts
@@ -86,6 +89,15 @@ def _code(d: Code) -> list[int]:
     return words
 
 
+def _samples(d: Samples) -> list[int]:
+    """A SAMPLES; ``native/samples.h`` has the names."""
+    return [
+        d.operation, d.address, d.address_register, d.record_beats, d.stride, d.local,
+        d.local_register, d.samples, d.targets, d.local_step, d.total, order_mask(d.total),
+        d.order_first, d.pixels, d.input_bits, Target.SCRATCHPAD, d.drawn, d.order_length,
+    ]  # fmt: skip
+
+
 def flattened(d: Descriptor) -> list[int]:
     """The integers of a descriptor, at most ``WORDS``."""
     if isinstance(d, Compute):
@@ -98,6 +110,8 @@ def flattened(d: Descriptor) -> list[int]:
         return _pass(d)
     if isinstance(d, Code):
         return _code(d)
+    if isinstance(d, Samples):
+        return _samples(d)
     return [d.operation, d.iterations] if isinstance(d, Loop) else [d.operation]
 
 
@@ -163,7 +177,9 @@ def _with_shifts(new: Code, old: Code) -> tuple[Instruction, ...]:
     return tuple(a if a == b else replace(a, shift=b.shift) for a, b in pairs)
 
 
-def executed(descriptors: Sequence[Descriptor]) -> Iterator[Compute | Transfer | Vector]:
+def executed(
+    descriptors: Sequence[Descriptor],
+) -> Iterator[Compute | Transfer | Samples | Vector]:
     """What engines execute, loops unrolled; loops match."""
     open_loops: list[list[int]] = []
     at = 0
@@ -178,21 +194,23 @@ def executed(descriptors: Sequence[Descriptor]) -> Iterator[Compute | Transfer |
                 at = open_loops[-1][0]
             else:
                 open_loops.pop()
-        elif isinstance(d, Compute | Transfer | Vector):
+        elif isinstance(d, Compute | Transfer | Samples | Vector):
             yield d
         elif not isinstance(d, Set | Code):
             return
 
 
-def rows_of(d: Compute | Transfer, rows: int) -> int:
+def rows_of(d: Compute | Transfer | Samples, rows: int, p: AcceleratorParameters) -> int:
     """Rows of the scratchpad that an execution of ``d`` writes; ``rows`` are those of a tile."""
+    if isinstance(d, Samples):
+        return d.samples * (d.rows + 1)
     if isinstance(d, Transfer):
         loads = d.operation is Operation.LOAD and d.target is Target.SCRATCHPAD
         return d.runs * d.beats // d.element_bytes if loads else 0
     short = d.tiles // d.levels[d.tile_level].count
-    return (d.tiles - short) * rows + short * d.last_rows
+    return ((d.tiles - short) * rows + short * d.last_rows) * result_digits(d, p)
 
 
-def engine_of(d: Compute | Transfer | Vector) -> str:
+def engine_of(d: Compute | Transfer | Samples | Vector) -> str:
     """The name of the engine that executes ``d``."""
     return (ENGINE_OF[d.operation].name or "").lower()

@@ -1,19 +1,25 @@
 """The golden model: interprets a program in exact integers, one descriptor after the other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import Counters, Run, Trace
+from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.golden.compute import compute
 from trainwright.golden.flat import TRACED, engine_of
+from trainwright.golden.samples import samples
 from trainwright.golden.state import Addresses, Bytes, State, Words
 from trainwright.golden.transfer import transfer
 from trainwright.golden.vector import COUNT_WIDTH, SUM_WIDTH, vector
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Set, Transfer
+from trainwright.program.exponents import ExponentFile, MoveScales
+from trainwright.program.fields import REGISTERS
+from trainwright.program.sample_order import SampleOrder
+from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
 
 
@@ -52,7 +58,7 @@ def _execute(
             for register, value in d.values:
                 state.registers[register] = value
             if d.seed is not None:
-                state.stream = d.seed
+                state.stream = d.seed + 2 * STREAM_STEP * state.step * d.by_step
         elif isinstance(d, Loop):
             end = _matching_end(program, index - 1)
             closing = program[end]
@@ -64,7 +70,14 @@ def _execute(
             index = end + 1
         elif isinstance(d, Code):
             state.code |= dict(enumerate(d.instructions, d.first))
+        elif isinstance(d, MoveScales):
+            for entry in d.entries:
+                state.file.move(entry, int(record.sums[entry.statistics]))
+                record.sums[entry.statistics] = 0
         elif isinstance(d, Compute | Vector):
+            if isinstance(d, Compute) and d.z_exponent:
+                by = state.file.shifts(d, p.most_alignment)
+                d = replace(d, shift=by.result, x_shift=by.x, g_shift=by.g)
             done = compute(d, state, p) if isinstance(d, Compute) else vector(d, state, p)
             record.sums[d.slot] = (record.sums[d.slot] + done.total) % (1 << SUM_WIDTH)
             record.saturations[d.slot] = (record.saturations[d.slot] + done.saturations) % (
@@ -72,6 +85,8 @@ def _execute(
             )
             record.underflows[d.slot] += done.underflows
             record.written[engine_of(d)].append((d.tensor, done.addresses, done.rows))
+        elif isinstance(d, Samples):
+            record.written[engine_of(d)].append((d.tensor, *samples(d, state, p)))
         elif isinstance(d, Transfer) and (loaded := transfer(d, state, p)):
             record.written[engine_of(d)].append((d.tensor, *loaded))
 
@@ -86,17 +101,33 @@ def _trace(written: list[tuple[str, Addresses, Words]], lanes: int) -> Trace:
 
 
 def interpret(
-    program: Sequence[Descriptor], memory: Bytes, p: AcceleratorParameters, *, trace: bool
-) -> Run:
+    program: Sequence[Descriptor],
+    memory: Bytes,
+    p: AcceleratorParameters,
+    *,
+    trace: bool,
+    order: SampleOrder | None = None,
+    file: ExponentFile | None = None,
+    times: int = 1,
+    step: int = 0,
+) -> tuple[Run, SampleOrder]:
     """Execute a program on ``memory``, one that ``trainwright.program.validation`` has checked.
+
+    ``times`` times, from ``step`` on, with the exponents of ``file``. Registers and stream are 0
+    each time; memories and statistics go on. Samples are drawn from ``order`` on; gives where it
+    is then.
 
     Raises ``ProgramError`` where rows are read before they are written.
     """
     state = State.fresh(memory, p)
+    state.order = order or state.order
     sums, saturations, underflows = np.zeros((3, p.statistics_depth), np.int64)
     record = _Record(sums, saturations, underflows)
-    _execute(program, state, record, p)
-    return Run(
+    state.file = file or ExponentFile(p.exponents)
+    for number in range(times):
+        state.registers, state.stream, state.step = [0] * REGISTERS, 0, step + number
+        _execute(program, state, record, p)
+    run = Run(
         sums=record.sums,
         saturations=record.saturations,
         underflows=record.underflows,
@@ -105,3 +136,4 @@ def interpret(
         if trace
         else None,
     )
+    return run, state.order

@@ -7,7 +7,9 @@ import numpy.typing as npt
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
+from trainwright.program.exponents import ExponentFile
 from trainwright.program.fields import REGISTERS, Target
+from trainwright.program.sample_order import SampleOrder
 from trainwright.program.vector import Instruction
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,6 +33,11 @@ class State:
     registers: list[int] = field(default_factory=lambda: [0] * REGISTERS)
     stream: int = 0
     """Of stochastic rounding, for the next compute descriptor."""
+    order: SampleOrder = field(default_factory=SampleOrder)
+    """In which samples are drawn."""
+    file: ExponentFile = field(default_factory=lambda: ExponentFile(0))
+    step: int = 0
+    """Number of the step, modulo 2^32."""
     code: dict[int, Instruction] = field(default_factory=dict)
     """The vector engine's instructions."""
     vector: VectorRegisters = field(default_factory=dict)

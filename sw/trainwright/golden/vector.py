@@ -59,7 +59,7 @@ class Pass:
             for n in d.users(d.reads | d.writes)
         }
         self.rows = {n: state.read(self.places[n]).astype(np.int64) for n in d.users(d.reads)}
-        self.constants = (*d.constants, *(0,) * (8 - len(d.constants)))
+        self.constants, self.shifts = state.file.scalars(d)
         rows_a_key = UNITS // p.lanes
         places = d.key + np.arange(d.rows)
         self._units = (places % rows_a_key * p.lanes)[:, None] + np.arange(p.lanes)
@@ -94,7 +94,9 @@ class Pass:
         s = np.int64(constant) if one.use_k else r.get(one.b)
         x, y = self._terms(one, (threads, self.p.lanes), a, s, r.get(one.c), constant)
         shift: Integers | int = one.shift
-        if one.shift_by is not ShiftBy.FIELD:
+        if one.shift_by is ShiftBy.SCALAR:
+            shift = self.shifts[one.shift]
+        elif one.shift_by is not ShiftBy.FIELD:
             shift = r[one.c if one.shift_by is ShiftBy.C else one.a] & SHIFT_MASK
         q = self._fitted(one, wrapped(x + y, WIDTH), shift, span)
         if one.keep:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed, Format, Posit
@@ -98,7 +99,7 @@ class _Build:
             case Input():
                 axes = ("pixel",) if node.name == "x" else (f"{node.name}.pixel",)
                 shape = self.network.shapes[node.name]
-                self.sizes[axes[0]] = shape[0] * shape[1]
+                self.sizes[axes[0]] = prod(shape)
                 fmt = self.network.format("activation")
                 made = self.give(node.name, (*axes, SAMPLES), TensorClass.ACTIVATION, fmt)
             case Apply():
@@ -117,6 +118,7 @@ class _Build:
         if layer.window is None:
             inputs = [(axis,) for axis in self.numbered(owner, "i", layer.inputs)]
             flat = tuple(axis for axes in inputs for axis in axes)
+            flat = flat[layer.leading :] + flat[: layer.leading]  # as the values lie
             x = self.view(f"{prefix}.x", below.tensor, (*flat, SAMPLES))
             positions: tuple[str, ...] = ()
         else:

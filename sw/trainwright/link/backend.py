@@ -13,6 +13,7 @@ from trainwright.link.serial_line import DEFAULT_BAUD, SerialLine
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
+from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
 
 RUN_SECONDS = 60.0
@@ -69,6 +70,15 @@ class LinkAccelerator:
     def link(self) -> Link:
         """The link, with its counts and the board's clock."""
         return self._link
+
+    @property
+    def order(self) -> SampleOrder:
+        """See ``Accelerator.order``."""
+        return control.order(self, self._parameters)
+
+    @order.setter
+    def order(self, order: SampleOrder) -> None:
+        control.set_order(self, self._parameters, order)
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Put bytes into the board's memory; ``ValueError`` outside of it."""

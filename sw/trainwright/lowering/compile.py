@@ -248,6 +248,26 @@ def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: 
     return Emitted(lowered, tuple(emitter.descriptors), emitter.made, tuple(emitter.slots), address)
 
 
+def _viewed(
+    backward: Graph, origins: Mapping[str, str], lies: Mapping[str, Layout]
+) -> tuple[Graph, dict[str, str]]:
+    """The backward pass, and the tensor in outer memory that each one it is given is a view of.
+
+    Views of a tensor that lies with an axis along the lanes that they lack are views there.
+    """
+    there = {}
+    views: list[Op] = []
+    for name, origin in origins.items():
+        if set(lies[origin].lanes) <= set(backward.tensors[name].axes):
+            there[name] = origin
+        else:
+            there[origin] = origin
+            views.append(View(name, origin))
+    moved = {op.out for op in views}
+    given = dict.fromkeys([*(name for name in backward.given if name not in moved), *there])
+    return backward.part((*views, *backward.ops), given, backward.results), there
+
+
 def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...]) -> Step:
     """Compile a step that consists of products of two."""
     forward = with_ones(direct(step.forward, step.whole.given))
@@ -259,6 +279,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     stored = (*forward.results, *(name for name in origins.values() if name not in forward.results))
     ahead = _lower(forward, {name: Given() for name in forward.given}, stored, p, "forward")
     lies = {outer.tensor: outer.layout for outer in ahead.outer.values()}
+    backward, origins = _viewed(backward, origins, lies)
     given = {name: Given() for name in backward.given if name in flexible}
     for name, origin in origins.items():
         layout = lies[origin]

@@ -163,6 +163,14 @@ class Part:
         return rows
 
     @property
+    def is_even(self) -> bool:
+        """Whether it has whole rows: no cut of what lies along the lanes but at a first lane."""
+        try:
+            return self.offset >= 0
+        except CutError:
+            return False
+
+    @property
     def blocks(self) -> int:
         """Rows along the lanes."""
         lanes = self.piece.layout.lanes

@@ -294,6 +294,11 @@ class Pieces:
                 raise CutError(f"{name} is not there in one piece of {ranges}")
             there = [self.ensure(name, given.lanes, ranges)]
         whole = [piece for piece in there if not set(piece.layout.lanes) & set(ranges)]
+        if not whole:  # all that lies along the lanes, where a cut of it has no rows of its own
+            there = [piece for piece in there if Part(piece, ranges).is_even] or there[-1:]
+            if not Part(there[-1], ranges).is_even:
+                lying = there[-1].layout.lanes
+                ranges = {a: r for a, r in ranges.items() if a not in lying}
         there = whole or there
         apart = [piece for piece in there if not set(piece.layout.lanes) & set(lanes)]
         if apart:

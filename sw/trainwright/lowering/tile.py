@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, View, Window
+from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.lowering.calls import Accumulate, Call, Contract, Elementwise, External, Move
 from trainwright.lowering.choices import BEAT, Choice, Cut, Given, Pad, Work
 from trainwright.lowering.demands import Demands
@@ -192,8 +192,15 @@ class Tiler(Demands):
                         self._contract(choice.op, work, slice_, operands)
             case Add() | Mask():
                 self._elementwise(choice, slice_)
-        if choice.op.out in self.stored and choice.op.out in self.inside:
+        wanted = choice.op.out in self.stored and choice.op.out in self.inside
+        if wanted and self._is_whole(choice.op, slice_):
             self._store(choice, slice_)
+
+    @staticmethod
+    def _is_whole(op: Op, slice_: Ranges) -> bool:
+        """Whether the values of a result in a slice have all parts of their sums after it."""
+        parts = op.parts if isinstance(op, Einsum) else ()
+        return not parts or all(slice_[axis] == cut for axis, cut in parts[-1])
 
     def _view(self, choice: Choice, slice_: Ranges) -> None:
         op = choice.op

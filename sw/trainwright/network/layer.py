@@ -28,7 +28,9 @@ class Layer:
     ``outputs`` are J_1..J_d, ``inputs`` I_1..I_d, ``ranks`` R_1..R_{d-1} (R_0 = R_d = 1). With a
     ``window`` it is a convolution: W is applied to every window of an image, J are its channels
     and the columns of W are (rows of the kernel, columns of it, channels); I_1 is the kernel's
-    size (Garipov et al., "Ultimate tensorization", 2016).
+    size (Garipov et al., "Ultimate tensorization", 2016). Without one it reads an image in the
+    order rows, columns, channels; with ``leading`` the first so many of ``inputs`` are the
+    channels, the others rows and columns: the order in which torch flattens images.
     """
 
     outputs: tuple[int, ...]
@@ -37,6 +39,7 @@ class Layer:
     relu: bool = False
     bias: bool = True
     window: Window | None = None
+    leading: int = 0
 
     def __post_init__(self) -> None:
         order = len(self.outputs)
@@ -59,6 +62,11 @@ class Layer:
             self.window is None or self.inputs[0] == self.window.size,
             f"the first of inputs {row(self.inputs)} must be the {self.window and self.window.size}"
             " values of the kernel, those behind it multiply to the channels",
+        )
+        require(
+            0 <= self.leading < order and not (self.leading and self.window),
+            f"leading inputs are from 0 to {order - 1} of a layer without a kernel, not "
+            f"{shown(self.leading)}",
         )
         for what, sizes in (("outputs", self.outputs), ("inputs", self.inputs)):
             require(

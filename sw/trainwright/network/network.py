@@ -123,7 +123,7 @@ class Network(Formatted):
         """Whether it is a stack of TTM layers: no windows, each reading the one before it."""
         line = (self.nodes[0].name, *(node.name for node in self.nodes[1:]))
         return (
-            all(layer.window is None for layer in self.layers)
+            all(layer.window is None and not layer.leading for layer in self.layers)
             and isinstance(self.nodes[0], Input)
             and (self.nodes[0].rows[1], self.nodes[0].columns[1]) == self.padded
             and all(

@@ -17,11 +17,15 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Input:
-    """A part of the padded image: rows and columns, first and the one after the last."""
+    """A part of the padded image: rows and columns, first and the one after the last.
+
+    The ``channels`` of a pixel lie next to each other in a row: columns are those of all.
+    """
 
     name: str
     rows: tuple[int, int]
     columns: tuple[int, int]
+    channels: int = 1
 
     @property
     def of(self) -> tuple[str, ...]:
@@ -126,7 +130,7 @@ def shapes(nodes: Sequence[Node], layers: Sequence[Layer]) -> dict[str, Shape]:
         match node:
             case Input():
                 sizes = [hi - lo for lo, hi in (node.rows, node.columns)]
-                found[node.name] = (*sizes, 1)
+                found[node.name] = (sizes[0], sizes[1] // node.channels, node.channels)
             case Apply():
                 given = makers[node.of[0]]
                 found[node.name] = _applied(node, layers[node.layer], given, found, makers)
@@ -155,6 +159,13 @@ def _applied(
         f"{name}: inputs {row(layer.inputs)} multiply to {layer.input_size}, "
         f"{_described(given, shape)}",
     )
+    if layer.leading:
+        channels = prod(layer.inputs[: layer.leading])
+        require(
+            len(shape) == 3 and shape[2] == channels,
+            f"{name}: the leading {layer.leading} of inputs {row(layer.inputs)} multiply to "
+            f"{channels}: they are the channels of an image, {given.name!r} is {row(shape)}",
+        )
     return (layer.output_size,)
 
 

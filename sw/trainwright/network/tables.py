@@ -30,7 +30,7 @@ _KEYS: dict[str, dict[str, type]] = {
     "weights": {"name": str, "from": str, "weights": str},
     "layer": {
         "name": str, "from": str, "outputs": list, "inputs": list, "ranks": list, "relu": bool,
-        "bias": bool, **_WINDOW,
+        "bias": bool, "leading": int, **_WINDOW,
     },
 }  # fmt: skip
 """Keys of a ``[[layers]]`` table, by the key that says what it is."""
@@ -130,7 +130,8 @@ def _named(name: str, where: str) -> str:
 
 
 def _input(n: int, item: Any, padded: tuple[int, int]) -> Input:
-    keys = table(item, f"input {n}", {"name": str, "rows": list, "columns": list}, ("name",))
+    known = {"name": str, "rows": list, "columns": list, "channels": int}
+    keys = table(item, f"input {n}", known, ("name",))
     name, spans = _named(keys["name"], f"input {n}"), []
     for what, size in zip(("rows", "columns"), padded, strict=True):
         lo, hi = pair(keys.get(what, [0, size]), f"input {n}: {what}")
@@ -140,7 +141,12 @@ def _input(n: int, item: Any, padded: tuple[int, int]) -> Input:
             f"within {size}",
         )
         spans.append((lo, hi))
-    return Input(name, spans[0], spans[1])
+    channels, columns = keys.get("channels", 1), spans[1][1] - spans[1][0]
+    require(
+        channels >= 1 and columns % channels == 0,
+        f"input {n}: channels must divide its {columns} columns, not {channels}",
+    )
+    return Input(name, spans[0], spans[1], channels)
 
 
 def _window(n: int, kernel: list, keys: Mapping[str, Any], stride: list) -> Window:
@@ -170,6 +176,7 @@ def _layer(n: int, keys: Mapping[str, Any], *, relu: bool) -> Layer:
             relu=relu,
             bias=keys.get("bias", True),
             window=window,
+            leading=keys.get("leading", 0),
         )
     except NetworkError as error:
         raise NetworkError(f"layer {n}: {error}") from None
@@ -210,9 +217,14 @@ def items(network: "Network") -> dict[str, Any]:
                 tables.append({**label, **link, **_window_keys(node.window, "pool")})
     found: dict[str, Any] = {"layers": tables}
     given = [node for node in wiring if isinstance(node, Input)]
-    if [node.name for node in given] != [IMAGE]:
+    if [(node.name, node.channels) for node in given] != [(IMAGE, 1)]:
         found["inputs"] = [
-            {"name": node.name, "rows": list(node.rows), "columns": list(node.columns)}
+            {
+                "name": node.name,
+                "rows": list(node.rows),
+                "columns": list(node.columns),
+                **({"channels": node.channels} if node.channels > 1 else {}),
+            }
             for node in given
         ]
     return found | ({"heads": list(network.results)} if network.results else {})
@@ -229,5 +241,6 @@ def _layer_keys(layer: Layer) -> dict[str, Any]:
         "ranks": list(layer.ranks),
         "relu": layer.relu,
         "bias": layer.bias,
+        **({"leading": layer.leading} if layer.leading else {}),
         **_window_keys(layer.window, "kernel"),
     }

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from trainwright.network import NetworkError
+from trainwright.nn.shapes import image_sizes, kernel_sizes, likely
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 
 
@@ -16,8 +17,10 @@ class TTLinear(TensorTrain):
     ``rank`` is one number for all bonds (cut to what each can use), a list R_1..R_{d-1}, or
     ``"auto"``: up to 16 at the start, for the rank prior and ``cut_ranks`` to reduce.
     ``outputs`` J_1..J_d and ``inputs`` I_1..I_d are chosen where they are not given, padded so that
-    the accelerator takes them (both end in 16); ``order`` is d. ``relu`` says that a ReLU follows,
-    for the initial values. ``numbers`` are ``"fixed"`` (factors of 4 bits, inputs and bias of 8,
+    the accelerator takes them (both end in 16); ``order`` is d. ``in_features`` (C, H, W) are the
+    C H W features of an image, flattened as torch does: inputs are then not padded, and the first
+    of them multiply to C. ``relu`` says that a ReLU follows, for the initial values.
+    ``numbers`` are ``"fixed"`` (factors of 4 bits, inputs and bias of 8,
     outputs and their gradients of 16), ``"float32"``, formats as of ``trainwright train --formats``
     (``"activation=posit(8,0),gradient=posit(8,1)c"``), or ``Widths``.
 
@@ -34,7 +37,7 @@ class TTLinear(TensorTrain):
 
     def __init__(
         self,
-        in_features: int,
+        in_features: int | tuple[int, int, int],
         out_features: int,
         *,
         rank: Rank = 16,
@@ -45,6 +48,12 @@ class TTLinear(TensorTrain):
         relu: bool = True,
         numbers: Numbers = "fixed",
     ) -> None:
+        if not isinstance(in_features, int):
+            image, in_features = in_features, prod(in_features)
+            if outputs is None and inputs is None:
+                most, length = likely(rank, order)
+                outputs, inputs = image_sizes(out_features, image, rank=most, order=length)
+                order = None
         super().__init__(
             out_features, in_features, rank=rank, outputs=outputs, inputs=inputs, order=order,
             bias=bias, relu=relu, numbers=numbers,
@@ -72,15 +81,30 @@ def _pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int
     return pair[0], pair[1]
 
 
+def _check_convolution(
+    outputs: Sequence[int], inputs: Sequence[int], rows: int, places: int, channels: int
+) -> None:
+    if prod(outputs) != rows:
+        raise NetworkError(f"outputs must multiply to the {rows} channels, not {list(outputs)}")
+    if not inputs or inputs[0] != places or prod(inputs[1:]) != channels:
+        raise NetworkError(
+            f"inputs must be {places}, the places of the kernel, and numbers that multiply to the "
+            f"{channels} channels, not {list(inputs)}"
+        )
+
+
 class TTConv2d(TensorTrain):
     """A convolution (N, C, H, W) to (N, O, H', W') whose kernel is a tensor train.
 
-    W (O, C kh kw) is the kernel (O, C, kh, kw) with its columns in this order. ``kernel_size``,
+    W (O, kh kw C) has the kernel's values in the order (O, kh, kw, C): its first factor is over the
+    kh kw places of the kernel, the others over the channels (Garipov et al., 2016). ``outputs``
+    multiply to O, ``inputs`` are kh kw and then numbers that multiply to C. ``kernel_size``,
     ``stride``, ``padding`` and ``dilation`` are one or two integers, as in ``torch.nn.Conv2d``;
     there are no groups. All else as in ``TTLinear``. It runs in torch.
 
-    >>> TTConv2d(3, 32, 3, padding=1, rank=8)(torch.zeros(1, 3, 8, 8)).shape
-    torch.Size([1, 32, 8, 8])
+    >>> layer = TTConv2d(3, 32, 3, padding=1, rank=8)
+    >>> layer(torch.zeros(1, 3, 8, 8)).shape, layer.outputs, layer.inputs
+    (torch.Size([1, 32, 8, 8]), (4, 8), (9, 3))
     """
 
     def __init__(
@@ -103,9 +127,18 @@ class TTConv2d(TensorTrain):
         if not isinstance(in_channels, int) or in_channels < 1:
             raise NetworkError(f"in_channels must be at least 1, not {in_channels!r}")
         self_kernel = _pair("kernel_size", kernel_size, 1)
+        places = prod(self_kernel)
+        if outputs is None and inputs is None:
+            most, length = likely(rank, order)
+            outputs, inputs = kernel_sizes(
+                out_channels, places, in_channels, rank=most, order=length
+            )
+            order = None
+        elif outputs is not None and inputs is not None:
+            _check_convolution(outputs, inputs, out_channels, places, in_channels)
         super().__init__(
-            out_channels, in_channels * prod(self_kernel), rank=rank, outputs=outputs,
-            inputs=inputs, order=order, bias=bias, relu=relu, numbers=numbers,
+            out_channels, in_channels * places, rank=rank, outputs=outputs, inputs=inputs,
+            order=order, bias=bias, relu=relu, numbers=numbers,
         )  # fmt: skip
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size = self_kernel
@@ -113,11 +146,27 @@ class TTConv2d(TensorTrain):
         self.padding = _pair("padding", padding, 0)
         self.dilation = _pair("dilation", dilation, 1)
 
+    def kernel(self) -> torch.Tensor:
+        """The kernel (O, C, kh, kw), dense and differentiable."""
+        shape = (self.rows, *self.kernel_size, self.in_channels)
+        return self.weight().reshape(shape).permute(0, 3, 1, 2)
+
+    def load_kernel(
+        self,
+        kernel: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        *,
+        rank: Rank | None = None,
+        tolerance: float | None = None,
+    ) -> Self:
+        """``load_dense`` of a kernel (O, C, kh, kw)."""
+        weight = kernel.permute(0, 2, 3, 1).reshape(len(kernel), -1)
+        return self.load_dense(weight, bias, rank=rank, tolerance=tolerance)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(N, C, H, W) to (N, O, H', W')."""
-        kernel = self.weight().reshape(self.rows, self.in_channels, *self.kernel_size)
         y = torch.nn.functional.conv2d(
-            self.quantise_input(x), kernel, self.used_bias(), self.stride, self.padding,
+            self.quantise_input(x), self.kernel(), self.used_bias(), self.stride, self.padding,
             self.dilation,
         )  # fmt: skip
         return self.finished(y)

@@ -99,7 +99,8 @@ def from_torch(
         bias = getattr(module, "bias", None)
         dense = module.weight
         assert isinstance(dense, torch.Tensor)
-        made.load_dense(dense.reshape(len(dense), -1), bias, rank=bound, tolerance=tolerance)
+        load = made.load_kernel if isinstance(made, TTConv2d) else made.load_dense
+        load(dense, bias, rank=bound, tolerance=tolerance)
         smaller = made.layer.factor_parameters * made.widths.factor < 32 * dense.numel()
         return made.to(dense.device) if smaller else None
 
@@ -158,7 +159,7 @@ def _dense(layer: TensorTrain) -> torch.nn.Module:
             layer.columns, layer.rows, bias=bias is not None, device=weight.device,
             dtype=weight.dtype,
         )  # fmt: skip
-    made.weight.copy_(weight.reshape(made.weight.shape))
+    made.weight.copy_(layer.kernel() if isinstance(layer, TTConv2d) else weight)
     if made.bias is not None and bias is not None:
         made.bias.copy_(bias)
     return made

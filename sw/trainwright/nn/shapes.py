@@ -83,20 +83,81 @@ def factor_sizes(
         if not isinstance(size, int) or size < 1:
             raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
     rows, columns = padded_size(rows), padded_size(columns)
-    wanted = default_order(rows, columns) if order is None else order
-    if not isinstance(wanted, int) or wanted < 2:
-        raise NetworkError(f"order must be an integer of at least 2, not {order!r}")
-    candidates = (
-        ((*outputs, LAST), (*inputs, LAST))
-        for outputs in _splits(rows // LAST, wanted - 1)
-        for inputs in _splits(columns // LAST, wanted - 1)
+    wanted = _order(order, default_order(rows, columns))
+    outputs, inputs = (
+        ((*one, LAST) for one in _splits(size // LAST, wanted - 1)) for size in (rows, columns)
     )
+    return _best(outputs, inputs, rank)
+
+
+def likely(rank: int | Sequence[int] | str, order: int | None) -> tuple[int, int | None]:
+    """The rank that sizes are chosen for, and the order that a list of ranks asks for."""
+    if isinstance(rank, int | str):
+        return rank if isinstance(rank, int) else START_RANK, order
+    return max(rank, default=START_RANK), order or len(rank) + 1
+
+
+def _best(
+    outputs: Iterator[tuple[int, ...]], inputs: Iterator[tuple[int, ...]], rank: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The most even pair, and then that of fewest elements."""
+    every = list(inputs)
 
     def cost(sizes: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[float, int]:
-        outputs, inputs = sizes
-        return _unevenness(outputs) + _unevenness(inputs), _elements(outputs, inputs, rank)
+        return _unevenness(sizes[0]) + _unevenness(sizes[1]), _elements(*sizes, rank)
 
-    return min(candidates, key=cost)
+    return min(((one, other) for one in outputs for other in every), key=cost)
+
+
+def _order(order: int | None, default: int) -> int:
+    wanted = default if order is None else order
+    if not isinstance(wanted, int) or wanted < 2:
+        raise NetworkError(f"order must be an integer of at least 2, not {order!r}")
+    return wanted
+
+
+def kernel_sizes(
+    outputs: int, kernel: int, channels: int, *, rank: int = START_RANK, order: int | None = None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Outputs and inputs of a convolution, nothing padded; the first of inputs is ``kernel``.
+
+    ``kernel`` is kh kw; the other inputs multiply to ``channels``.
+
+    >>> kernel_sizes(16, 9, 3), kernel_sizes(64, 9, 16)
+    (((4, 4), (9, 3)), ((4, 4, 4), (9, 4, 4)))
+    """
+    for name, size in (("out_channels", outputs), ("in_channels", channels)):
+        if not isinstance(size, int) or size < 1:
+            raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
+    wanted = _order(order, 1 + max(1, round(log(max(outputs, channels), 16))))
+    behind = ((kernel, *rest) for rest in _splits(channels, wanted - 1))
+    return _best(_splits(outputs, wanted), behind, rank)
+
+
+def image_sizes(
+    rows: int, image: tuple[int, int, int], *, rank: int = START_RANK, order: int | None = None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Outputs and inputs of a layer that reads images (channels, rows, columns), flattened.
+
+    Inputs are not padded, and some of them, from the first on, multiply to the channels.
+
+    >>> image_sizes(10, (16, 7, 7))
+    ((1, 1, 16), (16, 7, 7))
+    """
+    if len(image) != 3 or any(not isinstance(n, int) or n < 1 for n in image):
+        raise NetworkError(
+            f"in_features must be an integer or (channels, rows, columns), not {image!r}"
+        )
+    channels, pixels = image[0], image[1] * image[2]
+    wanted = _order(order, default_order(padded_size(rows), channels * pixels))
+    outputs = ((*one, LAST) for one in _splits(padded_size(rows) // LAST, wanted - 1))
+    inputs = (
+        (*one, *other)
+        for first in range(1, wanted)
+        for one in _splits(channels, first)
+        for other in _splits(pixels, wanted - first)
+    )
+    return _best(outputs, inputs, rank)
 
 
 def check_sizes(name: str, sizes: Sequence[int], least: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from trainwright.network import FLOAT32, Layer, NetworkError, NumberFormats, Wid
 from trainwright.nn.contraction import Matrix, contract
 from trainwright.nn.prior import cut_state, prior, replace_data
 from trainwright.nn.scales import InputQuantiser, OutputQuantiser
-from trainwright.nn.shapes import START_RANK, bond_ranks, check_sizes, factor_sizes
+from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely
 from trainwright.nn.straight_through import gradient_rounded, straight_through
 from trainwright.train.connect import clip
 from trainwright.train.initial import deviation, fresh_exponent
@@ -75,11 +75,8 @@ class TensorTrain(torch.nn.Module):
         if (outputs is None) != (inputs is None) or (outputs is not None and order is not None):
             raise NetworkError("give both of outputs and inputs, or order, or none of them")
         if outputs is None or inputs is None:
-            if isinstance(rank, int | str):
-                likely = rank if isinstance(rank, int) else START_RANK
-            else:
-                order, likely = order or len(rank) + 1, max(rank, default=START_RANK)
-            outputs, inputs = factor_sizes(rows, columns, rank=likely, order=order)
+            most, order = likely(rank, order)
+            outputs, inputs = factor_sizes(rows, columns, rank=most, order=order)
         self.outputs = check_sizes("outputs", outputs, rows)
         self.inputs = check_sizes("inputs", inputs, columns)
         layer = Layer(self.outputs, self.inputs, bond_ranks(rank, self.outputs, self.inputs))

@@ -40,15 +40,18 @@ def _keep(d: int, **fields) -> Instruction:
     return Instruction(keep=True, d=d, **fields)
 
 
-def loss_code(exponent: int) -> tuple[Instruction, ...]:
-    """The pass for logits of ``exponent``, at most 0; one row a sample.
+def loss_code(exponent: int | None) -> tuple[Instruction, ...]:
+    """The pass for logits of ``exponent``, at most 0, or of the exponent file's where it is None:
+    then it takes shift 0 of the pass. One row a sample.
 
     Lane 0's totals: the sum of the losses in units of 2^-16 bits, and the samples whose label has
     the largest logit.
     """
-    if exponent > 0:
+    if exponent is not None and exponent > 0:
         raise ValueError(f"logits have an exponent of at most 0 on the chip, not {exponent}")
-    shift = min(-exponent, MOST_SHIFT)
+    by = {"shift": 0, "shift_by": ShiftBy.SCALAR}
+    if exponent is not None:
+        by = {"shift": min(-exponent, MOST_SHIFT)}
     product, even = Kind.PRODUCT, Rounding.EVEN
     return (
         _keep(_T, memory=Memory.READ, stream=TARGETS),
@@ -64,7 +67,7 @@ def loss_code(exponent: int) -> tuple[Instruction, ...]:
         _keep(_TOP, a=_TOP, k=_ROUND_UP, addend=Addend.CONSTANT, shift=4),
         # distances, in units of 2^-16 bits, and powers of two
         _keep(_KEY, a=_TOP, c=_Z, addend=Addend.MINUS),
-        _keep(_KEY, kind=product, a=_KEY, use_k=True, k=_LOG2_E, shift=shift, rounding=even,
+        _keep(_KEY, kind=product, a=_KEY, use_k=True, k=_LOG2_E, **by, rounding=even,
               width=32),
         _keep(_TMP, a=_KEY, shift=16, width=7),
         _keep(_E, kind=Kind.TABLE, a=_KEY, b=Slot.EXP2, c=_TMP, shift_by=ShiftBy.C),

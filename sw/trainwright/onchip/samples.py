@@ -6,12 +6,15 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.fixed.random_bits import derived_seed
+from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER, SampleOrder, order_mask
+from trainwright.program.samples import PIXEL_WIDTHS
 
-PIXEL_WIDTHS = (4, 8)
-MULTIPLIER = 1664525
-"""Of the order's generator: 1 more than a multiple of 4, as a full period needs."""
-EPOCH_STEP = 0x9E3779B8
-"""What the increment grows by with every epoch; even, so that it stays odd."""
+BEAT = 16
+"""Bytes of a beat of an accelerator with 16 lanes."""
+__all__ = [
+    "BEAT", "PIXEL_WIDTHS", "epoch_order", "expanded", "first_of", "order_at", "records",
+    "sample_bytes", "stored_pixels",
+]  # fmt: skip
 
 
 def stored_pixels(images: npt.NDArray, full_scale: int, width: int) -> npt.NDArray[np.uint8]:
@@ -39,8 +42,53 @@ def expanded(pixels: npt.NDArray[np.uint8], width: int, activation: int) -> npt.
 
 
 def sample_bytes(pixels: int, width: int) -> int:
-    """Bytes of a sample in external memory: its pixels, filled up to beats of 16 bytes, a label."""
-    return -(-pixels * width // 128) * 16 + 1
+    """Bytes of a record: its pixels, filled up to beats of 16 bytes, and a beat of targets."""
+    return -(-pixels * width // (8 * BEAT)) * BEAT + BEAT
+
+
+def records(
+    pixels: npt.NDArray[np.uint8], labels: npt.NDArray[np.generic], width: int, classes: int
+) -> npt.NDArray[np.uint8]:
+    """The data set in external memory, uint8 (samples, ``sample_bytes``), of stored ``pixels``
+    (samples, n).
+
+    After the pixels a signed byte for each of 16 classes: 1 at the label, 0 at others, -1 from
+    ``classes`` on. Raises ``ValueError`` where a pixel or a label does not fit.
+    """
+    if not 0 < classes <= BEAT:
+        raise ValueError(f"records have targets of 1 to {BEAT} classes, not {classes}")
+    if int(pixels.max(initial=0)) >> width:
+        raise ValueError(f"a pixel of {pixels.max()} has more than {width} bits")
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(f"labels from {labels.min()} to {labels.max()} of {classes} classes")
+    size = sample_bytes(pixels.shape[1], width)
+    whole = np.zeros((len(pixels), (size - BEAT) * 8 // width), np.uint8)
+    whole[:, : pixels.shape[1]] = pixels
+    if width < 8:
+        whole = (whole[:, ::2] | whole[:, 1::2] << width).astype(np.uint8)
+    targets = np.tile(np.where(np.arange(BEAT) < classes, 0, -1), (len(pixels), 1))
+    targets[np.arange(len(pixels)), labels.astype(np.int64)] = 1
+    return np.concatenate([whole, targets.astype(np.int8).view(np.uint8)], 1)
+
+
+def _increment(seed: int, epoch: int) -> int:
+    return (derived_seed(seed, 1) + EPOCH_STEP * epoch | 1) % (1 << 32)
+
+
+def first_of(samples: int, seed: int) -> int:
+    """The generator's value at the begin of every epoch."""
+    return derived_seed(seed, 2) & order_mask(samples)
+
+
+def order_at(samples: int, batch: int, seed: int, step: int) -> SampleOrder:
+    """The accelerator's registers before ``step`` (from 0) of batches of whole epochs."""
+    length = samples // batch * batch
+    epoch, position = divmod(step * batch, length)
+    increment, value = _increment(seed, epoch), first_of(samples, seed)
+    if position:
+        last = int(epoch_order(samples, seed, epoch)[position - 1])
+        value = MULTIPLIER * last + increment & order_mask(samples)
+    return SampleOrder(value, increment, length - position)
 
 
 @lru_cache(maxsize=2)
@@ -51,10 +99,9 @@ def epoch_order(samples: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     skipped, half of them at most. c is odd and another in each epoch; both c and the first x come
     from ``seed``.
     """
-    width = max(2, (samples - 1).bit_length())
-    mask = (1 << width) - 1
-    increment = (derived_seed(seed, 1) + EPOCH_STEP * epoch | 1) & mask
-    values = np.array([derived_seed(seed, 2) & mask], np.uint64)
+    mask = order_mask(samples)
+    increment = _increment(seed, epoch) & mask
+    values = np.array([first_of(samples, seed)], np.uint64)
     multiplier, addend = MULTIPLIER & mask, increment
     while len(values) <= mask:  # twice as many values by one jump of the generator
         values = np.concatenate([values, (values * multiplier + addend) & np.uint64(mask)])

@@ -28,6 +28,10 @@ each column on the left, the same in all lanes, and on the right, along the lane
 of factors, written."""
 
 NIBBLE_BITS = 4
+RATE_SHIFT, MOVED_SHIFT = 0, 1
+"""Shifts of the pass that the exponent file gives."""
+RATE_CONSTANT, MOVED_CONSTANT = 2, 6
+"""Constants that it gives."""
 _WORD, _M, _W, _SHIFT, _G, _PULL = range(6)
 _SPLIT, _KEPT, _RATE, _MOST, _HALF, _UP, _MOVED, _NIBBLE_MASK = range(8)
 
@@ -48,6 +52,9 @@ class PartUpdate:
     """Of one on the right."""
     nibbles: bool = False
     """Whether the lowest 4 bits of factors are written too."""
+    by_file: bool = False
+    """Whether rate and moved exponents come from the exponent file: constants _RATE and _MOVED, and
+    the pass's shifts RATE_SHIFT and MOVED_SHIFT."""
 
     @property
     def constants(self) -> tuple[int, ...]:
@@ -108,16 +115,20 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
         _keep(_M, a=_WORD, **half, width=MOMENT_WIDTH),
         _read(FACTOR, d=_W, **scaled, k=_SPLIT, c=_WORD, addend=Addend.PLUS, shift=MOMENT_WIDTH),
     ]
-    if part.moved:
+    moved = {"shift": min(max(part.moved, 0), 30)}
+    rated = {"shift": part.rate_shift}
+    if part.by_file:
+        moved = {"shift": MOVED_SHIFT, "shift_by": ShiftBy.SCALAR}
+        rated = {"shift": RATE_SHIFT, "shift_by": ShiftBy.SCALAR}
+    if part.moved or part.by_file:
         code.append(
-            _keep(_M, **scaled, a=_M, k=_MOVED, shift=min(max(part.moved, 0), 30),
-                  rounding=Rounding.EVEN, width=MOMENT_WIDTH)
-        )  # fmt: skip
+            _keep(_M, **scaled, a=_M, k=_MOVED, **moved, rounding=Rounding.EVEN, width=MOMENT_WIDTH)
+        )
     code += [
         *_pulls(part),
         _keep(_M, **scaled, a=_M, k=_KEPT, c=_G, addend=Addend.PLUS, shift=2 * DECAY_SHIFT,
               rounding=Rounding.RANDOM, width=MOMENT_WIDTH),
-        _keep(_G, **scaled, a=_M, k=_RATE, shift=part.rate_shift, rounding=Rounding.RANDOM_NEXT),
+        _keep(_G, **scaled, a=_M, k=_RATE, **rated, rounding=Rounding.RANDOM_NEXT),
         _keep(_W, a=_W, c=_G, addend=Addend.MINUS, width=WEIGHT_WIDTH),
         _keep(_W, kind=Kind.MINIMUM, a=_W, use_k=True, k=_MOST),
         _keep(_G, a=_W, shift=part.hidden, rounding=Rounding.UP, memory=Memory.WRITE,

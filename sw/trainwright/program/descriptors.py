@@ -11,7 +11,9 @@ have done all commands but the last one they were given (LOAD and STORE: are idl
 from dataclasses import dataclass
 from math import prod
 
+from trainwright.program.exponents import MoveScales
 from trainwright.program.fields import Engine, Operation, Target
+from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
 
 
@@ -65,6 +67,13 @@ class Compute:
       max(0, .) with ``relu``; ``g`` is a scratchpad row; no reduction levels, one row a tile;
     - MASK: ``Z[z][l] = rq(X[x][l] if X[g][l] > 0 else 0)``, likewise.
 
+    On words of 8 bits a tensor of more is cut into digits, each a word (``digit_count``); those of
+    a row are rows of their own, the highest first. With ``digits`` a summed level goes over digits
+    of one operand, or of both: where it advances, sums so far are multiplied by 2^``DIGIT_WIDTH``.
+    BIAS and MASK have that one summed level then, and X[x], X[g] above are whole values; a mask is
+    positive where its first digit that is not 0 is. A result
+    of ``out_width`` over 8 bits goes to rows Z[z], Z[z] + 1 ..; its statistics are of the whole.
+
     G1 and G2 are the factor stores of PE1 and PE2. The ``reduce_levels`` innermost levels are
     summed. The tile has ``pe1_rows`` (PE1, PE4) or ``pe2_rows`` (PE2, PE3) rows, but in the
     last iteration of level ``tile_level`` only ``last_rows`` of them are written. The sums of |q|,
@@ -105,9 +114,20 @@ class Compute:
     """Of the words written; ``out_width`` is of fixed point alone."""
     underflow_zero: bool = False
     """What is closer to 0 than the smallest posit becomes the nearer of it and 0; else it."""
-    digits: bool = False
-    """The outermost summed level goes over digits of an operand, the highest first: where it
-    advances, the sums so far are multiplied by 2^``DIGIT_WIDTH``. Words of 8 bits alone."""
+    digits: int = 0
+    """1: the outermost summed level goes over digits, the highest first; 2: the second one does,
+    the outermost over those of the other operand. That gives each pair its weight where the second
+    level has two of them: from H to L it multiplies, from (H, L) to (L, H), of one weight, nothing
+    does. 0: no digits. Words of 8 bits alone."""
+    x_exponent: int = 0
+    """Slots of the exponent file; 0 holds 0."""
+    g_exponent: int = 0
+    z_exponent: int = 0
+    """Other than 0: the shifts are those of the exponents (``ExponentFile.shifts``)."""
+    exact: bool = False
+    """Nothing is rounded: the result's exponent is its floor."""
+    grows: bool = False
+    """A sum that grows by g: its exponent is at most ``most_alignment`` above that of g."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
     tensor: str = ""
@@ -204,6 +224,8 @@ class Set:
 
     values: tuple[tuple[int, int], ...]
     seed: int | None = None
+    by_step: bool = False
+    """The stream is ``seed`` + 2 x ``STREAM_STEP`` x the number of the step."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
 
@@ -224,7 +246,7 @@ class Halt:
         return Operation.HALT
 
 
-Descriptor = Compute | Transfer | Loop | End | Set | Halt | Code | Vector
+Descriptor = Compute | Transfer | Samples | Loop | End | Set | Halt | Code | Vector | MoveScales
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,14 @@ from trainwright.program.descriptors import (
     TransferLevel,
 )
 from trainwright.program.errors import ProgramError
+from trainwright.program.exponents import (
+    ENTRIES,
+    SCALARS,
+    MoveScales,
+    Scalar,
+    ScalarKind,
+    ScaleEntry,
+)
 from trainwright.program.fields import (
     COUNT_WIDTH,
     DESCRIPTOR_BYTES,
@@ -32,6 +40,8 @@ from trainwright.program.fields import (
     Operation,
     Target,
 )
+from trainwright.program.sample_order import order_mask
+from trainwright.program.samples import Samples
 from trainwright.program.validation import check_program
 from trainwright.program.vector import (
     CODE_WORDS,
@@ -46,6 +56,7 @@ from trainwright.program.vector import (
 )
 
 MAGIC = b"TRWP"
+_OFFSET_WIDTH = 7
 VERSION = 5
 HEADER = struct.Struct("<4sHHIII")  # magic, version, reserved, descriptors, fingerprint, crc
 
@@ -103,8 +114,14 @@ def _compute_fields(d: Compute) -> dict[str, int]:
         "x_format": d.x_format,
         "g_format": d.g_format,
         "z_format": d.z_format,
-        "underflow_zero": int(d.underflow_zero),
-        "digits": int(d.digits),
+        # words that go by digits are no posits
+        "underflow_zero": int(d.underflow_zero or d.digits == 2),
+        "digits": int(d.digits > 0),
+        "x_exponent": d.x_exponent,
+        "g_exponent": d.g_exponent,
+        "z_exponent": d.z_exponent,
+        "exact": int(d.exact),
+        "grows": int(d.grows),
     }
     for name in ("x", "g", "z"):
         deltas = _deltas(counts, [getattr(level, name) for level in levels], LOCAL_WIDTH)
@@ -157,8 +174,13 @@ def _compute(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Comput
         x_format=f["x_format"],
         g_format=f["g_format"],
         z_format=f["z_format"],
-        underflow_zero=bool(f["underflow_zero"]),
-        digits=bool(f["digits"]),
+        underflow_zero=bool(f["underflow_zero"]) and not f["digits"],
+        digits=f["digits"] + (f["digits"] & f["underflow_zero"]),
+        x_exponent=f["x_exponent"],
+        g_exponent=f["g_exponent"],
+        z_exponent=f["z_exponent"],
+        exact=bool(f["exact"]),
+        grows=bool(f["grows"]),
     )
 
 
@@ -208,6 +230,43 @@ def _transfer(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Trans
     )
 
 
+def _samples_fields(d: Samples) -> dict[str, int]:
+    same = ("address", "address_register", "local", "local_register", "record_beats", "samples",
+            "stride", "targets", "input_bits", "total", "order_first", "order_length")  # fmt: skip
+    return {name: getattr(d, name) for name in same} | {
+        "target": int(Target.SCRATCHPAD),
+        "pixel_bytes": d.pixels // 8,
+        "local_step": d.local_step % (1 << LOCAL_WIDTH),
+        "drawn": int(d.drawn),
+        "order_mask": order_mask(d.total),
+    }
+
+
+def _samples(wait: Engine, f: Mapping[str, int]) -> Samples:
+    mask, sign = order_mask(f["total"]), 1 << (LOCAL_WIDTH - 1)
+    for name, known in (("target", (0,)), ("pixel_bytes", (0, 1)), ("order_mask", (mask,))):
+        if f[name] not in known:
+            raise ProgramError(f"SAMPLES: {name} = {f[name]} must be {known[-1]}")
+    return Samples(
+        address=f["address"],
+        address_register=f["address_register"],
+        local=f["local"],
+        local_register=f["local_register"],
+        targets=f["targets"],
+        samples=f["samples"],
+        beats=f["record_beats"] - 1,
+        stride=f["stride"],
+        local_step=(f["local_step"] ^ sign) - sign,
+        total=f["total"],
+        pixels=8 if f["pixel_bytes"] else 4,
+        input_bits=f["input_bits"],
+        drawn=bool(f["drawn"]),
+        order_first=f["order_first"],
+        order_length=f["order_length"],
+        wait=wait,
+    )
+
+
 def _updates(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
     fields = {f"value{register}": 0 for register in range(REGISTERS)}
     mask = 0
@@ -216,7 +275,7 @@ def _updates(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
             raise ProgramError(f"address register {register} is not one of R1 to R{REGISTERS - 1}")
         mask |= 1 << register
         fields[f"value{register}"] = value % (1 << REGISTER_WIDTH)
-    return fields | {"mask": mask}
+    return fields | {"mask": mask, "by_step": 0}
 
 
 def _set(d: Set) -> dict[str, int]:
@@ -224,7 +283,7 @@ def _set(d: Set) -> dict[str, int]:
     fields = _updates(d.values)
     if d.seed is None:
         return fields
-    return fields | {"mask": fields["mask"] | 1, "value0": d.seed}
+    return fields | {"mask": fields["mask"] | 1, "value0": d.seed, "by_step": int(d.by_step)}
 
 
 def _pairs(f: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
@@ -269,7 +328,58 @@ def _vector_fields(d: Vector) -> dict[str, int]:
         steps = _deltas((d.outer, d.inner), (one.outer, one.inner), LOCAL_WIDTH)
         fields |= {f"base{number}": one.base}
         fields |= {f"outer_delta{number}": steps[0], f"inner_delta{number}": steps[1]}
+    return fields | _scalar_fields(d.scalars)
+
+
+def _scalar_fields(scalars: Sequence[Scalar]) -> dict[str, int]:
+    if len(scalars) > SCALARS:
+        raise ProgramError(f"VECTOR: {len(scalars)} scalars, at most {SCALARS} fit a descriptor")
+    nothing = Scalar(ScalarKind.NONE, 0)
+    fields: dict[str, int] = {}
+    for n, one in enumerate((*scalars, *(nothing,) * (SCALARS - len(scalars)))):
+        fields |= {
+            f"scalar{n}": int(one.kind),
+            f"strict{n}": int(one.strict),
+            f"to{n}": one.to,
+            f"plus{n}": one.plus,
+            f"minus{n}": one.minus,
+            f"offset{n}": one.offset % (1 << _OFFSET_WIDTH),
+        }
     return fields
+
+
+def _scalars(f: Mapping[str, int]) -> tuple[Scalar, ...]:
+    sign = 1 << (_OFFSET_WIDTH - 1)
+    every = [
+        Scalar(
+            ScalarKind(f[f"scalar{n}"]), f[f"to{n}"], f[f"plus{n}"], f[f"minus{n}"],
+            (f[f"offset{n}"] ^ sign) - sign, bool(f[f"strict{n}"]),
+        )
+        for n in range(SCALARS)
+    ]  # fmt: skip
+    return tuple(one for one in every if one.kind is not ScalarKind.NONE)
+
+
+_ENTRY = ("exponent", "statistics", "low", "high", "copy")
+
+
+def _scales_fields(d: MoveScales) -> dict[str, int]:
+    if len(d.entries) > ENTRIES:
+        raise ProgramError(f"SCALES: {len(d.entries)} entries, at most {ENTRIES} fit a descriptor")
+    rest = (ScaleEntry(0, 0, 0, 0),) * (ENTRIES - len(d.entries))
+    fields = {
+        f"{name}{n}": getattr(entry, name)
+        for n, entry in enumerate((*d.entries, *rest))
+        for name in _ENTRY
+    }
+    return fields | {"entries": len(d.entries)}
+
+
+def _scales(wait: Engine, f: Mapping[str, int]) -> MoveScales:
+    if f["entries"] > ENTRIES:
+        raise ProgramError(f"SCALES: {f['entries']} entries, at most {ENTRIES} fit")
+    entries = [ScaleEntry(*(f[f"{name}{n}"] for name in _ENTRY)) for n in range(f["entries"])]
+    return MoveScales(entries=tuple(entries), wait=wait)
 
 
 def _vector(wait: Engine, f: Mapping[str, int]) -> Vector:
@@ -296,6 +406,7 @@ def _vector(wait: Engine, f: Mapping[str, int]) -> Vector:
         reads=f["reads"],
         writes=f["writes"],
         constants=tuple(constants),
+        scalars=_scalars(f),
         streams=tuple(streams[:used]),
         wait=wait,
     )
@@ -313,6 +424,8 @@ def descriptor_fields(d: Descriptor) -> dict[str, int]:
             return fields | _compute_fields(d)
         case Transfer():
             return fields | _transfer_fields(d)
+        case Samples():
+            return fields | _samples_fields(d)
         case Loop():
             return fields | {"iterations": d.iterations}
         case End():
@@ -323,11 +436,16 @@ def descriptor_fields(d: Descriptor) -> dict[str, int]:
             return fields | _code_fields(d)
         case Vector():
             return fields | _vector_fields(d)
+        case MoveScales():
+            return fields | _scales_fields(d)
         case Halt():
             return fields
 
 
-_AT_LEAST_ONE = ("beats", "iterations", "last_rows", "length", "rows", "inner", "instructions")
+_AT_LEAST_ONE = (
+    "beats", "iterations", "last_rows", "length", "rows", "inner", "instructions", "samples",
+    "record_beats", "total", "order_length", "input_bits", "entries",
+)  # fmt: skip
 
 
 def _least(name: str) -> int:
@@ -358,13 +476,7 @@ def encode_descriptor(d: Descriptor) -> bytes:
 def decode_descriptor(data: bytes) -> Descriptor:
     """Inverse of ``encode_descriptor``, except for names, which are not encoded."""
     word = int.from_bytes(data, "little")
-    try:
-        operation = Operation(word & 15)
-    except ValueError:
-        raise ProgramError(
-            f"unknown operation {word & 15}, there are {int(min(Operation))} to "
-            f"{int(max(Operation))}"
-        ) from None
+    operation = Operation(word & 15)
     f, position = {}, 0
     for name, width in LAYOUTS[operation]:
         f[name] = word >> position & ((1 << width) - 1)
@@ -380,13 +492,17 @@ def _from_fields(operation: Operation, wait: Engine, f: Mapping[str, int]) -> De
     match operation:
         case Operation.LOAD | Operation.STORE:
             return _transfer(operation, wait, f)
+        case Operation.SAMPLES:
+            return _samples(wait, f)
         case Operation.LOOP:
             return Loop(iterations=f["iterations"], wait=wait)
         case Operation.END:
             return End(steps=_pairs(f), wait=wait)
         case Operation.SET:
             seed = f["value0"] if f["mask"] & 1 else None
-            return Set(values=_pairs(f), seed=seed, wait=wait)
+            return Set(values=_pairs(f), seed=seed, by_step=bool(f["by_step"]), wait=wait)
+        case Operation.SCALES:
+            return _scales(wait, f)
         case Operation.HALT:
             return Halt(wait=wait)
         case Operation.CODE:
@@ -466,7 +582,7 @@ def without_names(program: Program) -> Program:
     """The program as a round trip through its file returns it."""
     return Program(
         tuple(
-            replace(d, tensor="") if isinstance(d, Compute | Transfer | Vector) else d
+            replace(d, tensor="") if isinstance(d, Compute | Transfer | Samples | Vector) else d
             for d in program.descriptors
         ),
         program.fingerprint,

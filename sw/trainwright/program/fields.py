@@ -24,6 +24,10 @@ MOST_REFILL = 8
 REGISTERS = 8
 """Address registers R0 to R7 of the sequencer; R0 reads as zero."""
 REGISTER_WIDTH = 32
+ORDER_WIDTH = 24
+"""Bits of a sample's number in its data set."""
+SLOT_WIDTH = 8
+"""Bits of the number of a statistics slot, or of one of the exponent file."""
 FORMAT_WIDTH = 3
 """Bits of the number of a format: 0 fixed point, n the n-th posit of the accelerator."""
 NEST_LEVELS = 10
@@ -49,6 +53,8 @@ class Operation(IntEnum):
     PE4 = 11
     VECTOR = 12
     CODE = 13
+    SAMPLES = 14
+    SCALES = 15
 
 
 class Engine(IntFlag):
@@ -73,6 +79,7 @@ ENGINE_OF = {
     Operation.PE4: Engine.PE1,
     Operation.VECTOR: Engine.PE2,
     Operation.CODE: Engine.PE2,
+    Operation.SAMPLES: Engine.LOAD,
 }
 """The engine that executes each operation; the others are the sequencer's own."""
 
@@ -126,6 +133,11 @@ COMPUTE: tuple[Field, ...] = (
     ("z_format", FORMAT_WIDTH),
     ("underflow_zero", 1),
     ("digits", 1),
+    ("x_exponent", SLOT_WIDTH),
+    ("g_exponent", SLOT_WIDTH),
+    ("z_exponent", SLOT_WIDTH),
+    ("exact", 1),
+    ("grows", 1),
 )
 
 TRANSFER: tuple[Field, ...] = (
@@ -148,12 +160,34 @@ TRANSFER: tuple[Field, ...] = (
     ),
 )
 
+SAMPLES: tuple[Field, ...] = (
+    *HEADER,  # as far as ``local_step`` in the places of TRANSFER's fields
+    ("target", 2),
+    ("pixel_bytes", 2),
+    ("address", 32),
+    ("address_register", 3),
+    ("local", LOCAL_WIDTH),
+    ("local_register", 3),
+    ("record_beats", COUNT_WIDTH),
+    ("samples", COUNT_WIDTH),
+    ("stride", 32),
+    ("local_step", LOCAL_WIDTH),
+    ("targets", LOCAL_WIDTH),
+    ("input_bits", 4),
+    ("drawn", 1),
+    ("total", ORDER_WIDTH),
+    ("order_mask", ORDER_WIDTH),
+    ("order_first", ORDER_WIDTH),
+    ("order_length", ORDER_WIDTH),
+)
+
 LOOP: tuple[Field, ...] = (*HEADER, ("iterations", COUNT_WIDTH))
 
 REGISTER_UPDATE: tuple[Field, ...] = (
     *HEADER,
     ("mask", REGISTERS),
     *((f"value{register}", REGISTER_WIDTH) for register in range(REGISTERS)),
+    ("by_step", 1),
 )
 
 VECTOR: tuple[Field, ...] = (
@@ -171,6 +205,34 @@ VECTOR: tuple[Field, ...] = (
         (f"{name}{stream}", LOCAL_WIDTH)
         for stream in range(8)
         for name in ("base", "outer_delta", "inner_delta")
+    ),
+    *(
+        (f"{name}{scalar}", width)
+        for scalar in range(4)
+        for name, width in (
+            ("scalar", 2),
+            ("strict", 1),
+            ("to", 3),
+            ("plus", SLOT_WIDTH),
+            ("minus", SLOT_WIDTH),
+            ("offset", 7),
+        )
+    ),
+)
+
+SCALES: tuple[Field, ...] = (
+    *HEADER,
+    ("entries", 4),
+    *(
+        (f"{name}{entry}", width)
+        for entry in range(8)
+        for name, width in (
+            ("exponent", SLOT_WIDTH),
+            ("statistics", SLOT_WIDTH),
+            ("low", 48),
+            ("high", 48),
+            ("copy", SLOT_WIDTH),
+        )
     ),
 )
 
@@ -198,7 +260,20 @@ LAYOUTS: dict[Operation, tuple[Field, ...]] = {
     Operation.PE4: COMPUTE,
     Operation.VECTOR: VECTOR,
     Operation.CODE: CODE,
+    Operation.SAMPLES: SAMPLES,
+    Operation.SCALES: SCALES,
 }
+
+
+OF_EXPONENTS = (
+    "x_exponent", "g_exponent", "z_exponent", "exact", "grows", "by_step",
+    *(
+        f"{name}{scalar}"
+        for scalar in range(4)
+        for name in ("scalar", "strict", "to", "plus", "minus", "offset")
+    ),
+)  # fmt: skip
+"""Fields of descriptors that read the exponent file, the last ones of their layouts."""
 
 
 def layout_width(layout: tuple[Field, ...]) -> int:
@@ -207,3 +282,4 @@ def layout_width(layout: tuple[Field, ...]) -> int:
 
 
 assert all(layout_width(layout) <= DESCRIPTOR_BITS for layout in LAYOUTS.values())
+assert layout_width(SAMPLES) <= layout_width(TRANSFER)

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Transfer
+from trainwright.program.descriptors import Compute, Transfer, digit_count
 from trainwright.program.fields import Operation, Target
+from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
 PAD = Target.SCRATCHPAD.name
@@ -54,6 +55,11 @@ def tile_rows(operation: Operation, p: AcceleratorParameters) -> int:
     return p.pe2_rows if operation in (Operation.PE2, Operation.PE3) else 1
 
 
+def result_digits(d: Compute, p: AcceleratorParameters) -> int:
+    """Rows that each row of a result is written in, one behind the other: its digits."""
+    return digit_count(d.out_width) if p.wide_tensors else 1
+
+
 def items_of_run(d: Transfer, p: AcceleratorParameters) -> int:
     """Rows or entries of a run; 0 where its beats are not a whole number of them."""
     bits = 8 * p.lanes * d.element_bytes
@@ -64,19 +70,33 @@ def items_of_run(d: Transfer, p: AcceleratorParameters) -> int:
     return 0 if rest else items
 
 
-def external(d: Transfer, p: AcceleratorParameters) -> tuple[int, int]:
-    """First byte of external memory and the one after the last, with registers at zero."""
+def external(d: Transfer | Samples, p: AcceleratorParameters) -> tuple[int, int]:
+    """First byte of external memory and the one after the last, with registers at zero.
+
+    Of SAMPLES that are drawn those of the whole set.
+    """
+    if isinstance(d, Samples):
+        last = (d.total if d.drawn else d.samples) - 1
+        return d.address, d.address + last * d.stride + d.record_beats * p.beat_bytes
     low, high = _span(d.address, [(v.count, v.address) for v in d.levels])
     return low, high + d.beats * p.beat_bytes
 
 
-def footprint(d: Compute | Transfer | Vector, p: AcceleratorParameters) -> tuple[Touch, ...]:
+def footprint(
+    d: Compute | Transfer | Samples | Vector, p: AcceleratorParameters
+) -> tuple[Touch, ...]:
     """What ``d`` touches, with its registers at zero; external memory is left out.
 
     Rows that PE1's engine fetches past ``last_rows`` and does not use are left out too.
     """
     if isinstance(d, Transfer):
         return (_local(d, p),)
+    if isinstance(d, Samples):
+        low, high = _span(d.local, [(d.samples, d.local_step), (d.rows, 1)])
+        return (
+            Touch(PAD, low, high + 1, True),
+            Touch(PAD, d.targets, d.targets + d.samples, True),
+        )
     if isinstance(d, Vector):
         return _streams(d)
     by_entries = d.operation in (Operation.PE1, Operation.PE4)
@@ -92,6 +112,7 @@ def footprint(d: Compute | Transfer | Vector, p: AcceleratorParameters) -> tuple
         g_axes.append((p.lanes, d.g_row_stride))
     elif d.operation is Operation.PE2:
         space = Target.PE2_STORE.name
+    last = z[1] + result_digits(d, p)
     low, high = _span(d.g, g_axes)
     if d.operation is Operation.PE3:  # groups of words
         groups = p.lanes // p.pe2_rows
@@ -99,7 +120,7 @@ def footprint(d: Compute | Transfer | Vector, p: AcceleratorParameters) -> tuple
     return (
         Touch(PAD, x[0], x[1] + 1, False),
         Touch(space, low, high + 1, False),
-        Touch(PAD, z[0], z[1] + 1, True),
+        Touch(PAD, z[0], last, True),
     )
 
 

@@ -11,7 +11,9 @@ from trainwright.program.descriptors import (
     Set,
     Transfer,
 )
+from trainwright.program.exponents import MoveScales, Scalar, ScalarKind
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.program.samples import Samples
 from trainwright.program.vector import (
     WIDTH,
     Addend,
@@ -72,9 +74,13 @@ def _compute(d: Compute) -> str:
     to = f"format {d.z_format}{' or 0' if d.underflow_zero else ''}"
     if not d.z_format:
         to = f"{d.out_width} bits"
-    scale = f">>{d.shift}{' stochastic' if d.stochastic else ''} to {to}"
+    by = str(d.shift)
+    if d.z_exponent:
+        floor = "exact " if d.exact else ""
+        by = f"({floor}e{d.z_exponent} of e{d.x_exponent} e{d.g_exponent})"
+    scale = f">>{by}{' stochastic' if d.stochastic else ''} to {to}"
     if d.digits:
-        scale = f"digits {scale}"
+        scale = f"digits {scale}" if d.digits == 1 else f"pairs of digits {scale}"
     if d.x_format or d.g_format:
         scale = f"formats {d.x_format} {d.g_format} {scale}"
     if d.operation is Operation.BIAS:
@@ -95,6 +101,19 @@ def _transfer(d: Transfer) -> str:
     nest = " ".join(f"{v.count}(mem{v.address:+d},local{v.local:+d})" for v in d.levels)
     size = f", {d.element_bytes} bytes an element" if d.element_bytes else ""
     return f"{arrow}  {d.beats} beats{size}" + (f"  for {nest}" if nest else "")
+
+
+def _samples(d: Samples) -> str:
+    outside = f"mem[{_address(d.address, d.address_register, external=True)}]"
+    inside = f"pad[{_address(d.local, d.local_register)}]"
+    order = "in order"
+    if d.drawn:
+        order = f"drawn from {d.total}, epochs of {d.order_length} from {d.order_first}"
+    return (
+        f"{outside} -> {inside} pad[{d.targets}]  for {d.samples}(mem+{d.stride},"
+        f"local{d.local_step:+d}) {order}  {d.beats} beats of {d.pixels} bits a pixel to "
+        f"{d.input_bits} bits"
+    )
 
 
 _ROUNDED = {
@@ -122,7 +141,10 @@ def instruction_text(one: Instruction) -> str:
         x = x[:-1] + f", {second})"
     y = {Addend.PLUS: f" + r{one.c}", Addend.MINUS: f" - r{one.c}"}.get(one.addend, "")
     y = f" + k{one.k}" if one.addend is Addend.CONSTANT else y
-    by = {ShiftBy.FIELD: str(one.shift), ShiftBy.C: f"r{one.c}", ShiftBy.A: f"r{one.a}"}
+    by = {ShiftBy.SCALAR: f"shift{one.shift}", ShiftBy.FIELD: str(one.shift)} | {
+        ShiftBy.C: f"r{one.c}",
+        ShiftBy.A: f"r{one.a}",
+    }
     shift = "" if by[one.shift_by] == "0" else f" >> {by[one.shift_by]}{_ROUNDED[one.rounding]}"
     fit = "" if one.width == WIDTH else f" {'wrapped' if one.wrap else 'to'} {one.width}"
     to = [f"r{one.d}"] if one.keep else []
@@ -149,7 +171,26 @@ def _vector(d: Vector) -> str:
     )
     constants = " ".join(f"k{n}={value}" for n, value in enumerate(d.constants))
     run = f"{d.entry} to {d.entry + d.length - 1}"
-    return f"{run} for {d.outer} {d.inner}  {streams}  {constants}  key {d.key}  slot {d.slot}"
+    given = "".join(f"  {_scalar(one)}" for one in d.scalars)
+    return (
+        f"{run} for {d.outer} {d.inner}  {streams}  {constants}{given}  key {d.key}  slot {d.slot}"
+    )
+
+
+def _scalar(one: Scalar) -> str:
+    """A scalar of the exponent file; e is a slot."""
+    value = f"e{one.plus} - e{one.minus} {one.offset:+d}"
+    if one.kind is ScalarKind.SHIFT:
+        return f"shift{one.to}={value}"
+    return f"k{one.to}=2^({value})" if one.kind is ScalarKind.POWER else f"k{one.to}={value}"
+
+
+def _scales(d: MoveScales) -> str:
+    return "".join(
+        f"\n        e{one.exponent} by slot {one.statistics}, {one.low} to {one.high}"
+        + (f"; before: e{one.copy}" if one.copy else "")
+        for one in d.entries
+    )
 
 
 def _body(d: Descriptor) -> str:
@@ -162,13 +203,18 @@ def _body(d: Descriptor) -> str:
             return _compute(d)
         case Transfer():
             return _transfer(d)
+        case Samples():
+            return _samples(d)
         case Loop():
             return f"{d.iterations} times"
         case End():
             return " ".join(f"R{r}{v:+d}" for r, v in d.steps)
         case Set():
-            seed = () if d.seed is None else (f"seed={d.seed:#010x}",)
+            by = " + step" if d.by_step else ""
+            seed = () if d.seed is None else (f"seed={d.seed:#010x}{by}",)
             return " ".join([*seed, *(f"R{r}={v}" for r, v in d.values)])
+        case MoveScales():
+            return _scales(d)
         case Halt():
             return ""
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
 from trainwright.program.errors import ProgramError
+from trainwright.program.exponents import MoveScales
 from trainwright.program.fields import REGISTERS, Target
 from trainwright.program.footprint import PAD, external, footprint
+from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
 MOST_STEPS = 1 << 32
@@ -144,12 +146,17 @@ class _Walk:
             for register, value in d.values:
                 self.registers[register] = Span(value, value, self._whole(value))
             self._count(times)
-        elif isinstance(d, Compute | Transfer | Vector):
-            a_time = d.runs * d.beats if isinstance(d, Transfer) else d.steps
+        elif isinstance(d, MoveScales):
+            self._count(times, times * len(d.entries))
+        elif isinstance(d, Compute | Transfer | Samples | Vector):
+            if isinstance(d, Samples):
+                a_time = d.samples * d.record_beats
+            else:
+                a_time = d.runs * d.beats if isinstance(d, Transfer) else d.steps
             self._count(times, times * a_time)
             named = f"descriptor {number}: {d.tensor or d.operation.name}"
             self._inside(d, named)
-            if isinstance(d, Transfer):
+            if isinstance(d, Transfer | Samples):
                 self._outside(d, named)
 
     def _count(self, executed: int, steps: int = 0) -> None:
@@ -165,7 +172,7 @@ class _Walk:
                     "give its loops smaller counts"
                 )
 
-    def _inside(self, d: Compute | Transfer | Vector, named: str) -> None:
+    def _inside(self, d: Compute | Transfer | Samples | Vector, named: str) -> None:
         depths = {
             PAD: self.p.scratchpad_rows,
             Target.PE1_STORE.name: self.p.pe1_store_depth,
@@ -180,7 +187,9 @@ class _Walk:
                     f"{depths[least.space]} rows or entries"
                 )
 
-    def _moved(self, d: Compute | Transfer | Vector, end: str) -> Compute | Transfer | Vector:
+    def _moved(
+        self, d: Compute | Transfer | Samples | Vector, end: str
+    ) -> Compute | Transfer | Samples | Vector:
         """``d`` with its registers, at one end of what they can be, in its local addresses."""
 
         def at(base: int, register: int) -> int:
@@ -188,12 +197,12 @@ class _Walk:
 
         if isinstance(d, Vector):  # no register moves its streams
             return d
-        if isinstance(d, Transfer):
+        if isinstance(d, Transfer | Samples):
             return replace(d, local=at(d.local, d.local_register))
         x, g, z = at(d.x, d.x_register), at(d.g, d.g_register), at(d.z, d.z_register)
         return replace(d, x=x, g=g, z=z)
 
-    def _outside(self, d: Transfer, named: str) -> None:
+    def _outside(self, d: Transfer | Samples, named: str) -> None:
         span = self.registers[d.address_register]
         if not span.whole:
             raise ProgramError(

@@ -20,6 +20,13 @@ from trainwright.program.descriptors import (
     Transfer,
 )
 from trainwright.program.errors import ProgramError
+from trainwright.program.exponent_rules import (
+    compute_slots,
+    require_file,
+    scales_ranges,
+    vector_slots,
+)
+from trainwright.program.exponents import MoveScales
 from trainwright.program.fields import (
     COUNT_WIDTH,
     LOCAL_WIDTH,
@@ -34,6 +41,7 @@ from trainwright.program.fields import (
 )
 from trainwright.program.footprint import items_of_run, tile_rows
 from trainwright.program.reach import check_reach
+from trainwright.program.samples import Samples, check_samples, samples_ranges
 from trainwright.program.vector import Code, Vector
 from trainwright.program.vector_rules import check_code, code_ranges, require_engine, vector_ranges
 
@@ -129,6 +137,7 @@ def _check_loops(body: Sequence[Descriptor], p: AcceleratorParameters) -> None:
 
 def _check(d: Descriptor, p: AcceleratorParameters) -> None:
     """Raise ``ProgramError`` where a field of one descriptor is out of range."""
+    require_file(d, p)
     for name, value, (low, high) in _ranges(d, p):
         if not low <= value <= high:
             named = getattr(d, "tensor", "") or d.operation.name
@@ -139,6 +148,8 @@ def _check(d: Descriptor, p: AcceleratorParameters) -> None:
         _check_nest(d, p)
     elif isinstance(d, Transfer):
         _check_transfer(d, p)
+    elif isinstance(d, Samples):
+        check_samples(d, p)
     elif isinstance(d, Code | Vector):
         require_engine(d, p)
 
@@ -156,11 +167,13 @@ def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int,
     match d:
         case Compute():
             yield "levels", len(d.levels), (1, NEST_LEVELS)
-            summed = 0 if d.operation in _ELEMENTWISE else len(d.levels) - 1
+            whole = d.operation in _ELEMENTWISE and not (d.digits and p.wide_tensors)
+            summed = 0 if whole else len(d.levels) - 1
             yield "reduce_levels", d.reduce_levels, (0, summed)
             yield "tile_level", d.tile_level, (0, len(d.levels) - d.reduce_levels - 1)
             yield "last_rows", d.last_rows, (1, tile_rows(d.operation, p))
-            yield "out_width", d.out_width, (1, p.word_width)
+            yield "out_width", d.out_width, (1, p.result_width)
+            yield "digits", d.digits, (0, 2 if p.wide_tensors else 1)
             yield "slot", d.slot, (0, p.statistics_depth - 1)
             for name, limits in _shifts(p).items():
                 yield name, getattr(d, name), limits
@@ -170,6 +183,7 @@ def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int,
                 yield name, getattr(d, name), _LOCAL
                 yield f"{name}_register", getattr(d, f"{name}_register"), _REGISTER
                 yield f"{name}_row_stride", getattr(d, f"{name}_row_stride"), _LOCAL_STEP
+            yield from compute_slots(d, p)
             for level in d.levels:
                 yield "count", level.count, _COUNT
                 for name in ("x", "g", "z"):
@@ -191,6 +205,8 @@ def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int,
                 yield "count", level.count, _COUNT
                 yield "step of address", level.address, _ADDRESS_STEP
                 yield "step of local", level.local, _LOCAL_STEP
+        case Samples():
+            yield from samples_ranges(d, p)
         case Loop():
             yield "iterations", d.iterations, _COUNT
         case Set() | End():
@@ -203,6 +219,9 @@ def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int,
             yield from code_ranges(d)
         case Vector():
             yield from vector_ranges(d, p)
+            yield from vector_slots(d, p)
+        case MoveScales():
+            yield from scales_ranges(d, p)
         case Halt():
             pass
 
@@ -216,17 +235,44 @@ def _check_nest(d: Compute, p: AcceleratorParameters) -> None:
             f"{name}: {len(d.levels)} loop levels, the accelerator has {p.nest_levels}; use one "
             "with more nest_levels"
         )
-    if d.digits and (not p.narrow or d.operation in _ELEMENTWISE or not d.reduce_levels):
-        raise ProgramError(
-            f"{name}: digits are of contractions on words of 8 bits in fixed point; use an "
-            "accelerator with word_width=8"
-        )
+    _check_digits(d, p)
     if any(level.z and level.count > 1 for level in d.reduction):
         raise ProgramError(f"{name}: its result moves in a level that is summed")
     if d.stochastic and not p.stochastic_rounding:
         raise ProgramError(
             f"{name} is to be rounded stochastically, which this accelerator cannot; use one with "
             "stochastic_rounding=1"
+        )
+
+
+def _check_digits(d: Compute, p: AcceleratorParameters) -> None:
+    """Raise ``ProgramError`` for digits that the accelerator does not know."""
+    name = d.tensor or d.operation.name
+    if d.digits and not p.narrow:
+        raise ProgramError(
+            f"{name}: digits are of contractions on words of 8 bits in fixed point; use an "
+            "accelerator with word_width=8"
+        )
+    if d.digits > d.reduce_levels:
+        raise ProgramError(
+            f"{name}: {d.reduce_levels} of its levels are summed, of which number {d.digits} is to "
+            "go over digits"
+        )
+    if d.operation in _ELEMENTWISE and d.digits:
+        if not p.wide_tensors:
+            raise ProgramError(
+                f"{name}: digits are of contractions, unless the accelerator has wide tensors; use "
+                "one with wide_tensors=1"
+            )
+        if d.digits != 1 or d.reduce_levels != 1:
+            raise ProgramError(
+                f"{name}: {d.reduce_levels} of its levels are summed; an operation element by "
+                "element sums digits alone, in one level"
+            )
+    if d.digits == 2 and d.reduction[1].count != 2:
+        raise ProgramError(
+            f"{name}: {d.reduction[1].count} digits within those of the other operand, only 2 have "
+            "their weights there; let the operand with more digits be the outer one"
         )
 
 

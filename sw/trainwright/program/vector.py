@@ -12,6 +12,7 @@ with x and y of ``Kind`` and ``Addend``, and gives q to a register, a stream of 
 from dataclasses import dataclass
 from enum import IntEnum
 
+from trainwright.program.exponents import Scalar
 from trainwright.program.fields import INSTRUCTION_WIDTH, Engine, Operation
 
 WIDTH = 36
@@ -107,6 +108,8 @@ class ShiftBy(IntEnum):
     """The lowest bits of register ``c``."""
     A = 2
     """Those of register ``a``."""
+    SCALAR = 3
+    """Shift ``shift`` of the pass, by the exponent file."""
 
 
 class Total(IntEnum):
@@ -264,6 +267,8 @@ class Vector:
     """Mask of those that are written."""
     constants: tuple[int, ...] = ()
     """Of FACTOR_WIDTH bits, signed."""
+    scalars: tuple[Scalar, ...] = ()
+    """Constants and shifts by the exponent file."""
     key: int = 0
     slot: int = 0
     wait: Engine = Engine.NONE

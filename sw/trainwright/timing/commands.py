@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Transfer
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
-from trainwright.program.footprint import footprint
+from trainwright.program.footprint import footprint, result_digits
 from trainwright.program.vector import THREADS, Code, Vector
 
 START = {Engine.PE1: 21, Engine.PE2: 7}
@@ -70,10 +70,12 @@ def work_of(d: Compute | Transfer | Code | Vector, p: AcceleratorParameters) -> 
         return Work(engine, d.runs * d.beats, _reads(d, rates, p))
     if engine is Engine.PE1:
         rates = {0: p.pe1_rows / p.lanes, 1: 1.0}
-        return Work(engine, d.steps * p.lanes, _reads(d, rates, p), _macs(d, p.pe1_rows, p))
+        steps = max(d.steps * p.lanes, d.tiles * p.pe1_rows * result_digits(d, p))
+        return Work(engine, steps, _reads(d, rates, p), _macs(d, p.pe1_rows, p))
     if d.operation in (Operation.BIAS, Operation.MASK):
-        return Work(engine, d.steps, _reads(d, {0: 1.0, 1: 1.0}, p))
-    drained = d.tiles * p.pe2_rows
+        steps = max(d.steps, d.tiles * result_digits(d, p))
+        return Work(engine, steps, _reads(d, {0: 1.0, 1: 1.0}, p))
+    drained = d.tiles * p.pe2_rows * result_digits(d, p)
     return Work(
         engine, max(d.steps, drained), _reads(d, {0: 1.0, 1: 1.0}, p), _macs(d, p.pe2_rows, p)
     )

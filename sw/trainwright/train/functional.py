@@ -45,7 +45,7 @@ def _applied(
     layer: Layer, weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor
 ) -> torch.Tensor:
     if layer.window is None:
-        x = x.flatten(1)
+        x = (x.permute(0, 3, 1, 2) if layer.leading else x).flatten(1)
         return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
     w = layer.window
     kernel = weight.reshape(-1, *w.kernel, layer.channels).permute(0, 3, 1, 2)

@@ -23,7 +23,7 @@ GRADIENTS = "gradient of a sample"
 
 
 class _Loss:
-    def __init__(self, work: Passes, exponent: int) -> None:
+    def __init__(self, work: Passes, exponent: int | None) -> None:
         self._work = work
         self._code = loss_pass.loss_code(exponent)
         step = work.memory.step
@@ -71,8 +71,9 @@ class _Loss:
         work.store(self._gradient, self._back.start + first, count, (level,), first=first)
 
 
-def loss_program(memory: ChipMemory, exponent: int) -> Program:
-    """From the logits of ``exponent`` to their gradient; losses and correct samples are counted."""
+def loss_program(memory: ChipMemory, exponent: int | None) -> Program:
+    """From the logits of ``exponent`` (None: that of the exponent file) to their gradient; losses
+    and correct samples are counted."""
     work = Passes(memory)
     loss = _Loss(work, exponent)
     blocks = loss.blocks

@@ -32,9 +32,12 @@ class Bank(IntEnum):
 class Passes:
     """A program under construction, and the instructions that the engine holds."""
 
-    def __init__(self, memory: ChipMemory, seed: int | None = None) -> None:
-        """``seed`` is the stream of every pass's random bits."""
-        self.memory, self._seed = memory, seed
+    def __init__(
+        self, memory: ChipMemory, seed: int | None = None, *, by_step: bool = False
+    ) -> None:
+        """``seed`` is the stream of every pass's random bits, of step 0 where it goes on
+        ``by_step``."""
+        self.memory, self._seed, self._by_step = memory, seed, by_step
         self._moved = True  # the stream, by a command of PE1
         self.b = Builder(memory.step.parameters, memory.step.network)
         self._held: dict[tuple[Instruction, ...], int] = {}
@@ -102,7 +105,7 @@ class Passes:
             self._held[code] = self._next
             self._next += len(code)
         if self._moved and self._seed is not None:
-            self.b.descriptors.append(Set(values=(), seed=self._seed))
+            self.b.descriptors.append(Set(values=(), seed=self._seed, by_step=self._by_step))
             self._moved = False
         self.b.emit(replace(d, entry=self._held[code], length=len(code)))
 

@@ -24,13 +24,15 @@ CHUNK = 128
 """Rows of a chunk, about: an index of the first axis is never divided."""
 
 
-def update_program(memory: ChipMemory, parts: Sequence[PartUpdate], seed: int) -> Program:
+def update_program(
+    memory: ChipMemory, parts: Sequence[PartUpdate], seed: int, *, by_step: bool = False
+) -> Program:
     """From the gradients of a backward pass to state, factors and the images of the next step.
 
     ``parts`` says how each part of the layout is updated, ``seed`` is the stream of its random
-    bits.
+    bits, of step 0 where it goes on ``by_step``.
     """
-    work = Passes(memory, seed)
+    work = Passes(memory, seed, by_step=by_step)
     jobs = _ordered([_PartJob(work, n, one) for n, one in enumerate(parts)])
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     chunks[0].load()

@@ -154,7 +154,7 @@ static int contract_rows(Contraction *c, const Split *s)
 static int contraction(Machine *m, const Descriptor *d, const Operands *o, const int64_t *base,
                        Requantiser *rq)
 {
-    if (m->lanes != LANES || d->digits)
+    if (m->lanes != LANES || d->digits || result_digits(m, d) > 1)
         return plain_contraction(m, d, o, base, rq);
     Split s;
     Contraction c = {.m = m, .d = d, .o = o, .base = base, .rq = rq, .x_most = -1};

@@ -8,6 +8,7 @@
 #include "machine.h"
 #include "pass.h"
 #include "plain.h"
+#include "samples.h"
 #include "transfer.h"
 #include "validate.h"
 
@@ -66,6 +67,8 @@ int trainwright_execute(Machine *m, Descriptor *program)
         } else if (d->operation == LOAD || d->operation == STORE) {
             if (!transfer(m, d, c.registers))
                 return -1;
+        } else if (d->operation == SAMPLES) {
+            samples(m, d, c.registers);
         } else {
             if (!compute(m, d, &c)) {
                 m->wrong_descriptor = d - program;
@@ -95,6 +98,8 @@ int trainwright_validate(Machine *m, Descriptor *program, uint8_t *scratch, int6
             right = checked_pass(&k, d);
         else if (d->operation == LOAD || d->operation == STORE)
             right = checked_transfer(&k, d, c.registers);
+        else if (d->operation == SAMPLES)
+            right = checked_samples(&k, d, c.registers);
         else
             right = checked_compute(&k, d, c.registers);
     }

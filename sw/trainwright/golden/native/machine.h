@@ -7,7 +7,7 @@
 
 #include "numbers.h"
 
-enum { HALT, LOAD, STORE, PE1, PE2, PE3, BIAS, MASK, LOOP, END, SET, PE4, VECTOR, CODE };
+enum { HALT, LOAD, STORE, PE1, PE2, PE3, BIAS, MASK, LOOP, END, SET, PE4, VECTOR, CODE, SAMPLES };
 enum { SCRATCHPAD, PE1_STORE, PE2_STORE };
 enum { TRACE_LOAD, TRACE_PE1, TRACE_PE2, TRACES };
 enum { LEVELS = 16, REGISTERS = 8, MOST_ROWS = 16 };
@@ -21,7 +21,7 @@ typedef struct {
 /* Compute descriptors by their own names. Of the others,
  * LOAD, STORE: x address, g beats, z local, slot target, shift element bytes, level (x, z);
  * LOOP: x iterations; END, SET: g mask, level[r].x the value of register r, of 0 the seed;
- * VECTOR, CODE: pass.h. */
+ * VECTOR, CODE: pass.h; SAMPLES: samples.h. */
 typedef struct {
     int64_t operation, x, x_register, g, g_register, z, z_register;
     int64_t reduce_levels, tile_level, last_rows, x_row_stride, z_row_stride, g_row_stride;
@@ -43,7 +43,8 @@ enum { PLACES_A, PLACES_B, PLACES_C, PLACES_D, VECTORS, SCALARS, PARTS, SNAPSHOT
 
 typedef struct {
     int64_t lanes, pe1_rows, pe2_rows, pad_rows, pe1_depth, pe2_depth;
-    int64_t factor_width, storage_width, slots, memory_bytes, formats, tracing;
+    int64_t factor_width, storage_width, slots, memory_bytes, formats;
+    int64_t wide_tensors, tracing;
     uint8_t *memory;
     int16_t *pad, *pe1_store, *pe2_store; /* (rows, lanes), (depth, lanes), (depth, pe2_rows) */
     int64_t *sums, *saturations, *underflows;
@@ -53,6 +54,7 @@ typedef struct {
     int64_t *trace_addresses[TRACES];
     int16_t *trace_rows[TRACES];
     int64_t traced[TRACES];
+    int64_t order_next, order_increment, order_left; /* trainwright.program.sample_order */
     int64_t short_of_memory;
     int64_t wrong_word, wrong_format, wrong_descriptor; /* a word that stands for no number */
     Buffer buffer[BUFFERS];
@@ -129,6 +131,16 @@ static inline int elementwise(const Descriptor *d)
 static inline int64_t tile_rows(const Machine *m, const Descriptor *d)
 {
     return elementwise(d) ? 1 : by_entries(d) ? m->pe1_rows : m->pe2_rows;
+}
+
+enum { DIGIT_WIDTH = 7, MOST_DIGITS = 3 };
+
+/* Rows that each row of a result is written in. */
+static inline int result_digits(const Machine *m, const Descriptor *d)
+{
+    if (!m->wide_tensors || d->out_width < 2)
+        return 1;
+    return (int)((d->out_width - 1 + DIGIT_WIDTH - 1) / DIGIT_WIDTH);
 }
 
 static inline void put_trace(Machine *m, int engine, int64_t address, const int16_t *row)

@@ -13,18 +13,34 @@ typedef struct {
     int64_t entry_step; /* words from one entry to the next (PE1, PE4) */
 } Operands;
 
-enum { DIGIT_WIDTH = 7 };
+/* A whole row to where its digits lie, the highest first. */
+static inline void put_digits(Machine *m, const Descriptor *d, int engine, int64_t z, const int16_t *row)
+{
+    const int digits = result_digits(m, d);
+    for (int n = 0; n < digits; n++) {
+        int16_t *to = m->pad + (z + n) * m->lanes;
+        const int below = DIGIT_WIDTH * (digits - 1 - n);
+        for (int64_t l = 0; l < m->lanes; l++)
+            to[l] = (int16_t)(n ? row[l] >> below & ((1 << DIGIT_WIDTH) - 1) : row[l] >> below);
+        if (m->tracing)
+            put_trace(m, engine, z + n, to);
+    }
+}
 
-/* Where the outermost summed level goes over digits, sums so far are multiplied as it advances. */
+/* Where a summed level goes over digits, sums so far are multiplied as it advances. */
 static inline void plain_tile(const Machine *m, const Descriptor *d, const Operands *o, int64_t x,
                               int64_t g, const Places *sum, int64_t rows, int64_t *acc)
 {
     const int64_t lanes = m->lanes;
     for (int64_t i = 0; i < rows * lanes; i++)
         acc[i] = 0;
-    const int64_t digit = d->digits ? sum->count / d->level[d->levels - d->reduce_levels].count : sum->count;
+    int64_t inner = sum->count, digits = 1; /* steps of a digit; digits of that level */
+    for (int64_t n = 0; n < d->digits; n++) {
+        digits = d->level[d->levels - d->reduce_levels + n].count;
+        inner /= digits;
+    }
     for (int64_t k = 0; k < sum->count; k++) {
-        for (int64_t i = 0; i < rows * lanes && k && k % digit == 0; i++)
+        for (int64_t i = 0; i < rows * lanes && k % inner == 0 && k / inner % digits; i++)
             acc[i] *= 1 << DIGIT_WIDTH;
         const int16_t *from = o->x + (x + sum->x[k]) * lanes;
         const int16_t *with = o->g + (g + sum->g[k]) * o->g_words;
@@ -58,13 +74,12 @@ static int plain_contraction(Machine *m, const Descriptor *d, const Operands *o,
             random_tile(rq, d, base[2] + outer.z[t], 0, (int)rows, (int)m->lanes, &random);
         for (int64_t r = 0; r < rows; r++) {
             int64_t z = base[2] + outer.z[t] + r * d->z_row_stride;
-            int16_t *to = m->pad + z * m->lanes;
+            int16_t to[MOST_LANES];
             if (rq->stochastic)
                 requantise_wide_random(rq, acc + r * m->lanes, random.at[r], (int)m->lanes, to);
             else
                 requantise_wide(rq, acc + r * m->lanes, (int)m->lanes, to);
-            if (m->tracing)
-                put_trace(m, by_entries(d) ? TRACE_PE1 : TRACE_PE2, z, to);
+            put_digits(m, d, by_entries(d) ? TRACE_PE1 : TRACE_PE2, z, to);
         }
     }
     return 1;
@@ -116,10 +131,48 @@ static inline void random_row(const Descriptor *d, const int16_t *x, const int16
     requantise_wide_random(rq, v, random.at[0], lanes, to);
 }
 
+/* An operation element by element whose operands or results are digits; what it sums are digits. */
+static int elementwise_digits(Machine *m, const Descriptor *d, const Operands *o, const int64_t *base,
+                              Requantiser *rq)
+{
+    Places p, sum;
+    if (!expand(m, PLACES_A, d, outer_levels(d), &p) || !expand(m, PLACES_B, d, summed_levels(d), &sum))
+        return 0;
+    const int lanes = (int)m->lanes;
+    for (int64_t t = 0; t < p.count; t++) {
+        const int64_t z = base[2] + p.z[t];
+        int64_t v[MOST_LANES];
+        int16_t row[MOST_LANES];
+        for (int l = 0; l < lanes; l++) {
+            int64_t x = 0, g = 0;
+            int sign = 0;
+            for (int64_t k = 0; k < sum.count; k++) {
+                x = x * (1 << DIGIT_WIDTH) + o->x[(base[0] + p.x[t] + sum.x[k]) * lanes + l];
+                const int16_t second = o->g[(base[1] + p.g[t] + sum.g[k]) * lanes + l];
+                g = g * (1 << DIGIT_WIDTH) + second;
+                sign = sign ? sign : (second > 0) - (second < 0);
+            }
+            const int64_t both = x * ((int64_t)1 << d->x_shift) + g * ((int64_t)1 << d->g_shift);
+            v[l] = d->operation == MASK ? (sign > 0 ? x : 0) : d->relu && both < 0 ? 0 : both;
+        }
+        if (rq->stochastic) {
+            Random random;
+            random_rows(rq, z, 0, 1, lanes, &random);
+            requantise_wide_random(rq, v, random.at[0], lanes, row);
+        } else {
+            requantise_wide(rq, v, lanes, row);
+        }
+        put_digits(m, d, TRACE_PE2, z, row);
+    }
+    return 1;
+}
+
 static int elementwise_operation(Machine *m, const Descriptor *d, const Operands *o,
                                  const int64_t *base, Requantiser *rq)
 {
     Places p;
+    if (d->digits || result_digits(m, d) > 1)
+        return elementwise_digits(m, d, o, base, rq);
     if (!expand(m, PLACES_A, d, outer_levels(d), &p))
         return 0;
     int64_t most = 1 << 15;

@@ -10,6 +10,7 @@
 #include "control.h"
 #include "machine.h"
 #include "pass.h"
+#include "samples.h"
 
 enum { WORD_BITS = 16 };
 
@@ -88,6 +89,24 @@ static int checked_transfer(Check *k, const Descriptor *d, const int64_t *regist
     return 1;
 }
 
+static int checked_samples(Check *k, const Descriptor *d, const int64_t *registers)
+{
+    Machine *m = k->m;
+    const int64_t base = d->x + registers[d->x_register], size = d->g * m->lanes;
+    const int64_t last = (d->relu ? d->x_row_stride : d->reduce_levels) - 1;
+    if (base < 0 || base + last * d->g_register + size > m->memory_bytes)
+        return 0;
+    for (int64_t n = 0; n < d->reduce_levels; n++) {
+        const int64_t row = d->z + registers[d->z_register] + n * d->last_rows, target = d->tile_level + n;
+        if (row < 0 || row + rows_of_sample(d) > m->pad_rows || target < 0 || target >= m->pad_rows)
+            return 0;
+        memset(k->width + row, (int)d->out_width + 1, (size_t)rows_of_sample(d));
+        k->width[target] = 8;
+        k->rows[TRACE_LOAD] += rows_of_sample(d) + 1;
+    }
+    return 1;
+}
+
 /* The second operand's addresses: rows of the scratchpad, or within a factor store. */
 static int checked_second(Check *k, const Descriptor *d, int64_t base)
 {
@@ -135,9 +154,9 @@ static int checked_first(Check *k, const Descriptor *d, int64_t base)
 
 /* Whether an element-wise operation's operand lies where its result goes, index by index: only
  * then may a descriptor write a row that it reads without the order of its tiles being seen. */
-static int in_place(const Descriptor *d, int64_t operand, int64_t result, int second)
+static int in_place(const Machine *m, const Descriptor *d, int64_t operand, int64_t result, int second)
 {
-    int same = elementwise(d) && operand == result;
+    int same = elementwise(d) && operand == result && result_digits(m, d) == 1;
     for (int i = 0; i < d->levels; i++)
         same = same && (second ? d->level[i].g : d->level[i].x) == d->level[i].z;
     return same;
@@ -148,7 +167,8 @@ static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
     Machine *m = k->m;
     const int64_t x = d->x + registers[d->x_register], g = d->g + registers[d->g_register];
     const int64_t z = d->z + registers[d->z_register], most = tile_rows(m, d);
-    const int x_stays = in_place(d, x, z, 0), g_stays = in_place(d, g, z, 1);
+    const int x_stays = in_place(m, d, x, z, 0), g_stays = in_place(m, d, g, z, 1);
+    const int digits = result_digits(m, d);
     int crossing = 0, repeats = 0;
     k->execution++;
     k->mark = x_stays ? 0 : k->execution;
@@ -167,15 +187,17 @@ static int checked_compute(Check *k, Descriptor *d, const int64_t *registers)
     for (int64_t t = 0; t < p.count; t++) {
         int64_t rows = p.last[t] ? d->last_rows : most;
         for (int64_t r = 0; r < rows; r++) {
-            int64_t row = z + p.z[t] + r * d->z_row_stride;
-            if (row < 0 || row >= m->pad_rows)
+            int64_t first = z + p.z[t] + r * d->z_row_stride;
+            if (first < 0 || first + digits > m->pad_rows)
                 return 0;
-            crossing |= k->reads[row] == k->execution;
-            repeats |= k->writes[row] == k->execution;
-            k->writes[row] = k->execution;
-            k->width[row] = (uint8_t)(d->z_format ? WORD_BITS : d->out_width);
+            for (int64_t row = first; row < first + digits; row++) {
+                crossing |= k->reads[row] == k->execution;
+                repeats |= k->writes[row] == k->execution;
+                k->writes[row] = k->execution;
+                k->width[row] = (uint8_t)(d->z_format || digits > 1 ? WORD_BITS : d->out_width);
+            }
         }
-        k->rows[by_entries(d) ? TRACE_PE1 : TRACE_PE2] += rows;
+        k->rows[by_entries(d) ? TRACE_PE1 : TRACE_PE2] += rows * digits;
     }
     d->repeats |= repeats;
     d->overlaps |= crossing || (repeats && (x_stays || g_stays));

@@ -1,0 +1,120 @@
+"""The inner side of SAMPLES: rows of the scratchpad, and pixels as words."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH
+from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
+from trainwright_hw.dma.gearbox import BYTE_BITS, item_width
+from trainwright_hw.dma.sample_addresses import samples_view
+
+NIBBLE_BITS = 4
+
+
+class SampleRows(wiring.Component):
+    """Rows of each sample, its pixels' and then that of its targets, one a cycle at most.
+
+    Members: ``start`` begins with ``command``, which must stay as it is while ``address`` is
+    valid, from the cycle after ``start`` to the last row; ``targets``: the row is one of targets.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": In(1),
+                "command": In(TRANSFER_LAYOUT),
+                "address": Out(stream.Signature(LOCAL_WIDTH)),
+                "targets": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        d = samples_view(self.command)
+        rows, left = Signal(COUNT_WIDTH + 1), Signal(COUNT_WIDTH + 1)
+        samples = Signal(COUNT_WIDTH)
+        first, target, following = (
+            Signal(LOCAL_WIDTH, name=name) for name in ("first", "target", "following")
+        )
+        m.d.comb += [
+            rows.eq(Mux(d.pixel_bytes[0], d.record_beats - 1, (d.record_beats - 1) << 1)),
+            following.eq(first + d.local_step),
+        ]
+        with m.If(self.start):
+            m.d.sync += [
+                self.address.valid.eq(1),
+                self.address.payload.eq(d.local),
+                self.targets.eq(0),
+                first.eq(d.local),
+                target.eq(d.targets),
+                left.eq(rows),
+                samples.eq(d.samples),
+            ]
+        with m.Elif(self.address.valid & self.address.ready):
+            with m.If(self.targets):
+                m.d.sync += [
+                    self.address.payload.eq(following),
+                    self.address.valid.eq(samples != 1),
+                    self.targets.eq(0),
+                    first.eq(following),
+                    target.eq(target + 1),
+                    left.eq(rows),
+                    samples.eq(samples - 1),
+                ]
+            with m.Else():
+                m.d.sync += [self.address.payload.eq(self.address.payload + 1), left.eq(left - 1)]
+                with m.If(left == 1):
+                    m.d.sync += [self.address.payload.eq(target), self.targets.eq(1)]
+        return m
+
+
+class Pixels(wiring.Component):
+    """Beats of pixels to rows of words, in no time (``trainwright.onchip.samples.expanded``).
+
+    Members: ``command``; ``i``, a stream of beats; ``o``, a stream of rows, two a beat where pixels
+    have 4 bits. Of the pixel's bits, repeated, ``input_bits`` are left.
+    """
+
+    def __init__(self, parameters: AcceleratorParameters):
+        self.parameters = parameters
+        super().__init__(
+            {
+                "command": In(TRANSFER_LAYOUT),
+                "i": In(stream.Signature(parameters.data_width)),
+                "o": Out(stream.Signature(item_width(parameters))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p, d = self.parameters, samples_view(self.command)
+        beat, width = self.i.payload, p.word_width
+        upper, final = Signal(), Signal()  # the beat's second row; its last one
+        kept = Signal(width)  # the bits of an input
+        by = Signal(3)  # where a pixel's bits begin
+        m.d.comb += [
+            final.eq(d.pixel_bytes[0] | upper),
+            self.o.valid.eq(self.i.valid),
+            self.i.ready.eq(self.o.ready & final),
+            by.eq(-d.input_bits),
+            kept.eq((1 << d.input_bits) - 1),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += upper.eq(~final)
+        half = beat.word_select(upper, p.data_width // 2)
+        words = []
+        for lane in range(p.lanes):
+            nibble = half.word_select(lane, NIBBLE_BITS)
+            byte = Signal(BYTE_BITS, name=f"byte_{lane}")
+            turned = Signal(BYTE_BITS, name=f"turned_{lane}")
+            m.d.comb += [
+                byte.eq(
+                    Mux(d.pixel_bytes[0], beat.word_select(lane, BYTE_BITS), Cat(nibble, nibble))
+                ),
+                turned.eq(Cat(byte, byte) >> by),
+            ]
+            words.append(Cat(turned, turned)[:width] & kept)
+        m.d.comb += self.o.payload.eq(Cat(words))
+        return m

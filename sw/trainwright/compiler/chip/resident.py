@@ -1,0 +1,126 @@
+"""A whole step as one program that is the same in every step: forward, loss, backward, update and
+the exponents of the next step, all from the exponent file."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from trainwright.compiler.chip.exponents import (
+    RATE,
+    RATE_SHIFT,
+    Slots,
+    moment_name,
+    require_one_floor,
+    scales,
+    with_slots,
+)
+from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
+from trainwright.compiler.chip.memory import ChipMemory
+from trainwright.compiler.chip.update import gradient_of, update_program
+from trainwright.compiler.errors import CompileError
+from trainwright.compiler.names import activation_name
+from trainwright.fixed.scale import ScaleRanges
+from trainwright.onchip import update_pass
+from trainwright.onchip.layout import Part
+from trainwright.onchip.state import BIAS_RATE_SHIFT
+from trainwright.onchip.update_pass import PartUpdate
+from trainwright.program.descriptors import Compute, Descriptor, Halt, Program, Set
+from trainwright.program.exponents import Scalar, ScalarKind
+from trainwright.program.fields import REGISTERS, Engine
+from trainwright.program.vector import Vector
+
+
+@dataclass(frozen=True)
+class Resident:
+    """The program of a step, the slots of its exponents, and the statistics slot of the loss."""
+
+    program: Program
+    slots: Slots
+    loss_slot: int
+
+
+def _begin() -> Set:
+    """Between two parts of a step: as at the start of a program, when all engines are idle."""
+    zeros = tuple((register, 0) for register in range(1, REGISTERS))
+    return Set(values=zeros, seed=0, wait=Engine.ALL)
+
+
+def _counted_from(slot: int, descriptors: Iterable[Descriptor]) -> list[Descriptor]:
+    return [
+        replace(d, slot=d.slot + slot) if isinstance(d, Compute | Vector) else d
+        for d in descriptors
+    ]
+
+
+def _update_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
+    """Rate and moved exponent of a part's pass."""
+    now, before = slots[gradient_of(part)], slots[moment_name(part.name)]
+    kind = ScalarKind
+    return (
+        Scalar(kind.VALUE, update_pass.RATE_CONSTANT, slots[RATE]),
+        Scalar(kind.SHIFT, update_pass.RATE_SHIFT, slots[RATE_SHIFT],
+               offset=BIAS_RATE_SHIFT * (part.index < 0)),
+        Scalar(kind.POWER, update_pass.MOVED_CONSTANT, before, now),
+        Scalar(kind.SHIFT, update_pass.MOVED_SHIFT, now, before),
+    )  # fmt: skip
+
+
+def _loss(memory: ChipMemory, slots: Slots, first: int) -> list[Descriptor]:
+    logits = slots[activation_name(len(memory.step.network.layers))]
+    by = (Scalar(ScalarKind.SHIFT, 0, minus=logits, strict=True),)
+    found = _counted_from(first, loss_program(memory, None).descriptors[:-1])
+    return [replace(d, scalars=by) if isinstance(d, Vector) else d for d in found]
+
+
+def _update(memory: ChipMemory, slots: Slots, first: int, seed: int, pulled: bool) -> list:
+    bonds = memory.layout.bonds if pulled else ()
+    left = {bond.right.part for bond in bonds}
+    right = {bond.left.part for bond in bonds}
+    parts = memory.layout.parts
+    given = [
+        PartUpdate(
+            hidden=part.hidden, rate=0, rate_shift=0, left=n in left, right=n in right,
+            nibbles=memory.needs_nibbles(part), by_file=True,
+        )
+        for n, part in enumerate(parts)
+    ]  # fmt: skip
+    by = {part.name: _update_scalars(part, slots) for part in parts}
+    program = update_program(memory, given, seed, by_step=True)
+    found = _counted_from(first, program.descriptors[:-1])
+    return [replace(d, scalars=by[d.tensor]) if isinstance(d, Vector) else d for d in found]
+
+
+def resident_step(
+    memory: ChipMemory, ranges: ScaleRanges | None, seed: int, *, pulled: bool
+) -> Resident:
+    """The step of ``memory``; scales are frozen where ``ranges`` is None.
+
+    ``seed`` is that of the run, ``pulled`` whether the prior's coefficients lie in memory. Raises
+    ``CompileError`` where the accelerator has too few slots, of exponents or of statistics.
+    """
+    step = memory.step
+    p, programs = step.parameters, (step.forward, step.backward)
+    require_one_floor(programs)
+    parts = memory.layout.parts
+    slots = Slots.of(programs, [moment_name(part.name) for part in parts], p)
+    tensors = [len(one.tensors) for one in programs]
+    extra = sum(tensors)
+    if extra + 2 > p.statistics_depth:
+        raise CompileError(
+            f"the step counts in {extra + 2} statistics slots, the accelerator has "
+            f"{p.statistics_depth}; use one with more statistics_depth"
+        )
+    moments = {gradient_of(part): part.name for part in parts}
+    descriptors = [
+        *with_slots(step.forward, slots, 0),
+        _begin(),
+        *_loss(memory, slots, extra),
+        _begin(),
+        *with_slots(step.backward, slots, tensors[0]),
+        _begin(),
+        *_update(memory, slots, extra, seed, pulled),
+        *scales(programs, slots, ranges, moments),
+        Halt(),
+    ]
+    names = [t.name for one in programs for t in one.tensors]
+    program = Program(tuple(descriptors), p.fingerprint, tuple(names))
+    return Resident(program, slots, extra + LOSS_SLOT)

@@ -1,0 +1,187 @@
+"""The exponent file: exponents of tensors in slots, from which programs take their shifts.
+
+A slot has 8 bits, signed; slot 0 is always 0. A descriptor that names slots gets its shifts when it
+is issued, and the exponent of its result is written back, so that a program is the same in every
+step. SCALES moves exponents by the sums of |q|, as ``trainwright.fixed.scale.Scales.update``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from trainwright.program.errors import ProgramError
+from trainwright.program.fields import Engine, Operation
+
+if TYPE_CHECKING:
+    from trainwright.program.descriptors import Compute
+    from trainwright.program.vector import Vector
+
+LEAST, GREATEST = -128, 127
+"""Exponents that a slot holds."""
+MOST_SHIFT = 63
+MOST_POWER = 16
+"""A constant of the vector engine is a power of two up to 2^MOST_POWER."""
+SCALARS = 4
+"""Scalars of a VECTOR descriptor."""
+SHIFTS = 4
+"""Shifts of a pass that scalars give."""
+ENTRIES = 8
+"""Entries of a SCALES descriptor."""
+
+
+class ScalarKind(IntEnum):
+    """What becomes of v = file[plus] - file[minus] + offset."""
+
+    NONE = 0
+    VALUE = 1
+    """Constant ``to`` is v."""
+    POWER = 2
+    """Constant ``to`` is 2^v, v held in 0 .. MOST_POWER."""
+    SHIFT = 3
+    """Shift ``to`` is v, held in 0 .. MOST_SHIFT."""
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A constant or a shift of a pass, from the exponent file."""
+
+    kind: ScalarKind
+    to: int
+    plus: int = 0
+    minus: int = 0
+    offset: int = 0
+    strict: bool = False
+    """Whether v < 0 is an error."""
+
+
+@dataclass(frozen=True)
+class ScaleEntry:
+    """What SCALES does with a tensor: slot ``copy`` gets its exponent as it is (0: none does), and
+    its exponent moves by the sum of statistics slot ``statistics``, which is 0 then.
+
+    Where ``exponent`` is 0 the sum is taken alone.
+    """
+
+    exponent: int
+    statistics: int
+    low: int
+    """Under it, and over 0, the exponent goes down, unless it is the tensor's floor."""
+    high: int
+    """Over it the exponent goes up."""
+    copy: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveScales:
+    """SCALES: its entries one after the other, when all engines are idle."""
+
+    entries: tuple[ScaleEntry, ...]
+    wait: Engine = Engine.ALL
+    wait_older: Engine = Engine.NONE
+
+    @property
+    def operation(self) -> Operation:
+        return Operation.SCALES
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """Of a compute descriptor: of its result to the right, of the operands of BIAS to the left."""
+
+    result: int
+    x: int = 0
+    g: int = 0
+
+
+class ExponentFile:
+    """``slots`` exponents, and of each whether it is above its tensor's floor."""
+
+    def __init__(self, slots: int) -> None:
+        self.exponents = [0] * slots
+        self.above = [False] * slots
+
+    def set(self, exponents: Sequence[int]) -> None:
+        """All exponents; ``ProgramError`` for others than there are slots for."""
+        if len(exponents) != len(self.exponents) or exponents[0]:
+            raise ProgramError(
+                f"{len(exponents)} exponents, the first {exponents[:1]}: "
+                f"the file has {len(self.exponents)} slots, and slot 0 is always 0"
+            )
+        for slot, value in enumerate(exponents):
+            self._require(value, f"slot {slot}")
+        self.exponents = [int(value) for value in exponents]
+
+    @staticmethod
+    def _require(value: int, name: str) -> None:
+        if not LEAST <= value <= GREATEST:
+            raise ProgramError(
+                f"{name}: an exponent of {value} is not from {LEAST} to {GREATEST}; scale the "
+                "network's inputs or weights"
+            )
+
+    def shifts(self, d: "Compute", most_alignment: int) -> Shifts:
+        """The shifts of a descriptor; its result's exponent is written.
+
+        With floor = e_x + e_g (BIAS: the less of both), e_z becomes the floor where it is exact,
+        else max(e_z, floor), at most floor + 63 and, where sums grow, e_g + ``most_alignment``. The
+        shift is e_z - floor. Raises ``ProgramError`` where an operand would be shifted by more than
+        ``most_alignment``, or an exponent leaves its 8 bits.
+        """
+        name = d.tensor or d.operation.name
+        x, g, z = (self.exponents[n] for n in (d.x_exponent, d.g_exponent, d.z_exponent))
+        aligned = d.operation is Operation.BIAS
+        floor = min(x, g) if aligned else x + g
+        left = (x - floor, g - floor) if aligned else (0, 0)
+        if max(left) > most_alignment:
+            raise ProgramError(
+                f"{name}: exponents {x} and {g} of its operands are {max(left)} apart, the "
+                f"accelerator aligns {most_alignment} bits; give the network a wider bias"
+            )
+        exponent = floor if d.exact else min(max(z, floor), floor + MOST_SHIFT)
+        if d.grows:
+            exponent = min(exponent, g + most_alignment)
+        self._require(exponent, name)
+        self.exponents[d.z_exponent] = exponent
+        self.above[d.z_exponent] = exponent > floor
+        return Shifts(exponent - floor, *left)
+
+    def scalars(self, d: "Vector") -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Constants and shifts of a pass. Raises ``ProgramError`` where one that is ``strict`` is
+        negative."""
+        constants = [*d.constants, *(0,) * (8 - len(d.constants))]
+        shifts = [0] * SHIFTS
+        for one in d.scalars:
+            value = self.exponents[one.plus] - self.exponents[one.minus] + one.offset
+            if one.strict and value < 0:
+                raise ProgramError(
+                    f"{d.tensor or 'VECTOR'}: a shift of {value} by the exponents of slots "
+                    f"{one.plus} and {one.minus}; it is at least 0"
+                )
+            if one.kind is ScalarKind.VALUE:
+                constants[one.to] = value
+            elif one.kind is ScalarKind.POWER:
+                constants[one.to] = 1 << min(max(value, 0), MOST_POWER)
+            elif one.kind is ScalarKind.SHIFT:
+                shifts[one.to] = min(max(value, 0), MOST_SHIFT)
+        return tuple(constants), tuple(shifts)
+
+    def move(self, entry: ScaleEntry, total: int) -> None:
+        """An entry of SCALES, ``total`` being the sum of its statistics slot."""
+        if entry.copy:
+            self.exponents[entry.copy] = self.exponents[entry.exponent]
+        if not entry.exponent:
+            return
+        value = self.exponents[entry.exponent]
+        if total > entry.high:
+            value += 1
+        elif 0 < total < entry.low and self.above[entry.exponent]:
+            value -= 1
+        self._require(value, f"slot {entry.exponent}")
+        self.exponents[entry.exponent] = value
+
+
+def require_times(times: int) -> None:
+    """Raise ``ProgramError`` where a program is not to be repeated at least once."""
+    if not 1 <= times < 1 << 32:
+        raise ProgramError(f"a program runs 1 to 2^32 - 1 times, not {times}; give a count")

@@ -1,0 +1,180 @@
+"""A step as one program with an exponent file, repeated: the bits of steps bound by the host."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from trainwright.check.chip import ENTRY, _calibrated, model_of, random_state
+from trainwright.compiler import CompileError
+from trainwright.compiler.chip.exponents import RATE
+from trainwright.compiler.chip.memory import STATE
+from trainwright.driver.chip import ChipDriver
+from trainwright.driver.resident import ResidentDriver
+from trainwright.fixed.scale import Scales
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.onchip.state import Step
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.encoding import decode, encode
+from trainwright.program.errors import ProgramError
+
+P = AcceleratorParameters(vector_engine=1, exponents=64)
+HOST = replace(P, exponents=0)
+DIGITS = load_network("digits").with_ranks([[5], [7]])
+MEMORY = 1 << 21
+
+
+class Case:
+    """A state, a batch and calibrated scales."""
+
+    def __init__(self, network, batch, seed):
+        random = np.random.default_rng(seed)
+        self.state = random_state(network, seed)
+        self.batch, self.seed, self.classes = batch, seed, network.classes
+        low, high = -(1 << 7), 1 << 7
+        size = network.layers[0].input_size
+        self.inputs = torch.from_numpy(random.integers(low, high, (batch, size)))
+        self.labels = random.integers(0, network.classes, batch)
+        with GoldenAccelerator(HOST, memory_bytes=MEMORY) as golden:
+            driver = ChipDriver(golden, self.state.layout, batch)
+            self.scales = _calibrated(
+                driver, model_of(self.state), self.inputs, self.labels, self.classes
+            )
+        for number, name in enumerate(self.scales.exponents):  # some have far to go
+            self.scales.exponents[name] += (0, 2, -1, 1)[number % 4]
+
+    def by_host(self, steps, *, frozen=False, first=0):
+        """Steps of which the host binds every shift; driver, scales, losses."""
+        driver = ChipDriver(
+            GoldenAccelerator(HOST, memory_bytes=MEMORY), self.state.layout, self.batch
+        )
+        driver.put(self.state, model_of(self.state))
+        scales = Scales(self.scales.ranges, dict(self.scales.exponents))
+        total = correct = moved = 0
+        for number in range(first, first + steps):
+            statistics = dict(driver.run_forward(self.inputs, scales))
+            loss = driver.run_loss(self.labels, self.classes)
+            statistics |= driver.run_backward(scales)
+            driver.run_update(Step(number, self.seed, ENTRY), pulled=False)
+            total, correct = total + loss.total, correct + loss.correct
+            if not frozen:
+                moved += scales.update(statistics)
+        return driver, scales, (total, correct), moved
+
+    def resident(self, *, frozen=False, p=P):
+        ranges = None if frozen else self.scales.ranges
+        driver = ResidentDriver(
+            GoldenAccelerator(p, memory_bytes=MEMORY), self.state.layout, self.batch,
+            seed=self.seed, ranges=ranges,
+        )  # fmt: skip
+        driver.put(self.state, model_of(self.state))
+        driver.begin(self.scales, self.state, ENTRY)
+        driver.put_batch(self.inputs, self.labels, self.classes)
+        return driver
+
+
+def same(ours, found):
+    assert (ours.rows(STATE) == found.rows(STATE)).all()
+    assert (ours.factors() == found.factors()).all()
+    images = zip(ours.images(), found.images(), strict=True)
+    assert all(one[0] == other[0] and (one[1] == other[1]).all() for one, other in images)
+    assert ours.moment_exponents.tolist() == found.moments()
+
+
+@pytest.fixture(scope="module")
+def case():
+    return Case(DIGITS, 16, 3)
+
+
+def test_repeated_steps_are_those_that_the_host_binds(case):
+    ours, scales, losses, moved = case.by_host(8)
+    found = case.resident()
+    done = found.run_steps(8, step=0)
+    assert (done.total, done.correct) == losses and moved > 8
+    same(ours, found)
+    assert found.exponents() == scales.exponents
+
+
+def test_frozen_scales_and_steps_in_two_runs(case):
+    ours, _, losses, _ = case.by_host(5, frozen=True, first=2)
+    found = case.resident(frozen=True)
+    parts = [found.run_steps(2, step=2), found.run_steps(3, step=4)]
+    assert (sum(one.total for one in parts), sum(one.correct for one in parts)) == losses
+    same(ours, found)
+    before = found.exponents()
+    found.run_steps(1, step=7)
+    assert found.exponents() == before
+
+
+def test_the_number_of_the_step_counts(case):
+    one, other = case.resident(), case.resident()
+    one.run_steps(1, step=0)
+    other.run_steps(1, step=1)
+    assert (one.rows(STATE) != other.rows(STATE)).any()
+
+
+def test_four_factors():
+    """With sums that grow, and tensors that both passes write."""
+    case = Case(load_network("fashion").with_ranks([[3, 5, 2], [5]]), 16, 5)
+    ours, scales, losses, moved = case.by_host(2)
+    found = case.resident()
+    done = found.run_steps(2, step=0)
+    assert (done.total, done.correct) == losses and moved
+    same(ours, found)
+    assert found.exponents() == scales.exponents
+
+
+def test_a_program_from_its_file_has_the_same_bits(case):
+    one, other = case.resident(), case.resident()
+    read = decode(encode(other.resident.program), P)
+    assert read.descriptors[-2] == one.resident.program.descriptors[-2]
+    other.resident = replace(other.resident, program=read)
+    assert one.run_steps(2, step=1) == other.run_steps(2, step=1)
+    assert (one.rows(STATE) == other.rows(STATE)).all()
+    assert one.exponents() == other.exponents()
+
+
+def test_what_is_refused(case):
+    driver = case.resident()
+    with pytest.raises(ProgramError, match="runs 1 to 2\\^32 - 1 times, not 0"):
+        driver.run_steps(0, step=0)
+    with pytest.raises(CompileError, match="file 16 slots; use one with exponents=64"):
+        case.resident(p=replace(P, exponents=16))
+    with pytest.raises(CompileError, match="more statistics_depth"):
+        case.resident(p=replace(P, statistics_depth=16))
+    with (
+        GoldenAccelerator(HOST, memory_bytes=MEMORY) as other,
+        pytest.raises(
+            ProgramError, match="which this accelerator lacks; use one with exponents=64"
+        ),
+    ):
+        other.repeat(replace(driver.resident.program, fingerprint=HOST.fingerprint), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("l1.b", -60, "l1.a: exponents .* apart, the accelerator aligns 15 bits"),
+        ("l2.a", 100, "gradient of a sample: a shift of -[0-9]* by the exponents of slots 0 and"),
+        ("x", 127, "l1.t: an exponent of 1.. is not from -128 to 127"),
+    ],
+)
+def test_exponents_beyond_what_the_units_have(case, name, value, message):
+    driver = case.resident()
+    values = list(driver.accelerator.exponents)
+    values[driver.resident.slots[name]] = value
+    values[driver.resident.slots["l1.G2"]] += 30 * (name == "x")
+    driver.accelerator.exponents = values
+    with pytest.raises(ProgramError, match=message):
+        driver.run_steps(1, step=0)
+
+
+def test_the_file_itself(case):
+    driver = case.resident()
+    assert driver.accelerator.exponents[driver.resident.slots[RATE]] == ENTRY.rate
+    for wrong, message in (([0] * 63, "63 exponents"), ([1] + [0] * 63, "slot 0 is always 0"),
+                           ([0, 128] + [0] * 62, "slot 1: an exponent of 128")):  # fmt: skip
+        with pytest.raises(ProgramError, match=message):
+            driver.accelerator.exponents = wrong
