@@ -1,4 +1,4 @@
-"""Peers of the accelerator's buses for Amaranth's own simulator: a memory and a host.
+"""Peers of the accelerator's ports for Amaranth's own simulator: memory, host, descriptors.
 
 Slow (some thousand cycles a second), but they need nothing beside Amaranth and see one block as
 well as the whole accelerator.
@@ -7,9 +7,17 @@ well as the whole accelerator.
 from collections import deque
 from random import Random
 
+from trainwright.program.encoding import descriptor_fields
+
 BURST_INCR = 1
 BOUNDARY_BYTES = 4096
 SLAVE_ERROR = 2
+
+
+def fields_of(command, port) -> dict[str, int]:
+    """The fields of a descriptor that a port of this accelerator has."""
+    fields = descriptor_fields(command)
+    return {name: fields[name] for name, _ in port.shape()}
 
 
 class AxiMemory:

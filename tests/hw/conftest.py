@@ -13,9 +13,9 @@ from trainwright.fixed.random_bits import mixed, unit_bytes
 from trainwright.fixed.stochastic import stochastic_requantise
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
-from trainwright.program.encoding import descriptor_fields
 from trainwright.program.fields import Operation
 from trainwright_hw.storage.ports import ENTRY_LATENCY, ROW_LATENCY
+from trainwright_sim.amaranth_peers import fields_of
 
 ROWS = 1024
 """Scratchpad rows of the bench; operands lie in the lower half, results in the upper."""
@@ -216,7 +216,7 @@ class _Bench:
             offered = bool(waiting) and (ctx.get(engine.command.valid) or self.ready())
             ctx.set(engine.command.valid, offered)
             if offered:
-                ctx.set(engine.command.payload, descriptor_fields(waiting[0]))
+                ctx.set(engine.command.payload, fields_of(waiting[0], engine.command.payload))
                 if self.parameters.stochastic_rounding:
                     ctx.set(engine.stream, streams[0])
             self.drive(ctx)

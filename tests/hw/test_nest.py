@@ -6,9 +6,9 @@ from amaranth.sim import Simulator
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
-from trainwright.program.encoding import descriptor_fields
 from trainwright.program.fields import LOCAL_WIDTH, Operation
 from trainwright_hw.compute.loop_nest import LoopNest
+from trainwright_sim.amaranth_peers import fields_of
 
 
 def steps(d: Compute):
@@ -62,7 +62,7 @@ def test_steps(levels, seed):
         for number, d in enumerate(nests):
             ready = 1.0 if number % 2 else 0.6
             ctx.set(dut.load, 1)
-            ctx.set(dut.command, descriptor_fields(d))
+            ctx.set(dut.command, fields_of(d, dut.command))
             await ctx.tick()
             ctx.set(dut.load, 0)
             ctx.set(dut.command.as_value(), random.getrandbits(900))

@@ -5,11 +5,10 @@ from amaranth.sim import Simulator
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Transfer, TransferLevel
-from trainwright.program.encoding import descriptor_fields
 from trainwright.program.fields import Operation
 from trainwright_hw.dma.store import StoreEngine
 from trainwright_hw.storage.ports import ROW_LATENCY
-from trainwright_sim.amaranth_peers import AxiMemory
+from trainwright_sim.amaranth_peers import AxiMemory, fields_of
 
 MEMORY_BYTES = 1 << 16
 ROWS = 1024
@@ -61,9 +60,7 @@ def simulate(p, commands, rows, memory, *, latency=4, stall=0.0, seed=0):
     async def bench(ctx):
         nonlocal cycles
         for command in commands:
-            fields = descriptor_fields(command)
-            payload = {name: fields[name] for name, _ in dut.command.payload.shape()}
-            ctx.set(dut.command.payload, payload)
+            ctx.set(dut.command.payload, fields_of(command, dut.command.payload))
             ctx.set(dut.command.valid, 1)
             ready = False
             while not ready:
