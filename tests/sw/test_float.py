@@ -100,3 +100,19 @@ def test_training_digits(tmp_path, capsys):
 def test_no_back_end_goes_with_it(tmp_path, capsys, options):
     assert main(["train", *options, "--out", str(tmp_path / "run")]) == 2
     assert "computes with integers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--scales", "all-frozen"),
+        ("--scale-range", "paper"),
+        ("--factor-scales", "blocks"),
+        ("--rounding-mode", "stochastic"),
+    ],
+)
+def test_options_of_integers_are_refused(tmp_path, capsys, option, value):
+    out = tmp_path / "run"
+    assert main(["train", "--numbers", "float32", option, value, "--out", str(out)]) == 2
+    assert f"{option} {value} is of integers" in capsys.readouterr().err
+    assert not out.exists()

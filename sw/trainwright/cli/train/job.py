@@ -121,6 +121,14 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+_OF_INTEGERS = {
+    "--scales": "scales",
+    "--scale-range": "scale_range",
+    "--factor-scales": "factor_scales",
+    "--rounding-mode": "rounding",
+}
+
+
 def _check_options(options: RunOptions, network: Network, settings: TrainSettings) -> None:
     if network.widths.is_float != (options.backend == FLOAT):
         raise OptionError(
@@ -131,6 +139,13 @@ def _check_options(options: RunOptions, network: Network, settings: TrainSetting
     check_curves(options.log)
     if options.backend == FLOAT and settings.chip is not None:
         raise OptionError("--update chip computes with integers: leave --numbers float32 away")
+    if options.backend == FLOAT:
+        plain = TrainSettings()
+        for option, name in _OF_INTEGERS.items():
+            if (value := getattr(settings, name)) != getattr(plain, name):
+                raise OptionError(
+                    f"{option} {value} is of integers: leave it or --numbers float32 away"
+                )
     if options.verify and options.backend == "golden":
         raise OptionError("--verify compares with the golden model: add --backend rtl")
 
