@@ -13,6 +13,7 @@ BESIDE = {
     ("scratchpad_rows", 16): {"scratchpad_banks": 1},
     ("burst_beats", 256): {"lanes": 16},
     ("lanes", 4): {"pe1_rows": 4, "pe2_rows": 4},
+    ("wide_tensors", 1): {"word_width": 8},
 }
 """Other sizes that an extreme needs beside it."""
 

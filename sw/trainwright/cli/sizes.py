@@ -20,7 +20,7 @@ class Size:
     least: int = 0
     greatest: int = 0
     powers: bool = False
-    """Powers of two only."""
+    """Powers of two only, beside 0."""
     listed: str = ""
     """What it lists, where it is no number."""
 
@@ -29,6 +29,8 @@ class Size:
         """The values, as text."""
         if self.listed:
             return self.listed
+        if self.values and self.powers:
+            return f"{self.values[0]}, {self.values[1]} .. {self.values[-1]}"
         if self.values:
             *most, last = map(str, self.values)
             return f"{', '.join(most)} or {last}" if most else f"{last} only"
@@ -61,7 +63,9 @@ SIZES = (
     _powers("outstanding_bursts", "bursts in flight each way", 1, 64),
     Size("stochastic_rounding", "1: results can be rounded by random bits", (0, 1)),
     Size("vector_engine", "1: loss and update as passes over rows", (0, 1)),
-    Size("wide_tensors", "1: on words of 8 bits tensors of 16, golden model alone", (0, 1)),
+    Size("sample_loads", "1: LOAD fetches samples in a drawn order", (0, 1)),
+    Size("exponents", "slots of the exponent file", (0, 16, 32, 64, 128, 256), powers=True),
+    Size("wide_tensors", "1: words of 8 bits, tensors of 16", (0, 1)),
     Size("formats", "beside fixed point, as posit(8,0),posit(8,1)c", listed="posits"),
 )
 
