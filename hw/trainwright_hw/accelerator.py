@@ -1,5 +1,7 @@
 """The accelerator: every block, put together."""
 
+from typing import Self
+
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -48,6 +50,19 @@ def accelerator_signature(
     return wiring.Signature(members)
 
 
+def _refuse_what_is_not_built(parameters: AcceleratorParameters) -> None:
+    if parameters.exponents:
+        raise ValueError(
+            "the hardware has no exponent file yet, the golden model alone: leave exponents="
+            f"{parameters.exponents} out, or use --backend golden"
+        )
+    if parameters.wide_tensors:
+        raise ValueError(
+            "wide_tensors=1 has no hardware, it is of the golden model alone: leave it out, "
+            "and choose fixed(8) for tensors other than factors, or word_width=16"
+        )
+
+
 class Accelerator(wiring.Component):
     """The whole accelerator (``docs/accelerator.md``).
 
@@ -59,17 +74,12 @@ class Accelerator(wiring.Component):
     ``MOST_DESCRIPTORS`` where the program is loaded.
     """
 
+    def __new__(cls, parameters: AcceleratorParameters, *, trace: bool = False) -> Self:
+        # Refused here: of a component that exists and is never elaborated Amaranth warns.
+        _refuse_what_is_not_built(parameters)
+        return super().__new__(cls, parameters, trace=trace, src_loc_at=1)
+
     def __init__(self, parameters: AcceleratorParameters, *, trace: bool = False):
-        if parameters.exponents:
-            raise ValueError(
-                "the hardware has no exponent file yet, the golden model alone: leave exponents="
-                f"{parameters.exponents} out, or use --backend golden"
-            )
-        if parameters.wide_tensors:
-            raise ValueError(
-                "wide_tensors=1 has no hardware, it is of the golden model alone: leave it out, "
-                "and choose fixed(8) for tensors other than factors, or word_width=16"
-            )
         self.parameters = parameters
         self.trace = trace
         super().__init__(accelerator_signature(parameters, trace=trace))
