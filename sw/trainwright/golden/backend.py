@@ -83,34 +83,24 @@ class GoldenAccelerator:
         Statistics are those of all times together, but for sums that SCALES took.
         """
         require_times(times)
-        self._require(program)
-        started = time.perf_counter()
-        run, self.order = interpret(
-            program.descriptors, self._memory, self.parameters, trace=trace, order=self.order,
-            file=self._file, times=times, step=step,
-        )  # fmt: skip
-        return replace(run, seconds=time.perf_counter() - started)
-
-    def _require(self, program: Program) -> None:
-        if program.fingerprint != self.parameters.fingerprint:
-            raise ProgramError("the program was compiled for other accelerator parameters")
-        check_program(program, self.parameters, memory_bytes=self.memory_bytes)
+        return self._execute(program, trace=trace, times=times, step=step)
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
+        return self._execute(program, trace=trace)
+
+    def _execute(self, program: Program, *, trace: bool, times: int = 1, step: int = 0) -> Run:
         if program.fingerprint != self.parameters.fingerprint:
             raise ProgramError("the program was compiled for other accelerator parameters")
-        started = time.perf_counter()
-        run = None if self._executor is None else self._executor.run(program, trace=trace)
+        started, file = time.perf_counter(), self._file
+        run = None
+        if self._executor is not None:
+            run = self._executor.run(program, trace=trace, file=file, times=times, step=step)
         if run is None:  # there is no compiler, or a row is read before it is written: this says so
             check_program(program, self.parameters, memory_bytes=self.memory_bytes)
             run, self.order = interpret(
-                program.descriptors,
-                self._memory,
-                self.parameters,
-                trace=trace,
-                order=self.order,
-                file=self._file,
-            )
+                program.descriptors, self._memory, self.parameters, trace=trace, order=self.order,
+                file=file, times=times, step=step,
+            )  # fmt: skip
         return replace(run, seconds=time.perf_counter() - started)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from trainwright.onchip.vector_tables import table_words
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program
 from trainwright.program.errors import ProgramError
-from trainwright.program.exponent_rules import uses_file
+from trainwright.program.exponents import ExponentFile, MoveScales
 from trainwright.program.fields import Operation
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
@@ -29,9 +29,14 @@ MOST_FLAT = 8
 """Programs kept flattened."""
 _SIZES = (
     "lanes", "pe1_rows", "pe2_rows", "pad_rows", "pe1_depth", "pe2_depth",
-    "factor_width", "storage_width", "slots", "memory_bytes", "formats", "wide_tensors", "tracing",
+    "factor_width", "storage_width", "slots", "memory_bytes", "formats", "wide_tensors",
+    "most_alignment", "tracing",
 )  # fmt: skip
-_ARRAYS = ("memory", "pad", "pe1_store", "pe2_store", "sums", "saturations", "underflows")
+_ARRAYS = (
+    "memory", "pad", "pe1_store", "pe2_store", "sums", "saturations", "underflows", "exponents",
+    "above",
+)  # fmt: skip
+_WRONG = ("word", "format", "descriptor", "exponent", "entry")
 _BUFFERS = 9
 
 
@@ -73,7 +78,7 @@ class _Machine(ctypes.Structure):
         ("traced", ctypes.c_int64 * len(TRACED)),
         *((f"order_{name}", ctypes.c_int64) for name in ("next", "increment", "left")),
         ("short_of_memory", ctypes.c_int64),
-        *((f"wrong_{name}", ctypes.c_int64) for name in ("word", "format", "descriptor")),
+        *((f"wrong_{name}", ctypes.c_int64) for name in _WRONG),
         ("buffers", ctypes.c_void_p * (2 * _BUFFERS)),
     )
 
@@ -81,7 +86,8 @@ class _Machine(ctypes.Structure):
 @cache
 def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
     machine, pointer = ctypes.POINTER(_Machine), ctypes.c_void_p
-    library.trainwright_execute.argtypes = [machine, pointer]
+    times = ctypes.c_int64, ctypes.c_uint32
+    library.trainwright_execute.argtypes = [machine, pointer, *times]
     library.trainwright_validate.argtypes = [machine, pointer, pointer, pointer]
     library.trainwright_release.argtypes = [machine]
     library.trainwright_release.restype = None
@@ -122,11 +128,13 @@ class Executor:
             "sums": self._sums,
             "saturations": self._saturations,
             "underflows": self._underflows,
+            "exponents": np.zeros(max(p.exponents, 1), np.int64),
+            "above": np.zeros(max(p.exponents, 1), np.int64),
         }
         sizes = (
             p.lanes, p.pe1_rows, p.pe2_rows, p.scratchpad_rows, p.pe1_store_depth,
             p.pe2_store_depth, p.factor_width, p.factor_storage_width, p.statistics_depth,
-            memory.size, len(p.formats), int(p.wide_tensors), 0,
+            memory.size, len(p.formats), int(p.wide_tensors), p.most_alignment, 0,
         )  # fmt: skip
         addresses = (self._arrays[name].ctypes.data for name in _ARRAYS)
         posits = (_Number.of(table(fmt)) for fmt in p.number_formats[1:])
@@ -196,15 +204,41 @@ class Executor:
             except FormatError as error:
                 raise ProgramError(f"{d.tensor or d.operation.name}: {error}") from None
 
-    def run(self, program: Program, *, trace: bool) -> Run | None:
-        """Execute a program; ``None``, without effect, where it reads rows, or registers of the
-        vector engine, that nothing wrote, or takes exponents from the exponent file: that is the
-        interpreter's.
+    def _check_exponents(self, flat: Flat, file: ExponentFile) -> None:
+        """Raise the ``ProgramError`` of ``file`` where it refused a descriptor."""
+        machine, p = self._machine, self.parameters
+        if not machine.wrong_exponent:
+            return
+        machine.wrong_exponent = 0
+        d = flat.descriptors[machine.wrong_descriptor]
+        if isinstance(d, MoveScales):
+            entry = d.entries[machine.wrong_entry]
+            file.move(entry, int(self._sums[entry.statistics]))
+        elif isinstance(d, Vector):
+            file.scalars(d)
+        else:
+            assert isinstance(d, Compute)
+            file.shifts(d, p.most_alignment)
+        raise AssertionError(f"{d} is refused by the kernel alone")
 
-        Raises ``ProgramError`` for an operand's word that stands for no number.
+    def _exchange(self, file: ExponentFile, *, back: bool) -> None:
+        """Copy ``file`` to the kernel's arrays, or ``back``."""
+        exponents, above = self._arrays["exponents"], self._arrays["above"]
+        if back and self.parameters.exponents:
+            file.exponents, file.above = exponents.tolist(), above.astype(np.bool_).tolist()
+        elif self.parameters.exponents:
+            exponents[:], above[:] = file.exponents, file.above
+
+    def run(
+        self, program: Program, *, trace: bool, file: ExponentFile, times: int = 1, step: int = 0
+    ) -> Run | None:
+        """Execute a program ``times`` times, the first as step number ``step``; ``None``, without
+        effect, where it reads rows, or registers of the vector engine, that nothing wrote: that is
+        the interpreter's.
+
+        Raises ``ProgramError`` for an operand's word that stands for no number, and for what
+        ``file`` refuses, whose exponents move.
         """
-        if uses_file(program.descriptors):
-            return None
         flat = self.flattened(program)
         if not flat.valid:
             return None
@@ -215,10 +249,15 @@ class Executor:
         self._saturations.fill(0)
         self._underflows.fill(0)
         machine.bytes_read = machine.bytes_written = 0
-        traces = self._traced(flat) if trace else None
-        status = self._library.trainwright_execute(machine, flat.words.ctypes.data)
+        traces = self._traced(flat, times) if trace else None
+        self._exchange(file, back=False)
+        status = self._library.trainwright_execute(
+            machine, flat.words.ctypes.data, times, step % (1 << 32)
+        )
+        self._exchange(file, back=True)
         machine.tracing = 0
         self._check_words(flat)
+        self._check_exponents(flat, file)
         self._check_memory(status)
         return Run(
             sums=self._sums.copy(),
@@ -228,16 +267,18 @@ class Executor:
             traces=traces,
         )
 
-    def _traced(self, flat: Flat) -> dict[str, Trace]:
-        """Arrays for what each engine writes, which the execution fills."""
+    def _traced(self, flat: Flat, times: int) -> dict[str, Trace]:
+        """Arrays for what each engine writes in ``times`` executions, which these fill."""
         traces = {}
         for index, engine in enumerate(TRACED):
-            count = int(flat.rows[index])
+            count = times * int(flat.rows[index])
             addresses = np.zeros(count, np.int64)
             rows = np.zeros((count, self.parameters.lanes), np.int16)
             self._machine.trace_addresses[index] = addresses.ctypes.data
             self._machine.trace_rows[index] = rows.ctypes.data
             self._machine.traced[index] = 0
-            traces[engine] = Trace(addresses, rows, _labels(flat, self.parameters, engine))
+            traces[engine] = Trace(
+                addresses, rows, times * _labels(flat, self.parameters, engine)
+            )
         self._machine.tracing = 1
         return traces

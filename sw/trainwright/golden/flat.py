@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, End, Loop, Set, Transfer
+from trainwright.program.exponents import ENTRIES, MoveScales
 from trainwright.program.fields import ENGINE_OF, Operation, Target
 from trainwright.program.footprint import result_digits
 from trainwright.program.sample_order import order_mask
@@ -18,7 +19,7 @@ from trainwright.program.vector import Code, Instruction, Vector, encode_instruc
 from trainwright.program.vector_rules import has_constants, has_field_shifts
 
 MOST_LEVELS = 16
-_HEAD = 30
+_HEAD = 35
 WORDS = _HEAD + 4 * MOST_LEVELS
 """Integers of a descriptor."""
 _SHIFTS = (13, 17, 18)
@@ -26,7 +27,7 @@ _SHIFTS = (13, 17, 18)
 step."""
 OVERLAPS, REPEATS, X_WIDTH, G_WIDTH = range(25, 29)
 _FOUND = (0, 0, 0, 0)
-"""The last four, before validation."""
+"""These four, before validation."""
 _SEED = _HEAD + 1
 """Where the seed of a SET lies: the value of register 0."""
 _CONSTANTS = slice(_HEAD, _HEAD + 4 * 8, 4)
@@ -40,7 +41,8 @@ def _compute(d: Compute) -> list[int]:
         d.operation, d.x, d.x_register, d.g, d.g_register, d.z, d.z_register,
         d.reduce_levels, d.tile_level, d.last_rows, d.x_row_stride, d.z_row_stride, d.g_row_stride,
         d.shift, d.out_width, d.slot, d.relu, d.x_shift, d.g_shift, d.stochastic,
-        d.x_format, d.g_format, d.z_format, d.underflow_zero, d.digits, *_FOUND, len(d.levels),
+        d.x_format, d.g_format, d.z_format, d.underflow_zero, d.digits, *_FOUND,
+        d.x_exponent, d.g_exponent, d.z_exponent, d.exact, d.grows, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.x, level.g, level.z)
@@ -51,7 +53,7 @@ def _transfer(d: Transfer) -> list[int]:
     words = [
         d.operation, d.address, d.address_register, d.beats, 0, d.local, d.local_register,
         0, 0, 0, 0, 0, 0, d.element_bytes, 0, d.target, 0, 0, 0, 0,
-        0, 0, 0, 0, 0, *_FOUND, len(d.levels),
+        0, 0, 0, 0, 0, *_FOUND, 0, 0, 0, 0, 0, len(d.levels),
     ]  # fmt: skip
     for level in d.levels:
         words += (level.count, level.address, 0, level.local)
@@ -66,18 +68,24 @@ def _update(d: End | Set) -> list[int]:
         words[_HEAD + 4 * register + 1] = value
     if isinstance(d, Set) and d.seed is not None:
         words[3] |= 1
-        words[_SEED] = d.seed
+        words[1], words[_SEED] = d.by_step, d.seed
     return words
 
 
 def _pass(d: Vector) -> list[int]:
     """A VECTOR; ``native/pass.h`` has the names."""
-    words = [0] * (_HEAD + 4 * 8)
-    words[:8] = (d.operation, d.entry, d.outer, d.length, d.inner, d.key, d.reads, d.writes)
+    words = [0] * WORDS
+    words[:9] = (
+        d.operation, d.entry, d.outer, d.length, d.inner, d.key, d.reads, d.writes, len(d.scalars)
+    )  # fmt: skip
     words[15] = d.slot
     for n, one in enumerate(d.streams):
         words[_HEAD + 4 * n + 1 : _HEAD + 4 * n + 4] = one.base, one.outer, one.inner
     words[_CONSTANTS] = (*d.constants, *(0,) * (8 - len(d.constants)))
+    for n, one in enumerate(d.scalars):
+        place = _HEAD + 4 * (8 + n)
+        words[place : place + 4] = one.kind, one.plus, one.minus, one.offset
+        words[place + 16 : place + 18] = one.to, one.strict
     return words
 
 
@@ -98,6 +106,17 @@ def _samples(d: Samples) -> list[int]:
     ]  # fmt: skip
 
 
+def _scales(d: MoveScales) -> list[int]:
+    """A SCALES; ``native/exponents.h`` has the names."""
+    words = [0] * WORDS
+    words[0], words[3] = d.operation, len(d.entries)
+    for n, one in enumerate(d.entries):
+        place = _HEAD + 4 * n
+        words[place : place + 4] = one.exponent, one.statistics, one.low, one.high
+        words[place + 4 * ENTRIES] = one.copy
+    return words
+
+
 def flattened(d: Descriptor) -> list[int]:
     """The integers of a descriptor, at most ``WORDS``."""
     if isinstance(d, Compute):
@@ -112,6 +131,8 @@ def flattened(d: Descriptor) -> list[int]:
         return _code(d)
     if isinstance(d, Samples):
         return _samples(d)
+    if isinstance(d, MoveScales):
+        return _scales(d)
     return [d.operation, d.iterations] if isinstance(d, Loop) else [d.operation]
 
 
@@ -157,7 +178,7 @@ class Flat:
                 changed[index] = _SEED, new.seed
             elif isinstance(old, Vector) and isinstance(new, Vector) and has_constants(new):
                 same = replace(new, constants=old.constants)
-                changed[index] = slice(None, _HEAD + 4 * 8), _pass(new)
+                changed[index] = slice(None), _pass(new)
             elif isinstance(old, Code) and isinstance(new, Code) and has_field_shifts(new):
                 same = replace(new, instructions=_with_shifts(new, old))
                 changed[index] = slice(None), _code(new)
@@ -196,7 +217,7 @@ def executed(
                 open_loops.pop()
         elif isinstance(d, Compute | Transfer | Samples | Vector):
             yield d
-        elif not isinstance(d, Set | Code):
+        elif not isinstance(d, Set | Code | MoveScales):
             return
 
 

@@ -4,6 +4,7 @@
 #define TRAINWRIGHT_CONTROL_H
 
 #include "machine.h"
+#include "stochastic.h"
 
 enum { MOST_LOOPS = 8 }; /* that an accelerator can have */
 
@@ -12,6 +13,7 @@ typedef struct {
     int64_t at;
     int64_t registers[REGISTERS];
     uint32_t stream; /* of stochastic rounding */
+    uint32_t step;   /* its number */
     int depth;
     struct {
         int64_t start, left;
@@ -35,7 +37,7 @@ static Descriptor *next(Control *c)
         } else if (d->operation == SET) {
             step_registers(c, d, 1);
             if (d->g & 1)
-                c->stream = (uint32_t)d->level[0].x;
+                c->stream = (uint32_t)d->level[0].x + (d->x ? 2 * STREAM_STEP * c->step : 0);
         } else if (d->operation == LOOP) {
             c->loop[c->depth].start = c->at;
             c->loop[c->depth++].left = d->x;

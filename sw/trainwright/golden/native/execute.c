@@ -5,6 +5,7 @@
 #include "contract.h"
 #include "control.h"
 #include "decoded.h"
+#include "exponents.h"
 #include "machine.h"
 #include "pass.h"
 #include "plain.h"
@@ -43,38 +44,55 @@ static int compute(Machine *m, const Descriptor *d, const Control *control)
           : elementwise(d) ? elementwise_operation
                            : contraction)(m, d, &o, base, &rq))
         return 0;
-    m->sums[d->slot] += rq.total;
-    m->saturations[d->slot] += rq.saturations;
+    m->sums[d->slot] = (m->sums[d->slot] + rq.total) & (((int64_t)1 << SUM_BITS) - 1);
+    m->saturations[d->slot] = (m->saturations[d->slot] + rq.saturations) & UINT32_MAX;
     m->underflows[d->slot] += rq.underflows;
     return 1;
 }
 
-/* Executes a program that validate() accepted. 0; less where memory is short, or where
- * a word stands for no number: then ``wrong_format`` is its format. */
-int trainwright_execute(Machine *m, Descriptor *program)
+/* 0 where memory is short, a word stands for no number, or the exponent file refuses the descriptor. */
+static int execute(Machine *m, Descriptor *d, Engine *engine, Control *c)
 {
-    Control c = {.program = program};
+    switch (d->operation) {
+    case CODE:
+        take_code(engine->code, d);
+        return 1;
+    case VECTOR:
+        return pass(m, d, engine, c->stream);
+    case LOAD:
+    case STORE:
+        return transfer(m, d, c->registers);
+    case SAMPLES:
+        samples(m, d, c->registers);
+        return 1;
+    case SCALES:
+        return !(m->wrong_exponent = !move_scales(m, d));
+    default:
+        if (d->z_exponent && (m->wrong_exponent = !take_shifts(m, d)))
+            return 0;
+        if (!compute(m, d, c))
+            return 0;
+        c->stream += STREAM_STEP;
+        return 1;
+    }
+}
+
+/* Executes a program that validate() accepted, ``times`` times, the first as step number ``step``. 0;
+ * less where memory is short, where a word stands for no number (then ``wrong_format`` is its format),
+ * or where the exponent file refuses a descriptor (``wrong_exponent``). */
+int trainwright_execute(Machine *m, Descriptor *program, int64_t times, uint32_t step)
+{
     Engine *engine = reserve(m, ENGINE, sizeof *engine);
     if (!engine)
         return -1;
     memset(engine->held, 0, sizeof engine->held);
-    for (Descriptor *d; (d = next(&c));) {
-        if (d->operation == CODE) {
-            take_code(engine->code, d);
-        } else if (d->operation == VECTOR) {
-            if (!pass(m, d, engine, c.stream))
-                return -1;
-        } else if (d->operation == LOAD || d->operation == STORE) {
-            if (!transfer(m, d, c.registers))
-                return -1;
-        } else if (d->operation == SAMPLES) {
-            samples(m, d, c.registers);
-        } else {
-            if (!compute(m, d, &c)) {
+    for (int64_t time = 0; time < times; time++) {
+        Control c = {.program = program, .step = step + (uint32_t)time};
+        for (Descriptor *d; (d = next(&c));) {
+            if (!execute(m, d, engine, &c)) {
                 m->wrong_descriptor = d - program;
                 return -1;
             }
-            c.stream += STREAM_STEP;
         }
     }
     return 0;
@@ -100,7 +118,7 @@ int trainwright_validate(Machine *m, Descriptor *program, uint8_t *scratch, int6
             right = checked_transfer(&k, d, c.registers);
         else if (d->operation == SAMPLES)
             right = checked_samples(&k, d, c.registers);
-        else
+        else if (d->operation != SCALES)
             right = checked_compute(&k, d, c.registers);
     }
     return m->short_of_memory ? -1 : !right;

@@ -7,10 +7,10 @@
 
 #include "numbers.h"
 
-enum { HALT, LOAD, STORE, PE1, PE2, PE3, BIAS, MASK, LOOP, END, SET, PE4, VECTOR, CODE, SAMPLES };
+enum { HALT, LOAD, STORE, PE1, PE2, PE3, BIAS, MASK, LOOP, END, SET, PE4, VECTOR, CODE, SAMPLES, SCALES };
 enum { SCRATCHPAD, PE1_STORE, PE2_STORE };
 enum { TRACE_LOAD, TRACE_PE1, TRACE_PE2, TRACES };
-enum { LEVELS = 16, REGISTERS = 8, MOST_ROWS = 16 };
+enum { LEVELS = 16, REGISTERS = 8, MOST_ROWS = 16, SUM_BITS = 48 };
 
 /* Programs have passed trainwright.program.validation: no size or address below can pass 63 bits. */
 
@@ -20,16 +20,17 @@ typedef struct {
 
 /* Compute descriptors by their own names. Of the others,
  * LOAD, STORE: x address, g beats, z local, slot target, shift element bytes, level (x, z);
- * LOOP: x iterations; END, SET: g mask, level[r].x the value of register r, of 0 the seed;
- * VECTOR, CODE: pass.h; SAMPLES: samples.h. */
+ * LOOP: x iterations; END, SET: g mask, level[r].x the value of register r, of 0 the seed, x by_step;
+ * VECTOR, CODE: pass.h; SAMPLES: samples.h; SCALES: exponents.h. */
 typedef struct {
     int64_t operation, x, x_register, g, g_register, z, z_register;
     int64_t reduce_levels, tile_level, last_rows, x_row_stride, z_row_stride, g_row_stride;
-    int64_t shift, out_width, slot, relu, x_shift, g_shift, stochastic;
+    int64_t shift, out_width, slot, relu, x_shift, g_shift, stochastic; /* shifts: exponents.h */
     int64_t x_format, g_format, z_format, underflow_zero, digits;
     int64_t overlaps; /* writes rows that it reads in another tile: found by validate() */
     int64_t repeats;  /* writes a row twice: likewise */
     int64_t x_width, g_width; /* bits that its operands have at most: likewise */
+    int64_t x_exponent, g_exponent, z_exponent, exact, grows;
     int64_t levels;
     Level level[LEVELS];
 } Descriptor;
@@ -44,10 +45,11 @@ enum { PLACES_A, PLACES_B, PLACES_C, PLACES_D, VECTORS, SCALARS, PARTS, SNAPSHOT
 typedef struct {
     int64_t lanes, pe1_rows, pe2_rows, pad_rows, pe1_depth, pe2_depth;
     int64_t factor_width, storage_width, slots, memory_bytes, formats;
-    int64_t wide_tensors, tracing;
+    int64_t wide_tensors, most_alignment, tracing;
     uint8_t *memory;
     int16_t *pad, *pe1_store, *pe2_store; /* (rows, lanes), (depth, lanes), (depth, pe2_rows) */
     int64_t *sums, *saturations, *underflows;
+    int64_t *exponents, *above; /* the exponent file: by slot, and whether over its tensor's floor */
     const Number *numbers; /* (formats + 1): by the number of a format, 0 fixed point */
     const int64_t *tables; /* base and slope of every entry of the vector engine's */
     int64_t bytes_read, bytes_written;
@@ -57,6 +59,7 @@ typedef struct {
     int64_t order_next, order_increment, order_left; /* trainwright.program.sample_order */
     int64_t short_of_memory;
     int64_t wrong_word, wrong_format, wrong_descriptor; /* a word that stands for no number */
+    int64_t wrong_exponent, wrong_entry; /* the exponent file refuses a descriptor, an entry of it */
     Buffer buffer[BUFFERS];
 } Machine;
 

@@ -3,13 +3,16 @@
  *
  * CODE: x first, g instructions, level[n % 16].x their words, from the 17th on .g.
  * VECTOR: x entry, g length, z key, x_register outer, g_register inner, z_register reads,
- * reduce_levels writes; level[n] base, outer and inner step (x, g, z) and constant (count) n.
+ * reduce_levels writes; level[n] base, outer and inner step (x, g, z) and constant (count) n;
+ * tile_level scalars; level[8 + n] kind of scalar n, slots plus and minus, offset (count, x, g, z),
+ * level[12 + n] what it gives and whether it is strict (count, x).
  */
 #ifndef TRAINWRIGHT_PASS_H
 #define TRAINWRIGHT_PASS_H
 
 #include <string.h>
 
+#include "exponents.h"
 #include "machine.h"
 #include "stochastic.h"
 
@@ -18,7 +21,9 @@ enum { NOTHING, PLUS, MINUS, CONSTANT };
 enum { FLOOR, EVEN, UP, RANDOM };
 enum { ALWAYS, POSITIVE, NEGATIVE, ZERO };
 enum { NO_ROW, READ_ROW, WRITE_ROW };
-enum { BY_FIELD, BY_C, BY_A };
+enum { BY_FIELD, BY_C, BY_A, BY_SCALAR };
+enum { NO_SCALAR, VALUE, POWER, SHIFT };
+enum { SCALAR_LEVELS = 8, GIVEN_LEVELS = 12, SHIFTS = 4, MOST_POWER = 16 };
 enum { NO_TOTAL, TOTAL_SUM, TOTAL_COUNT };
 enum { THREADS = 8, VECTOR_REGISTERS = 8, STREAMS = 8, CODE_DEPTH = 64 };
 enum { BLOCK = THREADS * MOST_LANES, WIDTH = 36, PRODUCT_BITS = 18, ROW_BITS = 16 };
@@ -90,7 +95,29 @@ typedef struct {
     int lanes, threads, n; /* n = threads x lanes, of this block */
     int64_t first;         /* row of this block */
     const int16_t *rows[STREAMS];
+    int64_t constants[STREAMS], shifts[SHIFTS];
 } Block;
+
+/* Constants and shifts of a pass; 0 where a strict scalar is negative. */
+static int pass_scalars(Block *b)
+{
+    for (int n = 0; n < STREAMS; n++)
+        b->constants[n] = b->d->level[n].count;
+    memset(b->shifts, 0, sizeof b->shifts);
+    for (int64_t n = 0; n < b->d->tile_level; n++) {
+        const Level *one = &b->d->level[SCALAR_LEVELS + n], *given = &b->d->level[GIVEN_LEVELS + n];
+        const int64_t value = b->m->exponents[one->x] - b->m->exponents[one->g] + one->z;
+        if (given->x && value < 0)
+            return 0;
+        if (one->count == VALUE)
+            b->constants[given->count] = value;
+        else if (one->count == POWER)
+            b->constants[given->count] = (int64_t)1 << less_of(greater_of(value, 0), MOST_POWER);
+        else if (one->count == SHIFT)
+            b->shifts[given->count] = less_of(greater_of(value, 0), MOST_SHIFT);
+    }
+    return 1;
+}
 
 static inline void block_random(const Block *b, int number, int64_t *out)
 {
@@ -132,7 +159,7 @@ static inline int64_t length_of(int64_t value)
 static void pass_value(const Block *b, const Instruction *i, const int64_t *a, int64_t *value)
 {
     const int n = b->n;
-    const int64_t constant = b->d->level[i->k].count;
+    const int64_t constant = b->constants[i->k];
     const int64_t *s = b->engine->held[i->b], *c = b->engine->held[i->c];
     int64_t same[BLOCK];
     if (i->use_k) {
@@ -191,7 +218,9 @@ static void pass_round(const Block *b, const Instruction *i, int64_t *value)
     const int64_t *by = b->engine->held[i->shift_by == BY_C ? i->c : i->a];
     int64_t shift[BLOCK], random[BLOCK];
     for (int e = 0; e < n; e++)
-        shift[e] = i->shift_by == BY_FIELD ? i->shift : by[e] & 63;
+        shift[e] = i->shift_by == BY_FIELD    ? i->shift
+                   : i->shift_by == BY_SCALAR ? b->shifts[i->shift]
+                                              : by[e] & MOST_SHIFT;
     switch (i->rounding) {
     case FLOOR:
         for (int e = 0; e < n; e++)
@@ -264,6 +293,7 @@ static int read_streams(Machine *m, const Descriptor *d, Block *b)
     return 1;
 }
 
+/* 0 where memory is short, or a scalar is refused. */
 static int pass(Machine *m, const Descriptor *d, Engine *engine, uint32_t stream)
 {
     Block b = {.m = m, .d = d, .engine = engine, .stream = stream, .lanes = (int)m->lanes};
@@ -271,6 +301,10 @@ static int pass(Machine *m, const Descriptor *d, Engine *engine, uint32_t stream
     int64_t total = 0, count = 0;
     if (!read_streams(m, d, &b))
         return 0;
+    if (!pass_scalars(&b)) {
+        m->wrong_exponent = 1;
+        return 0;
+    }
     for (b.first = 0; b.first < rows; b.first += THREADS) {
         b.threads = rows - b.first < THREADS ? (int)(rows - b.first) : THREADS;
         b.n = b.threads * b.lanes;
@@ -290,7 +324,7 @@ static int pass(Machine *m, const Descriptor *d, Engine *engine, uint32_t stream
                 pass_write(m, &b, i->stream, q);
         }
     }
-    m->sums[d->slot] = (m->sums[d->slot] + total) & (((int64_t)1 << 48) - 1);
+    m->sums[d->slot] = (m->sums[d->slot] + total) & (((int64_t)1 << SUM_BITS) - 1);
     m->saturations[d->slot] = (m->saturations[d->slot] + count) & UINT32_MAX;
     return 1;
 }

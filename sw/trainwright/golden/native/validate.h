@@ -2,7 +2,7 @@
  *
  * Programs come here from trainwright.program.validation. Of them this refuses what reads rows before
  * they are written, of which the interpreter in Python says more. Accesses outside of the memories it
- * refuses too: no memory of this process depends on another's sums.
+ * refuses too, but slots, which are fields and no sums: no memory of this process depends on another's sums.
  */
 #ifndef TRAINWRIGHT_VALIDATE_H
 #define TRAINWRIGHT_VALIDATE_H

@@ -1,0 +1,63 @@
+/* The exponent file, ``trainwright.program.exponents.ExponentFile`` step for step.
+ *
+ * A descriptor that it refuses leaves the file as it was, so that the host, which asks its own file,
+ * is refused with the same words; of SCALES the entries before the one that is refused have been
+ * executed.
+ *
+ * SCALES: g entries; level[n] exponent, statistics, low, high (count, x, g, z), level[8 + n].count copy.
+ */
+#ifndef TRAINWRIGHT_EXPONENTS_H
+#define TRAINWRIGHT_EXPONENTS_H
+
+#include "machine.h"
+
+enum { LEAST_OF_FILE = -128, GREATEST_OF_FILE = 127, MOST_SHIFT = 63, ENTRIES = 8 };
+
+static inline int is_exponent(int64_t value)
+{
+    return LEAST_OF_FILE <= value && value <= GREATEST_OF_FILE;
+}
+
+static inline int64_t less_of(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t greater_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The shifts of a compute descriptor with a ``z_exponent``, put into it; 0 where they are refused. */
+static int take_shifts(Machine *m, Descriptor *d)
+{
+    const int64_t x = m->exponents[d->x_exponent], g = m->exponents[d->g_exponent];
+    const int64_t z = m->exponents[d->z_exponent];
+    const int64_t floor = d->operation == BIAS ? less_of(x, g) : x + g;
+    const int64_t x_shift = d->operation == BIAS ? x - floor : 0;
+    const int64_t g_shift = d->operation == BIAS ? g - floor : 0;
+    int64_t exponent = d->exact ? floor : less_of(greater_of(z, floor), floor + MOST_SHIFT);
+    if (d->grows)
+        exponent = less_of(exponent, g + m->most_alignment);
+    if (greater_of(x_shift, g_shift) > m->most_alignment || !is_exponent(exponent))
+        return 0;
+    m->exponents[d->z_exponent] = exponent;
+    m->above[d->z_exponent] = exponent > floor;
+    d->shift = exponent - floor;
+    d->x_shift = x_shift;
+    d->g_shift = g_shift;
+    return 1;
+}
+
+static int move_scales(Machine *m, const Descriptor *d)
+{
+    for (int64_t n = 0; n < d->g; n++) {
+        const Level *e = &d->level[n];
+        const int64_t slot = e->count, copy = d->level[ENTRIES + n].count, total = m->sums[e->x];
+        const int64_t step = total > e->z ? 1 : total > 0 && total < e->g && m->above[slot] ? -1 : 0;
+        if (slot && !is_exponent(m->exponents[slot] + step)) {
+            m->wrong_entry = n;
+            return 0;
+        }
+        if (copy)
+            m->exponents[copy] = m->exponents[slot];
+        m->exponents[slot] += slot ? step : 0;
+        m->sums[e->x] = 0;
+    }
+    return 1;
+}
+
+#endif
