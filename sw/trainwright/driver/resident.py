@@ -1,12 +1,12 @@
 """Steps by one resident program: the host starts it and reads what came of it."""
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator import Accelerator, AcceleratorError, Run
+from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator, Run
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import SCHEDULE, TARGETS
@@ -21,21 +21,9 @@ from trainwright.onchip.rates import RateTable
 from trainwright.onchip.samples import first_of, order_at
 from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.onchip.state import State
-from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 
 PAGE = 4096
-
-
-class FileAccelerator(Accelerator, Protocol):
-    """An accelerator with an exponent file."""
-
-    exponents: list[int]
-    """By slot."""
-
-    def repeat(self, program: Program, times: int, *, step: int = 0, trace: bool = False) -> Run:
-        """Execute a program that lies in memory ``times`` times."""
-        ...
 
 
 def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
