@@ -81,8 +81,6 @@ class ResultQueue(wiring.Component):
         is_whole = through(m, rows, final)
         of = Cat(~self.writer, self.writer)
         m.d.comb += [
-            rows.w_en.eq(self.push),
-            rows.w_data.eq(self.row),
             rows.r_en.eq(returned),
             accepted.eq(request.valid & request.ready),
             self.final_written.eq(Mux(accepted & final, of, 0)),
@@ -115,6 +113,8 @@ class ResultQueue(wiring.Component):
             places.r_en.eq(ahead.w_rdy),
             ahead.w_en.eq(self.push | places.r_rdy),
             ahead.w_data.eq(Mux(places.r_rdy, places.r_data, new)),
+            rows.w_en.eq(self.push),
+            rows.w_data.eq(self.row),
             request.valid.eq(ahead.r_rdy),
             Cat(self.z.banks, request.payload, final, self.writer).eq(ahead.r_data),
             ahead.r_en.eq(request.ready),
@@ -133,6 +133,8 @@ class ResultQueue(wiring.Component):
         m.d.comb += [
             places.push.eq(self.push),
             *(place[name].eq(getattr(self, name)) for name in place.shape().members),
+            rows.w_en.eq(self.push),
+            rows.w_data.eq(self.row),
             request.valid.eq(places.valid),
             request.payload.eq(digit.address),
             self.z.banks.eq(digit.banks),
