@@ -413,8 +413,9 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     )
     latency, item = (17, 121) if p.formats else (13, 89)
     results = -(-(p.lanes + p.pe1_rows + latency) // 16) * 16
-    pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21
-    pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits)
+    step = 31 + p.narrow  # with whether a digit begins
+    pe1 = (16 + ahead) * asked + 16 * (19 + step) + 4 * 21
+    pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + step + group_bits)
     write_back = results * result + 2 * place + 4 * item
     table = TABLES * (1 << TABLE_WORD_WIDTH) * POSIT_OPERAND_WIDTH
     return transfers + pe1 + pe2 + write_back + p.decoder_tables * table
