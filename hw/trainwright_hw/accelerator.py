@@ -56,11 +56,6 @@ def _refuse_what_is_not_built(parameters: AcceleratorParameters) -> None:
             "the hardware has no exponent file yet, the golden model alone: leave exponents="
             f"{parameters.exponents} out, or use --backend golden"
         )
-    if parameters.wide_tensors:
-        raise ValueError(
-            "wide_tensors=1 has no hardware, it is of the golden model alone: leave it out, "
-            "and choose fixed(8) for tensors other than factors, or word_width=16"
-        )
 
 
 class Accelerator(wiring.Component):

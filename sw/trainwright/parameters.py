@@ -252,6 +252,12 @@ class AcceleratorParameters:
         return max(WORD_WIDTHS) if self.wide_tensors else self.word_width
 
     @property
+    def elementwise_width(self) -> int:
+        """Bits of the sums of the element-wise operations: twice those of an operand, or, where
+        results are whole tensors of several words, of such a result."""
+        return 2 * max(self.operand_width, self.result_width)
+
+    @property
     def device_multipliers(self) -> int:
         """Multipliers of a device, of 18 x 18 bits, that the arrays and the vector unit take.
 
@@ -287,8 +293,8 @@ class AcceleratorParameters:
 
     @property
     def vector_width(self) -> int:
-        """Bits of the sums of the element-wise operations and of the requantiser's input."""
-        return max(self.accumulator_width, 2 * self.operand_width)
+        """Bits of the sums of either kind, the requantiser's input."""
+        return max(self.accumulator_width, self.elementwise_width)
 
     @property
     def number_formats(self) -> tuple[Format, ...]:
@@ -387,14 +393,15 @@ def _vector_bits(p: AcceleratorParameters) -> int:
 def _queue_bits(p: AcceleratorParameters) -> int:
     """Bits of the queues between memories and arrays; an address has 20, a row all its words.
 
-    Rows to be written carry one more bit for each bank. With the tables that posits are decoded by.
+    Rows to be written carry one more bit for each bank; whole ones how many digits they are, from
+    which banks follow. With the tables that posits are decoded by.
     """
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
     place = 22 + p.scratchpad_banks
     result = place + row
-    if p.wide_tensors:  # whole results, and how many digits they are
-        result += row + 2
+    if p.wide_tensors:
+        place, result = place + 3, 24 + 2 * row
     ahead = max(2 * p.lanes, 24)
     group_bits = (p.lanes // p.pe2_rows).bit_length() - 1
     transfers = (
@@ -406,8 +413,9 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     )
     latency, item = (17, 121) if p.formats else (13, 89)
     results = -(-(p.lanes + p.pe1_rows + latency) // 16) * 16
-    pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21
-    pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits)
+    step = 31 + p.narrow  # with whether a digit begins
+    pe1 = (16 + ahead) * asked + 16 * (19 + step) + 4 * 21
+    pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + step + group_bits)
     write_back = results * result + 2 * place + 4 * item
     table = TABLES * (1 << TABLE_WORD_WIDTH) * POSIT_OPERAND_WIDTH
     return transfers + pe1 + pe2 + write_back + p.decoder_tables * table

@@ -1,6 +1,7 @@
 """A bench for PE1 and PE2 alone: memories that stall, and what descriptors mean in plain Python."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import product
 from random import Random
 from types import SimpleNamespace
@@ -59,7 +60,7 @@ class Memories:
 
 
 def _value(d: Compute, p: AcceleratorParameters, memories: Memories, x, g, r: int, lane: int):
-    """One term of the sum (or the element) of a result word."""
+    """One term of the sum of a result word."""
     row = memories.row
     match d.operation:
         case Operation.PE1:
@@ -70,14 +71,31 @@ def _value(d: Compute, p: AcceleratorParameters, memories: Memories, x, g, r: in
             return sum(a * b for a, b in zip(left, right, strict=True))
         case Operation.PE2:
             return row(x)[lane] * memories.entry(g)[r]
-        case Operation.PE3:
+        case _:
             n = p.lanes // p.pe2_rows
             return row(x)[lane] * row(g // n)[g % n * p.pe2_rows + r]
-        case Operation.BIAS:
-            total = (row(x)[lane] << d.x_shift) + (row(g)[lane] << d.g_shift)
-            return max(0, total) if d.relu else total
-        case _:
-            return row(x)[lane] if row(g)[lane] > 0 else 0
+
+
+ELEMENTWISE = (Operation.BIAS, Operation.MASK)
+DIGIT = 1 << 7
+
+
+def _element(d: Compute, x: list[int], g: list[int]) -> int:
+    """A result of BIAS or MASK of the digits of both operands, the highest first."""
+    whole = [reduce(lambda so_far, digit: so_far * DIGIT + digit, one) for one in (x, g)]
+    if d.operation is Operation.MASK:
+        return whole[0] if next((digit for digit in g if digit), 0) > 0 else 0
+    total = (whole[0] << d.x_shift) + (whole[1] << d.g_shift)
+    return max(0, total) if d.relu else total
+
+
+def result_digits(q: int, out_width: int, p: AcceleratorParameters) -> list[int]:
+    """The words that a result is written in, the highest first."""
+    digits = []
+    for _ in range(-(-(out_width - 1) // 7) - 1 if p.wide_tensors else 0):
+        digits.append(q % DIGIT)
+        q //= DIGIT
+    return [q, *digits[::-1]]
 
 
 def random_byte(d: Compute, stream: int, z: int, r: int, lane: int) -> int:
@@ -111,23 +129,30 @@ def execute(
             rows = d.last_rows
         z = d.z + sum(i * level.z for i, level in zip(outer, d.outer, strict=True))
         for r, lane in product(range(rows), range(p.lanes)):
-            value = 0
+            value, elements = 0, ([], [])
             for inner in product(*(range(level.count) for level in d.reduction)):
                 index = list(zip((*outer, *inner), d.levels, strict=True))
                 x = d.x + sum(i * level.x for i, level in index)
                 g = d.g + sum(i * level.g for i, level in index)
-                if d.digits and any(inner) and not any(inner[1:]):
-                    value *= 128
+                if d.operation in ELEMENTWISE:
+                    for of, address in zip(elements, (x, g), strict=True):
+                        of.append(memories.row(address)[lane])
+                    continue
+                if d.digits and inner[d.digits - 1] and not any(inner[d.digits :]):
+                    value *= DIGIT
                 value += _value(d, p, memories, x, g, r, lane)
+            if d.operation in ELEMENTWISE:
+                value = _element(d, *elements)
             q, saturated = requantise(value, d.shift, d.out_width)
             if d.stochastic:
                 byte = random_byte(d, stream, z, r, lane)
                 q, saturated = stochastically(value, d.shift, d.out_width, byte)
-            written.append((z + r * d.z_row_stride, lane, q))
+            for number, digit in enumerate(result_digits(q, d.out_width, p)):
+                written.append((z + r * d.z_row_stride + number, lane, digit))
             total += abs(q)
             saturations += saturated
-    for address, lane, q in written:
-        memories.row(address)[lane] = q
+    for address, lane, word in written:
+        memories.row(address)[lane] = word
     return total, saturations
 
 
@@ -275,7 +300,9 @@ def check(engine, parameters, commands, memories: Memories, *, random: Random, s
 
 def random_command(operation: Operation, p: AcceleratorParameters, random: Random) -> Compute:
     """A command of a random nest: operands anywhere in their half, tiles that do not overlap."""
-    elementwise = operation in (Operation.BIAS, Operation.MASK)
+    if p.wide_tensors:
+        return random_wide(operation, p, random)
+    elementwise = operation in ELEMENTWISE
     by_entries = operation in (Operation.PE1, Operation.PE4)
     tile_rows = p.pe1_rows if by_entries else 1 if elementwise else p.pe2_rows
     counts = [random.choice((1, 1, 2, 3, 4)) for _ in range(random.randint(1, 3))]
@@ -319,6 +346,36 @@ def random_command(operation: Operation, p: AcceleratorParameters, random: Rando
     )
 
 
+def random_wide(operation: Operation, p: AcceleratorParameters, random: Random) -> Compute:
+    """The same with operands by digits, of either or of both, and results of up to 16 bits."""
+    while True:
+        d = random_command(operation, replace(p, wide_tensors=0), random)
+        out_width = random.choice((8, 9, 12, 15, 16, random.randint(4, 16)))
+        digits = len(result_digits(0, out_width, p))
+        reach = sum((level.count - 1) * level.z for level in d.outer)
+        reach += (max(p.pe1_rows, p.pe2_rows) - 1) * d.z_row_stride
+        spare = ROWS // 2 - (abs(reach) + 1) * digits
+        if spare < 0:
+            continue
+        summed, number = list(d.reduction), int(d.digits)
+        if operation in ELEMENTWISE:
+            number = random.randint(0, 1)
+            summed = [Level(random.randint(1, 3), x=1, g=random.randint(0, 1))] * number
+        elif random.random() < 0.5:
+            number = 2
+            summed[:2] = [Level(random.randint(1, 3), x=1), Level(2, g=random.choice((1, 5)))]
+        outer = [replace(v, z=v.z * digits) for v in d.outer]
+        return replace(
+            d,
+            levels=(*outer, *summed),
+            reduce_levels=len(summed),
+            digits=number,
+            z=ROWS // 2 + max(0, -reach) * digits + random.randint(0, spare),
+            z_row_stride=d.z_row_stride * digits,
+            out_width=out_width,
+        )
+
+
 @pytest.fixture(scope="session")
 def engines() -> SimpleNamespace:
     """The functions of this file."""
@@ -327,6 +384,7 @@ def engines() -> SimpleNamespace:
         check=check,
         simulate=simulate,
         random_command=random_command,
+        result_digits=result_digits,
         requantise=requantise,
         stochastically=stochastically,
     )

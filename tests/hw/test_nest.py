@@ -11,7 +11,7 @@ from trainwright_hw.compute.loop_nest import LoopNest
 from trainwright_sim.amaranth_peers import fields_of
 
 
-def steps(d: Compute):
+def steps(d: Compute, p: AcceleratorParameters):
     """The nest in nested loops: what the hardware must give, step by step."""
     reduction = len(d.levels) - d.reduce_levels
     total = d.steps
@@ -27,14 +27,21 @@ def steps(d: Compute):
             "last": all(ends[reduction:]),
             "tile_last": ends[d.tile_level],
             "final": number == total - 1,
+            **({"digit": _digit(d, index[reduction:])} if p.wide_tensors else {}),
         }
 
 
-def random_nest(levels: int, random: Random) -> Compute:
+def _digit(d: Compute, index: tuple[int, ...]) -> bool:
+    """Whether the level that goes over digits has advanced with this step."""
+    return bool(d.digits and index[d.digits - 1]) and not any(index[d.digits :])
+
+
+def random_nest(levels: int, random: Random, *, digits: bool) -> Compute:
     def stride() -> int:
         return random.choice((0, 1, -1, random.randrange(1 << LOCAL_WIDTH), -random.randrange(999)))
 
     count = random.randint(1, levels)
+    reduce_levels = random.randint(0, count)
     return Compute(
         operation=Operation.PE2,
         levels=tuple(
@@ -44,17 +51,22 @@ def random_nest(levels: int, random: Random) -> Compute:
         x=random.randrange(1 << LOCAL_WIDTH),
         g=random.randrange(1 << LOCAL_WIDTH),
         z=random.randrange(1 << LOCAL_WIDTH),
-        reduce_levels=random.randint(0, count),
+        reduce_levels=reduce_levels,
         tile_level=random.randrange(count),
+        digits=min(reduce_levels, random.randint(0, 2)) if digits else 0,
     )
 
 
 @pytest.mark.parametrize("levels", (3, 6, 10))
 @pytest.mark.parametrize("seed", range(3), ids=lambda seed: f"seed{seed}")
-def test_steps(levels, seed):
-    random = Random(f"nest {levels} {seed}")
-    dut = LoopNest(AcceleratorParameters(nest_levels=levels))
-    nests = [random_nest(levels, random) for _ in range(6)]
+@pytest.mark.parametrize("digits", (False, True), ids=("words", "digits"))
+def test_steps(levels, seed, digits):
+    random = Random(f"nest {levels} {seed} {digits}")
+    p = AcceleratorParameters(
+        nest_levels=levels, word_width=8 if digits else 16, wide_tensors=digits
+    )
+    dut = LoopNest(p)
+    nests = [random_nest(levels, random, digits=digits) for _ in range(6)]
     nests.append(Compute(operation=Operation.PE1, levels=(Level(300, x=3),), x=1, g=2, z=3))
     step = dut.step
 
@@ -68,7 +80,7 @@ def test_steps(levels, seed):
             ctx.set(dut.command.as_value(), random.getrandbits(900))
             assert not ctx.get(step.valid)
             await ctx.tick()
-            for expected in steps(d):
+            for expected in steps(d, p):
                 while True:  # a step a cycle: valid in every cycle until the last was taken
                     assert ctx.get(step.valid)
                     taken = random.random() < ready

@@ -25,6 +25,12 @@ PARAMETERS = {
     "4x2-bytes": AcceleratorParameters(
         lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, accumulator_width=48
     ),
+    "4x2-digits": AcceleratorParameters(
+        lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, wide_tensors=1
+    ),
+    "8x4-digits-random": AcceleratorParameters(
+        lanes=8, pe1_rows=4, pe2_rows=2, word_width=8, wide_tensors=1, stochastic_rounding=True
+    ),
 }
 OPERATIONS = (Operation.PE1, Operation.PE4)
 

@@ -19,6 +19,12 @@ PARAMETERS = {
     ),
     "4x2-narrow": AcceleratorParameters(**SMALL, accumulator_width=24, nest_levels=5),
     "4x2-bytes": AcceleratorParameters(**SMALL, word_width=8, factor_width=8, accumulator_width=48),
+    "4x2-digits": AcceleratorParameters(
+        **SMALL, word_width=8, factor_width=8, accumulator_width=44, wide_tensors=1
+    ),
+    "8x4-digits-random": AcceleratorParameters(
+        lanes=8, pe1_rows=4, pe2_rows=4, word_width=8, wide_tensors=1, stochastic_rounding=True
+    ),
 }
 OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
 

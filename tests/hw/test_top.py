@@ -420,8 +420,3 @@ def test_a_word_that_is_no_number_ends_the_run(engine):
     failed = 4 | 7 << 8 | 3 << 16
     done = 2 | 3 << 16
     assert machine.status == [failed, failed, done, failed]
-
-
-def test_wide_tensors_have_no_hardware():
-    with pytest.raises(ValueError, match="wide_tensors=1 has no hardware"):
-        Accelerator(AcceleratorParameters(word_width=8, wide_tensors=1))

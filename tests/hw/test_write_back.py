@@ -29,6 +29,12 @@ PARAMETERS = {
         accumulator_width=44,
         formats="posit(8,0),posit(8,1)c",
     ),
+    "8x4-digits": AcceleratorParameters(
+        lanes=8, pe1_rows=4, pe2_rows=4, word_width=8, accumulator_width=36, wide_tensors=1
+    ),
+    "4x2-digits-random": AcceleratorParameters(
+        lanes=4, pe1_rows=2, pe2_rows=4, word_width=8, wide_tensors=1, stochastic_rounding=True
+    ),
     "8x4-random": AcceleratorParameters(
         lanes=8, pe1_rows=4, pe2_rows=4, accumulator_width=36, stochastic_rounding=True
     ),
@@ -108,7 +114,7 @@ def random_command(random: Random, p: AcceleratorParameters, engine: int, contex
     bases = random.sample(range(64), tiles)
     return Command(
         shift=random.choice((0, 5, random.randrange(64))),
-        out_width=random.choice((8, p.word_width, random.randint(4, p.word_width))),
+        out_width=random.choice((8, p.result_width, random.randint(4, p.result_width))),
         slot=random.randrange(256),
         stride=random.choice((1, 3, (1 << 20) - 1)),
         stochastic=bool(p.stochastic_rounding) and random.random() < 0.7,
@@ -172,8 +178,16 @@ class Bench:
                     row.append(found[0])
                     total += abs(found[0])
                     saturations += found[1]
-                self.sources[engine].wanted.append((address, row))
+                self.sources[engine].wanted += self.digits(address, row, command.out_width)
         self.sources[engine].items.append((command.slot, total, saturations, underflows))
+
+    def digits(self, address: int, row: list[int], width: int) -> list[tuple[int, list[int]]]:
+        """What is written of a row: itself, or its digits at one address after the other."""
+        words = [self.engines.result_digits(value, width, self.p) for value in row]
+        return [
+            ((address + number) % (1 << 20), list(digits))
+            for number, digits in enumerate(zip(*words, strict=True))
+        ]
 
     def begin(self, ctx, engine: int) -> None:
         """Settings of the next command, once a context is free."""
@@ -372,7 +386,7 @@ def test_random_commands(engines, name, eager, stall):
     simulate(dut, testbench)
 
 
-@pytest.mark.parametrize("name", ("8x8", "8x4-posits"))
+@pytest.mark.parametrize("name", ("8x8", "8x4-posits", "8x4-digits"))
 @pytest.mark.parametrize("cycles", (40, 77, 130))
 def test_reset_in_the_middle_of_work(engines, cycles, name):
     """Nothing of what was on its way is left."""

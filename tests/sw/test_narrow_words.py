@@ -155,6 +155,24 @@ def test_three_digits_times_three_are_refused():
         AcceleratorParameters(wide_tensors=1)
 
 
+@pytest.mark.parametrize("operation", (Operation.BIAS, Operation.MASK))
+def test_an_element_has_as_many_digits_as_the_widest_result(operation):
+    """The vector unit's sums hold those of 16 bits, aligned by up to 7."""
+    p = replace(P, wide_tensors=True)
+    for count in (3, 4):
+        levels = (Level(1), Level(count, x=1, g=1))
+        d = Compute(
+            operation=operation, levels=levels, x=0, g=8, z=16, reduce_levels=1, digits=1,
+            out_width=16,
+        )  # fmt: skip
+        program = Program((d, Halt()), p.fingerprint)
+        if count == 3:
+            check_program(program, p)
+            continue
+        with pytest.raises(ProgramError, match="4 digits of an element, whose sums hold 3; cut"):
+            check_program(program, p)
+
+
 def computes(program: CompiledProgram) -> list[Compute]:
     return [d for d in program.descriptors if isinstance(d, Compute)]
 

@@ -27,7 +27,7 @@ class FixedArithmetic(LaneFormat):
     accumulator_width: int
     """Bits of a sum."""
     word_width: int = WORD_WIDTH
-    """Bits of an encoded word."""
+    """Bits of an encoded word, or of a whole result that is cut into several."""
     with_random: bool = False
     """Whether the encoder can round by random bits."""
 

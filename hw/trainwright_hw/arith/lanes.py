@@ -8,7 +8,8 @@ from trainwright_hw.arith.posit import PositArithmetic
 
 
 def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
-    """Fixed point of the accelerator's words; with its posits, if it has any.
+    """Fixed point of the accelerator's words, results of as many bits as it writes; with its
+    posits, if it has any.
 
     Posits are decoded by block RAMs where these hold them, and else by shifts.
     """
@@ -19,7 +20,7 @@ def lane_format(parameters: AcceleratorParameters) -> LaneFormat:
             left_width=width,
             right_width=width,
             accumulator_width=parameters.accumulator_width,
-            word_width=parameters.word_width,
+            word_width=parameters.result_width,
             with_random=bool(parameters.stochastic_rounding),
         )
     return PositArithmetic(

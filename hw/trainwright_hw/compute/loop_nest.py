@@ -13,7 +13,8 @@ from trainwright_hw.stream.skid_buffer import SkidBuffer
 def step_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     """One step: the addresses; ``first`` and ``last`` of its reduction; ``tile_last``, level
     ``tile_level`` is at its last index; ``final``, the last step of the command. Of narrow words
-    also ``digit``: a digit begins, as the outermost level of the reduction goes over digits."""
+    also ``digit``: a digit begins that the sum so far is multiplied for, as the outermost level of
+    the reduction goes over digits, or, of two that do, the second one."""
     return data.StructLayout({**STEP_MEMBERS, **({"digit": 1} if parameters.narrow else {})})
 
 
@@ -41,6 +42,7 @@ class _Level:
         self.is_reduction = Signal(name=f"is_reduction_{index}")
         self.is_tile = Signal(name=f"is_tile_{index}")
         self.is_digit = Signal(name=f"is_digit_{index}")
+        self.is_inside = Signal(name=f"is_inside_{index}")  # of the digit: an inner, summed level
         self.delta = {name: Signal(LOCAL_WIDTH, name=f"{name}_delta_{index}") for name in _OPERANDS}
 
 
@@ -101,7 +103,11 @@ class LoopNest(wiring.Component):
                 step.tile_last.eq(Cat(lv.end | ~lv.is_tile for lv in levels).all()),
                 step.final.eq(final),
             ]
-            if self._parameters.narrow:
+            if self._parameters.wide_tensors:
+                inside = Cat(lv.start | ~lv.is_inside for lv in levels).all()
+                advanced = Cat(lv.is_digit & ~lv.start for lv in levels).any()
+                m.d.sync += step.digit.eq(inside & advanced)
+            elif self._parameters.narrow:
                 inside = Cat(lv.start | ~lv.is_reduction | lv.is_digit for lv in levels).all()
                 m.d.sync += step.digit.eq(inside & Cat(lv.is_digit for lv in levels).any())
             # the innermost level that is not at its end advances next
@@ -116,10 +122,20 @@ class LoopNest(wiring.Component):
         return m
 
     def _digits(self, level: _Level, i: int) -> list:
-        """Of narrow words: whether a level, the outermost that is summed, goes over digits."""
+        """Of narrow words: whether a level, the outermost that is summed, goes over digits. With
+        wide tensors it is the second one where the outermost goes over the other operand's; and
+        whether a level is inside of it."""
+        command = self.command
         if not self._parameters.narrow:
             return []
-        return [level.is_digit.eq(self.command.digits & (self.command.reduce_levels == i + 1))]
+        if not self._parameters.wide_tensors:
+            return [level.is_digit.eq(command.digits & (command.reduce_levels == i + 1))]
+        # there are no posits to underflow: the flag says that there are two
+        left = command.reduce_levels - (command.digits & command.underflow_zero)
+        return [
+            level.is_digit.eq(command.digits & (left == i + 1)),
+            level.is_inside.eq(left > i + 1),
+        ]
 
     def _indices(self, m: Module, levels: list[_Level], advance: Signal) -> None:
         """Counters and flags of every level; ``remaining`` counts down, so 0 is the last index.

@@ -3,13 +3,19 @@
 from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
-from trainwright_hw.storage.ports import WritePort, banks_asked, row_layout
+from trainwright_hw.storage.ports import WritePort, banks_asked
 from trainwright_hw.stream.registered_queue import RegisteredQueue
+from trainwright_hw.writeback.digits import (
+    LEVEL_WIDTH,
+    DigitPlaces,
+    digits_of,
+    whole_row_layout,
+)
 from trainwright_hw.writeback.ports import ROWS_WIDTH
 
 
@@ -33,6 +39,10 @@ class ResultQueue(wiring.Component):
     engine, is high in the cycle in which the port takes it. ``back_pressured``: in the cycle
     before, a row of that engine waited for the port.
 
+    With wide tensors rows are of whole values, and ``highest`` is the level of their highest digit:
+    the port is offered each digit as a row of its own, at the next address; what is said above of a
+    row that leaves is so of its last digit.
+
     Members: also ``push`` with ``address`` and ``row``; ``z``, the write port; ``writer``, the
     engine whose row is offered there. One row a cycle; a row is offered the cycle after its push.
     """
@@ -52,7 +62,8 @@ class ResultQueue(wiring.Component):
                 "final_written": Out(2),
                 "back_pressured": Out(2),
                 "address": In(LOCAL_WIDTH),
-                "row": In(row_layout(parameters)),
+                "row": In(whole_row_layout(parameters)),
+                **({"highest": In(LEVEL_WIDTH)} if parameters.wide_tensors else {}),
                 "z": Out(WritePort(parameters)),
                 "writer": Out(1),
             }
@@ -61,21 +72,41 @@ class ResultQueue(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         request = self.z.request
+        rows = RegisteredQueue(width=len(self.row.as_value()), depth=self._depth, counted=True)
+        free = Signal(range(self._depth + 1), init=self._depth)
+        accepted, final = Signal(), Signal()
+        # a place was, a cycle ago: the arbiters end long paths, and a row has many bits
+        returned = Signal()
+        through = self._digits if self._parameters.wide_tensors else self._rows
+        is_whole = through(m, rows, final)
+        of = Cat(~self.writer, self.writer)
+        m.d.comb += [
+            rows.r_en.eq(returned),
+            accepted.eq(request.valid & request.ready),
+            self.final_written.eq(Mux(accepted & final, of, 0)),
+            self.left.eq(
+                free - Mux(self.reserve, self.reserve_rows, 0) + returned - self.reserve_row
+            ),
+        ]
+        m.d.sync += [
+            returned.eq(accepted if is_whole is None else accepted & is_whole),
+            self.back_pressured.eq(Mux(request.valid & ~request.ready, of, 0)),
+            free.eq(self.left),
+        ]
+        return m
+
+    def _rows(self, m: Module, rows: RegisteredQueue, final: Signal) -> None:
+        """Offers each row, whole as it is."""
+        request = self.z.request
         banks = len(self.z.banks)
         width = banks + LOCAL_WIDTH + 2
         m.submodules.places = places = RegisteredQueue(width=width, depth=self._depth, counted=True)
-        m.submodules.rows = rows = RegisteredQueue(
-            width=len(self.row.as_value()), depth=self._depth, counted=True
-        )
+        m.submodules.rows = rows
         # The oldest places, and one that finds none before it. What the arbiters grant is known
         # late: it ends here, and not in the deep queue.
         m.submodules.next_places = ahead = RegisteredQueue(width=width, depth=2, flags=banks)
         asked = banks_asked(self._parameters, Const(1), self.address)
         new = Cat(asked, self.address, self.final, self.engine)
-        free = Signal(range(self._depth + 1), init=self._depth)
-        accepted, final = Signal(), Signal()
-        # a place was, a cycle ago: the arbiters end long paths, and a row has many bits
-        returned = Signal()
         m.d.comb += [
             places.w_en.eq(self.push & (places.r_rdy | ~ahead.w_rdy)),
             places.w_data.eq(new),
@@ -88,19 +119,28 @@ class ResultQueue(wiring.Component):
             Cat(self.z.banks, request.payload, final, self.writer).eq(ahead.r_data),
             ahead.r_en.eq(request.ready),
             self.z.row.eq(rows.r_data),
-            rows.r_en.eq(returned),
         ]
-        of = Cat(~self.writer, self.writer)
+
+    def _digits(self, m: Module, rows: RegisteredQueue, final: Signal) -> Value:
+        """Offers each digit of each row. Gives whether the one at the port is its row's last."""
+        request = self.z.request
+        m.submodules.places = places = DigitPlaces(self._parameters, depth=self._depth)
+        m.submodules.rows = rows
+        digit, place = places.digit, places.place
+        level, is_highest = Signal.like(digit.level), Signal()  # of the one that was accepted
+        whole = data.View(whole_row_layout(self._parameters), rows.r_data)
+        m.d.sync += [level.eq(digit.level), is_highest.eq(digit.is_highest)]
         m.d.comb += [
-            accepted.eq(request.valid & request.ready),
-            self.final_written.eq(Mux(accepted & final, of, 0)),
-            self.left.eq(
-                free - Mux(self.reserve, self.reserve_rows, 0) + returned - self.reserve_row
-            ),
+            places.push.eq(self.push),
+            *(place[name].eq(getattr(self, name)) for name in place.shape().members),
+            rows.w_en.eq(self.push),
+            rows.w_data.eq(self.row),
+            request.valid.eq(places.valid),
+            request.payload.eq(digit.address),
+            self.z.banks.eq(digit.banks),
+            final.eq(digit.final),
+            self.writer.eq(digit.engine),
+            places.ready.eq(request.ready),
+            self.z.row.eq(digits_of(m, self._parameters, whole, level, is_highest)),
         ]
-        m.d.sync += [
-            returned.eq(accepted),
-            self.back_pressured.eq(Mux(request.valid & ~request.ready, of, 0)),
-            free.eq(self.left),
-        ]
-        return m
+        return digit.level == 0

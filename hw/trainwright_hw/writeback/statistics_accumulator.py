@@ -30,7 +30,7 @@ class StatisticsAccumulator(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat):
         self._lanes = lanes = parameters.lanes
-        self._word_width = parameters.word_width
+        self._word_width = parameters.result_width
         self._arithmetic = arithmetic
         self._totals = totals_layout(parameters)
         self._flags = {"saturations": "saturated"}
@@ -42,7 +42,7 @@ class StatisticsAccumulator(wiring.Component):
                 "engine": In(1),
                 "final": In(1),
                 "slot": In(SLOT_WIDTH),
-                "word": In(signed(parameters.word_width)).array(lanes),
+                "word": In(signed(parameters.result_width)).array(lanes),
                 **{flag: In(1).array(lanes) for flag in self._flags.values()},
                 "port": Out(StatisticsPort(parameters)),
                 "taken": Out(1).array(ENGINES),

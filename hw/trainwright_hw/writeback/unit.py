@@ -12,6 +12,7 @@ from trainwright_hw.control.command_contexts import per_engine
 from trainwright_hw.control.engine_ports import StatisticsPort
 from trainwright_hw.storage.ports import WritePort
 from trainwright_hw.stream.delay_line import delay_line, deskew, skew
+from trainwright_hw.writeback.digits import highest_level
 from trainwright_hw.writeback.ports import (
     TILE_LAYOUT,
     ColumnPort,
@@ -36,6 +37,9 @@ class WriteBack(wiring.Component):
     comes n + r cycles after the first value of all: when lane n is due for row r, if that begins r
     cycles after row 0. So a tile is transposed by lanes that choose among PE1's units, and takes as
     many slots as it has rows.
+
+    With wide tensors values are of up to 16 bits, in one slot and with one statistic each as ever;
+    the result queue writes them in words, digit by digit.
 
     Members: ``pe1``, ``pe2``: the engines' ports; ``statistics``; ``z``, a write port of the
     scratchpad; ``writer``, the engine whose row is offered there: 0 PE1, 1 PE2.
@@ -118,6 +122,11 @@ class WriteBack(wiring.Component):
             results.final.eq(leaving.final),
             self.writer.eq(results.writer),
         ]
+        if p.wide_tensors:
+            highest = per_engine(
+                m, engines, lambda port: highest_level(port.command.out_width, p), "highest"
+            )
+            m.d.comb += results.highest.eq(highest(leaving.pe2, leaving.context))
         words = deskew(m, list(encoder.word), "word")
         for lane, word in enumerate(words):
             m.d.comb += [results.row[lane].eq(word), statistics.word[lane].eq(word)]

@@ -69,6 +69,8 @@ SQUARE = AcceleratorParameters(
 WIDE = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, factor_width=12, **_SIZES)
 POSITS = replace(SMALL, formats="posit(8,0),posit(8,1)c", accumulator_width=44)
 NARROW = replace(SMALL, word_width=8, accumulator_width=48)
+DIGITS = replace(NARROW, wide_tensors=True)
+"""Results of up to 16 bits on words of 8."""
 BYTES = replace(POSITS, word_width=8)
 """Posits in words of 8 bits, on multipliers of 18."""
 SHIFTED = replace(SQUARE, formats="posit(10,0),posit(6,1),posit(8,1)c", factor_width=10, pe1_rows=2)
@@ -89,6 +91,7 @@ _ALL = (
     Bench("requantise-narrow", "requantise", NARROW, _of(designs.requantiser), slow=_VERILATOR),
     Bench("nest", "nest", SMALL, _of(LoopNest)),
     Bench("nest-7", "nest", SQUARE, _of(LoopNest), slow=_VERILATOR),
+    Bench("nest-digits", "nest", DIGITS, _of(LoopNest), slow=_VERILATOR),
     Bench("fetch", "fetch", SMALL, _of(designs.fetch)),
     Bench("fetch-square", "fetch", SQUARE, _of(designs.fetch), slow=_VERILATOR),
     Bench("pe1", "pe1", SMALL, _of(designs.pe1), slow=_VERILATOR),
@@ -96,6 +99,7 @@ _ALL = (
     Bench("pe1-posits", "pe1", POSITS, _of(designs.pe1), slow=("icarus",)),
     Bench("pe1-shifted", "pe1", SHIFTED, _of(designs.pe1), slow=_VERILATOR),
     Bench("pe1-narrow", "pe1", NARROW, _of(designs.pe1), slow=_VERILATOR),
+    Bench("pe1-digits", "pe1", DIGITS, _of(designs.pe1), slow=_VERILATOR),
     Bench("pe1-bytes", "pe1", BYTES, _of(designs.pe1), slow=("icarus", *_VERILATOR)),
     Bench("pe1-default", "pe1", DEFAULT, _of(designs.pe1), simulators=_VERILATOR, slow=_VERILATOR),
     Bench("pe2", "pe2", SMALL, _of(designs.pe2), slow=_VERILATOR),
@@ -103,6 +107,7 @@ _ALL = (
     Bench("pe2-posits", "pe2", POSITS, _of(designs.pe2), slow=("icarus",)),
     Bench("pe2-shifted", "pe2", SHIFTED, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-narrow", "pe2", NARROW, _of(designs.pe2), slow=_VERILATOR),
+    Bench("pe2-digits", "pe2", DIGITS, _of(designs.pe2), slow=_VERILATOR),
     Bench("pe2-bytes", "pe2", BYTES, _of(designs.pe2), slow=("icarus", *_VERILATOR)),
     Bench("pe2-default", "pe2", DEFAULT, _of(designs.pe2), simulators=_VERILATOR, slow=_VERILATOR),
     Bench("scratchpad", "scratchpad", SMALL, _of(Scratchpad)),

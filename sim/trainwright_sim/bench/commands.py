@@ -1,6 +1,7 @@
 """Random operands and compute descriptors, in the patterns of the golden model."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Level
+from trainwright.program.descriptors import Compute, Level, digit_count
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.fields import Operation
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
@@ -104,6 +105,8 @@ def random_compute(
     rows = 1 if elementwise else p.pe1_rows if by_entries else p.pe2_rows
     counts = [random.choice((1, 2, 2, 3, 4)) for _ in range(random.randint(1, 3))]
     reduction = [random.randint(1, 4) for _ in range(random.randint(0, 0 if elementwise else 2))]
+    if p.wide_tensors:
+        reduction = _reduction_of_digits(reduction, random, elementwise=elementwise)
     tile, last = random.randrange(len(counts)), random.randint(1, rows)
     strides, row_stride, span = _results(random, counts, tile, rows, last)
     x_places, g_places = _operand_places(operation, p, depth)
@@ -116,14 +119,15 @@ def random_compute(
             x, g = (rows * x_row, 0) if by_entries else (0, g)
         levels.append(Level(count, x, g, strides[index] if index < len(counts) else 0))
         x_reach, g_reach = x_reach + (count - 1) * x, g_reach + (count - 1) * g
-    if g_reach >= g_places.size or span > SPACE - RESULTS:
+    digits = digit_count(p.result_width) if p.wide_tensors else 1  # rows of a row, at most
+    if g_reach >= g_places.size or span * digits > SPACE - RESULTS:
         return random_compute(operation, p, random, depth)
-    return Compute(
+    d = Compute(
         operation=operation,
         levels=tuple(levels),
         x=x_places.base(random, x_reach),
         g=g_places.base(random, g_reach),
-        z=RESULTS + random.randrange(SPACE - RESULTS - span + 1),
+        z=RESULTS + random.randrange(SPACE - RESULTS - span * digits + 1),
         reduce_levels=len(reduction),
         tile_level=tile,
         last_rows=last,
@@ -131,19 +135,42 @@ def random_compute(
         z_row_stride=row_stride,
         g_row_stride=random.randint(0, 3) if operation is Operation.PE4 else 0,
         shift=random.choice((0, 3, 8, random.randrange(64))),
-        out_width=random.choice((p.word_width, 8, random.randint(4, p.word_width))),
+        out_width=random.choice((p.result_width, 8, random.randint(4, p.result_width))),
         slot=random.randrange(256),
         relu=random.random() < 0.5,
         x_shift=random.randrange(p.most_alignment + 1),
         g_shift=random.randrange(p.most_alignment + 1),
-        **random_formats(p, random, digits=bool(reduction)),
+        **random_formats(p, random, reduction, elementwise=elementwise),
+    )
+    return replace(
+        d,
+        levels=tuple(replace(level, z=level.z * digits) for level in d.levels),
+        z_row_stride=d.z_row_stride * digits,
     )
 
 
-def random_formats(p: AcceleratorParameters, random: Random, *, digits: bool) -> dict[str, Any]:
-    """Formats of operands and of the result, or of narrow words ``digits``; else none."""
+def _reduction_of_digits(counts: list[int], random: Random, *, elementwise: bool) -> list[int]:
+    """Counts of summed levels that may go over digits: one of three, or of two as the inner one."""
+    if elementwise:
+        return random.choice(([], [1], [2], [3]))
+    return [random.randint(1, 3), 2, *counts[:1]] if random.random() < 0.5 else counts
+
+
+def random_formats(
+    p: AcceleratorParameters,
+    random: Random,
+    reduction: Sequence[int] = (),
+    *,
+    elementwise: bool = False,
+) -> dict[str, Any]:
+    """Formats of operands and of the result, or of narrow words ``digits`` of what is summed; else
+    none."""
+    if p.wide_tensors and elementwise:
+        return {"digits": len(reduction)}
     if p.narrow:
-        return {"digits": digits and random.random() < 0.6}
+        digits = bool(reduction) and random.random() < 0.6
+        two = p.wide_tensors and reduction[1:2] == [2] and random.random() < 0.7
+        return {"digits": 2 if two else digits}
     if not p.formats:
         return {}
     numbers = range(len(p.number_formats))

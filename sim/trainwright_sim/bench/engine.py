@@ -12,6 +12,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute
 from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import LOCAL_WIDTH, Operation
+from trainwright.program.footprint import result_digits
 from trainwright_sim.bench.commands import SPACE, Operands, command_bits, random_compute
 from trainwright_sim.bench.items import statistics_fields
 from trainwright_sim.bench.memories import EntryReadPeer, RowReadPeer, RowWritePeer
@@ -219,8 +220,10 @@ class EngineBench(TestBench):
         self.commands.items.append(command_bits(moved))
         await self.until(lambda: self.items.items and not self.get("status_busy"))
         await self.run(2)
+        digits = result_digits(d, self.parameters)  # of a row, one behind the other anywhere
         assert self.results.written == [
-            (far.place(address, d.z, moved.z), row) for address, row in expected.written
+            (far.place(address - n % digits, d.z, moved.z) + n % digits, row)
+            for n, (address, row) in enumerate(expected.written)
         ]
         for name, peer in self.read.items():
             if name == "g" and d.operation is Operation.PE3:

@@ -18,6 +18,7 @@ from trainwright.program.descriptors import (
     Program,
     Set,
     Transfer,
+    digit_count,
 )
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponent_rules import (
@@ -268,6 +269,12 @@ def _check_digits(d: Compute, p: AcceleratorParameters) -> None:
             raise ProgramError(
                 f"{name}: {d.reduce_levels} of its levels are summed; an operation element by "
                 "element sums digits alone, in one level"
+            )
+        most = digit_count(p.result_width)
+        if d.reduction[0].count > most:
+            raise ProgramError(
+                f"{name}: {d.reduction[0].count} digits of an element, whose sums hold {most}; cut "
+                f"tensors of {p.result_width} bits into {most}"
             )
     if d.digits == 2 and d.reduction[1].count != 2:
         raise ProgramError(

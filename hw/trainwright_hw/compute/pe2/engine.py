@@ -26,8 +26,8 @@ class Pe2(wiring.Component):
     write-back unit, which takes a row in each cycle that PE1 leaves it, under the next tile's
     steps. So a reduction of at least ``pe2_rows`` steps costs nothing more where PE1 has no
     results, and a shorter one ``rows`` cycles. A tile's last step waits until the tile before it
-    leaves the drain buffer in time, a step of BIAS and MASK until its row can leave at once; from
-    there on nothing waits.
+    leaves the drain buffer in time, a step of BIAS and MASK that completes a row until that can
+    leave at once; from there on nothing waits.
 
     The next command is taken while the last results of the one before are on their way: it may
     read rows that are not yet written, unless it waits for its own engine.
@@ -74,13 +74,18 @@ class Pe2(wiring.Component):
             Cat(
                 *(issue & ~is_elementwise, issue & is_elementwise, fetch.last, fetch.context),
                 *([fetch.digit] if parameters.narrow else []),
+                *([fetch.first] if parameters.wide_tensors else []),
             ),
             OPERAND_CYCLES + self._arithmetic.decode_cycles + 1,
             "flags",
             reset_less=False,
         )
         there = (array.valid, vector.valid, array.last, vector.context)
-        m.d.comb += Cat(*there, *([array.digit] if parameters.narrow else [])).eq(flags[-1])
+        of_digits = [array.digit] if parameters.narrow else []
+        if parameters.wide_tensors:
+            of_digits.append(vector.first)
+            m.d.comb += vector.last.eq(array.last)
+        m.d.comb += Cat(*there, *of_digits).eq(flags[-1])
         context = flags[OPERAND_CYCLES][len(there) - 1]
         self._decode(m, fetch, [of(context) for of in formats], array, vector)
         self._drain(m, elementwise, array, vector)

@@ -33,6 +33,10 @@ def walk(d: Compute, p: AcceleratorParameters) -> list[Step]:
         at_end = [i == level.count - 1 for i, level in zip(index, d.levels, strict=True)]
         first, last = not any(index[outer:]), all(at_end[outer:])
         flags = (first, last, at_end[d.tile_level], all(at_end))
+        if p.wide_tensors:  # the level that goes over digits has advanced with this step
+            summed = index[outer:]
+            begins = d.digits and summed[d.digits - 1] and not any(summed[d.digits :])
+            flags = (*flags, bool(begins))
         steps.append((*addresses, *map(int, flags)))
     return steps
 
@@ -58,6 +62,7 @@ def random_nest(p: AcceleratorParameters, random: Random) -> Compute:
         z=z,
         reduce_levels=reduce_levels,
         tile_level=random.randrange(depth - reduce_levels),
+        digits=min(reduce_levels, random.randint(0, 2)) if p.wide_tensors else 0,
     )
 
 

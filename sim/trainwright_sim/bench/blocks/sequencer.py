@@ -277,7 +277,7 @@ class SequencerBench(TestBench):
             operation=operation, levels=(Level(1 + draw(8), draw(8), draw(8), draw(8)),) * 2,
             x=draw(LOCAL_WIDTH), g=draw(LOCAL_WIDTH), z=draw(LOCAL_WIDTH), slot=draw(8),
             x_register=register(), g_register=register(), z_register=register(),
-            **random_formats(self.parameters, self.random, digits=False), **self.waits(),
+            **random_formats(self.parameters, self.random), **self.waits(),
         )  # fmt: skip
 
     def updates(self) -> tuple[tuple[int, int], ...]:

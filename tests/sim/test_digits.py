@@ -1,0 +1,69 @@
+"""Tensors by digits on words of 8 bits: whole steps on the simulated RTL, and the cycle model."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from trainwright.check.step import check_step
+from trainwright.compiler import compile_step
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.memory import MemoryModel
+
+P = AcceleratorParameters(
+    lanes=4, pe1_rows=2, pe2_rows=2, word_width=8, factor_width=8, wide_tensors=True,
+    scratchpad_rows=8192, pe1_store_depth=8192, pe2_store_depth=8192,
+)  # fmt: skip
+STALLS = MemoryModel(read_latency=90, write_latency=9, bandwidth=0.4, stall=0.6, seed=3)
+
+
+@pytest.fixture(scope="module")
+def rtl() -> Iterator[RtlAccelerator]:
+    with RtlAccelerator(P, memory_bytes=1 << 22) as accelerator:
+        yield accelerator
+
+
+def formats(intermediate: int, gradient: int, **others: int) -> str:
+    widths = {"intermediate": intermediate, "gradient": gradient, **others}
+    return ",".join(f"{name.replace('_', '.')}=fixed({width})" for name, width in widths.items())
+
+
+@pytest.mark.parametrize(
+    "widths",
+    [
+        formats(12, 12),
+        formats(16, 15),
+        formats(12, 12, l1_G2=12),
+        formats(15, 16, factor=9),
+        formats(8, 12),
+        formats(9, 8, factor=16),
+    ],
+)
+@pytest.mark.parametrize("memory", [MemoryModel(), STALLS], ids=["prompt", "stalls"])
+def test_steps_are_those_of_the_golden_model(rtl, widths, memory):
+    """Every row, byte and statistic; and as many cycles as the model says, but for 5 %."""
+    rtl.memory = memory
+    network = load_network("digits").with_formats(widths)
+    outcome = check_step(network, 3, rtl, seed=7, plan="paper")
+    assert outcome.comparison.mismatches == {}
+    assert outcome.comparison.values > 1000
+    if memory != STALLS:
+        predicted = compile_step(network, 3, P, plan="paper").predicted_cycles
+        assert abs(predicted / outcome.counters.cycles - 1) < 0.05
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_widths_and_ranks(rtl, seed):
+    rng = random.Random(f"digits {seed}")
+    widths = formats(
+        rng.randint(8, 16), rng.randint(4, 15), activation=rng.randint(4, 8),
+        factor=rng.randint(2, 15),
+    )  # fmt: skip
+    network = load_network("digits").with_formats(widths)
+    network = network.with_ranks(((rng.randint(1, 16),), (rng.randint(1, 8),)))
+    rtl.memory = replace(STALLS, seed=seed + 1, stall=rng.choice((0.0, 0.3, 0.8)))
+    outcome = check_step(network, rng.randint(1, 4), rtl, seed=seed, plan="paper")
+    assert outcome.comparison.mismatches == {}
