@@ -58,13 +58,16 @@ class Mac(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """The same cell that the array of PE2 has."""
+        """The same cell that the array of PE2 has, whose accumulators no reset clears: with one,
+        a LUT would join it to ``first``."""
         m, arithmetic = Module(), self._arithmetic
         product = arithmetic.multiply(m, platform, "product", self.left, self.right)
+        accumulator = Signal(arithmetic.accumulator, reset_less=True)
         with m.If(self.first):
-            m.d.sync += self.total.eq(arithmetic.zero)
+            m.d.sync += accumulator.eq(arithmetic.zero)
         with m.Elif(self.valid):
-            m.d.sync += self.total.eq(arithmetic.accumulate(self.total, product))
+            m.d.sync += accumulator.eq(arithmetic.accumulate(accumulator, product))
+        m.d.comb += self.total.eq(accumulator)
         return m
 
 

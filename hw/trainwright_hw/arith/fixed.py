@@ -11,6 +11,11 @@ from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
 from trainwright_hw.arith.requantiser import LANE_CYCLES, WORD_WIDTH, Requantiser
 
 
+def integer(bits: Value) -> Value:
+    """Bits as a two's complement integer, what fixed point takes words for."""
+    return bits.as_signed()
+
+
 @dataclass(frozen=True, kw_only=True)
 class FixedArithmetic(LaneFormat):
     """Integer products, exact sums.
@@ -70,7 +75,7 @@ class FixedArithmetic(LaneFormat):
 
     def operand(self, bits: Value) -> Value:
         """The bits as a signed integer."""
-        return bits.as_signed()
+        return integer(bits)
 
     def multiply(
         self,
