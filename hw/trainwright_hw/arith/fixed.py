@@ -7,7 +7,12 @@ from amaranth.hdl import C, Module, Mux, Shape, Signal, Value, signed
 
 from trainwright.program.descriptors import DIGIT_WIDTH
 from trainwright_hw.arith.format import LaneFormat
-from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
+from trainwright_hw.arith.multiplier import (
+    PRODUCT_CYCLES,
+    registered_pair,
+    registered_product,
+    sharing,
+)
 from trainwright_hw.arith.requantiser import LANE_CYCLES, WORD_WIDTH, Requantiser
 
 
@@ -92,6 +97,23 @@ class FixedArithmetic(LaneFormat):
         return registered_product(
             m, platform, name, left, right, left_enable=left_enable, spare=spare
         )
+
+    def sharing(self, platform: object, shared_width: int) -> int:
+        """2 of narrow words on devices that have such multipliers."""
+        return sharing(platform, max(self.left_width, self.right_width), shared_width)
+
+    def multiply_pair(
+        self,
+        m: Module,
+        platform: object,
+        name: str,
+        own: Sequence[Value],
+        shared: Value,
+        *,
+        enable: Value | None = None,
+    ) -> list[Signal]:
+        """From one hardware multiplier."""
+        return registered_pair(m, platform, name, own, shared, enable=enable)
 
     def sum_shape(self, terms: int) -> Shape:
         """A bit more with each doubling, up to the accumulator's."""

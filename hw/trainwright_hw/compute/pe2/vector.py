@@ -1,6 +1,6 @@
 """Element-wise operations of PE2's engine: bias with activation, and the ReLU mask."""
 
-from amaranth.hdl import C, Module, Mux, Signal, signed
+from amaranth.hdl import C, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -81,22 +81,36 @@ class VectorUnit(wiring.Component):
             for name in ("mask", "rectify")
         )
         factors, rows = {}, {}
+        together = arithmetic.sharing(platform, self._factor_width)
+        products: dict[str, list[Value]] = {"x": [], "g": []}
         for name, row in (("x", self.x_row), ("g", self.g_row)):
             factor = Signal(signed(self._factor_width), name=f"{name}_factor")
             m.d.comb += factor.eq(settings[f"{name}_factor"](context[0]))
             factors[name] = delay_line(m, factor, self._lanes, f"{name}_factor")
-            rows[name] = skew(m, list(row), f"{name}_row")
+            rows[name] = skew(m, list(row), f"{name}_row", together=together)
         for lane in range(self._lanes):
             words = {name: arithmetic.operand(row[lane]) for name, row in rows.items()}
-            wide = {
-                name: arithmetic.multiply(
-                    m, platform, f"{name}_{lane}_wide", factors[name][lane], word, spare=name == "g"
-                )
-                for name, word in words.items()
-            }
-            positive = delay_line(m, words["g"] > 0, cycles + 1, f"positive_{lane}")[-1]
+            for name, of_lane in products.items():
+                if not of_lane:
+                    lanes = [arithmetic.operand(row) for row in rows[name][lane : lane + together]]
+                    of_lane += self._products(m, platform, name, lane, factors[name][lane], lanes)
+            wide = {name: of_lane.pop(0) for name, of_lane in products.items()}
+            late = cycles + lane % together
+            positive = delay_line(m, words["g"] > 0, late + 1, f"positive_{lane}")[-1]
             total = Signal(self.value[lane].shape(), name=f"total_{lane}")
             m.d.comb += total.eq(wide["x"] + wide["g"])
             zero = (rectify[lane] & total[-1]) | (mask[lane] & ~positive)
             m.d.sync += self.value[lane].eq(Mux(zero | ~valid[cycles + lane], 0, total))
         return m
+
+    def _products(
+        self, m: Module, platform, operand: str, lane: int, factor: Value, words: list[Value]
+    ) -> list[Value]:
+        """A lane's word times its factor; with the next lane's, a cycle later, where a multiplier
+        makes two."""
+        name = f"{operand}_{lane}_wide"
+        if len(words) == 1:
+            spare = operand == "g"
+            return [self._arithmetic.multiply(m, platform, name, factor, words[0], spare=spare)]
+        pair = self._arithmetic.multiply_pair(m, platform, name, words, factor)
+        return [delay_line(m, one, n + 1, f"{name}_late")[-1] for n, one in enumerate(pair)]
