@@ -1,7 +1,7 @@
 """The blocks that are measured: fixed point and posits side by side."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth.hdl import Elaboratable, Module, Signal, Value
 from amaranth.lib import wiring
@@ -20,10 +20,13 @@ POSITS = tuple(
 )
 FIXED = FixedArithmetic(left_width=16, right_width=16, accumulator_width=36)
 POSIT = PositArithmetic(formats=POSITS, left_width=18, right_width=18, accumulator_width=44)
+NARROW = FixedArithmetic(left_width=8, right_width=8, accumulator_width=28, word_width=8)
 FIXED_NAME = "fixed(16)"
+NARROW_NAME = "fixed(8)"
 POSIT_NAME = " + ".join(("fixed(16)", *map(str, POSITS)))
 ARRAYS = AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=8, accumulator_width=36)
 """The arrays have 8 x 8 multipliers."""
+NARROW_ARRAYS = replace(ARRAYS, word_width=8, accumulator_width=28)
 MORE_LANES = 4
 
 
@@ -107,8 +110,10 @@ def _lane(formats: str, arithmetic: FixedArithmetic) -> tuple[Block, Block]:
     )
 
 
-def _array(kind: Callable, arithmetic: FixedArithmetic) -> Callable[[], wiring.Component]:
-    return lambda: kind(ARRAYS, arithmetic=arithmetic)
+def _array(
+    kind: Callable, arithmetic: FixedArithmetic, sizes: AcceleratorParameters = ARRAYS
+) -> Callable[[], wiring.Component]:
+    return lambda: kind(sizes, arithmetic=arithmetic)
 
 
 BLOCKS = (
@@ -120,6 +125,8 @@ BLOCKS = (
     *_lane(POSIT_NAME, POSIT),
     Block("dot array 8x8, 16/36", FIXED_NAME, _array(DotProductArray, FIXED)),
     Block("dot array 8x8, 18/44", POSIT_NAME, _array(DotProductArray, POSIT)),
+    Block("dot array 8x8, 8/28", NARROW_NAME, _array(DotProductArray, NARROW, NARROW_ARRAYS)),
     Block("outer array 8x8, 16/36", FIXED_NAME, _array(OuterProductArray, FIXED)),
     Block("outer array 8x8, 18/44", POSIT_NAME, _array(OuterProductArray, POSIT)),
+    Block("outer array 8x8, 8/28", NARROW_NAME, _array(OuterProductArray, NARROW, NARROW_ARRAYS)),
 )
