@@ -10,16 +10,17 @@ from typing import Any
 from trainwright.parameters import AcceleratorParameters
 from trainwright.support.files import write_whole
 from trainwright.support.native.tools import Progress
-from trainwright_boards.export import ZynqBoard
+from trainwright_boards.export import FAMILY, ZynqBoard
 from trainwright_boards.job import REPORT_IT, Steps
 from trainwright_boards.tools import BuildError
+from trainwright_hw.arith.multiplier import DevicePlatform
 from trainwright_hw.build.convert import TOP, to_rtlil
 
 ESTIMATE = "estimate.json"
 RTLIL, COUNTS = "accelerator.il", "cells.json"
 PASSES = (
     f"read_rtlil {RTLIL}; "
-    f"synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top {TOP}; "
+    f"synth_xilinx -family {FAMILY} -flatten -noiopad -noclkbuf -top {TOP}; "
     f"tee -q -o {COUNTS} stat -json"
 )
 """The accelerator by itself: its ports go to the processor, not to pins."""
@@ -68,7 +69,7 @@ def estimate(
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / RTLIL).write_text(to_rtlil(parameters))
+        (folder / RTLIL).write_text(to_rtlil(parameters, target=DevicePlatform(FAMILY)))
         steps = Steps(folder, progress)
         steps.run("yosys", ["-q", "-l", "synthesis.log", "-p", PASSES], remedy=REPORT_IT)
         cells = json.loads((folder / COUNTS).read_text())["design"]["num_cells_by_type"]

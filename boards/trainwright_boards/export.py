@@ -8,6 +8,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.support.files import write_whole
 from trainwright_boards.tools import BuildError
 
+FAMILY = "xcup"
+"""UltraScale+, of ``trainwright_hw.arith.multiplier.DevicePlatform``."""
 VERILOG, CONSTRAINTS, SCRIPT = "trainwright.v", "trainwright.xdc", "build.tcl"
 
 
@@ -104,10 +106,11 @@ report_timing_summary -file timing.txt
 
 def export(board: ZynqBoard, parameters: AcceleratorParameters, folder: Path) -> list[Path]:
     """Write the files of a board; what was written. Raises ``BuildError``, ``ConversionError``."""
+    from trainwright_hw.arith.multiplier import DevicePlatform
     from trainwright_hw.build.convert import to_verilog
 
     files = {
-        VERILOG: to_verilog(parameters),
+        VERILOG: to_verilog(parameters, target=DevicePlatform(FAMILY)),
         CONSTRAINTS: constraints(board),
         SCRIPT: script(board),
     }

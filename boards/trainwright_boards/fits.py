@@ -8,6 +8,7 @@ from trainwright.parameters import (
 )
 from trainwright_boards.board import BLOCK, SDRAM, Board, Part
 from trainwright_boards.tools import BuildError
+from trainwright_hw.arith.multiplier import LOGIC, PAIRS
 
 SHAPES = ((16384, 1), (8192, 2), (4096, 4), (2048, 9), (1024, 18), (512, 36))
 """Depth and width of a DP16KD of an ECP5, and of a BSRAM of a GW5A."""
@@ -43,8 +44,11 @@ def obstacles(p: AcceleratorParameters, part: Part, memory_bytes: int) -> list[s
     LUTs are known only after synthesis.
     """
     found = []
-    if p.device_multipliers > part.multipliers:
-        found.append(f"{p.device_multipliers} multipliers, it has {part.multipliers}")
+    needed = p.device_multipliers
+    if part.family not in LOGIC | PAIRS:  # each product, narrow or not, takes one
+        needed = p.multipliers + 2 * p.lanes
+    if needed > part.multipliers:
+        found.append(f"{needed} multipliers, it has {part.multipliers}")
     rams = needed_block_rams(p, memory_bytes)
     if rams > part.block_rams:
         found.append(f"{rams} block RAMs, it has {part.block_rams}")

@@ -261,8 +261,8 @@ class AcceleratorParameters:
     def device_multipliers(self) -> int:
         """Multipliers of a device, of 18 x 18 bits, that the arrays and the vector unit take.
 
-        A lane of the vector unit has two. Of narrow ones every other is made of logic where these
-        are scarce.
+        A lane of the vector unit has two. Of narrow ones every other is made of logic, or
+        in the same multiplier, on devices that have a way to do so.
         """
         return (self.multipliers + 2 * self.lanes) // (1 + self.narrow)
 
@@ -462,12 +462,17 @@ PRESETS: dict[str, Preset] = {
         memory_bits=6_260_000,
         sizes=_ON_CHIP | {"lanes": 4, "pe1_rows": 2, "pe2_rows": 2, "scratchpad_rows": 16384},
     ),
+    "zu3eg-w8": Preset(
+        multipliers=360,
+        memory_bits=7_600_000,
+        sizes={"pe1_rows": 16, "pe2_rows": 16, "word_width": 8, "accumulator_width": 32},
+    ),
 }
 """By the name of the device. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block RAM; ECP5
 LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
 external memory in its block RAM; its accumulators are as wide as batches of 64 need.
 ``ecp5-85f-64`` has half its multipliers. Gowin GW5AST-138C: 298 MULTALU27X18, 6.3 Mbit;
-``gw5ast-138c`` has 16 multipliers."""
+``gw5ast-138c`` has 16 multipliers. ``zu3eg-w8`` has words of 8 bits and two products a DSP48E2."""
 
 
 def preset(name: str) -> AcceleratorParameters:

@@ -1,6 +1,7 @@
 """Files for a vendor's tools: they speak of ports that there are."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,13 @@ def test_the_files_are_written(tmp_path):
     verilog = files[0].read_text()
     for port in port_list(SMALL):
         assert re.search(rf"{port['direction']} .*\b{port['name']}\b", verilog), port
+
+
+def test_of_narrow_words_products_share_multipliers(tmp_path):
+    narrow = replace(SMALL, word_width=8)
+    verilog = export(ULTRA96_V2, narrow, tmp_path)[0].read_text()
+    assert verilog.count("  DSP48E2 #(") == narrow.device_multipliers == 12
+    assert '.AMULTSEL("AD")' in verilog
 
 
 def test_a_board_that_there_is_not():

@@ -83,7 +83,11 @@ def test_json(capsys):
 def test_table(capsys):
     assert command.run(parsed("--block", "MAC", "--family", "ecp5")) == 0
     out = capsys.readouterr().out
-    assert "| MAC 16/36 " in out and "| MAC 18/44 " in out and "PDPU" in out
+    rows = {line.split("|")[1].strip(): line for line in out.splitlines() if "| MAC " in line}
+    # an accumulator's bits and nothing else: the product's registers are in its multiplier
+    assert [cell.strip() for cell in rows["MAC 16/36"].split("|")[3:8]] == "36 0 36 1 0".split()
+    assert [cell.strip() for cell in rows["MAC 18/44"].split("|")[3:8]] == "44 0 44 1 0".split()
+    assert "PDPU" in out
     assert "xcup" not in out
 
 

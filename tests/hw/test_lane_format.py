@@ -1,6 +1,7 @@
 """Number formats of lanes: words decoded, multiplied and summed by an array, and encoded."""
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -10,6 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
+import trainwright_hw
 from trainwright.formats import Fixed, Posit, parse_format
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.fixed import FixedArithmetic
@@ -212,3 +214,15 @@ def test_lanes_have_the_words_of_their_accelerator(word_width, formats):
     simulator.add_clock(1e-8)
     simulator.add_testbench(testbench)
     simulator.run()
+
+
+def test_signedness_is_decided_in_one_place():
+    """Words are plain bits everywhere else."""
+    package = Path(trainwright_hw.__file__).parent
+    lines = [
+        f"{path.relative_to(package).as_posix()}: {line.strip()}"
+        for path in sorted(package.rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if "as_signed" in line
+    ]
+    assert lines == ["arith/fixed.py: return bits.as_signed()"]

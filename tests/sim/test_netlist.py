@@ -1,5 +1,5 @@
-"""Netlists that yosys makes for an ECP5 and a GW5A, with models of their cells, compute the same
-bits."""
+"""Netlists that yosys makes for an ECP5 and a GW5A, and the design that is exported for an
+UltraScale+ device, with models of their cells, compute the same bits."""
 
 import json
 import random
@@ -11,6 +11,7 @@ import pytest
 
 from trainwright.accelerator import AcceleratorError, Run
 from trainwright.check.step import check_step
+from trainwright.cli.options import with_formats
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
@@ -18,7 +19,7 @@ from trainwright.program.descriptors import Compute, Halt, Level, Program, Trans
 from trainwright.program.fields import Engine, Operation, Target
 from trainwright.support.native.cache import Cache
 from trainwright_sim.backend import RtlAccelerator
-from trainwright_sim.netlist import built, ecp5, gowin
+from trainwright_sim.netlist import built, ecp5, gowin, xcup
 
 SMALL = AcceleratorParameters(
     lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=4096, program_depth=128
@@ -40,12 +41,17 @@ class Untraced:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [4])
-@pytest.mark.parametrize("family", [ecp5, gowin], ids=["ecp5", "gw5a"])
-def test_a_step_of_digits_on_the_netlist_is_exact(family, batch):
+@pytest.mark.parametrize(
+    "family, word_width", [(ecp5, 16), (gowin, 16), (xcup, 8)], ids=["ecp5", "gw5a", "xcup"]
+)
+def test_a_step_of_digits_on_the_netlist_is_exact(family, word_width, batch):
     network = load_network("digits")
+    if word_width == 8:
+        network = with_formats(network, "intermediate=fixed(8),gradient=fixed(8)")
+    parameters = replace(SMALL, word_width=word_width)
     seed = random.Random(batch).randrange(1000)
     with RtlAccelerator(
-        SMALL,
+        parameters,
         memory_bytes=1 << 20,
         design=family.netlist_rtlil,
         trace=False,
@@ -55,7 +61,7 @@ def test_a_step_of_digits_on_the_netlist_is_exact(family, batch):
         assert outcome.comparison.mismatches == {}
         assert outcome.comparison.values > 1000
         cycles = outcome.counters.cycles
-    with RtlAccelerator(SMALL, memory_bytes=1 << 20, trace=False) as rtl:
+    with RtlAccelerator(parameters, memory_bytes=1 << 20, trace=False) as rtl:
         outcome = check_step(network, batch, Untraced(rtl), seed=seed)
         assert outcome.comparison.mismatches == {}
         assert outcome.counters.cycles == cycles

@@ -1,7 +1,7 @@
 """The blocks that are measured: fixed point and posits side by side."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth.hdl import Elaboratable, Module, Signal, Value
 from amaranth.lib import wiring
@@ -20,10 +20,13 @@ POSITS = tuple(
 )
 FIXED = FixedArithmetic(left_width=16, right_width=16, accumulator_width=36)
 POSIT = PositArithmetic(formats=POSITS, left_width=18, right_width=18, accumulator_width=44)
+NARROW = FixedArithmetic(left_width=8, right_width=8, accumulator_width=28, word_width=8)
 FIXED_NAME = "fixed(16)"
+NARROW_NAME = "fixed(8)"
 POSIT_NAME = " + ".join(("fixed(16)", *map(str, POSITS)))
 ARRAYS = AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=8, accumulator_width=36)
 """The arrays have 8 x 8 multipliers."""
+NARROW_ARRAYS = replace(ARRAYS, word_width=8, accumulator_width=28)
 MORE_LANES = 4
 
 
@@ -58,13 +61,16 @@ class Mac(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """The same cell that the array of PE2 has."""
+        """The same cell that the array of PE2 has, whose accumulators no reset clears: with one,
+        a LUT would join it to ``first``."""
         m, arithmetic = Module(), self._arithmetic
         product = arithmetic.multiply(m, platform, "product", self.left, self.right)
+        accumulator = Signal(arithmetic.accumulator, reset_less=True)
         with m.If(self.first):
-            m.d.sync += self.total.eq(arithmetic.zero)
+            m.d.sync += accumulator.eq(arithmetic.zero)
         with m.Elif(self.valid):
-            m.d.sync += self.total.eq(arithmetic.accumulate(self.total, product))
+            m.d.sync += accumulator.eq(arithmetic.accumulate(accumulator, product))
+        m.d.comb += self.total.eq(accumulator)
         return m
 
 
@@ -104,8 +110,10 @@ def _lane(formats: str, arithmetic: FixedArithmetic) -> tuple[Block, Block]:
     )
 
 
-def _array(kind: Callable, arithmetic: FixedArithmetic) -> Callable[[], wiring.Component]:
-    return lambda: kind(ARRAYS, arithmetic=arithmetic)
+def _array(
+    kind: Callable, arithmetic: FixedArithmetic, sizes: AcceleratorParameters = ARRAYS
+) -> Callable[[], wiring.Component]:
+    return lambda: kind(sizes, arithmetic=arithmetic)
 
 
 BLOCKS = (
@@ -117,6 +125,8 @@ BLOCKS = (
     *_lane(POSIT_NAME, POSIT),
     Block("dot array 8x8, 16/36", FIXED_NAME, _array(DotProductArray, FIXED)),
     Block("dot array 8x8, 18/44", POSIT_NAME, _array(DotProductArray, POSIT)),
+    Block("dot array 8x8, 8/28", NARROW_NAME, _array(DotProductArray, NARROW, NARROW_ARRAYS)),
     Block("outer array 8x8, 16/36", FIXED_NAME, _array(OuterProductArray, FIXED)),
     Block("outer array 8x8, 18/44", POSIT_NAME, _array(OuterProductArray, POSIT)),
+    Block("outer array 8x8, 8/28", NARROW_NAME, _array(OuterProductArray, NARROW, NARROW_ARRAYS)),
 )

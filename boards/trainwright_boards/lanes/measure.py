@@ -45,8 +45,7 @@ def measure(block: Block, family: str, folder: Path, *, place: bool, progress: P
 def _synthesised(
     build: Callable[[], wiring.Component], family: str, steps: Steps
 ) -> dict[str, Any]:
-    target = DevicePlatform("ecp5") if family == "ecp5" else None
-    text = component_to_rtlil(build(), name=TOP, target=target)
+    text = component_to_rtlil(build(), name=TOP, target=DevicePlatform(family))
     cells, levels = _netlist(text, family, steps)
     if family == "xcup":
         used = count(cells)

@@ -7,8 +7,18 @@ from amaranth.hdl import C, Module, Mux, Shape, Signal, Value, signed
 
 from trainwright.program.descriptors import DIGIT_WIDTH
 from trainwright_hw.arith.format import LaneFormat
-from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
+from trainwright_hw.arith.multiplier import (
+    PRODUCT_CYCLES,
+    registered_pair,
+    registered_product,
+    sharing,
+)
 from trainwright_hw.arith.requantiser import LANE_CYCLES, WORD_WIDTH, Requantiser
+
+
+def integer(bits: Value) -> Value:
+    """Bits as a two's complement integer, what fixed point takes words for."""
+    return bits.as_signed()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +80,7 @@ class FixedArithmetic(LaneFormat):
 
     def operand(self, bits: Value) -> Value:
         """The bits as a signed integer."""
-        return bits.as_signed()
+        return integer(bits)
 
     def multiply(
         self,
@@ -87,6 +97,23 @@ class FixedArithmetic(LaneFormat):
         return registered_product(
             m, platform, name, left, right, left_enable=left_enable, spare=spare
         )
+
+    def sharing(self, platform: object, shared_width: int) -> int:
+        """2 of narrow words on devices that have such multipliers."""
+        return sharing(platform, max(self.left_width, self.right_width), shared_width)
+
+    def multiply_pair(
+        self,
+        m: Module,
+        platform: object,
+        name: str,
+        own: Sequence[Value],
+        shared: Value,
+        *,
+        enable: Value | None = None,
+    ) -> list[Signal]:
+        """From one hardware multiplier."""
+        return registered_pair(m, platform, name, own, shared, enable=enable)
 
     def sum_shape(self, terms: int) -> Shape:
         """A bit more with each doubling, up to the accumulator's."""

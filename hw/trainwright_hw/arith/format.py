@@ -80,6 +80,25 @@ class LaneFormat(ABC):
         """
 
     @abstractmethod
+    def sharing(self, platform: object, shared_width: int) -> int:
+        """How many products, of operands that have one of ``shared_width`` bits in common, a
+        multiplier of the device makes: 1, or 2 where ``multiply_pair`` makes them."""
+
+    @abstractmethod
+    def multiply_pair(
+        self,
+        m: Module,
+        platform: object,
+        name: str,
+        own: Sequence[Value],
+        shared: Value,
+        *,
+        enable: Value | None = None,
+    ) -> list[Signal]:
+        """Two exact products, ``product_cycles`` later, of ``own`` each with ``shared``; ``own``
+        are taken where ``enable``."""
+
+    @abstractmethod
     def sum_shape(self, terms: int) -> Shape:
         """Shape of a register that holds the sum of ``terms`` products."""
 

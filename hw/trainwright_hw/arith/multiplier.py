@@ -1,6 +1,6 @@
 """A multiplier with its registers, as the device at hand has them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amaranth.hdl import C, Module, Signal, Value, signed
@@ -8,12 +8,20 @@ from amaranth.hdl import C, Module, Signal, Value, signed
 from trainwright_hw.vendor import ecp5_logic
 from trainwright_hw.vendor.ecp5 import mult18x18d
 from trainwright_hw.vendor.gowin import multalu27x18
+from trainwright_hw.vendor.xilinx import dsp48e2_pair, pair_fits
 
 PRODUCT_CYCLES = 2
 """Cycles from operands to their registered product."""
 
-FAMILIES: dict[str, Callable[..., Signal]] = {"ecp5": mult18x18d, "gw5a": multalu27x18}
-"""What instantiates a registered multiplier, by family of devices."""
+FAMILIES = ("ecp5", "gw5a", "xcup")
+"""Families of devices: ECP5, GW5A and UltraScale+."""
+PRIMITIVES: dict[str, Callable[..., Signal]] = {"ecp5": mult18x18d, "gw5a": multalu27x18}
+"""What instantiates a registered multiplier, for families whose tools are not left to infer it."""
+PAIRS: dict[str, tuple[Callable[[int, int], bool], Callable[..., list[Signal]]]] = {
+    "xcup": (pair_fits, dsp48e2_pair)
+}
+"""What makes two products that share an operand in one multiplier, and whether it does so for
+operands of how many bits, the shared one last."""
 LOGIC: dict[str, tuple[int, Callable[..., Signal]]] = {
     "ecp5": (ecp5_logic.WIDTH, ecp5_logic.chain_product)
 }
@@ -28,7 +36,7 @@ class DevicePlatform:
     """
 
     family: str
-    """One of ``FAMILIES``: multipliers are its primitives with the registers in them."""
+    """One of ``FAMILIES``: its primitives are instantiated, with the registers in them."""
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -56,7 +64,8 @@ def registered_product(
         width, of_logic = LOGIC.get(platform.family, (0, None))
         if spare and of_logic is not None and max(len(left), len(right)) <= width:
             return of_logic(m, name, left, right, left_enable=left_enable)
-        return FAMILIES[platform.family](m, name, left, right, left_enable=left_enable)
+        if platform.family in PRIMITIVES:
+            return PRIMITIVES[platform.family](m, name, left, right, left_enable=left_enable)
     a, b = (
         Signal(signed(len(value)), name=f"{name}_{side}", reset_less=True)
         for side, value in (("left", left), ("right", right))
@@ -66,3 +75,28 @@ def registered_product(
         m.d.sync += a.eq(left)
     m.d.sync += [b.eq(right), product.eq(a * b)]
     return product
+
+
+def sharing(platform: object, own: int, shared: int) -> int:
+    """How many products, of operands of ``own`` bits with one of ``shared`` bits that they have in
+    common, a multiplier of the device makes: 1 or 2."""
+    if not isinstance(platform, DevicePlatform) or platform.family not in PAIRS:
+        return 1
+    fits, _ = PAIRS[platform.family]
+    return 1 + fits(own, shared)
+
+
+def registered_pair(
+    m: Module,
+    platform: object,
+    name: str,
+    own: Sequence[Value],
+    shared: Value,
+    *,
+    enable: Value | None = None,
+) -> list[Signal]:
+    """Both products where ``sharing`` is 2, ``PRODUCT_CYCLES`` later; ``own`` are taken where
+    ``enable``, ``shared`` in every cycle."""
+    assert isinstance(platform, DevicePlatform)
+    _, make = PAIRS[platform.family]
+    return make(m, name, own, shared, enable=enable)

@@ -191,6 +191,11 @@ def rtlil_to_verilog(text: str) -> str:
     return done.stdout
 
 
-def to_verilog(parameters: AcceleratorParameters, *, trace: bool = False) -> str:
+def to_verilog(
+    parameters: AcceleratorParameters,
+    *,
+    trace: bool = False,
+    target: DevicePlatform | None = None,
+) -> str:
     """The accelerator as Verilog text, top module ``TOP``. Raises ``ConversionError``."""
-    return rtlil_to_verilog(to_rtlil(parameters, trace=trace))
+    return rtlil_to_verilog(to_rtlil(parameters, trace=trace, target=target))

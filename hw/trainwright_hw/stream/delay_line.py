@@ -26,9 +26,11 @@ def delay_line(
     return passed
 
 
-def skew(m: Module, words: Sequence[Value], name: str) -> list[Value]:
-    """Words of one cycle, word n delayed by n cycles."""
-    return [delay_line(m, word, n + 1, f"{name}_{n}")[-1] for n, word in enumerate(words)]
+def skew(m: Module, words: Sequence[Value], name: str, *, together: int = 1) -> list[Value]:
+    """Words of one cycle, word n delayed by n cycles, or ``together`` of them as the first is."""
+    return [
+        delay_line(m, word, n - n % together + 1, f"{name}_{n}")[-1] for n, word in enumerate(words)
+    ]
 
 
 def deskew(m: Module, words: Sequence[Value], name: str) -> list[Value]:

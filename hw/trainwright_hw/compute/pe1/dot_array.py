@@ -70,16 +70,21 @@ class DotProductArray(wiring.Component):
         if "digit" in self.signature.members:
             self._digit = delay_line(m, self.digit, stages, "digit", reset_less=False)
         width = self._arithmetic.right.width
+        together = self._arithmetic.sharing(platform, width)
         swap = delay_line(m, self.swap, self._rows, "swap", reset_less=False)
         entries = delay_line(m, Cat(*self.entry), self._rows, "entry")
-        for row, shadow in enumerate(self._shadow(m)):
+        shadow, products = self._shadow(m, together), []
+        for row in range(self._rows):
             words = [entries[row].word_select(n, width) for n in range(self._lanes)]
             entry = [self._arithmetic.operand(word) for word in words]
-            self._row(m, row, self._products(m, platform, row, swap[row], shadow, entry))
+            if not products:
+                rows = shadow[row : row + together]
+                products = self._products(m, platform, row, swap[row], rows, entry)
+            self._row(m, row, products.pop(0))
         return m
 
-    def _shadow(self, m: Module) -> list[list[Signal]]:
-        """The rows of the next swap."""
+    def _shadow(self, m: Module, together: int) -> list[list[Signal]]:
+        """The rows of the next swap; ``together`` of them are taken as the first of these is."""
         shape = self._arithmetic.left
         load = delay_line(m, self.load, self._rows, "load", reset_less=False)
         number = delay_line(m, self.load_row, self._rows, "load_row")
@@ -88,28 +93,46 @@ class DotProductArray(wiring.Component):
         for row in range(self._rows):
             names = [f"shadow_{row}_{lane}" for lane in range(self._lanes)]
             rows.append([Signal(shape, name=name, reset_less=True) for name in names])
-            with m.If(load[row] & (number[row] == row)):
-                m.d.sync += Cat(*rows[row]).eq(passed[row])
+            first = row - row % together
+            with m.If(load[first] & (number[first] == row)):
+                m.d.sync += Cat(*rows[row]).eq(passed[first])
         return rows
 
     def _products(
-        self, m: Module, platform, row: int, swap: Value, shadow: list[Signal], entry: list[Value]
-    ) -> list[Signal]:
-        """Cycles 0 and 1: the products of a row, of registers for the active row and the entry."""
-        return [
-            self._arithmetic.multiply(
-                m,
-                platform,
-                f"product_{row}_{lane}",
-                shadow[lane],
-                entry[lane],
-                left_enable=swap,
-                spare=row % 2 == 1,
+        self,
+        m: Module,
+        platform,
+        row: int,
+        swap: Value,
+        rows: list[list[Signal]],
+        entry: list[Value],
+    ) -> list[list[Value]]:
+        """Cycles 0 and 1: the products of a row, of registers for the active row and the entry; or
+        where a multiplier makes two, with those of the next row, which it needs a cycle later."""
+        products: list[list[Value]] = [[] for _ in rows]
+        for lane in range(self._lanes):
+            name, lefts = f"product_{row}_{lane}", [shadow[lane] for shadow in rows]
+            if len(rows) == 1:
+                products[0].append(
+                    self._arithmetic.multiply(
+                        m,
+                        platform,
+                        name,
+                        lefts[0],
+                        entry[lane],
+                        left_enable=swap,
+                        spare=row % 2 == 1,
+                    )
+                )
+                continue
+            pair = self._arithmetic.multiply_pair(
+                m, platform, name, lefts, entry[lane], enable=swap
             )
-            for lane in range(self._lanes)
-        ]
+            for behind, product in enumerate(pair):
+                products[behind].append(delay_line(m, product, behind + 1, f"{name}_late")[-1])
+        return products
 
-    def _row(self, m: Module, row: int, products: list[Signal]) -> None:
+    def _row(self, m: Module, row: int, products: list[Value]) -> None:
         arithmetic, lanes = self._arithmetic, self._lanes
         dotted = arithmetic.product_cycles + 1 + row  # the cycle that the dot product is made in
         # Cycle 2: sums of four.

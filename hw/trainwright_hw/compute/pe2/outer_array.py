@@ -1,6 +1,6 @@
 """The array of PE2 and PE3: outer product of a row with a few scalars, summed over steps."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -65,23 +65,25 @@ class OuterProductArray(wiring.Component):
         rows = delay_line(m, self.row, self._lanes, "row")
         x_row = skew(m, list(self.x_row), "x_row")
         scalars = delay_line(m, Cat(*list(self.g_row)[: self._rows]), self._lanes, "g_row")
+        shape = arithmetic.right
         for lane in range(self._lanes):
             # from reset on, so that all sums start with zero: the accumulators have no other reset
             complete = Signal(init=1, name=f"complete_{lane}")
             m.d.sync += complete.eq(valid[summed - 1 + lane] & last[summed - 1 + lane])
             left = arithmetic.operand(x_row[lane])
-            drained = []
+            rights = [
+                arithmetic.operand(scalars[lane].word_select(row, shape.width))
+                for row in range(self._rows)
+            ]
+            drained, products = [], []
             for row in range(self._rows):
                 accumulator, drain = (
                     Signal(arithmetic.accumulator, name=f"{name}_{row}_{lane}", reset_less=True)
                     for name in ("accumulator", "drain")
                 )
-                right = scalars[lane].word_select(row, arithmetic.right.width)
-                right = arithmetic.operand(right)
                 # Cycles 0 and 1: operands to their registers, product.
-                name = f"product_{row}_{lane}"
-                spare = row % 2 == 1
-                product = arithmetic.multiply(m, platform, name, left, right, spare=spare)
+                products = products or self._products(m, platform, row, lane, left, rights)
+                product = products.pop(0)
                 # Cycle 2: sum; a complete one goes to the drain buffer and leaves zero behind.
                 so_far = arithmetic.start(
                     accumulator, digit=None if digit is None else digit[summed + lane]
@@ -94,3 +96,14 @@ class OuterProductArray(wiring.Component):
                 drained.append(drain)
             m.d.comb += self.value[lane].eq(select(drained, rows[lane]))
         return m
+
+    def _products(
+        self, m: Module, platform, row: int, lane: int, left: Value, rights: list[Value]
+    ) -> list[Signal]:
+        """That of a row, or where a multiplier makes two, with the next row's: all of a lane share
+        ``left``."""
+        arithmetic, name = self._arithmetic, f"product_{row}_{lane}"
+        if arithmetic.sharing(platform, len(left)) > 1:
+            return arithmetic.multiply_pair(m, platform, name, rights[row : row + 2], left)
+        spare = row % 2 == 1
+        return [arithmetic.multiply(m, platform, name, left, rights[row], spare=spare)]

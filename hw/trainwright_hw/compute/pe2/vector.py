@@ -89,27 +89,30 @@ class VectorUnit(wiring.Component):
             for name in ("mask", "rectify")
         )
         factors, rows = {}, {}
+        together = arithmetic.sharing(platform, self._factor_width)
+        products: dict[str, list[Value]] = {"x": [], "g": []}
         for name, row in (("x", self.x_row), ("g", self.g_row)):
             factor = Signal(signed(self._factor_width), name=f"{name}_factor")
             m.d.comb += factor.eq(settings[f"{name}_factor"](context[0]))
             factors[name] = delay_line(m, factor, self._lanes, f"{name}_factor")
-            rows[name] = skew(m, list(row), f"{name}_row")
+            rows[name] = skew(m, list(row), f"{name}_row", together=together)
         for lane in range(self._lanes):
             words = {name: arithmetic.operand(row[lane]) for name, row in rows.items()}
-            wide = {
-                name: arithmetic.multiply(
-                    m, platform, f"{name}_{lane}_wide", factors[name][lane], word, spare=name == "g"
-                )
-                for name, word in words.items()
-            }
+            for name, of_lane in products.items():
+                if not of_lane:
+                    lanes = [arithmetic.operand(row) for row in rows[name][lane : lane + together]]
+                    of_lane += self._products(m, platform, name, lane, factors[name][lane], lanes)
+            wide = {name: of_lane.pop(0) for name, of_lane in products.items()}
+            late = cycles + lane % together
             is_positive: Value = words["g"] > 0
             total = Signal(self.value[lane].shape(), name=f"total_{lane}")
             term, complete = wide["x"] + wide["g"], valid[cycles + lane]
             if self._by_digits:
-                is_positive = _first_sign(m, lane, words["g"], valid[lane], first[lane])
+                there = lane - lane % together
+                is_positive = _first_sign(m, lane, words["g"], valid[there], first[there])
                 term += self._sum_so_far(m, total, complete, first[cycles + lane])
                 complete &= last[cycles + lane]
-            positive = delay_line(m, is_positive, cycles + 1, f"positive_{lane}")[-1]
+            positive = delay_line(m, is_positive, late + 1, f"positive_{lane}")[-1]
             m.d.comb += total.eq(term)
             zero = (rectify[lane] & total[-1]) | (mask[lane] & ~positive)
             m.d.sync += self.value[lane].eq(Mux(zero | ~complete, 0, total))
@@ -129,6 +132,18 @@ class VectorUnit(wiring.Component):
         with m.If(valid):
             m.d.sync += held.eq(total)
         return self._arithmetic.start(held, first=first, digit=C(1, 1))
+
+    def _products(
+        self, m: Module, platform, operand: str, lane: int, factor: Value, words: list[Value]
+    ) -> list[Value]:
+        """A lane's word times its factor; with the next lane's, a cycle later, where a multiplier
+        makes two."""
+        name = f"{operand}_{lane}_wide"
+        if len(words) == 1:
+            spare = operand == "g"
+            return [self._arithmetic.multiply(m, platform, name, factor, words[0], spare=spare)]
+        pair = self._arithmetic.multiply_pair(m, platform, name, words, factor)
+        return [delay_line(m, one, n + 1, f"{name}_late")[-1] for n, one in enumerate(pair)]
 
 
 def _first_sign(m: Module, lane: int, digit: Value, valid: Value, first: Value) -> Value:

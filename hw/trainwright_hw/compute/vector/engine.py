@@ -28,6 +28,7 @@ from trainwright.program.vector import (
 from trainwright.program.vector import (
     Memory as Rows,
 )
+from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits
 from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
 from trainwright_hw.compute.vector.issue import Issue
@@ -235,7 +236,7 @@ class VectorEngine(wiring.Component):
             limits.eq(Cat(width <= n + 1 for n in range(WIDTH))),
             top.eq(Cat(width == n + 1 for n in range(WIDTH))),
         ]
-        lanes = []
+        lanes, arithmetic = [], lane_format(p)
         for number in range(p.lanes):
             m.submodules[f"lane{number}"] = lane = Lane(number)
             lanes.append(lane)
@@ -243,7 +244,7 @@ class VectorEngine(wiring.Component):
                 *(to.eq(one) for to, one in zip(lane.stages, stages, strict=True)),
                 *(to.eq(one) for to, one in zip(lane.threads, threads, strict=True)),
                 *(to.eq(one) for to, one in zip(lane.constants, constants, strict=True)),
-                lane.word.eq(row[number].as_signed()),
+                lane.word.eq(arithmetic.word(row[number])),
                 lane.random.eq(random[number]),
                 lane.limits.eq(limits),
                 lane.top.eq(top),

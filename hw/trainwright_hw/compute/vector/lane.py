@@ -25,6 +25,7 @@ from trainwright.program.vector import (
 from trainwright.program.vector import (
     Memory as Rows,
 )
+from trainwright_hw.arith.fixed import integer
 from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
 from trainwright_hw.stream.delay_line import delay_line
 
@@ -155,9 +156,9 @@ class Lane(wiring.Component):
         is_table = one.kind == Kind.TABLE
         factors = [Signal(signed(FACTOR_WIDTH), name=f"{name}_factor") for name in "ab"]
         m.d.comb += [
-            factors[0].eq(Mux(is_table, slope, left[:FACTOR_WIDTH].as_signed())),
+            factors[0].eq(Mux(is_table, slope, integer(left[:FACTOR_WIDTH]))),
             factors[1].eq(
-                Mux(is_table, Cat(left[:REST_WIDTH], C(0, 1)).as_signed(), right[:FACTOR_WIDTH])
+                Mux(is_table, integer(Cat(left[:REST_WIDTH], C(0, 1))), right[:FACTOR_WIDTH])
             ),
         ]
         product = registered_product(m, platform, "product", *factors)
@@ -226,7 +227,7 @@ class Lane(wiring.Component):
     def _shifted(self, m: Module, total: Value, shift: Value) -> tuple[Value, Value]:
         """total / 2^shift with BELOW bits below the point, and whether any further one is set; at
         ROUNDED."""
-        value: Value = Cat(C(0, BELOW), total).as_signed()
+        value: Value = integer(Cat(C(0, BELOW), total))
         dropped: list[Value] = []
         for stage in reversed(range(SHIFT_WIDTH)):
             distance = 1 << stage
