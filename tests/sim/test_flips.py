@@ -51,8 +51,9 @@ def program(p: AcceleratorParameters) -> Program:
             reduce_levels=1, last_rows=rows_of, x_row_stride=1, z_row_stride=1, wait=Engine.ALL,
             shift=10, out_width=p.word_width,
         )
-        for operation, rows_of, z in (
-            (Operation.PE1, p.pe1_rows, RESULT), (Operation.PE2, p.pe2_rows, RESULT + 16),
+        for operation, rows_of, z, summed in (
+            (Operation.PE1, p.pe1_rows, RESULT, 1),
+            (Operation.PE2, p.pe2_rows, RESULT + 16, ENTRIES),
         )
     ]  # fmt: skip
     store = replace(rows, operation=Operation.STORE, address=OUT, wait=Engine.ALL)
