@@ -28,11 +28,11 @@ from trainwright_sim.flips.inject import SPARE_BYTES, Flip, Injector, item_bits
 P = AcceleratorParameters()
 MEMORY_BYTES = 1 << 16
 ROWS, ENTRIES, RESULT = 32, 16, 64
-FACTORS, OUT, PROGRAM = 0x4000, 0x6000, 0x8000
+FACTORS, AGAIN, OUT, PROGRAM = 0x4000, 0x400, 0x6000, 0x8000
 
 
 def program(p: AcceleratorParameters) -> Program:
-    """Rows and entries of both stores are loaded, multiplied, and all rows stored."""
+    """Rows and entries of both stores, these several times, are loaded, multiplied, and stored."""
     size = p.word_width // 8
     rows = Transfer(
         operation=Operation.LOAD, address=0, local=0, element_bytes=size,
@@ -45,15 +45,17 @@ def program(p: AcceleratorParameters) -> Program:
             ((Target.PE1_STORE, p.lanes), (Target.PE2_STORE, p.pe2_rows))
         )
     ]  # fmt: skip
+    earlier = [replace(store, address=OUT) for store in stores]
+    stores = [replace(store, levels=(TransferLevel(2, AGAIN),)) for store in stores]
     products = [
         Compute(
-            operation=operation, levels=(Level(1), Level(summed, x=1, g=1)), x=0, g=0, z=z,
-            reduce_levels=1, last_rows=rows_of, x_row_stride=1, z_row_stride=1, wait=Engine.ALL,
+            operation=operation, levels=(Level(16), Level(summed, x=1, g=1)), x=0, g=0, z=z,
+            reduce_levels=1, last_rows=rows_of, x_row_stride=1, z_row_stride=1, wait=wait,
             shift=10, out_width=p.word_width,
         )
-        for operation, rows_of, z, summed in (
-            (Operation.PE1, p.pe1_rows, RESULT, 1),
-            (Operation.PE2, p.pe2_rows, RESULT + 16, ENTRIES),
+        for operation, rows_of, z, summed, wait in (
+            (Operation.PE1, p.pe1_rows, RESULT, 1, Engine.LOAD),
+            (Operation.PE2, p.pe2_rows, RESULT + 16, ENTRIES, Engine.NONE),
         )
     ]  # fmt: skip
     store = replace(rows, operation=Operation.STORE, address=OUT, wait=Engine.ALL)
@@ -61,7 +63,9 @@ def program(p: AcceleratorParameters) -> Program:
         store, local=RESULT, address=OUT + 0x1000, beats=p.pe1_rows * rows.beats // ROWS,
         levels=(TransferLevel(2, 0x400, 16),),
     )  # fmt: skip
-    return Program((rows, *stores, *products, store, results, Halt(wait=Engine.ALL)), p.fingerprint)
+    return Program(
+        (rows, *earlier, *stores, *products, store, results, Halt(wait=Engine.ALL)), p.fingerprint
+    )
 
 
 def golden(p: AcceleratorParameters, seed: int = 0) -> GoldenAccelerator:
@@ -90,7 +94,7 @@ def test_one_bit_of_a_row_is_flipped(width):
     accelerator, body, random = golden(p), program(p), Random(width)
     before = accelerator.read(0, MEMORY_BYTES)
     plain = stored(accelerator, body, p)
-    for place in (1, 5):
+    for place in (1, 7):
         row, bit = random.randrange(ROWS), random.randrange(item_bits(Target.SCRATCHPAD, p))
         accelerator.write(0, before)
         flip = Flip(Target.SCRATCHPAD, place, row, bit)
@@ -110,18 +114,18 @@ def test_a_flip_of_an_entry_is_that_of_its_image(target, width):
     p = replace(P, factor_width=width)
     accelerator, body, random = golden(p), program(p), Random(f"{target} {width}")
     before = accelerator.read(0, MEMORY_BYTES)
-    load = next(d for d in body.descriptors if isinstance(d, Transfer) and d.target is target)
+    load = [d for d in body.descriptors if isinstance(d, Transfer) and d.target is target][-1]
     differ = 0
     for _ in range(4):
         entry, bit = random.randrange(ENTRIES), random.randrange(item_bits(target, p))
         accelerator.write(0, before)
-        changed = Injector(accelerator).flipped(body, Flip(target, 3, entry, bit))
+        changed = Injector(accelerator).flipped(body, Flip(target, 5, entry, bit))
         assert changed is not None
         run = accelerator.run(changed, PROGRAM, trace=True)
         image = before.copy()
         word = entry * (item_bits(target, p) // width) + bit // width
         place = word * p.factor_storage_width + bit % width
-        image[load.address + place // 8] ^= 1 << place % 8
+        image[load.address + AGAIN + place // 8] ^= 1 << place % 8
         accelerator.write(0, image)
         wanted = accelerator.run(body, PROGRAM, trace=True)
         accelerator.write(0, before)
@@ -135,8 +139,8 @@ def test_a_flip_of_an_entry_is_that_of_its_image(target, width):
 def test_what_nobody_wrote_has_no_flip():
     accelerator, body = golden(P), program(P)
     injector = Injector(accelerator)
-    assert injector.flipped(body, Flip(Target.SCRATCHPAD, 3, RESULT, 0)) is None
-    assert injector.flipped(body, Flip(Target.SCRATCHPAD, 4, RESULT, 0)) is not None
+    assert injector.flipped(body, Flip(Target.SCRATCHPAD, 5, RESULT, 0)) is None
+    assert injector.flipped(body, Flip(Target.SCRATCHPAD, 6, RESULT, 0)) is not None
     assert injector.flipped(body, Flip(Target.PE1_STORE, 1, 0, 0)) is None
     assert injector.flipped(body, Flip(Target.PE1_STORE, 2, ENTRIES, 0)) is None
     assert injector.flipped(body, Flip(Target.PE2_STORE, 3, 0, 0)) is not None
@@ -170,10 +174,10 @@ def test_the_rtl_takes_the_same_flips(rtl, seed):
     accelerator, body = golden(P, seed), program(P)
     plain = accelerator.run(body, PROGRAM, trace=True)
     changed, injector = body, Injector(accelerator)
-    for number in range(4):
+    for number in range(4):  # some while PE1 computes
         target = random.choice((Target.SCRATCHPAD, Target.PE1_STORE, Target.PE2_STORE))
         item = random.randrange(P.lanes)
-        flip = Flip(target, 3, item, random.randrange(item_bits(target, P)))
+        flip = Flip(target, random.choice((5, 6)), item, random.randrange(item_bits(target, P)))
         flipped = injector.flipped(changed, flip, number)
         assert flipped is not None
         changed = flipped
