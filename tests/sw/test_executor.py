@@ -43,6 +43,7 @@ from trainwright.program.fields import Operation, Target
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Addend, Code, Instruction, Kind, Memory, Stream, Vector
 from trainwright.support import native
+from trainwright.support.native import library
 
 OPERATIONS = (*CONTRACTIONS, Operation.BIAS, Operation.MASK)
 P = AcceleratorParameters()
@@ -177,6 +178,28 @@ def test_random_nests_of_posits(operation, seed):
     memory, loads, store = filling(random, p, most.bit_length() + 1, most)
     nests = [with_formats(random, random_nest(random, operation, p), p) for _ in range(4)]
     assert_executed(p, memory, program_of(p, *loads, *nests, store), literal=seed < 6)
+
+
+NO_AVX_512 = ("-U__AVX512F__", "-U__AVX512BW__")
+PROCESSORS = {"AVX2 at most": NO_AVX_512, "plain C": (*NO_AVX_512, "-U__AVX2__")}
+
+
+@pytest.fixture
+def kernel_of(request, monkeypatch) -> None:
+    """The kernel as it is for a processor without some instructions, whatever this one has."""
+    without = PROCESSORS[request.param]
+    monkeypatch.setattr(native, "load", lambda source, *more: library.load(source, *more, *without))
+    assert native.load(SOURCE) is not None
+
+
+@pytest.mark.parametrize("kernel_of", PROCESSORS, indirect=True)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
+@pytest.mark.parametrize("seed", range(6, 12))
+@pytest.mark.usefixtures("kernel_of")
+def test_kernels_of_other_processors_have_the_same_bits(operation, seed):
+    """Sums, rounding and posits have code of their own for AVX-512, for AVX2 and for neither."""
+    test_random_nests(operation, seed)
+    test_random_nests_of_posits(operation, seed)
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Soft errors: single bits of the accelerator's memories flipped while it trains."""

@@ -1,0 +1,187 @@
+"""What flipped bits do: to one step's results, and to the accuracy after training."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from random import Random
+
+import torch
+
+from trainwright.accelerator import AcceleratorError
+from trainwright.data import DataSet
+from trainwright.driver import BackwardResult, Driver, ForwardResult
+from trainwright.fixed.scale import Scales
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.errors import ProgramError
+from trainwright.train.interfaces import StepCase, Verification
+from trainwright.train.loss import heads_loss
+from trainwright.train.settings import TrainSettings
+from trainwright.train.state import copy_scales, initial_state
+from trainwright.train.trainer import Trainer
+from trainwright_sim.flips.accelerator import Flipping, Spans
+
+MEMORY_BYTES = 1 << 24
+"""External memory; what a step needs is less by far."""
+NOTICES = (ProgramError, AcceleratorError, ValueError, OverflowError)
+"""What an accelerator or the host says of words that cannot be."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained, and on which accelerator."""
+
+    network: Network
+    data: DataSet
+    parameters: AcceleratorParameters
+    batch: int = 64
+
+
+@dataclass(frozen=True)
+class StepEffects:
+    """Of ``flips`` single bits, one a step, in ``memory``."""
+
+    memory: str
+    flips: int
+    harmless: int
+    """Steps with the bits of a step without."""
+    noticed: int
+    """Steps that ended with an error."""
+    half: float
+    """The middle one of the other steps: how far its gradients are off, by the norm of these."""
+    worst: float
+
+    def row(self) -> dict[str, object]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class RunEffects:
+    """Of whole runs with on average ``rate`` flips a step in ``memory``."""
+
+    memory: str
+    rate: float
+    runs: int
+    flips: int
+    noticed: int
+    """Runs that ended with an error."""
+    accuracy: float
+    """Mean of the others."""
+    least: float
+
+    def row(self) -> dict[str, object]:
+        """For JSON."""
+        return asdict(self)
+
+
+def _opened(task: Task, memory: str, random: Random) -> tuple[Flipping, Callable[..., Driver]]:
+    """An accelerator, and what makes its drivers."""
+    golden = GoldenAccelerator(task.parameters, memory_bytes=MEMORY_BYTES)
+    flipping = Flipping(golden, memory, random)
+
+    def open_driver(network: Network) -> Driver:
+        driver = Driver(flipping, network, task.batch)
+        flipping.outside = _data(driver)
+        return driver
+
+    return flipping, open_driver
+
+
+def _data(driver: Driver) -> Spans:
+    """Bytes of external memory that a step uses, but for the programs: the golden model's are not
+    there."""
+    buffers = driver.step.buffers.items()
+    return [(b.address, b.address + b.size) for n, b in buffers if not n.startswith("program.")]
+
+
+def _poisson(random: Random, rate: float) -> int:
+    """A number of events, ``rate`` on average (below 1000)."""
+    count, product, limit = 0, random.random(), 2.718281828459045**-rate
+    while product > limit:
+        count, product = count + 1, product * random.random()
+    return count
+
+
+Results = tuple[ForwardResult, BackwardResult]
+
+
+def _step(driver: Driver, case: StepCase, labels: torch.Tensor) -> Results:
+    """The step of ``case`` once more; the loss is that of what came out."""
+    scales: Scales = copy_scales(case.scales)
+    network = driver.network
+    forward = driver.forward(case.inputs, case.model, scales)
+    _, gradient = heads_loss(forward.logits, labels, network.classes, network.head_sizes)
+    return forward, driver.backward(gradient, scales)
+
+
+def _flat(results: Results) -> torch.Tensor:
+    """Logits and gradients of a step, one behind the other."""
+    forward, backward = results
+    factors = [factor for layer in backward.factors for factor in layer]
+    biases = [bias for bias in backward.biases if bias is not None]
+    return torch.cat([v.flatten() for v in (forward.logits, *factors, *biases)])
+
+
+def step_effects(task: Task, memory: str, flips: int, *, warm: int, seed: int) -> StepEffects:
+    """Train ``warm`` steps, then repeat the last one ``flips`` times, each time with one bit."""
+    random = Random(f"{memory} {seed}")
+    flipping, open_driver = _opened(task, memory, random)
+    cases: list[StepCase] = []
+
+    def keep(case: StepCase) -> Verification:
+        cases.append(case)
+        return Verification()
+
+    settings = TrainSettings(steps=warm, batch=task.batch, seed=seed)
+    state = initial_state(task.network, settings)
+    trainer = Trainer(state, task.data, open_driver, verifier=keep, verify_every=1)
+    for _ in range(warm):
+        trainer.step()
+    case = cases[-1]
+    labels = case.gradient.argmin(1)  # the only negative ones
+    driver = open_driver(state.network)
+    wanted = _flat(_step(driver, case, labels))
+    size = float(wanted[case.forward.logits.numel() :].norm())
+    harmless, noticed, off = 0, 0, []
+    for _ in range(flips):
+        runs = iter(random.choice(((1, 0), (0, 1))))
+        flipping.count = lambda runs=runs: next(runs, 0)
+        try:
+            found = _flat(_step(driver, case, labels))
+        except NOTICES:
+            noticed += 1
+            continue
+        if torch.equal(found, wanted):
+            harmless += 1
+        else:
+            difference = (found - wanted)[case.forward.logits.numel() :]
+            off.append(float(difference.norm()) / size)
+    off.sort()
+    half, worst = (off[len(off) // 2], off[-1]) if off else (0.0, 0.0)
+    return StepEffects(memory, flips, harmless, noticed, half, worst)
+
+
+def run_effects(
+    task: Task, memory: str, rate: float, *, runs: int, settings: TrainSettings
+) -> RunEffects:
+    """Train ``runs`` times, of seeds 0, 1, ..; in the end the test split is classified without
+    flips."""
+    accuracies, noticed, flips = [], 0, 0
+    for seed in range(runs):
+        random = Random(f"{memory} {rate} {seed}")
+        flipping, open_driver = _opened(task, memory, random)
+        state = initial_state(task.network, TrainSettings(**{**vars(settings), "seed": seed}))
+        trainer = Trainer(state, task.data, open_driver)
+        # two programs a step
+        flipping.count = lambda random=random: _poisson(random, rate / 2)
+        try:
+            trainer.run()
+            flipping.count = lambda: 0
+            accuracies.append(trainer.evaluate_test().accuracy)
+        except NOTICES:
+            noticed += 1
+        flips += flipping.flips
+    mean = sum(accuracies) / len(accuracies) if accuracies else 0.0
+    least = min(accuracies, default=0.0)
+    return RunEffects(memory, rate, runs, flips, noticed, mean, least)
