@@ -37,7 +37,6 @@ from trainwright_hw.compute.vector.lane import (
     RESULT,
     ROUNDED,
     STAGES,
-    SUM,
     TERMS,
     Lane,
     combined,
@@ -226,7 +225,7 @@ class VectorEngine(wiring.Component):
         stages = [data.View(INSTRUCTION_LAYOUT, one[:size]) for one in passed]
         threads = [one[size:] for one in passed]
         valid = delay_line(m, issue.valid, STAGES, "valid", reset_less=False)
-        constants = delay_line(m, constant, SUM + 1, "constant")
+        constants = delay_line(m, constant, TERMS + 1, "constant")
         row = Signal.like(reader.row, reset_less=True)
         m.d.sync += row.eq(reader.row)
         random = self._random(m, issue, stages)
@@ -251,7 +250,9 @@ class VectorEngine(wiring.Component):
                 lane.write.eq(valid[RESULT]),
             ]
         greatest = stages[TERMS].kind == Kind.GREATEST
-        chained = combined(m, [lane.operand for lane in lanes], greatest)
+        kind = stages[TERMS + 1].kind
+        wanted = (kind == Kind.SUM) | (kind == Kind.GREATEST)
+        chained = combined(m, [lane.operand for lane in lanes], greatest, wanted)
         m.d.comb += [lane.chained.eq(chained) for lane in lanes]
         last = stages[RESULT]
         writes = valid[RESULT] & (last.memory == Rows.WRITE)

@@ -61,11 +61,11 @@ class Lane(wiring.Component):
     """One lane; ``index`` is its number.
 
     Instructions come as ``stages``: ``stages[n]`` is that of the thread whose cycle n it is, with
-    its ``threads[n]``; ``constants[n]`` the constant that it names (n up to SUM), ``chained`` what
-    the lanes gave together, at SUM. ``word`` is the row's, ``random`` the byte of the row at
-    ROUNDED. ``operand`` is a, at TERMS, and ``result`` q, at RESULT; ``write`` keeps it. What is
-    the same for all lanes is decided outside: ``limits``, whether a bit is at or above the highest
-    of the width, and ``top``, whether it is that one, at RESULT.
+    its ``threads[n]``; ``constants[n]`` the constant that it names (n up to TERMS); ``chained``, at
+    SUM, what the lanes gave together, 0 where they did not. ``word`` is the row's, ``random`` the
+    byte of the row at ROUNDED. ``operand`` is a, at TERMS, and ``result`` q, at RESULT; ``write``
+    keeps it. What is the same for all lanes is decided outside: ``limits``, whether a bit is at or
+    above the highest of the width, and ``top``, whether it is that one, at RESULT.
     """
 
     def __init__(self, index: int):
@@ -74,7 +74,7 @@ class Lane(wiring.Component):
             {
                 "stages": In(INSTRUCTION_LAYOUT).array(STAGES),
                 "threads": In(THREAD_WIDTH).array(STAGES),
-                "constants": In(signed(FACTOR_WIDTH)).array(SUM + 1),
+                "constants": In(signed(FACTOR_WIDTH)).array(TERMS + 1),
                 "word": In(signed(WORD)),
                 "random": In(RANDOM_WIDTH),
                 "chained": In(signed(WIDTH)),
@@ -111,10 +111,11 @@ class Lane(wiring.Component):
         ]
         m.d.comb += self.operand.eq(left)
         x = self._x(m, platform, left, right, slope)
+        y = self._y(m, third, base)
         chosen = self._chosen(m, third)
         shift = Mux(at[TERMS].shift_by == ShiftBy.FIELD, at[TERMS].shift, amount)
         shift = delay_line(m, shift, SHIFTED - TERMS + 1, "shift")[-1]
-        total = self._sum(m, x, third, base)
+        total = self._sum(m, x, y)
         self._finish(m, *self._shifted(m, total, shift))
         for port in ports:
             m.d.comb += [
@@ -153,42 +154,52 @@ class Lane(wiring.Component):
     def _x(self, m: Module, platform, left, right, slope) -> Value:
         """The first term, at SUM; ``left`` and ``right`` are there at TERMS."""
         one = self.stages[TERMS]
-        is_table = one.kind == Kind.TABLE
+        is_table, is_product = one.kind == Kind.TABLE, one.kind == Kind.PRODUCT
         factors = [Signal(signed(FACTOR_WIDTH), name=f"{name}_factor") for name in "ab"]
-        m.d.comb += [
-            factors[0].eq(Mux(is_table, slope, integer(left[:FACTOR_WIDTH]))),
-            factors[1].eq(
-                Mux(is_table, integer(Cat(left[:REST_WIDTH], C(0, 1))), right[:FACTOR_WIDTH])
-            ),
-        ]
+        m.d.comb += factors[1].eq(
+            Mux(is_table, integer(Cat(left[:REST_WIDTH], C(0, 1))), right[:FACTOR_WIDTH])
+        )
+        with m.If(is_table):  # else the product is 0
+            m.d.comb += factors[0].eq(slope)
+        with m.Elif(is_product):
+            m.d.comb += factors[0].eq(integer(left[:FACTOR_WIDTH]))
         product = registered_product(m, platform, "product", *factors)
-        less = Signal()
-        m.d.comb += less.eq(left < right)
-        other = Signal(signed(WIDTH), reset_less=True)
-        with m.Switch(one.kind):
-            with m.Case(Kind.MAXIMUM):
-                m.d.sync += other.eq(Mux(less, right, left))
-            with m.Case(Kind.MINIMUM):
-                m.d.sync += other.eq(Mux(less, left, right))
-            with m.Case(Kind.AND):
-                m.d.sync += other.eq(left & right)
-            with m.Case(Kind.LENGTH):
-                m.d.sync += other.eq(bit_length(left.as_unsigned()))
-            with m.Case(Kind.LANE):
-                m.d.sync += other.eq(self._index)
-            with m.Default():
-                m.d.sync += other.eq(left)
-        before = Signal.like(other)
-        m.d.sync += before.eq(other)
+        other, before = (
+            Signal(signed(WIDTH), name=name, reset_less=True) for name in ("other", "before")
+        )
+        m.d.sync += [other.eq(self._other(m, left, right)), before.eq(other)]
         x = Signal(signed(WIDTH))
-        with m.Switch(self.stages[SUM].kind):
-            with m.Case(Kind.PRODUCT, Kind.TABLE):
-                m.d.comb += x.eq(product)
-            with m.Case(Kind.SUM, Kind.GREATEST):
-                m.d.comb += x.eq(self.chained)
-            with m.Default():
-                m.d.comb += x.eq(before)
+        m.d.comb += x.eq(product | before | self.chained)  # at most one of them is not 0
         return x
+
+    def _other(self, m: Module, left: Value, right: Value) -> Value:
+        """The first term of all kinds but products and those of all lanes; 0 there."""
+        kind = self.stages[TERMS].kind
+        less, takes_right, both, nothing = (
+            Signal(name=name) for name in ("less", "takes_right", "both", "nothing")
+        )
+        m.d.comb += less.eq(left < right)
+        with m.Switch(kind):
+            with m.Case(Kind.PASS):
+                pass
+            with m.Case(Kind.MAXIMUM):
+                m.d.comb += takes_right.eq(less)
+            with m.Case(Kind.MINIMUM):
+                m.d.comb += takes_right.eq(~less)
+            with m.Case(Kind.AND):
+                m.d.comb += both.eq(1)
+            with m.Default():
+                m.d.comb += nothing.eq(1)
+        value = Signal(signed(WIDTH))
+        with m.Switch(Cat(takes_right | nothing, both | nothing)):
+            with m.Case(0b00):
+                m.d.comb += value.eq(left)
+            with m.Case(0b01):
+                m.d.comb += value.eq(right)
+            with m.Case(0b10):
+                m.d.comb += value.eq(left & right)
+        length = bit_length(left.as_unsigned())
+        return value | Mux(kind == Kind.LENGTH, length, Mux(kind == Kind.LANE, self._index, 0))
 
     def _chosen(self, m: Module, third: Value) -> Value:
         """Whether the condition on register c holds, at RESULT."""
@@ -205,23 +216,31 @@ class Lane(wiring.Component):
                 m.d.comb += holds.eq(1)
         return delay_line(m, holds, RESULT - TERMS + 1, "chosen")[-1]
 
-    def _sum(self, m: Module, x: Value, third: Value, base: Value) -> Value:
+    def _y(self, m: Module, third: Value, base: Value) -> Value:
+        """The second term, at SUM; of what is subtracted the complement."""
+        one = self.stages[TERMS]
+        plain = Signal(signed(WIDTH), name="plain", reset_less=True)
+        is_table = one.kind == Kind.TABLE
+        with m.Switch(Mux(is_table, Addend.NOTHING, one.addend)):
+            with m.Case(Addend.NOTHING):
+                m.d.sync += plain.eq(0)
+            with m.Case(Addend.PLUS):
+                m.d.sync += plain.eq(third)
+            with m.Case(Addend.MINUS):
+                m.d.sync += plain.eq(~third)
+            with m.Default():
+                m.d.sync += plain.eq(self.constants[TERMS])
+        base_before = Signal.like(base, name="base_before", reset_less=True)
+        y = Signal(signed(WIDTH), name="y", reset_less=True)
+        of_table = Mux(self.stages[TERMS + 1].kind == Kind.TABLE, base_before, 0)
+        m.d.sync += [base_before.eq(base), y.eq(plain | of_table << SLOPE_SHIFT)]
+        return y
+
+    def _sum(self, m: Module, x: Value, y: Value) -> Value:
         """x + y, at SHIFTED."""
-        one = self.stages[SUM]
-        third = delay_line(m, third, SUM - TERMS + 1, "addend")[-1]
-        base = delay_line(m, base, SUM - TERMS + 1, "base")[-1]
-        is_table, minus = one.kind == Kind.TABLE, one.addend == Addend.MINUS
-        y, total = Signal(signed(WIDTH)), Signal(signed(WIDTH), reset_less=True)
-        with m.Switch(Cat(is_table, one.addend)):
-            with m.Case("--1"):
-                m.d.comb += y.eq(base << SLOPE_SHIFT)
-            with m.Case(f"{Addend.PLUS:02b}0"):
-                m.d.comb += y.eq(third)
-            with m.Case(f"{Addend.MINUS:02b}0"):
-                m.d.comb += y.eq(~third)
-            with m.Case(f"{Addend.CONSTANT:02b}0"):
-                m.d.comb += y.eq(self.constants[SUM])
-        m.d.sync += total.eq(x + y + (minus & ~is_table))
+        one, total = self.stages[SUM], Signal(signed(WIDTH), reset_less=True)
+        minus = (one.addend == Addend.MINUS) & (one.kind != Kind.TABLE)
+        m.d.sync += total.eq((Cat(C(1, 1), x) + Cat(minus, y)) >> 1)  # minus is the chain's carry
         return total
 
     def _shifted(self, m: Module, total: Value, shift: Value) -> tuple[Value, Value]:
@@ -258,20 +277,27 @@ class Lane(wiring.Component):
         m.d.sync += rounded.eq((shifted + addend) >> BELOW)
         wrap, sign = self.stages[RESULT].wrap, rounded[-1]
         beyond = rounded ^ sign.replicate(len(rounded))
-        outside, high = Signal(), Signal()
+        limits, outside, high = self.limits, Signal(), Signal()
         m.d.comb += [
-            outside.eq(~wrap & (beyond & Cat(self.limits, C(1, 1))).any()),
+            outside.eq(~wrap & (beyond & Cat(limits, C(1, 1))).any()),
             high.eq(Mux(wrap, (rounded & self.top).any(), sign)),
         ]
-        low = Mux(outside, (~sign).replicate(WIDTH), rounded[:WIDTH])
-        limits = self.limits
-        m.d.comb += self.result.eq((limits & high.replicate(WIDTH)) | (~limits & low))
+        # Of a value that is not beyond them the bits in `limits` are `high`.
+        with m.Switch(Cat(high, outside)):
+            with m.Case(0b00):
+                m.d.comb += self.result.eq(rounded & ~limits)
+            with m.Case(0b01):
+                m.d.comb += self.result.eq(rounded | limits)
+            with m.Case(0b10):
+                m.d.comb += self.result.eq(~limits)
+            with m.Default():
+                m.d.comb += self.result.eq(limits)
 
 
-def combined(m: Module, values: Sequence[Value], greatest: Value) -> Value:
+def combined(m: Module, values: Sequence[Value], greatest: Value, wanted: Value) -> Value:
     """The sum of the lanes' values modulo 2^WIDTH, or the greatest; two cycles later.
 
-    ``greatest`` is that of the values' cycle.
+    ``greatest`` is that of the values' cycle; where ``wanted``, a cycle later, is 0, it is 0.
     """
     level: list[Value] = list(values)
     middle = (len(level).bit_length() - 1) // 2
@@ -290,5 +316,5 @@ def combined(m: Module, values: Sequence[Value], greatest: Value) -> Value:
             greatest = delay_line(m, greatest, 2, "greatest")[-1]
         level, number = joined, number + 1
     total = Signal(signed(WIDTH), reset_less=True)
-    m.d.sync += total.eq(level[0])
+    m.d.sync += total.eq(Mux(wanted, level[0], 0))
     return total
