@@ -13,8 +13,8 @@ from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.model import trains
 from trainwright.offload.chain import Chain
 from trainwright.offload.machine import Machine, Settings
-from trainwright.offload.report import Report, make_report
 from trainwright.offload.regions import regions
+from trainwright.offload.report import Report, make_report
 from trainwright.offload.segment import Segment
 from trainwright.offload.settling import MOST_REPETITIONS, Settling
 from trainwright.offload.stretch import Stretch

@@ -39,7 +39,7 @@ class Machine:
         self.settings = settings
         self._opened: Accelerator | None = None
         self.memory = Memory()
-        self.settling: "Settling | None" = None
+        self.settling: Settling | None = None
         """Set while exponents are calibrated."""
 
     @property

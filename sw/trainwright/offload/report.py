@@ -89,9 +89,7 @@ def make_report(
 ) -> Report:
     """The report of a model whose chains are these, in ``graph``; compiles the programs."""
     places = {
-        id(layer): f"program {n}"
-        for n, chain in enumerate(chains, 1)
-        for layer in chain.layers
+        id(layer): f"program {n}" for n, chain in enumerate(chains, 1) for layer in chain.layers
     }
     segments = [segment for chain in chains for segment in chain.segments]
     totals = [segment.runner.totals for segment in segments]

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
 
@@ -17,6 +16,7 @@ from trainwright.nn.scales import InputQuantiser, largest
 from trainwright.offload.machine import Machine
 from trainwright.offload.settling import MOST_REPETITIONS
 from trainwright.offload.stretch import Stretch
+
 
 @dataclass(eq=False)
 class Call:

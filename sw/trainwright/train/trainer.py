@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from trainwright.data import DataSet
-from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
+from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, Runner
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.network import Network
@@ -91,7 +91,8 @@ class Trainer:
         self._engine: Engine | None = None
         if open_chip is not None and isinstance(state.model, ChipModel):
             self._engine = Engine(open_chip, state.model, state.settings)
-        self._driver = self._opened(state.model.network)
+        self._runner: Runner[StepDriver] = Runner()
+        self._open(state.model.network)
         self._written = written or (lambda: 0)
         self._epoch_began: tuple[int, int] | None = None
         self.host_writes: int | None = None
@@ -100,7 +101,7 @@ class Trainer:
         self._quantiser = InputQuantiser(
             state.network,
             data.full_scale,
-            self._driver.input_exponent,
+            self._runner.driver.input_exponent,
             None if state.settings.chip is None else state.settings.chip.pixels,
         )
         self._update = self._make_update()
@@ -165,7 +166,7 @@ class Trainer:
         assert isinstance(update, ChipUpdate)
         scales = copy_scales(state.scales)
         with self._waiting():
-            if not scales.exponents.keys() >= self._driver.tensors:
+            if not self._runner.is_calibrated(scales):
                 self._calibrate(inputs, labels, state.model.quantised(), scales)
             done = engine.step(inputs, labels, scales, update.what(state.step))
         result = _Result(
@@ -179,17 +180,17 @@ class Trainer:
         state = self.state
         model, scales = state.model.quantised(), copy_scales(state.scales)
         with self._waiting():
-            if not scales.exponents.keys() >= self._driver.tensors:
+            if not self._runner.is_calibrated(scales):
                 self._calibrate(inputs, labels, model, scales)
-            before = copy_scales(scales)
             seeds = step_seeds(state.settings.rounding, state.settings.seed, state.step)
-            forward = self._driver.forward(inputs, model, scales, seed=seeds[0])
+            done = self._runner.forward(inputs, model, scales, seed=seeds[0])
+            forward = done.result
             loss = self._update.loss(forward.logits, labels)
-            backward = self._driver.backward(
-                loss.gradient, scales, seed=seeds[1], exponent=loss.exponent
+            backward = self._runner.backward(
+                done, loss.gradient, scales, seed=seeds[1], exponent=loss.exponent
             )
             case = StepCase(
-                state.step + 1, self._driver, inputs, model, before, loss.gradient, forward,
+                state.step + 1, done.driver, inputs, model, done.scales, loss.gradient, forward,
                 backward, seeds, loss.exponent,
             )  # fmt: skip
             verified = self._verify(case)
@@ -239,7 +240,7 @@ class Trainer:
     def _calibrate(
         self, inputs: torch.Tensor, labels: torch.Tensor, model: QuantisedModel, scales: Scales
     ) -> None:
-        self._driver.calibrate(
+        self._runner.driver.calibrate(
             inputs, lambda logits: self._update.loss(logits, labels).gradient, model, scales
         )
 
@@ -250,7 +251,7 @@ class Trainer:
         """
         with self._waiting():
             result = evaluate(
-                self._driver,
+                self._runner.driver,
                 self.state.model,
                 self.state.scales,
                 self._quantiser,
@@ -318,8 +319,12 @@ class Trainer:
             )
         return HostUpdate(state.model, state.settings, samples=samples, classes=classes)
 
-    def _opened(self, network: Network) -> StepDriver:
-        return self._open_driver(network) if self._engine is None else self._engine.driver
+    def _open(self, network: Network) -> None:
+        """A driver for a network of these ranks."""
+        engine = self._engine
+        self._runner.at(
+            network.ranks, lambda: self._open_driver(network) if engine is None else engine.driver
+        )
 
     def _cut(self) -> None:
         prior = self.state.settings.prior
@@ -329,7 +334,7 @@ class Trainer:
         if network is not None:
             if self._engine:
                 self._engine.reopen()
-            self._driver = self._opened(network)
+            self._open(network)
             self._observer.cut(self.state.step, network)
 
 
