@@ -91,7 +91,7 @@ def test_bits_are_those_of_the_command_lines_trainer(formats, steps):
         assert all(torch.equal(a, b.value) for a, b in zip(layer.factors, factors, strict=True))
         assert torch.equal(layer.bias, bias.value)
     (chain,) = model.chains.values()
-    assert chain.whole.scales.exponents == state.scales.exponents
+    assert chain.segments[0].scales.exponents == state.scales.exponents
 
 
 def test_outputs_and_gradients_are_near_those_of_torch():
@@ -158,7 +158,7 @@ def test_samples_that_fill_up_a_batch_do_not_change_the_exponents():
         model = compile(_model(), batch=16)
         model(inputs)
         (chain,) = model.chains.values()
-        exponents.append(chain.whole.scales.exponents)
+        exponents.append(chain.segments[0].scales.exponents)
     assert exponents[0] == exponents[1]
 
 
@@ -192,7 +192,7 @@ def test_a_forward_pass_is_run_again_with_the_exponents_it_had():
     wanted = _gradients(model)
     model.zero_grad()
     y = model(x)
-    chain.whole.scales.exponents["l1.a"] += 3
+    chain.segments[0].scales.exponents["l1.a"] += 3
     model.module[0].quantise_input.set_exponent(-4)
     model(x)
     y.square().sum().backward()
@@ -203,7 +203,7 @@ def test_exponents_move_in_training_alone():
     model = compile(_model(), batch=16)
     (chain,) = model.chains.values()
     model(torch.rand(16, 64)).sum().backward()
-    before = dict(chain.whole.scales.exponents)
+    before = dict(chain.segments[0].scales.exponents)
     assert before
     with torch.no_grad():
         for parameter in model.module[2].factors:
@@ -211,13 +211,13 @@ def test_exponents_move_in_training_alone():
     model.eval()
     model(torch.rand(16, 64)).sum().backward()
     model(torch.rand(16, 64) * 8)
-    assert chain.whole.scales.exponents == before
+    assert chain.segments[0].scales.exponents == before
     assert int(model.module[0].quantise_input.exponent) == -7
     model.train()
     model(torch.rand(3, 64)).sum().backward()  # of 16: too few to go by
-    assert chain.whole.scales.exponents == before
+    assert chain.segments[0].scales.exponents == before
     model(torch.rand(16, 64)).sum().backward()
-    assert chain.whole.scales.exponents != before
+    assert chain.segments[0].scales.exponents != before
 
 
 class _Hybrid(torch.nn.Module):
@@ -249,7 +249,7 @@ def test_gradients_of_inputs_are_the_accelerators():
     wanted = gradient @ to_matrix(factors)[:10, :60]
     assert 0 < (x.grad - wanted).norm() < 0.005 * wanted.norm()
     (chain,) = model.chains.values()
-    step = 2.0 ** chain.within.scales.exponents["l1.dx"]
+    step = 2.0 ** chain.segments[1].scales.exponents["l1.dx"]
     assert torch.equal(x.grad / step, torch.round(x.grad / step))
     hybrid = _Hybrid(Widths(activation=16, bias=16))
     plain = copy.deepcopy(hybrid)
@@ -311,7 +311,7 @@ def test_ranks_that_were_cut_are_a_new_program():
     assert model.cut_ranks(1e-6, optimizer=optimizer)
     assert model.report().layers[0].ranks == (2,)
     (chain,) = model.chains.values()
-    assert chain.whole.driver.network.ranks == ((2,), (4,))
+    assert chain.segments[0].driver.network.ranks == ((2,), (4,))
     with pytest.raises(CompileError, match="stale"):
         late.sum().backward()
     optimizer.zero_grad()
@@ -371,7 +371,7 @@ def test_formats_are_those_of_the_programs_and_of_the_module():
     model.eval()
     y = model(x)
     (chain,) = model.chains.values()
-    exponent = chain.whole.scales.exponents["l2.y"]
+    exponent = chain.segments[0].scales.exponents["l2.y"]
     words = torch.arange(-115, 116)
     values = dequantise(words, exponent, Posit(8, 1, clamped=True))
     assert set(y.double().flatten().tolist()) <= set(values.tolist())
@@ -464,7 +464,7 @@ def test_an_output_that_others_use_leaves_the_accelerator():
     model = compile(_Twice(both=False), batch=16)
     assert [one.where for one in model.report().layers] == ["program 1", "program 1"]
     (chain,) = model.chains.values()
-    assert chain.whole.relus == (True,)
+    assert [use.relu for use in chain.stretch.uses] == [True, False]
     y = model.eval()(x)
     both = _Twice(both=True)
     both.load_state_dict(model.state_dict())
@@ -480,7 +480,7 @@ def test_an_output_that_others_use_leaves_the_accelerator():
         (_model(), {"backend": "gpu"}, "backend must be one of .*golden.*'gpu'"),
         (_model(), {"batch": 0}, "batch must be an integer of at least 1, not 0"),
         (_model(), {"batch": 5000}, "4096"),
-        (torch.nn.Linear(2, 2), {}, "no TTLinear in fixed point"),
+        (torch.nn.Linear(2, 2), {}, "no TTLinear or TTConv2d in fixed point"),
         (_Branching(), {}, "cannot trace _Branching"),
         (tnn.TTLinear(64, 10, outputs=(2, 5), inputs=(8, 8)), {}, "multiple of the accelerator's"),
     ],

@@ -127,7 +127,7 @@ def test_all_scales_frozen(tmp_path, capsys, monkeypatch, formats):
 
     def noted(trainer: Trainer) -> object:
         record = step(trainer)
-        _, exponents = trainer._driver._forward
+        _, exponents = trainer._runner.driver._forward
         loss = trainer._update.loss(torch.randn(64, 16), torch.zeros(64).long())
         seen.append((*(exponents[name] for name in ("l1.b", "l2.b", "l1.y")), loss.exponent))
         return record

@@ -6,6 +6,7 @@ from trainwright.driver.model import (
     ForwardResult,
     QuantisedModel,
 )
+from trainwright.driver.runner import Memory, Pass, Runner, RunnerDriver
 from trainwright.fixed.quantise import fitting_exponent, quantise
 
 __all__ = [
@@ -13,7 +14,11 @@ __all__ = [
     "BackwardResult",
     "Driver",
     "ForwardResult",
+    "Memory",
+    "Pass",
     "QuantisedModel",
+    "Runner",
+    "RunnerDriver",
     "Steps",
     "fitting_exponent",
     "quantise",

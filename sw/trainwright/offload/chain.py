@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 
-from trainwright.nn import TTLinear
+from trainwright.nn import TTConv2d, TTLinear
 from trainwright.offload.machine import Machine
 from trainwright.offload.segment import Segment
+from trainwright.offload.stretch import Stretch
 
 
 class _Step(torch.autograd.Function):
@@ -26,11 +27,8 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         segment: Segment = ctx.segment
         found = segment.backward(ctx.call, gradients[0].double().cpu())
-        inputs = found.inputs
-        if inputs is not None:
-            inputs = inputs[:, : segment.layers[0].columns]
         biases = [bias for bias in found.biases if bias is not None]
-        values = [inputs, *found.factors, *biases]
+        values = [found.inputs, *found.factors, *biases]
         return None, *(
             None if value is None else value.to(dtype=dtype, device=device)
             for value, (dtype, device) in zip(values, ctx.kinds, strict=True)
@@ -38,38 +36,76 @@ class _Step(torch.autograd.Function):
 
 
 class Chain(torch.nn.Module):
-    """Layers and the ReLUs between them, on the accelerator.
+    """A stretch of layers on the accelerator.
 
-    One program has them all, and another one where the inputs need a gradient.
+    One program has them all, and another one where the inputs need a gradient; of images, such
+    programs for each size that comes.
     """
 
-    def __init__(self, layers: Sequence[TTLinear], relus: Sequence[bool], machine: Machine) -> None:
+    def __init__(
+        self, stretch: Stretch, layers: Sequence[TTLinear | TTConv2d], machine: Machine
+    ) -> None:
         super().__init__()
-        self.whole = Segment(layers, relus, machine)
-        self.within = Segment(layers, relus, machine, input_gradients=True)
+        self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
+        self._segments: dict[tuple[tuple[int, int] | None, bool], Segment] = {}
+        self._latest: Segment | None = None
+        if not stretch.channels:
+            self._latest = self.segment(None, within=False)
+            self.segment(None, within=True)
+
+    def segment(self, image: tuple[int, int] | None, *, within: bool) -> Segment:
+        """The programs for images of so many rows and columns, or for features.
+
+        ``within`` where inputs need a gradient.
+        """
+        key = image, within
+        if key not in self._segments:
+            self._segments[key] = Segment(
+                self.stretch, self.layers, self.machine, image, input_gradients=within
+            )
+        return self._segments[key]
 
     @property
     def segments(self) -> list[Segment]:
-        """Both segments, whether they were used or not."""
-        return [self.whole, self.within]
+        """All programs, whether they were used or not."""
+        return list(self._segments.values())
+
+    @property
+    def predicted_cycles(self) -> int:
+        """Of a step, of the images that came last; 0 before any did."""
+        return 0 if self._latest is None else self._latest.driver.step.predicted_cycles
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., I) to (..., J); ``TypeError`` or ``ValueError`` for inputs that cannot be."""
-        size = self.whole.layers[0].columns
+        """(..., I) to (..., J), or images (n, C, H, W) to what is made of them.
+
+        ``TypeError`` or ``ValueError`` for inputs that cannot be.
+        """
         if not x.is_floating_point():
             raise TypeError(f"inputs must be floating point, not {x.dtype}")
+        within = torch.is_grad_enabled() and x.requires_grad
+        if self.stretch.channels:
+            return self._images(x, within=within)
+        size = self.layers[self.stretch.first].columns
         if x.shape[-1] != size:
             raise ValueError(f"inputs have {x.shape[-1]} features, the first layer takes {size}")
-        flat = x.reshape(-1, size)
-        within = torch.is_grad_enabled() and x.requires_grad
-        flat = _run(self.within if within else self.whole, flat)
+        flat = _run(self.segment(None, within=within), x.reshape(-1, size))
         return flat.reshape(*x.shape[:-1], flat.shape[-1])
+
+    def _images(self, x: torch.Tensor, *, within: bool) -> torch.Tensor:
+        channels = self.stretch.channels
+        if x.dim() != 4 or x.shape[1] != channels:
+            raise ValueError(
+                f"inputs have the shape {tuple(x.shape)}, the first layer takes images "
+                f"(n, {channels}, rows, columns)"
+            )
+        self._latest = self.segment((x.shape[2], x.shape[3]), within=within)
+        return _run(self._latest, x)
 
 
 def _run(segment: Segment, x: torch.Tensor) -> torch.Tensor:
     """All samples, a batch at a time."""
     if not len(x):
-        return x.new_zeros(0, segment.layers[-1].rows)
+        return x.new_zeros(0, *segment.output_shape)
     parameters = [factor for layer in segment.layers for factor in layer.all_factors]
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
     batch = segment.machine.settings.batch

@@ -13,12 +13,13 @@ from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.model import trains
 from trainwright.offload.chain import Chain
 from trainwright.offload.machine import Machine, Settings
+from trainwright.offload.regions import regions
 from trainwright.offload.report import Report, make_report
-from trainwright.offload.segment import Segment, Settling
-from trainwright.offload.trace import chains, trace, why_not
+from trainwright.offload.segment import Segment
+from trainwright.offload.settling import MOST_REPETITIONS, Settling
+from trainwright.offload.stretch import Stretch
+from trainwright.offload.trace import trace, why_not
 from trainwright.parameters import AcceleratorParameters
-
-MOST_REPETITIONS = 64
 
 
 class CompiledModule(torch.nn.Module):
@@ -49,8 +50,8 @@ class CompiledModule(torch.nn.Module):
         return self.__dict__["_hidden"]["machine"]
 
     @property
-    def chains(self) -> dict[tuple[str, ...], Chain]:
-        """The stretches of layers that it has programs for, by the names of their layers."""
+    def chains(self) -> dict[Stretch, Chain]:
+        """The stretches of the module that it has programs for."""
         return self.__dict__["_hidden"]["chains"]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -83,14 +84,14 @@ class CompiledModule(torch.nn.Module):
         root = torch.nn.Sequential(inner) if isinstance(inner, TensorTrain) else inner
         graph = trace(root)
         made: dict[str, Any] = {}
-        for number, found in enumerate(list(chains(graph, root))):
-            if found.key not in self.chains:
-                layers: list[Any] = [root.get_submodule(name) for name in found.names]
-                self.chains[found.key] = Chain(layers, found.relus, self.machine)
-            made[name := f"_on_the_accelerator_{number}"] = self.chains[found.key]
-            first, last = found.nodes[0], found.nodes[-1]
+        for number, found in enumerate(list(regions(graph, root))):
+            if found.stretch not in self.chains:
+                layers: list[Any] = [root.get_submodule(name) for name in found.stretch.names]
+                self.chains[found.stretch] = Chain(found.stretch, layers, self.machine)
+            made[name := f"_on_the_accelerator_{number}"] = self.chains[found.stretch]
+            last = found.nodes[-1]
             with graph.inserting_after(last):
-                new = graph.call_module(name, first.args)
+                new = graph.call_module(name, (found.source,))
             last.replace_all_uses_with(new)
             for node in reversed(found.nodes):
                 graph.erase_node(node)
@@ -106,35 +107,22 @@ class CompiledModule(torch.nn.Module):
         until no exponent moves; returns the repetitions. Without it exponents are chosen in the
         first step, those of gradients once those of activations stand still.
         """
-        settling, parameters = Settling(), [p for p in self.parameters() if p.requires_grad]
-
-        def step() -> None:
-            loss = loss_of(self(x))
-            torch.autograd.grad(loss, parameters, allow_unused=True)
-
+        parameters = [p for p in self.parameters() if p.requires_grad]
+        self.machine.settling = settling = Settling()
         try:
             for repetition in range(1, MOST_REPETITIONS + 1):
                 settling.moved = 0
-                self._settled(settling, step)
+                torch.autograd.grad(loss_of(self(x)), parameters, allow_unused=True)
                 if not settling.moved:
                     return repetition
             return MOST_REPETITIONS
         finally:
+            self.machine.settling = None
             settling.close()
-
-    def _settled(self, settling: Settling, step: Callable[[], None]) -> None:
-        self._graph()
-        try:
-            for segment in self.segments:
-                segment.settling = settling
-            step()
-        finally:
-            for segment in self.segments:
-                segment.settling = None
 
     @property
     def segments(self) -> list[Segment]:
-        """The programs of all chains."""
+        """The programs of all chains, those of images once these have come."""
         return [segment for chain in self.chains.values() for segment in chain.segments]
 
     def report(self) -> Report:
@@ -218,8 +206,8 @@ def compile(
     layers = [layer for layer in trains(module) if not why_not(layer)]
     if not layers:
         raise CompileError(
-            "the module has no TTLinear in fixed point for the accelerator: make it with "
-            "trainwright.nn.TTLinear, or of a dense one with trainwright.from_torch"
+            "the module has no TTLinear or TTConv2d in fixed point for the accelerator: make it "
+            "with trainwright.nn, or of a dense one with trainwright.from_torch"
         )
     with _unless_it_fails(layers):
         if formats is not None:

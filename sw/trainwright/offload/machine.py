@@ -2,11 +2,15 @@
 
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from trainwright.compiler import CompileError
+from trainwright.driver import Memory
 from trainwright.parameters import AcceleratorParameters
+
+if TYPE_CHECKING:
+    from trainwright.offload.settling import Settling
 
 MEMORY_BYTES = 1 << 26
 """External memory of the accelerator."""
@@ -34,8 +38,9 @@ class Machine:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._opened: Accelerator | None = None
-        self.last: object = None
-        """The forward pass whose activations are in its memory."""
+        self.memory = Memory()
+        self.settling: Settling | None = None
+        """Set while exponents are calibrated."""
 
     @property
     def accelerator(self) -> Accelerator:
@@ -61,7 +66,7 @@ class Machine:
         """Release the accelerator; the next step opens it again."""
         if self._opened is not None:
             self._opened.close()
-        self._opened, self.last = None, None
+        self._opened, self.memory.last = None, None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"settings": self.settings, "_opened": None, "last": None}
+        return {**self.__dict__, "_opened": None, "settling": None}

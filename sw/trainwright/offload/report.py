@@ -40,7 +40,7 @@ class Report:
     steps: int
     """Backward programs executed."""
     predicted_cycles: int
-    """Of a step of all programs by the cycle model."""
+    """Of a step of all programs by the cycle model; those of images once these have come."""
     cycles: int
     """Counted by the hardware; 0 on the golden model, which takes none."""
     bytes_read: int
@@ -89,18 +89,16 @@ def make_report(
 ) -> Report:
     """The report of a model whose chains are these, in ``graph``; compiles the programs."""
     places = {
-        id(layer): f"program {n}"
-        for n, chain in enumerate(chains, 1)
-        for layer in chain.whole.layers
+        id(layer): f"program {n}" for n, chain in enumerate(chains, 1) for layer in chain.layers
     }
     segments = [segment for chain in chains for segment in chain.segments]
-    totals = [segment.totals for segment in segments]
+    totals = [segment.runner.totals for segment in segments]
     return Report(
         backend=settings.backend,
         batch=settings.batch,
         layers=tuple(_layers(module, places)),
         steps=max((one.backward for one in totals), default=0),
-        predicted_cycles=sum(chain.whole.driver.step.predicted_cycles for chain in chains),
+        predicted_cycles=sum(chain.predicted_cycles for chain in chains),
         cycles=sum(one.counters.cycles for one in totals),
         bytes_read=sum(one.counters.bytes_read for one in totals),
         bytes_written=sum(one.counters.bytes_written for one in totals),

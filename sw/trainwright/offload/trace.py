@@ -1,36 +1,23 @@
-"""What of a module the accelerator has: chains of layers in its torch.fx graph."""
+"""What of a module the accelerator has, node by node of its torch.fx graph."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import operator
+from typing import Any
 
 import torch
 from torch import fx
 
 from trainwright.compiler import CompileError
-from trainwright.nn import TensorTrain, TTLinear
+from trainwright.network import NetworkError, Window
+from trainwright.nn import TensorTrain, TTConv2d, TTLinear
+from trainwright.offload.stretch import window_of
 
 _RELUS = (torch.relu, torch.nn.functional.relu)
+_SUMS = (operator.add, torch.add)
 
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, TensorTrain) or super().is_leaf_module(m, module_qualified_name)
-
-
-@dataclass
-class Found:
-    """Layers that follow each other, with the nodes they are in the graph."""
-
-    names: list[str]
-    nodes: list[fx.Node]
-    relus: list[bool] = field(default_factory=list)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What tells it from others: the names of its layers, and which have a ReLU between."""
-        return tuple(
-            f"{name}:{relu}" for name, relu in zip(self.names, (*self.relus, ""), strict=True)
-        )
 
 
 def trace(module: torch.nn.Module) -> fx.Graph:
@@ -49,18 +36,38 @@ def trace(module: torch.nn.Module) -> fx.Graph:
 
 def why_not(module: torch.nn.Module) -> str:
     """Why a layer runs in torch; empty where the accelerator has it."""
-    if not isinstance(module, TTLinear):
+    if not isinstance(module, TTLinear | TTConv2d):
         return f"the accelerator has no {type(module).__name__}"
     if module.is_float:
         return "its numbers are float32"
+    if isinstance(module, TTLinear):
+        return ""
+    if module.dilation != (1, 1):
+        return f"the accelerator has no dilation {module.dilation}"
+    try:
+        window_of(module)
+    except NetworkError as error:
+        return str(error)
     return ""
 
 
-def _sole_user(node: fx.Node) -> fx.Node | None:
+def sole_user(node: fx.Node) -> fx.Node | None:
+    """The node that uses a value, where it is the only one."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def _is_relu(node: fx.Node, module: torch.nn.Module) -> bool:
+def layer_of(node: fx.Node, module: torch.nn.Module) -> TTLinear | TTConv2d | None:
+    """The layer that the accelerator applies at a node."""
+    if node.op != "call_module" or node.kwargs or len(node.args) != 1:
+        return None
+    found = module.get_submodule(str(node.target))
+    if not isinstance(found, TTLinear | TTConv2d) or why_not(found):
+        return None
+    return found if isinstance(node.args[0], fx.Node) else None
+
+
+def is_relu(node: fx.Node, module: torch.nn.Module) -> bool:
+    """Whether a node is max(0, .) of one value."""
     if node.op == "call_module":
         return isinstance(module.get_submodule(str(node.target)), torch.nn.ReLU)
     if node.op == "call_method":
@@ -68,44 +75,56 @@ def _is_relu(node: fx.Node, module: torch.nn.Module) -> bool:
     return node.op == "call_function" and node.target in _RELUS
 
 
-def joinable(first: TTLinear, second: TTLinear) -> bool:
-    """Whether one program can have both: same numbers, and no padding between them.
-
-    What lies in the padding of the first layer's outputs is not 0.
-    """
-    sizes = {first.layer.output_size, first.rows, second.columns, second.layer.input_size}
-    return len(sizes) == 1 and first.numbers == second.numbers
-
-
-def chains(graph: fx.Graph, module: torch.nn.Module) -> Iterator[Found]:
-    """The chains of a graph, as long as can be; each layer's node is in one."""
-    taken: set[fx.Node] = set()
-    for node in graph.nodes:
-        if node in taken or not _is_layer(node, module):
-            continue
-        found = Found([str(node.target)], [node])
-        while (following := _next(found.nodes[-1], module)) is not None:
-            between, after = following
-            found.relus.append(bool(between))
-            found.names.append(str(after.target))
-            found.nodes += [*between, after]
-        taken |= set(found.nodes)
-        yield found
-
-
-def _is_layer(node: fx.Node, module: torch.nn.Module) -> bool:
-    if node.op != "call_module" or node.kwargs or len(node.args) != 1:
+def is_sum(node: fx.Node) -> bool:
+    """Whether a node adds two values."""
+    named = node.op == "call_method" and node.target == "add"
+    if not named and not (node.op == "call_function" and node.target in _SUMS):
         return False
-    return not why_not(module.get_submodule(str(node.target)))
+    two = [one for one in node.args if isinstance(one, fx.Node)]
+    return not node.kwargs and len(node.args) == len(two) == 2 and two[0] is not two[1]
 
 
-def _next(node: fx.Node, module: torch.nn.Module) -> tuple[list[fx.Node], fx.Node] | None:
-    """The layer after a layer's node and the ReLU between them, if one program can have both."""
-    after, between = _sole_user(node), []
-    if after is not None and _is_relu(after, module):
-        between, after = [after], _sole_user(after)
-    if after is None or not _is_layer(after, module):
+def is_flattening(node: fx.Node, module: torch.nn.Module) -> bool:
+    """Whether a node flattens all axes but the first."""
+    if node.op == "call_module":
+        found = module.get_submodule(str(node.target))
+        return isinstance(found, torch.nn.Flatten) and (found.start_dim, found.end_dim) == (1, -1)
+    named = node.op == "call_method" and node.target == "flatten"
+    if not named and not (node.op == "call_function" and node.target is torch.flatten):
+        return False
+    given = dict(zip(("input", "start_dim", "end_dim"), node.args, strict=False)) | node.kwargs
+    return (given.get("start_dim", 0), given.get("end_dim", -1)) == (1, -1)
+
+
+def pool_of(node: fx.Node, module: torch.nn.Module) -> Window | None:
+    """The windows over which a node averages; None where the accelerator has no such average."""
+    given: dict[str, Any] = {}
+    if node.op == "call_module":
+        found = module.get_submodule(str(node.target))
+        if not isinstance(found, torch.nn.AvgPool2d):
+            return None
+        given = {name: getattr(found, name) for name in _POOL[1:]}
+    elif node.op == "call_function" and node.target is torch.nn.functional.avg_pool2d:
+        given = dict(zip(_POOL, node.args, strict=False)) | node.kwargs
+    else:
         return None
-    first, second = (module.get_submodule(str(one.target)) for one in (node, after))
-    assert isinstance(first, TTLinear) and isinstance(second, TTLinear)
-    return (between, after) if joinable(first, second) else None
+    padding = _pair(given.get("padding", 0))
+    counted = given.get("count_include_pad", True) or padding == (0, 0)
+    if given.get("ceil_mode") or given.get("divisor_override") is not None or not counted:
+        return None
+    kernel = given["kernel_size"]
+    try:
+        return Window(_pair(kernel), _pair(given.get("stride") or kernel), padding)
+    except (NetworkError, TypeError):
+        return None
+
+
+_POOL = (
+    "input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad",
+    "divisor_override",
+)  # fmt: skip
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    found = (value, value) if isinstance(value, int) else tuple(value)
+    return (found[0], found[0]) if len(found) == 1 else found

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, Steps
+from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, RunnerDriver
 from trainwright.fixed.scale import Scales
 from trainwright.network import Network
 from trainwright.train.history import EvaluationRecord, StepRecord
@@ -15,16 +15,8 @@ GradientOf = Callable[[torch.Tensor], torch.Tensor]
 """From logits float64 (batch, outputs) to the derivative of the loss by them."""
 
 
-class StepDriver(Steps, Protocol):
+class StepDriver(RunnerDriver, Protocol):
     """The part of ``trainwright.driver.Driver`` that training uses."""
-
-    input_exponent: int
-    """Exponent of the network's inputs."""
-
-    @property
-    def tensors(self) -> frozenset[str]:
-        """Names of the tensors whose exponents a step needs."""
-        ...
 
     def calibrate(
         self, inputs: torch.Tensor, gradient_of: GradientOf, model: QuantisedModel, scales: Scales

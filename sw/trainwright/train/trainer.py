@@ -10,7 +10,7 @@ import torch
 
 from trainwright.accelerator import Accelerator
 from trainwright.data import DataSet
-from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
+from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, Runner
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.network import Network
@@ -99,7 +99,8 @@ class Trainer:
             self._resident = self._make_resident(resident)
         elif open_chip is not None and isinstance(state.model, ChipModel):
             self._engine = Engine(open_chip, state.model, state.settings)
-        self._driver = self._opened(state.model.network)
+        self._runner: Runner[StepDriver] = Runner()
+        self._open(state.model.network)
         self._written = written or (lambda: 0)
         self._epoch_began: tuple[int, int] | None = None
         self.host_writes: int | None = None
@@ -108,7 +109,7 @@ class Trainer:
         self._quantiser = InputQuantiser(
             state.network,
             data.full_scale,
-            self._driver.input_exponent,
+            self._runner.driver.input_exponent,
             None if state.settings.chip is None else state.settings.chip.pixels,
         )
         self._observer = observer or Observer()
@@ -175,7 +176,7 @@ class Trainer:
         assert isinstance(update, ChipUpdate)
         scales = copy_scales(state.scales)
         with self._waiting():
-            if not scales.exponents.keys() >= self._driver.tensors:
+            if not self._runner.is_calibrated(scales):
                 self._calibrate(inputs, labels, state.model.quantised(), scales)
             done = engine.step(inputs, labels, scales, update.what(state.step))
         result = _Result(
@@ -190,7 +191,7 @@ class Trainer:
         assert isinstance(update, ChipUpdate)
         scales, epoch = copy_scales(state.scales), self._steps_an_epoch()
         with self._waiting():
-            if not scales.exponents.keys() >= self._driver.tensors:
+            if not self._runner.is_calibrated(scales):
                 self._calibrate(*self._batch(state.step), state.model.quantised(), scales)
             engine.begin(scales, state.step)
             self._count_writes()
@@ -227,17 +228,17 @@ class Trainer:
         state = self.state
         model, scales = state.model.quantised(), copy_scales(state.scales)
         with self._waiting():
-            if not scales.exponents.keys() >= self._driver.tensors:
+            if not self._runner.is_calibrated(scales):
                 self._calibrate(inputs, labels, model, scales)
-            before = copy_scales(scales)
             seeds = step_seeds(state.settings.rounding, state.settings.seed, state.step)
-            forward = self._driver.forward(inputs, model, scales, seed=seeds[0])
+            done = self._runner.forward(inputs, model, scales, seed=seeds[0])
+            forward = done.result
             loss = self._update.loss(forward.logits, labels)
-            backward = self._driver.backward(
-                loss.gradient, scales, seed=seeds[1], exponent=loss.exponent
+            backward = self._runner.backward(
+                done, loss.gradient, scales, seed=seeds[1], exponent=loss.exponent
             )
             case = StepCase(
-                state.step + 1, self._driver, inputs, model, before, loss.gradient, forward,
+                state.step + 1, done.driver, inputs, model, done.scales, loss.gradient, forward,
                 backward, seeds, loss.exponent,
             )  # fmt: skip
             verified = self._verify(case)
@@ -287,7 +288,7 @@ class Trainer:
     def _calibrate(
         self, inputs: torch.Tensor, labels: torch.Tensor, model: QuantisedModel, scales: Scales
     ) -> None:
-        self._driver.calibrate(
+        self._runner.driver.calibrate(
             inputs, lambda logits: self._update.loss(logits, labels).gradient, model, scales
         )
 
@@ -298,7 +299,7 @@ class Trainer:
         """
         with self._waiting():
             result = evaluate(
-                self._driver,
+                self._runner.driver,
                 self.state.model,
                 self.state.scales,
                 self._quantiser,
@@ -372,6 +373,10 @@ class Trainer:
             return None
         return ResidentEngine(accelerator, model, self.state.settings, update.rates, self._data)
 
+    def _open(self, network: Network) -> None:
+        """A driver for a network of these ranks."""
+        self._runner.at(network.ranks, lambda: self._opened(network))
+
     def _opened(self, network: Network) -> StepDriver:
         if self._resident:
             return self._resident.driver
@@ -385,7 +390,7 @@ class Trainer:
         if network is not None:
             if self._engine:
                 self._engine.reopen()
-            self._driver = self._opened(network)
+            self._open(network)
             self._observer.cut(self.state.step, network)
 
 

@@ -1,0 +1,161 @@
+"""Steps of a network on an accelerator, forward and backward apart: what training is made of.
+
+``trainwright train`` and ``trainwright.compile`` both run their steps by a ``Runner``; data, loss
+and update are theirs.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import torch
+
+from trainwright.accelerator import Counters
+from trainwright.compiler import CompileError
+from trainwright.driver.driver import Steps
+from trainwright.driver.model import BackwardResult, ForwardResult, QuantisedModel
+from trainwright.fixed.scale import Scales
+
+
+class RunnerDriver(Steps, Protocol):
+    """The part of ``trainwright.driver.Driver`` that a runner uses."""
+
+    input_exponent: int
+    """Exponent of the network's inputs."""
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the tensors whose exponents a step needs."""
+        ...
+
+
+D = TypeVar("D", bound=RunnerDriver)
+
+
+@dataclass(eq=False)
+class Pass(Generic[D]):
+    """A forward pass: all that repeats it bit by bit, and what came of it."""
+
+    driver: D
+    inputs: torch.Tensor
+    """int64 (batch, I)."""
+    input_exponent: int
+    model: QuantisedModel
+    scales: Scales
+    """A copy, as they were."""
+    seed: int | None
+    result: ForwardResult
+
+
+@dataclass
+class Memory:
+    """Of an accelerator: the forward pass whose activations are in it. Copies have none."""
+
+    last: object = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"last": None}
+
+
+@dataclass
+class Totals:
+    """What a runner has run; calibration is not counted."""
+
+    forward: int = 0
+    backward: int = 0
+    """Programs executed, repetitions included."""
+    counters: Counters = field(default_factory=Counters)
+    saturations: int = 0
+    underflows: int = 0
+    seconds: float = 0.0
+
+    def add(self, result: ForwardResult | BackwardResult) -> None:
+        """Count the result of a program."""
+        self.counters += result.counters
+        self.saturations += sum(s.saturations for s in result.statistics.values())
+        self.underflows += sum(s.underflows for s in result.statistics.values())
+        self.seconds += result.seconds
+
+
+class Runner(Generic[D]):
+    """Runs steps of one network, whatever its ranks become.
+
+    Runners that share an accelerator share its ``memory``: of several forward passes only the last
+    one's activations are in it, the others are run again before their backward pass. A copy has no
+    driver yet.
+    """
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self.memory = memory or Memory()
+        self.totals = Totals()
+        self._driver: D | None = None
+        self._made_for: object = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_driver": None, "_made_for": None}
+
+    def at(self, wanted: object, make: Callable[[], D]) -> D:
+        """The driver; ``make`` makes a new one where ``wanted``, its ranks say, is not as before.
+
+        Passes of the one before are then stale.
+        """
+        if self._driver is None or self._made_for != wanted:
+            self._driver, self._made_for = make(), wanted
+        return self._driver
+
+    @property
+    def driver(self) -> D:
+        """The driver that ``at`` made."""
+        assert self._driver is not None
+        return self._driver
+
+    def is_calibrated(self, scales: Scales) -> bool:
+        """Whether every tensor of a step has an exponent."""
+        return scales.exponents.keys() >= self.driver.tensors
+
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+    ) -> Pass[D]:
+        """Logits of a batch, and what its backward pass needs. See ``Driver.forward``."""
+        driver, used = self.driver, Scales(scales.ranges, copy(scales.exponents))
+        exponent, result = driver.input_exponent, driver.forward(inputs, model, scales, seed=seed)
+        done = Pass(driver, inputs, exponent, model, used, seed, result)
+        self.memory.last = done
+        self.totals.forward += 1
+        self.totals.add(result)
+        return done
+
+    def backward(
+        self,
+        done: Pass[D],
+        gradient: torch.Tensor,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+        exponent: int | None = None,
+    ) -> BackwardResult:
+        """Gradients of a forward pass, which is run again where its activations are gone.
+
+        See ``Driver.backward``. Raises ``CompileError`` where ranks changed since the pass.
+        """
+        driver = done.driver
+        if driver is not self._driver:
+            raise CompileError(
+                "the program of this forward pass is stale: the ranks changed, or the model was "
+                "closed, before backward; run forward again (cut ranks after optimizer.step())"
+            )
+        if self.memory.last is not done:
+            driver.input_exponent = done.input_exponent
+            self.totals.forward += 1
+            self.totals.add(driver.forward(done.inputs, done.model, done.scales, seed=done.seed))
+        self.memory.last = None
+        back = driver.backward(gradient, scales, seed=seed, exponent=exponent)
+        self.totals.backward += 1
+        self.totals.add(back)
+        return back

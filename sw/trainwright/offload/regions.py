@@ -1,0 +1,195 @@
+"""Which nodes of a torch.fx graph become a program: from one layer on, as many as can be."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import cast
+
+import torch
+from torch import fx
+
+from trainwright.network import Apply, Pool, Sum, Window
+from trainwright.network.nodes import IMAGE, layer_name
+from trainwright.nn import TTConv2d, TTLinear
+from trainwright.offload.stretch import Stretch, Use, Value, window_of
+from trainwright.offload.trace import (
+    is_flattening,
+    is_relu,
+    is_sum,
+    layer_of,
+    pool_of,
+    sole_user,
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A stretch, and its nodes in the graph in their order; the last one is its output."""
+
+    stretch: Stretch
+    source: fx.Node
+    nodes: tuple[fx.Node, ...]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is known of a value when a module is traced: values of one kind can be added."""
+
+    channels: int = 0
+    """Of an image (n, C, H, W); 0 of rows of features."""
+    windows: tuple[tuple[int, int], ...] = ()
+    """What makes an image smaller than the input: (kernel - 2 padding, stride), side by side."""
+    flat: bool = False
+    """An image, flattened."""
+    size: int = 0
+    """Features, and the same with padding."""
+    whole: int = 0
+
+    def behind(self, window: Window, channels: int) -> "_Kind":
+        """The kind of what windows make."""
+        least = zip(window.kernel, window.padding, window.stride, strict=True)
+        steps = tuple((kernel - 2 * padding, stride) for kernel, padding, stride in least)
+        own = () if steps == ((1, 1), (1, 1)) else steps
+        return _Kind(channels, (*self.windows, *own))
+
+
+def regions(graph: fx.Graph, module: torch.nn.Module) -> Iterator[Found]:
+    """The stretches of a graph, as long as can be; each layer's node is in one."""
+    taken: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node in taken or layer_of(node, module) is None:
+            continue
+        found = _Region(graph, node, module, taken).found()
+        taken |= set(found.nodes)
+        yield found
+
+
+class _Region:
+    """All that can be made of what the layer at ``start`` reads, in its numbers."""
+
+    def __init__(
+        self, graph: fx.Graph, start: fx.Node, module: torch.nn.Module, taken: set[fx.Node]
+    ) -> None:
+        first = layer_of(start, module)
+        assert first is not None
+        self._module, self._numbers = module, first.numbers
+        self._source = cast(fx.Node, start.args[0])
+        self._kinds = {self._source: _kind_read(first)}
+        for node in graph.nodes:
+            if node is self._source or node in taken or not set(node.all_input_nodes) & set(
+                self._kinds
+            ):  # fmt: skip
+                continue
+            kind = self._kind(node)
+            if kind is not None:
+                self._kinds[node] = kind
+        self._start = start
+
+    def _kind(self, node: fx.Node) -> _Kind | None:
+        """The kind of what a node makes; None where the program cannot have it."""
+        below = [self._kinds.get(one) for one in node.all_input_nodes]
+        if None in below:
+            return None
+        kinds = cast(list[_Kind], below)
+        layer = layer_of(node, self._module)
+        if layer is not None:
+            return self._applied(layer, node, kinds[0])
+        if is_relu(node, self._module):
+            given = node.all_input_nodes[0]
+            makes = layer_of(given, self._module) is not None or is_sum(given)
+            inside = given is not self._source and sole_user(given) is node
+            return kinds[0] if makes and inside else None
+        if is_sum(node):
+            padded = any(kind.size != kind.whole or kind.flat for kind in kinds)
+            return None if padded or kinds[0] != kinds[1] else kinds[0]
+        if not kinds[0].channels or kinds[0].flat:
+            return None
+        if is_flattening(node, self._module):
+            return _Kind(kinds[0].channels, kinds[0].windows, flat=True)
+        window = pool_of(node, self._module)
+        return None if window is None else kinds[0].behind(window, kinds[0].channels)
+
+    def _applied(self, layer: TTLinear | TTConv2d, node: fx.Node, given: _Kind) -> _Kind | None:
+        if layer.numbers != self._numbers:
+            return None
+        if isinstance(layer, TTConv2d):
+            fits = given.channels == layer.in_channels and not given.flat
+            return given.behind(window_of(layer), layer.out_channels) if fits else None
+        size, whole = layer.columns, layer.layer.input_size
+        if given.flat:
+            fits = size == whole and _leading(layer, given.channels) is not None
+        else:  # what lies in the padding of a layer's outputs is not 0
+            inner = given.size == given.whole or node.args[0] is self._source
+            fits = not given.channels and (given.size, given.whole) == (size, whole) and inner
+        return _Kind(size=layer.rows, whole=layer.layer.output_size) if fits else None
+
+    def found(self) -> Found:
+        """The most of it that only its last value leaves."""
+        candidates = [self._start, *self._ends()]
+        closed = [(node, inside) for node in candidates if (inside := self._inside(node))]
+        end, inside = max(closed, key=lambda one: len(one[1]))
+        nodes = tuple(node for node in self._kinds if node in inside)
+        return Found(self._stretch(nodes, end), self._source, nodes)
+
+    def _ends(self) -> Iterator[fx.Node]:
+        for node in self._kinds:
+            flattens = is_flattening(node, self._module)
+            if node is not self._source and not flattens and not is_relu(node, self._module):
+                yield node
+
+    def _inside(self, end: fx.Node) -> set[fx.Node]:
+        """All that ``end`` is made of, with it; empty where others use some of that too."""
+        inside, left = {end}, [end]
+        while left:
+            for one in left.pop().all_input_nodes:
+                if one is not self._source and one not in inside:
+                    inside.add(one)
+                    left.append(one)
+        closed = all(user in inside for one in inside - {end} for user in one.users)
+        return inside if closed else set()
+
+    def _stretch(self, nodes: tuple[fx.Node, ...], end: fx.Node) -> Stretch:
+        names: dict[fx.Node, str] = {self._source: IMAGE}
+        uses: dict[tuple[int, Use], int] = {}
+        wiring: list[Value] = []
+        owners: dict[int, str] = {}
+        for node in nodes:
+            of = tuple(names[one] for one in node.all_input_nodes)
+            after = sole_user(node)
+            relu = node is not end and after is not None and is_relu(after, self._module)
+            layer, window = layer_of(node, self._module), pool_of(node, self._module)
+            name = f"n{len(wiring) + 1}"
+            if layer is not None:
+                given = self._kinds[node.all_input_nodes[0]]
+                leading = (_leading(layer, given.channels) or 0) if given.flat else 0
+                owner = owners.setdefault(id(layer), str(node.target))
+                key = id(layer), Use(owner, relu, leading)
+                if key not in uses:
+                    name = layer_name(len(uses))
+                wiring.append(Apply(name, of, uses.setdefault(key, len(uses))))
+            elif is_sum(node):
+                wiring.append(Sum(name, of, relu))
+            elif window is not None:
+                wiring.append(Pool(name, of, window))
+            else:  # a ReLU of what is below, or it flattened
+                name = of[0]
+            names[node] = name
+        kind = self._kinds[end]
+        source = self._kinds[self._source]
+        return Stretch(
+            tuple(use for _, use in uses), tuple(wiring), source.channels, kind.channels, kind.size
+        )
+
+
+def _kind_read(layer: TTLinear | TTConv2d) -> _Kind:
+    if isinstance(layer, TTConv2d):
+        return _Kind(layer.in_channels)
+    return _Kind(size=layer.columns, whole=layer.layer.input_size)
+
+
+def _leading(layer: TTLinear | TTConv2d, channels: int) -> int | None:
+    """How many of a layer's inputs, the first, multiply to the channels; None where none do."""
+    if channels == 1:
+        return 0
+    counts = range(1, len(layer.inputs))
+    return next((n for n in counts if prod(layer.inputs[:n]) == channels), None)

@@ -1,0 +1,92 @@
+"""Stretches: layers of a module, and what is between them, that one program computes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trainwright.network import Apply, Input, Layer, Network, Pool, Sum, Window
+from trainwright.network.nodes import IMAGE
+from trainwright.nn import TTConv2d, TTLinear
+
+Value = Apply | Sum | Pool
+
+
+@dataclass(frozen=True)
+class Use:
+    """A layer, with what is computed in its place."""
+
+    name: str
+    """In the module."""
+    relu: bool = False
+    leading: int = 0
+    """As of a network's layer: so many of its inputs, the first, are the channels of an image."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Values made of each other, from one input to one output, as of a network.
+
+    ``channels`` are those of the input, ``made_channels`` of the output; 0 where it is no image.
+    """
+
+    uses: tuple[Use, ...]
+    wiring: tuple[Value, ...]
+    channels: int
+    made_channels: int
+    features: int
+    """Of an output that is no image, without padding."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The layers, by their names."""
+        return tuple(use.name for use in self.uses)
+
+    @property
+    def first(self) -> int:
+        """The layer that reads the input, by its place."""
+        return next(
+            node.layer for node in self.wiring if isinstance(node, Apply) and node.of == (IMAGE,)
+        )
+
+    @property
+    def _is_straight(self) -> bool:
+        line = (IMAGE, *(node.name for node in self.wiring))
+        return len(self.wiring) == len(self.uses) and all(
+            isinstance(node, Apply) and (node.layer, node.of) == (n, (line[n],))
+            for n, node in enumerate(self.wiring)
+        )
+
+    def network(
+        self, layers: Sequence[TTLinear | TTConv2d], image: tuple[int, int] | None
+    ) -> Network:
+        """The network of ``layers`` at their present ranks.
+
+        ``image`` are rows and columns of the input, where it is an image. Raises ``NetworkError``
+        for one that cannot be.
+        """
+        made = tuple(map(network_layer, layers, self.uses))
+        numbers, reading = layers[0].numbers, made[self.first]
+        padded = (1, reading.input_size)
+        if image is not None:
+            padded = (image[0], image[1] * self.channels)
+        given = Input(IMAGE, (0, padded[0]), (0, padded[1]), max(1, self.channels))
+        straight = image is None and self._is_straight
+        return Network(
+            "compiled", made, 2, padded, padded, widths=numbers.widths, posits=numbers.posits,
+            underflow=numbers.underflow, wiring=() if straight else (given, *self.wiring),
+        )  # fmt: skip
+
+
+def network_layer(layer: TTLinear | TTConv2d, use: Use) -> Layer:
+    """A layer as a network has it."""
+    return replace(
+        layer.layer,
+        relu=use.relu,
+        bias=layer.bias is not None,
+        window=window_of(layer) if isinstance(layer, TTConv2d) else None,
+        leading=use.leading,
+    )
+
+
+def window_of(layer: TTConv2d) -> Window:
+    """The windows of a convolution; ``NetworkError`` for those that the accelerator lacks."""
+    return Window(layer.kernel_size, layer.stride, layer.padding)
