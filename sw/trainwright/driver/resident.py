@@ -27,7 +27,9 @@ class FileAccelerator(Accelerator, Protocol):
     exponents: list[int]
     """By slot."""
 
-    def repeat(self, program: Program, times: int, *, step: int = 0, trace: bool = False) -> Run:
+    def repeat(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run:
         """Execute a program that lies in memory ``times`` times."""
         ...
 
@@ -103,7 +105,9 @@ class ResidentDriver(ChipDriver):
 
         Raises ``ProgramError`` for 0 times, and where exponents are beyond what units shift.
         """
-        run = self._file.repeat(self.resident.program, times, step=step, trace=self.trace)
+        run = self._file.repeat(
+            self.resident.program, times, address=self.memory.size, step=step, trace=self.trace
+        )
         slot = self.resident.loss_slot
         self.last_run = run
         return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
