@@ -35,7 +35,7 @@ class Fake:
         self.verification = Verification(1, 3, 100, 0)
 
     @contextmanager
-    def open_machine(self, options, network, batch, *, stochastic=False):
+    def open_machine(self, options, network, batch, *, stochastic=False, chip=False):
         fake = self
 
         class Driver(FloatDriver):

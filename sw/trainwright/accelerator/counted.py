@@ -1,13 +1,18 @@
-"""How many bytes the host gives an accelerator."""
+"""How many bytes the host gives an accelerator: memory, programs and registers that a run reads."""
+
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator.interface import Accelerator, Run
+from trainwright.accelerator.interface import Accelerator, FileAccelerator, Run
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.program.sample_order import SampleOrder
+
+ORDER_BYTES = 12
+"""Of the generator's three registers."""
 
 
 class CountedWrites:
@@ -32,6 +37,7 @@ class CountedWrites:
 
     @order.setter
     def order(self, order: SampleOrder) -> None:
+        self.written += ORDER_BYTES
         self._accelerator.order = order
 
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
@@ -53,3 +59,32 @@ class CountedWrites:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class CountedFile(CountedWrites):
+    """The same of an accelerator with an exponent file, whose slots are a byte each."""
+
+    def __init__(self, accelerator: FileAccelerator) -> None:
+        super().__init__(accelerator)
+        self._file = accelerator
+
+    @property
+    def exponents(self) -> list[int]:
+        return self._file.exponents
+
+    @exponents.setter
+    def exponents(self, values: list[int]) -> None:
+        self.written += len(values)
+        self._file.exponents = values
+
+    def repeat(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run:
+        return self._file.repeat(program, times, address=address, step=step, trace=trace)
+
+
+def counted(accelerator: Accelerator) -> CountedWrites:
+    """The same accelerator, counted."""
+    if hasattr(accelerator, "repeat"):
+        return CountedFile(cast(FileAccelerator, accelerator))
+    return CountedWrites(accelerator)

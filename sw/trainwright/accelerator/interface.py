@@ -148,6 +148,20 @@ class Accelerator(Protocol):
         ...
 
 
+class FileAccelerator(Accelerator, Protocol):
+    """An accelerator with an exponent file, which repeats programs that lie in its memory."""
+
+    exponents: list[int]
+    """By slot."""
+
+    def repeat(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run:
+        """Execute ``program``, which lies at ``address``, ``times`` times, the first as the step of
+        number ``step``."""
+        ...
+
+
 BackendFactory = Callable[..., Accelerator]
 
 

@@ -40,6 +40,7 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
 from trainwright.program.footprint import Touch, footprint
+from trainwright.program.samples import Samples
 from trainwright.program.vector import Vector
 
 MEMORY = "memory"
@@ -109,9 +110,9 @@ class Builder:
         self._hazards = Hazards()
         self._depth = 0
 
-    def emit(self, d: Compute | Transfer | Vector, memory: Sequence[Touch] = ()) -> None:
+    def emit(self, d: Compute | Transfer | Samples | Vector, memory: Sequence[Touch] = ()) -> None:
         """Add ``d`` with the waits it needs; ``memory`` is what it touches of external memory."""
-        for level in () if isinstance(d, Vector) else d.levels:
+        for level in d.levels if isinstance(d, Compute | Transfer) else ():
             COUNTS.require(level.count, self.p, d.tensor)
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
         self.descriptors.append(replace(d, **waits._asdict()))

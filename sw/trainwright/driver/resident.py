@@ -1,50 +1,67 @@
 """Steps by one resident program: the host starts it and reads what came of it."""
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
-from trainwright.accelerator import Accelerator, AcceleratorError, Run
-from trainwright.compiler.chip.exponents import RATE, RATE_SHIFT, moment_name
+from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator, Run
+from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.chip.memory import TARGETS
+from trainwright.compiler.chip.memory import SCHEDULE, TARGETS
 from trainwright.compiler.chip.resident import Resident, resident_step
+from trainwright.compiler.chip.samples import DataSet
 from trainwright.compiler.names import gradient_name
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import Layout
 from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
-from trainwright.onchip.rates import Entry
+from trainwright.onchip.rates import RateTable
+from trainwright.onchip.samples import first_of, order_at
+from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.onchip.state import State
-from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 
+PAGE = 4096
 
-class FileAccelerator(Accelerator, Protocol):
-    """An accelerator with an exponent file (``GoldenAccelerator``, today)."""
 
-    exponents: list[int]
-    """By slot."""
+def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
+               pixels: int) -> DataSet:  # fmt: skip
+    """Write ``records`` (``onchip.samples.records``) to the end of the memory, once for all drivers
+    of a run of ``seed``; raises ``AcceleratorError`` where they are more than the memory."""
+    total, size = records.shape
+    address = (accelerator.memory_bytes - records.size) // PAGE * PAGE
+    data = DataSet(address, total, size, pixels, first_of(total, seed), total // batch * batch)
+    if address < 0:
+        raise _too_big(data, accelerator, 0)
+    accelerator.write(address, records)
+    return data
 
-    def repeat(
-        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
-    ) -> Run:
-        """Execute a program that lies in memory ``times`` times."""
-        ...
+
+def _too_big(data: DataSet, accelerator: Accelerator, step: int) -> AcceleratorError:
+    beside = f", {step} of them the step's" if step else ""
+    smaller = "--pixels 4, or " if data.pixels > 4 else ""
+    return AcceleratorError(
+        f"{data.total} samples of {data.record_bytes} bytes are {data.total * data.record_bytes}, "
+        f"the accelerator has {accelerator.memory_bytes} bytes of external memory{beside}; use "
+        f"{smaller}fewer samples, or write them in every step: --accelerator sample_loads=0"
+    )
 
 
 class ResidentDriver(ChipDriver):
     """A ``ChipDriver`` whose steps are one program, the same in every step.
 
-    ``put`` writes the state, ``begin`` program and exponents, both once; after that the host writes
-    inputs, targets and, with a prior, its coefficients. Raises ``AcceleratorError`` for an
-    accelerator that cannot repeat programs, ``CompileError`` for one whose file is too small.
+    ``put`` writes the state, ``begin`` program, schedule and exponents, all once; after that the
+    host writes inputs and targets, or nothing where there is a ``data`` set, and with a prior its
+    coefficients. Raises ``AcceleratorError`` for an accelerator that cannot repeat programs, and
+    where the data set leaves too little memory, ``CompileError`` for one whose file is too small.
     """
 
     def __init__(
-        self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
-        trace: bool = False, seed: int = 0, ranges: ScaleRanges | None = None, pulled: bool = False,
+        self, accelerator: Accelerator, layout: Layout, batch: int, table: RateTable, *,
+        kept: Kept | None = None, trace: bool = False, seed: int = 0,
+        ranges: ScaleRanges | None = None, pulled: bool = False, data: DataSet | None = None,
     ) -> None:  # fmt: skip
         """``seed`` is that of the run; scales are frozen where ``ranges`` is None."""
         super().__init__(accelerator, layout, batch, kept=kept, trace=trace)
@@ -53,22 +70,22 @@ class ResidentDriver(ChipDriver):
                 "this back end does not repeat programs yet; use --backend golden, or exponents=0"
             )
         self._file = cast(FileAccelerator, accelerator)
-        self.resident: Resident = resident_step(self.memory, ranges, seed, pulled=pulled)
+        self._table, self._seed, self._data = table, seed, data
+        self.resident: Resident = resident_step(
+            self.memory, ranges, seed, table, pulled=pulled, data=data
+        )
         self._tensors = [t.name for one in (self.step.forward, self.step.backward)
                          for t in one.tensors if t.counted]  # fmt: skip
+        self.last_run: Run | None = None
+        """The last ``run_steps``."""
 
-    def begin(self, scales: Scales, state: State, entry: Entry) -> None:
-        """Write the program, and the exponents of a step of these ``scales`` and ``state``."""
-        encoded = np.frombuffer(encode_descriptors(self.resident.program), np.uint8)
-        if self.memory.size + encoded.size > self.accelerator.memory_bytes:
-            raise AcceleratorError(
-                f"a resident step needs {self.memory.size + encoded.size} bytes of external memory,"
-                f" the accelerator has {self.accelerator.memory_bytes}"
-            )
-        self.accelerator.write(self.memory.size, encoded)
+    def begin(self, scales: Scales, state: State, step: int) -> None:
+        """Write program and schedule, and the exponents and the order of the samples, as they are
+        before ``step`` with these ``scales`` and this ``state``."""
+        self._write_program()
+        self._write(SCHEDULE, schedule_words(self._table, step))
         parts = self.layout.parts
-        given = {"x": self.input_exponent, RATE: entry.rate, RATE_SHIFT: entry.rate_shift}
-        given |= {part.name: part.exponent for part in parts}
+        given = {"x": self.input_exponent} | {part.name: part.exponent for part in parts}
         for number, layer in enumerate(self.network.layers, 1):
             if not layer.bias:
                 given[f"l{number}.b"] = scales.exponents.get(f"l{number}.y", 0)
@@ -80,6 +97,21 @@ class ResidentDriver(ChipDriver):
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents
         self._set(given)
+        if self._data:
+            batch = self.step.batch
+            self.accelerator.order = order_at(self._data.total, batch, self._seed, step)
+
+    def _write_program(self) -> None:
+        encoded = np.frombuffer(encode_descriptors(self.resident.program), np.uint8)
+        needed = self.memory.size + encoded.size
+        if self._data and needed > self._data.address:
+            raise _too_big(self._data, self.accelerator, needed)
+        if needed > self.accelerator.memory_bytes:
+            raise AcceleratorError(
+                f"a resident step needs {needed} bytes of external memory,"
+                f" the accelerator has {self.accelerator.memory_bytes}"
+            )
+        self.accelerator.write(self.memory.size, encoded)
 
     def _set(self, given: dict[str, int]) -> None:
         values = list(self._file.exponents)
@@ -87,15 +119,8 @@ class ResidentDriver(ChipDriver):
             values[slot] = given.get(name, 0) if slot else 0
         self._file.exponents = values
 
-    def put_rate(self, entry: Entry) -> None:
-        """The schedule's next entry."""
-        values = list(self._file.exponents)
-        values[self.resident.slots[RATE]] = entry.rate
-        values[self.resident.slots[RATE_SHIFT]] = entry.rate_shift
-        self._file.exponents = values
-
     def put_batch(self, inputs, labels: np.ndarray, classes: int) -> None:
-        """Inputs and targets of the next steps."""
+        """Inputs and targets of the next steps, where there is no data set."""
         for name in self.step.inputs:
             self._put(name, inputs)
         self._write(TARGETS, self.memory.target_words(labels, classes))
@@ -105,12 +130,19 @@ class ResidentDriver(ChipDriver):
 
         Raises ``ProgramError`` for 0 times, and where exponents are beyond what units shift.
         """
-        run = self._file.repeat(
+        self.last_run = self._file.repeat(
             self.resident.program, times, address=self.memory.size, step=step, trace=self.trace
         )
         slot = self.resident.loss_slot
-        self.last_run = run
-        return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
+        return LossResult(int(self.last_run.sums[slot]), int(self.last_run.saturations[slot]))
+
+    @property
+    def saturations(self) -> int:
+        """Values of the step's tensors that saturated in the last ``run_steps``."""
+        assert self.last_run is not None
+        written = [t for one in (self.step.forward, self.step.backward) for t in one.tensors]
+        counts = self.last_run.saturations.tolist()
+        return sum(count for t, count in zip(written, counts, strict=False) if t.counted)
 
     def exponents(self) -> dict[str, int]:
         """Exponents of the tensors, as ``Scales`` has them after the last step."""

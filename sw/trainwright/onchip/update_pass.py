@@ -10,6 +10,7 @@ bit for bit. A word of the state is the lowest hidden + 8 bits of 2^8 W + m. Thr
 
 from dataclasses import dataclass
 
+from trainwright.onchip import schedule_pass
 from trainwright.onchip.layout import MOMENT_WIDTH, WEIGHT_WIDTH
 from trainwright.onchip.prior import PULL_WIDTH
 from trainwright.onchip.update import DECAY_SHIFT
@@ -28,10 +29,10 @@ each column on the left, the same in all lanes, and on the right, along the lane
 of factors, written."""
 
 NIBBLE_BITS = 4
-RATE_SHIFT, MOVED_SHIFT = 0, 1
-"""Shifts of the pass that the exponent file gives."""
-RATE_CONSTANT, MOVED_CONSTANT = 2, 6
-"""Constants that it gives."""
+MOVED_SHIFT = 0
+"""Shift of the pass that the exponent file gives."""
+MOVED_CONSTANT = 6
+"""Constant that it gives."""
 _WORD, _M, _W, _SHIFT, _G, _PULL = range(6)
 _SPLIT, _KEPT, _RATE, _MOST, _HALF, _UP, _MOVED, _NIBBLE_MASK = range(8)
 
@@ -52,9 +53,10 @@ class PartUpdate:
     """Of one on the right."""
     nibbles: bool = False
     """Whether the lowest 4 bits of factors are written too."""
-    by_file: bool = False
-    """Whether rate and moved exponents come from the exponent file: constants _RATE and _MOVED, and
-    the pass's shifts RATE_SHIFT and MOVED_SHIFT."""
+    resident: bool = False
+    """Whether the pass is the same in every step: the moved exponent comes from the exponent file,
+    as constant MOVED_CONSTANT and shift MOVED_SHIFT, and the rate from the registers of
+    ``schedule_pass``; then ``rate`` counts for nothing, and ``rate_shift`` is added to theirs."""
 
     @property
     def constants(self) -> tuple[int, ...]:
@@ -62,7 +64,7 @@ class PartUpdate:
         return (
             1 << (self.hidden + MOMENT_WIDTH),
             (1 << 2 * DECAY_SHIFT) - (1 << DECAY_SHIFT),
-            self.rate,
+            self.rate_shift if self.resident else self.rate,
             (1 << (WEIGHT_WIDTH - 1)) - (1 << self.hidden),
             1 << (MOMENT_WIDTH - 1),
             1 << MOMENT_WIDTH,
@@ -106,6 +108,18 @@ def _pulls(part: PartUpdate) -> list[Instruction]:
     return [*code, _read(GRADIENT, d=_G, c=_G, addend=addend)]
 
 
+def _rated(part: PartUpdate) -> list[Instruction]:
+    """The step of the weights."""
+    step = {"kind": Kind.PRODUCT, "a": _M, "rounding": Rounding.RANDOM_NEXT}
+    if not part.resident:
+        return [_keep(_G, **step, use_k=True, k=_RATE, shift=part.rate_shift)]
+    shift, code = schedule_pass.RATE_SHIFT, []
+    if part.rate_shift:  # no pulls are left to add: this register is free
+        code.append(_keep(_PULL, a=shift, k=_RATE, addend=Addend.CONSTANT))
+        shift = _PULL
+    return [*code, _keep(_G, **step, b=schedule_pass.RATE, c=shift, shift_by=ShiftBy.C)]
+
+
 def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
     """The pass; a machine of 16 lanes executes it for each row of the part."""
     scaled = {"kind": Kind.PRODUCT, "use_k": True}
@@ -116,11 +130,9 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
         _read(FACTOR, d=_W, **scaled, k=_SPLIT, c=_WORD, addend=Addend.PLUS, shift=MOMENT_WIDTH),
     ]
     moved = {"shift": min(max(part.moved, 0), 30)}
-    rated = {"shift": part.rate_shift}
-    if part.by_file:
+    if part.resident:
         moved = {"shift": MOVED_SHIFT, "shift_by": ShiftBy.SCALAR}
-        rated = {"shift": RATE_SHIFT, "shift_by": ShiftBy.SCALAR}
-    if part.moved or part.by_file:
+    if part.moved or part.resident:
         code.append(
             _keep(_M, **scaled, a=_M, k=_MOVED, **moved, rounding=Rounding.EVEN, width=MOMENT_WIDTH)
         )
@@ -128,7 +140,7 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
         *_pulls(part),
         _keep(_M, **scaled, a=_M, k=_KEPT, c=_G, addend=Addend.PLUS, shift=2 * DECAY_SHIFT,
               rounding=Rounding.RANDOM, width=MOMENT_WIDTH),
-        _keep(_G, **scaled, a=_M, k=_RATE, **rated, rounding=Rounding.RANDOM_NEXT),
+        *_rated(part),
         _keep(_W, a=_W, c=_G, addend=Addend.MINUS, width=WEIGHT_WIDTH),
         _keep(_W, kind=Kind.MINIMUM, a=_W, use_k=True, k=_MOST),
         _keep(_G, a=_W, shift=part.hidden, rounding=Rounding.UP, memory=Memory.WRITE,

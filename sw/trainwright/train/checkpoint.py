@@ -78,8 +78,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
             history=History.from_tensors(tensors),
             verification=of_plain(Verification, metadata["verification"]),
         )
-        if len(state.history.steps) != state.step:
-            raise ValueError(f"{state.step} steps with {len(state.history.steps)} records")
+        recorded = [0, *(record.step for record in state.history.steps)]
+        if recorded[-1] != state.step or recorded != sorted(set(recorded)):
+            raise ValueError(f"{state.step} steps, recorded {recorded[1:][-3:]} last")
         return Checkpoint(state, dict(metadata["run"]))
     except NONSENSE as error:
         raise CheckpointError(f"{path} is not a checkpoint of this version: {error}") from None

@@ -37,23 +37,28 @@ class EngineStep:
     seconds: float
 
 
+def require_programs(settings: TrainSettings) -> None:
+    """Raise ``ValueError`` for what the vector engine's programs do not compute."""
+    chip = settings.chip
+    assert chip is not None
+    for what, given, known in (
+        ("loss", chip.loss, "cross-entropy"),
+        ("optimiser", chip.optimiser, "esgd"),
+        ("rounding mode", settings.rounding, "nearest"),
+    ):
+        if given != known:
+            raise ValueError(
+                f"the vector engine's programs have {what} {known} alone, not {given}: train "
+                "with --accelerator vector_engine=0"
+            )
+
+
 class Engine:
     """Runs whole steps of a model; its state is that of the accelerator after each of them."""
 
     def __init__(self, open_chip: OpenChip, model: ChipModel, settings: TrainSettings) -> None:
         """Raises ``ValueError`` for what the engine's programs do not compute."""
-        chip = settings.chip
-        assert chip is not None
-        for what, given, known in (
-            ("loss", chip.loss, "cross-entropy"),
-            ("optimiser", chip.optimiser, "esgd"),
-            ("rounding mode", settings.rounding, "nearest"),
-        ):
-            if given != known:
-                raise ValueError(
-                    f"the vector engine's programs have {what} {known} alone, not {given}: train "
-                    "with --accelerator vector_engine=0"
-                )
+        require_programs(settings)
         self._open, self._model = open_chip, model
         self._classes = model.network.classes
         self.reopen()

@@ -13,16 +13,17 @@ from trainwright.network import Network
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One training step. All numbers are exact in float64, which is how checkpoints hold them."""
+    """One training step, or several that the accelerator did alone: then their sums and means, and
+    the last one's number. All numbers are exact in float64, which is how checkpoints hold them."""
 
     step: int
     """From 1."""
     epoch: int
     """From 1."""
     loss: float
-    """Mean cross-entropy of the batch, without the prior."""
+    """Mean cross-entropy of the samples, without the prior."""
     correct: int
-    """Samples of the batch that were classified correctly, before the update."""
+    """Samples that were classified correctly, each before the update of its step."""
     samples: int
     learning_rate: float
     prior_weight: float
@@ -31,7 +32,7 @@ class StepRecord:
     seconds: float
     """Wall time of forward and backward on the accelerator."""
     moved: int
-    """Exponents that moved after the step."""
+    """Exponents that moved after the step; of several steps those that are others in the end."""
     saturations: int
     """Values saturated in the step."""
     underflows: int
@@ -98,6 +99,13 @@ class History:
         """Wall time of all steps on the accelerator."""
         return sum(record.seconds for record in self.steps)
 
+    @property
+    def cycles_of_ends(self) -> tuple[int, int]:
+        """Cycles of the first step and of the last one; the mean where a record has several."""
+        first, last = self.steps[0], self.steps[-1]
+        before = self.steps[-2].step if len(self.steps) > 1 else 0
+        return first.cycles // first.step, last.cycles // (last.step - before)
+
     def last_epoch_accuracy(self) -> float:
         """Accuracy on the training batches of the last epoch begun, each before its update."""
         if not self.steps:
@@ -110,7 +118,7 @@ class History:
         for _, group in groupby(self.steps, key=lambda r: r.epoch):
             records = list(group)
             samples = sum(r.samples for r in records)
-            loss = sum(r.loss for r in records) / len(records)
+            loss = sum(r.loss * r.samples for r in records) / samples
             yield records[-1].step, loss, sum(r.correct for r in records) / samples
 
     def scales_of(self, step: int) -> list[ScaleRecord]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from trainwright.accelerator import Accelerator
 from trainwright.data import DataSet
 from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel
 from trainwright.fixed.random_bits import step_seeds
@@ -33,6 +34,7 @@ from trainwright.train.interfaces import (
     Verification,
     Verifier,
 )
+from trainwright.train.resident import ResidentEngine
 from trainwright.train.state import TrainingState, copy_scales
 
 
@@ -57,7 +59,8 @@ class Stopped(Exception):
 class Trainer:
     """Trains a state in place, on the accelerators of its drivers.
 
-    With ``open_chip`` loss and update of a ``ChipModel`` are programs of the vector engine.
+    With ``open_chip`` loss and update of a ``ChipModel`` are programs of the vector engine; on a
+    ``resident`` accelerator whole epochs are, where there is no prior.
     ``written`` gives the bytes that the host has written so far.
     ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
     ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
@@ -73,6 +76,7 @@ class Trainer:
         open_driver: DriverFactory,
         *,
         open_chip: OpenChip | None = None,
+        resident: Accelerator | None = None,
         written: Callable[[], int] | None = None,
         observer: Observer | None = None,
         verifier: Verifier | None = None,
@@ -88,8 +92,12 @@ class Trainer:
         self._data = data
         self._test = data.test if test_samples is None else data.test.first(test_samples)
         self._open_driver = open_driver
+        self._update = self._make_update()
         self._engine: Engine | None = None
-        if open_chip is not None and isinstance(state.model, ChipModel):
+        self._resident: ResidentEngine | None = None
+        if resident is not None and state.settings.prior is None:
+            self._resident = self._make_resident(resident)
+        elif open_chip is not None and isinstance(state.model, ChipModel):
             self._engine = Engine(open_chip, state.model, state.settings)
         self._driver = self._opened(state.model.network)
         self._written = written or (lambda: 0)
@@ -103,7 +111,6 @@ class Trainer:
             self._driver.input_exponent,
             None if state.settings.chip is None else state.settings.chip.pixels,
         )
-        self._update = self._make_update()
         self._observer = observer or Observer()
         self._verifier = verifier if verify_every else None
         self._verify_every = verify_every
@@ -137,7 +144,10 @@ class Trainer:
         return True
 
     def step(self) -> StepRecord:
-        """One training step. The state changes only after all results are in."""
+        """One training step, or with a resident program those up to the end of the epoch; the state
+        changes only after all results are in."""
+        if self._resident:
+            return self._resident_steps(self._resident)
         self._count_writes()
         inputs, labels = self._batch(self.state.step)
         if self._engine is None:
@@ -173,6 +183,44 @@ class Trainer:
             done.seconds, done.statistics,
         )  # fmt: skip
         return self._record(result, scales)
+
+    def _resident_steps(self, engine: ResidentEngine) -> StepRecord:
+        """The steps up to the end of the epoch, or of the run."""
+        state, update = self.state, self._update
+        assert isinstance(update, ChipUpdate)
+        scales, epoch = copy_scales(state.scales), self._steps_an_epoch()
+        with self._waiting():
+            if not scales.exponents.keys() >= self._driver.tensors:
+                self._calibrate(*self._batch(state.step), state.model.quantised(), scales)
+            engine.begin(scales, state.step)
+            self._count_writes()
+            count = min(epoch - state.step % epoch, self.total_steps - state.step)
+            before = dict(scales.exponents)
+            done = engine.run(count, scales)
+        record = StepRecord(
+            step=state.step + count,
+            epoch=state.step // epoch + 1,
+            loss=done.loss,
+            correct=done.correct,
+            samples=count * state.settings.batch,
+            learning_rate=update.rates_used(state.step + count - 1)[0],
+            prior_weight=0.0,
+            cycles=done.cycles,
+            seconds=done.seconds,
+            moved=sum(scales.exponents[name] != was for name, was in before.items()),
+            saturations=done.saturations,
+            underflows=0,
+            ranks=tuple(rank for layer in state.model.network.ranks for rank in layer),
+        )
+        state.scales = scales
+        self._recorded(record)
+        self._count_writes()
+        return record
+
+    def _recorded(self, record: StepRecord) -> None:
+        self.state.step = record.step
+        self.state.history.steps.append(record)
+        self._observer.stepped(record)
 
     def _host_step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepRecord:
         """Loss and update by the host."""
@@ -318,7 +366,15 @@ class Trainer:
             )
         return HostUpdate(state.model, state.settings, samples=samples, classes=classes)
 
+    def _make_resident(self, accelerator: Accelerator) -> ResidentEngine | None:
+        model, update = self.state.model, self._update
+        if not isinstance(model, ChipModel) or not isinstance(update, ChipUpdate):
+            return None
+        return ResidentEngine(accelerator, model, self.state.settings, update.rates, self._data)
+
     def _opened(self, network: Network) -> StepDriver:
+        if self._resident:
+            return self._resident.driver
         return self._open_driver(network) if self._engine is None else self._engine.driver
 
     def _cut(self) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from trainwright.accelerator.counted import CountedWrites
+from trainwright.accelerator import Accelerator
+from trainwright.accelerator.counted import counted
 from trainwright.cli.backend import opened
 from trainwright.cli.errors import OptionError
 from trainwright.cli.train.job import RunOptions
@@ -30,15 +31,19 @@ class Machine:
     verifier: Verifier | None = None
     open_chip: OpenChip | None = None
     """For loss and update by the vector engine, where the accelerator has one."""
+    resident: Accelerator | None = None
+    """For whole epochs by one program, where it has what that needs."""
     written: Callable[[], int] | None = None
     """Bytes that the host has written."""
 
 
 @contextmanager
 def open_machine(
-    options: RunOptions, network: Network, batch: int, *, stochastic: bool = False
-) -> Iterator[Machine]:
-    """Open the back end, close it at the end. Raises what ``cli.backend.opened`` raises.
+    options: RunOptions, network: Network, batch: int, *, stochastic: bool = False,
+    chip: bool = False,
+) -> Iterator[Machine]:  # fmt: skip
+    """Open the back end, close it at the end. Raises what ``cli.backend.opened`` raises, and
+    ``OptionError`` for options that do not go with an update on the ``chip``.
 
     A network in float32 needs none.
     """
@@ -53,21 +58,22 @@ def open_machine(
         engine=options.engine,
         stochastic=stochastic,
     ) as accelerator:
-        counted = CountedWrites(accelerator)
+        to, p = counted(accelerator), accelerator.parameters
+        if chip and p.vector_engine and (options.verify or options.plan != "auto"):
+            raise OptionError(
+                "--verify and --plan do not go with loss and update by the vector engine: "
+                "leave them away, or use --accelerator vector_engine=0"
+            )
 
         def open_chip(layout: Layout, kept: Kept) -> ChipDriver:
-            if options.verify or options.plan != "auto":
-                raise OptionError(
-                    "--verify and --plan do not go with loss and update by the vector engine: "
-                    "leave them away, or use --accelerator vector_engine=0"
-                )
-            return ChipDriver(counted, layout, batch, kept=kept)
+            return ChipDriver(to, layout, batch, kept=kept)
 
         yield Machine(
-            lambda network: Driver(counted, network, batch, plan=options.plan),
+            lambda network: Driver(to, network, batch, plan=options.plan),
             make_verifier(accelerator, batch=batch, plan=options.plan) if options.verify else None,
-            open_chip if accelerator.parameters.vector_engine else None,
-            lambda: counted.written,
+            open_chip if p.vector_engine else None,
+            to if p.vector_engine and p.exponents and p.sample_loads else None,
+            lambda: to.written,
         )
 
 
@@ -101,7 +107,9 @@ def open_parallel(
     """What trains whole batches: one accelerator, or one for each micro-batch of this worker."""
     stochastic = settings.rounding != "nearest"
     if settings.micro_batches == 1:
-        with open_machine(options, network, settings.batch, stochastic=stochastic) as machine:
+        with open_machine(
+            options, network, settings.batch, stochastic=stochastic, chip=settings.chip is not None
+        ) as machine:
             yield machine
         return
     with ExitStack() as stack:

@@ -130,6 +130,7 @@ def _train(
             job.data,
             opened.open_driver,
             open_chip=opened.open_chip,
+            resident=opened.resident,
             written=opened.written,
             observer=Observers(progress, *logs),
             verifier=opened.verifier,

@@ -13,8 +13,8 @@ from trainwright.program.descriptors import Compute, Descriptor
 from trainwright.program.exponents import ENTRIES, MoveScales, ScaleEntry
 from trainwright.program.fields import Operation
 
-ZERO, RATE, RATE_SHIFT = "0", "rate", "rate's shift"
-"""The first slots: 0, and the present entry of the schedule."""
+ZERO = "0"
+"""The first slot."""
 NEVER = (1 << 48) - 1
 """No sum of |q| is over it."""
 
@@ -38,7 +38,7 @@ class Slots:
 
         Raises ``CompileError`` where the file is too small.
         """
-        names = dict.fromkeys((ZERO, RATE, RATE_SHIFT))
+        names = dict.fromkeys((ZERO,))
         for program in programs:
             for rule in program.rules.values():
                 names |= dict.fromkeys(n for n in (rule.x, rule.g, rule.z.name) if n is not None)

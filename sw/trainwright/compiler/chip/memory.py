@@ -21,6 +21,7 @@ from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.compiler.row_images import Arrangement, RowImage
 from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.layout import LANES, Layout, Part
+from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
 from trainwright.onchip.update_pass import NIBBLE_BITS
 from trainwright.parameters import AcceleratorParameters
 
@@ -28,6 +29,8 @@ Words = npt.NDArray[np.int64]
 
 TARGETS, STATE, FACTORS, COLUMNS = "targets", "state", "factors", "columns"
 """Rows of the loss; words and factors of the state, rows of 16; coefficients of the prior."""
+SCHEDULE = "schedule"
+"""Counters and table of rates (``onchip.schedule_pass``)."""
 LOSS, UPDATE = "program.loss", "program.update"
 PROGRAM_BYTES = 1 << 16
 
@@ -91,6 +94,7 @@ class ChipMemory:
         memory.add(STATE, (layout.rows, LANES), 2)
         memory.add(FACTORS, (layout.rows, LANES), 1)
         memory.add(COLUMNS, (next_row, LANES), 2)
+        memory.add(SCHEDULE, (SCHEDULE_ROWS, LANES), 2)
         packing = packing_rows(step.parameters)
         if any(isinstance(image, Image) for image in factor_images(step)):
             memory.add(PACKING, packing.shape, 1)

@@ -1,12 +1,10 @@
-"""A whole step as one program that is the same in every step: forward, loss, backward, update and
-the exponents of the next step, all from the exponent file."""
+"""A whole step as one program that is the same in every step: samples, forward, loss, backward,
+update and the exponents of the next step; shifts from the exponent file, rates from a table."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from trainwright.compiler.chip.exponents import (
-    RATE,
-    RATE_SHIFT,
     Slots,
     moment_name,
     require_one_floor,
@@ -15,12 +13,14 @@ from trainwright.compiler.chip.exponents import (
 )
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
 from trainwright.compiler.chip.memory import ChipMemory
+from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.chip.update import gradient_of, update_program
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.names import activation_name
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip import update_pass
 from trainwright.onchip.layout import Part
+from trainwright.onchip.rates import RateTable
 from trainwright.onchip.state import BIAS_RATE_SHIFT
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Compute, Descriptor, Halt, Program, Set
@@ -52,16 +52,13 @@ def _counted_from(slot: int, descriptors: Iterable[Descriptor]) -> list[Descript
 
 
 def _update_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
-    """Rate and moved exponent of a part's pass."""
+    """The moved exponent of a part's pass."""
     now, before = slots[gradient_of(part)], slots[moment_name(part.name)]
     kind = ScalarKind
     return (
-        Scalar(kind.VALUE, update_pass.RATE_CONSTANT, slots[RATE]),
-        Scalar(kind.SHIFT, update_pass.RATE_SHIFT, slots[RATE_SHIFT],
-               offset=BIAS_RATE_SHIFT * (part.index < 0)),
         Scalar(kind.POWER, update_pass.MOVED_CONSTANT, before, now),
         Scalar(kind.SHIFT, update_pass.MOVED_SHIFT, now, before),
-    )  # fmt: skip
+    )
 
 
 def _loss(memory: ChipMemory, slots: Slots, first: int) -> list[Descriptor]:
@@ -71,30 +68,48 @@ def _loss(memory: ChipMemory, slots: Slots, first: int) -> list[Descriptor]:
     return [replace(d, scalars=by) if isinstance(d, Vector) else d for d in found]
 
 
-def _update(memory: ChipMemory, slots: Slots, first: int, seed: int, pulled: bool) -> list:
+def _samples(memory: ChipMemory, data: DataSet | None, first: int) -> list[Descriptor]:
+    if data is None:
+        return []
+    return [*_counted_from(first, samples_program(memory, data).descriptors[:-1]), _begin()]
+
+
+def _update(
+    memory: ChipMemory, slots: Slots, first: int, seed: int, table: RateTable, *, pulled: bool
+) -> list[Descriptor]:
     bonds = memory.layout.bonds if pulled else ()
     left = {bond.right.part for bond in bonds}
     right = {bond.left.part for bond in bonds}
     parts = memory.layout.parts
     given = [
         PartUpdate(
-            hidden=part.hidden, rate=0, rate_shift=0, left=n in left, right=n in right,
-            nibbles=memory.needs_nibbles(part), by_file=True,
+            hidden=part.hidden, rate=0, rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
+            left=n in left, right=n in right, nibbles=memory.needs_nibbles(part), resident=True,
         )
         for n, part in enumerate(parts)
     ]  # fmt: skip
     by = {part.name: _update_scalars(part, slots) for part in parts}
-    program = update_program(memory, given, seed, by_step=True)
+    program = update_program(memory, given, seed, table)
     found = _counted_from(first, program.descriptors[:-1])
-    return [replace(d, scalars=by[d.tensor]) if isinstance(d, Vector) else d for d in found]
+    return [
+        replace(d, scalars=by[d.tensor]) if isinstance(d, Vector) and d.tensor in by else d
+        for d in found
+    ]
 
 
 def resident_step(
-    memory: ChipMemory, ranges: ScaleRanges | None, seed: int, *, pulled: bool
+    memory: ChipMemory,
+    ranges: ScaleRanges | None,
+    seed: int,
+    table: RateTable,
+    *,
+    pulled: bool = False,
+    data: DataSet | None = None,
 ) -> Resident:
     """The step of ``memory``; scales are frozen where ``ranges`` is None.
 
-    ``seed`` is that of the run, ``pulled`` whether the prior's coefficients lie in memory. Raises
+    ``seed`` is that of the run, ``table`` its schedule, ``pulled`` whether the prior's coefficients
+    lie in memory. Samples are those of ``data``; where it is None the host writes them. Raises
     ``CompileError`` where the accelerator has too few slots, of exponents or of statistics.
     """
     step = memory.step
@@ -111,13 +126,14 @@ def resident_step(
         )
     moments = {gradient_of(part): part.name for part in parts}
     descriptors = [
+        *_samples(memory, data, extra),
         *with_slots(step.forward, slots, 0),
         _begin(),
         *_loss(memory, slots, extra),
         _begin(),
         *with_slots(step.backward, slots, tensors[0]),
         _begin(),
-        *_update(memory, slots, extra, seed, pulled),
+        *_update(memory, slots, extra, seed, table, pulled=pulled),
         *scales(programs, slots, ranges, moments),
         Halt(),
     ]

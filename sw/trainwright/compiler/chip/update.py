@@ -12,10 +12,12 @@ from trainwright.compiler.chip.factor_rows import TRANSPOSED, Made, Source, pack
 from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory
 from trainwright.compiler.chip.packing import PACKING
 from trainwright.compiler.chip.passes import Bank, Passes
+from trainwright.compiler.chip.schedule import run_schedule
 from trainwright.compiler.images import Image
 from trainwright.compiler.memory import Region
 from trainwright.compiler.row_images import Arrangement, RowImage
 from trainwright.onchip.layout import LANES, Part
+from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate, update_code
 from trainwright.program.descriptors import Program, TransferLevel
 from trainwright.program.vector import Stream, Vector
@@ -25,14 +27,17 @@ CHUNK = 128
 
 
 def update_program(
-    memory: ChipMemory, parts: Sequence[PartUpdate], seed: int, *, by_step: bool = False
+    memory: ChipMemory, parts: Sequence[PartUpdate], seed: int, table: RateTable | None = None
 ) -> Program:
     """From the gradients of a backward pass to state, factors and the images of the next step.
 
     ``parts`` says how each part of the layout is updated, ``seed`` is the stream of its random
-    bits, of step 0 where it goes on ``by_step``.
+    bits. With a ``table`` the program is the same in every step, its ``parts`` are resident, and
+    ``seed`` is of step 0.
     """
-    work = Passes(memory, seed, by_step=by_step)
+    work = Passes(memory, seed, by_step=table is not None)
+    if table:
+        run_schedule(work, table)
     jobs = _ordered([_PartJob(work, n, one) for n, one in enumerate(parts)])
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     chunks[0].load()

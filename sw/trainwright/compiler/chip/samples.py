@@ -1,0 +1,153 @@
+"""The program of the samples: from records of a data set to a step's inputs, and the targets.
+
+LOAD fetches 16 samples at a time, pixels along the lanes: that is the input of a row a sample. PE1
+transposes them to the other order, samples along the lanes, while the next are fetched.
+"""
+
+from dataclasses import dataclass
+
+from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
+from trainwright.compiler.chip.memory import TARGETS, ChipMemory
+from trainwright.compiler.chip.passes import Bank, Passes
+from trainwright.compiler.errors import CompileError
+from trainwright.compiler.memory import Buffer
+from trainwright.compiler.row_images import Arrangement
+from trainwright.compiler.step import CompiledStep
+from trainwright.onchip.layout import LANES
+from trainwright.program.descriptors import Program, Transfer, TransferLevel
+from trainwright.program.fields import Operation, Target
+from trainwright.program.footprint import external
+from trainwright.program.samples import Samples
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set as it lies in external memory (``onchip.samples.records``)."""
+
+    address: int
+    """Of the first record."""
+    total: int
+    """Records."""
+    record_bytes: int
+    pixels: int
+    """Bits of a pixel."""
+    first: int
+    """The generator's value at the begin of every epoch (``onchip.samples.first_of``)."""
+    length: int
+    """Samples of an epoch."""
+
+    @property
+    def beats(self) -> int:
+        """Of a record's pixels, 16 bytes each."""
+        return self.record_bytes // LANES - 1
+
+
+def samples_program(memory: ChipMemory, data: DataSet) -> Program:
+    """The next batch in the drawn order: ``x.s``, of ``x.i`` what is read, and ``targets``.
+
+    Raises ``CompileError`` where the step reads its inputs in another form.
+    """
+    work = Passes(memory)
+    batch = _Batch(work, data)
+    blocks = memory.step.batch // LANES
+    for first in range(0, blocks, batch.together):
+        batch.piece(first, min(batch.together, blocks - first))
+    work.store(TARGETS, batch.targets.start, memory.step.batch)
+    return work.finish("the program of the samples")
+
+
+def rows_read(step: CompiledStep, buffer: Buffer) -> range:
+    """The rows of 16 words of an input that forward and backward pass load, the first to the last;
+    all of them where an address is in a register."""
+    row_bytes = LANES * buffer.element_bytes
+    first, stop = buffer.size // row_bytes, 0
+    for d in (*step.forward.descriptors, *step.backward.descriptors):
+        if not isinstance(d, Transfer) or d.operation is not Operation.LOAD:
+            continue
+        low, high = external(d, step.parameters)
+        mine = low < buffer.stop and buffer.address < high and d.target is not Target.PROGRAM
+        if mine and d.address_register:
+            return range(buffer.size // row_bytes)
+        if mine:
+            first = min(first, (low - buffer.address) // row_bytes)
+            stop = max(stop, -(-(high - buffer.address) // row_bytes))
+    return range(first, max(first, stop))
+
+
+class _Batch:
+    """A batch in the scratchpad."""
+
+    def __init__(self, work: Passes, data: DataSet) -> None:
+        self.work, self.data = work, data
+        step = work.memory.step
+        if step.inputs != (SAMPLES_INSIDE, SAMPLES_OUTSIDE):
+            raise CompileError(
+                f"{step.network.name}: samples by address give inputs of plan auto, not of "
+                f"{step.plan}; use plan auto"
+            )
+        self.blocks = step.batch // LANES
+        self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched
+        self._used = step.buffers[SAMPLES_OUTSIDE].padded // LANES
+        read = rows_read(step, step.buffers[SAMPLES_INSIDE])
+        first = read.start // self.blocks // LANES
+        self._columns = range(first, -(-read.stop // self.blocks // LANES))
+        work.constant(Arrangement.IDENTITY.value)
+        self.targets = work.b.pad.allocate(TARGETS, step.batch)
+        rows = LANES * (self._per + len(self._columns))
+        self.together = max(1, min(self.blocks, work.b.pad.largest_gap // rows))
+        self._samples = work.rows(SAMPLES_OUTSIDE, self.together * LANES * self._per, Bank.STATE)
+        self._inside = work.b.pad.allocate(
+            SAMPLES_INSIDE, max(1, self.together * LANES * len(self._columns)), top=True
+        )
+
+    def piece(self, first: int, count: int) -> None:
+        """Blocks of 16 samples, ``count`` of them from ``first``."""
+        self._fetch(first, 0)
+        for block in range(count):
+            if block + 1 < count:
+                self._fetch(first + block + 1, block + 1)
+            self._transpose(block, count)
+            self._store_outside(first + block, block)
+        if self._columns:
+            self._store_inside(first, count)
+
+    def _fetch(self, number: int, place: int) -> None:
+        data, step = self.data, self.work.memory.step
+        self.work.b.emit(
+            Samples(
+                address=data.address, local=self._samples.start + place * LANES * self._per,
+                targets=self.targets.start + number * LANES, samples=LANES, beats=data.beats,
+                stride=data.record_bytes, local_step=self._per, total=data.total,
+                pixels=data.pixels, input_bits=step.network.widths.activation - 1, drawn=True,
+                order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
+            )
+        )  # fmt: skip
+
+    def _transpose(self, place: int, count: int) -> None:
+        """A block's samples to ``count`` blocks along the lanes, one behind the other."""
+        if self._columns:
+            self.work.transpose(
+                self._samples.start + place * LANES * self._per + self._columns.start,
+                self._inside.start + place, blocks=len(self._columns),
+                of=(1, self._per), to=(LANES * count, count), tensor=SAMPLES_INSIDE,
+            )  # fmt: skip
+
+    def _store_outside(self, number: int, place: int) -> None:
+        buffer = self.work.buffer(SAMPLES_OUTSIDE)
+        levels = (TransferLevel(LANES, buffer.row_bytes, self._per),)
+        self.work.store(
+            SAMPLES_OUTSIDE, self._samples.start + place * LANES * self._per, self._used, levels,
+            first=number * LANES * self._used,
+        )  # fmt: skip
+
+    def _store_inside(self, first: int, count: int) -> None:
+        """Rows of the inputs there are, not of those that fill up a row."""
+        buffer = self.work.buffer(SAMPLES_INSIDE)
+        row = LANES * self._columns.start
+        rows = min(buffer.shape[0], LANES * self._columns.stop) - row
+        if count == self.blocks:
+            self.work.store(SAMPLES_INSIDE, self._inside.start, rows * count, first=row * count)
+            return
+        levels = (TransferLevel(rows, buffer.row_bytes, count),)
+        start = row * self.blocks + first
+        self.work.store(SAMPLES_INSIDE, self._inside.start, count, levels, first=start)

@@ -1,0 +1,102 @@
+"""The schedule as passes of the vector engine: the entry of a step, and where the next one is.
+
+Rows of 16 words: a *position* within the present entry and the *number* of that entry, the same in
+all lanes, and ``TABLE_ROWS`` rows of each column of the table, an entry a lane. Rate and shift stay
+in registers of every thread, for the update's passes. Three passes:
+
+* ``advance_code``, a row a thread: position and number of the next step; registers are cleared;
+* ``choose_code``, each row of the table for every thread: the lane of this step's entry is kept;
+* ``spread_code``, a row a thread: from that lane to all of them.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.onchip.layout import LANES
+from trainwright.onchip.rates import ENTRIES, RateTable
+from trainwright.program.vector import Addend, Instruction, Kind, Memory, When
+
+TABLE_ROWS = ENTRIES // LANES
+POSITION, NUMBER, NUMBERS = 0, 1, 2
+"""Rows of the schedule in memory: the two counters, then the columns of the table."""
+RATES = NUMBERS + TABLE_ROWS
+SHIFTS = RATES + TABLE_ROWS
+ROWS = SHIFTS + TABLE_ROWS
+MOST_STEPS = (1 << 15) - 1
+"""Steps that an entry may hold for: the position is a word of 16 bits."""
+
+RATE, RATE_SHIFT = 6, 7
+"""Registers that passes of the update read."""
+_POSITION, _LEFT, _NUMBER, _NEXT = range(4)
+_ONE, _STEPS, _LAST = range(3)
+READ_POSITION, READ_NUMBER, WRITE_POSITION, WRITE_NUMBER = range(4)
+"""Streams of the first pass."""
+READ_NUMBERS, READ_RATES, READ_SHIFTS = range(3)
+"""Streams of the second."""
+
+
+def schedule_words(table: RateTable, step: int) -> npt.NDArray[np.int64]:
+    """The schedule in memory before ``step``, (ROWS, LANES).
+
+    Raises ``ValueError`` where an entry holds for more steps than a word counts.
+    """
+    if table.steps > MOST_STEPS:
+        raise ValueError(
+            f"a schedule whose {len(table.entries)} entries hold for {table.steps} steps each; the "
+            f"chip counts to {MOST_STEPS}: train for fewer steps, or with a larger batch"
+        )
+    found = np.zeros((ROWS, LANES), np.int64)
+    number = min(step // table.steps, len(table.entries) - 1)
+    found[POSITION], found[NUMBER] = step % table.steps, number
+    columns = (range(ENTRIES), [one.rate for one in table.entries],
+               [one.rate_shift for one in table.entries])  # fmt: skip
+    for first, column in zip((NUMBERS, RATES, SHIFTS), columns, strict=True):
+        found[first : first + TABLE_ROWS].reshape(-1)[: len(column)] = column
+    return found
+
+
+def advance_constants(table: RateTable) -> tuple[int, ...]:
+    """Constants of the first pass."""
+    return 1, -table.steps, len(table.entries) - 1
+
+
+def _keep(d: int, **fields) -> Instruction:
+    return Instruction(keep=True, d=d, **fields)
+
+
+def _zero(d: int, **fields) -> Instruction:
+    return _keep(d, kind=Kind.LANE, shift=63, **fields)
+
+
+def advance_code() -> tuple[Instruction, ...]:
+    """The next step's counters: after the last step of an entry the position is 0, and the number
+    one more, but for that of the last entry."""
+    constant = {"addend": Addend.CONSTANT}
+    return (
+        _keep(_POSITION, memory=Memory.READ, stream=READ_POSITION, k=_ONE, **constant),
+        _keep(_LEFT, a=_POSITION, k=_STEPS, **constant),
+        _zero(_POSITION, c=_LEFT, when=When.ZERO),
+        Instruction(a=_POSITION, memory=Memory.WRITE, stream=WRITE_POSITION),
+        _keep(_NUMBER, memory=Memory.READ, stream=READ_NUMBER),
+        _keep(_NEXT, a=_NUMBER, k=_ONE, **constant),
+        _keep(_NEXT, kind=Kind.MINIMUM, a=_NEXT, use_k=True, k=_LAST),
+        _keep(_NEXT, a=_NUMBER, c=_LEFT, when=When.NEGATIVE),
+        Instruction(a=_NEXT, memory=Memory.WRITE, stream=WRITE_NUMBER),
+        _zero(RATE),
+        _zero(RATE_SHIFT),
+    )
+
+
+def choose_code() -> tuple[Instruction, ...]:
+    """Rate and shift in the lane of the present entry."""
+    chosen = {"memory": Memory.READ, "c": _LEFT, "when": When.ZERO}
+    return (
+        _keep(_LEFT, memory=Memory.READ, stream=READ_NUMBERS, c=_NUMBER, addend=Addend.MINUS),
+        _keep(RATE, stream=READ_RATES, **chosen),
+        _keep(RATE_SHIFT, stream=READ_SHIFTS, **chosen),
+    )
+
+
+def spread_code() -> tuple[Instruction, ...]:
+    """Rate and shift in every lane."""
+    return tuple(_keep(d, kind=Kind.SUM, a=d) for d in (RATE, RATE_SHIFT))

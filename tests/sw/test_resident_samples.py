@@ -1,0 +1,168 @@
+"""Samples and schedule of a resident step: the bits of steps that the host feeds and binds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from test_resident import DIGITS, Case, P, same
+
+from trainwright.accelerator import AcceleratorError
+from trainwright.check.chip import model_of, random_state
+from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
+from trainwright.compiler.chip.memory import SCHEDULE, TARGETS
+from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.chip.samples import rows_read, samples_program
+from trainwright.compiler.chip.schedule import run_schedule
+from trainwright.compiler.memory import LocalMemory
+from trainwright.driver.chip import ChipDriver
+from trainwright.driver.resident import ResidentDriver, place_data
+from trainwright.fixed.scale import Scales
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.onchip import schedule_pass
+from trainwright.onchip.rates import ENTRIES, Entry, RateTable
+from trainwright.onchip.samples import epoch_order, expanded, order_at, records
+from trainwright.onchip.schedule_pass import MOST_STEPS, schedule_words
+from trainwright.program.errors import ProgramError
+from trainwright.program.vector import THREADS, Instruction, Memory, Stream, Vector
+
+S = replace(P, sample_loads=1)
+MEMORY = 1 << 21
+FASHION = load_network("fashion")
+TABLE = RateTable((Entry(11, 5), Entry(9, 3), Entry(15, 6)), steps=2)
+
+
+class Set:
+    """Random images with labels, as the accelerator stores them."""
+
+    def __init__(self, total, size, pixels, seed=0):
+        random = np.random.default_rng(seed)
+        stored = random.integers(0, 1 << pixels, (total, size)).astype(np.uint8)
+        self.labels = random.integers(0, 10, (total,))
+        self.inputs = expanded(stored, pixels, 8)
+        self.records, self.pixels = records(stored, self.labels, pixels, 10), pixels
+
+    def batch(self, number, batch, seed):
+        epoch, place = divmod(number, len(self.labels) // batch)
+        chosen = epoch_order(len(self.labels), seed, epoch)[place * batch : (place + 1) * batch]
+        return torch.from_numpy(self.inputs[chosen]), self.labels[chosen]
+
+
+@pytest.mark.parametrize(
+    ("network", "batch", "pixels", "room", "part"),
+    [
+        (DIGITS, 16, 8, 0, 1),
+        (DIGITS, 48, 4, 300, 1),  # in two pieces
+        (FASHION, 32, 4, 0, 1),
+        (FASHION.with_ranks([[12, 5, 13], [16]]), 64, 8, 0, 4),  # a quarter of one order
+    ],
+)
+def test_a_batch_is_in_memory_as_if_written(network, batch, pixels, room, part, monkeypatch):
+    """Three batches of two epochs: inputs in both orders, and targets."""
+    size = network.layers[0].input_size
+    given = Set(2 * batch + 5, size, pixels)
+    if room:
+        monkeypatch.setattr(LocalMemory, "largest_gap", property(lambda _: room))
+    with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
+        data = place_data(golden, given.records, batch, 7, pixels)
+        state = random_state(network, 3)
+        driver = ResidentDriver(golden, state.layout, batch, TABLE, seed=7, data=data)
+        driver.put(state, model_of(state))
+        golden.order = order_at(data.total, batch, 7, 1)
+        program = samples_program(driver.memory, data)
+        stores = [d for d in program.descriptors if getattr(d, "tensor", "") == SAMPLES_INSIDE]
+        assert len(stores) == batch // 16 + (2 if room else 1)
+        inside, outside = (driver.step.buffers[name] for name in (SAMPLES_INSIDE, SAMPLES_OUTSIDE))
+        read = rows_read(driver.step, inside)
+        columns = slice(read.start * 16 // batch, read.stop * 16 // batch)
+        assert columns.stop - columns.start == size // part
+        for number in range(1, 4):
+            golden.run(program, 0)
+            inputs, labels = given.batch(number, batch, 7)
+            found = outside.unpack(golden.read(outside.address, outside.size))
+            assert (found[:batch] == inputs).all()
+            found = inside.unpack(golden.read(inside.address, inside.size))
+            assert (found[:, columns] == inputs[:, columns]).all()
+            assert (driver.rows(TARGETS) == driver.memory.target_words(labels, 10)).all()
+
+
+@pytest.mark.parametrize(
+    ("network", "pixels"), [(DIGITS, 8), (FASHION.with_ranks([[3, 5, 2], [5]]), 4)]
+)
+def test_steps_with_samples_of_their_own(network, pixels):
+    """Two epochs of three steps at once, the last of them in two runs, with nothing written."""
+    batch = 16
+    case = Case(network, batch, 3)
+    given = Set(3 * batch + 9, network.layers[0].input_size, pixels)
+    fed = case.resident(table=TABLE)
+    total = correct = 0
+    for number in range(6):
+        fed.put_batch(*given.batch(number, batch, case.seed), network.classes)
+        done = fed.run_steps(1, step=number)
+        total, correct = total + done.total, correct + done.correct
+    with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
+        data = place_data(golden, given.records, batch, case.seed, pixels)
+        found = case.resident(table=TABLE, golden=golden, data=data)
+        parts = [found.run_steps(5, step=0), found.run_steps(1, step=5)]
+        assert (sum(p.total for p in parts), sum(p.correct for p in parts)) == (total, correct)
+        same(fed, found)
+        assert fed.exponents() == found.exponents()
+        assert golden.order == order_at(data.total, batch, case.seed, 6)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_the_schedule_goes_through_its_table(steps):
+    """From any step on, over the end of its 64 entries: rates in all threads, and the counters."""
+    random = np.random.default_rng(steps)
+    entries = tuple(Entry(*map(int, random.integers(0, (16, 32)))) for _ in range(ENTRIES))
+    table = RateTable(entries, steps=steps)
+    with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
+        memory = ChipDriver(golden, random_state(DIGITS, 3).layout, 16).memory
+        work = Passes(memory)
+        run_schedule(work, table)
+        registers = [
+            Instruction(a=register, memory=Memory.WRITE, stream=n)
+            for n, register in enumerate((schedule_pass.RATE, schedule_pass.RATE_SHIFT))
+        ]
+        rows = work.rows("registers", 2 * THREADS, 0).start
+        streams = Stream(rows, 0, 1), Stream(rows + THREADS, 0, 1)
+        work.run(tuple(registers), Vector(entry=0, length=1, outer=1, inner=THREADS, reads=0,
+                                          writes=3, streams=streams))  # fmt: skip
+        program = work.finish("the schedule")
+        buffer = memory.buffers[SCHEDULE]
+        first = ENTRIES * steps // 2
+        golden.write(buffer.address, packed(buffer, schedule_words(table, first)))
+        for step in range(first, ENTRIES * steps + 2 * steps):
+            traces = golden.run(program, 0, trace=True).traces
+            assert traces is not None
+            found = traces["pe2"].rows[-2 * THREADS :]
+            assert (found[:THREADS] == table.at(step).rate).all()
+            assert (found[THREADS:] == table.at(step).rate_shift).all()
+            left = golden.read(buffer.address, buffer.size)
+            assert (left == packed(buffer, schedule_words(table, step + 1))).all()
+
+
+def packed(buffer, words):
+    return buffer.pack(torch.from_numpy(words))
+
+
+def test_what_is_refused():
+    layout, few = random_state(DIGITS, 3).layout, Set(40, 64, 8)
+    with GoldenAccelerator(S, memory_bytes=1 << 20) as golden:
+        much = np.zeros((1 << 14, 80), np.uint8)
+        with pytest.raises(AcceleratorError, match=r"16384 samples of 80 bytes .* use --pixels 4"):
+            place_data(golden, much, 16, 0, 8)
+        data = place_data(golden, np.zeros((9000, 80), np.uint8), 16, 0, 4)
+        driver = ResidentDriver(golden, layout, 16, TABLE, data=data)
+        state = random_state(DIGITS, 3)
+        with pytest.raises(AcceleratorError, match="of them the step's; use fewer samples, or wri"):
+            driver.begin(Scales(), state, 0)
+    with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
+        data = place_data(golden, few.records, 16, 0, 8)
+        driver = ResidentDriver(golden, layout, 16, TABLE, data=data)
+        with pytest.raises(ProgramError, match="use one with sample_loads=1"):
+            driver.run_steps(1, step=0)
+    table = RateTable((Entry(1, 1),), steps=MOST_STEPS + 1)
+    with pytest.raises(ValueError, match="hold for 32768 steps each; the chip counts to 32767"):
+        schedule_words(table, 0)

@@ -1,0 +1,144 @@
+"""Whole epochs by a resident program: the bits of the definitions, with nothing written in them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_onchip_training import SETTINGS, driver, same
+
+from trainwright.accelerator import AcceleratorError
+from trainwright.accelerator.counted import counted
+from trainwright.cli import main
+from trainwright.data import load_data_set
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.onchip.samples import epoch_order, expanded
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.batches import InputQuantiser, chip_batch_indices
+from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
+from trainwright.train.chip_update import ChipModel
+from trainwright.train.resident import stored_records
+from trainwright.train.settings import ChipSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
+
+P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
+EPOCH = 22
+OPTIONS = [
+    f"--accelerator={name}" for name in ("vector_engine=1", "exponents=64", "sample_loads=1")
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_data_set("digits")
+
+
+def settings(**changes):
+    return replace(SETTINGS, prior=None, **changes)
+
+
+def trainer(state, data, *, memory_bytes=1 << 20, **options):
+    accelerator = counted(GoldenAccelerator(P, memory_bytes=memory_bytes))
+    return Trainer(
+        state, data, driver, resident=accelerator, written=lambda: accelerator.written, **options
+    )
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        settings(steps=2 * EPOCH + 3),
+        settings(steps=30, scales="frozen", chip=ChipSettings(pixels=4)),
+    ],
+)
+def test_a_run_has_the_bits_of_the_definitions(data, chosen):
+    """Over two ends of epochs, with evaluations there; losses are the means of their steps'."""
+    network = load_network("digits")
+    ours, found = initial_state(network, chosen), initial_state(network, chosen)
+    Trainer(ours, data, driver).run()
+    run = trainer(found, data)
+    run.run()
+    assert same(ours, found) and ours.step == found.step
+    assert ours.history.evaluations == found.history.evaluations
+    ends = [0, *(record.step for record in found.history.steps)]
+    assert ends == [*range(0, ours.step, EPOCH), ours.step]
+    for first, record in zip(ends, found.history.steps, strict=False):
+        steps = ours.history.steps[first : record.step]
+        assert record.loss == pytest.approx(np.mean([one.loss for one in steps]), rel=1e-12)
+        assert record.learning_rate == steps[-1].learning_rate
+        assert (record.epoch, record.ranks) == (steps[-1].epoch, steps[-1].ranks)
+        for name in ("correct", "samples", "saturations"):
+            assert getattr(record, name) == sum(getattr(one, name) for one in steps)
+    assert run.host_writes == (0 if ours.step >= EPOCH else None)
+
+
+def test_a_run_goes_on_elsewhere(data, tmp_path):
+    """From a step of the definitions within an epoch, then from a checkpoint of the accelerator's
+    to one that computes loss and update on the host."""
+    network, chosen = load_network("digits"), settings(steps=2 * EPOCH + 5)
+    whole = initial_state(network, chosen)
+    Trainer(whole, data, driver).run()
+    state = initial_state(network, chosen)
+    Trainer(state, data, driver, stop=lambda: state.step == 7).run()
+    trainer(state, data, stop=lambda: state.step == EPOCH).run()
+    assert state.step == EPOCH and len(state.history.steps) == 8
+    save_checkpoint(tmp_path / "c.safetensors", state)
+    read = load_checkpoint(tmp_path / "c.safetensors").state
+    assert same(read, state) and read.history.steps == state.history.steps
+    Trainer(read, data, driver).run()
+    trainer(state, data).run()
+    assert same(whole, read) and same(whole, state)
+
+
+@pytest.mark.parametrize("pixels", [4, 8])
+def test_records_are_the_inputs_of_the_batches(data, pixels):
+    state = initial_state(load_network("digits"), settings(chip=ChipSettings(pixels=pixels)))
+    assert isinstance(state.model, ChipModel)
+    found = stored_records(state.model, data, pixels)
+    quantiser = InputQuantiser(state.network, data.full_scale, 0, pixels)
+    chosen = chip_batch_indices(len(data.train), 64, 0, 3)
+    assert (chosen == epoch_order(len(data.train), 0, 0)[192:256]).all()
+    inputs = quantiser(data.train.images[chosen]).numpy()
+    values = found[chosen, :-16]
+    if pixels == 4:
+        values = np.stack([values & 15, values >> 4], 2, dtype=np.uint8).reshape(len(chosen), -1)
+    assert found.shape == (len(data.train), 64 * pixels // 8 + 16)
+    assert (expanded(values, pixels, 8) == inputs).all()
+    labels = data.train.labels[chosen].astype(int)
+    assert (found[chosen, -16:][np.arange(len(chosen)), labels] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (settings(chip=ChipSettings(loss="squared-error")), "have loss cross-entropy alone"),
+        (settings(steps=1 << 22, epochs=1 << 22), "hold for 65536 steps each; the chip counts to"),
+    ],
+)
+def test_what_is_refused_before_anything_is_run(data, chosen, message):
+    with pytest.raises(ValueError, match=message):
+        trainer(initial_state(load_network("digits"), chosen), data)
+
+
+def test_a_memory_too_small(data):
+    state = initial_state(load_network("digits"), settings())
+    with pytest.raises(AcceleratorError, match=r"1437 samples of 80 bytes .* use --pixels 4"):
+        trainer(state, data, memory_bytes=1 << 16)
+    run = trainer(state, data)
+    assert run._resident
+    step = run._resident.driver.memory.size
+    with pytest.raises(AcceleratorError, match=r"memory, [0-9]+ of them the step"):
+        trainer(state, data, memory_bytes=step + 1437 * 80 + 4096).run()
+
+
+def test_the_command_writes_nothing_in_an_epoch(capsys, tmp_path):
+    command = ["train", "--network", "digits", "--epochs", "1", "--update", "chip", "--json"]
+    command += ["--no-prior", "--out", str(tmp_path / "run"), *OPTIONS]
+    assert main(command) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["host_writes"] == 0 and result["state_bits_per_parameter"] == 20
+    assert result["steps"] == EPOCH
+    assert main([*command, "--plan", "paper", "--force"]) == 2
+    assert "--verify and --plan do not go with loss and update" in capsys.readouterr().err
