@@ -86,6 +86,33 @@ def test_throughput(engines):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("out_width", (8, 12, 16))
+def test_throughput_by_digits(engines, operation, out_width):
+    """Without stalls a step a cycle, or a digit written, whichever takes longer."""
+    parameters = PARAMETERS["4x2-digits"]
+    random = Random(f"pe2 digits {operation} {out_width}")
+    memories = engines.Memories.random(parameters, random, parameters.pe2_rows)
+    digits, tiles, summed = len(engines.result_digits(0, out_width, parameters)), 30, 3
+    elementwise = operation in (Operation.BIAS, Operation.MASK)
+    rows = 1 if elementwise else parameters.pe2_rows
+    command = Compute(
+        operation=operation,
+        levels=(Level(tiles, x=summed, g=summed, z=rows * digits), Level(summed, x=1, g=1)),
+        x=0,
+        g=100,
+        z=512,
+        reduce_levels=1,
+        last_rows=rows,
+        z_row_stride=digits,
+        shift=4,
+        out_width=out_width,
+        digits=1,
+    )
+    run = engines.check(pe2(parameters), parameters, [command], memories, random=random)
+    assert run.cycles <= tiles * max(summed, rows * digits) + 28
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_commands_follow_without_a_gap(engines, operation):
     """Four cycles at most from the last step of a command to the first of the next."""
     parameters = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=4)
