@@ -1,6 +1,7 @@
 """Mutants of blocks: what is put in, what the tests of a bench find, what is proven the same."""
 
 import json
+from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal
@@ -18,6 +19,7 @@ from trainwright_sim.mutation.blocks import BLOCKS, Block
 from trainwright_sim.mutation.equivalence import Twins
 from trainwright_sim.mutation.execute import Verdict
 from trainwright_sim.mutation.netlist import Mutant, dumps, loads, mutable
+from trainwright_sim.mutation.origin import Origins
 from trainwright_sim.mutation.score import Reason, Score
 
 FACTOR_STORE = Block("factor_store", 20)
@@ -87,12 +89,54 @@ def test_faults_are_of_the_source_and_differ(redundant):
     assert loads(dumps(design)) == design
 
 
+def test_multiplexers_are_of_the_lines_of_their_if(redundant):
+    """yosys names no line: those of the register that it feeds, and of the condition."""
+    design, _ = redundant
+    lines = Path(__file__).read_text().splitlines()
+    assert all(m.source for m in design.mutants)
+    found = [m for m in design.mutants if m.cell == "mux" and m.wire != "rst"]
+    assert found
+    for m in found:
+        named = [lines[int(s.split(":")[-1]) - 1] for s in m.source.split() if "test_mutants" in s]
+        assert any("count" in line for line in named), m
+
+
+def test_a_select_is_of_its_condition_too():
+    """The register behind two multiplexers, and the cell that drives the select of one."""
+    origins = Origins(
+        """
+  attribute \\src "a.py:1"
+  wire \\register
+  wire $1
+  wire $2
+  wire $3
+  attribute \\src "a.py:7"
+  cell $eq $condition
+    connect \\A \\other
+    connect \\Y $3
+  end
+  cell $mux $inner
+    connect \\S $3
+    connect \\Y $1
+  end
+  cell $mux $outer
+    connect \\A $1
+    connect \\Y $2 [3:0]
+  end
+  connect \\register { 2'00 $2 }
+"""
+    )
+    assert origins.of("$inner", "S") == ["a.py:1", "a.py:7"]
+    assert origins.of("$inner", "A") == origins.of("$outer", "Y") == ["a.py:1"]
+    assert origins.of("$nowhere", "A") == []
+
+
 def test_submodules_tested_elsewhere_get_no_faults():
     rtlil = component_to_rtlil(Twice(), sources=True)
     assert len(mutable(rtlil, 30, seed=1).mutants) == 30
     assert len(mutable(rtlil, 30, seed=1, without=["within"]).mutants) == 0
     some = mutable(rtlil, 30, seed=1, without=["sim/test_mutants.py"]).mutants
-    assert some and not any("test_mutants" in m.source for m in some)
+    assert some and not any("test_mutants" in m.source for m in some if m.cell != "mux")
 
 
 def test_what_is_the_same_for_ever_is_told_from_what_is_not(redundant):

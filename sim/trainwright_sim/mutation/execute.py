@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from trainwright.support.native.cache import Cache
 from trainwright_sim.bench import runner
 from trainwright_sim.bench.catalogue import Bench
-from trainwright_sim.mutation import netlist
+from trainwright_sim.mutation import netlist, origin
 from trainwright_sim.mutation.blocks import Block
 from trainwright_sim.mutation.equivalence import Twins
 from trainwright_sim.mutation.netlist import Mutable, Mutant, MutationError
@@ -68,7 +68,8 @@ def prepared(block: Block, seed: int, cache: Cache) -> tuple[Mutable, Path]:
     """The block with its mutants, and the folder of what is known of them."""
     rtlil = block.bench.rtlil(sources=True)
     choice = (block.mutants, seed, block.without)
-    key = "mutants-" + _hash([rtlil, choice, inspect.getsource(netlist)])
+    made_by = [inspect.getsource(module) for module in (netlist, origin)]
+    key = "mutants-" + _hash([rtlil, choice, made_by])
     found = cache.find(key)
     if found is None:
         with cache.building(key) as folder:

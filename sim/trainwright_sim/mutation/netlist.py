@@ -10,6 +10,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from trainwright_hw.build.convert import TOP, yosys_command
+from trainwright_sim.mutation.origin import Origins
 
 SELECT, SELECT_WIDTH = "mutant", 16
 """The input, and its width; 0 selects the design as it is."""
@@ -98,7 +99,8 @@ def mutable(rtlil: str, mutants: int, seed: int, without: Sequence[str] = ()) ->
             "opt_clean",
             "write_rtlil mutable.il",
         )
-        found = tuple(_mutant(n, line, cells) for n, line in enumerate(chosen, 1))
+        origins = Origins(flat)
+        found = tuple(_mutant(n, line, cells, origins) for n, line in enumerate(chosen, 1))
         return Mutable((folder / "mutable.il").read_text(), found)
 
 
@@ -142,13 +144,14 @@ def _cell_types(rtlil: str) -> dict[str, str]:
     return {name: kind for kind, name in re.findall(r"^\s*cell (\S+) (\S+)$", rtlil, re.MULTILINE)}
 
 
-def _mutant(number: int, line: str, cells: dict[str, str]) -> Mutant:
+def _mutant(number: int, line: str, cells: dict[str, str], origins: Origins) -> Mutant:
     words = line.split()
     options: dict[str, list[str]] = {}
     for option, value in zip(words[::2], words[1::2], strict=True):
         options.setdefault(option, []).append(value)
     one = {option: values[0] for option, values in options.items()}
-    sources = sorted({_relative(part) for s in options.get("-src", ()) for part in s.split("|")})
+    named = options.get("-src") or origins.of(one["-cell"], one["-port"].lstrip("\\"))
+    sources = sorted({_relative(part) for s in named for part in s.split("|")})
     return Mutant(
         number=number,
         mode=one["-mode"],
