@@ -104,6 +104,11 @@ class Runner(Generic[D]):
             self._driver, self._made_for = make(), wanted
         return self._driver
 
+    def keep(self, wanted: object) -> None:
+        """Forget the driver, unless it is the one that ``at`` would give."""
+        if self._made_for != wanted:
+            self._driver = self._made_for = None
+
     @property
     def driver(self) -> D:
         """The driver that ``at`` made."""
@@ -131,6 +136,14 @@ class Runner(Generic[D]):
         self.totals.add(result)
         return done
 
+    def check(self, done: Pass[D]) -> None:
+        """Raise ``CompileError`` where the driver of a pass is not the present one."""
+        if done.driver is not self._driver:
+            raise CompileError(
+                "the program of this forward pass is stale: the ranks changed, or the model was "
+                "closed, before backward; run forward again (cut ranks after optimizer.step())"
+            )
+
     def backward(
         self,
         done: Pass[D],
@@ -144,12 +157,8 @@ class Runner(Generic[D]):
 
         See ``Driver.backward``. Raises ``CompileError`` where ranks changed since the pass.
         """
+        self.check(done)
         driver = done.driver
-        if driver is not self._driver:
-            raise CompileError(
-                "the program of this forward pass is stale: the ranks changed, or the model was "
-                "closed, before backward; run forward again (cut ranks after optimizer.step())"
-            )
         if self.memory.last is not done:
             driver.input_exponent = done.input_exponent
             self.totals.forward += 1

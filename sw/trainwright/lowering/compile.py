@@ -1,6 +1,7 @@
 """From a network, a batch and an accelerator to the two programs of a training step."""
 
 import gc
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -112,10 +113,14 @@ def with_ones(graph: Graph) -> Graph:
 
 
 def direct(graph: Graph, host: Sequence[str]) -> Graph:
-    """Without views of what the host writes: it writes the views themselves."""
+    """Without views of what the host writes: it writes the views themselves.
+
+    What has other readers too is written as it is.
+    """
     ops, given = [], list(graph.given)
+    readers = Counter(name for op in graph.ops for name in op.operands)
     for op in graph.ops:
-        if isinstance(op, View) and op.x in host and op.x in given:
+        if isinstance(op, View) and op.x in host and op.x in given and readers[op.x] == 1:
             given[given.index(op.x)] = op.out
         else:
             ops.append(op)

@@ -55,8 +55,11 @@ class Segment:
     @property
     def driver(self) -> Driver:
         """The driver of the present ranks; ``CompileError`` where the accelerator cannot."""
-        accelerator = self.machine.accelerator
-        return self.runner.at((accelerator, *(one.ranks for one in self.layers)), self._opened)
+        return self.runner.at(self._wanted(), self._opened)
+
+    def _wanted(self) -> tuple[object, ...]:
+        """What the driver is for: another accelerator and other ranks have another."""
+        return self.machine.accelerator, *(one.ranks for one in self.layers)
 
     def _opened(self) -> Driver:
         return Driver(
@@ -155,6 +158,8 @@ class Segment:
         if settling is not None:
             back = settling.backward(done, whole, self.scales)
         else:
+            self.runner.keep(self._wanted())
+            self.runner.check(done)
             if not self.runner.is_calibrated(self.scales):
                 self._settle_backward(done, whole)
             back = self.runner.backward(done, whole, self.scales)

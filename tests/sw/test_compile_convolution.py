@@ -1,0 +1,352 @@
+"""`trainwright.compile` of modules that are graphs: convolutions, averages, skips."""
+
+import copy
+import math
+import operator
+
+import pytest
+import torch
+
+import trainwright.nn as tnn
+from trainwright import compile
+from trainwright.compiler import CompileError
+from trainwright.data import load_data_set
+from trainwright.driver import Driver
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Apply, NetworkError, Pool, Sum, Widths, Window, network_from_dict
+from trainwright.offload.regions import regions
+from trainwright.offload.trace import pool_of, trace, why_not
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.batches import batch_indices
+from trainwright.train.initial import initial_factors
+from trainwright.train.model import Model
+from trainwright.train.settings import TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
+
+cross_entropy = torch.nn.functional.cross_entropy
+
+SMALL = {
+    "name": "small", "classes": 10, "image": [8, 8],
+    "layers": [
+        {"kernel": [3, 3], "padding": [1, 1], "outputs": [2, 4], "inputs": [9, 1], "ranks": [3]},
+        {"pool": [2, 2]},
+        {"outputs": [1, 16], "inputs": [8, 16], "ranks": [6], "leading": 1},
+    ],
+}  # fmt: skip
+
+SKIP = {
+    "name": "skip", "classes": 10, "image": [8, 8],
+    "layers": [
+        {"name": "stem", "kernel": [2, 2], "stride": [2, 2], "outputs": [2, 2], "inputs": [4, 1],
+         "ranks": [2]},
+        {"name": "inner", "kernel": [3, 3], "padding": [1, 1], "outputs": [2, 2], "inputs": [9, 4],
+         "ranks": [3], "relu": False},
+        {"name": "sum", "add": ["inner", "stem"]},
+        {"name": "head", "from": "sum", "outputs": [1, 16], "inputs": [4, 16], "ranks": [4],
+         "leading": 1},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(1)
+
+
+def _small():
+    return torch.nn.Sequential(
+        tnn.TTConv2d(1, 8, 3, padding=1, outputs=(2, 4), inputs=(9, 1), rank=3), torch.nn.ReLU(),
+        torch.nn.AvgPool2d(2), torch.nn.Flatten(),
+        tnn.TTLinear((8, 4, 4), 10, outputs=(1, 16), inputs=(8, 16), rank=6, relu=False),
+    )  # fmt: skip
+
+
+class _Skip(torch.nn.Module):
+    def __init__(self, add=operator.add):
+        super().__init__()
+        self.stem = tnn.TTConv2d(1, 4, 2, stride=2, outputs=(2, 2), inputs=(4, 1), rank=2)
+        self.inner = tnn.TTConv2d(4, 4, 3, padding=1, outputs=(2, 2), inputs=(9, 4), rank=3)
+        self.head = tnn.TTLinear((4, 4, 4), 10, outputs=(1, 16), inputs=(4, 16), rank=4)
+        self.add = add
+
+    def forward(self, x):
+        stem = torch.relu(self.stem(x))
+        x = self.add(self.inner(stem), stem).relu()
+        return self.head(torch.flatten(x, 1))
+
+
+def _load(module, network):
+    """The trainer's initial factors."""
+    layers = [one for one in module.modules() if isinstance(one, tnn.TensorTrain)]
+    for layer, own, exponents in zip(layers, *initial_factors(network, 0), strict=True):
+        layer.set_factors([factor.value for factor in own], exponents)
+        if layer.bias is not None:
+            torch.nn.init.zeros_(layer.bias)
+    return layers
+
+
+@pytest.mark.parametrize("make, table, steps", [(_small, SMALL, 4), (_Skip, SKIP, 3)])
+def test_bits_are_those_of_the_trainer_for_the_same_network_as_tables(make, table, steps):
+    """`digits`: outputs, exponents, and the master weights after some steps, bit by bit."""
+    data, network = load_data_set("digits"), network_from_dict(table)
+    settings = TrainSettings(steps=steps, prior=None, batch=32)
+    golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 22)
+    state = initial_state(network, settings)
+    trainer = Trainer(state, data, lambda n: Driver(golden, n, settings.batch))
+    module = make()
+    layers = _load(module, network)
+    model = compile(module, batch=settings.batch)
+    assert [one.where for one in model.report().layers] == ["program 1"] * len(layers)
+    optimizer = tnn.Adam(model.parameters(), lr=settings.learning_rate)
+    total = settings.total_steps(len(data.train))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / total))
+    )
+    for step in range(steps):
+        chosen = batch_indices(len(data.train), settings.batch, settings.seed, step)
+        pixels = torch.from_numpy(data.train.images[chosen] / data.full_scale)
+        x, y = pixels[:, None], torch.from_numpy(data.train.labels[chosen]).long()
+        if step == 0:
+            model.calibrate(x, lambda out, y=y: cross_entropy(out, y))
+        loss = cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        assert loss.item() == pytest.approx(trainer.step().loss, rel=1e-12)
+    assert isinstance(state.model, Model)
+    for layer, factors, bias in zip(layers, state.model.factors, state.model.biases, strict=True):
+        layer.clip()
+        assert all(torch.equal(a, b.value) for a, b in zip(layer.factors, factors, strict=True))
+        assert layer.bias is not None and bias is not None
+        assert torch.equal(layer.bias, bias.value[: layer.rows])
+    (chain,) = model.chains.values()
+    (segment,) = chain.segments
+    assert segment.driver.network.layers == state.model.network.layers
+    found = segment.scales.exponents
+    assert sorted(found.values()) == sorted(state.scales.exponents.values())
+
+
+WIDE = Widths(activation=16, bias=16)
+
+
+def _near(model, plain, x, bound=0.02):
+    """Outputs and all gradients are those of torch, but for roundings to 16 bits.
+
+    As in ``test_compile``: one rounding is about 0.1 % of a tensor whose mean is in its range.
+    """
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    y, wanted = model(ours), plain(theirs)
+    weights = torch.linspace(-1, 1, y[0].numel()).reshape(y[0].shape)
+    (y * weights).square().sum().backward()
+    (wanted * weights).square().sum().backward()
+    assert y.shape == wanted.shape and (y - wanted).norm() < 0.005 * wanted.norm()
+    pairs = [(ours.grad, theirs.grad)]
+    pairs += [(a.grad, b.grad) for a, b in zip(model.parameters(), plain.parameters(), strict=True)]
+    for one, other in pairs:
+        assert one is not None and other is not None
+        assert (one - other).norm() < bound * other.norm()
+
+
+def _colour(*behind):
+    """Of 3 channels and no square; what windows are of rows is not what they are of columns."""
+    return torch.nn.Sequential(
+        tnn.TTConv2d(3, 8, (3, 2), stride=(2, 1), padding=(1, 0), rank=4, numbers=WIDE), *behind
+    )
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        _colour(),
+        _colour(torch.nn.ReLU(), tnn.TTConv2d(8, 4, 1, rank=4, numbers=WIDE)),
+        _colour(torch.nn.ReLU(), torch.nn.AvgPool2d((1, 2), stride=1)),
+        _colour(torch.nn.ReLU(), torch.nn.Flatten(), tnn.TTLinear((8, 3, 4), 5, numbers=WIDE)),
+    ],
+    ids=["image", "two", "average", "features"],
+)
+def test_outputs_and_gradients_of_images_are_near_those_of_torch(plain):
+    """Of parameters and of the images that come in, channels first as torch has them."""
+    model = compile(copy.deepcopy(plain), batch=8)
+    (chain,) = model.chains.values()
+    assert len(chain.stretch.wiring) == len([one for one in plain if _computes(one)])
+    _near(model, plain, torch.randn(8, 3, 5, 5))
+    assert [one.input_gradients for one in chain.segments] == [True]
+
+
+def _computes(module):
+    return not isinstance(module, torch.nn.ReLU | torch.nn.Flatten)
+
+
+def test_a_skip_from_the_input_and_a_layer_that_is_applied_twice():
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = tnn.TTConv2d(4, 4, 3, padding=1, rank=4, numbers=WIDE)
+
+        def forward(self, x):
+            y = self.layer(x).relu()
+            return self.layer(y).relu().add(x)
+
+    plain = Twice()
+    model = compile(copy.deepcopy(plain), batch=4)
+    _near(model, plain, torch.randn(4, 4, 4, 3))
+    (chain,) = model.chains.values()
+    assert chain.stretch.wiring == (
+        Apply("l1", ("x",), 0), Apply("n2", ("l1",), 0), Sum("n3", ("n2", "x"), relu=False)
+    )  # fmt: skip
+    ((_, module),) = list(model.named_children())
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in module.parameters())
+
+
+def _stretches(module):
+    """What becomes programs: (layers, operations) of each."""
+    found = list(regions(trace(module), module))
+    return [(one.stretch.names, [type(node) for node in one.stretch.wiring]) for one in found]
+
+
+def _row(*modules):
+    return torch.nn.Sequential(*modules)
+
+
+def _conv(i=1, o=4, k=3, **options):
+    return tnn.TTConv2d(i, o, k, padding=options.pop("padding", 1), rank=2, **options)
+
+
+def test_what_becomes_one_program():
+    head = tnn.TTLinear((4, 2, 2), 10, outputs=(1, 16), inputs=(4, 4), rank=2)
+    assert _stretches(_row(_conv(), torch.nn.ReLU(), torch.nn.AvgPool2d(2), _conv(4, 4))) == [
+        (("0", "3"), [Apply, Pool, Apply])
+    ]
+    assert _stretches(_row(_conv(), torch.nn.Flatten(), head)) == [(("0", "2"), [Apply, Apply])]
+    assert _stretches(_row(_conv(), torch.nn.Flatten(2), _conv())) == [
+        (("0",), [Apply]), (("2",), [Apply])
+    ]  # fmt: skip
+    maximum = _row(_conv(), torch.nn.ReLU(), torch.nn.MaxPool2d(2), _conv(4, 4))
+    assert _stretches(maximum) == [(("0",), [Apply]), (("3",), [Apply])]
+    padded = tnn.TTLinear(16, 10, rank=2)  # inputs (1, 16) do not split into 4 channels and pixels
+    assert _stretches(_row(_conv(), torch.nn.Flatten(), padded)) == [
+        (("0",), [Apply]), (("2",), [Apply])
+    ]  # fmt: skip
+    gray = _row(_conv(4, 1), torch.nn.Flatten(), tnn.TTLinear(16, 10, rank=2))
+    ((names, _),) = _stretches(gray)
+    assert names == ("0", "2")  # of one channel every order is the same
+    other = _row(_conv(), _conv(4, 4, numbers=Widths(gradient=8)))
+    assert len(_stretches(other)) == 2
+    assert _stretches(_Skip()) == [(("stem", "inner", "head"), [Apply, Apply, Sum, Apply])]
+    assert _stretches(_Skip(torch.add)) == _stretches(_Skip())
+    assert len(_stretches(_Skip(torch.sub))) == 3
+
+
+class _Pair(torch.nn.Module):
+    """Two convolutions side by side, added."""
+
+    def __init__(self, one, other):
+        super().__init__()
+        self.one, self.other = one, other
+
+    def forward(self, x):
+        return self.one(x) + self.other(x)
+
+
+def test_values_of_other_sizes_are_not_added_on_the_accelerator():
+    """1 x 1 with a stride of 2 makes as much as 3 x 3 with padding; 2 x 2 does not."""
+    smaller = _conv(1, 4, 1, stride=2, padding=0, numbers=WIDE)
+    plain = _Pair(_conv(stride=2, numbers=WIDE), smaller)
+    assert _stretches(plain) == [(("one", "other"), [Apply, Apply, Sum])]
+    _near(compile(copy.deepcopy(plain), batch=4), plain, torch.randn(4, 1, 5, 4))
+    for other in (_conv(), _conv(1, 1), _conv(1, 4, 2, stride=2), _conv(1, 4, 3, stride=(2, 1))):
+        assert len(_stretches(_Pair(_conv(stride=2), other))) == 2
+
+
+POOLS = [
+    (torch.nn.AvgPool2d(2), Window((2, 2), (2, 2))),
+    (torch.nn.AvgPool2d((3, 2), stride=(1, 2)), Window((3, 2), (1, 2))),
+    (torch.nn.AvgPool2d(3, 2, padding=1), Window((3, 3), (2, 2), (1, 1))),
+    (torch.nn.AvgPool2d(3, 2, padding=1, count_include_pad=False), None),
+    (torch.nn.AvgPool2d(3, 2, count_include_pad=False), Window((3, 3), (2, 2))),
+    (torch.nn.AvgPool2d(3, 2, ceil_mode=True), None),
+    (torch.nn.AvgPool2d(2, divisor_override=3), None),
+    (torch.nn.AvgPool2d(65), None),
+    (torch.nn.MaxPool2d(2), None),
+    (lambda x: torch.nn.functional.avg_pool2d(x, 2), Window((2, 2), (2, 2))),
+    (lambda x: torch.nn.functional.avg_pool2d(x, 2, stride=1), Window((2, 2), (1, 1))),
+    (lambda x: torch.nn.functional.avg_pool2d(x, 2, 1, 0, True), None),
+]
+
+
+class _Calls(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@pytest.mark.parametrize(("pool", "window"), POOLS, ids=range(len(POOLS)))
+def test_averages_that_the_accelerator_has(pool, window):
+    module = _Calls(pool)
+    (node,) = [one for one in trace(module).nodes if one.op.startswith("call")]
+    assert pool_of(node, module) == window
+
+
+def test_convolutions_that_run_in_torch_are_in_the_table():
+    module = torch.nn.Sequential(
+        _conv(dilation=2), _conv(4, 4, 1, padding=1), _conv(4, 4, numbers="float32"),
+        torch.nn.MaxPool2d(2), _conv(4, 4), torch.nn.AvgPool2d(2, ceil_mode=True),
+    )  # fmt: skip
+    report = compile(module, batch=8).report()
+    assert [one.where for one in report.layers] == [
+        "torch: the accelerator has no dilation (2, 2)",
+        "torch: padding [1, 1] must be smaller than the kernel [1, 1]: windows of zeros alone say "
+        "nothing",
+        "torch: its numbers are float32",
+        "program 1",
+    ]
+    assert report.operators == ("MaxPool2d", "AvgPool2d") and report.predicted_cycles == 0
+    assert why_not(_conv()) == ""
+
+
+def test_batches_sizes_copies_and_errors():
+    model = compile(_row(_conv(1, 4), torch.nn.ReLU(), _conv(4, 2)), batch=4)
+    x = torch.rand(6, 1, 4, 3)
+    model(x[:4]).sum().backward()
+    model.eval()
+    whole = model(x)
+    assert whole.shape == (6, 2, 4, 3) and torch.equal(whole[4:], model(x[4:]))
+    assert model(x[:0]).shape == (0, 2, 4, 3)
+    assert torch.equal(copy.deepcopy(model)(x), whole)
+    assert model.report().predicted_cycles > 0 and model.report().steps == 1
+    (chain,) = model.chains.values()
+    assert model(torch.rand(4, 1, 3, 3)).shape == (4, 2, 3, 3) and len(chain.segments) == 2
+    with pytest.raises(ValueError, match=r"shape \(1, 4, 3\), .* images \(n, 1, rows, columns\)"):
+        model(x[0])
+    with pytest.raises(ValueError, match=r"shape \(6, 2, 4, 3\)"):
+        model(torch.rand(6, 2, 4, 3))
+    assert all(kind is torch.nn.Conv2d for kind in map(type, [*model.to_torch()][::2]))
+    valid = compile(_row(_conv(1, 2, padding=0), torch.nn.Flatten(), _square(2)), batch=4)
+    with pytest.raises(NetworkError, match="a window of \\[3, 3\\] is larger than 'x' of"):
+        valid(torch.rand(4, 1, 2, 2))
+    with pytest.raises(NetworkError, match=r"inputs .* multiply to 8, 'l1' has 2 values"):
+        valid(torch.rand(4, 1, 3, 3))
+    valid(torch.rand(4, 1, 4, 4)).sum().backward()
+
+
+def _square(channels):
+    return tnn.TTLinear((channels, 2, 2), 10, rank=2)
+
+
+def test_ranks_of_convolutions_are_cut():
+    model = compile(_row(_conv(1, 4), torch.nn.ReLU(), _conv(4, 4)), batch=4)
+    x = torch.rand(4, 1, 4, 4)
+    late = model(x)
+    with torch.no_grad():
+        model.get_submodule("2").factors[0][..., 1] = 0
+    assert model.cut_ranks(1e-6)
+    with pytest.raises(CompileError, match="stale"):
+        late.sum().backward()
+    model(x).sum().backward()
+    (chain,) = model.chains.values()
+    assert chain.segments[0].driver.network.ranks[1] == (1,)
