@@ -74,18 +74,15 @@ class Pe2(wiring.Component):
             Cat(
                 *(issue & ~is_elementwise, issue & is_elementwise, fetch.last, fetch.context),
                 *([fetch.digit] if parameters.narrow else []),
-                *([fetch.first] if parameters.wide_tensors else []),
             ),
             OPERAND_CYCLES + self._arithmetic.decode_cycles + 1,
             "flags",
             reset_less=False,
         )
         there = (array.valid, vector.valid, array.last, vector.context)
-        of_digits = [array.digit] if parameters.narrow else []
+        m.d.comb += Cat(*there, *([array.digit] if parameters.narrow else [])).eq(flags[-1])
         if parameters.wide_tensors:
-            of_digits.append(vector.first)
             m.d.comb += vector.last.eq(array.last)
-        m.d.comb += Cat(*there, *of_digits).eq(flags[-1])
         context = flags[OPERAND_CYCLES][len(there) - 1]
         self._decode(m, fetch, [of(context) for of in formats], array, vector)
         self._drain(m, elementwise, array, vector)

@@ -29,10 +29,10 @@ class VectorUnit(wiring.Component):
     them or earlier; ``context`` is that of the rows. ``value[n]`` comes n cycles after
     ``value[0]`` (``skew``).
 
-    With wide tensors rows are digits, the highest first, from a pair that is ``first`` to one that
-    is ``last``, and x and g above the values that they are of: sums so far are kept, and
-    multiplied by 2^``DIGIT_WIDTH`` for the next digit. g is positive where its first digit other
-    than 0 is. There is a value where a pair is ``last``.
+    With wide tensors rows are digits, the highest first, up to a pair that is ``last``, and x and g
+    above the values that they are of: sums so far are kept, and multiplied by 2^``DIGIT_WIDTH`` for
+    the next digit. g is positive where its first digit other than 0 is. There is a value where a
+    pair is ``last``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -52,7 +52,7 @@ class VectorUnit(wiring.Component):
                 "command": In(COMPUTE_LAYOUT),
                 "x_row": In(row),
                 "g_row": In(row),
-                **({"first": In(1), "last": In(1)} if self._by_digits else {}),
+                **({"last": In(1)} if self._by_digits else {}),
                 "value": Out(signed(parameters.elementwise_width)).array(parameters.lanes),
             }
         )
@@ -83,7 +83,9 @@ class VectorUnit(wiring.Component):
         }
         context = delay_line(m, self.context, cycles + 1, "context")
         valid = delay_line(m, self.valid, cycles + self._lanes, "valid", reset_less=False)
-        first, last = self._place_in_value(m, cycles)
+        last: list[Value] = []
+        if self._by_digits:
+            last = delay_line(m, self.last, cycles + self._lanes, "last")
         mask, rectify = (
             delay_line(m, settings[name](context[cycles]), self._lanes, name)
             for name in ("mask", "rectify")
@@ -109,8 +111,8 @@ class VectorUnit(wiring.Component):
             term, complete = wide["x"] + wide["g"], valid[cycles + lane]
             if self._by_digits:
                 there = lane - lane % together
-                is_positive = _first_sign(m, lane, words["g"], valid[there], first[there])
-                term += self._sum_so_far(m, total, complete, first[cycles + lane])
+                is_positive = _first_sign(m, lane, words["g"], valid[there], last[there])
+                term += self._sum_so_far(m, total, complete, last[cycles + lane])
                 complete &= last[cycles + lane]
             positive = delay_line(m, is_positive, late + 1, f"positive_{lane}")[-1]
             m.d.comb += total.eq(term)
@@ -118,20 +120,14 @@ class VectorUnit(wiring.Component):
             m.d.sync += self.value[lane].eq(Mux(zero | ~complete, 0, total))
         return m
 
-    def _place_in_value(self, m: Module, cycles: int) -> list[list[Value]]:
-        """Whether a pair of digits is the first and the last one of its values, as each lane gets
-        it ``cycles`` before its sum and then."""
-        if not self._by_digits:
-            return [[], []]
-        flags = {"first": self.first, "last": self.last}
-        return [delay_line(m, flag, cycles + self._lanes, name) for name, flag in flags.items()]
-
-    def _sum_so_far(self, m: Module, total: Signal, valid: Value, first: Value) -> Value:
-        """What the digits before have added up to, for the next one; nothing for the first."""
-        held = Signal.like(total, name=f"{total.name}_so_far", reset_less=True)
+    def _sum_so_far(self, m: Module, total: Signal, valid: Value, last: Value) -> Value:
+        """What the digits before have added up to, for the next one; 0 behind the last one."""
+        held = Signal.like(total, name=f"{total.name}_so_far")
         with m.If(valid):
             m.d.sync += held.eq(total)
-        return self._arithmetic.start(held, first=first, digit=C(1, 1))
+            with m.If(last):
+                m.d.sync += held.eq(self._arithmetic.zero)
+        return self._arithmetic.start(held, digit=C(1, 1))
 
     def _products(
         self, m: Module, platform, operand: str, lane: int, factor: Value, words: list[Value]
@@ -146,14 +142,12 @@ class VectorUnit(wiring.Component):
         return [delay_line(m, one, n + 1, f"{name}_late")[-1] for n, one in enumerate(pair)]
 
 
-def _first_sign(m: Module, lane: int, digit: Value, valid: Value, first: Value) -> Value:
+def _first_sign(m: Module, lane: int, digit: Value, valid: Value, last: Value) -> Value:
     """Whether of the digits of a value up to this one the first that is not 0 is positive."""
-    known, was = Signal(name=f"sign_known_{lane}"), Signal(name=f"was_positive_{lane}")
-    known_before, positive = Signal(name=f"known_before_{lane}"), Signal(name=f"is_positive_{lane}")
-    m.d.comb += [
-        known_before.eq(known & ~first),
-        positive.eq(Mux(known_before, was, digit > 0)),
-    ]
+    known, was, positive = (
+        Signal(name=f"{name}_{lane}") for name in ("sign_known", "was_positive", "is_positive")
+    )
+    m.d.comb += positive.eq(Mux(known, was, digit > 0))
     with m.If(valid):
-        m.d.sync += [known.eq(known_before | digit.any()), was.eq(positive)]
+        m.d.sync += [known.eq((known | digit.any()) & ~last), was.eq(positive)]
     return positive
