@@ -9,6 +9,7 @@ import torch
 from trainwright.cli import main
 from trainwright.network import load_network
 from trainwright.train.adapter import MOST_VALUES, error_at, narrowest
+from trainwright.train.export import load_model
 from trainwright.train.initial import initial_factors
 
 
@@ -78,3 +79,24 @@ def test_words_of_8_bits_cost_passes_or_do_not_hold(capsys):
 def test_an_error_that_is_none(capsys):
     assert main(["formats", "digits", "--error", "1.5"]) == 2
     assert "--error: choose a part of a tensor's RMS over 0 and under 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("accelerator", [(), ("--accelerator", "word_width=8")])
+def test_training_with_what_was_chosen(accelerator, capsys, tmp_path):
+    """Words of 8 bits: with factors by digits, of 9 bits."""
+    error = ("--error", "0.005" if accelerator else "0.02")
+    assert main(["formats", "digits", "--text", *error, *accelerator]) == 0
+    text = capsys.readouterr().out.rstrip("\n")
+    wanted = load_network("digits").with_formats(text)
+    out = tmp_path / "run"
+    options = ("--network", "digits", "--formats", text, *accelerator, "--json")
+    assert main(["train", *options, "--steps", "2", "--test-samples", "64", "--out", str(out)]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 2
+    trained = load_model(out / "model.safetensors").model.network
+    assert [trained.factor_formats(n) for n in (0, 1)] == [wanted.factor_formats(n) for n in (0, 1)]
+    assert (trained.factor_format(0, 0).width == 9) == bool(accelerator)
+    assert main(["check", *options, "--backend", "golden", "--batch", "4"]) == 0
+    checked = json.loads(capsys.readouterr().out)
+    assert checked["mismatches"] == 0 < checked["values"]
+    chosen = dict(part.split("=") for part in text.split(","))
+    assert chosen.items() <= checked["formats"].items()

@@ -37,6 +37,7 @@ examples:
   trainwright formats digits --error 0.02
   trainwright formats fashion --error 0.05 --initial factors.safetensors
   trainwright formats digits --error 0.002 --accelerator word_width=8
+  trainwright train --network digits --formats "$(trainwright formats digits --text)"
 """
 
 
@@ -52,7 +53,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="default: 0")
     parser.add_argument("--data", metavar="DIR", help="folder of the data set (TRAINWRIGHT_DATA)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object")
+    form.add_argument(
+        "--text", action="store_true", help="print what --formats takes, and nothing else"
+    )
     add_accelerator_options(parser)
 
 
@@ -73,6 +78,9 @@ def _run(args: argparse.Namespace) -> int:
     p = accelerator_parameters(args.accelerator)
     choices = _choices(args, network, given, p)
     text = formats_text(network, choices)
+    if args.text:
+        print(text)
+        return 0
     if args.json:
         print(to_json({"formats": text, "tensors": [one.to_dict() for one in choices]}))
         return 0
