@@ -51,11 +51,6 @@ def accelerator_signature(
 
 
 def _refuse_what_is_not_built(parameters: AcceleratorParameters) -> None:
-    if parameters.exponents:
-        raise ValueError(
-            "the hardware has no exponent file yet, the golden model alone: leave exponents="
-            f"{parameters.exponents} out, or use --backend golden"
-        )
     if parameters.wide_tensors:
         raise ValueError(
             "wide_tensors=1 has no hardware, it is of the golden model alone: leave it out, "
@@ -118,6 +113,8 @@ class Accelerator(wiring.Component):
             sequencer.read_error.eq(load.error),
             sequencer.write_error.eq(store.error),
         ]
+        if self.parameters.exponents:
+            self._file(m, sequencer, statistics, vector)
         if self.parameters.stochastic_rounding:
             m.d.comb += [engine.stream.eq(sequencer.stream) for engine in (pe1, pe2)]
         if self.parameters.formats:
@@ -153,6 +150,17 @@ class Accelerator(wiring.Component):
             ]
         m.d.comb += vector.stream.eq(sequencer.stream)
         return pe2.status.busy | vector.status.busy
+
+    def _file(self, m: Module, sequencer, statistics, vector) -> None:
+        """What the exponent file is connected to."""
+        connect(m, sequencer.sums, statistics.taken)
+        if vector is not None:
+            scalars = zip(vector.scalars, sequencer.scalars, strict=True)
+            m.d.comb += [
+                vector.place.eq(sequencer.place),
+                sequencer.word.eq(vector.word),
+                *(to.eq(value) for to, value in scalars),
+            ]
 
     def _memories(self, m: Module, sequencer, load, store, pe1, pe2, vector, write_back) -> None:
         """Scratchpad and factor stores; whether anything moves in them or at the memory port."""
@@ -223,6 +231,9 @@ class Accelerator(wiring.Component):
         connect(m, counters.values, registers.values)
         if self.parameters.sample_loads:
             connect(m, engines["load"].order, registers.order)
+        if self.parameters.exponents:
+            connect(m, sequencer.host, registers.exponents)
+            connect(m, sequencer.steps, registers.steps)
         m.d.comb += [
             sequencer.start.eq(registers.start),
             sequencer.address.eq(registers.address),

@@ -12,6 +12,7 @@ from trainwright.accelerator import AcceleratorError, Run, control, registers
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
+from trainwright.program.errors import ProgramError
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
 from trainwright.support.native.cache import Cache
@@ -109,6 +110,16 @@ class RtlAccelerator:
     def order(self, order: SampleOrder) -> None:
         control.set_order(self._simulator(self._traced), self._parameters, order)
 
+    @property
+    def exponents(self) -> list[int]:
+        """The exponent file, by slot; setting it raises ``ProgramError`` for what it does not hold,
+        and both ``AcceleratorError`` for an accelerator without one."""
+        return control.exponents(self._simulator(self._traced), self._parameters)
+
+    @exponents.setter
+    def exponents(self, values: list[int]) -> None:
+        control.set_exponents(self._simulator(self._traced), self._parameters, values)
+
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Put bytes into the external memory; ``ValueError`` outside of it."""
         self._slice(address, data.size)[:] = data.reshape(-1)
@@ -119,27 +130,54 @@ class RtlAccelerator:
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
+        self._check(program, address)
+        self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
+        return self._execute(program, address, trace=trace)
+
+    def repeat(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run:
+        """Execute a program that lies at ``address`` ``times`` times, the first as step number
+        ``step``, by one start.
+
+        Raises ``AcceleratorError`` for an accelerator without an exponent file.
+        """
+        control.require_repetition(self._parameters, times)
+        self._check(program, address)
+        encoded = np.frombuffer(encode_descriptors(program), np.uint8)
+        if (self.read(address, encoded.size) != encoded).any():
+            raise ValueError(f"the program does not lie at {address}; write it there first")
+        return self._execute(program, address, trace=trace, times=times, step=step)
+
+    def _check(self, program: Program, address: int) -> None:
         if program.fingerprint != self._parameters.fingerprint:
             raise AcceleratorError("the program was compiled for other accelerator parameters")
         check_program(program, self._parameters, memory_bytes=self.memory_bytes)
         if address % self._parameters.beat_bytes:
             raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
-        self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
+
+    def _execute(
+        self, program: Program, address: int, *, trace: bool, times: int = 1, step: int = 0
+    ) -> Run:
+        p = self._parameters
         simulator = self._simulator(trace or self._traced)
         simulator.trace(trace)
         begin = time.perf_counter()
         try:
-            control.start(simulator, program, address)
+            control.start(simulator, program, address, p, times=times, step=step)
             self._wait(simulator)
-            control.check(simulator, program)
+            control.check(simulator, program, p)
             seconds = time.perf_counter() - begin
-            statistics = control.statistics(simulator, self._parameters.statistics_depth)
+            statistics = control.statistics(simulator, p.statistics_depth)
             counters = control.counters(simulator)
             simulator.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
+        except ProgramError:  # the run is over, and its exponents tell why
+            simulator.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
+            raise
         except BaseException:
             self._reset(simulator)
             raise
-        traces = simulator.traces(self._parameters) if trace else None
+        traces = simulator.traces(p) if trace else None
         commands = simulator.commands() if trace else None
         return Run(*statistics, counters, seconds, traces, commands)
 

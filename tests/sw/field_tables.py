@@ -75,7 +75,7 @@ MEANINGS = {
     "plus": "slot that it begins with",
     "minus": "slot that is subtracted",
     "offset": "what is added, signed",
-    "entries": "entries, 1 to 8",
+    "entries": "entries, 1 to 6",
     "exponent": "slot that moves; 0: none",
     "statistics": "statistics slot whose sum is taken",
     "low": "sum under which the exponent goes down",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainwright.check.chip import ENTRY, _calibrated, model_of, random_state
+from trainwright.check.chip import ENTRY, calibrated, model_of, random_state
 from trainwright.compiler import CompileError
 from trainwright.compiler.chip.memory import STATE
 from trainwright.driver.chip import ChipDriver
@@ -42,7 +42,7 @@ class Case:
         with GoldenAccelerator(HOST, memory_bytes=MEMORY) as golden:
             kept = tuple(tuple(map(int, columns)) for columns in self.state.kept)
             driver = ChipDriver(golden, self.state.layout, batch, kept=kept)
-            self.scales = _calibrated(
+            self.scales = calibrated(
                 driver, model_of(self.state), self.inputs, self.labels, self.classes
             )
         for number, name in enumerate(self.scales.exponents):  # some have far to go

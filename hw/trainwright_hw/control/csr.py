@@ -8,6 +8,7 @@ from amaranth.utils import exact_log2
 from trainwright.accelerator.registers import (
     CONTROL,
     COUNTERS_BASE,
+    EXPONENTS_BASE,
     FINGERPRINT,
     IDENTITY,
     IDENTITY_VALUE,
@@ -19,6 +20,8 @@ from trainwright.accelerator.registers import (
     STATISTICS_BASE,
     STATISTICS_BYTES,
     STATUS,
+    STEP,
+    TIMES,
     WATCHDOG,
 )
 from trainwright.parameters import AcceleratorParameters
@@ -26,7 +29,7 @@ from trainwright.program.fields import NUMBER_WIDTH
 from trainwright_hw.bus.axi import LITE_DATA_WIDTH
 from trainwright_hw.bus.axi_lite import RegisterBus
 from trainwright_hw.control.counters import COUNTER_WIDTH, COUNTERS, Values
-from trainwright_hw.control.engine_ports import OrderPort, totals_layout
+from trainwright_hw.control.engine_ports import HostSlot, OrderPort, StepPort, totals_layout
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
 
 ERROR_WIDTH = 8
@@ -40,12 +43,15 @@ class Registers(wiring.Component):
     idle accelerator; ``clear``, then and after a reset; ``address`` and ``length`` of its program;
     ``running``, ``finished`` (high for one cycle), ``error`` (its code, 0 for none),
     ``descriptor``, ``hung`` and ``last`` from the sequencer; ``watchdog`` for it; ``values`` of the
-    counters; with ``sample_loads``, ``order`` of their generator; ``read``, ``slot``, ``read_done``
+    counters; with ``sample_loads``, ``order`` of their generator; with an exponent file, that as
+    ``exponents``, and ``steps`` of the repetition; ``read``, ``slot``, ``read_done``
     and ``totals`` of the statistics; ``interrupt``.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
         self.parameters = parameters
+        self._times = Signal(LITE_DATA_WIDTH, name="times", init=1)
+        of_file = {"exponents": In(HostSlot()), "steps": In(StepPort())}
         super().__init__(
             {
                 "bus": In(RegisterBus()),
@@ -67,6 +73,7 @@ class Registers(wiring.Component):
                 "totals": In(totals_layout(parameters)),
                 "interrupt": Out(1),
                 **({"order": In(OrderPort())} if parameters.sample_loads else {}),
+                **(of_file if parameters.exponents else {}),
             }
         )
 
@@ -109,6 +116,30 @@ class Registers(wiring.Component):
             for bit, register in enumerate(self._order()):
                 with m.Case((ORDER >> 2) + bit):
                     m.d.comb += [self.order.write[bit].eq(1), self.order.value.eq(masked(register))]
+            if self.parameters.exponents:
+                with m.Case(TIMES >> 2):
+                    m.d.sync += self._times.eq(masked(self._times))
+                with m.Case(STEP >> 2):
+                    m.d.comb += [
+                        self.steps.write.eq(~self.running),
+                        self.steps.value.eq(masked(self.steps.step)),
+                    ]
+        if self.parameters.exponents:
+            m.d.comb += [
+                self.steps.times.eq(self._times),
+                self.exponents.write.eq(
+                    bus.write & self._of_exponents(bus.write_address) & ~self.running
+                ),
+                self.exponents.slot.eq(
+                    Mux(self.exponents.write, bus.write_address, bus.read_address)
+                ),
+                self.exponents.data.eq(bus.write_data),
+            ]
+
+    def _of_exponents(self, address: Value) -> Value:
+        """Whether an address is that of an exponent."""
+        width = exact_log2(self.parameters.exponents)
+        return address[width:] == EXPONENTS_BASE >> (2 + width)
 
     def _order(self) -> tuple:
         """The registers of the order of samples, if there are any."""
@@ -134,9 +165,14 @@ class Registers(wiring.Component):
         ]
         looked = Signal()  # the groups' words are there
         m.d.sync += looked.eq(bus.read & ~bus.read_done)
-        m.d.sync += bus.read_done.eq(
-            bus.read & ~bus.read_done & Mux(in_statistics, self.read_done, looked)
-        )
+        found = Mux(in_statistics, self.read_done, looked)
+        if self.parameters.exponents:
+            in_exponents = self._of_exponents(bus.read_address)
+            m.d.comb += self.exponents.read.eq(
+                bus.read & in_exponents & ~bus.read_done & ~self.exponents.write
+            )
+            found = Mux(in_exponents, self.exponents.done, found)
+        m.d.sync += bus.read_done.eq(bus.read & ~bus.read_done & found)
         plain = {
             IDENTITY: C(IDENTITY_VALUE, LITE_DATA_WIDTH),
             FINGERPRINT: C(self.parameters.fingerprint, LITE_DATA_WIDTH),
@@ -149,6 +185,8 @@ class Registers(wiring.Component):
             LAST + 4: Cat(self.last[2], self.last[3]),
             **{ORDER + 4 * number: register for number, register in enumerate(self._order())},
         }
+        if self.parameters.exponents:
+            plain |= {TIMES: self._times, STEP: self.steps.step}
         # the two halves meet a cycle later
         m.d.sync += [total.eq(0), word.eq(0)]
         with m.Switch(bus.read_address[:slot_shift]):
@@ -173,6 +211,9 @@ class Registers(wiring.Component):
                         m.d.sync += chosen.eq(value)
             with m.If(bus.read_address[3:] == number):
                 m.d.sync += word.eq(chosen)
+        if self.parameters.exponents:
+            with m.If(self._of_exponents(bus.read_address)):
+                m.d.sync += word.eq(self.exponents.value)
 
     def _counter_words(self) -> dict:
         """Both words of each counter by offset; beats are shown as bytes."""

@@ -1,5 +1,6 @@
 """Between the sequencer and the engines: commands, status, and the statistics of results."""
 
+from amaranth.hdl import signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,12 +10,17 @@ from trainwright.program.fields import (
     OF_EXPONENTS,
     ORDER_WIDTH,
     REGISTER_WIDTH,
+    SLOT_WIDTH,
     TRANSFER,
     Field,
 )
 
 SUM_WIDTH = 48
 """Bits of a sum of |q|."""
+EXPONENT_WIDTH = 8
+"""Bits of an exponent in the file."""
+SCALAR_WIDTH = 10
+"""Bits of the difference of two exponents, and an offset of 7 bits."""
 SATURATIONS_WIDTH = 32
 """Bits of a count of saturations, or of underflows."""
 
@@ -22,9 +28,14 @@ SATURATIONS_WIDTH = 32
 def command_layout(fields: tuple[Field, ...]) -> data.StructLayout:
     """A descriptor's fields as a structure: the same bits as in memory.
 
-    Those of the exponent file, which no hardware has yet, are left out.
+    Those of the exponent file, which engines do not see, are left out.
     """
     return data.StructLayout({name: width for name, width in fields if name not in OF_EXPONENTS})
+
+
+def whole_layout(fields: tuple[Field, ...]) -> data.StructLayout:
+    """All fields of a descriptor as a structure."""
+    return data.StructLayout(dict(fields))
 
 
 COMPUTE_LAYOUT = command_layout(COMPUTE)
@@ -93,6 +104,60 @@ class OrderPort(wiring.Signature):
                 "increment": Out(REGISTER_WIDTH),
                 "left": Out(ORDER_WIDTH),
                 "write": In(3),
+                "value": In(REGISTER_WIDTH),
+            }
+        )
+
+
+class HostSlot(wiring.Signature):
+    """The file's side of the host's accesses, between two descriptors.
+
+    ``read`` is held until ``done``, in which cycle ``value`` is that of ``slot``; ``write`` puts
+    ``data`` there, which is not known to be above its floor then, and not while a program runs.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "slot": In(SLOT_WIDTH),
+                "read": In(1),
+                "done": Out(1),
+                "value": Out(signed(EXPONENT_WIDTH)),
+                "write": In(1),
+                "data": In(signed(EXPONENT_WIDTH)),
+            }
+        )
+
+
+class TakenSum(wiring.Signature):
+    """SCALES' side of a statistics slot: while ``take`` is high, ``total`` is the sum of ``slot``
+    from the cycle on in which ``there`` is; ``zero`` makes it 0."""
+
+    def __init__(self):
+        super().__init__(
+            {
+                "take": Out(1),
+                "slot": Out(SLOT_WIDTH),
+                "there": In(1),
+                "total": In(SUM_WIDTH),
+                "zero": Out(1),
+            }
+        )
+
+
+class StepPort(wiring.Signature):
+    """The sequencer's side of the repetition of programs.
+
+    ``times`` that a start runs one; ``step``, the number of the present step, which the host may
+    ``write`` with ``value`` between runs.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "times": In(REGISTER_WIDTH),
+                "step": Out(REGISTER_WIDTH),
+                "write": In(1),
                 "value": In(REGISTER_WIDTH),
             }
         )

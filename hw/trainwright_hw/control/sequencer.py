@@ -2,18 +2,22 @@
 
 from collections.abc import Mapping
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.accelerator.registers import Error
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.exponents import SCALARS
 from trainwright.program.fields import (
+    CODE,
+    COMPUTE,
     DESCRIPTOR_BITS,
     DESCRIPTOR_BYTES,
     ENGINE_OF,
     HEADER,
+    INSTRUCTION_WIDTH,
     LOOP,
     MOST_DESCRIPTORS,
     NUMBER_WIDTH,
@@ -23,12 +27,24 @@ from trainwright.program.fields import (
     Operation,
     Target,
 )
+from trainwright.program.vector import CODE_WORDS
 from trainwright_hw.control.address_registers import AddressRegisters
 from trainwright_hw.control.csr import ERROR_WIDTH
-from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT, TRANSFER_LAYOUT, command_layout
+from trainwright_hw.control.engine_ports import (
+    COMPUTE_LAYOUT,
+    SCALAR_WIDTH,
+    TRANSFER_LAYOUT,
+    HostSlot,
+    StepPort,
+    TakenSum,
+    command_layout,
+    whole_layout,
+)
+from trainwright_hw.control.exponent_file import PLACE_WIDTH, ExponentFile
 from trainwright_hw.control.loop_stack import LoopStack
 from trainwright_hw.control.program_fetch import ProgramFetch
 from trainwright_hw.control.program_memory import ProgramMemory, ProgramWritePort, descriptor_beats
+from trainwright_hw.control.repetition import Repetition
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH, Watchdog
 
 COMMANDS = {
@@ -46,7 +62,10 @@ TRANSFER_ADDRESSES = {"address": "address_register", "local": "local_register"}
 COMPUTE_ADDRESSES = {"x_base": "x_register", "g_base": "g_register", "z_base": "z_register"}
 """Fields of commands to which a register is added, and the fields that name it."""
 OWN = (Operation.HALT, Operation.LOOP, Operation.END, Operation.SET)
-"""The sequencer's own operations."""
+"""The sequencer's own operations; with an exponent file also SCALES."""
+COMPUTES = [one for one, its in ENGINE_OF.items() if its in (Engine.PE1, Engine.PE2)]
+BY_FILE = ("shift", "x_shift", "g_shift")
+"""Fields of COMPUTE that the exponent file gives where the descriptor names a slot for z."""
 
 
 def _with_fields(layout: data.StructLayout, bits: Value, fields: Mapping[str, Value]) -> Value:
@@ -92,6 +111,10 @@ class Sequencer(wiring.Component):
         if parameters.vector_engine:
             self._names.append("vector")
             vector["vector"] = Out(stream.Signature(DESCRIPTOR_BITS))
+        of_file = {"sums": Out(TakenSum()), "host": Out(HostSlot()), "steps": Out(StepPort())}
+        if parameters.vector_engine:
+            of_file["scalars"] = Out(signed(SCALAR_WIDTH)).array(SCALARS)
+            of_file |= {"place": Out(PLACE_WIDTH), "word": In(INSTRUCTION_WIDTH)}
         super().__init__(
             {
                 "start": In(1),
@@ -117,6 +140,7 @@ class Sequencer(wiring.Component):
                 "hung": Out(len(COMMANDS)),
                 "last": Out(NUMBER_WIDTH).array(len(COMMANDS)),
                 **({"stream": Out(32)} if parameters.random_stream else {}),
+                **(of_file if parameters.exponents else {}),
             }
         )
 
@@ -130,12 +154,16 @@ class Sequencer(wiring.Component):
         m.submodules.loops = loops = LoopStack(self.parameters, number_width=NUMBER_WIDTH)
         connect(m, flipped(self.program), memory.write)
         m.submodules.fetch = fetch = ProgramFetch(self.parameters)
+        by_file = bool(self.parameters.exponents)
         number = Signal(NUMBER_WIDTH)
-        error = Signal(Error)
+        error = Signal(range(max(Error) + 1 if by_file else Error.EXPONENT))
         # What follows the memory, which keeps its answer, is this register alone: it can be that of
         # the block RAM.
         descriptor = Signal(DESCRIPTOR_BITS, reset_less=True)
         m.d.sync += descriptor.eq(memory.descriptor)
+        file, steps = self._resident(m, descriptor) if by_file else (None, None)
+        begin = self.start if steps is None else self.start | self._again
+        load = self.start if steps is None else self.start | self._again & self._long
         header = data.View(command_layout(HEADER), descriptor[: _width(HEADER)])
         # Whether to wait is decided in the cycle before: that costs one only where there is a wait.
         idle, clear, clearing = Signal(), Signal(), Signal()
@@ -145,9 +173,9 @@ class Sequencer(wiring.Component):
             self.error.eq(error),
             self.descriptor.eq(number),
             memory.number.eq(number),
-            registers.clear.eq(self.start),
-            loops.clear.eq(self.start),
-            fetch.start.eq(self.start),
+            registers.clear.eq(begin),
+            loops.clear.eq(begin),
+            fetch.start.eq(load),
             fetch.address.eq(self.address),
             fetch.length.eq(self.length),
             fetch.number.eq(number),
@@ -155,10 +183,10 @@ class Sequencer(wiring.Component):
             fetch.written.eq(memory.written),
         ]
         self._watch(m, watchdog, number)
-        self._commands(m, descriptor, fetch, registers)
+        self._commands(m, descriptor, fetch, registers, file)
         self._controls(m, descriptor, registers, loops, number)
         if self.parameters.random_stream:
-            self._stream(m, registers)
+            self._stream(m, descriptor, registers, steps)
         next_kind, kinds = self._kinds(m, header)
         # as the engines see a command: from a register, as they look at much in that cycle
         offered = {name: Signal(name=f"{name}_offered") for name in self._names}
@@ -196,7 +224,7 @@ class Sequencer(wiring.Component):
                         m.next = "AWAIT-PROGRAM"
             with m.State("AWAIT-PROGRAM"):
                 m.d.comb += watchdog.waiting.eq(~idle)
-                with m.If(idle):
+                with m.If(idle if steps is None else idle & ~steps.busy):
                     m.next = "FETCH"
                 with m.If(watchdog.expired):
                     m.next = "HANG"
@@ -219,9 +247,15 @@ class Sequencer(wiring.Component):
             with m.State("ADD"):
                 m.d.sync += offer
                 m.next = "ISSUE"
+                if file is not None:
+                    self._resolve(m, descriptor, file, offered)
+            if file is not None:
+                self._by_file(m, file, offer, number, error)
             with m.State("ISSUE"):
                 m.d.sync += offer
                 self._issue(m, kinds, offered, registers, loops, number, error, idle, clear)
+                if file is not None:
+                    self._issue_by_file(m, kinds, idle, error, file, steps)
                 m.d.comb += watchdog.waiting.eq(self.waiting)
                 with m.If(watchdog.expired & self.waiting):
                     m.d.sync += _withdraw(offered)
@@ -252,6 +286,84 @@ class Sequencer(wiring.Component):
                     m.d.sync += error.eq(Error.FORMAT)
         return m
 
+    def _resident(self, m: Module, descriptor) -> tuple[ExponentFile, Repetition]:
+        """The exponent file, and the repetition of programs."""
+        m.submodules.file = file = ExponentFile(self.parameters)
+        m.submodules.steps = steps = Repetition()
+        connect(m, file.sums, flipped(self.sums))
+        connect(m, file.host, flipped(self.host))
+        m.d.comb += file.descriptor.eq(descriptor)
+        if self.parameters.vector_engine:
+            m.d.comb += [
+                self.place.eq(file.place),
+                file.word.eq(self.word),
+                *(to.eq(value) for to, value in zip(self.scalars, file.scalars, strict=True)),
+            ]
+        else:
+            code = data.View(command_layout(CODE), descriptor[: _width(CODE)])
+            words = [code[f"word{n}"] for n in range(CODE_WORDS)]
+            m.d.comb += file.word.eq(Array(words)[file.place])
+        m.d.comb += [
+            steps.start.eq(self.start),
+            steps.times.eq(self.steps.times),
+            steps.write.eq(self.steps.write),
+            steps.value.eq(self.steps.value),
+            self.steps.step.eq(steps.step),
+        ]
+        self._again = Signal()  # the program begins once more
+        self._long = Signal()  # a program longer than its memory is loaded for every step
+        m.d.sync += self._long.eq(self.length > self.parameters.program_depth)
+        return file, steps
+
+    def _resolve(self, m: Module, descriptor, file: ExponentFile, offered) -> None:
+        """In the place of an offer: what takes shifts or scalars from the file gets them first."""
+        layout = whole_layout(COMPUTE)
+        d = data.View(layout, descriptor[: layout.size])
+        computes = [one for one in COMPUTES if one not in VECTOR]
+        is_compute = Cat(d.operation == one for one in computes).any()
+        with m.If((d.operation == Operation.VECTOR) | is_compute & (d.z_exponent != 0)):
+            m.d.comb += file.resolve.eq(1)
+            m.d.sync += _withdraw(offered)
+            m.next = "RESOLVE"
+
+    def _by_file(self, m: Module, file, offer: list, number, error) -> None:
+        """States in which the exponent file works, and the one in which a program begins again."""
+
+        def refused() -> None:
+            with m.If(file.error != Error.NONE):
+                m.d.sync += error.eq(file.error)
+                m.next = "DRAIN"
+
+        with m.State("RESOLVE"):
+            with m.If(file.done):
+                with m.If(file.error == Error.NONE):
+                    m.d.sync += offer
+                m.next = "ISSUE"
+                refused()
+        with m.State("SCALES"):
+            with m.If(file.done):
+                m.d.sync += number.eq(number + 1)
+                m.next = "FETCH"
+                with m.If(file.error != Error.NONE):
+                    m.d.sync += number.eq(number)
+                refused()
+        with m.State("AGAIN"):
+            m.d.comb += self._again.eq(1)
+            m.d.sync += number.eq(0)
+            m.next = "FETCH"
+            with m.If(self._long):
+                m.next = "LOAD-PROGRAM"
+
+    def _issue_by_file(self, m: Module, kinds, idle, error, file, steps) -> None:
+        """SCALES, when all engines are idle; HALT, where the program is to run again."""
+        with m.If(kinds["scales"] & idle):
+            m.d.comb += [file.move.eq(1), self.waiting.eq(0)]
+            m.next = "SCALES"
+        with m.If(kinds["halt"] & idle):
+            m.d.comb += steps.advance.eq(1)
+            with m.If(~steps.last & (error == Error.NONE)):
+                m.next = "AGAIN"
+
     def _watch(self, m: Module, watchdog: Watchdog, number: Signal) -> None:
         """What is told of a run that hangs."""
         m.d.comb += [
@@ -274,7 +386,7 @@ class Sequencer(wiring.Component):
         with m.If(self.start):
             m.d.sync += [self.hung.eq(0), *(last.eq(0) for last in self.last)]
 
-    def _commands(self, m: Module, descriptor, fetch: ProgramFetch, registers) -> None:
+    def _commands(self, m: Module, descriptor, fetch: ProgramFetch, registers, file) -> None:
         """Resolves addresses: the registers are chosen in the cycle after the descriptor is there,
         and added in the next, at whose end engines hold the sum."""
         compute = data.View(COMPUTE_LAYOUT, descriptor[: COMPUTE_LAYOUT.size])
@@ -288,6 +400,11 @@ class Sequencer(wiring.Component):
             m.d.comb += registers.select[reader].eq(register)
             m.d.sync += addend.eq(registers.value[reader])
             resolved[name] = (base + addend)[: len(base)]
+        if file is not None:
+            whole = data.View(whole_layout(COMPUTE), descriptor[: whole_layout(COMPUTE).size])
+            by_file = whole.z_exponent != 0
+            for name in BY_FILE:
+                resolved[name] = Mux(by_file, getattr(file, name), compute[name])
         move = _with_fields(TRANSFER_LAYOUT, descriptor, resolved)
         work = _with_fields(COMPUTE_LAYOUT, descriptor, resolved)
         m.d.comb += [
@@ -328,13 +445,19 @@ class Sequencer(wiring.Component):
             loops.number.eq(number),
         ]
 
-    def _stream(self, m: Module, registers) -> None:
+    def _stream(self, m: Module, descriptor, registers, steps) -> None:
         """SET's seed, in the place of R0; each command of PE1 and PE2 takes the next value."""
+        seed, begin = registers.values[0], self.start
+        if steps is not None:
+            layout = whole_layout(REGISTER_UPDATE)
+            update = data.View(layout, descriptor[: layout.size])
+            seed = (seed + Mux(update.by_step, steps.seed, 0))[:REGISTER_WIDTH]
+            begin = begin | self._again
         taken = [engine.valid & engine.ready for engine in (self.pe1, self.pe2)]
-        with m.If(self.start):
+        with m.If(begin):
             m.d.sync += self.stream.eq(0)
         with m.Elif(registers.set & registers.mask[0]):
-            m.d.sync += self.stream.eq(registers.values[0])
+            m.d.sync += self.stream.eq(seed)
         with m.Elif(taken[0] | taken[1]):
             m.d.sync += self.stream.eq(self.stream + STREAM_STEP)
 
@@ -347,7 +470,8 @@ class Sequencer(wiring.Component):
         }
         if self.parameters.vector_engine:
             operations["vector"] = list(VECTOR)
-        operations |= {one.name.lower(): [one] for one in OWN}
+        own = (*OWN, *((Operation.SCALES,) if self.parameters.exponents else ()))
+        operations |= {one.name.lower(): [one] for one in own}
         next_kind = {kind: Signal(name=f"next_{kind}") for kind in operations}
         kinds = {kind: Signal(name=f"is_{kind}") for kind in operations}
         for kind, signal in next_kind.items():

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.control.engine_ports import StatisticsPort, totals_layout
+from trainwright_hw.control.engine_ports import StatisticsPort, TakenSum, totals_layout
 from trainwright_hw.stream.round_robin import RoundRobin
 
 
@@ -20,6 +20,7 @@ class StatisticsSlots(wiring.Component):
 
     Members: ``ports``, an array of ``engines`` item streams; ``clear``; ``busy``, while an item is
     being added; ``read`` with ``slot``, held until ``read_done``, in which cycle ``totals`` holds.
+    With an exponent file, ``taken`` for SCALES, to which they belong between two items.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, engines: int = 2):
@@ -34,6 +35,7 @@ class StatisticsSlots(wiring.Component):
                 "slot": In(8),
                 "read_done": Out(1),
                 "totals": Out(self._layout),
+                **({"taken": In(TakenSum())} if parameters.exponents else {}),
             }
         )
 
@@ -65,6 +67,10 @@ class StatisticsSlots(wiring.Component):
             m.d.comb += self.totals.eq(reader.data)
         with m.FSM():
             with m.State("IDLE"):
+                if self.parameters.exponents:
+                    with m.If(self.taken.take):
+                        m.d.sync += slot.eq(self.taken.slot)
+                        m.next = "TAKE"
                 with m.If(self.read):
                     m.d.sync += slot.eq(self.slot)
                     m.next = "LOOK-UP"
@@ -89,6 +95,23 @@ class StatisticsSlots(wiring.Component):
             with m.State("ANSWER"):
                 m.d.comb += self.read_done.eq(1)
                 m.next = "IDLE"
+            if self.parameters.exponents:
+                self._give(m, reader, slot, known, touched, added, write)
         with m.If(self.clear):
             m.d.sync += touched.eq(0)
         return m
+
+    def _give(self, m: Module, reader, slot, known, touched, added, write) -> None:
+        """States in which a slot is SCALES'."""
+        taken = self.taken
+        m.d.comb += taken.total.eq(self.totals.sum)
+        with m.State("TAKE"):
+            m.d.comb += reader.en.eq(1)
+            m.d.sync += known.eq(touched.bit_select(slot, 1))
+            m.next = "TAKEN"
+        with m.State("TAKEN"):
+            m.d.comb += taken.there.eq(1)
+            with m.If(taken.zero):
+                m.d.sync += [write.eq(1), added.eq(self.totals), added.sum.eq(0)]
+            with m.If(taken.zero | ~taken.take):
+                m.next = "IDLE"

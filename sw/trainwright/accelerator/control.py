@@ -1,5 +1,6 @@
 """How a host runs a program through the registers, over any carrier of its accesses."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -8,9 +9,11 @@ import numpy.typing as npt
 from trainwright.accelerator import registers
 from trainwright.accelerator.interface import AcceleratorError, Counters
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
-from trainwright.program.descriptors import Program
+from trainwright.program.descriptors import Compute, Descriptor, Program
+from trainwright.program.exponents import ExponentFile, MoveScales, require_times
 from trainwright.program.fields import Engine
 from trainwright.program.sample_order import SampleOrder
+from trainwright.program.vector import Vector
 
 WORD_BYTES = 4
 Counts = npt.NDArray[np.int64]
@@ -69,19 +72,74 @@ def _require_samples(parameters: AcceleratorParameters) -> None:
         raise AcceleratorError("this accelerator draws no samples; use one with sample_loads=1")
 
 
-def start(port: RegisterPort, program: Program, address: int) -> None:
-    """Start the program that lies at ``address``."""
+def exponents(port: RegisterPort, parameters: AcceleratorParameters) -> list[int]:
+    """The exponent file, by slot; ``AcceleratorError`` where there is none."""
+    _require_file(parameters)
+    words = port.read_registers(registers.EXPONENTS_BASE, parameters.exponents)
+    return words.view(np.int32).tolist()
+
+
+def set_exponents(
+    port: RegisterPort, parameters: AcceleratorParameters, values: Sequence[int]
+) -> None:
+    """Write all exponents; ``AcceleratorError`` likewise, ``ProgramError`` for what the file does
+    not hold."""
+    _require_file(parameters)
+    ExponentFile(parameters.exponents).set(values)
+    for slot, value in enumerate(values):
+        port.write_register(registers.EXPONENTS_BASE + WORD_BYTES * slot, value & 0xFFFFFFFF)
+
+
+def step(port: RegisterPort, parameters: AcceleratorParameters) -> int:
+    """The number of the present step, while a program runs and after; ``AcceleratorError``
+    likewise."""
+    _require_file(parameters)
+    return _register(port, registers.STEP)
+
+
+def require_repetition(parameters: AcceleratorParameters, times: int) -> None:
+    """Raise ``AcceleratorError`` where an accelerator does not repeat programs, ``ProgramError``
+    where one is not to be repeated at least once."""
+    _require_file(parameters)
+    require_times(times)
+
+
+def _require_file(parameters: AcceleratorParameters) -> None:
+    if not parameters.exponents:
+        raise AcceleratorError(
+            "this accelerator has no exponent file and repeats no programs; use one with "
+            "exponents=64"
+        )
+
+
+def start(
+    port: RegisterPort,
+    program: Program,
+    address: int,
+    parameters: AcceleratorParameters,
+    *,
+    times: int = 1,
+    step: int = 0,
+) -> None:
+    """Start the program that lies at ``address``; with an exponent file ``times`` times, the first
+    as step number ``step``."""
+    if parameters.exponents:
+        port.write_register(registers.TIMES, times)
+        port.write_register(registers.STEP, step % (1 << 32))
     port.write_register(registers.PROGRAM_ADDRESS, address)
     port.write_register(registers.PROGRAM_LENGTH, len(program.descriptors))
     port.write_register(registers.CONTROL, registers.CONTROL_START)
 
 
-def check(port: RegisterPort, program: Program) -> None:
-    """Raise ``AcceleratorError`` where the last run ended with an error."""
+def check(port: RegisterPort, program: Program, parameters: AcceleratorParameters) -> None:
+    """Raise ``AcceleratorError`` where the last run ended with an error, ``ProgramError`` where the
+    exponent file refused a descriptor."""
     status = _register(port, registers.STATUS)
     if not status & registers.STATUS_ERROR:
         return
     code, number = registers.status_error(status)
+    if code in registers.OF_FILE and number < len(program.descriptors):
+        _refused(port, program.descriptors[number], parameters)
     meaning = registers.MEANINGS.get(code, "not a known error")
     text = f"the accelerator stopped at {_named(program, number)}: error {code}, {meaning}"
     last = port.read_registers(registers.LAST, 2).tolist()
@@ -107,6 +165,22 @@ def statistics(port: RegisterPort, depth: int) -> tuple[Counts, Counts, Counts]:
     words = port.read_registers(registers.STATISTICS_BASE, count).astype(np.int64)
     words = words.reshape(depth, -1)
     return words[:, 0] | words[:, 1] << 32, words[:, 2], words[:, 3]
+
+
+def _refused(port: RegisterPort, d: Descriptor, parameters: AcceleratorParameters) -> None:
+    """Raise the ``ProgramError`` with which the exponent file refuses ``d``, as it lies there."""
+    file = ExponentFile(parameters.exponents)
+    file.exponents = exponents(port, parameters)
+    if isinstance(d, Compute):
+        file.shifts(d, parameters.most_alignment)
+    elif isinstance(d, Vector):
+        file.scalars(d)
+    elif isinstance(d, MoveScales):
+        file.above = [True] * parameters.exponents  # one went down if it could not
+        sums, _, _ = statistics(port, parameters.statistics_depth)
+        # those before have taken their sums
+        entry = next(one for one in d.entries if sums[one.statistics])
+        file.move(entry, int(sums[entry.statistics]))
 
 
 def _named(program: Program, number: int) -> str:

@@ -77,8 +77,10 @@ class CountedFile(CountedWrites):
         self.written += len(values)
         self._file.exponents = values
 
-    def repeat(self, program: Program, times: int, *, step: int = 0, trace: bool = False) -> Run:
-        return self._file.repeat(program, times, step=step, trace=trace)
+    def repeat(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run:
+        return self._file.repeat(program, times, address=address, step=step, trace=trace)
 
 
 def counted(accelerator: Accelerator) -> CountedWrites:

@@ -154,8 +154,11 @@ class FileAccelerator(Accelerator, Protocol):
     exponents: list[int]
     """By slot."""
 
-    def repeat(self, program: Program, times: int, *, step: int = 0, trace: bool = False) -> Run:
-        """Execute ``program`` ``times`` times, the first as the step of number ``step``."""
+    def repeat(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run:
+        """Execute ``program``, which lies at ``address``, ``times`` times, the first as the step of
+        number ``step``."""
         ...
 
 

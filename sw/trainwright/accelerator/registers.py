@@ -24,6 +24,12 @@ ORDER = 0x030
 """With ``sample_loads``: next, increment and left of the order in which samples are drawn."""
 COUNTERS_BASE = 0x040
 """The first of the 64-bit counters."""
+TIMES = 0x0B0
+"""With ``exponents``: how often a start runs the program; 0 is as 1."""
+STEP = 0x0B4
+"""With ``exponents``: the number of the present step; it counts on."""
+EXPONENTS_BASE = 0x400
+"""With ``exponents``: a word for each slot, signed; written between runs."""
 STATISTICS_BASE = 0x1000
 STATISTICS_BYTES = 16
 """Bytes of a statistics slot."""
@@ -52,7 +58,13 @@ class Error(IntEnum):
     WRITE = 5
     WATCHDOG = 6
     FORMAT = 7
+    EXPONENT = 8
+    ALIGNMENT = 9
+    NEGATIVE = 10
 
+
+OF_FILE = (Error.EXPONENT, Error.ALIGNMENT, Error.NEGATIVE)
+"""Errors with which the exponent file refuses a descriptor; the accelerator goes on after them."""
 
 MEANINGS: dict[int, str] = {
     Error.OPERATION: "unknown operation, or a program without HALT",
@@ -62,6 +74,9 @@ MEANINGS: dict[int, str] = {
     Error.WRITE: "the memory answered a write with an error",
     Error.WATCHDOG: "nothing moved for as long as WATCHDOG says",
     Error.FORMAT: "an operand holds NaR, or a word beyond its format's greatest posit",
+    Error.EXPONENT: "an exponent beyond 8 bits",
+    Error.ALIGNMENT: "operands of BIAS further apart than it aligns",
+    Error.NEGATIVE: "a shift by exponents that is negative",
 }
 
 

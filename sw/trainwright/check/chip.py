@@ -78,7 +78,7 @@ def model_of(state: State) -> QuantisedModel:
     return QuantisedModel(network, factors, exponents, biases, fixed)
 
 
-def _calibrated(driver: Driver, model: QuantisedModel, inputs, labels, classes: int) -> Scales:
+def calibrated(driver: Driver, model: QuantisedModel, inputs, labels, classes: int) -> Scales:
     """Exponents with which a step of these operands neither saturates nor vanishes."""
     scales = Scales()
 
@@ -162,7 +162,7 @@ def check_chip_step(
         inputs = [torch.from_numpy(random.integers(low, high + 1, (batch, size)))
                   for _ in range(STEPS)]  # fmt: skip
         labels = [random.integers(0, network.classes, batch) for _ in range(STEPS)]
-        scales = _calibrated(driver, model_of(state), inputs[0], labels[0], network.classes)
+        scales = calibrated(driver, model_of(state), inputs[0], labels[0], network.classes)
         comparison = Comparison()
         for number in range(STEPS):
             step = Step(number, seed, ENTRY)

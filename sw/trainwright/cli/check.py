@@ -60,7 +60,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--update", choices=("host", "chip"), default="host",
-        help="chip: two steps with loss and update by the vector engine (default: host)",
+        help="chip: two steps with loss and update by the vector engine; with an exponent file "
+        "three by one start (default: host)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     add_accelerator_options(parser, explained=True)
@@ -86,6 +87,7 @@ def _check_chip(
     args: argparse.Namespace, network: Network, accelerator: Accelerator
 ) -> "StepCheck":
     from trainwright.check.chip import check_chip_step
+    from trainwright.check.resident import check_resident_steps
 
     for option, value, only in (
         ("--plan", args.plan, "auto"), ("--rounding-mode", args.rounding_mode, ROUNDINGS[0]),
@@ -94,7 +96,8 @@ def _check_chip(
             raise OptionError(
                 f"--update chip takes {option} {only} alone, not {value}: leave it out"
             )
-    return check_chip_step(network, args.batch, accelerator, seed=args.seed)
+    found = check_resident_steps if accelerator.parameters.exponents else check_chip_step
+    return found(network, args.batch, accelerator, seed=args.seed)
 
 
 def _run(args: argparse.Namespace) -> int:

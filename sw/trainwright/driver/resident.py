@@ -136,7 +136,9 @@ class ResidentDriver(ChipDriver):
 
         Raises ``ProgramError`` for 0 times, and where exponents are beyond what units shift.
         """
-        self.last_run = self._file.repeat(self.resident.program, times, step=step, trace=self.trace)
+        self.last_run = self._file.repeat(
+            self.resident.program, times, address=self.memory.size, step=step, trace=self.trace
+        )
         slot = self.resident.loss_slot
         return LossResult(int(self.last_run.sums[slot]), int(self.last_run.saturations[slot]))
 

@@ -77,8 +77,11 @@ class GoldenAccelerator:
     def exponents(self, values: list[int]) -> None:
         self._file.set(values)
 
-    def repeat(self, program: Program, times: int, *, step: int = 0, trace: bool = False) -> Run:
-        """Execute a resident program ``times`` times, from the step of number ``step`` on.
+    def repeat(
+        self, program: Program, times: int, *, address: int = 0, step: int = 0, trace: bool = False
+    ) -> Run:
+        """Execute a resident program, which lies at ``address``, ``times`` times, from the step of
+        number ``step`` on.
 
         Statistics are those of all times together, but for sums that SCALES took.
         """

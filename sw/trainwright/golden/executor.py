@@ -277,8 +277,6 @@ class Executor:
             self._machine.trace_addresses[index] = addresses.ctypes.data
             self._machine.trace_rows[index] = rows.ctypes.data
             self._machine.traced[index] = 0
-            traces[engine] = Trace(
-                addresses, rows, times * _labels(flat, self.parameters, engine)
-            )
+            traces[engine] = Trace(addresses, rows, times * _labels(flat, self.parameters, engine))
         self._machine.tracing = 1
         return traces

@@ -80,6 +80,21 @@ class LinkAccelerator:
     def order(self, order: SampleOrder) -> None:
         control.set_order(self, self._parameters, order)
 
+    @property
+    def exponents(self) -> list[int]:
+        """The exponent file, by slot; setting it raises ``ProgramError`` for what it does not hold,
+        and both ``AcceleratorError`` for an accelerator without one."""
+        return control.exponents(self, self._parameters)
+
+    @exponents.setter
+    def exponents(self, values: list[int]) -> None:
+        control.set_exponents(self, self._parameters, values)
+
+    @property
+    def step(self) -> int:
+        """The number of the present step, while a program runs and after."""
+        return control.step(self, self._parameters)
+
     def write(self, address: int, data: npt.NDArray[np.uint8]) -> None:
         """Put bytes into the board's memory; ``ValueError`` outside of it."""
         data = np.ascontiguousarray(data).reshape(-1)
@@ -100,20 +115,42 @@ class LinkAccelerator:
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
+        self._check_program(program, address)
+        self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
+        return self._execute(program, address, seconds=self._run_seconds)
+
+    def repeat(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run:
+        """Execute a program that lies at ``address`` ``times`` times, the first as step number
+        ``step``, by one start; it fails after ``times`` x ``run_seconds``.
+
+        Raises ``AcceleratorError`` for an accelerator without an exponent file.
+        """
+        control.require_repetition(self._parameters, times)
+        self._check_program(program, address)
+        seconds = times * self._run_seconds
+        return self._execute(program, address, seconds=seconds, times=times, step=step)
+
+    def _check_program(self, program: Program, address: int) -> None:
         if program.fingerprint != self._parameters.fingerprint:
             raise AcceleratorError("the program was compiled for other accelerator parameters")
         check_program(program, self._parameters, memory_bytes=self.memory_bytes)
         if address % self._parameters.beat_bytes:
             raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
-        self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
+
+    def _execute(
+        self, program: Program, address: int, *, seconds: float, times: int = 1, step: int = 0
+    ) -> Run:
+        p = self._parameters
         begin = time.perf_counter()
-        control.start(self, program, address)
+        control.start(self, program, address, p, times=times, step=step)
         while self.read_register(registers.STATUS) & registers.STATUS_BUSY:
-            if time.perf_counter() - begin > self._run_seconds:
-                raise AcceleratorError(f"not done after {self._run_seconds:g} s")
-        control.check(self, program)
+            if time.perf_counter() - begin > seconds:
+                raise AcceleratorError(f"not done after {seconds:g} s")
+        control.check(self, program, p)
         seconds = time.perf_counter() - begin
-        statistics = control.statistics(self, self._parameters.statistics_depth)
+        statistics = control.statistics(self, p.statistics_depth)
         counters = control.counters(self)
         self.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
         return Run(*statistics, counters, seconds)

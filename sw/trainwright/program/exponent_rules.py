@@ -71,6 +71,10 @@ def require_file(d: "Descriptor", p: AcceleratorParameters) -> None:
             f"{name} takes exponents from the exponent file, which this accelerator lacks; use one "
             "with exponents=64"
         )
+    if getattr(d, "grows", False) and d.operation.name != "BIAS":
+        raise ProgramError(
+            f"{getattr(d, 'tensor', '') or d.operation.name}: grows is of BIAS alone; leave it out"
+        )
     if isinstance(d, Code):
         for one in d.instructions:
             if one.shift_by is ShiftBy.SCALAR and one.shift >= SHIFTS:

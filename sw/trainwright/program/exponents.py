@@ -26,7 +26,7 @@ SCALARS = 4
 """Scalars of a VECTOR descriptor."""
 SHIFTS = 4
 """Shifts of a pass that scalars give."""
-ENTRIES = 8
+ENTRIES = 6
 """Entries of a SCALES descriptor."""
 
 
@@ -102,7 +102,8 @@ class ExponentFile:
         self.above = [False] * slots
 
     def set(self, exponents: Sequence[int]) -> None:
-        """All exponents; ``ProgramError`` for others than there are slots for."""
+        """All exponents, none known to be above its floor; ``ProgramError`` for others than there
+        are slots for."""
         if len(exponents) != len(self.exponents) or exponents[0]:
             raise ProgramError(
                 f"{len(exponents)} exponents, the first {exponents[:1]}: "
@@ -111,6 +112,7 @@ class ExponentFile:
         for slot, value in enumerate(exponents):
             self._require(value, f"slot {slot}")
         self.exponents = [int(value) for value in exponents]
+        self.above = [False] * len(self.exponents)
 
     @staticmethod
     def _require(value: int, name: str) -> None:

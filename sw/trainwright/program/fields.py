@@ -220,22 +220,6 @@ VECTOR: tuple[Field, ...] = (
     ),
 )
 
-SCALES: tuple[Field, ...] = (
-    *HEADER,
-    ("entries", 4),
-    *(
-        (f"{name}{entry}", width)
-        for entry in range(8)
-        for name, width in (
-            ("exponent", SLOT_WIDTH),
-            ("statistics", SLOT_WIDTH),
-            ("low", 48),
-            ("high", 48),
-            ("copy", SLOT_WIDTH),
-        )
-    ),
-)
-
 INSTRUCTION_WIDTH = 50
 """Bits of an instruction of the vector engine (``trainwright.program.vector``)."""
 CODE: tuple[Field, ...] = (
@@ -243,6 +227,22 @@ CODE: tuple[Field, ...] = (
     ("first", 6),
     ("instructions", 5),
     *((f"word{number}", INSTRUCTION_WIDTH) for number in range(20)),
+)
+
+SCALES: tuple[Field, ...] = (
+    *HEADER,
+    ("entries", 11),  # an entry has the places of three of CODE's words: one selector serves both
+    *(
+        (f"{name}{entry}", width)
+        for entry in range(6)
+        for name, width in (
+            ("exponent", 16),
+            ("statistics", 16),
+            ("copy", 18),
+            ("low", INSTRUCTION_WIDTH),
+            ("high", INSTRUCTION_WIDTH),
+        )
+    ),
 )
 
 LAYOUTS: dict[Operation, tuple[Field, ...]] = {

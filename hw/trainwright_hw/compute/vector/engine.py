@@ -1,12 +1,19 @@
 """The vector engine: CODE and VECTOR descriptors (``trainwright.program.vector``)."""
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.fixed.random_bits import STREAM_STEP, UNITS
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.exponents import (
+    MOST_POWER,
+    MOST_SHIFT,
+    SCALARS,
+    SHIFTS,
+    ScalarKind,
+)
 from trainwright.program.fields import (
     CODE,
     DESCRIPTOR_BITS,
@@ -23,6 +30,7 @@ from trainwright.program.vector import (
     WIDTH,
     Kind,
     Rounding,
+    ShiftBy,
     Total,
 )
 from trainwright.program.vector import (
@@ -45,11 +53,15 @@ from trainwright_hw.compute.vector.prefetch import PLACE_WIDTH, Prefetch
 from trainwright_hw.compute.vector.walker import STREAM_LAYOUT, STREAM_WIDTH, StreamWalker
 from trainwright_hw.control.engine_ports import (
     SATURATIONS_WIDTH,
+    SCALAR_WIDTH,
     SUM_WIDTH,
     EngineStatus,
     StatisticsPort,
     command_layout,
+    whole_layout,
 )
+from trainwright_hw.control.exponent_file import PLACE_WIDTH as WORD_PLACE_WIDTH
+from trainwright_hw.control.exponent_file import SHIFT_WIDTH, held
 from trainwright_hw.storage.ports import ReadPort, WritePort
 from trainwright_hw.stream.delay_line import delay_line
 from trainwright_hw.writeback.result_queue import ResultQueue, select
@@ -73,13 +85,24 @@ class VectorEngine(wiring.Component):
 
     Members: ``command``, descriptors as they lie in memory; ``status``; ``read`` and ``z``, ports
     of the scratchpad; ``statistics``, an item a pass; ``stream`` of random bits, that of the
-    command at the port.
+    command at the port. With an exponent file also ``scalars``, v of each of the command at the
+    port, which are put in their constants and shifts after the streams were copied; ``place`` and
+    ``word``, while no command is offered: that word of CODE.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
         self._value = Signal(signed(WIDTH), reset_less=True)  # of lane 0
         self._total = Signal(Total)
+        self._shifts = [
+            Signal(SHIFT_WIDTH, name=f"shift_{n}", reset_less=True) for n in range(SHIFTS)
+        ]
+        self._by_file = bool(parameters.exponents)
+        of_file = {
+            "scalars": In(signed(SCALAR_WIDTH)).array(SCALARS),
+            "place": In(WORD_PLACE_WIDTH),
+            "word": Out(INSTRUCTION_WIDTH),
+        }
         super().__init__(
             {
                 "command": In(stream.Signature(DESCRIPTOR_BITS)),
@@ -88,6 +111,7 @@ class VectorEngine(wiring.Component):
                 "z": Out(WritePort(parameters)),
                 "statistics": Out(StatisticsPort(parameters)),
                 "stream": In(32),
+                **(of_file if self._by_file else {}),
             }
         )
 
@@ -142,11 +166,13 @@ class VectorEngine(wiring.Component):
                 final.eq(given.entry + given.length - 1),
                 *(to.eq(given[name]) for name, to in held.items()),
             ]
-        word = select([*(code[f"word{n}"] for n in range(CODE_WORDS)), *_PADDING], count[:5])
+        place = Mux(copying, count, self.place) if self._by_file else count
+        word = select([*(code[f"word{n}"] for n in range(CODE_WORDS)), *_PADDING], place[:5])
         m.d.comb += [
             prefetch.write.eq(copying & is_code),
             prefetch.place.eq(code.first + count),
             prefetch.instruction.eq(word),
+            *([self.word.eq(word)] if self._by_file else []),
             issue.write.eq(prefetch.write),
             issue.place.eq(prefetch.place),
             issue.written.eq(word),
@@ -164,6 +190,10 @@ class VectorEngine(wiring.Component):
         ]
         of_constant = [given[f"constant{n}"] for n in range(CONSTANTS)]
         load = copying & ~is_code
+        copied = STREAMS
+        if self._by_file:
+            load &= count < STREAMS
+            copied += SCALARS
         for walker in walkers:
             m.d.comb += [
                 walker.load.eq(load),
@@ -180,6 +210,8 @@ class VectorEngine(wiring.Component):
             self.status.stall_operand.eq(issue.active & issue.waits_rows),
             self.status.stall_result.eq(issue.active & issue.waits_room),
         ]
+        if self._by_file:
+            self._put_scalars(m, copying & ~is_code, count, constant)
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(self.command.valid):
@@ -187,7 +219,7 @@ class VectorEngine(wiring.Component):
                     m.next = "COPY"
             with m.State("COPY"):
                 m.d.comb += copying.eq(1)
-                with m.If(count == Mux(is_code, code.instructions - 1, STREAMS - 1)):
+                with m.If(count == Mux(is_code, code.instructions - 1, copied - 1)):
                     m.d.comb += self.command.ready.eq(1)
                     m.next = "TAKEN"
                     with m.If(~is_code):
@@ -215,11 +247,49 @@ class VectorEngine(wiring.Component):
                     m.next = "IDLE"
         self._count(m, start)
 
+    def _put_scalars(self, m: Module, copying, count, constant) -> None:
+        """Scalars of the command at the port, after its streams: a constant or a shift a cycle."""
+        layout = whole_layout(VECTOR)
+        given = data.View(layout, self.command.payload[: layout.size])
+        number = count[: (SCALARS - 1).bit_length()]
+        kind, to = (
+            select([given[f"{name}{n}"] for n in range(SCALARS)], number)
+            for name in ("scalar", "to")
+        )
+        value = Signal(signed(SCALAR_WIDTH))
+        m.d.comb += value.eq(select(list(self.scalars), number))
+        with m.If(copying & (count == 0)):
+            m.d.sync += [shift.eq(0) for shift in self._shifts]
+        with m.If(copying & (count >= STREAMS)):
+            m.d.comb += [
+                constant.en.eq((kind == ScalarKind.VALUE) | (kind == ScalarKind.POWER)),
+                constant.addr.eq(to),
+                constant.data.eq(
+                    Mux(kind == ScalarKind.POWER, 1 << held(value, MOST_POWER), value)
+                ),
+            ]
+            for n, shift in enumerate(self._shifts):
+                with m.If((kind == ScalarKind.SHIFT) & (to == n)):
+                    m.d.sync += shift.eq(held(value, MOST_SHIFT))
+
+    def _shifted_by_file(self, m: Module, one) -> Value:
+        """An instruction with the shift of the pass that it names."""
+        changed = Signal(INSTRUCTION_LAYOUT)
+        m.d.comb += changed.eq(one)
+        with m.If(one.shift_by == ShiftBy.SCALAR):
+            m.d.comb += [
+                changed.shift_by.eq(ShiftBy.FIELD),
+                changed.shift.eq(select(self._shifts, one.shift[: (SHIFTS - 1).bit_length()])),
+            ]
+        return changed
+
     def _lanes(self, m: Module, platform, issue, reader, constant, results, put) -> None:
         """The pipeline of all lanes, and the rows that leave it."""
-        p = self._parameters
+        p, instruction = self._parameters, issue.instruction
+        if self._by_file:
+            instruction = self._shifted_by_file(m, instruction)
         passed = delay_line(
-            m, Cat(issue.instruction, issue.thread), STAGES, "instruction", reset_less=True
+            m, Cat(instruction, issue.thread), STAGES, "instruction", reset_less=True
         )
         size = INSTRUCTION_LAYOUT.size
         stages = [data.View(INSTRUCTION_LAYOUT, one[:size]) for one in passed]

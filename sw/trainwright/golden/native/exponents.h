@@ -4,14 +4,14 @@
  * is refused with the same words; of SCALES the entries before the one that is refused have been
  * executed.
  *
- * SCALES: g entries; level[n] exponent, statistics, low, high (count, x, g, z), level[8 + n].count copy.
+ * SCALES: g entries; level[n] exponent, statistics, low, high (count, x, g, z), level[6 + n].count copy.
  */
 #ifndef TRAINWRIGHT_EXPONENTS_H
 #define TRAINWRIGHT_EXPONENTS_H
 
 #include "machine.h"
 
-enum { LEAST_OF_FILE = -128, GREATEST_OF_FILE = 127, MOST_SHIFT = 63, ENTRIES = 8 };
+enum { LEAST_OF_FILE = -128, GREATEST_OF_FILE = 127, MOST_SHIFT = 63, ENTRIES = 6 };
 
 static inline int is_exponent(int64_t value)
 {

@@ -1,0 +1,140 @@
+"""Bit-exactness of a resident program: whole steps by one start, on golden model and another.
+
+The host writes state, program, schedule, exponents and, where the accelerator fetches them, all
+samples; then it starts several steps at once, and writes nothing until they are done. Compared
+with ``==``: every row that any engine writes, statistics, the external memory, the exponent file
+and the order of the samples.
+"""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from trainwright.accelerator import Accelerator, FileAccelerator
+from trainwright.accelerator.counted import CountedFile
+from trainwright.check.chip import calibrated, model_of, random_state
+from trainwright.check.step import HARDWARE, KERNEL, Comparison, StepCheck, compare_runs, is_kernel
+from trainwright.driver.chip import ChipDriver
+from trainwright.driver.resident import ResidentDriver, place_data
+from trainwright.fixed.scale import Scales
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Network
+from trainwright.onchip.rates import Entry, RateTable
+from trainwright.onchip.samples import expanded, records
+from trainwright.onchip.state import State
+
+STEPS = 3
+"""That one start runs."""
+TABLE = RateTable((Entry(rate=11, rate_shift=5), Entry(rate=9, rate_shift=3)), steps=2)
+PIXELS = 8
+REST = 5
+"""Samples of the set beyond an epoch of two batches."""
+
+
+@dataclass(frozen=True)
+class ResidentCheck(StepCheck):
+    """Outcome of a check of ``STEPS`` steps; the counters are those of all."""
+
+    host_writes: int = 0
+    """Bytes that the host wrote between start and end."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Also what the host wrote."""
+        mine = {"update": "chip", "steps": STEPS, "host_writes": self.host_writes}
+        return {**super().to_dict(), **mine}
+
+
+class _Batches:
+    """Random samples with labels, and the first batch of them."""
+
+    def __init__(self, network: Network, batch: int, seed: int) -> None:
+        random = np.random.default_rng([seed, 1])
+        shape = 2 * batch + REST, network.layers[0].input_size
+        stored = random.integers(0, 1 << PIXELS, shape).astype(np.uint8)
+        labels = random.integers(0, network.classes, len(stored))
+        self.records = records(stored, labels, PIXELS, network.classes)
+        self.inputs = torch.from_numpy(expanded(stored, PIXELS, PIXELS)[:batch])
+        self.labels = labels[:batch]
+
+
+class _Side:
+    """One of the two accelerators that are compared."""
+
+    def __init__(
+        self, accelerator: Accelerator, state: State, given: _Batches, scales: Scales, seed: int
+    ) -> None:
+        self.accelerator = cast(FileAccelerator, accelerator)
+        batch, network = len(given.labels), state.layout.network
+        counted = self._counted = CountedFile(self.accelerator)
+        counted.write(0, np.zeros(counted.memory_bytes, np.uint8))
+        data = None
+        if counted.parameters.sample_loads:
+            data = place_data(counted, given.records, batch, seed, PIXELS)
+        self.driver = ResidentDriver(
+            counted, state.layout, batch, TABLE, trace=True, seed=seed, ranges=scales.ranges,
+            data=data,
+        )  # fmt: skip
+        self.driver.put(state, model_of(state))
+        self.driver.begin(scales, state, 0)
+        if data is None:
+            self.driver.put_batch(given.inputs, given.labels, network.classes)
+
+    def run(self) -> int:
+        """The steps; bytes that the host wrote meanwhile."""
+        before = self._counted.written
+        self.driver.run_steps(STEPS, step=0)
+        return self._counted.written - before
+
+
+def _scales(network: Network, golden: GoldenAccelerator, state: State, given: _Batches) -> Scales:
+    """Calibrated ones, some of which have far to go."""
+    driver = ChipDriver(golden, state.layout, len(given.labels))
+    scales = calibrated(driver, model_of(state), given.inputs, given.labels, network.classes)
+    for number, name in enumerate(scales.exponents):
+        scales.exponents[name] += (0, 1, -1)[number % 3]
+    return scales
+
+
+def _compared(golden: _Side, other: _Side) -> Comparison:
+    ours, found = golden.driver.last_run, other.driver.last_run
+    assert ours is not None and found is not None
+    comparison = compare_runs(ours, found, tuple(f"slot {n}" for n in range(len(ours.sums))))
+    sides = golden.accelerator, other.accelerator
+    size = min(side.memory_bytes for side in sides)
+    memory = [side.read(0, size) for side in sides]
+    comparison.add("memory", size, int((memory[0] != memory[1]).sum()))
+    slots = [side.exponents for side in sides]
+    wrong = sum(a != b for a, b in zip(*slots, strict=True))
+    comparison.add("exponents", len(slots[0]), wrong)
+    if golden.accelerator.parameters.sample_loads:
+        comparison.add("order of samples", 1, int(sides[0].order != sides[1].order))
+    return comparison
+
+
+def check_resident_steps(
+    network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0
+) -> ResidentCheck:
+    """``STEPS`` steps of random operands by one start, without a prior, on golden model and
+    ``accelerator``; compared. Where that is the golden model, with its interpreter.
+
+    Raises ``CompileError`` for networks and accelerators that the programs do not take.
+    """
+    itself = is_kernel(accelerator)
+    state, given = random_state(network, seed), _Batches(network, batch, seed)
+    p, size = accelerator.parameters, accelerator.memory_bytes
+    with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
+        scales = _scales(network, model, state, given)
+        sides = [_Side(one, state, given, scales, seed) for one in (model, accelerator)]
+        writes = max(side.run() for side in sides)
+        run = sides[1].driver.last_run
+        assert run is not None
+        return ResidentCheck(
+            comparison=_compared(*sides),
+            counters=run.counters,
+            seconds=run.seconds,
+            step=sides[1].driver.step,
+            compared=KERNEL if itself else HARDWARE,
+            host_writes=writes,
+        )

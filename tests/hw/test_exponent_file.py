@@ -1,0 +1,344 @@
+"""The exponent file with the statistics against its definition, descriptor by descriptor; the
+repetition of programs."""
+
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+from amaranth.hdl import Array, Elaboratable, Module, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import connect
+from amaranth.sim import Simulator
+
+from trainwright.accelerator.registers import Error
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.encoding import encode_descriptor
+from trainwright.program.errors import ProgramError
+from trainwright.program.exponents import (
+    ENTRIES,
+    ExponentFile,
+    MoveScales,
+    Scalar,
+    ScalarKind,
+    ScaleEntry,
+)
+from trainwright.program.fields import CODE, DESCRIPTOR_BITS, Operation
+from trainwright.program.vector import CODE_WORDS, Vector
+from trainwright_hw.control import exponent_file as hardware
+from trainwright_hw.control.engine_ports import command_layout
+from trainwright_hw.control.repetition import SEED_STEP, Repetition
+from trainwright_hw.control.statistics_slots import StatisticsSlots
+
+PARAMETERS = {
+    "64": AcceleratorParameters(exponents=64, vector_engine=1),
+    "16": AcceleratorParameters(exponents=16, vector_engine=1, statistics_depth=16),
+    "bytes": AcceleratorParameters(exponents=16, word_width=8, statistics_depth=16),
+    "posits": AcceleratorParameters(exponents=32, formats=("posit(8,0)",)),
+}
+MOST_CYCLES = 150
+TEXTS = {Error.EXPONENT: "is not from", Error.ALIGNMENT: "apart", Error.NEGATIVE: "a shift of"}
+
+
+class Bench(Elaboratable):
+    """The file, the statistics that SCALES takes, and the selector of a CODE's words."""
+
+    def __init__(self, p: AcceleratorParameters):
+        self.file, self.statistics = hardware.ExponentFile(p), StatisticsSlots(p, engines=1)
+        self.descriptor = Signal(DESCRIPTOR_BITS)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.file, m.submodules.statistics = file, statistics = self.file, self.statistics
+        layout = command_layout(CODE)
+        code = data.View(layout, self.descriptor[: layout.size])
+        connect(m, file.sums, statistics.taken)
+        words = Array([code[f"word{n}"] for n in range(CODE_WORDS)])
+        m.d.comb += [file.descriptor.eq(self.descriptor), file.word.eq(words[file.place])]
+        return m
+
+
+@dataclass
+class Model:
+    """What the file and the statistics hold by the definition."""
+
+    file: ExponentFile
+    sums: list[int]
+    p: AcceleratorParameters
+
+    def execute(self, d):
+        """The results of ``d``; the error's text where it is refused."""
+        try:
+            if isinstance(d, Compute):
+                by = self.file.shifts(d, self.p.most_alignment)
+                return by.result, by.x, by.g
+            if isinstance(d, Vector):
+                self.file.scalars(d)
+                e = self.file.exponents
+                return tuple(e[one.plus] - e[one.minus] + one.offset for one in d.scalars)
+            for entry in d.entries:
+                self.file.move(entry, self.sums[entry.statistics])
+                self.sums[entry.statistics] = 0
+            return ()
+        except ProgramError as error:
+            return str(error)
+
+
+def random_compute(random: Random, slots: int) -> Compute:
+    operation = random.choice((Operation.PE1, Operation.PE3, Operation.BIAS, Operation.BIAS))
+    x, g, z = (random.randrange(slots) for _ in range(3))
+    return Compute(
+        operation=operation, levels=(Level(1),), x=0, g=0, z=0, x_exponent=x, g_exponent=g,
+        z_exponent=z or 1, exact=random.random() < 0.2,
+        grows=operation is Operation.BIAS and random.random() < 0.4,
+    )  # fmt: skip
+
+
+def random_pass(random: Random, slots: int) -> Vector:
+    scalars = tuple(
+        Scalar(
+            random.choice(list(ScalarKind)[1:]), random.randrange(4), random.randrange(slots),
+            random.randrange(slots), random.choice((-64, -1, 0, 5, 63)), random.random() < 0.1,
+        )
+        for _ in range(random.randint(1, 4))
+    )  # fmt: skip
+    return Vector(
+        entry=0, length=1, outer=1, inner=1, streams=(), reads=0, writes=0, scalars=scalars
+    )
+
+
+def random_scales(random: Random, slots: int, sums: list[int]) -> MoveScales:
+    entries = []
+    for _ in range(random.randint(1, ENTRIES)):
+        statistics = random.randrange(8)
+        near = [max(sums[statistics] + n, 0) for n in (-1, 0, 1)]
+        entries.append(
+            ScaleEntry(
+                random.choice((0, *range(1, slots))), statistics,
+                random.choice((0, 1, (1 << 48) - 1, *near)),
+                random.choice((0, (1 << 48) - 1, *near)),
+                random.choice((0, random.randrange(slots))),
+            )
+        )  # fmt: skip
+    return MoveScales(entries=tuple(entries))
+
+
+class Driver:
+    """Drives the bench's ports."""
+
+    def __init__(self, ctx, bench: Bench, random: Random):
+        self.ctx, self.bench, self.random = ctx, bench, random
+
+    async def put_exponents(self, values) -> None:
+        host = self.bench.file.host
+        for slot, value in enumerate(values):
+            self.ctx.set(host.slot, slot)
+            self.ctx.set(host.data, value)
+            self.ctx.set(host.write, 1)
+            await self.ctx.tick()
+        self.ctx.set(host.write, 0)
+
+    async def exponents(self, slots: int) -> list[int]:
+        host, found = self.bench.file.host, []
+        self.ctx.set(host.read, 1)
+        for slot in range(slots):
+            self.ctx.set(host.slot, slot)
+            value, done = (await self.ctx.tick().sample(host.value, host.done))[-2:]
+            assert done
+            found.append(value)
+        self.ctx.set(host.read, 0)
+        return found
+
+    async def add(self, slot: int, total: int) -> None:
+        item = self.bench.statistics.ports[0].item
+        self.ctx.set(item.payload, {"slot": slot, "sum": total, "saturations": 1})
+        self.ctx.set(item.valid, 1)
+        await self.ctx.tick().until(item.ready)
+        self.ctx.set(item.valid, 0)
+        await self.ctx.tick().repeat(4)
+
+    async def total(self, slot: int) -> tuple[int, int]:
+        statistics = self.bench.statistics
+        self.ctx.set(statistics.slot, slot)
+        self.ctx.set(statistics.read, 1)
+        while True:
+            found = await self.ctx.tick().sample(
+                statistics.totals.sum, statistics.totals.saturations, statistics.read_done
+            )
+            if found[-1]:
+                self.ctx.set(statistics.read, 0)
+                return found[-3], found[-2]
+
+    async def execute(self, d, *, watched: bool):
+        """Error and results; the host reads a statistics slot meanwhile where it is ``watched``."""
+        file, statistics = self.bench.file, self.bench.statistics
+        self.ctx.set(self.bench.descriptor, int.from_bytes(encode_descriptor(d), "little"))
+        start = file.move if isinstance(d, MoveScales) else file.resolve
+        self.ctx.set(start, 1)
+        for cycle in range(MOST_CYCLES):
+            read = watched and self.random.random() < 0.5
+            self.ctx.set(statistics.read, read)
+            self.ctx.set(statistics.slot, self.random.randrange(8))
+            done, error = (await self.ctx.tick().sample(file.done, file.error))[-2:]
+            self.ctx.set(start, 0)
+            if done:
+                self.ctx.set(statistics.read, 0)
+                await self.ctx.tick().repeat(4)
+                if isinstance(d, Compute):
+                    assert cycle == 8
+                    results = (file.shift, file.x_shift, file.g_shift)
+                elif isinstance(d, Vector):
+                    results = file.scalars[: len(d.scalars)]
+                else:
+                    results = ()
+                return Error(error), tuple(self.ctx.get(one) for one in results)
+        raise AssertionError(f"{d} is not done after {MOST_CYCLES} cycles")
+
+
+def run(p: AcceleratorParameters, test) -> None:
+    bench = Bench(p)
+    simulator = Simulator(bench)
+    simulator.add_clock(1e-6)
+
+    async def process(ctx):
+        await test(ctx, bench)
+
+    simulator.add_testbench(process)
+    simulator.run()
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("seed", range(2))
+def test_random_descriptors(name, seed):
+    p = PARAMETERS[name]
+    random = Random(f"{name} {seed}")
+    refused = set()
+
+    async def test(ctx, bench):
+        driver = Driver(ctx, bench, random)
+        model = Model(ExponentFile(p.exponents), [0] * p.statistics_depth, p)
+        saturations = [0] * 8
+        for round in range(12):
+            most = random.choice((2, 10, 128))
+            values = [0, *(random.randint(-most, most - 1) for _ in range(p.exponents - 1))]
+            values = [random.choice((v, v, 127, -128)) if round % 3 == 0 else v for v in values]
+            values[0] = 0
+            await driver.put_exponents(values)
+            model.file.set(values)
+            for _ in range(12):
+                kind = random.randrange(3)
+                if kind == 0:
+                    for _ in range(random.randrange(4)):
+                        slot, total = random.randrange(8), random.choice((0, 1, 77, 1 << 47))
+                        await driver.add(slot, total)
+                        model.sums[slot] = (model.sums[slot] + total) % (1 << 48)
+                        saturations[slot] += 1
+                make = (
+                    lambda: random_scales(random, p.exponents, model.sums),
+                    lambda: random_pass(random, p.exponents),
+                    lambda: random_compute(random, p.exponents),
+                )
+                d = make[kind]()
+                expected = model.execute(d)
+                error, found = await driver.execute(d, watched=random.random() < 0.3)
+                if isinstance(expected, str):
+                    assert TEXTS[error] in expected
+                    refused.add(error)
+                else:
+                    assert error is Error.NONE and found == expected
+            assert await driver.exponents(p.exponents) == model.file.exponents
+            totals = [await driver.total(slot) for slot in range(8)]
+            assert totals == list(zip(model.sums[:8], saturations, strict=True))
+
+    run(p, test)
+    assert refused
+
+
+def test_every_error_is_met():
+    """One descriptor for each, at its very limit, and the same a bit less."""
+    p = PARAMETERS["64"]
+    limit = (1 << 48) - 1
+    one = {"levels": (Level(1),), "x": 0, "g": 0, "z": 0}
+    by = {"x_exponent": 1, "g_exponent": 2, "z_exponent": 3}
+    product = Compute(operation=Operation.PE1, **one, **by)
+    total = Compute(operation=Operation.BIAS, **one, **by)
+    exact = Compute(operation=Operation.PE1, **one, **by, exact=True)
+    strict = random_pass(Random(0), 4)
+    strict = Vector(**{**vars(strict), "scalars": (Scalar(ScalarKind.SHIFT, 0, 1, 2, 0, True),)})
+    up = MoveScales(entries=(ScaleEntry(1, 1, 0, 4),))
+    down = MoveScales(entries=(ScaleEntry(3, 1, limit, limit),))
+    cases = (
+        ((product,), (100, 27), Error.NONE), ((product,), (100, 28), Error.EXPONENT),
+        ((exact,), (-100, -28), Error.NONE), ((exact,), (-100, -29), Error.EXPONENT),
+        ((total,), (9, -6), Error.NONE), ((total,), (9, -7), Error.ALIGNMENT),
+        ((total,), (-6, 9), Error.NONE), ((total,), (-7, 9), Error.ALIGNMENT),
+        ((strict,), (5, 5), Error.NONE), ((strict,), (4, 5), Error.NEGATIVE),
+        ((up,), (126, 0), Error.NONE), ((up,), (127, 0), Error.EXPONENT),
+        ((product, down), (-100, -28), Error.NONE),  # at its floor, -128
+        ((product, down), (-100, -29), Error.EXPONENT),  # above it
+    )  # fmt: skip
+
+    async def test(ctx, bench):
+        driver = Driver(ctx, bench, Random(1))
+        for descriptors, (x, g), expected in cases:
+            await driver.put_exponents([0, x, g, -128 if down in descriptors else 0])
+            await driver.add(1, 5)
+            found = [(await driver.execute(d, watched=False))[0] for d in descriptors]
+            assert found[-1] is expected, (descriptors, x, g)
+
+    run(p, test)
+
+
+def test_an_exponent_that_the_host_wrote_is_not_above_its_floor():
+    """It goes down after a contraction that left it above, and no more after a write."""
+    p = PARAMETERS["16"]
+    product = Compute(
+        operation=Operation.PE1, levels=(Level(1),), x=0, g=0, z=0, x_exponent=1, g_exponent=2,
+        z_exponent=3,
+    )  # fmt: skip
+    down = MoveScales(entries=(ScaleEntry(3, 1, 9, 9),))
+
+    async def test(ctx, bench):
+        driver = Driver(ctx, bench, Random(1))
+        for written, after in ((False, 4), (True, 5)):
+            await driver.put_exponents([0, 1, 1, 5])
+            await driver.execute(product, watched=False)
+            if written:
+                await driver.put_exponents([0, 1, 1, 5])
+            await driver.add(1, 5)
+            await driver.execute(down, watched=False)
+            assert await driver.exponents(4) == [0, 1, 1, after]
+
+    run(p, test)
+
+
+@pytest.mark.parametrize("first", (0, 1, 5, 0x80000001, 0xFFFFFFFF))
+@pytest.mark.parametrize("times", (0, 1, 3))
+def test_repetition(first, times):
+    dut = Repetition()
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+
+    async def test(ctx):
+        ctx.set(dut.value, first)
+        ctx.set(dut.write, 1)
+        ctx.set(dut.times, times)
+        await ctx.tick()
+        ctx.set(dut.write, 0)
+        for start in range(2):
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            assert ctx.get(dut.busy)
+            await ctx.tick().until(~dut.busy)
+            for number in range(max(times, 1)):
+                step = (first + start * max(times, 1) + number) % (1 << 32)
+                assert ctx.get(dut.step) == step
+                assert ctx.get(dut.seed) == step * SEED_STEP % (1 << 32)
+                assert ctx.get(dut.last) == (number == max(times, 1) - 1)
+                ctx.set(dut.advance, 1)
+                await ctx.tick()
+                ctx.set(dut.advance, 0)
+
+    simulator.add_testbench(test)
+    simulator.run()

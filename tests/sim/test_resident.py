@@ -1,0 +1,269 @@
+"""The exponent file, SCALES and repeated programs on the simulated hardware: golden = RTL."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from trainwright.accelerator import Accelerator, AcceleratorError, registers
+from trainwright.check.resident import check_resident_steps
+from trainwright.check.step import compare_runs
+from trainwright.compiler.hazards import Hazards
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Halt, Level, Program, Set, Transfer
+from trainwright.program.encoding import encode_descriptors
+from trainwright.program.errors import ProgramError
+from trainwright.program.exponents import MoveScales, Scalar, ScalarKind, ScaleEntry
+from trainwright.program.fields import ENGINE_OF, Operation
+from trainwright.program.footprint import footprint
+from trainwright.program.validation import check_program
+from trainwright.program.vector import Code, Instruction, Kind, Vector
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.memory import MemoryModel
+
+sys.path.append(str(Path(__file__).parents[1] / "sw"))
+from file_cases import random_file, random_scalars, random_scales, random_slots
+from nests import filling, random_nest
+from vector_cases import random_passes
+
+P = AcceleratorParameters(
+    vector_engine=1, exponents=16, stochastic_rounding=1, lanes=4, pe1_rows=2, pe2_rows=2,
+    scratchpad_rows=512, pe1_store_depth=128, pe2_store_depth=128, program_depth=32,
+    statistics_depth=16, nest_levels=6,
+)  # fmt: skip
+MEMORY = 1 << 16
+PROGRAM = 1 << 15
+STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)
+OPERATIONS = (
+    Operation.PE1, Operation.PE2, Operation.PE3, Operation.PE4, Operation.BIAS, Operation.MASK,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rtl() -> Iterator[RtlAccelerator]:
+    with RtlAccelerator(P, memory_bytes=MEMORY) as accelerator:
+        yield accelerator
+
+
+def ordered(descriptors, p=P) -> Program:
+    """With the waits that their rows ask for, and HALT."""
+    hazards, found = Hazards(), []
+    for d in descriptors:
+        if not isinstance(d, Code | Set | MoveScales):
+            waits = hazards.issue(ENGINE_OF[d.operation], footprint(d, p))
+            d = replace(d, **waits._asdict())
+        found.append(d)
+    return Program((*found, Halt()), p.fingerprint)
+
+
+def nest(random: Random, operation: Operation, p=P) -> Compute:
+    """A random one that fits the accelerator."""
+    while True:
+        d = random_slots(random, random_nest(random, operation, p))
+        d = replace(d, stochastic=random.random() < 0.3, slot=d.slot % 8)
+        try:
+            check_program(Program((d, Halt()), p.fingerprint), p)
+            return d
+        except ProgramError:
+            continue
+
+
+def case(seed: int, p=P):
+    """Memory, a random program with everything that the file does, exponents."""
+    random = Random(f"resident {seed}")
+    memory, loads, store = filling(random, p, random.choice((3, 8, 12)))
+    store = replace(store, address=memory.size // p.beat_bytes * p.beat_bytes)
+    passes = random_scalars(random, random_passes(random, rows=512, passes=2))
+    work = [nest(random, operation, p) for operation in random.sample(OPERATIONS, 6)]
+    begin = Set(values=(), seed=random.getrandbits(32), by_step=bool(seed % 3))
+    program = ordered(
+        [begin, *loads, *work[:3], random_scales(random), *passes, *work[3:],
+         random_scales(random), store], p,
+    )  # fmt: skip
+    whole = np.zeros(PROGRAM, np.uint8)
+    whole[: memory.size] = memory
+    return whole, program, random_file(random, p.exponents)
+
+
+def repeated(accelerator, memory, program, exponents, times, step):
+    """Memory and program are written, and the program repeated by one start."""
+    accelerator.write(0, memory)
+    accelerator.write(PROGRAM, np.frombuffer(encode_descriptors(program), np.uint8))
+    accelerator.exponents = exponents
+    found = {}
+    try:
+        found["run"] = accelerator.repeat(program, times, address=PROGRAM, step=step, trace=True)
+    except ProgramError as error:
+        found["error"] = str(error)
+    found["memory"] = accelerator.read(0, PROGRAM).tolist()
+    found["exponents"] = accelerator.exponents
+    return found
+
+
+def compared(rtl: Accelerator, memory, program, exponents, *, times=1, step=0):
+    """The same on golden model and hardware; gives what the hardware left behind."""
+    p = rtl.parameters
+    with GoldenAccelerator(p, memory_bytes=MEMORY) as golden:
+        ours = repeated(golden, memory, program, exponents, times, step)
+    found = repeated(rtl, memory, program, exponents, times, step)
+    assert found.get("error") == ours.get("error")
+    assert found["exponents"] == ours["exponents"]
+    assert found["memory"] == ours["memory"]
+    if "run" in ours:
+        names = tuple(map(str, range(p.statistics_depth)))
+        assert compare_runs(ours["run"], found["run"], names).mismatches == {}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs(rtl, seed):
+    memory, program, exponents = case(seed)
+    rtl.memory = STALLS if seed % 2 else MemoryModel()
+    times = 1 + seed % 4
+    compared(rtl, memory, program, exponents, times=times, step=(1 << 32) - 2 + seed // 2)
+
+
+def test_a_program_longer_than_its_memory_is_loaded_again(rtl):
+    memory, program, exponents = case(20)
+    *body, store, halt = program.descriptors
+    more = [random_scales(Random(n)) for n in range(2 * P.program_depth - len(body))]
+    program = replace(program, descriptors=(*body, *more, store, halt))
+    assert len(program.descriptors) > P.program_depth
+    rtl.memory = STALLS
+    compared(rtl, memory, program, exponents, times=3)
+
+
+def test_a_run_after_repetitions_is_one(rtl):
+    memory, program, exponents = case(21)
+    compared(rtl, memory, program, exponents, times=2, step=9)
+    with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
+        runs = []
+        for one in (golden, rtl):
+            one.write(0, memory)
+            one.exponents = exponents
+            runs.append(one.run(program, PROGRAM, trace=True))
+        assert compare_runs(*runs, tuple(map(str, range(16)))).mismatches == {}
+        assert golden.exponents == rtl.exponents
+    assert rtl.read_register(registers.STEP) == 1
+
+
+def bias(x: int, g: int, z: int) -> Compute:
+    return Compute(
+        operation=Operation.BIAS, levels=(Level(1),), x=0, g=1, z=2, tensor="sum", slot=1,
+        x_exponent=x, g_exponent=g, z_exponent=z,
+    )  # fmt: skip
+
+
+LANE = Code(first=0, instructions=(Instruction(kind=Kind.LANE, keep=True),))
+UP = MoveScales(entries=(ScaleEntry(4, 2, 0, 0), ScaleEntry(1, 1, 0, 0, copy=5)))
+
+
+def strict(plus: int, minus: int) -> Vector:
+    return Vector(
+        entry=0, length=1, outer=1, inner=1, streams=(), reads=0, writes=0, tensor="pass",
+        scalars=(Scalar(ScalarKind.SHIFT, 0, plus, minus, strict=True),),
+    )  # fmt: skip
+
+
+def up(x: int) -> list[int]:
+    """Exponents of which the first is so close to the greatest that it is beyond at the third
+    repetition."""
+    return [0, x, *[0] * 14]
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "exponents", "message"),
+    [
+        ((bias(1, 1, 3), UP), up(125), "slot 1: an exponent of 128 is not from -128 to 127"),
+        ((bias(1, 1, 3), bias(1, 2, 6), UP), up(13), "sum: exponents 16 and 0 of its operands are"),
+        (
+            (bias(1, 1, 3), replace(bias(1, 6, 7), operation=Operation.PE3), UP),
+            [0, 60, 0, 0, 0, 0, 66, *[0] * 9], "sum: an exponent of 128 is not",
+        ),
+        (
+            (LANE, bias(1, 1, 3), strict(8, 1), UP), [0, 60, *[0] * 6, 62, *[0] * 7],
+            "pass: a shift of -1 by the exponents of slots 8 and 1",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_file_refuses_ends_the_run(rtl, descriptors, exponents, message):
+    """At the fourth repetition: the message, the exponents and the memory are those of the golden
+    model, and the accelerator goes on without a reset."""
+    rtl.memory = MemoryModel()
+    memory = np.arange(PROGRAM, dtype=np.uint32).astype(np.uint8)
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=16)
+    store = replace(load, operation=Operation.STORE, address=1024, beats=6)
+    program = ordered([load, *descriptors, store])
+    for _ in range(2):
+        found = compared(rtl, memory, program, exponents, times=9)
+        assert message in found["error"]
+        assert rtl.read_register(registers.STEP) in (2, 3)
+    compared(rtl, *case(3), times=2)
+
+
+def test_a_reset_in_the_middle(rtl, monkeypatch):
+    """Of a contraction, of the file's work, of a new beginning: the next run is as ever."""
+    memory, program, exponents = case(5)
+    for cycles in range(700, 1900, 171):
+        with monkeypatch.context() as patch:
+            patch.setattr(rtl, "_max_cycles", cycles)
+            with pytest.raises(AcceleratorError, match="not done after"):
+                repeated(rtl, memory, program, exponents, 9, 0)
+        compared(rtl, memory, program, exponents, times=2, step=3)
+
+
+def test_the_host_looks_on(rtl, monkeypatch):
+    """It reads the step's number, exponents and statistics in the middle; what it writes there is
+    ignored until the run is over."""
+    memory, program, exponents = case(6)
+    seen = []
+
+    def look(_cycles: int) -> None:
+        seen.append(rtl.read_register(registers.STEP))
+        rtl.write_register(registers.EXPONENTS_BASE + 4, 99)
+        rtl.write_register(registers.STEP, 1000)
+        for slot in range(8):
+            rtl.read_register(registers.STATISTICS_BASE + 16 * slot)
+            rtl.read_register(registers.EXPONENTS_BASE + 4 * slot)
+
+    monkeypatch.setattr("trainwright_sim.backend.CYCLES_A_CALL", 300)
+    monkeypatch.setattr(rtl, "_on_cycles", look)
+    compared(rtl, memory, program, exponents, times=5, step=40)
+    assert seen == sorted(seen) and set(seen) == {40, 41, 42, 43, 44}
+    assert rtl.read_register(registers.STEP) == 45
+
+
+def test_what_is_refused_before_a_run(rtl):
+    _, program, _ = case(7)
+    for times in (0, 1 << 32):
+        with pytest.raises(ProgramError, match="a program runs 1 to 2"):
+            rtl.repeat(program, times, address=PROGRAM)
+    rtl.write(PROGRAM, np.zeros(128, np.uint8))
+    with pytest.raises(ValueError, match="the program does not lie at"):
+        rtl.repeat(program, 1, address=PROGRAM)
+    for wrong in ([1] + [0] * 15, [0] * 15, [0, 128, *[0] * 14]):
+        with pytest.raises(ProgramError):
+            rtl.exponents = wrong
+    rtl.write_register(registers.EXPONENTS_BASE, 5)
+    assert rtl.exponents[0] == 0 and len(rtl.exponents) == 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "batch", "stalled"), [(((5,), (7,)), 16, True), (((9,), (5,)), 32, False)]
+)
+def test_steps_by_one_start(ranks, batch, stalled):
+    """Samples, schedule, forward, loss, backward, update, scales: every row, state and exponent."""
+    p = AcceleratorParameters(
+        vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2
+    )  # fmt: skip
+    memory = STALLS if stalled else MemoryModel()
+    with RtlAccelerator(p, memory_bytes=1 << 20, memory=memory) as rtl:
+        found = check_resident_steps(load_network("digits").with_ranks(ranks), batch, rtl, seed=3)
+    assert found.comparison.mismatches == {} and found.host_writes == 0
