@@ -34,6 +34,28 @@ def test_a_step_has_the_bits_of_the_golden_model(formats, inputs):
     assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
 
 
+def test_a_convolution_has_the_bits_of_the_golden_model():
+    """Convolution, average and head, with the gradient to the images."""
+    found = {}
+    for backend in ("golden", "rtl"):
+        torch.manual_seed(3)
+        module = torch.nn.Sequential(
+            tnn.TTConv2d(2, 4, 3, padding=1, rank=2), torch.nn.ReLU(), torch.nn.AvgPool2d(2),
+            torch.nn.Flatten(), tnn.TTLinear((4, 2, 2), 10, rank=4),
+        )  # fmt: skip
+        model = trainwright.compile(module, backend, 8)
+        x = torch.rand(7, 2, 4, 4, requires_grad=True)
+        y = model(x)
+        y.square().sum().backward()
+        found[backend] = [y, x.grad, *(parameter.grad for parameter in model.parameters())]
+        (chain,) = model.chains.values()
+        assert len(chain.stretch.wiring) == 3
+        if backend == "rtl":
+            assert model.report().cycles > 0
+            model.close()
+    assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
+
+
 def test_the_ten_lines_run_as_printed(capsys):
     torch.manual_seed(0)
     code = re.search(r"```python\n(import torch, trainwright.*?)```", PAGE.read_text(), re.DOTALL)

@@ -5,6 +5,9 @@ import doctest
 import importlib
 import io
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -290,22 +293,48 @@ def test_an_optimiser_that_was_left_out_of_a_cut_is_one_error():
         optimizer.step()
 
 
-def test_data_parallel_training():
-    """One process of one: exponents are buffers, and what DDP wraps is an ordinary module."""
-    torch.distributed.init_process_group(
-        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
-    )
-    try:
-        plain = tnn.TTLinear(64, 32, rank=4)
-        model = torch.nn.parallel.DistributedDataParallel(copy.deepcopy(plain))
-        x = torch.rand(8, 64)
-        for one in (plain, model):
-            one(x).square().sum().backward()
-        for one, other in zip(plain.parameters(), model.parameters(), strict=True):
-            assert torch.equal(one.grad, other.grad)
-        assert model.module.state_dict().keys() == plain.state_dict().keys()
-    finally:
-        torch.distributed.destroy_process_group()
+WORKER = """
+import sys, torch, trainwright, trainwright.nn as tnn
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+torch.distributed.init_process_group(
+    "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+for name in ("torch", "golden"):
+    torch.manual_seed(rank)  # DDP gives all the first one's parameters
+    plain = torch.nn.Sequential(
+        tnn.TTLinear(64, 32, rank=4), torch.nn.ReLU(), tnn.TTLinear(32, 10, rank=4))
+    model = trainwright.compile(plain, batch=16) if name == "golden" else plain
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(5)
+    x, y, mine = torch.rand(3, 32, 64), torch.arange(32) % 10, slice(16 * rank, 16 * rank + 16)
+    for part in x:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(part[mine]), y[mine]).backward()
+        optimizer.step()
+    gradients = [p.grad for p in plain.parameters()]
+    torch.save((plain.state_dict(), gradients), f"{folder}/{name}{rank}")
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_data_parallel_training(tmp_path):
+    """Two processes, in torch and on the golden model: the same parameters, the mean gradient."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER, str(rank), tmp_path], env=environment)
+        for rank in range(2)
+    ]
+    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    for name in ("torch", "golden"):
+        (first, gradients), (second, others) = (
+            torch.load(tmp_path / f"{name}{rank}") for rank in range(2)
+        )
+        parameters = [key for key in first if "factors" in key or "bias" in key]
+        assert len(parameters) == 6
+        assert all(torch.equal(first[key], second[key]) for key in parameters)
+        assert all(torch.equal(a, b) for a, b in zip(gradients, others, strict=True))
+        assert any(gradient.any() for gradient in gradients)
 
 
 def test_state_dict_save_deepcopy_and_loading_other_ranks():

@@ -53,9 +53,10 @@ def test_an_mlp_on_a_table_of_signed_features():
     assert dense > 0.95 and golden > dense - 0.025, found
 
 
-def test_a_convolutional_network():
-    """`digits`: two TT convolutions of 4-bit factors and a TT head on the accelerator against a
-    dense float32 network of the same shape; at most 3 points of 360 samples below it."""
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
+def test_a_convolutional_network(seed):
+    """`digits`: two TT convolutions, averages and a TT head, one program of the golden model,
+    against a dense float32 network of the same shape; at most 3 points of 360 samples below it."""
     data = load_data_set("digits")
     x, tx = (
         torch.from_numpy(split.images / data.full_scale).float()[:, None]
@@ -64,23 +65,22 @@ def test_a_convolutional_network():
     y, ty = (torch.from_numpy(split.labels).long() for split in (data.train, data.test))
     accuracy = {}
     for kind in ("dense", "tt"):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         if kind == "dense":
-            conv, head = torch.nn.Conv2d, torch.nn.Linear
+            conv, last = torch.nn.Conv2d, torch.nn.Linear(128, 10)
         else:
-            conv, head = tnn.TTConv2d, tnn.TTLinear
+            conv, last = tnn.TTConv2d, tnn.TTLinear((32, 2, 2), 10, relu=False)
         model = torch.nn.Sequential(
-            conv(1, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
-            conv(16, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
-            torch.nn.Flatten(), head(128, 10),
+            conv(1, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.AvgPool2d(2),
+            conv(16, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.AvgPool2d(2),
+            torch.nn.Flatten(), last,
         )  # fmt: skip
         if kind == "tt":
             model = trainwright.compile(model, batch=64)
-            places = [layer.where for layer in model.report().layers]
-            assert places[2] == "program 1" and "no TTConv2d" in places[0]
-        model = _trained(model, x, y, epochs=6, rate=5e-3)
+            assert {layer.where for layer in model.report().layers} == {"program 1"}
+        model = _trained(model, x, y, epochs=8, rate=5e-3)
         accuracy[kind] = _accuracy(model, tx, ty)
-    assert accuracy["dense"] > 0.93 and accuracy["tt"] > accuracy["dense"] - 0.03, accuracy
+    assert accuracy["dense"] > 0.85 and accuracy["tt"] > accuracy["dense"] - 0.03, accuracy
 
 
 class _TwoHeads(torch.nn.Module):

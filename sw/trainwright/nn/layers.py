@@ -100,7 +100,8 @@ class TTConv2d(TensorTrain):
     kh kw places of the kernel, the others over the channels (Garipov et al., 2016). ``outputs``
     multiply to O, ``inputs`` are kh kw and then numbers that multiply to C. ``kernel_size``,
     ``stride``, ``padding`` and ``dilation`` are one or two integers, as in ``torch.nn.Conv2d``;
-    there are no groups. All else as in ``TTLinear``. It runs in torch.
+    there are no groups. All else as in ``TTLinear``. ``trainwright.compile`` puts it on the
+    accelerator, but for dilation and padding as large as the kernel.
 
     >>> layer = TTConv2d(3, 32, 3, padding=1, rank=8)
     >>> layer(torch.zeros(1, 3, 8, 8)).shape, layer.outputs, layer.inputs

@@ -172,7 +172,10 @@ def compile(
     *,
     accelerator: AcceleratorParameters | None = None,
 ) -> CompiledModule:
-    """The module with its ``TTLinear`` layers, and ReLUs between them, on the accelerator.
+    """The module with its ``TTLinear`` and ``TTConv2d`` layers on the accelerator.
+
+    What is between them is there too where the accelerator has it: ReLUs, averages over windows,
+    flattening, and sums.
 
     ``backend`` is ``"golden"`` (exact integers, fast), ``"rtl"`` (the simulated hardware),
     ``"serial:PORT"`` (a board) or another one installed: the bits are the same. ``batch`` is what
