@@ -31,18 +31,20 @@ def formats(intermediate: int, gradient: int, **others: int) -> str:
     return ",".join(f"{name.replace('_', '.')}=fixed({width})" for name, width in widths.items())
 
 
+PROMPT = MemoryModel()
+
+
 @pytest.mark.parametrize(
-    "widths",
+    ("widths", "memory"),
     [
-        formats(12, 12),
-        formats(16, 15),
-        formats(12, 12, l1_G2=12),
-        formats(15, 16, factor=9),
-        formats(8, 12),
-        formats(9, 8, factor=16),
+        (formats(12, 12), PROMPT),
+        (formats(16, 15), STALLS),
+        (formats(12, 12, l1_G2=12), PROMPT),
+        (formats(15, 16, factor=9), STALLS),
+        (formats(8, 12), STALLS),
+        (formats(9, 8, factor=16), PROMPT),
     ],
 )
-@pytest.mark.parametrize("memory", [MemoryModel(), STALLS], ids=["prompt", "stalls"])
 def test_steps_are_those_of_the_golden_model(rtl, widths, memory):
     """Every row, byte and statistic; and as many cycles as the model says, but for 5 %."""
     rtl.memory = memory
@@ -50,12 +52,12 @@ def test_steps_are_those_of_the_golden_model(rtl, widths, memory):
     outcome = check_step(network, 3, rtl, seed=7, plan="paper")
     assert outcome.comparison.mismatches == {}
     assert outcome.comparison.values > 1000
-    if memory != STALLS:
+    if memory is PROMPT:
         predicted = compile_step(network, 3, P, plan="paper").predicted_cycles
         assert abs(predicted / outcome.counters.cycles - 1) < 0.05
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_widths_and_ranks(rtl, seed):
     rng = random.Random(f"digits {seed}")
     widths = formats(

@@ -112,7 +112,8 @@ class VectorUnit(wiring.Component):
             if self._by_digits:
                 there = lane - lane % together
                 is_positive = _first_sign(m, lane, words["g"], valid[there], last[there])
-                term += self._sum_so_far(m, total, complete, last[cycles + lane])
+                before = valid[cycles + lane - 1] & last[cycles + lane - 1]
+                term += self._sum_so_far(m, total, complete, before)
                 complete &= last[cycles + lane]
             positive = delay_line(m, is_positive, late + 1, f"positive_{lane}")[-1]
             m.d.comb += total.eq(term)
@@ -120,13 +121,17 @@ class VectorUnit(wiring.Component):
             m.d.sync += self.value[lane].eq(Mux(zero | ~complete, 0, total))
         return m
 
-    def _sum_so_far(self, m: Module, total: Signal, valid: Value, last: Value) -> Value:
-        """What the digits before have added up to, for the next one; 0 behind the last one."""
-        held = Signal.like(total, name=f"{total.name}_so_far")
-        with m.If(valid):
+    def _sum_so_far(self, m: Module, total: Signal, valid: Value, last_follows: Value) -> Value:
+        """What the digits before have added up to, for the next one; 0 behind the last one, of
+        which ``last_follows`` tells a cycle before."""
+        # from reset on, as the sum has no other reset: one for every bit would be logic
+        done = Signal(init=1, name=f"{total.name}_done")
+        held = Signal.like(total, name=f"{total.name}_so_far", reset_less=True)
+        m.d.sync += done.eq(last_follows)
+        with m.If(done):
+            m.d.sync += held.eq(self._arithmetic.zero)
+        with m.Elif(valid):
             m.d.sync += held.eq(total)
-            with m.If(last):
-                m.d.sync += held.eq(self._arithmetic.zero)
         return self._arithmetic.start(held, digit=C(1, 1))
 
     def _products(
