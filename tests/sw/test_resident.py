@@ -31,16 +31,17 @@ TABLE = RateTable((ENTRY, Entry(rate=9, rate_shift=3), Entry(rate=0, rate_shift=
 class Case:
     """A state, a batch and calibrated scales."""
 
-    def __init__(self, network, batch, seed):
+    def __init__(self, network, batch, seed, state=None):
         random = np.random.default_rng(seed)
-        self.state = random_state(network, seed)
+        self.state = state or random_state(network, seed)
         self.batch, self.seed, self.classes = batch, seed, network.classes
         low, high = -(1 << 7), 1 << 7
         size = network.layers[0].input_size
         self.inputs = torch.from_numpy(random.integers(low, high, (batch, size)))
         self.labels = random.integers(0, network.classes, batch)
         with GoldenAccelerator(HOST, memory_bytes=MEMORY) as golden:
-            driver = ChipDriver(golden, self.state.layout, batch)
+            kept = tuple(tuple(map(int, columns)) for columns in self.state.kept)
+            driver = ChipDriver(golden, self.state.layout, batch, kept=kept)
             self.scales = calibrated(
                 driver, model_of(self.state), self.inputs, self.labels, self.classes
             )

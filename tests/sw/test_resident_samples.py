@@ -12,20 +12,20 @@ from trainwright.check.chip import model_of, random_state
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.memory import SCHEDULE, TARGETS
 from trainwright.compiler.chip.passes import Passes
-from trainwright.compiler.chip.samples import rows_read, samples_program
-from trainwright.compiler.chip.schedule import run_schedule
+from trainwright.compiler.chip.samples import TOGETHER, rows_read, samples_program
+from trainwright.compiler.chip.schedule import Schedule, mask, rows_pass
 from trainwright.compiler.memory import LocalMemory
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
-from trainwright.onchip import schedule_pass
+from trainwright.onchip import prior_pass, schedule_pass
 from trainwright.onchip.rates import ENTRIES, Entry, RateTable
 from trainwright.onchip.samples import epoch_order, expanded, order_at, records
 from trainwright.onchip.schedule_pass import MOST_STEPS, schedule_words
 from trainwright.program.errors import ProgramError
-from trainwright.program.vector import THREADS, Instruction, Memory, Stream, Vector
+from trainwright.program.vector import THREADS, Instruction, Memory, Stream
 
 S = replace(P, sample_loads=1)
 MEMORY = 1 << 21
@@ -72,7 +72,8 @@ def test_a_batch_is_in_memory_as_if_written(network, batch, pixels, room, part, 
         golden.order = order_at(data.total, batch, 7, 1)
         program = samples_program(driver.memory, data)
         stores = [d for d in program.descriptors if getattr(d, "tensor", "") == SAMPLES_INSIDE]
-        assert len(stores) == batch // 16 + (2 if room else 1)
+        ranges = -(-size // part // 16 // TOGETHER)  # of pixels, each transposed and stored
+        assert len(stores) == (batch // 16 + (2 if room else 1)) * ranges
         inside, outside = (driver.step.buffers[name] for name in (SAMPLES_INSIDE, SAMPLES_OUTSIDE))
         read = rows_read(driver.step, inside)
         columns = slice(read.start * 16 // batch, read.stop * 16 // batch)
@@ -115,20 +116,18 @@ def test_steps_with_samples_of_their_own(network, pixels):
 def test_the_schedule_goes_through_its_table(steps):
     """From any step on, over the end of its 64 entries: rates in all threads, and the counters."""
     random = np.random.default_rng(steps)
-    entries = tuple(Entry(*map(int, random.integers(0, (16, 32)))) for _ in range(ENTRIES))
+    entries = tuple(
+        Entry(*map(int, random.integers((0, 0, 0, -40), (16, 32, 256, 9)))) for _ in range(ENTRIES)
+    )
     table = RateTable(entries, steps=steps)
     with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
         memory = ChipDriver(golden, random_state(DIGITS, 3).layout, 16).memory
         work = Passes(memory)
-        run_schedule(work, table)
-        registers = [
-            Instruction(a=register, memory=Memory.WRITE, stream=n)
-            for n, register in enumerate((schedule_pass.RATE, schedule_pass.RATE_SHIFT))
-        ]
-        rows = work.rows("registers", 2 * THREADS, 0).start
-        streams = Stream(rows, 0, 1), Stream(rows + THREADS, 0, 1)
-        work.run(tuple(registers), Vector(entry=0, length=1, outer=1, inner=THREADS, reads=0,
-                                          writes=3, streams=streams))  # fmt: skip
+        schedule = Schedule(work, table)
+        schedule.weights()
+        written(work, prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT, prior_pass.PHASE)
+        schedule.rates()
+        written(work, schedule_pass.RATE, schedule_pass.RATE_SHIFT)
         program = work.finish("the schedule")
         buffer = memory.buffers[SCHEDULE]
         first = ENTRIES * steps // 2
@@ -136,11 +135,23 @@ def test_the_schedule_goes_through_its_table(steps):
         for step in range(first, ENTRIES * steps + 2 * steps):
             traces = golden.run(program, 0, trace=True).traces
             assert traces is not None
-            found = traces["pe2"].rows[-2 * THREADS :]
-            assert (found[:THREADS] == table.at(step).rate).all()
-            assert (found[THREADS:] == table.at(step).rate_shift).all()
+            rows, of = traces["pe2"], table.at(step)
+            names = [(name, count) for name, count in rows.labels if name == "registers"]
+            assert names == [("registers", 24), ("registers", 16)]
+            found = rows.rows.reshape(-1, THREADS, P.lanes)
+            expected = (of.weight, of.weight_exponent, step % 8)
+            assert all((found[1 + n] == value).all() for n, value in enumerate(expected))
+            assert (found[-2] == of.rate).all() and (found[-1] == of.rate_shift).all()
             left = golden.read(buffer.address, buffer.size)
             assert (left == packed(buffer, schedule_words(table, step + 1))).all()
+
+
+def written(work, *registers):
+    """Registers of all threads to rows."""
+    code = [Instruction(a=r, memory=Memory.WRITE, stream=n) for n, r in enumerate(registers)]
+    first = work.rows("registers", len(code) * THREADS, 0).start
+    streams = [Stream(first + n * THREADS, 0, 1) for n in range(len(code))]
+    rows_pass(work, code, streams, writes=mask(*range(len(code))), tensor="registers")
 
 
 def packed(buffer, words):

@@ -9,14 +9,16 @@ import numpy.typing as npt
 from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator, Run
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.chip.memory import SCHEDULE, TARGETS
+from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS
 from trainwright.compiler.chip.resident import Resident, resident_step
 from trainwright.compiler.chip.samples import DataSet
 from trainwright.compiler.names import gradient_name
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.fixed.scale import ScaleRanges, Scales
-from trainwright.onchip.layout import Layout
+from trainwright.onchip.layout import LANES, Layout
 from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
+from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
+from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, FIELDS
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.samples import first_of, order_at
 from trainwright.onchip.schedule_pass import schedule_words
@@ -70,7 +72,7 @@ class ResidentDriver(ChipDriver):
                 "this back end does not repeat programs yet; use --backend golden, or exponents=0"
             )
         self._file = cast(FileAccelerator, accelerator)
-        self._table, self._seed, self._data = table, seed, data
+        self._table, self._seed, self._data, self._pulled = table, seed, data, pulled
         self.resident: Resident = resident_step(
             self.memory, ranges, seed, table, pulled=pulled, data=data
         )
@@ -84,6 +86,10 @@ class ResidentDriver(ChipDriver):
         before ``step`` with these ``scales`` and this ``state``."""
         self._write_program()
         self._write(SCHEDULE, schedule_words(self._table, step))
+        if self._pulled:
+            sums, pulls = sums_of_squares(self.layout, state.weights), state.pulls
+            words = self.memory.prior_words(sums, pulls.coefficients, pulls.exponents)
+            self._write(PRIOR, words)
         parts = self.layout.parts
         given = {"x": self.input_exponent} | {part.name: part.exponent for part in parts}
         for number, layer in enumerate(self.network.layers, 1):
@@ -135,6 +141,17 @@ class ResidentDriver(ChipDriver):
         )
         slot = self.resident.loss_slot
         return LossResult(int(self.last_run.sums[slot]), int(self.last_run.saturations[slot]))
+
+    def pulls(self) -> Pulls:
+        """The prior's coefficients after the last step; of none where there is no prior."""
+        found = no_pulls(self.layout)
+        if self._pulled:
+            rows = self.rows(PRIOR).reshape(FIELDS, -1, LANES)
+            columns = self.memory.side_columns
+            found.coefficients[columns] = rows[COEFFICIENT]
+            found.exponents[columns] = rows[EXPONENT]
+            found.coefficients[0] = found.exponents[0] = 0
+        return found
 
     @property
     def saturations(self) -> int:

@@ -83,15 +83,14 @@ class Pulls:
 
 def no_pulls(layout: Layout) -> Pulls:
     """Those of a run without a prior."""
-    nothing = np.zeros(layout.columns, np.int64)
-    return Pulls(nothing, nothing)
+    return Pulls(*np.zeros((2, layout.columns), np.int64))
 
 
 def make_pulls(layout: Layout, sums: Words, costs: Sequence[int], entry: Entry) -> Pulls:
     """The coefficients of columns with these ``sums``, by the scalar unit.
 
     weight * cost / 2 to 16 bits downwards, times the reciprocal of S, to 8 bits downwards: within
-    0.8 % of the true value. A column whose sum is 0 has no direction, and no pull.
+    0.8 % of the true value. A column whose sum is 0 has no direction, and no pull: then both are 0.
     """
     coefficients, exponents = np.zeros((2, layout.columns), np.int64)
     if not entry.weight:
@@ -106,11 +105,12 @@ def make_pulls(layout: Layout, sums: Words, costs: Sequence[int], entry: Entry) 
             mantissa, above = normalised(constant * r, COEFFICIENT_WIDTH)
             coefficients[span] = np.where(own > 0, mantissa, 0)
             weight_exponent = part.exponent - part.hidden
-            exponents[span] = clamp(
+            exponent = clamp(
                 above + scale + below + entry.weight_exponent - 1
                 - 2 * TOP_SHIFT - weight_exponent,
                 EXPONENT_WIDTH,
             )  # fmt: skip
+            exponents[span] = np.where(own > 0, exponent, 0)
     return Pulls(coefficients, exponents)
 
 

@@ -1,8 +1,8 @@
 """The schedule as passes of the vector engine: the entry of a step, and where the next one is.
 
 Rows of 16 words: a *position* within the present entry and the *number* of that entry, the same in
-all lanes, and ``TABLE_ROWS`` rows of each column of the table, an entry a lane. Rate and shift stay
-in registers of every thread, for the update's passes. Three passes:
+all lanes, the *phase* of the prior's coefficients, and ``TABLE_ROWS`` rows of each column of the
+table, an entry a lane. Two columns at a time come to registers of every thread:
 
 * ``advance_code``, a row a thread: position and number of the next step; registers are cleared;
 * ``choose_code``, each row of the table for every thread: the lane of this step's entry is kept;
@@ -13,15 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.onchip.layout import LANES
+from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.rates import ENTRIES, RateTable
 from trainwright.program.vector import Addend, Instruction, Kind, Memory, When
 
 TABLE_ROWS = ENTRIES // LANES
-POSITION, NUMBER, NUMBERS = 0, 1, 2
-"""Rows of the schedule in memory: the two counters, then the columns of the table."""
-RATES = NUMBERS + TABLE_ROWS
-SHIFTS = RATES + TABLE_ROWS
-ROWS = SHIFTS + TABLE_ROWS
+POSITION, NUMBER, PHASE = range(3)
+"""Rows of the schedule in memory: the counters, then the columns of the table."""
+NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (3 + n * TABLE_ROWS for n in range(6))
 MOST_STEPS = (1 << 15) - 1
 """Steps that an entry may hold for: the position is a word of 16 bits."""
 
@@ -31,7 +30,7 @@ _POSITION, _LEFT, _NUMBER, _NEXT = range(4)
 _ONE, _STEPS, _LAST = range(3)
 READ_POSITION, READ_NUMBER, WRITE_POSITION, WRITE_NUMBER = range(4)
 """Streams of the first pass."""
-READ_NUMBERS, READ_RATES, READ_SHIFTS = range(3)
+READ_NUMBERS, READ_FIRST, READ_SECOND, READ_PRESENT = range(4)
 """Streams of the second."""
 
 
@@ -47,10 +46,12 @@ def schedule_words(table: RateTable, step: int) -> npt.NDArray[np.int64]:
         )
     found = np.zeros((ROWS, LANES), np.int64)
     number = min(step // table.steps, len(table.entries) - 1)
-    found[POSITION], found[NUMBER] = step % table.steps, number
-    columns = (range(ENTRIES), [one.rate for one in table.entries],
-               [one.rate_shift for one in table.entries])  # fmt: skip
-    for first, column in zip((NUMBERS, RATES, SHIFTS), columns, strict=True):
+    found[POSITION], found[NUMBER], found[PHASE] = step % table.steps, number, step % INTERVAL
+    found[NUMBERS : NUMBERS + TABLE_ROWS].reshape(-1)[:] = range(ENTRIES)
+    names = ("rate", "rate_shift", "weight", "weight_exponent")
+    firsts = (RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS)
+    for first, name in zip(firsts, names, strict=True):
+        column = [getattr(one, name) for one in table.entries]
         found[first : first + TABLE_ROWS].reshape(-1)[: len(column)] = column
     return found
 
@@ -87,16 +88,17 @@ def advance_code() -> tuple[Instruction, ...]:
     )
 
 
-def choose_code() -> tuple[Instruction, ...]:
-    """Rate and shift in the lane of the present entry."""
-    chosen = {"memory": Memory.READ, "c": _LEFT, "when": When.ZERO}
+def choose_code(first: int, second: int) -> tuple[Instruction, ...]:
+    """Two columns to two registers that are 0, in the lane of the present entry."""
+    chosen = {"memory": Memory.READ, "c": 0, "when": When.ZERO}
     return (
-        _keep(_LEFT, memory=Memory.READ, stream=READ_NUMBERS, c=_NUMBER, addend=Addend.MINUS),
-        _keep(RATE, stream=READ_RATES, **chosen),
-        _keep(RATE_SHIFT, stream=READ_SHIFTS, **chosen),
+        _keep(1, memory=Memory.READ, stream=READ_PRESENT),
+        _keep(0, memory=Memory.READ, stream=READ_NUMBERS, c=1, addend=Addend.MINUS),
+        _keep(first, stream=READ_FIRST, **chosen),
+        _keep(second, stream=READ_SECOND, **chosen),
     )
 
 
-def spread_code() -> tuple[Instruction, ...]:
-    """Rate and shift in every lane."""
-    return tuple(_keep(d, kind=Kind.SUM, a=d) for d in (RATE, RATE_SHIFT))
+def spread_code(*registers: int) -> tuple[Instruction, ...]:
+    """From one lane to all."""
+    return tuple(_keep(d, kind=Kind.SUM, a=d) for d in registers)

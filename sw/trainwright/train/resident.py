@@ -43,7 +43,7 @@ def stored_records(model: ChipModel, data: DataSet, pixels: int) -> npt.NDArray[
 
 
 class ResidentEngine:
-    """Trains a model without prior by one program; its state is the accelerator's after each run.
+    """Trains a model by one program; its state is the accelerator's after each run.
 
     Raises ``ValueError`` for what the programs do not compute and for a schedule that the chip does
     not count, ``AcceleratorError`` for a data set that its memory does not hold.
@@ -59,13 +59,19 @@ class ResidentEngine:
         schedule_words(table, 0)
         self._model, self._settings = model, settings
         stored = stored_records(model, data, chip.pixels)
-        data_set = place_data(accelerator, stored, settings.batch, settings.seed, chip.pixels)
+        self._accelerator, self._table = accelerator, table
+        self._data = place_data(accelerator, stored, settings.batch, settings.seed, chip.pixels)
+        self.reopen()
+
+    def reopen(self) -> None:
+        """A driver for the columns that are left; it is given the state again."""
+        state, settings = self._model.state, self._settings
         self._begun = -1
         self.driver = ResidentDriver(
-            accelerator, model.state.layout, settings.batch, table, seed=settings.seed,
-            kept=tuple(tuple(columns.tolist()) for columns in model.state.kept),
+            self._accelerator, state.layout, settings.batch, self._table, seed=settings.seed,
+            kept=tuple(tuple(columns.tolist()) for columns in state.kept),
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
-            data=data_set,
+            pulled=settings.prior is not None, data=self._data,
         )  # fmt: skip
 
     def begin(self, scales: Scales, step: int) -> None:
@@ -83,6 +89,7 @@ class ResidentEngine:
         run, samples = driver.last_run, count * self._settings.batch
         assert run is not None
         state.take(driver.rows(STATE), driver.factors(), np.array(driver.moments(), np.int64))
+        state.pulls = driver.pulls()
         scales.exponents |= driver.exponents()
         self._begun = step + count
         return Steps(

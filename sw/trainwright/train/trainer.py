@@ -60,7 +60,7 @@ class Trainer:
     """Trains a state in place, on the accelerators of its drivers.
 
     With ``open_chip`` loss and update of a ``ChipModel`` are programs of the vector engine; on a
-    ``resident`` accelerator whole epochs are, where there is no prior.
+    ``resident`` accelerator whole epochs are, or with a prior the steps between two looks at ranks.
     ``written`` gives the bytes that the host has written so far.
     ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
     ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
@@ -95,7 +95,7 @@ class Trainer:
         self._update = self._make_update()
         self._engine: Engine | None = None
         self._resident: ResidentEngine | None = None
-        if resident is not None and state.settings.prior is None:
+        if resident is not None:
             self._resident = self._make_resident(resident)
         elif open_chip is not None and isinstance(state.model, ChipModel):
             self._engine = Engine(open_chip, state.model, state.settings)
@@ -144,8 +144,8 @@ class Trainer:
         return True
 
     def step(self) -> StepRecord:
-        """One training step, or with a resident program those up to the end of the epoch; the state
-        changes only after all results are in."""
+        """One training step, or those that a resident program does alone; the state changes only
+        after all results are in."""
         if self._resident:
             return self._resident_steps(self._resident)
         self._count_writes()
@@ -185,7 +185,7 @@ class Trainer:
         return self._record(result, scales)
 
     def _resident_steps(self, engine: ResidentEngine) -> StepRecord:
-        """The steps up to the end of the epoch, or of the run."""
+        """The steps up to the end of the epoch or of the run, or to the next look at the ranks."""
         state, update = self.state, self._update
         assert isinstance(update, ChipUpdate)
         scales, epoch = copy_scales(state.scales), self._steps_an_epoch()
@@ -195,7 +195,9 @@ class Trainer:
             engine.begin(scales, state.step)
             self._count_writes()
             count = min(epoch - state.step % epoch, self.total_steps - state.step)
-            before = dict(scales.exponents)
+            if prior := state.settings.prior:
+                count = min(count, prior.interval - state.step % prior.interval)
+            before, rates = dict(scales.exponents), update.rates_used(state.step + count - 1)
             done = engine.run(count, scales)
         record = StepRecord(
             step=state.step + count,
@@ -203,8 +205,8 @@ class Trainer:
             loss=done.loss,
             correct=done.correct,
             samples=count * state.settings.batch,
-            learning_rate=update.rates_used(state.step + count - 1)[0],
-            prior_weight=0.0,
+            learning_rate=rates[0],
+            prior_weight=rates[1],
             cycles=done.cycles,
             seconds=done.seconds,
             moved=sum(scales.exponents[name] != was for name, was in before.items()),
@@ -215,6 +217,7 @@ class Trainer:
         state.scales = scales
         self._recorded(record)
         self._count_writes()
+        self._cut()
         return record
 
     def _recorded(self, record: StepRecord) -> None:
@@ -383,8 +386,9 @@ class Trainer:
             return
         network = self._update.cut()
         if network is not None:
-            if self._engine:
-                self._engine.reopen()
+            for engine in (self._engine, self._resident):
+                if engine:
+                    engine.reopen()
             self._driver = self._opened(network)
             self._observer.cut(self.state.step, network)
 

@@ -21,6 +21,8 @@ from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.compiler.row_images import Arrangement, RowImage
 from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.layout import LANES, Layout, Part
+from trainwright.onchip.prior import column_costs
+from trainwright.onchip.prior_pass import FIELDS, LOW_WIDTH, BondConstants
 from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
 from trainwright.onchip.update_pass import NIBBLE_BITS
 from trainwright.parameters import AcceleratorParameters
@@ -29,8 +31,8 @@ Words = npt.NDArray[np.int64]
 
 TARGETS, STATE, FACTORS, COLUMNS = "targets", "state", "factors", "columns"
 """Rows of the loss; words and factors of the state, rows of 16; coefficients of the prior."""
-SCHEDULE = "schedule"
-"""Counters and table of rates (``onchip.schedule_pass``)."""
+SCHEDULE, PRIOR = "schedule", "prior"
+"""Counters and table of rates (``onchip.schedule_pass``); side rows (``onchip.prior_pass``)."""
 LOSS, UPDATE = "program.loss", "program.update"
 PROGRAM_BYTES = 1 << 16
 
@@ -43,6 +45,14 @@ class ColumnRows:
     left: int
     right_shift: int
     right: int
+
+
+@dataclass(frozen=True)
+class SideRows:
+    """Among the side rows: the first of a part's left bond, and that of its right one."""
+
+    left: int | None
+    right: int | None
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,7 @@ class ChipMemory:
         memory.add(FACTORS, (layout.rows, LANES), 1)
         memory.add(COLUMNS, (next_row, LANES), 2)
         memory.add(SCHEDULE, (SCHEDULE_ROWS, LANES), 2)
+        memory.add(PRIOR, (FIELDS * side_rows(layout)[1], LANES), 2)
         packing = packing_rows(step.parameters)
         if any(isinstance(image, Image) for image in factor_images(step)):
             memory.add(PACKING, packing.shape, 1)
@@ -104,6 +115,16 @@ class ChipMemory:
             if not is_prefix(columns):
                 memory.add(select_name(number), (2 * LANES, LANES), 1)
         return cls(step, layout, memory.buffers, tuple(rows), memory.top, kept)
+
+    @property
+    def sides(self) -> tuple[SideRows, ...]:
+        """Of each part."""
+        return side_rows(self.layout)[0]
+
+    @property
+    def side_count(self) -> int:
+        """Side rows."""
+        return side_rows(self.layout)[1]
 
     def live(self, part: Part) -> Live:
         """What is left of a part."""
@@ -152,11 +173,54 @@ class ChipMemory:
             found[rows.right_shift], found[rows.right] = shifts[right], coefficients[right]
         return found
 
+    @property
+    def side_columns(self) -> Words:
+        """(side rows, LANES): number of the column that each word of a side row belongs to."""
+        found = np.zeros((self.side_count, LANES), np.int64)
+        of_row = self.layout.column_of.reshape(2, -1, LANES)
+        for part, sides in zip(self.layout.parts, self.sides, strict=True):
+            if sides.left is not None:
+                firsts = part.row + np.arange(part.blocks) * (part.rows // part.blocks)
+                found[sides.left : sides.left + part.blocks] = of_row[0, firsts, :1]
+            if sides.right is not None:
+                found[sides.right] = of_row[1, part.row]
+        return found
+
+    def prior_words(self, sums: Words, coefficients: Words, exponents: Words) -> Words:
+        """Rows of ``PRIOR`` from a number a column."""
+        layout = self.layout
+        costs, offsets = np.zeros((2, layout.columns), np.int64)
+        kept = [np.array(columns) for columns in self.kept]
+        for bond, cost in zip(layout.bonds, column_costs(layout, kept), strict=True):
+            for side in (bond.left, bond.right):
+                part = layout.parts[side.part]
+                span = slice(side.first, side.first + side.columns)
+                one = BondConstants.of(cost, part.exponent - part.hidden)
+                costs[span], offsets[span] = one.cost, one.offset
+        fields = (sums & (1 << LOW_WIDTH) - 1, sums >> LOW_WIDTH, coefficients, exponents, costs,
+                  offsets)  # fmt: skip
+        return np.concatenate([field[self.side_columns] for field in fields])
+
     def target_words(self, labels: Words, classes: int) -> Words:
         """Rows of ``TARGETS``: 1 at the label, 0 at other classes, -1 where there is none."""
         found = np.tile(np.where(np.arange(LANES) < classes, 0, -1), (len(labels), 1))
         found[np.arange(len(labels)), labels] = 1
         return found
+
+
+def side_rows(layout: Layout) -> tuple[tuple[SideRows, ...], int]:
+    """Of each part, and how many there are."""
+    left = {bond.right.part for bond in layout.bonds}
+    right = {bond.left.part for bond in layout.bonds}
+    rows, count = [], 0
+    for number, part in enumerate(layout.parts):
+        own = SideRows(count if number in left else None, None)
+        count += part.blocks if number in left else 0
+        if number in right:
+            own = SideRows(own.left, count)
+            count += 1
+        rows.append(own)
+    return tuple(rows), count
 
 
 def factor_images(step: CompiledStep) -> list[Image | RowImage]:

@@ -13,12 +13,13 @@ from trainwright.compiler.chip.exponents import (
 )
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
 from trainwright.compiler.chip.memory import ChipMemory
+from trainwright.compiler.chip.prior import pulls_of
 from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.chip.update import gradient_of, update_program
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.names import activation_name
 from trainwright.fixed.scale import ScaleRanges
-from trainwright.onchip import update_pass
+from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.state import BIAS_RATE_SHIFT
@@ -61,6 +62,12 @@ def _update_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
     )
 
 
+def _pull_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
+    """Minus the exponent of a part's gradient."""
+    minus = slots[gradient_of(part)]
+    return (Scalar(ScalarKind.VALUE, prior_pass.MINUS_GRADIENT, minus=minus),)
+
+
 def _loss(memory: ChipMemory, slots: Slots, first: int) -> list[Descriptor]:
     logits = slots[activation_name(len(memory.step.network.layers))]
     by = (Scalar(ScalarKind.SHIFT, 0, minus=logits, strict=True),)
@@ -89,6 +96,7 @@ def _update(
         for n, part in enumerate(parts)
     ]  # fmt: skip
     by = {part.name: _update_scalars(part, slots) for part in parts}
+    by |= {pulls_of(part): _pull_scalars(part, slots) for part in parts}
     program = update_program(memory, given, seed, table)
     found = _counted_from(first, program.descriptors[:-1])
     return [
@@ -108,9 +116,9 @@ def resident_step(
 ) -> Resident:
     """The step of ``memory``; scales are frozen where ``ranges`` is None.
 
-    ``seed`` is that of the run, ``table`` its schedule, ``pulled`` whether the prior's coefficients
-    lie in memory. Samples are those of ``data``; where it is None the host writes them. Raises
-    ``CompileError`` where the accelerator has too few slots, of exponents or of statistics.
+    ``seed`` is that of the run, ``table`` its schedule, ``pulled`` whether there is a prior.
+    Samples are those of ``data``; where it is None the host writes them. Raises ``CompileError``
+    where the accelerator has too few slots, of exponents or of statistics.
     """
     step = memory.step
     p, programs = step.parameters, (step.forward, step.backward)

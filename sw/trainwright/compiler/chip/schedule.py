@@ -1,50 +1,78 @@
 """The begin of an update: the step's entry of the schedule, from its table in memory."""
 
+from collections.abc import Sequence
+
 from trainwright.compiler.chip.memory import SCHEDULE
 from trainwright.compiler.chip.passes import Bank, Passes
+from trainwright.onchip import prior_pass
 from trainwright.onchip import schedule_pass as by
 from trainwright.onchip.rates import RateTable
-from trainwright.program.vector import THREADS, Stream, Vector
+from trainwright.program.vector import THREADS, Instruction, Stream, Vector
 
 
-def _mask(*streams: int) -> int:
+def mask(*streams: int) -> int:
+    """Of a pass's streams."""
     return sum(1 << stream for stream in streams)
 
 
-def run_schedule(work: Passes, table: RateTable) -> None:
-    """Rate and shift of this step to registers of every thread, and the counters to the next step.
+def rows_pass(
+    work: Passes, code: Sequence[Instruction], streams: Sequence[Stream] = (), *, reads: int = 0,
+    writes: int = 0, outer: int = 1, inner: int = THREADS, constants: tuple[int, ...] = (),
+    tensor: str,
+) -> None:  # fmt: skip
+    """A pass without random bits; by default a row a thread."""
+    d = Vector(
+        entry=0, length=1, outer=outer, inner=inner, streams=tuple(streams), reads=reads,
+        writes=writes, constants=constants, tensor=tensor,
+    )  # fmt: skip
+    work.run(tuple(code), d)
 
-    What is in memory is ``schedule_words``.
-    """
-    rows = work.load(SCHEDULE, to=work.rows(SCHEDULE, by.ROWS, Bank.COLUMNS)).start
-    after = [work.rows(SCHEDULE, THREADS, Bank.FACTORS).start for _ in range(2)]
-    counters = (rows + by.POSITION, rows + by.NUMBER)
-    work.run(
-        by.advance_code(),
-        Vector(
-            entry=0, length=1, outer=1, inner=THREADS,
-            streams=(*map(Stream, counters), *(Stream(first, 0, 1) for first in after)),
-            reads=_mask(by.READ_POSITION, by.READ_NUMBER),
-            writes=_mask(by.WRITE_POSITION, by.WRITE_NUMBER),
-            constants=by.advance_constants(table), tensor="counters of the schedule",
-        ),
-    )  # fmt: skip
-    for first, number in zip(after, (by.POSITION, by.NUMBER), strict=True):
-        work.store(SCHEDULE, first, 1, first=number)
-    columns = (rows + first for first in (by.NUMBERS, by.RATES, by.SHIFTS))
-    work.run(
-        by.choose_code(),
-        Vector(
-            entry=0, length=1, outer=by.TABLE_ROWS, inner=THREADS,
-            streams=tuple(Stream(first, 1) for first in columns),
-            reads=_mask(by.READ_NUMBERS, by.READ_RATES, by.READ_SHIFTS), writes=0,
-            tensor="entry of the schedule",
-        ),
-    )  # fmt: skip
-    work.run(
-        by.spread_code(),
-        Vector(
-            entry=0, length=1, outer=1, inner=THREADS, streams=(), reads=0, writes=0,
-            tensor="rate of the step",
-        ),
-    )  # fmt: skip
+
+class Schedule:
+    """The schedule in the scratchpad, in memory ``onchip.schedule_pass.schedule_words``."""
+
+    def __init__(self, work: Passes, table: RateTable) -> None:
+        self._work, self._table = work, table
+        self._rows = work.load(SCHEDULE, to=work.rows(SCHEDULE, by.ROWS, Bank.COLUMNS)).start
+
+    def rates(self) -> None:
+        """Rate and shift of this step to registers of every thread, position and number in memory
+        to those of the next."""
+        work = self._work
+        after = [work.rows(SCHEDULE, THREADS, Bank.FACTORS).start for _ in range(2)]
+        counters = (self._rows + by.POSITION, self._rows + by.NUMBER)
+        rows_pass(
+            work, by.advance_code(),
+            (*map(Stream, counters), *(Stream(first, 0, 1) for first in after)),
+            reads=mask(by.READ_POSITION, by.READ_NUMBER),
+            writes=mask(by.WRITE_POSITION, by.WRITE_NUMBER),
+            constants=by.advance_constants(self._table), tensor="counters of the schedule",
+        )  # fmt: skip
+        for first, number in zip(after, (by.POSITION, by.NUMBER), strict=True):
+            work.store(SCHEDULE, first, 1, first=number)
+        self._choose((by.RATES, by.RATE), (by.SHIFTS, by.RATE_SHIFT))
+
+    def weights(self) -> None:
+        """The prior's weight and its exponent, and the phase of its coefficients likewise."""
+        work = self._work
+        after = work.rows(SCHEDULE, THREADS, Bank.FACTORS).start
+        registers = prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT
+        rows_pass(
+            work, (*prior_pass.phase_code(), *prior_pass.clear_code(*registers)),
+            (Stream(self._rows + by.PHASE), Stream(after, 0, 1)), reads=mask(0), writes=mask(1),
+            constants=prior_pass.phase_constants(), tensor="phase of the prior",
+        )  # fmt: skip
+        work.store(SCHEDULE, after, 1, first=by.PHASE)
+        columns = by.WEIGHTS, by.WEIGHT_EXPONENTS
+        self._choose(*zip(columns, registers, strict=True))
+
+    def _choose(self, *columns: tuple[int, int]) -> None:
+        """Columns of the table to registers."""
+        firsts, registers = zip(*columns, strict=True)
+        tables = (Stream(self._rows + first, 1) for first in (by.NUMBERS, *firsts))
+        reads = mask(by.READ_NUMBERS, by.READ_FIRST, by.READ_SECOND, by.READ_PRESENT)
+        rows_pass(
+            self._work, by.choose_code(*registers), (*tables, Stream(self._rows + by.NUMBER)),
+            reads=reads, outer=by.TABLE_ROWS, tensor="entry of the schedule",
+        )  # fmt: skip
+        rows_pass(self._work, by.spread_code(*registers), tensor="entry of the schedule")

@@ -12,7 +12,8 @@ from trainwright.compiler.chip.factor_rows import TRANSPOSED, Made, Source, pack
 from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory
 from trainwright.compiler.chip.packing import PACKING
 from trainwright.compiler.chip.passes import Bank, Passes
-from trainwright.compiler.chip.schedule import run_schedule
+from trainwright.compiler.chip.prior import Prior, padded_blocks
+from trainwright.compiler.chip.schedule import Schedule
 from trainwright.compiler.images import Image
 from trainwright.compiler.memory import Region
 from trainwright.compiler.row_images import Arrangement, RowImage
@@ -36,9 +37,8 @@ def update_program(
     ``seed`` is of step 0.
     """
     work = Passes(memory, seed, by_step=table is not None)
-    if table:
-        run_schedule(work, table)
-    jobs = _ordered([_PartJob(work, n, one) for n, one in enumerate(parts)])
+    prior = _begin(work, parts, table)
+    jobs = _ordered([_PartJob(work, n, one, prior) for n, one in enumerate(parts)])
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     chunks[0].load()
     before: _Chunk | None = None
@@ -57,7 +57,19 @@ def update_program(
     assert before
     before.store(done)
     _store_images(done)
+    if prior:
+        prior.store()
     return work.finish("the program of the update")
+
+
+def _begin(work: Passes, parts: Sequence[PartUpdate], table: RateTable | None) -> Prior | None:
+    """What a resident update begins with: its prior's rows where there are pulls, its rates."""
+    if table is None:
+        return None
+    schedule = Schedule(work, table)
+    prior = Prior(work, schedule) if any(one.left or one.right for one in parts) else None
+    schedule.rates()
+    return prior
 
 
 def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
@@ -89,8 +101,11 @@ def gradient_of(part: Part) -> str:
 class _PartJob:
     """A part in the scratchpad: state, factors and gradients, in the order of the layout."""
 
-    def __init__(self, work: Passes, number: int, what: PartUpdate) -> None:
-        self.work, self.what = work, what
+    def __init__(
+        self, work: Passes, number: int, what: PartUpdate, prior: Prior | None = None
+    ) -> None:
+        """With a ``prior`` the sums of squares are taken, and words of pulls are there already."""
+        self.work, self.what, self.prior = work, what, prior
         self.part: Part = work.memory.layout.parts[number]
         self.columns = work.memory.columns[number]
         self.place = work.memory.place_of(self.part)
@@ -126,14 +141,18 @@ class _PartJob:
         )
         used = len(self.live.left) * self.per
         self._rows = LANES * self.per if transposed else used
+        whole = padded_blocks(part) * self.per if self.prior else part.rows
         count = self._rows if self.live.packed else part.rows
+        count = max(count, whole) if self.prior else count
         self.factors = work.rows(f"{part.name} factors", count, Bank.FACTORS).start
         self._images_of = self.factors
         if self._images and not self.live.packed:
             self._images_of = work.rows(f"{part.name} left", self._rows, Bank.IMAGES).start
         if self._rows > used:
             work.zeros(self._images_of + used, self._rows - used)
-        self.state = work.rows(f"{part.name} state", part.rows, Bank.STATE).start
+        self.state = work.rows(f"{part.name} state", whole, Bank.STATE).start
+        if self.prior:
+            self._clear_gaps()
         self.gradient = work.rows(gradient_of(part), used, Bank.GRADIENTS).start
         self.compact = self.gradient
         if self.live.select:
@@ -141,12 +160,24 @@ class _PartJob:
         self.nibbles = self.factors
         if self.what.nibbles:
             self.nibbles = work.rows(f"{part.name} nibbles", part.rows, Bank.NIBBLES).start
-        if self.what.left or self.what.right:
+        if self.prior:
+            self.column = self.prior.columns
+        elif self.what.left or self.what.right:
             rows = self.columns
             count = rows.right + 1 - rows.left_shift
             to = work.rows(COLUMNS, count, Bank.COLUMNS)
             work.load(COLUMNS, first=rows.left_shift, rows=count, to=to)
             self.column = to.start - rows.left_shift
+
+    def _clear_gaps(self) -> None:
+        """Rows of indices that are not there are 0 in the sums."""
+        there, per = set(self.live.left), self.per
+        gaps = [n for n in range(padded_blocks(self.part)) if n not in there]
+        filled = self._rows > len(there) * per and self._images_of == self.factors
+        for n in gaps:
+            self.work.zeros(self.state + n * per, per)
+            if not filled:
+                self.work.zeros(self.factors + n * per, per)
 
     def make_images(self) -> None:
         """What forward and backward pass read, in the scratchpad."""
@@ -256,6 +287,8 @@ class _Chunk:
             key=part.row + self._first, tensor=part.name,
         )  # fmt: skip
         job.work.run(update_code(what), d)
+        if job.prior and self.place + self.blocks == len(job.live.left):
+            job.prior.add(part, job.state, job.factors)
 
     def store(self, done: list[_PartJob]) -> None:
         """State and factors to external memory; images are made where the part is ``done``."""
