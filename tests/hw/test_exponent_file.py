@@ -289,6 +289,29 @@ def test_every_error_is_met():
     run(p, test)
 
 
+@pytest.mark.parametrize("name", ("16", "bytes"))
+def test_a_growing_sum_stays_near_its_parts(name):
+    """Its exponent is at most what the accelerator aligns above that of g, wherever x is."""
+    p = PARAMETERS[name]
+    d = Compute(
+        operation=Operation.BIAS, levels=(Level(1),), x=0, g=0, z=0, x_exponent=1, g_exponent=2,
+        z_exponent=3, grows=True,
+    )  # fmt: skip
+
+    async def test(ctx, bench):
+        driver = Driver(ctx, bench, Random(1))
+        for x, g in ((-5, 0), (0, -5), (0, 0), (2, 9)):
+            for z in (g + p.most_alignment + n for n in (-1, 0, 1, 40)):
+                model = Model(ExponentFile(p.exponents), [], p)
+                model.file.set([0, x, g, z, *[0] * (p.exponents - 4)])
+                await driver.put_exponents([0, x, g, z])
+                expected = model.execute(d)
+                assert await driver.execute(d, watched=False) == (Error.NONE, expected)
+                assert await driver.exponents(4) == model.file.exponents[:4]
+
+    run(p, test)
+
+
 def test_an_exponent_that_the_host_wrote_is_not_above_its_floor():
     """It goes down after a contraction that left it above, and no more after a write."""
     p = PARAMETERS["16"]

@@ -16,15 +16,25 @@ from trainwright.compiler.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Halt, Level, Program, Set, Transfer
+from trainwright.program.descriptors import (
+    Compute,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Program,
+    Set,
+    Transfer,
+)
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import MoveScales, Scalar, ScalarKind, ScaleEntry
-from trainwright.program.fields import ENGINE_OF, Operation
+from trainwright.program.fields import ENGINE_OF, Engine, Operation
 from trainwright.program.footprint import footprint
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Code, Instruction, Kind, Vector
 from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.board import SimulatedBoard
 from trainwright_sim.memory import MemoryModel
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
@@ -80,6 +90,7 @@ def case(seed: int, p=P):
     memory, loads, store = filling(random, p, random.choice((3, 8, 12)))
     store = replace(store, address=memory.size // p.beat_bytes * p.beat_bytes)
     passes = random_scalars(random, random_passes(random, rows=512, passes=2))
+    passes = passes if p.vector_engine else []
     work = [nest(random, operation, p) for operation in random.sample(OPERATIONS, 6)]
     begin = Set(values=(), seed=random.getrandbits(32), by_step=bool(seed % 3))
     program = ordered(
@@ -252,6 +263,44 @@ def test_what_is_refused_before_a_run(rtl):
             rtl.exponents = wrong
     rtl.write_register(registers.EXPONENTS_BASE, 5)
     assert rtl.exponents[0] == 0 and len(rtl.exponents) == 16
+
+
+@pytest.mark.slow
+def test_an_accelerator_without_a_vector_engine():
+    """It has scales and repetitions too, here in a loop, and no stream of random bits."""
+    p = replace(P, vector_engine=0, stochastic_rounding=0, exponents=64)
+    with RtlAccelerator(p, memory_bytes=MEMORY, memory=STALLS) as rtl:
+        for seed in range(8):
+            memory, program, exponents = case(seed, p)
+            _, *body = [replace(d, stochastic=False) if isinstance(d, Compute) else d
+                        for d in program.descriptors]  # fmt: skip
+            wait = Engine.ALL
+            looped = (Loop(iterations=2), *body[3:-2], End(wait=wait), *body[-2:])
+            program = replace(program, descriptors=(*body[:3], *looped))
+            compared(rtl, memory, program, exponents, times=3)
+
+
+@pytest.mark.slow
+def test_a_board_repeats():
+    """The same through the host link of a simulated board: exponents, steps, errors."""
+    with SimulatedBoard(P, memory_bytes=MEMORY) as board:
+        for seed in range(3):
+            memory, program, exponents = case(seed)
+            with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
+                both = []
+                for one in (golden, board):
+                    one.write(0, memory)
+                    one.write(PROGRAM, np.frombuffer(encode_descriptors(program), np.uint8))
+                    one.exponents = exponents
+                    try:
+                        run = one.repeat(program, 3, address=PROGRAM, step=seed)
+                        both.append((run.sums.tolist(), run.saturations.tolist()))
+                    except ProgramError as error:
+                        both.append(str(error))
+                assert both[0] == both[1]
+                assert golden.exponents == board.exponents
+                assert (golden.read(0, PROGRAM) == board.read(0, PROGRAM)).all()
+            assert isinstance(both[0], str) or board.step == seed + 3
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from trainwright.check.chip import model_of, random_state
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.memory import SCHEDULE, TARGETS
 from trainwright.compiler.chip.passes import Passes
-from trainwright.compiler.chip.samples import rows_read, samples_program
+from trainwright.compiler.chip.samples import TOGETHER, rows_read, samples_program
 from trainwright.compiler.chip.schedule import Schedule, mask, rows_pass
 from trainwright.compiler.memory import LocalMemory
 from trainwright.driver.chip import ChipDriver
@@ -72,7 +72,8 @@ def test_a_batch_is_in_memory_as_if_written(network, batch, pixels, room, part, 
         golden.order = order_at(data.total, batch, 7, 1)
         program = samples_program(driver.memory, data)
         stores = [d for d in program.descriptors if getattr(d, "tensor", "") == SAMPLES_INSIDE]
-        assert len(stores) == batch // 16 + (2 if room else 1)
+        ranges = -(-size // part // 16 // TOGETHER)  # of pixels, each transposed and stored
+        assert len(stores) == (batch // 16 + (2 if room else 1)) * ranges
         inside, outside = (driver.step.buffers[name] for name in (SAMPLES_INSIDE, SAMPLES_OUTSIDE))
         read = rows_read(driver.step, inside)
         columns = slice(read.start * 16 // batch, read.stop * 16 // batch)

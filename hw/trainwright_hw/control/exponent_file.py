@@ -38,10 +38,11 @@ class ExponentFile(wiring.Component):
     """``trainwright.program.exponents.ExponentFile``, an exponent a cycle.
 
     ``resolve`` begins the compute or VECTOR descriptor at ``descriptor``, which stays; ``move``
-    begins a SCALES. ``done`` is high for the last cycle, 8 of a compute descriptor, 17 of a VECTOR;
-    ``error`` is then ``NONE``, or says what was refused: such a descriptor changes nothing, a
-    SCALES nothing but what its entries before, and its copy, did. The results stay until the next
-    one: ``shift``, ``x_shift`` and ``g_shift``; ``scalars``, v of each, not held in any range.
+    begins a SCALES. ``done`` is high for the last cycle, the 8th after that of a compute
+    descriptor, the 16th of a VECTOR. ``error`` is then ``NONE``, or says what was refused: such a
+    descriptor changes nothing, a SCALES nothing but what its entries before, and its copy, did. The
+    results stay until the next one: ``shift``, ``x_shift`` and ``g_shift``; ``scalars``, v of each,
+    not held in any range.
 
     Members: also ``place`` and ``word``: that word of the descriptor as if it was a CODE, in the
     same cycle; ``sums`` and ``host``. A reset leaves the exponents as they are.
@@ -98,8 +99,8 @@ class ExponentFile(wiring.Component):
         return m
 
     def _memory(self, m: Module):
-        """Functions that read the file in this cycle and write it at its end, and the flags by which
-        a write gives ``above`` too, or makes it 0."""
+        """Functions that read the file in this cycle and write it at its end, and the flags by
+        which a write gives ``above`` too, or makes it 0."""
         slots = self._parameters.exponents
         width = exact_log2(slots)
         attrs = {"ram_style": "distributed"}

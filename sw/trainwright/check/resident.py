@@ -27,7 +27,7 @@ from trainwright.onchip.state import State
 
 STEPS = 3
 """That one start runs."""
-TABLE = RateTable((Entry(rate=11, rate_shift=5), Entry(rate=9, rate_shift=3)), steps=2)
+TABLE = RateTable((Entry(11, 5, 200, -13), Entry(9, 3, 160, -11)), steps=2)
 PIXELS = 8
 REST = 5
 """Samples of the set beyond an epoch of two batches."""
@@ -74,7 +74,7 @@ class _Side:
             data = place_data(counted, given.records, batch, seed, PIXELS)
         self.driver = ResidentDriver(
             counted, state.layout, batch, TABLE, trace=True, seed=seed, ranges=scales.ranges,
-            data=data,
+            data=data, pulled=True,
         )  # fmt: skip
         self.driver.put(state, model_of(state))
         self.driver.begin(scales, state, 0)
@@ -116,7 +116,7 @@ def _compared(golden: _Side, other: _Side) -> Comparison:
 def check_resident_steps(
     network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0
 ) -> ResidentCheck:
-    """``STEPS`` steps of random operands by one start, without a prior, on golden model and
+    """``STEPS`` steps of random operands and a prior by one start, on golden model and
     ``accelerator``; compared. Where that is the golden model, with its interpreter.
 
     Raises ``CompileError`` for networks and accelerators that the programs do not take.

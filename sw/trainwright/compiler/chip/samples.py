@@ -1,7 +1,8 @@
 """The program of the samples: from records of a data set to a step's inputs, and the targets.
 
-LOAD fetches 16 samples at a time, pixels along the lanes: that is the input of a row a sample. PE1
-transposes them to the other order, samples along the lanes, while the next are fetched.
+LOAD fetches 16 samples at a time, pixels along the lanes: that is the input of a row a sample,
+stored while the next are fetched. PE1 transposes them to the other order, samples along the lanes,
+a range of pixels after the other, each stored while the next is transposed.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from trainwright.program.descriptors import Program, Transfer, TransferLevel
 from trainwright.program.fields import Operation, Target
 from trainwright.program.footprint import external
 from trainwright.program.samples import Samples
+
+TOGETHER = 14
+"""Rows of 16 pixels of a sample that are transposed before they are stored."""
 
 
 @dataclass(frozen=True)
@@ -102,14 +106,14 @@ class _Batch:
 
     def piece(self, first: int, count: int) -> None:
         """Blocks of 16 samples, ``count`` of them from ``first``."""
-        self._fetch(first, 0)
         for block in range(count):
-            if block + 1 < count:
-                self._fetch(first + block + 1, block + 1)
-            self._transpose(block, count)
+            self._fetch(first + block, block)
             self._store_outside(first + block, block)
-        if self._columns:
-            self._store_inside(first, count)
+        for start in range(self._columns.start, self._columns.stop, TOGETHER):
+            columns = range(start, min(start + TOGETHER, self._columns.stop))
+            for block in range(count):
+                self._transpose(columns, block, count)
+            self._store_inside(columns, first, count)
 
     def _fetch(self, number: int, place: int) -> None:
         data, step = self.data, self.work.memory.step
@@ -123,14 +127,17 @@ class _Batch:
             )
         )  # fmt: skip
 
-    def _transpose(self, place: int, count: int) -> None:
-        """A block's samples to ``count`` blocks along the lanes, one behind the other."""
-        if self._columns:
-            self.work.transpose(
-                self._samples.start + place * LANES * self._per + self._columns.start,
-                self._inside.start + place, blocks=len(self._columns),
-                of=(1, self._per), to=(LANES * count, count), tensor=SAMPLES_INSIDE,
-            )  # fmt: skip
+    def _transpose(self, columns: range, place: int, count: int) -> None:
+        """Rows of a block's samples to ``count`` blocks along the lanes, one behind the other."""
+        self.work.transpose(
+            self._samples.start + place * LANES * self._per + columns.start,
+            self._row(columns, count) + place, blocks=len(columns),
+            of=(1, self._per), to=(LANES * count, count), tensor=SAMPLES_INSIDE,
+        )  # fmt: skip
+
+    def _row(self, columns: range, count: int) -> int:
+        """First of the transposed rows."""
+        return self._inside.start + LANES * count * (columns.start - self._columns.start)
 
     def _store_outside(self, number: int, place: int) -> None:
         buffer = self.work.buffer(SAMPLES_OUTSIDE)
@@ -140,14 +147,14 @@ class _Batch:
             first=number * LANES * self._used,
         )  # fmt: skip
 
-    def _store_inside(self, first: int, count: int) -> None:
+    def _store_inside(self, columns: range, first: int, count: int) -> None:
         """Rows of the inputs there are, not of those that fill up a row."""
-        buffer = self.work.buffer(SAMPLES_INSIDE)
-        row = LANES * self._columns.start
-        rows = min(buffer.shape[0], LANES * self._columns.stop) - row
+        buffer, source = self.work.buffer(SAMPLES_INSIDE), self._row(columns, count)
+        row = LANES * columns.start
+        rows = min(buffer.shape[0], LANES * columns.stop) - row
         if count == self.blocks:
-            self.work.store(SAMPLES_INSIDE, self._inside.start, rows * count, first=row * count)
+            self.work.store(SAMPLES_INSIDE, source, rows * count, first=row * count)
             return
         levels = (TransferLevel(rows, buffer.row_bytes, count),)
         start = row * self.blocks + first
-        self.work.store(SAMPLES_INSIDE, self._inside.start, count, levels, first=start)
+        self.work.store(SAMPLES_INSIDE, source, count, levels, first=start)
