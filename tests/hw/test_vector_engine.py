@@ -1,6 +1,7 @@
 """The vector engine alone, in Amaranth's simulator: random passes against the golden model."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ from trainwright.golden.vector import vector
 from trainwright.onchip.vector_tables import Slot
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import encode_descriptor
+from trainwright.program.exponents import SHIFTS, ExponentFile, Scalar, ScalarKind
 from trainwright.program.vector import (
     Addend,
     Code,
@@ -21,6 +23,7 @@ from trainwright.program.vector import (
     Kind,
     Memory,
     Rounding,
+    ShiftBy,
     Stream,
     Vector,
 )
@@ -28,10 +31,26 @@ from trainwright_hw.compute.vector.engine import VectorEngine
 from trainwright_hw.storage.ports import ROW_LATENCY
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
+from file_cases import random_scalars
 from vector_cases import random_passes
 
 ROWS = 256
 STREAM = 0x12345678
+SCALARS_OF_EVERY_KIND = (
+    (ScalarKind.POWER, 7, 0, 0, 16),
+    (ScalarKind.POWER, 6, 0, 0, 17),
+    (ScalarKind.POWER, 5, 0, 0, -1),
+    (ScalarKind.POWER, 5, 0, 0, 0),
+    (ScalarKind.VALUE, 0, 1, 2, 63),
+    (ScalarKind.VALUE, 1, 2, 1, -64),
+    (ScalarKind.VALUE, 1, 0, 0, 7),
+    (ScalarKind.SHIFT, 0, 0, 0, 63),
+    (ScalarKind.SHIFT, 1, 1, 2, 0),
+    (ScalarKind.SHIFT, 2, 2, 1, 0),
+    (ScalarKind.SHIFT, 3, 0, 0, 3),
+    (ScalarKind.SHIFT, 3, 0, 0, 2),
+)
+"""With exponents of 127 and -128 in slots 1 and 2."""
 
 
 def parameters_of(lanes: int) -> AcceleratorParameters:
@@ -45,13 +64,19 @@ def unpacked(bits: int, lanes: int) -> list[int]:
     return [(word ^ 0x8000) - 0x8000 for word in words]
 
 
-def simulate(p, descriptors, pad, *, random: Random, stall: float):
+def value_of(one: Scalar, exponents: list[int]) -> int:
+    """What the exponent file gives the engine."""
+    return exponents[one.plus] - exponents[one.minus] + one.offset
+
+
+def simulate(p, descriptors, pad, *, random: Random, stall: float, exponents=()):
     """Rows written, in order, and an item a pass; ``pad`` changes with them."""
     engine = VectorEngine(p)
     written, items = [], []
 
     async def testbench(ctx):
         waiting = [int.from_bytes(encode_descriptor(d), "little") for d in descriptors]
+        scalars = [getattr(d, "scalars", ()) for d in descriptors]
         pending: list[int | None] = [None] * ROW_LATENCY
         address, idle, cycles = None, 0, 0
         while waiting or idle < 4:
@@ -64,6 +89,8 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float):
             ctx.set(engine.command.valid, bool(waiting) and not busy)
             if waiting:
                 ctx.set(engine.command.payload, waiting[0])
+                for n, one in enumerate(scalars[0]):
+                    ctx.set(engine.scalars[n], value_of(one, exponents))
             due = pending.pop(0)
             ctx.set(engine.read.valid, due is not None)
             row = sum((int(w) & 0xFFFF) << 16 * n for n, w in enumerate(pad[due or 0]))
@@ -87,6 +114,7 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float):
             await ctx.tick()
             if done:
                 waiting.pop(0)
+                scalars.pop(0)
         assert address is None
 
     simulator = Simulator(engine)
@@ -96,11 +124,14 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float):
     return written, items
 
 
-def check(p, descriptors, pad, *, random: Random, stall: float) -> int:
+def check(p, descriptors, pad, *, random: Random, stall: float, exponents=()) -> int:
     """Compare with the golden model; rows that were written."""
     state = State.fresh(np.zeros(0, np.uint8), p)
     state.write(np.arange(ROWS), pad)
     state.stream = STREAM
+    if p.exponents:
+        state.file = ExponentFile(p.exponents)
+        state.file.set(exponents)
     expected, items = [], []
     for d in descriptors:
         if isinstance(d, Code):
@@ -110,7 +141,7 @@ def check(p, descriptors, pad, *, random: Random, stall: float) -> int:
         rows = zip(done.addresses.tolist(), done.rows.tolist(), strict=True)
         expected += rows
         items.append((d.slot, done.total, done.saturations))
-    found = simulate(p, descriptors, pad.copy(), random=random, stall=stall)
+    found = simulate(p, descriptors, pad.copy(), random=random, stall=stall, exponents=exponents)
     assert found[1] == items
     assert found[0] == expected
     return len(expected)
@@ -136,6 +167,28 @@ def test_random_passes(seed):
     ]  # fmt: skip
     stall = (0.6, 0, 0.3)[seed % 3]
     assert check(p, passes, pad, random=random, stall=stall) >= 40
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
+def test_scalars(seed):
+    """Constants and shifts by the exponent file, of every kind, some given twice, some never."""
+    random = Random(f"scalars {seed}")
+    p = replace(parameters_of(4), exponents=16)
+    pad = np.random.default_rng(seed).integers(-32768, 32768, (ROWS, 4)).astype(np.int16)
+    passes = [d for _ in range(3) for d in random_passes(random, rows=ROWS, passes=1)]
+    shifts = tuple(
+        Instruction(kind=Kind.LANE, addend=Addend.CONSTANT, k=n, shift=n % SHIFTS,
+                    shift_by=ShiftBy.SCALAR, wrap=True, memory=Memory.WRITE, stream=n)
+        for n in range(8)
+    )  # fmt: skip
+    every = [Scalar(*fields) for fields in SCALARS_OF_EVERY_KIND]
+    streams = tuple(Stream(8 * n, 0, 1) for n in range(8))
+    d = Vector(entry=48, length=8, outer=1, inner=8, streams=streams, reads=0, writes=255)
+    code = Code(first=48, instructions=shifts)
+    passes = random_scalars(random, passes, used=16)
+    passes += [code, *(replace(d, scalars=tuple(every[n : n + 4])) for n in (0, 4, 7, 8))]
+    exponents = [0, 127, -128, *(random.randint(-30, 30) for _ in range(13))]
+    check(p, passes, pad, random=random, stall=(0.3, 0)[seed % 2], exponents=exponents)
 
 
 def test_rounding_at_its_edges():

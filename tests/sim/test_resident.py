@@ -25,6 +25,7 @@ from trainwright.program.footprint import footprint
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Code, Instruction, Kind, Vector
 from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.board import SimulatedBoard
 from trainwright_sim.memory import MemoryModel
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
@@ -252,6 +253,29 @@ def test_what_is_refused_before_a_run(rtl):
             rtl.exponents = wrong
     rtl.write_register(registers.EXPONENTS_BASE, 5)
     assert rtl.exponents[0] == 0 and len(rtl.exponents) == 16
+
+
+@pytest.mark.slow
+def test_a_board_repeats():
+    """The same through the host link of a simulated board: exponents, steps, errors."""
+    with SimulatedBoard(P, memory_bytes=MEMORY) as board:
+        for seed in range(3):
+            memory, program, exponents = case(seed)
+            with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
+                both = []
+                for one in (golden, board):
+                    one.write(0, memory)
+                    one.write(PROGRAM, np.frombuffer(encode_descriptors(program), np.uint8))
+                    one.exponents = exponents
+                    try:
+                        run = one.repeat(program, 3, address=PROGRAM, step=seed)
+                        both.append((run.sums.tolist(), run.saturations.tolist()))
+                    except ProgramError as error:
+                        both.append(str(error))
+                assert both[0] == both[1]
+                assert golden.exponents == board.exponents
+                assert (golden.read(0, PROGRAM) == board.read(0, PROGRAM)).all()
+            assert board.step == seed + 3
 
 
 @pytest.mark.slow

@@ -81,8 +81,7 @@ def test_random_nests(operation, seed):
     program = program_of(p, begin, *loads, Loop(iterations=2), *body, End(), store)
     exponents = random_file(random, p.exponents, most=random.choice((3, 10)))
     step = random.choice((0, 7, (1 << 32) - 1))
-    found = both(p, memory, program, exponents, times=3, step=step, trace=seed % 2 == 0)
-    assert found["exponents"] != exponents
+    both(p, memory, program, exponents, times=3, step=step, trace=seed % 2 == 0)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -38,7 +38,7 @@ class ExponentFile(wiring.Component):
     """``trainwright.program.exponents.ExponentFile``, an exponent a cycle.
 
     ``resolve`` begins the compute or VECTOR descriptor at ``descriptor``, which stays; ``move``
-    begins a SCALES. ``done`` is high for the last cycle, 8 of a compute descriptor, 17 of a VECTOR;
+    begins a SCALES. ``done`` is high for the last cycle, the 8th of a compute descriptor, the 16th of a VECTOR;
     ``error`` is then ``NONE``, or says what was refused: such a descriptor changes nothing, a
     SCALES nothing but what its entries before, and its copy, did. The results stay until the next
     one: ``shift``, ``x_shift`` and ``g_shift``; ``scalars``, v of each, not held in any range.
