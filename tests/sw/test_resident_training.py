@@ -19,7 +19,7 @@ from trainwright.train.batches import InputQuantiser, chip_batch_indices
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.resident import stored_records
-from trainwright.train.settings import ChipSettings
+from trainwright.train.settings import ChipSettings, PriorSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
@@ -52,6 +52,7 @@ def trainer(state, data, *, memory_bytes=1 << 20, **options):
         settings(steps=2 * EPOCH + 3),
         settings(steps=30, scales="frozen", chip=ChipSettings(pixels=4)),
         SETTINGS,  # with cuts, of which some leave gaps
+        replace(SETTINGS, prior=PriorSettings()),  # without
     ],
 )
 def test_a_run_has_the_bits_of_the_definitions(data, chosen):
