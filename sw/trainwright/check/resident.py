@@ -16,7 +16,6 @@ from trainwright.accelerator import Accelerator, FileAccelerator
 from trainwright.accelerator.counted import CountedFile
 from trainwright.check.chip import calibrated, model_of, random_state
 from trainwright.check.step import HARDWARE, KERNEL, Comparison, StepCheck, compare_runs, is_kernel
-from trainwright.compiler.names import activation_name
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales
@@ -93,9 +92,9 @@ def _scales(network: Network, golden: GoldenAccelerator, state: State, given: _B
     """Calibrated ones, some of which have far to go."""
     driver = ChipDriver(golden, state.layout, len(given.labels))
     scales = calibrated(driver, model_of(state), given.inputs, given.labels, network.classes)
-    logits = activation_name(len(network.layers))  # the loss takes an exponent of at most 0
-    for number, name in enumerate(scales.exponents):
-        scales.exponents[name] += 0 if name == logits else (0, 1, -1)[number % 3]
+    forward = {t.name for t in driver.step.forward.tensors}
+    for number, name in enumerate(scales.exponents):  # the loss takes logits of at most 0
+        scales.exponents[name] += -(number % 2) if name in forward else number % 3 - 1
     return scales
 
 
