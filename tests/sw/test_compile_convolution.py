@@ -235,6 +235,7 @@ def test_what_becomes_one_program():
     assert found.stretch.uses[1].leading == 0
     other = _row(_conv(), _conv(4, 4, numbers=Widths(gradient=8)))
     assert len(_stretches(other)) == 2
+    assert len(_stretches(_row(_conv(1, 4), _conv(8, 4)))) == 2  # which the first batch tells
     assert _stretches(_Skip()) == [(("stem", "inner", "head"), [Apply, Apply, Sum, Apply])]
     assert _stretches(_Skip(torch.add)) == _stretches(_Skip())
     assert len(_stretches(_Skip(torch.sub))) == 3
