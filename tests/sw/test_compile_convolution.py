@@ -230,13 +230,37 @@ def test_what_becomes_one_program():
         (("0",), [Apply]), (("2",), [Apply])
     ]  # fmt: skip
     gray = _row(_conv(4, 1), torch.nn.Flatten(), tnn.TTLinear(16, 10, rank=2))
-    ((names, _),) = _stretches(gray)
-    assert names == ("0", "2")  # of one channel every order is the same
+    (found,) = regions(trace(gray), gray)
+    assert found.stretch.names == ("0", "2")  # of one channel every order is the same
+    assert found.stretch.uses[1].leading == 0
     other = _row(_conv(), _conv(4, 4, numbers=Widths(gradient=8)))
     assert len(_stretches(other)) == 2
+    assert len(_stretches(_row(_conv(1, 4), _conv(8, 4)))) == 2  # which the first batch tells
     assert _stretches(_Skip()) == [(("stem", "inner", "head"), [Apply, Apply, Sum, Apply])]
     assert _stretches(_Skip(torch.add)) == _stretches(_Skip())
     assert len(_stretches(_Skip(torch.sub))) == 3
+
+
+class _Flattened(torch.nn.Module):
+    """A sum of flattened images, and of features whose padding is not to be computed with."""
+
+    def __init__(self, size, *layers):
+        super().__init__()
+        self.one, self.other = layers
+        self.size = size
+
+    def forward(self, x):
+        one, other = self.one(x), self.other(x)
+        return one.flatten(1) + other.flatten(1) if self.size else one + other
+
+
+def test_sums_that_are_made_in_torch():
+    flat = _Flattened(16, _conv(), _conv())
+    assert [names for names, _ in _stretches(flat)] == [("one",), ("other",)]
+    padded = _Flattened(0, tnn.TTLinear(16, 10), tnn.TTLinear(16, 10))
+    assert [names for names, _ in _stretches(padded)] == [("one",), ("other",)]
+    whole = _Flattened(0, tnn.TTLinear(16, 32), tnn.TTLinear(16, 32))
+    assert _stretches(whole) == [(("one", "other"), [Apply, Apply, Sum])]
 
 
 class _Pair(torch.nn.Module):
