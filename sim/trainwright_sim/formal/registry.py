@@ -2,6 +2,7 @@
 
 from trainwright_sim.formal.proof import Proof
 from trainwright_sim.formal.proofs import (
+    accumulators,
     axi_lite,
     axi_reader,
     axi_writer,
@@ -39,6 +40,7 @@ _FILES = (
     deframer,
     loop_stack,
     loop_nest,
+    accumulators,
     result_queue,
     requantiser,
     posit_decoder,

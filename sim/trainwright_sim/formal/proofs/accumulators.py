@@ -1,0 +1,119 @@
+"""The sums of both arrays: those of their products, exactly, wherever a complete sum fits.
+
+Sums so far may leave the accumulator's range and come back: they are kept modulo 2^width, and so is
+the sum that they are compared with. That complete sums fit is the compiler's to show. Operands are
+narrow, and accumulators leave their range soon: the source is the same for all widths.
+"""
+
+from functools import reduce
+from operator import add, or_
+from typing import Any
+
+from amaranth.hdl import Cat, Mux, Signal, Value, signed
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.arith.fixed import FixedArithmetic
+from trainwright_hw.compute.pe1.dot_array import DotProductArray, dot_cycles
+from trainwright_hw.compute.pe2.outer_array import OuterProductArray, outer_cycles
+from trainwright_sim.formal.bench import Bench
+from trainwright_sim.formal.mutant import Mutant
+from trainwright_sim.formal.proof import Proof
+
+PARAMETERS = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2)
+OPERAND, ACCUMULATOR = 3, 9
+FORMAT = FixedArithmetic(
+    left_width=OPERAND, right_width=OPERAND, accumulator_width=ACCUMULATOR, word_width=16
+)
+LANES = PARAMETERS.lanes
+
+
+def sums(bench: Bench, term: Value, taken: Value, first: Value, last: Value) -> tuple[Any, Any]:
+    """A sum of ``term`` where ``taken``, modulo 2^``ACCUMULATOR``: before a cycle, and with it."""
+    before = Signal(signed(ACCUMULATOR), name="sum")
+    after = Signal(signed(ACCUMULATOR), name="sum_with_it")
+    bench.m.d.comb += after.eq(Mux(first, 0, before) + term)
+    with bench.m.If(taken):
+        bench.m.d.sync += before.eq(Mux(last, 0, after))
+    return before, after
+
+
+def outer(bench: Bench, block: Any) -> None:
+    """The cell of the last row and lane, from its operands to the drain buffer."""
+    dut = block(PARAMETERS, arithmetic=FORMAT)
+    inside = bench.add(dut)
+    lane, row = LANES - 1, PARAMETERS.pe2_rows - 1
+    term = dut.x_row[lane].as_signed() * dut.g_row[row].as_signed()
+    before, after = sums(bench, term, dut.valid, Value.cast(0), dut.last)
+    cycles = outer_cycles(FORMAT) + lane
+    # between steps the sum so far, which is zero after a complete one
+    bench.lemma(~bench.settled(1) | (inside["accumulator"] == bench.past(before, cycles - 1)))
+    complete = bench.past(dut.valid & dut.last, cycles)
+    asked = bench.past(dut.row == row, lane)
+    bench.goal(~(complete & asked) | (dut.value[lane] == bench.past(after, cycles)))
+
+
+def rows_at_work(bench: Bench, dut: Any, inside: Any, row: int) -> tuple[list[Value], Value]:
+    """The operands of a row that count for the entry of this cycle, and whether they are known
+    since the last reset."""
+    m = bench.m
+    shape = signed(OPERAND)
+    loaded = [Signal(shape, name=f"loaded_{n}") for n in range(LANES)]
+    active = [Signal(shape, name=f"active_{n}") for n in range(LANES)]
+    is_loaded, is_active = Signal(name="is_loaded"), Signal(name="is_active")
+    with m.If(dut.swap):
+        m.d.sync += [is_active.eq(is_loaded), Cat(*active).eq(Cat(*loaded))]
+    with m.If(dut.load & (dut.load_row == row)):
+        m.d.sync += [is_loaded.eq(1), Cat(*loaded).eq(dut.row.as_value())]
+    for held, own in zip(inside["rows"][row], loaded, strict=True):
+        bench.lemma(~bench.past(is_loaded, row) | (held == bench.past(own, row)))
+    operands = [Mux(dut.swap, new, old) for new, old in zip(loaded, active, strict=True)]
+    return operands, Mux(dut.swap, is_loaded, is_active)
+
+
+def dot(bench: Bench, block: Any) -> None:
+    """The last row and any number of an entry: its accumulator, in a memory, and what comes out.
+
+    A step's entries are within as many cycles of its swap as there are lanes, as PE1 has them.
+    """
+    dut = block(PARAMETERS, arithmetic=FORMAT)
+    inside = bench.add(dut)
+    row = PARAMETERS.pe1_rows - 1
+    chosen = bench.constant(2, "chosen")
+    operands, known = rows_at_work(bench, dut, inside, row)
+    swaps = [dut.swap, *(bench.past(dut.swap, n) for n in range(1, LANES))]
+    bench.assume(~dut.valid | reduce(or_, swaps))
+    mine = dut.valid & (dut.number == chosen)
+    bench.assume(~(mine & (bench.past(mine, 1) | bench.past(mine, 2))))
+    bench.assume(~mine | known)
+    begun = Signal(name="begun")
+    with bench.m.If(mine & dut.first):
+        bench.m.d.sync += begun.eq(1)
+    bench.assume(~mine | dut.first | begun)
+    term = reduce(add, (a * b for a, b in zip(operands, dut.entry, strict=True)))
+    before, after = sums(bench, term, mine, dut.first, Value.cast(0))
+    cycles = dot_cycles(FORMAT) + row
+    kept = inside.memory(f"accumulators_{row}", chosen, ACCUMULATOR).as_signed()
+    bench.lemma(~bench.past(begun, cycles - 1) | (kept == bench.past(before, cycles - 1)))
+    bench.goal(~bench.past(mine, cycles) | (dut.value[row] == bench.past(after, cycles)))
+
+
+PROOFS = (
+    Proof(
+        name="accumulators.outer",
+        claim="a complete sum of PE2, PE3 is that of its products, if it fits the accumulator",
+        block=OuterProductArray,
+        build=outer,
+        mutant=Mutant("drain.eq(total), accumulator.eq(arithmetic.zero)", "drain.eq(total)"),
+        depth=outer_cycles(FORMAT) + LANES + 1,
+        mutant_depth=16,
+    ),
+    Proof(
+        name="accumulators.dot",
+        claim="a complete sum of PE1, PE4 is that of its products, if it fits the accumulator",
+        block=DotProductArray,
+        build=dot,
+        mutant=Mutant("arithmetic.sum_shape(4)", "arithmetic.sum_shape(2)"),
+        depth=dot_cycles(FORMAT) + LANES,
+        mutant_depth=10,
+    ),
+)
