@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import AcceleratorError, Run, control, registers
+from trainwright.accelerator.segmented import run_segments
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
@@ -124,6 +125,11 @@ class RtlAccelerator:
         check_program(program, self._parameters, memory_bytes=self.memory_bytes)
         if address % self._parameters.beat_bytes:
             raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
+        depth = self._parameters.statistics_depth
+        return run_segments(program, depth, lambda part: self._run(part, address, trace=trace))
+
+    def _run(self, program: Program, address: int, *, trace: bool) -> Run:
+        """One run of a program, or of a part of it."""
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
         simulator = self._simulator(trace or self._traced)
         simulator.trace(trace)

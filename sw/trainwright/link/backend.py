@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import AcceleratorError, AcceleratorReset, Run, control, registers
+from trainwright.accelerator.segmented import run_segments
 from trainwright.link.host import Line, Link
 from trainwright.link.protocol import WORD_BYTES, Request
 from trainwright.link.serial_line import DEFAULT_BAUD, SerialLine
@@ -105,6 +106,11 @@ class LinkAccelerator:
         check_program(program, self._parameters, memory_bytes=self.memory_bytes)
         if address % self._parameters.beat_bytes:
             raise ValueError(f"address must be a multiple of the beat size, not {address!r}")
+        depth = self._parameters.statistics_depth
+        return run_segments(program, depth, lambda part: self._run(part, address, trace=trace))
+
+    def _run(self, program: Program, address: int, *, trace: bool) -> Run:
+        """One run of a program, or of a part of it."""
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
         begin = time.perf_counter()
         control.start(self, program, address)
