@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import AcceleratorError, Run, control, registers
+from trainwright.accelerator.segmented import run_segments
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.errors import ProgramError
 from trainwright.program.sample_order import SampleOrder
+from trainwright.program.segments import require_one_run
 from trainwright.program.validation import check_program
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import Progress
@@ -131,6 +133,11 @@ class RtlAccelerator:
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
         self._check(program, address)
+        depth = self._parameters.statistics_depth
+        return run_segments(program, depth, lambda part: self._run(part, address, trace=trace))
+
+    def _run(self, program: Program, address: int, *, trace: bool) -> Run:
+        """One run of a program, or of a part of it."""
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
         return self._execute(program, address, trace=trace)
 
@@ -143,6 +150,7 @@ class RtlAccelerator:
         Raises ``AcceleratorError`` for an accelerator without an exponent file.
         """
         control.require_repetition(self._parameters, times)
+        require_one_run(program, self._parameters.statistics_depth)
         self._check(program, address)
         encoded = np.frombuffer(encode_descriptors(program), np.uint8)
         if (self.read(address, encoded.size) != encoded).any():

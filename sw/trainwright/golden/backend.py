@@ -14,6 +14,7 @@ from trainwright.program.descriptors import Program
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import ExponentFile, require_times
 from trainwright.program.sample_order import SampleOrder
+from trainwright.program.segments import require_one_run
 from trainwright.program.validation import check_program
 
 
@@ -86,6 +87,7 @@ class GoldenAccelerator:
         Statistics are those of all times together, but for sums that SCALES took.
         """
         require_times(times)
+        require_one_run(program, self.parameters.statistics_depth)
         return self._execute(program, trace=trace, times=times, step=step)
 
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:

@@ -245,9 +245,7 @@ class Executor:
         machine, arrays = self._machine, self._arrays
         arrays["pe1_store"].fill(0)
         arrays["pe2_store"].fill(0)
-        self._sums.fill(0)
-        self._saturations.fill(0)
-        self._underflows.fill(0)
+        self._count(max(self.parameters.statistics_depth, len(program.slots)))
         machine.bytes_read = machine.bytes_written = 0
         traces = self._traced(flat, times) if trace else None
         self._exchange(file, back=False)
@@ -266,6 +264,17 @@ class Executor:
             counters=Counters(bytes_read=machine.bytes_read, bytes_written=machine.bytes_written),
             traces=traces,
         )
+
+    def _count(self, slots: int) -> None:
+        """Begin to count in so many slots."""
+        if slots != len(self._sums):
+            self._sums, self._saturations, self._underflows = np.zeros((3, slots), np.int64)
+            self._machine.slots = slots
+            self._machine.sums = self._sums.ctypes.data
+            self._machine.saturations = self._saturations.ctypes.data
+            self._machine.underflows = self._underflows.ctypes.data
+        for counts in (self._sums, self._saturations, self._underflows):
+            counts.fill(0)
 
     def _traced(self, flat: Flat, times: int) -> dict[str, Trace]:
         """Arrays for what each engine writes in ``times`` executions, which these fill."""

@@ -20,6 +20,7 @@ from trainwright.program.exponents import ExponentFile, MoveScales
 from trainwright.program.fields import REGISTERS
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.samples import Samples
+from trainwright.program.segments import needed
 from trainwright.program.vector import Code, Vector
 
 
@@ -121,7 +122,8 @@ def interpret(
     """
     state = State.fresh(memory, p)
     state.order = order or state.order
-    sums, saturations, underflows = np.zeros((3, p.statistics_depth), np.int64)
+    slots = max(p.statistics_depth, needed(program))
+    sums, saturations, underflows = np.zeros((3, slots), np.int64)
     record = _Record(sums, saturations, underflows)
     state.file = file or ExponentFile(p.exponents)
     for number in range(times):

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import AcceleratorError, AcceleratorReset, Run, control, registers
+from trainwright.accelerator.segmented import run_segments
 from trainwright.link.host import Line, Link
 from trainwright.link.protocol import WORD_BYTES, Request
 from trainwright.link.serial_line import DEFAULT_BAUD, SerialLine
@@ -14,6 +15,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.sample_order import SampleOrder
+from trainwright.program.segments import require_one_run
 from trainwright.program.validation import check_program
 
 RUN_SECONDS = 60.0
@@ -116,6 +118,11 @@ class LinkAccelerator:
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
         self._check_program(program, address)
+        depth = self._parameters.statistics_depth
+        return run_segments(program, depth, lambda part: self._run(part, address))
+
+    def _run(self, program: Program, address: int) -> Run:
+        """One run of a program, or of a part of it."""
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
         return self._execute(program, address, seconds=self._run_seconds)
 
@@ -128,6 +135,7 @@ class LinkAccelerator:
         Raises ``AcceleratorError`` for an accelerator without an exponent file.
         """
         control.require_repetition(self._parameters, times)
+        require_one_run(program, self._parameters.statistics_depth)
         self._check_program(program, address)
         seconds = times * self._run_seconds
         return self._execute(program, address, seconds=seconds, times=times, step=step)

@@ -32,7 +32,7 @@ WAYS = (Way(0.1, False, True, steady=True), Way(0.1, False, False, steady=True))
 """How arrays and layouts are chosen."""
 MOST = 12
 """Ways to cut the stages that are compared for each choice of arrays."""
-ROOMS = (1.0, 0.7, 0.4)
+ROOMS = (1.0, 0.75, 0.5)
 """Parts of the scratchpad in use from which on no array runs ahead of the other."""
 WINDOW = 16
 """Commands of an array among which it takes the next."""
@@ -99,8 +99,9 @@ class Blocks:
     """Cycles of a program by the cycle model."""
     problems: list[CompileError] = field(default_factory=list)
 
-    def best(self) -> Iterator[Draft]:
-        """Programs, the best by the cycle model first."""
+    def best(self) -> Iterator[list[Draft]]:
+        """Programs of one way to compute a block, in several orders of issue, the best way by the
+        cycle model first."""
         batch, places = self.graph.sizes[SAMPLES], places_of(self.graph)
         if batch <= LEAST or places is None or not places.inside:
             return
@@ -120,11 +121,10 @@ class Blocks:
         for rate, _, body in sorted(timed, key=lambda one: one[:2]):
             if rate == float("inf"):
                 return
-            for room in (room for room in ROOMS if room <= body.room):
-                try:
-                    yield self._draft(self.graph, replace(body, room=room))
-                except CompileError as error:
-                    self.problems.append(error)
+            try:
+                yield [self._draft(self.graph, replace(body, room=room)) for room in ROOMS]
+            except CompileError as error:
+                self.problems.append(error)
 
     def _estimate(self, body: _Body) -> float | None:
         """Cycles of a sample, by the estimate; ``None`` where it does not fit."""

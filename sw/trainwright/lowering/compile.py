@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
-from trainwright.compiler.limits import SCRATCHPAD, STATISTICS, STREAMED, require_whole_factors
+from trainwright.compiler.limits import SCRATCHPAD, STREAMED, require_whole_factors
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
@@ -142,15 +142,17 @@ def _lower(
     def time(one: Lowered) -> int:
         return alone(one, p, which)
 
-    for draft in Blocks(graph, given, stored, p, time, problems).best():
-        try:
-            one, addresses = _placed(draft, p, stores=True)
-            found.append((time(one), draft, one, addresses))
+    for some in Blocks(graph, given, stored, p, time, problems).best():
+        for draft in some:
+            try:
+                one, addresses = _placed(draft, p, stores=True)
+                found.append((time(one), draft, one, addresses))
+            except CompileError as error:
+                problems.append(error)
+        if found:
             break
-        except CompileError as error:
-            problems.append(error)
     if found and sliced_axes(graph, p):
-        return found[0][2]
+        return min(found, key=lambda one: one[0])[2]
     drafts: list[Draft] = []
     for ops in (urgent(graph, SMALL), graph):
         short = bool(sliced_axes(ops, p))
@@ -264,7 +266,6 @@ def alone(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:
 def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: str) -> Emitted:
     emitter = Emitter(lowered.graph, p, memory.buffers)
     emitter.run(lowered.calls)
-    STATISTICS.require(len(emitter.slots), p, f"the {which} program")
     address = memory.buffers[f"program.{which}"].address
     return Emitted(lowered, tuple(emitter.descriptors), emitter.made, tuple(emitter.slots), address)
 

@@ -43,6 +43,7 @@ from trainwright.program.fields import (
 from trainwright.program.footprint import items_of_run, tile_rows
 from trainwright.program.reach import check_reach
 from trainwright.program.samples import Samples, check_samples, samples_ranges
+from trainwright.program.segments import segments
 from trainwright.program.vector import Code, Vector
 from trainwright.program.vector_rules import check_code, code_ranges, require_engine, vector_ranges
 
@@ -68,19 +69,23 @@ def check_program(
 
     Fields out of range, loops that do not match or are too deep, addresses outside of the
     memories, runs that are not whole beats and rows, more work than ``trainwright.program.reach``
-    allows. Of what follows the first HALT the fields alone are looked at.
+    allows. Of what follows the first HALT the fields alone are looked at. A program may count more
+    tensors than there are statistics slots where it can be divided (``segments``).
     """
     if len(program.descriptors) > MOST_DESCRIPTORS:
         raise ProgramError(
             f"the program has {len(program.descriptors)} descriptors, at most {MOST_DESCRIPTORS} "
             "are counted; make two of it"
         )
+    slots = max(p.statistics_depth, len(program.slots))
+    if slots > p.statistics_depth:
+        segments(program, p.statistics_depth)
     body = _body(program.descriptors)
     if len(program.descriptors) > p.program_depth:
         _check_loops(body, p)
     for number, d in enumerate(program.descriptors):
         try:
-            _check(d, p)
+            _check(d, p, slots)
         except ProgramError as error:
             raise ProgramError(f"descriptor {number}: {error}") from None
     check_reach(body, p, memory_bytes)
@@ -136,10 +141,10 @@ def _check_loops(body: Sequence[Descriptor], p: AcceleratorParameters) -> None:
                 )
 
 
-def _check(d: Descriptor, p: AcceleratorParameters) -> None:
+def _check(d: Descriptor, p: AcceleratorParameters, slots: int) -> None:
     """Raise ``ProgramError`` where a field of one descriptor is out of range."""
     require_file(d, p)
-    for name, value, (low, high) in _ranges(d, p):
+    for name, value, (low, high) in _ranges(d, p, slots):
         if not low <= value <= high:
             named = getattr(d, "tensor", "") or d.operation.name
             raise ProgramError(
@@ -163,8 +168,10 @@ def _formats(name: str, p: AcceleratorParameters) -> str:
     return f"; this accelerator has {listed}; use one with more formats"
 
 
-def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int, Limits]]:
-    """Every field with its value and what it may be."""
+def _ranges(
+    d: Descriptor, p: AcceleratorParameters, slots: int
+) -> Iterator[tuple[str, int, Limits]]:
+    """Every field with its value and what it may be; ``slots`` are those of the program."""
     match d:
         case Compute():
             yield "levels", len(d.levels), (1, NEST_LEVELS)
@@ -175,7 +182,7 @@ def _ranges(d: Descriptor, p: AcceleratorParameters) -> Iterator[tuple[str, int,
             yield "last_rows", d.last_rows, (1, tile_rows(d.operation, p))
             yield "out_width", d.out_width, (1, p.result_width)
             yield "digits", d.digits, (0, 2 if p.wide_tensors else 1)
-            yield "slot", d.slot, (0, p.statistics_depth - 1)
+            yield "slot", d.slot, (0, slots - 1)
             for name, limits in _shifts(p).items():
                 yield name, getattr(d, name), limits
             for name in ("x_format", "g_format", "z_format"):

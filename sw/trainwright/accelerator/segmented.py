@@ -1,0 +1,63 @@
+"""Programs that count more tensors than an accelerator has statistics slots, in several runs."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from trainwright.accelerator.interface import CommandRecord, Counters, Run, Trace
+from trainwright.fixed.random_bits import STREAM_STEP
+from trainwright.program.descriptors import Program
+from trainwright.program.segments import Segment, segments
+
+
+def run_segments(program: Program, depth: int, run: Callable[[Program], Run]) -> Run:
+    """Execute a program by ``run``, in as many runs as it takes. Statistics have a value for each
+    slot of the program, ``depth`` at least."""
+    parts = segments(program, depth, STREAM_STEP)
+    if len(parts) == 1:
+        return run(program)
+    return _joined(parts, [run(part.program) for part in parts], max(depth, len(program.slots)))
+
+
+def _joined(parts: tuple[Segment, ...], runs: list[Run], count: int) -> Run:
+    """Several runs as one."""
+    totals = np.zeros((3, count), np.int64)
+    for part, one in zip(parts, runs, strict=True):
+        for total, counted in zip(totals, (one.sums, one.saturations, one.underflows), strict=True):
+            total[list(part.slots)] += counted[: len(part.slots)]
+    return Run(
+        *totals,
+        counters=sum((one.counters for one in runs), Counters()),
+        seconds=sum(one.seconds for one in runs),
+        traces=_traces(runs),
+        commands=_commands(parts, runs),
+    )
+
+
+def _traces(runs: list[Run]) -> dict[str, Trace] | None:
+    traces = [one.traces for one in runs if one.traces is not None]
+    if len(traces) < len(runs):
+        return None
+    return {
+        engine: Trace(
+            np.concatenate([trace[engine].addresses for trace in traces]),
+            np.concatenate([trace[engine].rows for trace in traces]),
+            tuple(label for trace in traces for label in trace[engine].labels),
+        )
+        for engine in traces[0]
+    }
+
+
+def _commands(parts: tuple[Segment, ...], runs: list[Run]) -> tuple[CommandRecord, ...] | None:
+    """The commands of all runs, each after the one before it."""
+    found: list[CommandRecord] = []
+    begun = 0
+    for part, one in zip(parts, runs, strict=True):
+        if one.commands is None:
+            return None
+        for c in one.commands:
+            number = part.numbers[c.number] if c.number >= 0 else -1
+            found.append(replace(c, number=number, start=c.start + begun, end=c.end + begun))
+        begun += max((c.end for c in one.commands), default=0)
+    return tuple(found)

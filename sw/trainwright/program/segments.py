@@ -1,0 +1,97 @@
+"""Programs that count more tensors than there are statistics slots, executed in several runs.
+
+A run clears the statistics and nothing else: what lies in the scratchpad stays there. So a program
+is divided before the descriptor that needs a slot too many, and the statistics of a tensor are the
+sums over all runs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Program, Set
+from trainwright.program.errors import ProgramError
+
+SEEDS = 1 << 32
+"""A seed has so many values."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What is executed in one run."""
+
+    program: Program
+    numbers: tuple[int, ...]
+    """Of each of its descriptors: its place in the whole program; -1 for one that was added."""
+    slots: tuple[int, ...]
+    """The slot in the whole program of each of its own."""
+
+
+def needed(descriptors: Sequence[Descriptor]) -> int:
+    """Statistics slots in which descriptors count."""
+    return 1 + max((d.slot for d in descriptors if isinstance(d, Compute)), default=-1)
+
+
+def segments(program: Program, depth: int, stream_step: int = 0) -> tuple[Segment, ...]:
+    """The program in parts that count at most ``depth`` tensors each: one where that is enough.
+
+    ``stream_step`` is what the stream of random bits advances by with every compute descriptor: the
+    bits are those of the whole program. Raises ``ProgramError`` for programs with loops or
+    address registers, which keep what a run does not.
+    """
+    ds = program.descriptors
+    if needed(ds) <= depth:
+        return (Segment(program, tuple(range(len(ds))), tuple(range(depth))),)
+    if any(isinstance(d, Loop | End) or (isinstance(d, Set) and d.values) for d in ds):
+        raise ProgramError(
+            f"a program with loops or address registers counts {needed(ds)} tensors, this "
+            f"accelerator has {depth} statistics slots; use one with more statistics_depth, or "
+            "--plan graph"
+        )
+    found: list[Segment] = []
+    cut = _Cut(program, [], [], {})
+    seed: int | None = None
+    for number, d in enumerate(ds):
+        if isinstance(d, Compute):
+            if d.slot not in cut.slots and len(cut.slots) == depth:
+                found.append(cut.segment())
+                cut = _Cut(program, [], [], {})
+                if seed is not None:
+                    cut.add(Set(values=(), seed=seed), -1)
+            slot = cut.slots.setdefault(d.slot, len(cut.slots))
+            cut.add(replace(d, slot=slot), number)
+            seed = None if seed is None else (seed + stream_step) % SEEDS
+            continue
+        if isinstance(d, Set) and d.seed is not None:
+            seed = d.seed
+        cut.add(d, number)
+    return (*found, cut.segment())
+
+
+def require_one_run(program: Program, depth: int) -> None:
+    """Raise ``ProgramError`` where a program that is to be repeated counts more than ``depth``
+    tensors: what is divided is not repeated."""
+    if needed(program.descriptors) > depth:
+        raise ProgramError(
+            f"a program that is repeated counts {needed(program.descriptors)} tensors, this "
+            f"accelerator has {depth} statistics slots; use one with more statistics_depth"
+        )
+
+
+@dataclass
+class _Cut:
+    whole: Program
+    descriptors: list[Descriptor]
+    numbers: list[int]
+    slots: dict[int, int]
+
+    def add(self, d: Descriptor, number: int) -> None:
+        self.descriptors.append(d)
+        self.numbers.append(number)
+
+    def segment(self) -> Segment:
+        if not self.descriptors or not isinstance(self.descriptors[-1], Halt):
+            self.add(Halt(), -1)
+        names = tuple(self.whole.slots[slot : slot + 1] for slot in self.slots)
+        labels = tuple(name for some in names for name in some)
+        program = replace(self.whole, descriptors=tuple(self.descriptors), slots=labels)
+        return Segment(program, tuple(self.numbers), tuple(self.slots))
