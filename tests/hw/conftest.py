@@ -80,7 +80,7 @@ ELEMENTWISE = (Operation.BIAS, Operation.MASK)
 DIGIT = 1 << 7
 
 
-def _element(d: Compute, x: list[int], g: list[int]) -> int:
+def element(d: Compute, x: list[int], g: list[int]) -> int:
     """A result of BIAS or MASK of the digits of both operands, the highest first."""
     whole = [reduce(lambda so_far, digit: so_far * DIGIT + digit, one) for one in (x, g)]
     if d.operation is Operation.MASK:
@@ -142,7 +142,7 @@ def execute(
                     value *= DIGIT
                 value += _value(d, p, memories, x, g, r, lane)
             if d.operation in ELEMENTWISE:
-                value = _element(d, *elements)
+                value = element(d, *elements)
             q, saturated = requantise(value, d.shift, d.out_width)
             if d.stochastic:
                 byte = random_byte(d, stream, z, r, lane)
@@ -385,6 +385,7 @@ def engines() -> SimpleNamespace:
         simulate=simulate,
         random_command=random_command,
         result_digits=result_digits,
+        element=element,
         requantise=requantise,
         stochastically=stochastically,
     )

@@ -30,10 +30,22 @@ PARAMETERS = {
         formats="posit(8,0),posit(8,1)c",
     ),
     "8x4-digits": AcceleratorParameters(
-        lanes=8, pe1_rows=4, pe2_rows=4, word_width=8, accumulator_width=36, wide_tensors=1
+        lanes=8,
+        pe1_rows=4,
+        pe2_rows=4,
+        word_width=8,
+        accumulator_width=36,
+        scratchpad_rows=256,
+        wide_tensors=1,
     ),
     "4x2-digits-random": AcceleratorParameters(
-        lanes=4, pe1_rows=2, pe2_rows=4, word_width=8, wide_tensors=1, stochastic_rounding=True
+        lanes=4,
+        pe1_rows=2,
+        pe2_rows=4,
+        word_width=8,
+        scratchpad_rows=256,
+        wide_tensors=1,
+        stochastic_rounding=True,
     ),
     "8x4-random": AcceleratorParameters(
         lanes=8, pe1_rows=4, pe2_rows=4, accumulator_width=36, stochastic_rounding=True
@@ -288,6 +300,8 @@ class Bench:
         ctx.set(z.request.ready, ready)
         taken = ready and ctx.get(z.request.valid)
         self.address = ctx.get(z.request.payload) if taken else None
+        bank = ctx.get(z.request.payload) % self.p.scratchpad_rows // self.p.bank_rows
+        assert ctx.get(z.banks) == ctx.get(z.request.valid) << bank
         self.writer = ctx.get(self.dut.writer)
         take = self.random.random() < 0.4
         ctx.set(item.ready, take)
