@@ -1,6 +1,7 @@
 """Automatic scales: ranges, moves by one, jumps, floors."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,12 @@ from trainwright.fixed.scale import (
     Scales,
     TensorClass,
     TensorStatistics,
+    ranges_of,
     window,
 )
+from trainwright.network import load_network
+from trainwright.train.settings import TrainSettings
+from trainwright.train.state import initial_state
 
 KINDS = list(TensorClass)
 
@@ -169,3 +174,44 @@ def test_jump_of_posits_within_and_below(words, step):
     ranges = ScaleRanges(posit=ScaleRange(0.125, 0.5))
     s = TensorStatistics(TensorClass.ACTIVATION, 8, -3, -20, 10, 10 * words, 0, posit=True)
     assert moved(Scales(ranges), "jump", s) == (int(step != 0), step)
+
+
+@pytest.mark.parametrize(
+    ("words", "saturations", "step"),
+    [
+        (32, 15, 0),
+        (32, 16, 1),  # more than 1/64 of 1,000
+        (0.5, 16, 1),
+        (12, 1, -1),
+        (12, 2, 0),  # more than an eighth of that
+        (70, 0, 1),
+    ],
+)
+def test_posits_that_saturate(words, saturations, step):
+    """Where factors are posits; the mean of 128 may lie from 12.8 to 51.2."""
+    s = TensorStatistics(
+        TensorClass.GRADIENT, 8, -3, -20, 1000, int(1000 * words), saturations, posit=True
+    )
+    ranges = ranges_of("default", posit_factors=True)
+    assert moved(Scales(ranges), "update", s)[1] == step
+    by_mean = ranges_of("default", posit_factors=False)
+    assert by_mean == PRESETS["default"]
+    means = 1 if words > 51.2 else -1 if words < 12.8 else 0
+    assert moved(Scales(by_mean), "update", s)[1] == means
+    fixed = replace(s, posit=False, width=16)
+    assert moved(Scales(ranges), "update", fixed) == moved(Scales(by_mean), "update", fixed)
+
+
+@pytest.mark.parametrize(
+    ("formats", "saturated"),
+    [
+        ("gradient=posit(8,1)c", None),
+        ("factor=posit(4,0)", 1 / 64),
+        ("l1.G2=posit(4,0)", 1 / 64),
+        ("factor=fixed(6)", None),
+    ],
+)
+def test_which_networks_look_at_saturations(formats, saturated):
+    network = load_network("digits").with_formats(formats)
+    state = initial_state(network, TrainSettings())
+    assert state.scales.ranges.posit_saturated == saturated

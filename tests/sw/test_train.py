@@ -11,6 +11,7 @@ from float_driver import FloatDriver, ttm_matrix
 from trainwright.data import DataError, load_data_set
 from trainwright.driver import Driver
 from trainwright.fixed.quantise import dequantise, quantise
+from trainwright.formats import Posit, parse_format
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
 from trainwright.parameters import AcceleratorParameters
@@ -95,6 +96,21 @@ def test_clip_keeps_the_master_representable():
     clipped = clip(master, -3, 4)
     assert clipped.min() == -1.0 and clipped.max() == 0.875
     assert (quantise(master, -3, 4) == quantise(clipped, -3, 4)).all()
+
+
+@pytest.mark.parametrize(
+    "name, most",
+    (("posit(4,0)", 2.0), ("posit(8,0)", 2.0), ("posit(8,1)c", 2.0), ("posit(3,0)", 2.0)),
+)
+def test_clip_holds_posits_within_eight_steps(name, most):
+    """A posit's 1 is 4 steps; fixed point of 4 bits ends at 7 steps and -8."""
+    fmt = parse_format(name)
+    assert isinstance(fmt, Posit)
+    one = 2.0**fmt.scale  # in its integers
+    master = torch.linspace(-5, 5, 101)
+    clipped = clip(master, -fmt.scale, fmt)
+    assert (clipped == master.clamp(-most, most)).all() and clipped.max() == most
+    assert fmt.decode(quantise(clipped, -fmt.scale, fmt).numpy()).max() == most * one
 
 
 def test_adam_is_torchs_adam():

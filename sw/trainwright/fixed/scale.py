@@ -7,7 +7,7 @@ full scale, leaves the range of the tensor's class.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
@@ -72,12 +72,19 @@ class ScaleRanges:
     posit: ScaleRange = ScaleRange(0.1, 0.4)
     """Of posits, whatever their class; 0.5 is the word of 1. Words are nearly logarithms: half the
     value has a word lower by 1/8 of full scale or so, in which range means seldom leave this."""
+    posit_saturated: float | None = None
+    """Part of a posit tensor's values that may saturate: with more of them its exponent goes up,
+    and with more than an eighth of that not down. None: means alone decide. They let a tensor of
+    many zeros saturate: its exponent goes down in quiet steps, and no mean reaches the upper end.
+    """
 
     def of(self, kind: TensorClass, *, posit: bool = False) -> ScaleRange:
         """The range of a class."""
         return self.posit if posit else getattr(self, kind.value)
 
 
+MOST_SATURATED = 1 / 64
+"""``ScaleRanges.posit_saturated`` where factors are posits."""
 _PAPER = ScaleRange(0.1, 0.3)
 PRESETS: dict[str, ScaleRanges] = {
     "default": ScaleRanges(),
@@ -156,11 +163,26 @@ class Scales:
         moved = 0
         for name, s in statistics.items():
             limits = window(self.ranges.of(s.kind, posit=s.posit), s.count, s.width)
+            most = self._most_saturated(s)
             wanted = s.exponent
-            if s.total > limits.high:
+            if s.total > limits.high or s.saturations > most:
                 wanted += 1
-            elif 0 < s.total < limits.low and s.exponent > s.floor:
+            elif 0 < s.total < limits.low and s.exponent > s.floor and 8 * s.saturations <= most:
                 wanted -= 1
             moved += wanted != s.exponent
             self.exponents[name] = wanted
         return moved
+
+    def _most_saturated(self, s: TensorStatistics) -> float:
+        """Values of a tensor that may saturate."""
+        part = self.ranges.posit_saturated if s.posit else None
+        return math.inf if part is None else part * s.count
+
+
+def ranges_of(name: str, *, posit_factors: bool) -> ScaleRanges:
+    """A preset, for a network whose factors are posits or not.
+
+    Those of posit factors are sparse far out, gradients come in bursts, and their tensors saturate.
+    """
+    saturated = MOST_SATURATED if posit_factors else None
+    return replace(PRESETS[name], posit_saturated=saturated)

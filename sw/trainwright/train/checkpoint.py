@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from trainwright.fixed.scale import PRESETS, Scales
+from trainwright.fixed.scale import Scales
 from trainwright.network import Network, network_from_dict
 from trainwright.onchip.layout import make_layout
 from trainwright.onchip.state import State
@@ -26,7 +26,7 @@ from trainwright.train.history import History
 from trainwright.train.interfaces import Verification
 from trainwright.train.model import Model
 from trainwright.train.settings import settings_from_dict
-from trainwright.train.state import TrainingState, scaled
+from trainwright.train.state import TrainingState, scale_ranges, scaled
 from trainwright.train.stored_values import factor_exponents, finite, tensor_exponents
 
 FORMAT = "trainwright-checkpoint-3"
@@ -73,7 +73,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
                 if settings.chip is None
                 else _chip_model(network, metadata, tensors)
             ),
-            scales=Scales(PRESETS[settings.scale_range], tensor_exponents(metadata["exponents"])),
+            scales=Scales(scale_ranges(network, settings), tensor_exponents(metadata["exponents"])),
             step=_count(metadata["step"]),
             history=History.from_tensors(tensors),
             verification=of_plain(Verification, metadata["verification"]),

@@ -5,13 +5,21 @@ import torch
 from trainwright.fixed.quantise import integer_limits
 from trainwright.formats import Format, Posit
 
+MOST_STEPS = 8
+"""Greatest magnitude of a posit factor's weights, in quantisation steps at 4 bits."""
+
 
 def clip(value: torch.Tensor, exponent: int, fmt: Format | int) -> torch.Tensor:
     """The master weight held within what the factor's format can represent.
 
-    Beyond it the quantised factor no longer moves while the master weight would run away.
+    Beyond it the quantised factor no longer moves while the master weight would run away. A posit's
+    largest words are sparse and far out; its weights are held within ``MOST_STEPS`` steps, as those
+    of 4 bits of fixed point are, else they grow for epochs until training fails.
     """
     least, greatest = integer_limits(fmt)
+    if isinstance(fmt, Posit):
+        greatest = min(greatest, int(MOST_STEPS * steps_of(fmt)))
+        least = -greatest
     return value.clamp(least * 2.0**exponent, greatest * 2.0**exponent)
 
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from trainwright.fixed.scale import PRESETS, Scales
+from trainwright.fixed.scale import ScaleRanges, Scales, ranges_of
+from trainwright.formats import Posit
 from trainwright.network import Network
 from trainwright.train.chip_update import ChipModel, chip_model
 from trainwright.train.history import History
@@ -41,8 +42,15 @@ def initial_state(
         network=network,
         settings=settings,
         model=model if settings.chip is None else chip_model(model),
-        scales=Scales(PRESETS[settings.scale_range]),
+        scales=Scales(scale_ranges(network, settings)),
     )
+
+
+def scale_ranges(network: Network, settings: TrainSettings) -> ScaleRanges:
+    """Where automatic scales hold the means of a network's tensors."""
+    factors = [fmt for n in range(len(network.layers)) for fmt in network.factor_formats(n)]
+    posits = not network.widths.is_float and any(isinstance(fmt, Posit) for fmt in factors)
+    return ranges_of(settings.scale_range, posit_factors=posits)
 
 
 def scaled(model: Model, settings: TrainSettings) -> Model:
