@@ -19,7 +19,7 @@ from trainwright.train.batches import InputQuantiser, chip_batch_indices
 from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.resident import stored_records
-from trainwright.train.settings import ChipSettings
+from trainwright.train.settings import ChipSettings, PriorSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
 
@@ -52,6 +52,7 @@ def trainer(state, data, *, memory_bytes=1 << 20, **options):
         settings(steps=2 * EPOCH + 3),
         settings(steps=30, scales="frozen", chip=ChipSettings(pixels=4)),
         SETTINGS,  # with cuts, of which some leave gaps
+        replace(SETTINGS, prior=PriorSettings()),  # without
     ],
 )
 def test_a_run_has_the_bits_of_the_definitions(data, chosen):
@@ -132,8 +133,8 @@ def test_a_memory_too_small(data):
     with pytest.raises(AcceleratorError, match=r"1437 samples of 80 bytes .* use --pixels 4"):
         trainer(state, data, memory_bytes=1 << 16)
     run = trainer(state, data)
-    assert run._resident
-    step = run._resident.driver.memory.size
+    assert run.resident
+    step = run.resident.driver.memory.size
     with pytest.raises(AcceleratorError, match=r"memory, [0-9]+ of them the step"):
         trainer(state, data, memory_bytes=step + 1437 * 80 + 4096).run()
 
@@ -145,5 +146,12 @@ def test_the_command_writes_nothing_in_an_epoch(capsys, tmp_path):
     result = json.loads(capsys.readouterr().out)
     assert result["host_writes"] == 0 and result["state_bits_per_parameter"] == 20
     assert result["steps"] == EPOCH
+    memory = json.loads((tmp_path / "run" / "result.json").read_text())["memory"]
+    sizes = {item["name"]: item["bits"] for item in memory}
+    rows = 32 + 256 + 8 + 8 + 128 + 1  # of factors and biases
+    assert sizes["weights and moments"] == 24 * 16 * rows
+    assert sizes["prior's sums and coefficients, schedule"] == 16 * 16 * (23 + 6 * 26)
+    assert result["training_state_bits"] == sum(sizes.values()) and len(memory) == 9
+    assert not any(item["place"] == "host" for item in memory)
     assert main([*command, "--plan", "paper", "--force"]) == 2
     assert "--verify and --plan do not go with loss and update" in capsys.readouterr().err

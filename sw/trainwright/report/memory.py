@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from re import fullmatch
 
 from trainwright.compiler import CompiledStep
+from trainwright.compiler.chip.memory import COLUMNS, ChipMemory
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, STATE_BITS, state_rows
 from trainwright.onchip.prior import COEFFICIENT_WIDTH, EXPONENT_WIDTH
 from trainwright.onchip.rates import ENTRIES as RATE_ENTRIES
 from trainwright.onchip.rates import RATE_WIDTH, SHIFT_WIDTH, WEIGHT_WIDTH
+from trainwright.program.descriptors import Program
+from trainwright.program.fields import DESCRIPTOR_BYTES
 from trainwright.train.settings import TrainSettings
 from trainwright.train.storage import master_bits, moment_bits
 
@@ -35,6 +38,29 @@ _BUFFERS = (
     ("gradients between layers, intermediate results", r".*"),
 )
 """Kinds of buffers in external memory, by what their names match first."""
+
+
+_RESIDENT = (
+    ("weights and moments", r"state|factors"),
+    ("prior's sums and coefficients, schedule", r"prior|schedule"),
+    ("programs", r"identity|ones|zeros|packing|bond \d+"),
+    ("inputs, as laid out", r"x\..*|targets"),
+    *_BUFFERS[2:],
+)
+"""The same of a resident program, which needs no others, and no coefficients outside."""
+
+
+def resident_memory(memory: ChipMemory, program: Program) -> list[MemoryItem]:
+    """Bits of all that the steps of a resident ``program`` keep, but for the data set."""
+    bits = {name: 0 for name, _ in _RESIDENT}
+    bits["programs"] = 8 * DESCRIPTOR_BYTES * len(program.descriptors)
+    for buffer in (*memory.step.buffers.values(), *memory.buffers.values()):
+        if buffer.name != COLUMNS and not buffer.name.startswith("program."):
+            kind = next(kind for kind, pattern in _RESIDENT if fullmatch(pattern, buffer.name))
+            bits[kind] += 8 * buffer.size
+    items = [MemoryItem(name, ACCELERATOR, count) for name, count in bits.items()]
+    on_chip = memory.step.parameters.on_chip_bits
+    return [*items, MemoryItem("scratchpad, stores, queues", CHIP, on_chip)]
 
 
 def accelerator_memory(step: CompiledStep) -> list[MemoryItem]:

@@ -94,9 +94,10 @@ class Trainer:
         self._open_driver = open_driver
         self._update = self._make_update()
         self._engine: Engine | None = None
-        self._resident: ResidentEngine | None = None
+        self.resident: ResidentEngine | None = None
+        """What does whole runs of steps, where the accelerator can."""
         if resident is not None:
-            self._resident = self._make_resident(resident)
+            self.resident = self._make_resident(resident)
         elif open_chip is not None and isinstance(state.model, ChipModel):
             self._engine = Engine(open_chip, state.model, state.settings)
         self._driver = self._opened(state.model.network)
@@ -146,8 +147,8 @@ class Trainer:
     def step(self) -> StepRecord:
         """One training step, or those that a resident program does alone; the state changes only
         after all results are in."""
-        if self._resident:
-            return self._resident_steps(self._resident)
+        if self.resident:
+            return self._resident_steps(self.resident)
         self._count_writes()
         inputs, labels = self._batch(self.state.step)
         if self._engine is None:
@@ -376,8 +377,8 @@ class Trainer:
         return ResidentEngine(accelerator, model, self.state.settings, update.rates, self._data)
 
     def _opened(self, network: Network) -> StepDriver:
-        if self._resident:
-            return self._resident.driver
+        if self.resident:
+            return self.resident.driver
         return self._open_driver(network) if self._engine is None else self._engine.driver
 
     def _cut(self) -> None:
@@ -386,7 +387,7 @@ class Trainer:
             return
         network = self._update.cut()
         if network is not None:
-            for engine in (self._engine, self._resident):
+            for engine in (self._engine, self.resident):
                 if engine:
                     engine.reopen()
             self._driver = self._opened(network)

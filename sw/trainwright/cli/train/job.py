@@ -16,6 +16,7 @@ from trainwright.cli.train.folder import RunFolder
 from trainwright.cli.train.options import check_same_settings, make_settings
 from trainwright.data import DataSet, is_npz, load_data_set
 from trainwright.network import Network, NetworkError, load_network
+from trainwright.report.memory import MemoryItem
 from trainwright.support.plain import NONSENSE, of_plain
 from trainwright.support.tensor_file import CheckpointError
 from trainwright.train.batches import class_names
@@ -58,6 +59,8 @@ class Job:
     """``time.monotonic`` of the start, earlier by what interrupted sessions took."""
     writes: list[int | None] = field(default_factory=list)
     """Bytes written by the host in the last whole epoch, once training is over."""
+    resident: list[MemoryItem] = field(default_factory=list)
+    """What steps keep that the accelerator does alone, once training is over."""
 
     @property
     def seconds(self) -> float:

@@ -68,7 +68,7 @@ def write_outcome(job: Job, evaluation: Evaluation, summary: Summary) -> None:
 
 def _memory(job: Job) -> list[MemoryItem]:
     state = job.state
-    return training_memory(
+    return job.resident or training_memory(
         state.model.network, state.settings, lambda: _compiled(job), initial=state.network
     )
 

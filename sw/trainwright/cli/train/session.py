@@ -25,6 +25,7 @@ from trainwright.cli.train.outcome import (
     write_outcome,
 )
 from trainwright.cli.train.progress import LiveProgress, PlainProgress, Progress
+from trainwright.report.memory import resident_memory
 from trainwright.report.summary import Summary
 from trainwright.train.interrupts import Interrupts
 from trainwright.train.observers import Observers
@@ -162,6 +163,9 @@ def _train(
                 raise
             evaluation = None
     job.writes.append(trainer.host_writes)
+    if trainer.resident:
+        driver = trainer.resident.driver
+        job.resident.extend(resident_memory(driver.memory, driver.resident.program))
     if evaluation is None:
         if first:
             save(job)
