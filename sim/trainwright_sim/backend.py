@@ -167,9 +167,11 @@ class RtlAccelerator:
     def _execute(
         self, program: Program, address: int, *, trace: bool, times: int = 1, step: int = 0
     ) -> Run:
-        p = self._parameters
+        p, main = self._parameters, self._simulator(self._traced)
         simulator = self._simulator(trace or self._traced)
         simulator.trace(trace)
+        if simulator is not main:
+            control.hand_over(main, simulator, p)
         begin = time.perf_counter()
         try:
             control.start(simulator, program, address, p, times=times, step=step)
@@ -185,6 +187,8 @@ class RtlAccelerator:
         except BaseException:
             self._reset(simulator)
             raise
+        if simulator is not main:
+            control.hand_over(simulator, main, p)
         traces = simulator.traces(p) if trace else None
         commands = simulator.commands() if trace else None
         return Run(*statistics, counters, seconds, traces, commands)

@@ -250,6 +250,25 @@ def test_the_host_looks_on(rtl, monkeypatch):
     assert rtl.read_register(registers.STEP) == 45
 
 
+def test_traced_runs_of_a_design_without_traces_go_on(rtl):
+    """Its simulation is another one: exponents go there and back."""
+    memory, program, exponents = case(8)
+    with RtlAccelerator(P, memory_bytes=MEMORY) as other:
+        simulators = [one._simulator(True) for one in (rtl, other)]
+        rtl._traced, rtl._simulators[False] = False, simulators[1]
+        try:
+            rtl.exponents = exponents
+            rtl.write(0, memory)
+            rtl.write(PROGRAM, np.frombuffer(encode_descriptors(program), np.uint8))
+            rtl.repeat(program, 1, address=PROGRAM, trace=True)
+            with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
+                repeated(golden, memory, program, exponents, 1, 0)
+                assert rtl.exponents == golden.exponents != exponents
+        finally:
+            rtl._traced = True
+            del rtl._simulators[False]
+
+
 def test_what_is_refused_before_a_run(rtl):
     _, program, _ = case(7)
     for times in (0, 1 << 32):

@@ -22,7 +22,7 @@ FASHION = load_network("fashion")
 def entries(seed):
     """Weights that pull not at all, a little, and beyond all words."""
     random = np.random.default_rng(seed)
-    weights = [(int(random.integers(128, 256)), e) for e in (-14, -30, -9, 2)]
+    weights = [(int(random.integers(128, 256)), e) for e in (-14, -30, -9, 30)]
     return tuple(Entry(9, 4, *weight) for weight in [(0, 0), *weights])
 
 

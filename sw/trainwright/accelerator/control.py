@@ -90,6 +90,15 @@ def set_exponents(
         port.write_register(registers.EXPONENTS_BASE + WORD_BYTES * slot, value & 0xFFFFFFFF)
 
 
+def hand_over(source: RegisterPort, to: RegisterPort, parameters: AcceleratorParameters) -> None:
+    """Give ``to`` what the registers of ``source`` keep from run to run: the order of samples and
+    the exponents."""
+    if parameters.sample_loads:
+        set_order(to, parameters, order(source, parameters))
+    if parameters.exponents:
+        set_exponents(to, parameters, exponents(source, parameters))
+
+
 def step(port: RegisterPort, parameters: AcceleratorParameters) -> int:
     """The number of the present step, while a program runs and after; ``AcceleratorError``
     likewise."""

@@ -57,7 +57,8 @@ class ResidentDriver(ChipDriver):
     ``put`` writes the state, ``begin`` program, schedule and exponents, all once; after that the
     host writes inputs and targets, or nothing where there is a ``data`` set, and with a prior its
     coefficients. Raises ``AcceleratorError`` for an accelerator that cannot repeat programs, and
-    where the data set leaves too little memory, ``CompileError`` for one whose file is too small.
+    where the data set leaves too little memory, ``CompileError`` for one whose file is too small,
+    ``ValueError`` for a prior of columns of more elements than a word counts.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class ResidentDriver(ChipDriver):
         self.resident: Resident = resident_step(
             self.memory, ranges, seed, table, pulled=pulled, data=data
         )
+        if pulled:
+            self.memory.prior_words(*np.zeros((3, layout.columns), np.int64))  # its costs are words
         self._tensors = [t.name for one in (self.step.forward, self.step.backward)
                          for t in one.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None

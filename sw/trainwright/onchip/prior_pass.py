@@ -45,9 +45,7 @@ LOW, HIGH, COEFFICIENT, EXPONENT, COST, OFFSET = range(6)
 """Fields of a side row, and streams of ``renew_code``."""
 FIELDS = 6
 LOW_WIDTH = 15
-"""Bits of a sum in its first word."""
-SUM_WIDTH = 30
-"""Bits that both words hold."""
+"""Bits of a sum in its first word; both hold 30, as much as 2^16 squares."""
 COST_WIDTH = 15
 LEAST_COST_WIDTH = 10
 """A cost times a weight of 8 bits has then more bits than a mantissa."""

@@ -53,6 +53,7 @@ def update_program(
         _store_images(ready)
         if before:
             before.store(done)
+        chunk.sum()  # once the engines that work meanwhile have their commands
         before = chunk
     assert before
     before.store(done)
@@ -287,8 +288,12 @@ class _Chunk:
             key=part.row + self._first, tensor=part.name,
         )  # fmt: skip
         job.work.run(update_code(what), d)
+
+    def sum(self) -> None:
+        """The part's sums of squares, where it is done."""
+        job = self.job
         if job.prior and self.place + self.blocks == len(job.live.left):
-            job.prior.add(part, job.state, job.factors)
+            job.prior.add(job.part, job.state, job.factors)
 
     def store(self, done: list[_PartJob]) -> None:
         """State and factors to external memory; images are made where the part is ``done``."""
