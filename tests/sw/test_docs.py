@@ -93,7 +93,10 @@ def paths(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
-        if re.match(r"\w+:", target):
+        if re.match(r"\w+:", target):  # of the world outside: whether it is an address at all
+            assert re.fullmatch(
+                r"https?://[\w-]+(\.[\w-]+)+(:\d+)?(/[^\s<>\"{}|\\^`]*)?", target
+            ), target
             continue
         path, _, anchor = target.partition("#")
         there = page.parent / path if path else page

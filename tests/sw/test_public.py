@@ -19,20 +19,34 @@ import trainwright.nn
 def test_a_public_name_says_what_it_is(name):
     value = getattr(trainwright, name)
     text = inspect.getdoc(value) or ""
-    assert len(text) > 40
-    if not (isinstance(value, type) and issubclass(value, Exception)) and name != "CompiledModule":
-        assert ">>>" in text
+    assert len(text) > 40 and ">>>" in text
 
 
 @pytest.mark.parametrize("name", trainwright.nn.__all__)
 def test_a_public_name_of_nn_says_what_it_is(name):
-    assert len(inspect.getdoc(getattr(trainwright.nn, name)) or "") > 40
+    text = inspect.getdoc(getattr(trainwright.nn, name)) or ""
+    assert len(text) > 40 and ">>>" in text
 
 
-@pytest.mark.parametrize("name", ["trainwright", "trainwright.parameters",
-                                  "trainwright.network.numbers"])  # fmt: skip
+NAMES = [*(f"trainwright.{name}" for name in trainwright.__all__ if name != "nn"),
+         *(f"trainwright.nn.{name}" for name in trainwright.nn.__all__)]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
 def test_the_examples(name):
-    failed, tried = doctest.testmod(import_module(name))
+    """Of each public name, whatever module it comes from."""
+    torch.manual_seed(0)
+    module, _, own = name.rpartition(".")
+    value = getattr(import_module(module), own)
+    names = vars(import_module(value.__module__)) | {"__name__": "examples"}
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for one in doctest.DocTestFinder(recurse=False).find(value, own, globs=dict(names)):
+        runner.run(one)
+    assert runner.summarize(verbose=False) == (0, runner.tries) and runner.tries
+
+
+def test_the_examples_of_the_package():
+    failed, tried = doctest.testmod(trainwright)
     assert tried and not failed
 
 

@@ -379,6 +379,16 @@ def test_trials_on_ray_that_fail_and_that_are_interrupted(tmp_path, monkeypatch,
     assert ray_tune.train_all([left], 1, None, lambda *_: None, out=tmp_path) is None
 
 
+def test_ray_that_does_not_start_is_one_error(tmp_path, monkeypatch, ray):
+    def init(**_):
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(sys.modules["ray"], "init", init)
+    trials = [trial_of(tmp_path, monkeypatch, "", "good")]
+    with pytest.raises(OptionError, match=r"this machine does not answer: The current .* processes"):
+        ray_tune.train_all(trials, 1, None, lambda *_: None, out=tmp_path)
+
+
 def test_parquet_is_the_same_table(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [{"ranks": 4, "lr": 1, "n": 1}, {"ranks": "8|4", "lr": 0.5, "n": None}]

@@ -22,7 +22,17 @@ ENGINES = ("load", "store", "pe1", "pe2")
 
 
 class AcceleratorError(RuntimeError):
-    """The accelerator, or its simulation, stopped with an error or is not available."""
+    """The accelerator, or its simulation, stopped with an error or is not available.
+
+    >>> import trainwright
+    >>> from trainwright.accelerator import open_accelerator
+    >>> from trainwright.driver import Driver
+    >>> from trainwright.network import load_network
+    >>> small = open_accelerator("golden", trainwright.AcceleratorParameters(), memory_bytes=1024)
+    >>> Driver(small, load_network("digits"), 64)
+    Traceback (most recent call last):
+    trainwright.accelerator.interface.AcceleratorError: a step needs ... bytes of external memory...
+    """
 
 
 class AcceleratorReset(AcceleratorError):

@@ -10,7 +10,13 @@ if TYPE_CHECKING:
 
 
 class CompileError(ValueError):
-    """A network, batch or plan that the given accelerator cannot run, with the reason."""
+    """A network, batch or plan that the given accelerator cannot run, with the reason.
+
+    >>> import torch, trainwright
+    >>> trainwright.compile(torch.nn.Linear(2, 2))
+    Traceback (most recent call last):
+    trainwright.compiler.errors.CompileError: the module has no TTLinear or TTConv2d ...
+    """
 
     @property
     def reason(self) -> str:

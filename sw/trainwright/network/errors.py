@@ -6,7 +6,13 @@ from trainwright.support.text import shown
 
 
 class NetworkError(ValueError):
-    """An invalid network description, with the offending value and the remedy."""
+    """An invalid network description, with the offending value and the remedy.
+
+    >>> import trainwright.nn as tnn
+    >>> tnn.TTLinear(64, 0)
+    Traceback (most recent call last):
+    trainwright.network.errors.NetworkError: rows must be an integer of at least 1, not 0
+    """
 
 
 def require(condition: bool, message: str) -> None:

@@ -38,7 +38,16 @@ def cut_ranks(
     form: str = "storage",
     optimizer: torch.optim.Optimizer | None = None,
 ) -> bool:
-    """``TensorTrain.cut_ranks`` of all layers of a model; returns whether anything was cut."""
+    """``TensorTrain.cut_ranks`` of all layers of a model; returns whether anything was cut.
+
+    Raises ``ValueError`` for a threshold outside of (0, 1).
+
+    >>> layer = TTLinear(64, 10, rank=4)
+    >>> torch.nn.init.zeros_(layer.factors[0][..., 2:].data).shape
+    torch.Size([1, 1, 4, 2])
+    >>> cut_ranks(layer, 1e-6), layer.ranks
+    (True, (2,))
+    """
     return any([
         layer.cut_ranks(threshold, form=form, optimizer=optimizer) for layer in trains(model)
     ])  # fmt: skip

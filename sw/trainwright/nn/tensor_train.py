@@ -49,7 +49,12 @@ class TensorTrain(torch.nn.Module):
     What is common to the layers of ``trainwright.nn``. J_1 ... J_d and I_1 ... I_d may be more than
     rows and columns: what is beyond them is not used. ``factors`` are float32 master weights; in
     fixed point a layer computes with these rounded, and their gradient passes straight through.
-    In training mode they are clipped to what their bits can represent.
+    In training mode they are clipped to what their bits can represent. Raises ``NetworkError`` for
+    sizes, ranks or numbers that cannot be.
+
+    >>> train = TensorTrain(10, 64, rank=4)
+    >>> train.weight().shape, train.ranks, train.layer.factor_shapes
+    (torch.Size([10, 64]), (4,), ((1, 1, 4, 4), (4, 16, 16, 1)))
     """
 
     factor_exponents: torch.Tensor

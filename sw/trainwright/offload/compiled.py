@@ -27,6 +27,13 @@ class CompiledModule(torch.nn.Module):
 
     Parameters, buffers and ``state_dict`` are those of the module that was compiled, under the
     same names. It can be copied and pickled; the copy opens an accelerator of its own.
+
+    >>> import trainwright.nn as tnn
+    >>> model = compile(torch.nn.Sequential(tnn.TTLinear(64, 10, rank=4)), batch=16)
+    >>> model(torch.rand(40, 64)).shape
+    torch.Size([40, 10])
+    >>> model.cut_ranks(0.5), model.report().batch
+    (False, 16)
     """
 
     def __init__(self, module: torch.nn.Module, machine: Machine) -> None:
