@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -75,10 +75,12 @@ def run(bench: Bench, simulator: str, folder: Path) -> None:
     _check_results(bench, results, log)
 
 
-def compiled(simulator: str, rtlil: str) -> Path:
-    """The folder of a compiled design, from the cache or made for it. Raises ``BenchError``."""
+def compiled(simulator: str, rtlil: str, options: Sequence[str] = ()) -> Path:
+    """The folder of a compiled design, from the cache or made for it; ``options`` are further ones
+    of the simulator. Raises ``BenchError``."""
     _require_programs(simulator)
-    return _entry(simulator, rtlil, lambda folder: _compile(folder, simulator, rtlil))
+    material = rtlil if not options else json.dumps([rtlil, *options])
+    return _entry(simulator, material, lambda folder: _compile(folder, simulator, rtlil, options))
 
 
 def simulate(
@@ -184,7 +186,7 @@ def _plain_verilog(rtlil: str) -> str:
     return done.stdout
 
 
-def _compile(folder: Path, simulator: str, rtlil: str) -> None:
+def _compile(folder: Path, simulator: str, rtlil: str, options: Sequence[str]) -> None:
     """Compile in a scratch folder and keep the executable."""
     verilog = rtlil_to_verilog(rtlil) if simulator == "verilator" else _plain_verilog(rtlil)
     with tempfile.TemporaryDirectory() as name:
@@ -193,7 +195,7 @@ def _compile(folder: Path, simulator: str, rtlil: str) -> None:
         source.write_text(verilog)
         if simulator == "verilator":
             _take_runtime(_entry(simulator, "runtime", _compile_runtime), scratch)
-        _run_build(scratch, simulator, source)
+        _run_build(scratch, simulator, source, options)
         shutil.copy2(scratch / _EXECUTABLE[simulator], folder)
 
 
@@ -216,9 +218,9 @@ def _compile_runtime(folder: Path) -> None:
             shutil.copy2(scratch / f"{stem}.o", folder)
 
 
-def _run_build(scratch: Path, simulator: str, source: Path) -> None:
+def _run_build(scratch: Path, simulator: str, source: Path, options: Sequence[str] = ()) -> None:
     log = scratch / "build.log"
-    arguments = [*_BUILD_ARGUMENTS[simulator]]
+    arguments = [*_BUILD_ARGUMENTS[simulator], *options]
     if simulator == "verilator":
         public = scratch / "public.vlt"
         public.write_text(_PUBLIC)

@@ -352,6 +352,34 @@ async def errors(dut):
 
 
 @cocotb.test()
+async def back_to_back(dut):
+    """Each program begins in the cycle after the one before has finished, whatever its error was:
+    registers are 0 again, loops are forgotten, and the error is."""
+    tb = SequencerBench(dut, "back to back", "some")
+    await tb.start()
+    deep = [Loop(iterations=2)] * (tb.parameters.loop_depth + 1)
+    failing = {
+        Error.NESTING: [Set(values=((3, 5), (7, 1 << 31))), *deep, Halt()],
+        Error.OPERATION: [Loop(iterations=3), tb.random_command()],
+        Error.READ: [Loop(iterations=9), tb.random_command(), End(steps=((1, 4),)), Halt()],
+        Error.WRITE: [Set(values=((1, 1),)), *[tb.random_command()] * 3, Halt()],
+    }
+    for error, program in [*failing.items()] * 2:
+        await tb.begin(program)
+        tb.set(read_error=error is Error.READ, write_error=error is Error.WRITE)
+        await tb.run()
+        tb.set(read_error=0, write_error=0)
+        await tb.until(lambda: tb.finished)
+        good = tb.random_program(tb.parameters.loop_depth * 2 + 6)
+        issued, _, number = interpret(good, tb.parameters.loop_depth)
+        await tb.begin(good)
+        assert tb.get("error") == Error.NONE
+        await tb.until(lambda: tb.finished)
+        assert tb.issued == [(issue.engine, issue.fields) for issue in issued]
+        assert (tb.get("error"), tb.get("descriptor")) == (Error.NONE, number)
+
+
+@cocotb.test()
 @cocotb.parametrize(operation=(int(Operation.SCALES),))
 async def unknown_operation(dut, operation: int):
     """Of those that the hardware lacks: the run stops there, and says where."""

@@ -1,0 +1,173 @@
+"""``scripts/coverage``: which bits of the hardware's blocks the benches move, which lines they run.
+
+A bench runs as it does in the tests, under Verilator, which counts how often each bit of each named
+signal rises and falls, and how often each branch is taken.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from trainwright_sim.bench import runner
+from trainwright_sim.bench.catalogue import BENCHES, Bench
+from trainwright_sim.bench.runner import BenchError
+from trainwright_sim.page import put
+
+COMMAND = "scripts/coverage"
+DESCRIPTION = (
+    "Run the benches of blocks, and tell which bits never move and what is never executed."
+)
+SIMULATOR = "verilator"
+OPTIONS = ("--coverage-line", "--coverage-toggle")
+DEFAULT = tuple(b.name for b in BENCHES.values() if SIMULATOR in set(b.simulators) - set(b.slow))
+"""Benches that the default suite runs under Verilator."""
+_POINT = re.compile(r"\x01(\w+)\x02([^\x01']*)")
+_CODE = re.compile(r"__0([0-9A-F]{2})")
+"""A character that is none of a name in Verilator, by its code."""
+_SHOWN = 12
+"""Signals named in the text."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """Something that is counted: ``kind`` is "toggle", or another for lines and branches."""
+
+    kind: str
+    place: str
+    """Of a toggle the module's path and the bit; of a line its number in the Verilog."""
+    name: str
+    """Of the signal, without bit and direction; of a line empty."""
+    count: int
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Of one block: ``toggles`` are edges of bits, a rise and a fall each; ``lines`` branches."""
+
+    block: str
+    toggles: int
+    toggled: int
+    lines: int
+    executed: int
+    still: tuple[str, ...]
+    """Signals with a bit that never rises, or never falls."""
+
+    @classmethod
+    def of(cls, block: str, points: Iterable[Point]) -> "Coverage":
+        """Counts points; several at one place are one."""
+        most: dict[tuple[bool, str], tuple[int, str]] = {}
+        for p in points:
+            key = p.kind == "toggle", p.place
+            most[key] = max(most.get(key, (0, "")), (p.count, p.name))
+        toggles = [count for (toggle, _), (count, _) in most.items() if toggle]
+        lines = [count for (toggle, _), (count, _) in most.items() if not toggle]
+        named = {p.name for p in points if p.kind == "toggle" and not most[True, p.place][0]}
+        return cls(
+            block, len(toggles), sum(map(bool, toggles)), len(lines), sum(map(bool, lines)),
+            tuple(sorted(named)),
+        )  # fmt: skip
+
+    def row(self) -> dict[str, object]:
+        """For JSON."""
+        return {**vars(self), "still": list(self.still)}
+
+
+def points(text: str) -> list[Point]:
+    """Of a file of Verilator; signals that yosys named alone are left out."""
+    found = []
+    for line in text.splitlines():
+        if not line.startswith("C '"):
+            continue
+        fields, count = dict(_POINT.findall(line)), int(line.rsplit(" ", 1)[1])
+        kind, what = fields.get("t", ""), fields.get("o", "")
+        if kind != "toggle":
+            found.append(Point(kind, f"{fields.get('l')}.{fields.get('n')} {what}", "", count))
+            continue
+        name = _CODE.sub(lambda code: chr(int(code[1], 16)), what)
+        name = re.sub(r"(\[\d+\])*:[01]->[01]$", "", name)
+        if "$" not in name:
+            found.append(Point(kind, f"{fields.get('h')}.{what}", name, count))
+    return found
+
+
+def measure(bench: Bench) -> Coverage:
+    """Run a bench. Raises ``BenchError``."""
+    built = runner.compiled(SIMULATOR, bench.rtlil(), OPTIONS)
+    with TemporaryDirectory(prefix="trainwright-coverage-") as name:
+        folder = Path(name)
+        module = f"trainwright_sim.bench.blocks.{bench.module}"
+        data = folder / "coverage.dat"
+        arguments = [f"+bench={bench.name}", f"+verilator+coverage+file+{data}"]
+        try:
+            runner.simulate(built, SIMULATOR, module, folder, arguments)
+            text = data.read_text()
+        except (SystemExit, RuntimeError, OSError) as error:
+            raise BenchError(f"{bench.name}: no coverage: {error}") from None
+    return Coverage.of(bench.name, points(text))
+
+
+def markdown(found: Sequence[Coverage]) -> str:
+    """The table of the page."""
+    lines = ["| block | edges of bits | seen | branches | taken |", "|---|---:|---:|---:|---:|"]
+    for c in found:
+        lines.append(
+            f"| {c.block} | {c.toggles} | {_percent(c.toggled, c.toggles)} | {c.lines} "
+            f"| {_percent(c.executed, c.lines)} |"
+        )
+    return "\n".join(lines)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser("coverage", description=DESCRIPTION, allow_abbrev=False)
+    options.add_argument(
+        "blocks", nargs="*", metavar="BENCH", help="default: those of the default suite; see --list"
+    )
+    options.add_argument("--list", action="store_true", help="print the benches")
+    options.add_argument("--json", action="store_true", help="print one JSON object")
+    options.add_argument(
+        "--write", type=Path, metavar="PAGE", help="put the table into docs/verification.md"
+    )
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0, or 2 for bad usage or a bench that fails."""
+    args = parser().parse_args(arguments)
+    if args.list:
+        print("\n".join(BENCHES))
+        return 0
+    if unknown := [name for name in args.blocks if name not in BENCHES]:
+        print(f"coverage: no bench {unknown[0]!r}: see --list", file=sys.stderr)
+        return 2
+    if reason := runner.unavailable(SIMULATOR):
+        print(f"coverage: {reason}", file=sys.stderr)
+        return 2
+    try:
+        found = [measure(BENCHES[name]) for name in args.blocks or DEFAULT]
+        if args.write:
+            put(args.write, COMMAND, markdown(found))
+    except (BenchError, OSError) as error:
+        print(f"coverage: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps({"blocks": [c.row() for c in found]}))
+        return 0
+    print(markdown(found))
+    for c in found:
+        rest = f" and {len(c.still) - _SHOWN} more" if len(c.still) > _SHOWN else ""
+        print(f"{c.block}: bits that stay, of {', '.join(c.still[:_SHOWN]) or 'nothing'}{rest}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
