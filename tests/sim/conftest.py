@@ -13,6 +13,7 @@ from trainwright_sim import copier
 from trainwright_sim.backend import RtlAccelerator
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent.parent / "sw"))
 
 MEMORY_BYTES = 1 << 18
 

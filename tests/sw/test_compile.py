@@ -482,7 +482,6 @@ def test_an_output_that_others_use_leaves_the_accelerator():
         (_model(), {"batch": 5000}, "4096"),
         (torch.nn.Linear(2, 2), {}, "no TTLinear or TTConv2d in fixed point"),
         (_Branching(), {}, "cannot trace _Branching"),
-        (tnn.TTLinear(64, 10, outputs=(2, 5), inputs=(8, 8)), {}, "multiple of the accelerator's"),
     ],
 )
 def test_what_cannot_be_is_one_error(module, options, message):

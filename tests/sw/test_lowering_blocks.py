@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from graph_cases import random_words
 from hazards import check_waits
 from test_lowering import DEFAULT, checked, in_parts
 
-from trainwright.graph.ir import Add, Einsum
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.graph.ir import Add, Einsum, View
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
 from trainwright.lowering import blocks, huge
@@ -16,6 +19,7 @@ from trainwright.lowering.choices import Given
 from trainwright.lowering.choose import Chooser
 from trainwright.lowering.clocks import State
 from trainwright.lowering.compile import compile_step, order_cost, with_ones
+from trainwright.lowering.run import Runner
 from trainwright.network import Layer, Network, Widths, network_from_dict
 from trainwright.parameters import AcceleratorParameters
 
@@ -52,6 +56,14 @@ def test_the_last_block_has_what_is_left():
     assert blocks_of(40, 16) == ((0, 16), (16, 32), (32, 40))
 
 
+def two_layers():
+    layers = [
+        {"outputs": [3, 4], "inputs": [6, 8], "ranks": [3], "relu": True},
+        {"outputs": [2, 2], "inputs": [4, 3], "ranks": [3]},
+    ]
+    return network_from_dict({"classes": 4, "image": [6, 8], "layers": layers})
+
+
 def test_blocks_of_samples_are_exact(monkeypatch):
     monkeypatch.setattr(blocks, "MOST", 2)
     monkeypatch.setattr(blocks, "TIMED", 1)
@@ -63,6 +75,46 @@ def test_blocks_of_samples_are_exact(monkeypatch):
     assert all(count > 1 for count in parts.values())
     for program in (step.forward, step.backward):
         assert check_waits(program.descriptors, SHORT, step.memory_bytes)
+
+
+def made(network, batch, parameters):
+    """Results of a step whose sums are integers of 16 bits, and the sums that it takes in parts."""
+    step = compile_step(network, batch, parameters)
+    rng = np.random.default_rng(7)
+    graph = step.graph.whole
+    words = {n: np.sign(w) * (rng.random(w.shape) < 0.3) for n, w in random_words(graph, 7).items()}
+    for op in graph.ops:
+        if isinstance(op, View) and op.x in words:
+            words[op.out] = words[op.x].reshape(graph.shape(op.out))
+    exponents = dict.fromkeys(words, 0)
+    with GoldenAccelerator(
+        parameters, memory_bytes=step.memory_bytes, interpreted=True
+    ) as accelerator:
+        runner = Runner(step, accelerator)
+        forward = runner.run(step.forward, words, exponents, {})
+        between = {**exponents, **forward.binding.exponents}
+        backward = runner.run(step.backward, words, between, {})
+    assert all(counted.saturations == 0 for counted in backward.counted.values())
+    results = {**forward.words, **backward.words}
+    return {n: results[n] for n in (*graph.results,)}, in_parts(step)
+
+
+def test_sums_that_are_exact_do_not_depend_on_the_tiling(monkeypatch):
+    monkeypatch.setattr(blocks, "MOST", 1)
+    monkeypatch.setattr(blocks, "TIMED", 1)
+    batch, found, parts = 84, [], []
+    for size in (0, 16):
+        monkeypatch.setattr(blocks, "SIZES", (size,) if size else ())
+        monkeypatch.setattr(huge, "HUGE", 0 if size else 2)
+        words, cut = made(two_layers(), batch, SHORT)
+        found.append(words)
+        parts.append(cut)
+    words, cut = made(two_layers(), batch, replace(SHORT, lanes=8, pe1_rows=4, pe2_rows=4))
+    assert parts[0] != parts[1]
+    for other in (*found[1:], words):
+        for name, there in found[0].items():
+            np.testing.assert_array_equal(other[name], there, err_msg=name)
+    assert any(there.any() for there in found[0].values())
 
 
 def test_sums_of_samples_come_after_all_blocks():

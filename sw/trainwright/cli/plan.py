@@ -140,36 +140,90 @@ def _totals(network: "Network", batch: int, parameters: "AcceleratorParameters")
 
 def _run(args: argparse.Namespace) -> int:
     from trainwright.cli.output import to_json
+    from trainwright.cli.plan_graph import layers
     from trainwright.compiler import NotPlannedError, plan_layers
+    from trainwright.compiler.step import NO_OTHER
     from trainwright.network import load_network
 
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
     parameters = accelerator_parameters(args.accelerator, network)
     if args.plan == "graph" or not network.is_straight:
-        from trainwright.cli import plan_graph
-
-        figures = plan_graph.report(network, args.batch, parameters)
-        if args.json:
-            print(to_json(figures))
-        else:
-            plan_graph.show(figures)
-        return 0
+        return _graph(network, args, parameters)
     totals = _totals(network, args.batch, parameters)
+    if totals[0]["schedule"] == "graph" and totals[0]["fallback"].startswith(NO_OTHER):
+        return _graph(network, args, parameters, totals[0]["fallback"])
     try:
         planned = plan_layers(network, args.batch, parameters)
         rows, refusals = _rows(planned.alternatives, planned.layers), planned.refusals
     except NotPlannedError as error:
         rows, refusals = _rows(error.alternatives, ()), error.refusals
     if args.json:
-        results = {"batch": args.batch, "alternatives": rows, "plans": totals}
-        print(to_json(results | {"refusals": _refusals(refusals)}))
+        results = {
+            "network": network.name, "batch": args.batch, "layers": layers(network),
+            "orders": _orders(rows, _refusals(refusals)), "cycles": totals[0]["cycles"],
+        }  # fmt: skip
+        results |= {"alternatives": rows, "plans": totals, "refusals": _refusals(refusals)}
+        print(to_json(results))
         return 0
     for number in range(1, len(network.layers) + 1):
         _print_layer(number, rows, refusals)
     print(f"a step of {args.batch} samples on {parameters.multipliers} multipliers")
     _print_totals(totals)
     return 0
+
+
+def _graph(
+    network: "Network",
+    args: argparse.Namespace,
+    parameters: "AcceleratorParameters",
+    fallback: str | None = None,
+) -> int:
+    """The plan of the graph; ``fallback`` says why it is that of auto."""
+    from trainwright.cli import plan_graph
+    from trainwright.cli.output import to_json
+
+    figures = plan_graph.report(network, args.batch, parameters) | {"fallback": fallback}
+    if args.json:
+        print(to_json(figures))
+        return 0
+    plan_graph.show(figures)
+    if fallback:
+        print(f"auto is that of the graph: {fallback}")
+    return 0
+
+
+def _orders(
+    rows: Sequence[dict[str, Any]], refusals: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The ways that were considered for each layer, and why each was dropped."""
+    best = {(row["layer"], row["pass"]): row["cycles"] for row in rows if row["chosen"]}
+    found = [
+        {
+            "layer": f"l{row['layer']}",
+            "pass": row["pass"],
+            "order": row["way"],
+            "macs": row["macs"],
+            "cycles": row["cycles"],
+            "chosen": row["chosen"],
+            "dropped": None if row["chosen"] else _more(row, best),
+        }
+        for row in rows
+    ]
+    nothing = dict.fromkeys(("macs", "cycles"))
+    for one in refusals:
+        order = {"layer": f"l{one['layer']}", "pass": one["pass"]}
+        order |= {"order": f"{one['kind']}: bond {one['bond']}", **nothing, "chosen": False}
+        found.append(order | {"dropped": one["reason"]})
+    return found
+
+
+def _more(row: dict[str, Any], best: dict[tuple[int, str], int]) -> str:
+    """Why a way that was timed is not chosen."""
+    least = best.get((row["layer"], row["pass"]))
+    if least is None:
+        return "no program of all layers fits"
+    return f"{row['cycles'] - least:,} more cycles"
 
 
 def _print_layer(

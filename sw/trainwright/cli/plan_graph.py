@@ -81,13 +81,9 @@ def _stages(which: str, one: "Lowered") -> list[dict[str, Any]]:
     return rows
 
 
-def report(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[str, Any]:
-    """What ``--json`` prints. Raises ``CompileError`` where the network does not fit."""
-    from trainwright.lowering.compile import compile_step
-    from trainwright.timing import predict
-
-    step = compile_step(network, batch, p)
-    layers = [
+def layers(network: "Network") -> list[dict[str, Any]]:
+    """The layers of a network, as ``--json`` has them."""
+    return [
         {
             "layer": f"l{n}", "outputs": list(one.outputs), "inputs": list(one.inputs),
             "ranks": list(one.ranks), "parameters": one.factor_parameters + one.bias_parameters,
@@ -95,6 +91,14 @@ def report(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[s
         }
         for n, one in enumerate(network.layers, 1)
     ]  # fmt: skip
+
+
+def report(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[str, Any]:
+    """What ``--json`` prints. Raises ``CompileError`` where the network does not fit."""
+    from trainwright.lowering.compile import compile_step
+    from trainwright.timing import predict
+
+    step = compile_step(network, batch, p)
     programs = {"forward": step.forward, "backward": step.backward}
     cycles = {name: predict(one.descriptors, p).cycles for name, one in programs.items()}
     total = sum(cycles.values())
@@ -102,7 +106,7 @@ def report(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[s
         "network": network.name,
         "batch": batch,
         "plan": "graph",
-        "layers": layers,
+        "layers": layers(network),
         "orders": _orders(network, batch, step),
         "stages": [row for name, one in programs.items() for row in _stages(name, one.lowered)],
         "programs": {

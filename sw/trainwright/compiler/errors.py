@@ -29,6 +29,10 @@ class CompileError(ValueError):
         return ""
 
 
+class SizeError(CompileError):
+    """A layer's sizes are no multiples of the lanes: only the graph's compiler pads them."""
+
+
 class ResourceError(CompileError):
     """A program needs more of something than the accelerator has: ``trainwright.compiler.limits``.
 

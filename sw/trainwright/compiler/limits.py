@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
+from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError, SizeError
 from trainwright.compiler.names import activation_name
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -153,7 +153,7 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
     for n, layer in enumerate(network.layers, 1):
         for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
             if sizes[-1] % p.lanes:
-                raise CompileError(_not_a_multiple(n, what, sizes, p.lanes, len(network.layers)))
+                raise SizeError(_not_a_multiple(n, what, sizes, p.lanes, len(network.layers)))
 
 
 def _require_widths(network: Network, p: AcceleratorParameters) -> None:

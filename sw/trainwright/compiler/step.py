@@ -9,11 +9,16 @@ from trainwright.compiler.block_backward import emit_block_backward
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE, emit_block_forward
 from trainwright.compiler.block_layout import lay_out_blocks
 from trainwright.compiler.builder import Builder, Rule, Written
-from trainwright.compiler.errors import CompileError
+from trainwright.compiler.errors import CompileError, ResourceError, SizeError
 from trainwright.compiler.forward import emit_forward
 from trainwright.compiler.images import Image
 from trainwright.compiler.layout import lay_out
-from trainwright.compiler.limits import require_memory, require_network, require_whole_factors
+from trainwright.compiler.limits import (
+    STATISTICS,
+    require_memory,
+    require_network,
+    require_whole_factors,
+)
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.compiler.names import activation_name, gradient_name
 from trainwright.compiler.planner import plan_layers
@@ -33,6 +38,10 @@ GRAPH = "graph"
 """The plan of ``trainwright.lowering``: a graph, its contraction order and tiling searched."""
 GRAPH_PAPER = "graph-paper"
 """The same with the contraction order of the paper, its tiling searched."""
+
+
+NO_OTHER = "no other plan takes the network"
+"""Why plan "auto" is that of the graph, where others cannot be asked."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +237,8 @@ def compile_step(
     product summed over the batch in the accumulators; "auto" what the planner chooses, or the
     paper's where that takes fewer cycles or nothing else fits; else it says how each layer is
     computed. Where "auto" would be the paper's it is that of the graph if this is predicted to be
-    faster. With ``input_gradients`` the backward pass also gives the gradients to the inputs, by
+    faster, or if other plans do not take the sizes of the layers or the number of their tensors.
+    With ``input_gradients`` the backward pass also gives the gradients to the inputs, by
     plan "graph", which "auto" then is. Raises ``CompileError`` where the network does not fit.
     """
     every = (*PLANS, GRAPH, GRAPH_PAPER)
@@ -248,9 +258,15 @@ def compile_step(
                 " takes layers in one line, without windows: use plan graph, or auto"
             )
         return compile_step(network, batch, parameters, plan=GRAPH)
-    require_network(network, batch, parameters)
     if not isinstance(plan, str):
+        require_network(network, batch, parameters)
         return _planned(network, batch, parameters, tuple(plan))
+    try:
+        require_network(network, batch, parameters)
+    except (SizeError, ResourceError) as error:
+        if plan != "auto":
+            raise
+        return _graph_instead(network, batch, parameters, error)
     try:
         return (_paper if plan == "paper" else _chosen)(network, batch, parameters)
     except CompileError as error:
@@ -269,6 +285,8 @@ def _chosen(network: Network, batch: int, p: AcceleratorParameters) -> CompiledS
         try:
             paper = _paper(network, batch, p)
         except CompileError as other:
+            if STATISTICS.what in error.reason:
+                return _graph_instead(network, batch, p, error)
             raise _neither(error, other) from other
         return _or_graph(
             replace(paper, plan="auto", fallback=f"no planned program fits: {error.reason}")
@@ -281,6 +299,16 @@ def _chosen(network: Network, batch: int, p: AcceleratorParameters) -> CompiledS
         return replace(planned, plan="auto")
     why = f"the planned programs take more cycles, {planned.predicted_cycles:,}"
     return _or_graph(replace(paper, plan="auto", fallback=why))
+
+
+def _graph_instead(
+    network: Network, batch: int, p: AcceleratorParameters, error: CompileError
+) -> CompiledStep:
+    """The programs of the graph, for what other plans do not take. Raises ``CompileError``."""
+    from trainwright.lowering.adapter import compiled  # it is made of this package
+
+    why = f"{NO_OTHER}: {error.reason}"
+    return replace(compiled(network, batch, p), fallback=why)
 
 
 def _or_graph(paper: CompiledStep) -> CompiledStep:
