@@ -24,6 +24,7 @@ from trainwright.lowering.impls import up
 from trainwright.lowering.layout import CutError, Layout, Storage
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import alternatives, place
+from trainwright.lowering.slots import slotted
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
@@ -43,11 +44,14 @@ WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 SMALL = 1 / 1000
 """Of all multiply-accumulates, what an operation may have to come before all larger ones."""
 SHORT = (
-    Way(0.02, False, False, sliced=True, piped=True),
-    Way(0.02, False, False, sliced=True),
-    Way(0.6, False, False, sliced=True, piped=True),
+    (
+        Way(0.02, False, False, sliced=True, piped=True),
+        Way(0.02, False, False, sliced=True, piped=True, shared=True),
+    ),
+    (Way(0.02, False, False, sliced=True),),
+    (Way(0.6, False, False, sliced=True, piped=True),),
 )
-"""The same where a tensor is many times as large as the scratchpad: the first that fits."""
+"""The same where a tensor is many times as large as the scratchpad: the first that fit."""
 MOST_SHORT = 6
 """Programs that are timed there: estimates tell little."""
 MOST_TIMED = 3
@@ -135,9 +139,13 @@ def _lower(
     for ops in (urgent(graph, SMALL), graph):
         short = bool(sliced_axes(ops, p))
         some = Drafts(ops, given, stored, p, short=short, problems=problems)
-        for ways in [(way,) for way in SHORT] if short else [WAYS]:
-            for chosen in choose(ops, given, stored, p, ways):
-                some.add(chosen)
+        for ways in SHORT if short else [WAYS]:
+            try:
+                for chosen in choose(ops, given, stored, p, ways):
+                    some.add(chosen)
+            except CompileError as error:
+                problems.append(error)
+                continue
             if drafts := some.best():
                 break
         if drafts:
@@ -183,12 +191,15 @@ def _shortest(
     """A program with its pieces placed in the best of several ways, and its predicted cycles."""
     best: tuple[int, Draft, Lowered, Addresses] | None = None
     calls = draft.calls
-    for rows in alternatives(calls, p):
-        one = draft.lowered(rows)
-        cycles = alone(one, p, which)
-        if best is None or cycles < best[0]:
-            bases = {storage: storage.base for call in calls for storage in call.storages}
-            best = cycles, draft, one, bases
+    for placements in (slotted, alternatives):
+        for rows in placements(calls, p):
+            one = draft.lowered(rows)
+            cycles = alone(one, p, which)
+            if best is None or cycles < best[0]:
+                bases = {storage: storage.base for call in calls for storage in call.storages}
+                best = cycles, draft, one, bases
+        if best is not None:
+            break
     if best is None:
         one, addresses = _placed(draft, p)
         return alone(one, p, which), draft, one, addresses

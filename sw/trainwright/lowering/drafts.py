@@ -31,9 +31,8 @@ MOST_DRAFTS = 4
 """Programs that are estimated for each choice of arrays and layouts: the likely ones first."""
 MOST_COMBINED = 10
 """As ``MOST_DRAFTS``, of programs of which several stages are cut."""
-TIGHT = (0.94, 0.75)
-"""Parts of the scratchpad that may be in use where it is short: the fewer, the better pieces lie
-apart."""
+TIGHT = 0.95
+"""Part of the scratchpad that may be in use where it is short."""
 MOST_TIGHT = 20
 """As ``MOST_DRAFTS`` where rows are short: the fewest slices first."""
 CLOSE = 1.0
@@ -114,8 +113,8 @@ class Drafts:
                 self.problems.append(error)
                 continue
             one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
-            for part in TIGHT if self.short else ():
-                issue = tight(calls, WINDOWS[-1], round(part * self.p.scratchpad_rows))
+            if self.short:
+                issue = tight(calls, WINDOWS[-1], round(TIGHT * self.p.scratchpad_rows))
                 self._issued.append((issue.cycles, len(self._issued), one, issue))
             for window in () if self.short else WINDOWS:
                 self._issue(one, window, ROOMS[0])

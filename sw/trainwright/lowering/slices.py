@@ -24,6 +24,9 @@ class Stage:
     together: int = 1
     """Slices of which each operation is computed before the next: then the arrays can read
     different slices of what they both need."""
+    kept: tuple[tuple[str, int], ...] = ()
+    """Tensors of outer memory, and how many of the loops there are, from the outermost, in an
+    iteration of which what is loaded stays; others are loaded again where a slice is another."""
 
 
 def overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:

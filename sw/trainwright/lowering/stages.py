@@ -7,6 +7,7 @@ no sum is ever cut. Where there is no such axis the tensor goes through the oute
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations, permutations
 from math import prod
 
@@ -22,6 +23,16 @@ BUDGETS = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
 """Parts of the scratchpad that the slices of a stage may take, the likely ones first: slices must
 be small enough for what is read together to lie in different banks."""
 LARGEST = max(BUDGETS)
+FULL = 0.92
+"""Part of the scratchpad that a stage may take, by an estimate, where it is short."""
+PLACES = 3
+"""Slices of a tensor that are there at once."""
+SLICE = 200
+"""Cycles that arrays lose at a slice, about."""
+MOST_CUTS = 8
+"""Ways to cut a stage that are tried where the scratchpad is short."""
+KEPT = 0.25
+"""Part of the scratchpad that may hold what is read again in other slices."""
 TURNED = 4
 """Loads of what the host writes that cost as much as one of what was stored."""
 MOST_AXES = 3
@@ -248,14 +259,51 @@ class Stages:
     def _loaded(self, group: _Group, loops: Loops) -> float:
         """Rows of large tensors that are loaded, over all slices; those that lie in outer memory in
         some layout count more, as they are transposed."""
-        made, total, sizes = {self.choices[n].op.out for n in group.members}, 0.0, self.graph.sizes
-        names = {name for n in group.members for name in self.choices[n].op.operands}
-        for name in sorted(names - made):
-            axes = self.graph.tensors[name].axes
-            deepest = max((n for n, (axis, _) in enumerate(loops) if axis in axes), default=-1)
-            again = (up(sizes[a], c) for a, c in loops[: deepest + 1] if a not in axes)
-            total += self.rows(name) * prod(again) * (1 if name in self.given else TURNED)
+        total, depths = 0.0, dict(self._kept(group, loops))
+        for name in self._read(group):
+            total += self._again(name, loops[: depths.get(name)]) * self._weight(name)
         return total
+
+    def _read(self, group: _Group) -> list[str]:
+        """What a group reads and does not make."""
+        made = {self.choices[n].op.out for n in group.members}
+        names = {name for n in group.members for name in self.choices[n].op.operands}
+        return sorted(names - made)
+
+    def _weight(self, name: str) -> int:
+        """What loading a row costs: its bytes, more where it has to be transposed; nothing where it
+        stays in the scratchpad."""
+        if name in self.given:
+            return 1 if self.graph.tensors[name].format.width <= 8 else 2
+        return TURNED if name in self.spilled else 0
+
+    def _again(self, name: str, loops: Loops) -> float:
+        """Rows of a tensor that are loaded, where what is loaded stays within these loops."""
+        axes, sizes = self.graph.tensors[name].axes, self.graph.sizes
+        deepest = max((n for n, (axis, _) in enumerate(loops) if axis in axes), default=-1)
+        again = (up(sizes[a], c) for a, c in loops[: deepest + 1] if a not in axes)
+        return self.rows(name) * prod(again)
+
+    def _kept(self, group: _Group, loops: Loops) -> tuple[tuple[str, int], ...]:
+        """What is given and stays where slices read it again, as far as there are rows: that first
+        which saves most for a row."""
+        if not self.deep:
+            return ()
+        sizes, found = self.graph.sizes, dict[str, int]()
+        ways = []
+        for name in (name for name in self._read(group) if name in self.given):
+            axes, whole = self.graph.tensors[name].axes, self._again(name, loops)
+            for depth in range(len(loops)):
+                saved = whole - self._again(name, loops[:depth])
+                inner = prod(c / sizes[a] for a, c in loops[:depth] if a in axes)
+                if saved > 0:
+                    ways.append((-saved / inner / self.rows(name), name, depth, inner))
+        left = KEPT * self.p.scratchpad_rows
+        for _, name, depth, inner in sorted(ways):
+            if name not in found and (rows := inner * self.rows(name)) <= left:
+                found[name] = depth
+                left -= rows
+        return tuple(found.items())
 
     def _added(self, group: _Group, loops: Loops) -> int:
         """Rows that are added where sums are taken in parts."""
@@ -290,29 +338,106 @@ class Stages:
         chunks = {axis: abs(self._unit(axis, choices)) for axis in axes}
         return self._need(group, {axis: unit for axis, unit in chunks.items() if unit})
 
-    @property
+    @cached_property
     def spilled(self) -> set[str]:
-        """Large tensors that not all operations read in the stage that makes them."""
+        """Large tensors that not all operations read in the stage that makes them; ``deep``, also
+        less large ones beside larger ones that are used up in slices."""
         found = set()
         for group in self.groups:
+            large = self.large // 2 if self.deep and group.big else self.large
             for n in group.members:
                 name = self.choices[n].op.out
                 outside = set(self.readers.get(name, ())) - set(group.members)
                 view = isinstance(self.choices[n].op, View | Window)
-                if outside and not view and self.rows(name) > self.large:
+                if outside and not view and self.rows(name) > large:
                     found.add(name)
         return found
 
     def options(self) -> Iterator[list[Stage]]:
         """Ways to cut all stages, the likely ones first; ``deep``, the fewest slices first."""
-        if self.deep:
-            every = list(self._options(sorted(BUDGETS, reverse=True)))
-            yield from sorted(every, key=lambda option: sum(map(self._slices, option)))
-        else:
-            yield from self._options(BUDGETS)
+        yield from self._deepest() if self.deep else self._options(BUDGETS)
 
-    def _slices(self, stage: Stage) -> int:
-        return prod(up(self.graph.sizes[a], c) for a, c in stage.loops)
+    def _deepest(self) -> Iterator[list[Stage]]:
+        """Ways to cut the stage with most to compute, all others in the best way."""
+        every = [self._ranked(group) for group in self.groups]
+        if not all(every):
+            return
+        heavy = max(range(len(every)), key=lambda n: self._cycles(self.groups[n]))
+        for loops in every[heavy][:MOST_CUTS]:
+            ways = [loops if n == heavy else some[0] for n, some in enumerate(every)]
+            option = [self._stage(g, one) for g, one in zip(self.groups, ways, strict=True)]
+            for together in (2, 1) if loops else (1,):
+                option[heavy] = replace(option[heavy], together=together)
+                yield list(option)
+
+    def _ranked(self, group: _Group) -> list[Loops]:
+        """Ways to cut a group for which there are rows, the likely fastest first."""
+        if not group.big:
+            return [()]
+        found = dict.fromkeys(
+            loops for parts in (False, True) for loops in self._loops(group, parts=parts)
+        )
+        most = FULL * self.p.scratchpad_rows
+        fitting = [loops for loops in found if self._rows_for(group, loops) <= most]
+        return sorted(fitting, key=lambda loops: (self._time(group, loops), loops))
+
+    def _cycles(self, group: _Group) -> float:
+        """Cycles of the array with more to do."""
+        total = {True: 0.0, False: 0.0}
+        for n in group.members:
+            for work in self.choices[n].works:
+                if work.impl:
+                    size = self.graph.sizes[work.cut[0]] if work.cut else 1
+                    share = (work.cut[2] - work.cut[1]) / size if work.cut else 1.0
+                    total[work.impl.dot] += work.impl.cycles * share
+        return max(total.values())
+
+    def _time(self, group: _Group, loops: Loops) -> float:
+        """Cycles of a stage, by an estimate: of the arrays, or of the outer memory."""
+        slices = prod(up(self.graph.sizes[a], c) for a, c in loops)
+        beats = self._loaded(group, loops) * self.p.beat_cycles
+        added = self._added(group, loops)
+        return max(self._cycles(group) + added, beats) + SLICE * slices + beats / 4
+
+    def _rows_for(self, group: _Group, loops: Loops) -> float:
+        """Rows that a stage takes, by an estimate: slices in several places, what stays whole."""
+        made = {self.choices[n].op.out: self.choices[n].op for n in group.members}
+        depths, spilled, total = dict(self._kept(group, loops)), self.spilled, 0.0
+        for name in sorted({*made, *self._read(group)}):
+            rows, cut = self.rows(name), self._part(name, loops)
+            layouts = self._layouts_in(group, name)
+            if name in made:
+                outside = name in self.stored or set(self.readers.get(name, ())) - {*group.members}
+                summed = self._added_to(name, made[name], loops)
+                whole = outside and (name not in spilled)
+                total += (rows if whole else PLACES * cut) + (2 * cut if summed else 0)
+            elif name in self.given or name in spilled:
+                there = self._part(name, loops[: depths.get(name)])
+                total += layouts * min(rows, there + cut)
+            else:
+                axes = self.graph.tensors[name].axes
+                lead = next((n for n, (a, _) in enumerate(loops) if a not in axes), len(loops))
+                there = self._part(name, loops[:lead])
+                total += rows + (layouts - 1) * min(rows, there + cut)
+        return total
+
+    def _part(self, name: str, loops: Loops) -> float:
+        """Rows of a tensor within an iteration of loops."""
+        axes, sizes = self.graph.tensors[name].axes, self.graph.sizes
+        return self.rows(name) * prod(c / sizes[a] for a, c in loops if a in axes)
+
+    def _layouts_in(self, group: _Group, name: str) -> int:
+        """Layouts in which a group reads a tensor."""
+        works = [work for n in group.members for work in self.choices[n].works if work.impl]
+        lanes = {n.lanes for w in works if w.impl for n in w.impl.needs if n.tensor == name}
+        return max(1, len(lanes))
+
+    def _added_to(self, name: str, op: object, loops: Loops) -> bool:
+        """Whether a result is a sum in parts."""
+        if not isinstance(op, Einsum):
+            return False
+        summed, sizes = self.graph.summed(op), self.graph.sizes
+        return any(axis in summed and chunk < sizes[axis] for axis, chunk in loops)
 
     def _options(self, budgets: Sequence[float]) -> Iterator[list[Stage]]:
         for budget in budgets:
@@ -337,11 +462,15 @@ class Stages:
             best.append([loops for *cost, _, loops in ways if cost[:2] == list(ways[0][:2])])
         return [
             [
-                Stage(tuple(self.choices[m] for m in group.members), ways[n % len(ways)])
+                self._stage(group, ways[n % len(ways)])
                 for group, ways in zip(self.groups, best, strict=True)
             ]
             for n in range(min(2, max(len(ways) for ways in best)))
         ]
+
+    def _stage(self, group: _Group, loops: Loops) -> Stage:
+        choices = tuple(self.choices[n] for n in group.members)
+        return Stage(choices, loops, kept=self._kept(group, loops))
 
     def _within(self, number: int, budget: float, *, parts: bool) -> list[tuple]:
         """The ways of a group that keep to a part of the scratchpad."""
@@ -352,12 +481,13 @@ class Stages:
         return [way for way in self._known[key] if way[3] <= most]
 
     def _ways(self, group: _Group, *, parts: bool) -> list[tuple]:
-        """Rows added, slices, samples cut or not, rows of a slice, loops: the best first."""
+        """Rows added, slices, samples cut or not, rows of a slice, loops: the best first. ``deep``,
+        rows loaded for samples."""
         return sorted(
             (
                 self._added(group, loops),
                 prod(up(self.graph.sizes[a], c) for a, c in loops),
-                -sum(a == "s" for a, _ in loops),
+                self._loaded(group, loops) if self.deep else -sum(a == "s" for a, _ in loops),
                 self._need(group, dict(loops)),
                 loops,
             )
