@@ -225,8 +225,8 @@ class Chooser:
                 yield from tries
 
     def _lying(self, state: State, op: Einsum, impls: list[Impl]) -> list[Impl]:
-        """Those of an operation outside the slices that have nothing transposed that slices read,
-        if there are any: it would lie there whole, and twice."""
+        """Those of an operation outside the slices that have nothing transposed or padded that
+        slices read, if there are any: it would lie there whole, and twice."""
         if not self.way.piped or op.out in self.sliced:
             return impls
         makers = self.graph.makers
@@ -237,7 +237,8 @@ class Chooser:
             for impl in impls
             if all(
                 need.tensor not in read
-                or any(one.lanes == need.lanes for one in state.lies.get(need.tensor, ()))
+                or not need.padded
+                and any(one.lanes == need.lanes for one in state.lies.get(need.tensor, ()))
                 for need in impl.needs
             )
         ]

@@ -33,7 +33,7 @@ MOST_COMBINED = 10
 """As ``MOST_DRAFTS``, of programs of which several stages are cut."""
 TIGHT = 0.95
 """Part of the scratchpad that may be in use where it is short."""
-MOST_TIGHT = 20
+MOST_TIGHT = 12
 """As ``MOST_DRAFTS`` where rows are short: the fewest slices first."""
 CLOSE = 1.0
 """Of the best estimate, what the cycles of a schedule may be that is placed, too."""

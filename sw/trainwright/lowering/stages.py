@@ -12,7 +12,7 @@ from itertools import combinations, permutations
 from math import prod
 
 from trainwright.graph.ir import Einsum, Graph, View, Window
-from trainwright.lowering.choices import Choice, Chosen, Given
+from trainwright.lowering.choices import Choice, Chosen, Cut, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
 from trainwright.lowering.slices import Stage
@@ -29,7 +29,7 @@ PLACES = 3
 """Slices of a tensor that are there at once."""
 SLICE = 200
 """Cycles that arrays lose at a slice, about."""
-MOST_CUTS = 8
+MOST_CUTS = 5
 """Ways to cut a stage that are tried where the scratchpad is short."""
 KEPT = 0.25
 """Part of the scratchpad that may hold what is read again in other slices."""
@@ -248,13 +248,15 @@ class Stages:
 
     def _ordered(self, group: _Group, loops: Loops) -> Loops:
         """The same cuts, those along which arrays divide innermost, the others in the order in
-        which least is loaded."""
+        which least is loaded of those for which there are rows."""
         works = [work for n in group.members for work in self.choices[n].works]
         divided = {work.cut[0] for work in works if work.cut}
         inner = tuple(one for one in loops if one[0] in divided)
         outer = [one for one in loops if one[0] not in divided]
         orders = [(*some, *inner) for some in permutations(outer)]
-        return min(orders, key=lambda order: self._loaded(group, order))
+        most = FULL * self.p.scratchpad_rows
+        fitting = [order for order in orders if self._rows_for(group, order) <= most]
+        return min(fitting or orders, key=lambda order: self._loaded(group, order))
 
     def _loaded(self, group: _Group, loops: Loops) -> float:
         """Rows of large tensors that are loaded, over all slices; those that lie in outer memory in
@@ -387,8 +389,7 @@ class Stages:
         for n in group.members:
             for work in self.choices[n].works:
                 if work.impl:
-                    size = self.graph.sizes[work.cut[0]] if work.cut else 1
-                    share = (work.cut[2] - work.cut[1]) / size if work.cut else 1.0
+                    share = self._share(self.choices[n].op.out, work.cut)
                     total[work.impl.dot] += work.impl.cycles * share
         return max(total.values())
 
@@ -426,11 +427,21 @@ class Stages:
         axes, sizes = self.graph.tensors[name].axes, self.graph.sizes
         return self.rows(name) * prod(c / sizes[a] for a, c in loops if a in axes)
 
-    def _layouts_in(self, group: _Group, name: str) -> int:
-        """Layouts in which a group reads a tensor."""
-        works = [work for n in group.members for work in self.choices[n].works if work.impl]
-        lanes = {n.lanes for w in works if w.impl for n in w.impl.needs if n.tensor == name}
-        return max(1, len(lanes))
+    def _layouts_in(self, group: _Group, name: str) -> float:
+        """Layouts in which a group reads a tensor; of a layout of some values alone, their part."""
+        parts: dict[Axes, float] = {}
+        for work in (work for n in group.members for work in self.choices[n].works):
+            for need in work.impl.needs if work.impl else ():
+                if need.tensor == name:
+                    part = self._share(name, work.cut)
+                    parts[need.lanes] = max(parts.get(need.lanes, 0.0), part)
+        return max(1.0, sum(parts.values()))
+
+    def _share(self, name: str, cut: Cut) -> float:
+        """The part of the values of a tensor that lies in a cut."""
+        if cut is None or cut[0] not in self.graph.tensors[name].axes:
+            return 1.0
+        return (cut[2] - cut[1]) / self.graph.sizes[cut[0]]
 
     def _added_to(self, name: str, op: object, loops: Loops) -> bool:
         """Whether a result is a sum in parts."""
