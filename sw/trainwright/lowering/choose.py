@@ -237,8 +237,10 @@ class Chooser:
             for impl in impls
             if all(
                 need.tensor not in read
-                or not need.padded
-                and any(one.lanes == need.lanes for one in state.lies.get(need.tensor, ()))
+                or (
+                    not need.padded
+                    and any(one.lanes == need.lanes for one in state.lies.get(need.tensor, ()))
+                )
                 for need in impl.needs
             )
         ]

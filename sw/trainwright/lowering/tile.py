@@ -358,8 +358,8 @@ class Tiler(Demands):
         outer = self.outer.setdefault(outer.name, outer)
         self.calls.append(
             Move(
-                engine=Engine.LOAD, cycles=self.p.beat_cycles * piece.rows * bytes_, writes=(piece,),
-                outer=outer, part=Part(piece, ranges),
+                engine=Engine.LOAD, cycles=self.p.beat_cycles * piece.rows * bytes_,
+                writes=(piece,), outer=outer, part=Part(piece, ranges),
             )
         )  # fmt: skip
         return piece
