@@ -69,8 +69,8 @@ def test_operations_are_divided_along_slices():
 def test_a_worse_placement_is_taken_back(monkeypatch):
     again = []
 
-    def place(calls, p, *, tries=0):
-        rows = place_module.place(calls, p, tries=tries)
+    def place(calls, p, *, tries=0, stores=False):
+        rows = place_module.place(calls, p, tries=tries, stores=stores)
         again[:] = [storage for call in calls for storage in call.storages if tries]
         for storage in again:
             storage.base = -1

@@ -48,6 +48,9 @@ class Way:
     """Whether the arrays may make parts of a tensor in different layouts."""
     sliced: bool = False
     """Whether small axes of huge tensors are left to slices (``trainwright.lowering.huge``)."""
+    steady: bool = False
+    """Whether operations are computed for block after block of samples: then nothing waits for
+    anything, and what counts is what each array has to do in all."""
     piped: bool = False
     """Whether one array makes the slices of a huge tensor that the other one reads; else each makes
     its own slices from end to end."""

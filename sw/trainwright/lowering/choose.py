@@ -13,6 +13,7 @@ from typing import NamedTuple
 from trainwright.compiler.errors import CompileError
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.graph.network import SAMPLES
+from trainwright.lowering.balance import balanced
 from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Way, Work
 from trainwright.lowering.clocks import Lies, Operands, State
 from trainwright.lowering.divide import divides
@@ -37,6 +38,8 @@ SLACK = 0.25
 """Of the least cycles of a program, what a state may be worse than the best one."""
 MOST_OF_AN_ARRAY = 4
 """Implementations of one array that are tried where the arrays' results lie apart."""
+MOST_STEADY = 12
+"""As ``MOST_OF_AN_ARRAY`` where blocks of samples follow each other."""
 SLICES = 16
 """Slices of a tensor, of which one array makes one while the other one reads the one before."""
 MOST_AXES = 4
@@ -54,6 +57,13 @@ class _Try(NamedTuple):
     dots: float = 0.0
     outers: float = 0.0
     """When the arrays are free after it at the earliest."""
+    shared: tuple[float, float] = (0.0, 0.0)
+    """As ``State.shared`` after it."""
+
+
+def _shared(state: State, dots: float, outers: float) -> tuple[float, float]:
+    """As ``State.shared`` after an operation that both arrays divide."""
+    return state.shared[0] + dots, state.shared[1] + outers
 
 
 class Chooser:
@@ -88,7 +98,7 @@ class Chooser:
 
     def search(self, way: Way) -> Chosen:
         """The best choice found for every operation. Raises ``CompileError``."""
-        self.way = way
+        self.way, self.operands.steady = way, way.steady
         self._slice(self.huge if way.sliced else {})
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
@@ -104,7 +114,13 @@ class Chooser:
             states = self._pruned(op, sorted(tries, key=lambda one: one.least), n)
             if not states:
                 raise CompileError(f"{op.out}: no array can compute it; use other sizes or ranks")
-        return Chosen(states[0].choices, states[0].pads)
+        if not way.steady:
+            return Chosen(states[0].choices, states[0].pads)
+        best = min(
+            (balanced(self.graph, state, self.cycles, self.p.lanes) for state in states),
+            key=lambda one: one.cycles,
+        )
+        return Chosen(best.choices, best.pads)
 
     def _slice(self, sliced: Mapping[str, Sliced]) -> None:
         """Leave these axes to slices: what is known of implementations is of others."""
@@ -136,8 +152,17 @@ class Chooser:
         lanes = {need.tensor: need.lanes for need in impl.needs}
         return all(lanes[name] == self.given[name].lanes for name in names)
 
-    def _score(self, dots: float, outers: float, loads: float) -> float:
+    def _score(
+        self,
+        dots: float,
+        outers: float,
+        loads: float,
+        shared: tuple[float, float],
+    ) -> float:
         dots, outers = dots + self.due[0], outers + self.due[1]
+        if self.way.steady:  # arrays are balanced in the end
+            even = max((dots + outers) / 2, dots - shared[0], outers - shared[1])
+            return max(even, loads) + self.way.weight * loads
         return max(dots, outers) + LESSER * min(dots, outers) + self.way.weight * loads
 
     def _pruned(self, op: Op, tries: Sequence[_Try], n: int) -> list[State]:
@@ -158,7 +183,7 @@ class Chooser:
                 state = self._made(state, op, one.works)
                 if state is None:
                     continue
-            score = self._score(state.dots, state.outers, state.loads)
+            score = self._score(state.dots, state.outers, state.loads, state.shared)
             for name in over:
                 state.lies.pop(name, None)
             key = state.key(self.flexible)
@@ -180,7 +205,9 @@ class Chooser:
                 if cycles is None:
                     return INFINITE
                 total += cycles
-        return self._score(one.dots + total, one.outers, one.state.loads) if total else one.least
+        if not total:
+            return one.least
+        return self._score(one.dots + total, one.outers, one.state.loads, one.shared)
 
     # Operations.
 
@@ -199,7 +226,7 @@ class Chooser:
             case Add() | Mask():
                 made = self._elementwise(state, op)
         for new in made:
-            yield _Try(self._score(new.dots, new.outers, new.loads), new)
+            yield _Try(self._score(new.dots, new.outers, new.loads, new.shared), new)
 
     def _contractions(self, state: State, op: Einsum) -> Iterator[_Try]:
         fixed = self._fixed(state, op)
@@ -251,8 +278,10 @@ class Chooser:
         return self._try(state, works, dots, outers)
 
     def _try(self, state: State, works: tuple[Work, ...], dots: float, outers: float) -> _Try:
+        shared = _shared(state, dots, outers) if len(works) > 1 else state.shared
         dots, outers = state.dots + dots, state.outers + outers
-        return _Try(self._score(dots, outers, state.loads), state, works, dots, outers)
+        score = self._score(dots, outers, state.loads, shared)
+        return _Try(score, state, works, dots, outers, shared)
 
     def _view(self, state: State, op: View) -> Iterator[State]:
         lanes = self.graph.tensors[op.x].axes[-1:]
@@ -278,7 +307,8 @@ class Chooser:
             else:
                 cycles = self.operands.rows(op.out, lanes, None) / self.p.lanes
                 new.outers = max(new.outers, ready) + cycles
-                new.lies[op.out] = (Lies(lanes, (), None, new.outers + AFTER),)
+                ready = self.operands.at(new.outers + AFTER)
+                new.lies[op.out] = (Lies(lanes, (), None, ready),)
                 new.choices = (*new.choices, Choice(op, (Work(None, None),), lanes))
                 yield new
 
@@ -332,9 +362,9 @@ class Chooser:
         cycles = self.cycles(op, impl, work.cut)
         if impl.dot:
             state.dots = max(state.dots, ready) + cycles
-            return state.dots + AFTER
+            return self.operands.at(state.dots + AFTER)
         state.outers = max(state.outers, ready) + cycles
-        return state.outers + AFTER
+        return self.operands.at(state.outers + AFTER)
 
     def _made(self, state: State, op: Op, works: Sequence[Work]) -> State | None:
         """The state with an operation by one array, or by both, PE1 first; ``None`` where operands
@@ -347,6 +377,9 @@ class Chooser:
             if ready is None:
                 return None
             there.append(ready)
+        if len(works) > 1:
+            first, second = (self.cycles(op, work.impl, work.cut) for work in works if work.impl)
+            new.shared = _shared(state, first, second)
         done = [self._run(new, op, w, at) for w, at in zip(works, reversed(there), strict=True)]
         along = [work.impl.along for work in works if work.impl]
         if self.way.piped and op.out in self.sliced and works[0].impl:  # slice by slice
@@ -390,8 +423,9 @@ class Chooser:
     def _parted(self, op: Einsum) -> Iterator[list[Pair]]:
         """Of parts that lie in different layouts."""
         dots, outers = self._impls(op)
-        for dot in dots[:MOST_OF_AN_ARRAY]:
-            for outer in outers[:MOST_OF_AN_ARRAY]:
+        most = MOST_STEADY if self.way.steady else MOST_OF_AN_ARRAY
+        for dot in dots[:most]:
+            for outer in outers[:most]:
                 if dot.along != outer.along:
                     for axis in self._axes(op, dot, outer):
                         if self._goes_on(op.out, axis):
@@ -428,6 +462,9 @@ class Chooser:
             for axis in divided or self.graph.tensors[op.out].axes
             if sizes[axis] > 1 and divides(axis, dot) and divides(axis, outer)
         ]
+        if self.way.steady:  # blocks of samples are not divided; who reads a slice waits for one
+            axes = [axis for axis in axes if axis != SAMPLES]
+            axes = [axis for axis in axes if self._goes_on(op.out, axis)] or axes
         return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]
 
 

@@ -30,7 +30,7 @@ class Lies(NamedTuple):
 class State:
     """The operations so far: when each array is free, what lies where, what was chosen."""
 
-    __slots__ = ("choices", "dots", "lies", "loads", "outers", "pads")
+    __slots__ = ("choices", "dots", "lies", "loads", "outers", "pads", "shared")
 
     def __init__(
         self,
@@ -38,14 +38,17 @@ class State:
         lies: dict[str, tuple[Lies, ...]],
         choices: tuple[Choice, ...],
         pads: tuple[Pad, ...],
+        shared: tuple[float, float] = (0.0, 0.0),
     ):
         self.dots, self.outers, self.loads = clocks
+        self.shared = shared
+        """Cycles of each array that the other one can take over: of what both divide."""
         self.lies, self.choices, self.pads = lies, choices, pads
 
     def copy(self) -> "State":
         """A state to go on from."""
         clocks = self.dots, self.outers, self.loads
-        return State(clocks, self.lies.copy(), self.choices, self.pads)
+        return State(clocks, self.lies.copy(), self.choices, self.pads, self.shared)
 
     def key(self, flexible: Collection[str]) -> tuple:
         """What later operations can tell of it."""
@@ -64,12 +67,18 @@ class Operands:
         self.axes = {name: frozenset(t.axes) for name, t in graph.tensors.items()}
         self.free = {name for name, one in given.items() if one.lanes is None} | set(graph.windows)
         """What lies as one likes, and windows."""
+        self.steady = False
+        """Whether all can be read at once: arrays are at work on what was made before."""
         self._rows: dict[tuple[str, Axes, Cut], float] = {}
         self._turns: dict[tuple[str, Axes, Axes, Cut], float] = {}
 
     def sizes(self, cut: Cut) -> Mapping[str, int]:
         """Sizes of the axes within a cut."""
         return {**self.graph.sizes, cut[0]: cut[2] - cut[1]} if cut else self.graph.sizes
+
+    def at(self, time: float) -> float:
+        """When what is there at a time can be read."""
+        return 0.0 if self.steady else time
 
     def _values(self, name: str, cut: Cut) -> int:
         count = self.graph.count(name)
@@ -100,8 +109,9 @@ class Operands:
         given = self.given.get(name)
         if given and given.lanes is None:
             state.loads += BEAT * self.rows(name, need.lanes, cut)
-            self._new(state, name, Lies(need.lanes, need.padded, cut, state.loads))
-            return state.loads
+            ready = self.at(state.loads)
+            self._new(state, name, Lies(need.lanes, need.padded, cut, ready))
+            return ready
         if name in self.graph.windows:
             return self._windows(state, need, cut)
         if not there:
@@ -118,7 +128,7 @@ class Operands:
             return None
         if not is_plain(self.graph, window) and window.x not in self.given:
             state.outers = max(state.outers, ready) + self.rows(window.x, need.lanes, None)
-            ready = state.outers + AFTER
+            ready = self.at(state.outers + AFTER)
         self._new(state, need.tensor, Lies(need.lanes, (), cut, ready))
         return ready
 
@@ -174,6 +184,6 @@ class Operands:
         size = prod(self.graph.sizes[a] for a in need.lanes)
         if apart and size % self.p.lanes:
             self._pad(state, need.tensor, found, need.lanes)
-        ready = state.dots + AFTER
+        ready = self.at(state.dots + AFTER)
         self._new(state, need.tensor, Lies(need.lanes, need.padded, cut, ready))
         return ready

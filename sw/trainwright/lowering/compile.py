@@ -15,6 +15,7 @@ from trainwright.graph.ir import Einsum, Graph, Op, Tensor, View, urgent
 from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
+from trainwright.lowering.blocks import Blocks
 from trainwright.lowering.choices import Given, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.drafts import Draft, Drafts, Lowered
@@ -41,6 +42,9 @@ PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
+CLOSE = 1.25
+"""Of what the multipliers need at least, the cycles with which a program of blocks of samples is
+taken where the scratchpad is short, without another search."""
 SMALL = 1 / 1000
 """Of all multiply-accumulates, what an operation may have to come before all larger ones."""
 SHORT = (
@@ -135,6 +139,21 @@ def _lower(
 ) -> Lowered:
     """The program with the fewest predicted cycles of those that fit."""
     problems: list[CompileError] = []
+    found: list[tuple[int, Draft, Lowered, Addresses]] = []
+
+    def time(one: Lowered) -> int:
+        return alone(one, p, which)
+
+    for draft in Blocks(graph, given, stored, p, time, problems).best():
+        try:
+            one, addresses = _placed(draft, p, stores=True)
+            found.append((time(one), draft, one, addresses))
+            break
+        except CompileError as error:
+            problems.append(error)
+    bound = graph.macs / p.multipliers
+    if found and sliced_axes(graph, p) and found[0][0] <= CLOSE * bound:
+        return found[0][2]
     drafts: list[Draft] = []
     for ops in (urgent(graph, SMALL), graph):
         short = bool(sliced_axes(ops, p))
@@ -150,7 +169,6 @@ def _lower(
                 break
         if drafts:
             break
-    found: list[tuple[int, Draft, Lowered, Addresses]] = []
     for draft in drafts[: MOST_SHORT if short else None]:
         try:
             if short:
@@ -176,11 +194,13 @@ def _lower(
     return one
 
 
-def _placed(draft: Draft, p: AcceleratorParameters, tries: int = 0) -> tuple[Lowered, Addresses]:
+def _placed(
+    draft: Draft, p: AcceleratorParameters, tries: int = 0, *, stores: bool = False
+) -> tuple[Lowered, Addresses]:
     """A program with rows for its pieces, and their addresses: drafts of one order of operations
     share their pieces. Raises ``DoesNotFitError``."""
     calls = draft.calls
-    rows = place(calls, p, tries=tries)
+    rows = place(calls, p, tries=tries, stores=stores)
     addresses = {storage: storage.base for call in calls for storage in call.storages}
     return draft.lowered(rows), addresses
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 from trainwright.graph.ir import View
+from trainwright.graph.network import SAMPLES
 from trainwright.lowering.choices import Choice, Pad, Work
 from trainwright.lowering.impls import Impl, Need
 from trainwright.lowering.layout import Axes
@@ -55,7 +56,7 @@ class Demands(Pieces):
         views = {n for c in self.every if isinstance(c.op, View) for n in (c.op.out, c.op.x)}
         wanted: dict[str, dict[str, None]] = {}
         for stage in stages:
-            loops = [axis for axis, _ in stage.loops]
+            loops = [*([SAMPLES] if stage.blocked else []), *(axis for axis, _ in stage.loops)]
             for choice in stage.choices:
                 cuts = [w.cut[0] for w in choice.works if w.cut]
                 for name in (choice.op.out, *choice.op.operands):

@@ -6,13 +6,23 @@ from dataclasses import dataclass
 
 from trainwright.compiler.errors import DoesNotFitError
 from trainwright.compiler.limits import SCRATCHPAD
-from trainwright.lowering.calls import Accumulate, Call, Contract, Copy, Elementwise, Transpose
+from trainwright.lowering.calls import (
+    Accumulate,
+    Call,
+    Contract,
+    Copy,
+    Elementwise,
+    Move,
+    Transpose,
+)
 from trainwright.lowering.layout import Storage
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
 SOON = 12
 """Commands within which rows that are used again make somebody wait."""
+STORED = 0.8
+"""Beats a cycle of a store."""
 SWEEPS = 2
 """Times that every storage is moved to where it costs least."""
 
@@ -28,6 +38,8 @@ class Life:
 
 def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
     """Rows a cycle that a command reads of each storage."""
+    if isinstance(call, Move) and call.reads:
+        return [(call.reads[0].storage, STORED / call.outer.element_bytes)]
     if (
         not isinstance(call, Accumulate | Contract | Copy | Transpose | Elementwise)
         or not call.reads
@@ -52,9 +64,10 @@ def lifetimes(calls: Sequence[Call]) -> dict[Storage, Life]:
 
 
 def conflicts(
-    calls: Sequence[Call], p: AcceleratorParameters
+    calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = False
 ) -> dict[tuple[Storage, Storage], float]:
-    """Cycles in which two storages are both read, times the rows a cycle of the slower.
+    """Cycles in which two storages are both read, by arrays or, with ``stores``, also by stores,
+    times the rows a cycle of the slower.
 
     Of a storage with itself: where both arrays read it.
     """
@@ -64,7 +77,8 @@ def conflicts(
         key = (a, b) if id(a) <= id(b) else (b, a)
         found[key] = found.get(key, 0.0) + cost
 
-    busy = [(call, _rates(call, p)) for call in calls if call.engine in (Engine.PE1, Engine.PE2)]
+    engines = (Engine.PE1, Engine.PE2, *([Engine.STORE] if stores else []))
+    busy = [(call, _rates(call, p)) for call in calls if call.engine in engines]
     for n, (call, rates) in enumerate(busy):
         for i, (a, rate) in enumerate(rates):
             for b, other in rates[i + 1 :]:
@@ -116,13 +130,13 @@ def waits(
 class Placement:
     """Places storages one after the other, then moves each to where it costs least."""
 
-    def __init__(self, calls: Sequence[Call], p: AcceleratorParameters):
+    def __init__(self, calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = False):
         self.p, self.size, self.banks = p, p.bank_rows, range(p.scratchpad_banks)
         self.lives = lifetimes(calls)
         self.near: dict[Storage, list[tuple[Storage, float]]] = {s: [] for s in self.lives}
         self.shared = 0.0
         """Cycles lost where both arrays read one piece."""
-        for (a, b), cost in conflicts(calls, p).items():
+        for (a, b), cost in conflicts(calls, p, stores=stores).items():
             if a is b:
                 self.shared += cost
                 continue
@@ -300,9 +314,9 @@ def fits(calls: Sequence[Call], p: AcceleratorParameters) -> bool:
     return Placement(calls, p).most <= p.scratchpad_rows
 
 
-def lost(calls: Sequence[Call], p: AcceleratorParameters) -> float:
+def lost(calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = False) -> float:
     """Cycles lost with the pieces placed once, by an estimate. Raises ``DoesNotFitError``."""
-    placement = Placement(calls, p)
+    placement = Placement(calls, p, stores=stores)
     problem: DoesNotFitError | None = None
     for loose in (p.scratchpad_rows, 0):
         try:
@@ -331,13 +345,16 @@ def alternatives(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[in
                 yield placement.peak
 
 
-def place(calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0) -> int:
+def place(
+    calls: Sequence[Call], p: AcceleratorParameters, *, tries: int = 0, stores: bool = False
+) -> int:
     """Give every storage of the commands its rows; returns the rows used.
 
-    ``tries`` orders at random are tried beside the three usual ones. Raises ``DoesNotFitError``
+    ``tries`` orders at random are tried beside the three usual ones; ``stores`` says whether what
+    stores read is apart from what arrays read. Raises ``DoesNotFitError``
     naming the tensor.
     """
-    placement = Placement(calls, p)
+    placement = Placement(calls, p, stores=stores)
     problem: DoesNotFitError | None = None
     found: list[tuple[float, dict[Storage, int]]] = []
     for loose in (p.scratchpad_rows, p.bank_rows // 8, 0):

@@ -62,6 +62,7 @@ class _List:
         *,
         exact: bool = False,
         most: Mapping[Group, int] | None = None,
+        freed: bool = False,
     ):
         self.calls, self.before, self.rows, self.exact = calls, before, rows, exact
         self.most = most or {}
@@ -92,7 +93,7 @@ class _List:
         """When rows are free that nobody is going to read, and how many."""
         self.stores: dict[int, list[int]] = {}
         """By a command: the stores that may follow it at once."""
-        if exact:
+        if exact or freed:
             for n, call in enumerate(calls):
                 if call.engine is Engine.STORE and before[n]:
                     self.stores.setdefault(before[n][-1], []).append(n)
@@ -288,6 +289,20 @@ def reordered(
     return [calls[n] for n in lists.run(window)]
 
 
+def _readers(calls: Sequence[Call]) -> dict[int, list[int]]:
+    """For each store the commands of arrays that read the same rows: reading them at the same time
+    would make both slower."""
+    readers: dict[Storage, list[int]] = {}
+    for n, call in enumerate(calls):
+        for piece in call.reads if call.engine in ARRAYS else ():
+            readers.setdefault(piece.storage, []).append(n)
+    return {
+        n: readers.get(call.reads[0].storage, [])
+        for n, call in enumerate(calls)
+        if call.engine is Engine.STORE
+    }
+
+
 @dataclass(frozen=True)
 class Issue:
     """Commands in an order of issue, when each starts and ends, and when all are done."""
@@ -307,17 +322,24 @@ class Issue:
         return self.calls
 
 
-def scheduled(source: Sequence[Call], window: int, rows: int) -> Issue:
+def scheduled(source: Sequence[Call], window: int, rows: int, *, freed: bool = False) -> Issue:
     """The order of issue of commands, and the cycles that they take by the estimate.
 
     An array looks at ``window`` commands. Where ``rows`` of the scratchpad are in use no array runs
-    ahead of the other.
+    ahead of the other; with ``freed`` those are not that are stored and not read again, and stores
+    follow all other readers.
     """
-    lists = _List(source, dependencies(source), rows)
+    after = _readers(source) if freed else {}
+    before = dependencies(source)
+    for n, follows in after.items():
+        before[n] = [*before[n], *follows]
+    lists = _List(source, before, rows, freed=freed)
     order = lists.run(window)
     place = {n: at for at, n in enumerate(order)}
     calls = [source[n] for n in order]
     before = dependencies(calls)
+    for n, follows in after.items():
+        before[place[n]] += [place[b] for b in follows]
     for n, follows in lists.extra.items():
         before[place[n]] += [place[b] for b in follows]
     _times(calls, before, {})

@@ -1,11 +1,12 @@
 """Stages and their slices: the ranges of each, sums in parts, and tiles that suit them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product, zip_longest
 from math import prod
 
-from trainwright.graph.ir import Einsum, Graph
+from trainwright.graph.ir import Cell, Einsum, Graph
+from trainwright.graph.network import SAMPLES
 from trainwright.lowering.choices import Choice, Cut
 from trainwright.lowering.impls import Impl, even, runs, up
 from trainwright.lowering.layout import Ranges
@@ -27,6 +28,13 @@ class Stage:
     kept: tuple[tuple[str, int], ...] = ()
     """Tensors of outer memory, and how many of the loops there are, from the outermost, in an
     iteration of which what is loaded stays; others are loaded again where a slice is another."""
+    blocked: bool = False
+    """Whether it is computed for one block of samples after the other, with its neighbours of which
+    the same is so."""
+
+
+Block = tuple[int, int]
+"""Samples that are computed before others: the first, and the one after the last."""
 
 
 def overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:
@@ -45,20 +53,23 @@ def ranges_of(cut: Cut) -> Ranges:
     return {cut[0]: (cut[1], cut[2])} if cut else {}
 
 
-def slices_of(graph: Graph, stage: Stage, lanes: int) -> Iterator[Ranges]:
-    """The slices, those of both arrays in turn where an axis is divided between them."""
-    loops = [chunks_of(graph, stage, axis, step, lanes) for axis, step in stage.loops]
+def slices_of(
+    graph: Graph, stage: Stage, lanes: int, block: Block | None = None
+) -> Iterator[dict[str, tuple[int, int]]]:
+    """The slices, those of both arrays in turn where an axis is divided between them; with a
+    ``block``, those of its samples."""
+    loops = [chunks_of(graph, stage, axis, step, lanes, block) for axis, step in stage.loops]
     for one in product(*loops):
-        yield dict(one)
+        yield {**({SAMPLES: block} if block else {}), **dict(one)}
 
 
 def chunks_of(
-    graph: Graph, stage: Stage, axis: str, step: int, lanes: int
+    graph: Graph, stage: Stage, axis: str, step: int, lanes: int, block: Block | None = None
 ) -> list[tuple[str, tuple[int, int]]]:
     """The parts of an axis: none across a place where the arrays divide it."""
-    size = graph.sizes[axis]
+    first, stop = block if block and axis == SAMPLES else (0, graph.sizes[axis])
     cuts = {w.cut[1] for c in stage.choices for w in c.works if w.cut and w.cut[0] == axis}
-    edges = sorted({0, size, *cuts})
+    edges = sorted({first, stop, *cuts})
     parts = []
     for lo, hi in pairwise(edges):
         unit = lanes if (lo % lanes, step % lanes) == (0, 0) else 1
@@ -68,30 +79,39 @@ def chunks_of(
     return [one for some in zip_longest(*parts) for one in some if one]
 
 
-def in_parts(graph: Graph, stage: Stage, lanes: int) -> Stage:
-    """The stage with the parts of the sums that it cuts."""
+def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = ()) -> Stage:
+    """The stage with the parts of the sums that it cuts; ``blocks`` of samples cut those over
+    samples, too."""
     choices = []
     for choice in stage.choices:
         summed = graph.summed(choice.op) if isinstance(choice.op, Einsum) else ()
-        cut = [
-            chunks_of(graph, stage, axis, step, lanes)
-            for axis, step in stage.loops
-            if axis in summed
-        ]
-        if cut and isinstance(choice.op, Einsum):
-            choice = replace(choice, op=replace(choice.op, parts=tuple(product(*cut))))
+        cells: list[Cell] = []
+        for block in blocks if stage.blocked else (None,):
+            cut = [
+                chunks_of(graph, stage, axis, step, lanes, block)
+                for axis, step in stage.loops
+                if axis in summed
+            ]
+            if block and SAMPLES in summed and SAMPLES not in dict(stage.loops):
+                cut.insert(0, [(SAMPLES, block)])
+            cells += product(*cut) if cut else ()
+        if len(cells) > 1 and isinstance(choice.op, Einsum):
+            choice = replace(choice, op=replace(choice.op, parts=tuple(cells)))
         choices.append(choice)
     return replace(stage, choices=tuple(choices))
 
 
-def refitted(graph: Graph, stage: Stage, p: AcceleratorParameters) -> Stage:
+def refitted(
+    graph: Graph, stage: Stage, p: AcceleratorParameters, blocks: Sequence[Block] = ()
+) -> Stage:
     """The stage with the rows of PE1's tiles that suit its slices."""
+    whole = {SAMPLES: blocks[0][1] - blocks[0][0]} if blocks and stage.blocked else {}
     choices = []
     for choice in stage.choices:
         works = []
         for work in choice.works:
             if work.impl and work.impl.dot:
-                sizes = dict(graph.sizes) | dict(stage.loops)
+                sizes = dict(graph.sizes) | whole | dict(stage.loops)
                 if work.cut:
                     sizes[work.cut[0]] = min(sizes[work.cut[0]], work.cut[2] - work.cut[1])
                 work = replace(work, impl=_rows_of(graph, work.impl, sizes, p))

@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import prod
 
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
+from trainwright.graph.network import SAMPLES
 from trainwright.lowering.calls import Accumulate, Call, Contract, Elementwise, External, Move
 from trainwright.lowering.choices import Choice, Cut, Given, Pad, Work
 from trainwright.lowering.demands import Demands
@@ -19,7 +21,15 @@ from trainwright.lowering.layout import (
     Storage,
     counts_of,
 )
-from trainwright.lowering.slices import Stage, in_parts, overlap, ranges_of, refitted, slices_of
+from trainwright.lowering.slices import (
+    Block,
+    Stage,
+    in_parts,
+    overlap,
+    ranges_of,
+    refitted,
+    slices_of,
+)
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Engine
 
@@ -42,7 +52,8 @@ class Tiler(Demands):
     """Makes the commands of one program.
 
     ``given`` are the tensors of outer memory, ``stored`` those that are written there. With
-    ``spare`` no more rows of zeros are loaded than are needed.
+    ``spare`` no more rows of zeros are loaded than are needed. ``blocks`` are the samples of which
+    all stages that are ``blocked`` are computed before others.
     """
 
     def __init__(
@@ -55,15 +66,24 @@ class Tiler(Demands):
         p: AcceleratorParameters,
         *,
         spare: bool = False,
+        blocks: Sequence[Block] = (),
     ):
         super().__init__(graph, dict(given), p, spare=spare)
+        self.blocks = blocks
+        self.block: Block | None = None
+        """The samples that are computed now, of stages that take blocks of them."""
         self.stored, self.pads, self.spilled = {*stored, *spilled}, pads, set(spilled)
         self.macs = 0
 
     def run(self, stages: Sequence[Stage]) -> list[Call]:
         """The commands of all stages, in the order of the operations."""
         stages = [
-            refitted(self.graph, in_parts(self.graph, stage, self.p.lanes), self.p)
+            refitted(
+                self.graph,
+                in_parts(self.graph, stage, self.p.lanes, self.blocks),
+                self.p,
+                self.blocks,
+            )
             for stage in stages
         ]
         ops = {choice.op.out: choice.op for stage in stages for choice in stage.choices}
@@ -71,9 +91,21 @@ class Tiler(Demands):
         self.every = [choice for stage in stages for choice in stage.choices]
         self._demands()
         self._leads(stages)
-        for stage in stages:
-            self._stage(stage)
+        for blocked, some in groupby(stages, lambda stage: stage.blocked):
+            together = list(some)
+            for block in self.blocks if blocked else (None,):
+                self.block = block
+                for stage in together:
+                    self._stage(stage)
+                self._leave()
         return _used(self.calls)
+
+    def _leave(self) -> None:
+        """Nobody reads the pieces of a block of samples after it."""
+        if self.block:
+            for key, found in self.pieces.items():
+                self.pieces[key] = [piece for piece in found if SAMPLES not in piece.ranges]
+        self.block = None
 
     def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
         """The values of a tensor that a piece is to have, for one work of one slice."""
@@ -96,7 +128,7 @@ class Tiler(Demands):
             if choice not in stage.choices:
                 inside -= set(choice.op.operands) - self.spilled
         self.inside = inside
-        slices = list(slices_of(self.graph, stage, self.p.lanes))
+        slices = list(slices_of(self.graph, stage, self.p.lanes, self.block))
         begin = 1 if self._both(stage, slices[0]) else 2
         for slice_ in slices[:begin]:  # neither array waits for what the other one's slice needs
             for choice in stage.choices:
@@ -113,10 +145,21 @@ class Tiler(Demands):
                 for slice_ in reversed(some) if self._backwards(choice, stage) else some:
                     self._choice(choice, slice_)
         for choice in stage.choices:
-            if choice.op.out in self.stored and choice.op.out not in inside:
-                self._store(choice, {})
+            alone = choice.op.out in self.stored and choice.op.out not in inside
+            if alone and self._is_summed(choice.op):
+                self._store(choice, self._whole)
             if choice.op.out in self.spilled:
                 self._spill(choice.op.out)
+
+    @property
+    def _whole(self) -> dict[str, tuple[int, int]]:
+        """The values of a tensor that are computed together: all, or those of a block."""
+        return {SAMPLES: self.block} if self.block else {}
+
+    def _is_summed(self, op: Op) -> bool:
+        """Whether a result is whole after this block of samples."""
+        summed = isinstance(op, Einsum) and SAMPLES in self.graph.summed(op)
+        return not self.block or not summed or self.block == self.blocks[-1]
 
     def _spill(self, name: str) -> None:
         """From now on a tensor lies in outer memory alone."""
@@ -168,7 +211,8 @@ class Tiler(Demands):
     def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
         """The piece that a result is written to: of the slice, or the whole tensor."""
         axes = self.graph.tensors[name].axes
-        ranges = {a: r for a, r in slice_.items() if a in axes} if name in self.inside else {}
+        some = slice_ if name in self.inside else self._whole
+        ranges = {a: r for a, r in some.items() if a in axes}
         if cut and not self._joined(name):
             whole = overlap(ranges, ranges_of(cut))
             assert whole is not None

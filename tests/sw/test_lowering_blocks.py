@@ -1,0 +1,118 @@
+"""Programs of large batches: blocks of samples, sums over samples in parts, arrays in balance."""
+
+from dataclasses import replace
+
+import pytest
+from hazards import check_waits
+from test_lowering import DEFAULT, checked, in_parts
+
+from trainwright.graph.ir import Add, Einsum
+from trainwright.graph.order import ordered
+from trainwright.graph.step import step_graph
+from trainwright.lowering import blocks, huge
+from trainwright.lowering.balance import balanced
+from trainwright.lowering.blocks import WAYS, blocks_of, places_of
+from trainwright.lowering.choices import Given
+from trainwright.lowering.choose import Chooser
+from trainwright.lowering.clocks import State
+from trainwright.lowering.compile import compile_step, order_cost, with_ones
+from trainwright.network import Layer, Network, Widths, network_from_dict
+from trainwright.parameters import AcceleratorParameters
+
+SHORT = AcceleratorParameters(scratchpad_rows=1024)
+
+
+def ttm(outputs, inputs, ranks, *, bias=False):
+    """One layer without a ReLU."""
+    image = 1, 768 if sum(inputs) > 12 else 64
+    layer = Layer(outputs, inputs, ranks, relu=False, bias=bias)
+    return Network("ttm", (layer,), 2, image, image, Widths())
+
+
+WIDE = ttm((6, 8, 16), (6, 8, 16), (8, 8))
+"""768 -> 768, rank 8."""
+TALL = ttm((12, 8, 8), (8, 8, 12), (8, 8))
+
+
+def blocked(program):
+    """Whether a program is computed for blocks of samples."""
+    return any(stage.blocked for stage in program.lowered.stages)
+
+
+def three_layers():
+    layers = [
+        {"outputs": [4, 6], "inputs": [6, 8], "ranks": [5], "relu": True},
+        {"outputs": [4, 6], "inputs": [6, 4], "ranks": [6], "relu": True},
+        {"outputs": [2, 2], "inputs": [6, 4], "ranks": [3]},
+    ]
+    return network_from_dict({"classes": 4, "image": [6, 8], "layers": layers})
+
+
+def test_the_last_block_has_what_is_left():
+    assert blocks_of(40, 16) == ((0, 16), (16, 32), (32, 40))
+
+
+def test_blocks_of_samples_are_exact(monkeypatch):
+    monkeypatch.setattr(blocks, "MOST", 2)
+    monkeypatch.setattr(blocks, "TIMED", 1)
+    monkeypatch.setattr(huge, "HUGE", 0)  # no other program is looked for
+    step = checked(three_layers(), 84, SHORT)
+    assert blocked(step.forward) and blocked(step.backward)
+    parts = in_parts(step)
+    assert {"l1.db", "l2.db", "l3.db"} <= parts.keys()
+    assert all(count > 1 for count in parts.values())
+    for program in (step.forward, step.backward):
+        assert check_waits(program.descriptors, SHORT, step.memory_bytes)
+
+
+def test_sums_of_samples_come_after_all_blocks():
+    graph = with_ones(step_graph(three_layers(), 96).backward)
+    places = places_of(graph)
+    assert places and "l1.db" in places.inside and not places.before
+    late = Add("late", "l2.dy", "l2.db")
+    tensors = {**graph.tensors, "late": graph.tensors["l2.dy"]}
+    assert places_of(replace(graph, ops=(*graph.ops, late), tensors=tensors)) is None
+
+
+def program(network, which, batch):
+    graph = step_graph(network, batch)
+    cost = order_cost(DEFAULT)
+    orders = [ordered(graph.whole, site, cost=cost)[0] for site in graph.sites.values()]
+    return with_ones(getattr(graph.ordered(orders), which))
+
+
+def test_arrays_have_as_much_to_do():
+    """Of the forward pass of 768 -> 768 each array computes half, nothing is transposed."""
+    graph = program(WIDE, "forward", 1024)
+    given = {name: Given() for name in graph.given}
+    chooser = Chooser(graph, given, (*graph.results, "l1.G1.G2.x"), DEFAULT)
+    best = graph.macs / DEFAULT.multipliers
+    for way in WAYS:
+        chosen = chooser.search(way)
+        dots = outers = 0.0
+        for choice in chosen.choices:
+            for work in choice.works:
+                if work.impl and isinstance(choice.op, Einsum):
+                    cycles = chooser.cycles(choice.op, work.impl, work.cut)
+                    dots, outers = (
+                        dots + work.impl.dot * cycles,
+                        outers + (not work.impl.dot) * cycles,
+                    )
+        assert max(dots, outers) < 1.02 * best
+        state = State((dots, outers, 0.0), {}, chosen.choices, chosen.pads)
+        again = balanced(graph, state, chooser.cycles, DEFAULT.lanes)
+        assert again.choices == chosen.choices and again.cycles == max(dots, outers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("network", "batch"), [(WIDE, 1024), (TALL, 1024)], ids=("wide", "tall"))
+def test_a_large_layer_fills_the_arrays(network, batch):
+    step = compile_step(network, batch, DEFAULT)
+    assert step.macs / step.cycles / DEFAULT.multipliers > 0.70
+    for one in (step.forward, step.backward):
+        assert check_waits(one.descriptors, DEFAULT, step.memory_bytes)
+
+
+@pytest.mark.slow
+def test_a_large_layer_is_exact():
+    checked(WIDE, 128, DEFAULT)
