@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
@@ -16,6 +16,7 @@ from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.blocks import Blocks
+from trainwright.lowering.calls import Call
 from trainwright.lowering.choices import Given, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.drafts import Draft, Drafts, Lowered
@@ -211,19 +212,25 @@ def _shortest(
     """A program with its pieces placed in the best of several ways, and its predicted cycles."""
     best: tuple[int, Draft, Lowered, Addresses] | None = None
     calls = draft.calls
-    for placements in (slotted, alternatives):
+    for placements in (slotted, _usual, alternatives):
+        if placements is alternatives and best is not None:
+            break
         for rows in placements(calls, p):
             one = draft.lowered(rows)
             cycles = alone(one, p, which)
             if best is None or cycles < best[0]:
                 bases = {storage: storage.base for call in calls for storage in call.storages}
                 best = cycles, draft, one, bases
-        if best is not None:
-            break
     if best is None:
         one, addresses = _placed(draft, p)
         return alone(one, p, which), draft, one, addresses
     return best
+
+
+def _usual(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
+    """Rows for pieces as where rows are not short, if there are enough."""
+    with suppress(DoesNotFitError):
+        yield place(calls, p, tries=PLACEMENTS)
 
 
 def _refusal(

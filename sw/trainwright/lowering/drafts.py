@@ -33,6 +33,8 @@ MOST_COMBINED = 10
 """As ``MOST_DRAFTS``, of programs of which several stages are cut."""
 TIGHT = 0.95
 """Part of the scratchpad that may be in use where it is short."""
+EARLIER = (200, 1000)
+"""Cycles by which loads come earlier than at the latest there."""
 MOST_TIGHT = 12
 """As ``MOST_DRAFTS`` where rows are short: the fewest slices first."""
 CLOSE = 1.0
@@ -113,8 +115,8 @@ class Drafts:
                 self.problems.append(error)
                 continue
             one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
-            if self.short:
-                issue = tight(calls, WINDOWS[-1], round(TIGHT * self.p.scratchpad_rows))
+            for early in EARLIER if self.short else ():
+                issue = tight(calls, WINDOWS[-1], round(TIGHT * self.p.scratchpad_rows), early)
                 self._issued.append((issue.cycles, len(self._issued), one, issue))
             for window in () if self.short else WINDOWS:
                 self._issue(one, window, ROOMS[0])

@@ -8,7 +8,6 @@ from trainwright.lowering.choices import AFTER
 from trainwright.lowering.layout import Storage
 from trainwright.lowering.schedule import (
     ARRAYS,
-    EARLY,
     Group,
     Issue,
     dependencies,
@@ -49,7 +48,7 @@ def _most(calls: Sequence[Call]) -> dict[Group, int]:
     return {group: max(counts) + MORE for group, counts in _slices(calls).items()}
 
 
-def _early(calls: list[Call], rows: int, most: Mapping[Group, int]) -> list[Call]:
+def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float) -> list[Call]:
     """The commands with each load as far ahead as it takes, where there are rows for it."""
     before = {
         id(call): {id(calls[n]) for n in some}
@@ -65,7 +64,7 @@ def _early(calls: list[Call], rows: int, most: Mapping[Group, int]) -> list[Call
         # commands before it have not changed their places but among themselves
         storage = new.get(id(call))
         at, ahead, rows_of = place, 0.0, storage.rows if storage else 0
-        while at and ahead < call.cycles + EARLY:
+        while at and ahead < call.cycles + early:
             other = order[at - 1]
             if other.engine is Engine.LOAD or id(other) in before[id(call)]:
                 break
@@ -167,9 +166,9 @@ def _timed(calls: Sequence[Call], rows: int) -> float:
     return max(call.end for call in calls)
 
 
-def tight(calls: Sequence[Call], window: int, rows: int) -> Issue:
+def tight(calls: Sequence[Call], window: int, rows: int, early: float) -> Issue:
     """As ``trainwright.lowering.schedule.scheduled``, in as few rows as the order of the operations
-    takes, or in ``rows``."""
+    takes, or in ``rows``; loads come ``early`` cycles before they have to begin."""
     order, most = list(calls), _most(calls)
     if max(_used(order)[0]) <= rows:
         for part in ROOMS:
@@ -177,7 +176,7 @@ def tight(calls: Sequence[Call], window: int, rows: int) -> Issue:
             if max(_used(found)[0]) <= rows:
                 order = found
                 break
-        order = _late(_early(order, rows, most), rows)
+        order = _late(_early(order, rows, most, early), rows)
     cycles = _timed(order, rows)
     times = tuple((call.start, call.end) for call in order)
     return Issue(calls, tuple(order), times, cycles, window)
