@@ -58,7 +58,7 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
     parameters = accelerator_parameters(
-        [f"preset={board.preset}", *(args.accelerator or ())], network
+        [f"preset={board.sdram.preset}", *(args.accelerator or ())], network
     )
     memory_bytes = board.sdram.timing.memory_bytes
     accelerator = open_accelerator(

@@ -39,6 +39,9 @@ class Sdram:
     pins: Mapping[str, tuple[str, ...]]
     """Sites of its pins by their names, bit 0 first; the names are those of
     ``trainwright_hw.external.sdram.pads.SdramPins``, and ``dq``."""
+    preset: str
+    """Of ``trainwright.parameters.PRESETS``, the default with this memory: the block RAM that it
+    saves is scratchpad."""
     timing: SdramTiming = field(default_factory=SdramTiming)
     pin_options: str = "PULLMODE=NONE IO_TYPE=LVCMOS33 DRIVE=4 SLEWRATE=FAST"
 
@@ -78,6 +81,10 @@ class Board:
     """What openFPGALoader calls the board."""
     pin_options: str = "IO_TYPE=LVCMOS33"
     note: str = ""
+
+    def preset_with(self, memory: str) -> str:
+        """The preset by default with one of its memories."""
+        return self.sdram.preset if memory == SDRAM and self.sdram else self.preset
 
     @property
     def memories(self) -> dict[str, int]:

@@ -18,7 +18,7 @@ from trainwright.cli.options import (
 )
 from trainwright.network import Network, load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
-from trainwright_boards.board import MEMORIES, SDRAM, Board
+from trainwright_boards.board import BLOCK, MEMORIES, SDRAM, Board
 from trainwright_boards.catalogue import BOARDS, find_board
 from trainwright_boards.export import EXPORTS
 from trainwright_boards.fits import (
@@ -190,11 +190,12 @@ def _job(args: argparse.Namespace):
     from trainwright_boards.job import Build
 
     board = find_board(args.board)
-    name = args.preset or board.preset
-    parameters = _preset(name)
-    if args.formats is not None:
-        parameters = accelerator_parameters([f"preset={name}"], _network(args))
+    name = args.preset or board.preset_with(args.memory or BLOCK)
+    parameters = _parameters(args, name)
     memory = _memory(args, parameters, board)
+    if args.preset is None and name != board.preset_with(memory):
+        name = board.preset_with(memory)
+        parameters = _parameters(args, name)
     check_fits(parameters, board, name, memory)
     if name in board.not_routed:
         tell(f"preset {name} fits {board.name}; {NOT_ROUTED}")
@@ -211,6 +212,14 @@ def _job(args: argparse.Namespace):
         memory,
         check=not args.no_check,
     )
+
+
+def _parameters(args: argparse.Namespace, name: str) -> AcceleratorParameters:
+    """Of a preset, with the formats asked for."""
+    parameters = _preset(name)
+    if args.formats is None:
+        return parameters
+    return accelerator_parameters([f"preset={name}"], _network(args))
 
 
 def _folder(board: Board, preset: str | None, memory: str) -> Path:

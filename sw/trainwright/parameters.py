@@ -131,6 +131,9 @@ class AcceleratorParameters:
     """Slots of the exponent file, from which programs take their shifts: 16 to 256; 0: none."""
     wide_tensors: bool | int = False
     """Of words of 8 bits: whether results of 9 to 16 bits can be written, by digits."""
+    memory_rate: int = 0
+    """Bytes that the external memory moves in a cycle, reads and writes together, as programs are
+    compiled for it: 1 to ``lanes``; 0: four fifths of its port. The hardware is the same."""
     formats: tuple[str, ...] | str = ()
     """Posits that tensors may have beside fixed point, by name, as ``posit(8,0),posit(8,1)c``."""
 
@@ -232,6 +235,10 @@ class AcceleratorParameters:
             f"burst_beats must be at most 256 and 4096 bytes a burst, not {self.burst_beats!r}",
         )
         _require(
+            0 <= self.memory_rate <= self.lanes,
+            f"memory_rate must be from 0 to lanes ({self.lanes}) bytes, not {self.memory_rate!r}",
+        )
+        _require(
             self.outstanding_bursts <= 64,
             f"outstanding_bursts must be at most 64, not {self.outstanding_bursts!r}",
         )
@@ -270,6 +277,11 @@ class AcceleratorParameters:
     def beat_bytes(self) -> int:
         """Bytes of one beat of the external memory port."""
         return self.lanes
+
+    @property
+    def beat_cycles(self) -> float:
+        """Cycles of a beat of the external memory, latency left out, as programs are compiled."""
+        return self.beat_bytes / self.memory_rate if self.memory_rate else 1.25
 
     @property
     def data_width(self) -> int:
@@ -372,6 +384,7 @@ class AcceleratorParameters:
             "sample_loads",
             "exponents",
             "wide_tensors",
+            "memory_rate",
             "formats",
         )
         for name in optional:
@@ -448,6 +461,18 @@ PRESETS: dict[str, Preset] = {
     "ecp5-85f": Preset(
         multipliers=156, memory_bits=3_700_000, sizes=_ON_CHIP | {"pe1_rows": 8, "pe2_rows": 8}
     ),
+    "ecp5-85f-sdram": Preset(
+        multipliers=156,
+        memory_bits=3_700_000,
+        sizes=_ON_CHIP
+        | {
+            "pe1_rows": 8,
+            "pe2_rows": 8,
+            "scratchpad_rows": 16384,
+            "scratchpad_banks": 8,
+            "memory_rate": 2,
+        },
+    ),
     "ecp5-85f-64": Preset(
         multipliers=156, memory_bits=3_700_000, sizes=_ON_CHIP | {"pe1_rows": 4, "pe2_rows": 4}
     ),
@@ -471,6 +496,7 @@ PRESETS: dict[str, Preset] = {
 """By the name of the device. Zynq UltraScale+ ZU3EG: 360 DSP48E2, 7.6 Mbit of block RAM; ECP5
 LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
 external memory in its block RAM; its accumulators are as wide as batches of 64 need.
+``ecp5-85f-sdram`` is for an SDRAM of 2 bytes a cycle beside it, with twice the scratchpad.
 ``ecp5-85f-64`` has half its multipliers. Gowin GW5AST-138C: 298 MULTALU27X18, 6.3 Mbit;
 ``gw5ast-138c`` has 16 multipliers. ``zu3eg-w8`` has words of 8 bits and two products a DSP48E2."""
 

@@ -11,10 +11,16 @@ from trainwright.cli.errors import OptionError
 from trainwright.network import load_network
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 from trainwright_boards import cli, tools
-from trainwright_boards.board import PARTS
+from trainwright_boards.board import MEMORIES, PARTS
 from trainwright_boards.catalogue import BOARDS, find_board
 from trainwright_boards.ecp5 import Ecp5Top
-from trainwright_boards.fits import block_rams, choose_memory, needed_block_rams, obstacles
+from trainwright_boards.fits import (
+    block_rams,
+    choose_memory,
+    needed_block_rams,
+    obstacles,
+    on_chip_bytes,
+)
 from trainwright_boards.flow import family
 from trainwright_boards.pll import DETECTOR_HZ, OSCILLATOR_HZ, pll_settings
 from trainwright_boards.tools import BuildError
@@ -192,6 +198,19 @@ def test_block_rams_of_a_memory():
 def test_block_rams_are_no_fewer_than_synthesis_makes():
     """yosys 0.70 makes 162 with this preset: nine less, for bits that are never read."""
     assert 162 <= needed_block_rams(preset("ecp5-85f"), 1 << 17) <= 171
+
+
+def test_a_memory_chip_has_a_preset_that_fits():
+    """Its scratchpad takes the block RAM that the chip saves."""
+    for board in BOARDS.values():
+        for memory in board.memories:
+            name = board.preset_with(memory)
+            on_chip = on_chip_bytes(board, memory)
+            assert obstacles(preset(name), board.part, on_chip) == [], (board.name, memory)
+    board = BOARDS["ulx3s-85f"]
+    assert [board.preset_with(memory) for memory in MEMORIES] == ["ecp5-85f", "ecp5-85f-sdram"]
+    assert obstacles(preset("ecp5-85f-sdram"), board.part, board.memory_bytes)
+    assert needed_block_rams(preset("ecp5-85f-sdram"), 0) == 167
 
 
 def test_what_does_not_fit_is_told():

@@ -89,7 +89,7 @@ def test_a_controller_that_is_too_hasty_is_caught():
 @pytest.mark.parametrize("batch", [32, 64])
 def test_a_step_of_fashion_on_the_board_of_an_ulx3s_is_exact(batch):
     """Cycles are more than with an on-chip memory of the same width, and as predicted."""
-    parameters, network = preset("ecp5-85f"), load_network("fashion")
+    parameters, network = preset("ecp5-85f-sdram"), load_network("fashion")
     line = open_line(parameters, timing=SdramTiming(), clock_hz=CLOCK_HZ)
     with BackDoor(parameters, line) as board:
         outcome = check_step(network, batch, board)
@@ -121,7 +121,7 @@ def test_a_step_is_measured_on_a_board(line, monkeypatch, capsys):
         return BackDoor(parameters, Kept(line))
 
     monkeypatch.setattr(bench, "open_accelerator", opened)
-    own = asdict(preset("ecp5-85f"))
+    own = asdict(preset("ecp5-85f-sdram"))
     sizes = [f"{name}={value}" for name, value in asdict(SMALL).items() if own[name] != value]
     parser = argparse.ArgumentParser()
     bench.command.add_arguments(parser)

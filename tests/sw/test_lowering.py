@@ -237,6 +237,19 @@ def test_fashion_on_a_short_scratchpad(batch, most):
 
 
 @pytest.mark.slow
+def test_fashion_with_an_sdram():
+    """Both arrays make slices and read each other's, what is read again stays where it is."""
+    parameters = preset("ecp5-85f-sdram")
+    step = checked(load_network("fashion"), 64, parameters)
+    assert step.cycles <= 940_000
+    (stage,) = (s for s in step.backward.lowered.stages if len(s.choices) == 4)
+    made = next(choice for choice in stage.choices if choice.op.out == "l1.x.dy")
+    assert len(made.works) == 2 and "l1.x" in dict(stage.kept)
+    for program in (step.forward, step.backward):
+        assert check_waits(program.descriptors, parameters, step.memory_bytes)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", (8, 32))
 def test_fashion_conv_is_exact(batch):
     """Windows in slices along positions and samples, sums in parts, tensors that are spilled."""

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from trainwright_boards.board import ECP5_85F, Board, Sdram
 
 ULX3S_SDRAM = Sdram(
+    preset="ecp5-85f-sdram",
     pins=MappingProxyType(
         {
             "clk": ("F19",),
@@ -18,7 +19,7 @@ ULX3S_SDRAM = Sdram(
             "dqm": ("U19", "E20"),
             "dq": tuple("J16 L18 M18 N18 P18 T18 T17 U20 E19 D20 D19 C20 E18 F18 J18 J17".split()),
         }
-    )
+    ),
 )
 
 ULX3S_85F = Board(

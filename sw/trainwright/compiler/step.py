@@ -187,7 +187,7 @@ class CompiledStep:
     @cached_property
     def predicted_cycles(self) -> int:
         """Cycles of a step by the cycle model, with the memory of the simulation's default."""
-        return self.cycles_with(MemoryTiming())
+        return self.cycles_with(MemoryTiming.of(self.parameters))
 
     def cycles_with(self, timing: MemoryTiming) -> int:
         """Cycles of a step by the cycle model, with another memory."""

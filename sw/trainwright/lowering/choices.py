@@ -54,6 +54,8 @@ class Way:
     piped: bool = False
     """Whether one array makes the slices of a huge tensor that the other one reads; else each makes
     its own slices from end to end."""
+    shared: bool = False
+    """Of ``piped``: whether both arrays may make slices, each some, that either reads."""
 
 
 @dataclass(frozen=True)

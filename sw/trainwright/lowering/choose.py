@@ -233,10 +233,14 @@ class Chooser:
         piped = self.way.piped and op.out in self.sliced
         if not fixed and (piped or not self.sliced.get(op.out, Sliced()).divided):
             dots, outers = self._impls(op)
-            for impl in (*dots, *outers):
+            for impl in self._lying(state, op, [*dots, *outers]):
                 one = impl.cycles if impl.dot else 0.0, 0.0 if impl.dot else impl.cycles
                 yield self._try(state, (Work(impl, None),), *one)
-        for pairs in () if piped else self._every_pair(op):
+        if self.way.piped and op.out not in self.sliced and set(op.operands) & set(self.sliced):
+            return  # it would have slices transposed
+        if piped and not self.way.shared:
+            return
+        for pairs in self._alike(op) if piped else self._every_pair(op):
             tries = [
                 self._divided(state, pair, middle)
                 for pair in pairs
@@ -246,6 +250,28 @@ class Chooser:
                 yield from sorted(tries, key=lambda one: one.least)[:MOST_OF_A_PAIR]
             else:
                 yield from tries
+
+    def _lying(self, state: State, op: Einsum, impls: list[Impl]) -> list[Impl]:
+        """Those of an operation outside the slices that have nothing transposed or padded that
+        slices read, if there are any: it would lie there whole, and twice."""
+        if not self.way.piped or op.out in self.sliced:
+            return impls
+        makers = self.graph.makers
+        read = {n for name in self.sliced if name in makers for n in makers[name].operands}
+        read -= self.operands.free
+        found = [
+            impl
+            for impl in impls
+            if all(
+                need.tensor not in read
+                or (
+                    not need.padded
+                    and any(one.lanes == need.lanes for one in state.lies.get(need.tensor, ()))
+                )
+                for need in impl.needs
+            )
+        ]
+        return found or impls
 
     def _divided(self, state: State, pair: Pair, middle: int) -> _Try:
         dots, outers, works = pair.divided(middle)
@@ -371,14 +397,18 @@ class Chooser:
     def _every_pair(self, op: Einsum) -> list[list[Pair]]:
         """Both arrays' implementations and the axes that they can divide, those together that come
         to the same layouts."""
-        parts = self._pairs
-        if (op.out, False) not in parts:
-            parts[op.out, False] = list(self._joined(op))
+        alike, parts = self._alike(op), self._pairs
         if op.out in self.kept or not self.way.apart:
-            return parts[op.out, False]
+            return alike
         if (op.out, True) not in parts:
-            parts[op.out, True] = [*parts[op.out, False], *self._parted(op)]
+            parts[op.out, True] = [*alike, *self._parted(op)]
         return parts[op.out, True]
+
+    def _alike(self, op: Einsum) -> list[list[Pair]]:
+        """As ``_every_pair``, of parts that lie alike."""
+        if (op.out, False) not in self._pairs:
+            self._pairs[op.out, False] = list(self._joined(op))
+        return self._pairs[op.out, False]
 
     def _joined(self, op: Einsum) -> Iterator[list[Pair]]:
         """Of parts that lie alike."""

@@ -3,7 +3,7 @@
 import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
@@ -17,6 +17,7 @@ from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.blocks import Blocks
+from trainwright.lowering.calls import Call
 from trainwright.lowering.choices import Given, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.drafts import Draft, Drafts, Lowered
@@ -26,6 +27,7 @@ from trainwright.lowering.impls import up
 from trainwright.lowering.layout import CutError, Layout, Storage
 from trainwright.lowering.outer import Packing
 from trainwright.lowering.place import alternatives, place
+from trainwright.lowering.slots import slotted
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
@@ -42,14 +44,20 @@ PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
+CLOSE = 1.25
+"""Of what the multipliers need at least, the cycles with which a program of blocks of samples is
+taken where the scratchpad is short, without another search."""
 SMALL = 1 / 1000
 """Of all multiply-accumulates, what an operation may have to come before all larger ones."""
 SHORT = (
-    Way(0.02, False, False, sliced=True, piped=True),
-    Way(0.02, False, False, sliced=True),
-    Way(0.6, False, False, sliced=True, piped=True),
+    (
+        Way(0.02, False, False, sliced=True, piped=True),
+        Way(0.02, False, False, sliced=True, piped=True, shared=True),
+    ),
+    (Way(0.02, False, False, sliced=True),),
+    (Way(0.6, False, False, sliced=True, piped=True),),
 )
-"""The same where a tensor is many times as large as the scratchpad: the first that fits."""
+"""The same where a tensor is many times as large as the scratchpad: the first that fit."""
 MOST_SHORT = 6
 """Programs that are timed there: estimates tell little."""
 MOST_TIMED = 3
@@ -151,15 +159,20 @@ def _lower(
                 problems.append(error)
         if found:
             break
-    if found and sliced_axes(graph, p):
-        return min(found, key=lambda one: one[0])[2]
+    best, bound = min(found, key=lambda one: one[0], default=None), graph.macs / p.multipliers
+    if best and sliced_axes(graph, p) and best[0] <= CLOSE * bound:
+        return best[2]
     drafts: list[Draft] = []
     for ops in (urgent(graph, SMALL), graph):
         short = bool(sliced_axes(ops, p))
         some = Drafts(ops, given, stored, p, short=short, problems=problems)
-        for ways in [(way,) for way in SHORT] if short else [WAYS]:
-            for chosen in choose(ops, given, stored, p, ways):
-                some.add(chosen)
+        for ways in SHORT if short else [WAYS]:
+            try:
+                for chosen in choose(ops, given, stored, p, ways):
+                    some.add(chosen)
+            except CompileError as error:
+                problems.append(error)
+                continue
             if drafts := some.best():
                 break
         if drafts:
@@ -206,16 +219,25 @@ def _shortest(
     """A program with its pieces placed in the best of several ways, and its predicted cycles."""
     best: tuple[int, Draft, Lowered, Addresses] | None = None
     calls = draft.calls
-    for rows in alternatives(calls, p):
-        one = draft.lowered(rows)
-        cycles = alone(one, p, which)
-        if best is None or cycles < best[0]:
-            bases = {storage: storage.base for call in calls for storage in call.storages}
-            best = cycles, draft, one, bases
+    for placements in (slotted, _usual, alternatives):
+        if placements is alternatives and best is not None:
+            break
+        for rows in placements(calls, p):
+            one = draft.lowered(rows)
+            cycles = alone(one, p, which)
+            if best is None or cycles < best[0]:
+                bases = {storage: storage.base for call in calls for storage in call.storages}
+                best = cycles, draft, one, bases
     if best is None:
         one, addresses = _placed(draft, p)
         return alone(one, p, which), draft, one, addresses
     return best
+
+
+def _usual(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
+    """Rows for pieces as where rows are not short, if there are enough."""
+    with suppress(DoesNotFitError):
+        yield place(calls, p, tries=PLACEMENTS)
 
 
 def _refusal(

@@ -31,10 +31,11 @@ MOST_DRAFTS = 4
 """Programs that are estimated for each choice of arrays and layouts: the likely ones first."""
 MOST_COMBINED = 10
 """As ``MOST_DRAFTS``, of programs of which several stages are cut."""
-TIGHT = (0.94, 0.75)
-"""Parts of the scratchpad that may be in use where it is short: the fewer, the better pieces lie
-apart."""
-MOST_TIGHT = 20
+TIGHT = 0.95
+"""Part of the scratchpad that may be in use where it is short."""
+EARLIER = (200, 1000)
+"""Cycles by which loads come earlier than at the latest there."""
+MOST_TIGHT = 12
 """As ``MOST_DRAFTS`` where rows are short: the fewest slices first."""
 CLOSE = 1.0
 """Of the best estimate, what the cycles of a schedule may be that is placed, too."""
@@ -114,8 +115,8 @@ class Drafts:
                 self.problems.append(error)
                 continue
             one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
-            for part in TIGHT if self.short else ():
-                issue = tight(calls, WINDOWS[-1], round(part * self.p.scratchpad_rows))
+            for early in EARLIER if self.short else ():
+                issue = tight(calls, WINDOWS[-1], round(TIGHT * self.p.scratchpad_rows), early)
                 self._issued.append((issue.cycles, len(self._issued), one, issue))
             for window in () if self.short else WINDOWS:
                 self._issue(one, window, ROOMS[0])

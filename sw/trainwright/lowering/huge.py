@@ -6,10 +6,9 @@ tensor has to be used up in many slices, small axes are left to the slices.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
 from trainwright.graph.ir import Einsum, Graph, Op
-from trainwright.lowering.impls import Impl, implementations, up
+from trainwright.lowering.impls import Impl, cycles, implementations, up
 from trainwright.parameters import AcceleratorParameters
 
 HUGE = 2
@@ -56,14 +55,16 @@ def sliced_axes(graph: Graph, p: AcceleratorParameters) -> Mapping[str, Sliced]:
 def sliced_implementations(
     graph: Graph, op: Einsum, p: AcceleratorParameters, axes: frozenset[str]
 ) -> list[Impl]:
-    """As ``implementations``, with these axes neither in tiles nor along lanes; all where there are
-    no others."""
+    """As ``implementations``, with these axes neither in tiles nor along lanes; where there are no
+    others, with some in PE1's tiles, which can be refitted to slices, or as they are."""
     mine = axes & axes_of(graph, op)
-    times = prod(graph.sizes[axis] for axis in mine)
     small = replace(graph, sizes={**graph.sizes, **dict.fromkeys(mine, 1)})
     found = [
-        replace(impl, cycles=impl.cycles * times)
+        replace(impl, cycles=cycles(graph, op, impl, p))
         for impl in implementations(small, op, p)
         if not mine & {*impl.rows, *impl.along, *impl.inner}
     ]
-    return found or implementations(graph, op, p)
+    if found:
+        return sorted(found, key=lambda impl: impl.cycles)
+    every = implementations(graph, op, p)
+    return [i for i in every if i.dot and not mine & {*i.along, *i.inner}] or every

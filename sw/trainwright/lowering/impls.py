@@ -152,6 +152,14 @@ def outer_cycles(
     return tiles * max(summed, p.pe2_rows)
 
 
+def cycles(graph: Graph, op: Einsum, impl: Impl, p: AcceleratorParameters) -> float:
+    """Cycles of an implementation of an operation."""
+    free, summed = graph.count(op.out), prod(graph.sizes[a] for a in graph.summed(op))
+    if impl.dot:
+        return dot_cycles(p, graph.sizes, free, summed, (impl.rows, impl.along, impl.inner))
+    return outer_cycles(p, graph.sizes, free, summed, (impl.rows, impl.along))
+
+
 def implementations(graph: Graph, op: Einsum, p: AcceleratorParameters) -> list[Impl]:
     """All ways worth trying, the fastest first."""
     roles = Roles.of(graph, op)

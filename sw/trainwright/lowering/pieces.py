@@ -5,7 +5,7 @@ from math import prod
 
 from trainwright.graph.ir import Graph, Window
 from trainwright.lowering.calls import Call, Clear, Copy, External, Move, Transpose
-from trainwright.lowering.choices import BEAT, Cut, Given
+from trainwright.lowering.choices import Cut, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import (
     Axes,
@@ -221,7 +221,7 @@ class Pieces:
                 engine=Engine.LOAD, cycles=0, writes=(piece,), piece=piece, padding=padding
             )
             _, rows, _, times = call.places
-            call.cycles = BEAT * rows * times
+            call.cycles = self.p.beat_cycles * rows * times
             self.calls.append(call)
 
     def _loaded(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
@@ -260,7 +260,7 @@ class Pieces:
         self.calls.append(
             Move(
                 engine=engine,
-                cycles=BEAT * piece.rows * outer.element_bytes,
+                cycles=self.p.beat_cycles * piece.rows * outer.element_bytes,
                 reads=() if load else (piece,),
                 writes=(piece,) if load else (),
                 outer=outer,

@@ -28,7 +28,9 @@ SWEEPS = 2
 
 
 @dataclass(eq=False)
-class _Life:
+class Life:
+    """The first and the last command that touch a storage."""
+
     storage: Storage
     first: int
     last: int
@@ -51,12 +53,12 @@ def _rates(call: Call, p: AcceleratorParameters) -> list[tuple[Storage, float]]:
     return [(x.storage, 1.0), (g.storage, 1.0)]
 
 
-def lifetimes(calls: Sequence[Call]) -> dict[Storage, _Life]:
+def lifetimes(calls: Sequence[Call]) -> dict[Storage, Life]:
     """First and last command of every storage, in the order of issue."""
-    found: dict[Storage, _Life] = {}
+    found: dict[Storage, Life] = {}
     for n, call in enumerate(calls):
         for piece in (*call.writes, *call.reads):
-            life = found.setdefault(piece.storage, _Life(piece.storage, n, n))
+            life = found.setdefault(piece.storage, Life(piece.storage, n, n))
             life.last = n
     return found
 
@@ -93,7 +95,7 @@ def conflicts(
 
 
 def waits(
-    calls: Sequence[Call], lives: dict[Storage, _Life]
+    calls: Sequence[Call], lives: dict[Storage, Life]
 ) -> dict[Storage, list[tuple[Storage, float]]]:
     """For each storage those whose rows it should not take, and what somebody would wait."""
     reader: dict[Storage, int] = {}
@@ -149,7 +151,7 @@ class Placement:
     def _meets(self) -> dict[Storage, list[Storage]]:
         """For each storage those that are alive with it."""
         found: dict[Storage, list[Storage]] = {storage: [] for storage in self.lives}
-        alive: list[_Life] = []
+        alive: list[Life] = []
         for life in sorted(self.lives.values(), key=lambda one: one.first):
             alive = [other for other in alive if other.last >= life.first]
             for other in alive:
@@ -183,7 +185,7 @@ class Placement:
             return True
         return any(o.base < high and low < o.base + o.rows for o, _ in self.waits[storage])
 
-    def _weight(self, life: _Life, order: str) -> float:
+    def _weight(self, life: Life, order: str) -> float:
         if order.isdigit():
             return self.random.random() * life.storage.rows
         if order == "cost":
@@ -196,7 +198,7 @@ class Placement:
         total = self.shared
         for storage in self.lives:
             banks, low = self._banks(storage), storage.base
-            mine = self._in_banks(low, storage.rows)
+            mine = self.in_banks(low, storage.rows)
             total += sum(a * b for a, b in zip(banks, mine, strict=True)) / 2
             for other, cost in self.waits[storage]:
                 if other.base < low + storage.rows and low < other.base + other.rows:
@@ -262,7 +264,7 @@ class Placement:
             if stop <= (bank + 1) * size:
                 cost = banks[bank]
             else:
-                parts = self._in_banks(base, rows)
+                parts = self.in_banks(base, rows)
                 cost = sum(a * b for a, b in zip(banks, parts, strict=True))
             for lo, hi, wait in waits:
                 if lo < stop and base < hi:
@@ -272,9 +274,9 @@ class Placement:
 
     def _put(self, storage: Storage, base: int) -> None:
         storage.base = base
-        self.parts[storage] = self._in_banks(base, storage.rows)
+        self.parts[storage] = self.in_banks(base, storage.rows)
 
-    def _in_banks(self, base: int, rows: int) -> list[float]:
+    def in_banks(self, base: int, rows: int) -> list[float]:
         """The part of some rows that lies in each bank."""
         size = self.size
         first, last = base // size, (base + rows - 1) // size

@@ -4,7 +4,8 @@ An array takes the next of its commands, or one of those behind it where that ca
 does not read what the other array is reading. What is loaded comes as late as it can.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,6 +19,15 @@ EARLY = 200
 AHEAD = 50
 """Cycles that a command has to be better by for every command that it overtakes."""
 ARRAYS = (Engine.PE1, Engine.PE2)
+
+
+Group = tuple[str, int]
+"""Slices of a tensor that are equally large: its name, and rows of each."""
+
+
+def group_of(storage: Storage) -> Group:
+    """The slices that one belongs to."""
+    return storage.name, storage.rows
 
 
 def dependencies(calls: Sequence[Call]) -> list[list[int]]:
@@ -51,9 +61,15 @@ class _List:
         rows: int,
         *,
         exact: bool = False,
+        most: Mapping[Group, int] | None = None,
         freed: bool = False,
     ):
         self.calls, self.before, self.rows, self.exact = calls, before, rows, exact
+        self.most = most or {}
+        """Of slices of a tensor: how many there may be at once."""
+        self.there: dict[Group, int] = {}
+        self.gone: dict[Group, list[float]] = {}
+        """When slices that nobody is going to read are free."""
         self.array = [call.engine in ARRAYS for call in calls]
         self.reads = [frozenset(piece.storage for piece in call.reads) for call in calls]
         self.writes = [frozenset(piece.storage for piece in call.writes) for call in calls]
@@ -130,7 +146,14 @@ class _List:
             new = sum(s.rows for s in self.writes[n] if s not in self.alive)
             return self.used + new <= self.rows
         wanted = (self.writes[n] | self._loaded(n)) - self.alive
-        return self.used + sum(s.rows for s in wanted) <= self.rows
+        if self.used + sum(s.rows for s in wanted) > self.rows:
+            return False
+        return all(self.there.get(g, 0) + more <= self.most[g] for g, more in self._more(wanted))
+
+    def _more(self, wanted: Iterable[Storage]) -> list[tuple[Group, int]]:
+        """Slices that are wanted, by their groups."""
+        counts = Counter(group_of(storage) for storage in wanted)
+        return [(group, more) for group, more in counts.items() if group in self.most]
 
     def _room(self, n: int, start: float) -> float:
         """From when on there are rows for what a command writes, those left out that are read."""
@@ -142,6 +165,11 @@ class _List:
             if used <= self.rows:
                 break
             start, used = end, used - rows
+        for group, more in self._more(new - self.alive):
+            late = sorted(end for end in self.gone.get(group, ()) if end > start)
+            over = self.there.get(group, 0) + more + len(late) - self.most[group]
+            if over > 0 and late:
+                start = late[min(over, len(late)) - 1]
         return start
 
     def _loaded(self, n: int) -> set[Storage]:
@@ -206,10 +234,15 @@ class _List:
         if storage not in self.alive:
             self.alive.add(storage)
             self.used += storage.rows
+            group = group_of(storage)
+            self.there[group] = self.there.get(group, 0) + 1
         self.readers[storage] -= 1
         if not self.readers[storage]:
             self.used -= storage.rows
             if self.exact:
+                group = group_of(storage)
+                self.there[group] -= 1
+                self.gone.setdefault(group, []).append(end)
                 self.leaving.append((end, storage.rows))
 
 
@@ -247,9 +280,13 @@ def _loads(calls: Sequence[Call], before: Sequence[Sequence[int]]) -> dict[int, 
     return latest
 
 
-def reordered(calls: Sequence[Call], window: int, rows: int) -> list[Call]:
-    """The commands in the order in which arrays take them, loads just before they are needed."""
-    return [calls[n] for n in _List(calls, dependencies(calls), rows, exact=True).run(window)]
+def reordered(
+    calls: Sequence[Call], window: int, rows: int, most: Mapping[Group, int]
+) -> list[Call]:
+    """The commands in the order in which arrays take them, loads just before they are needed; with
+    at most so many slices of a group at once."""
+    lists = _List(calls, dependencies(calls), rows, exact=True, most=most)
+    return [calls[n] for n in lists.run(window)]
 
 
 def _readers(calls: Sequence[Call]) -> dict[int, list[int]]:

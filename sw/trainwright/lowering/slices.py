@@ -25,6 +25,9 @@ class Stage:
     together: int = 1
     """Slices of which each operation is computed before the next: then the arrays can read
     different slices of what they both need."""
+    kept: tuple[tuple[str, int], ...] = ()
+    """Tensors of outer memory, and how many of the loops there are, from the outermost, in an
+    iteration of which what is loaded stays; others are loaded again where a slice is another."""
     blocked: bool = False
     """Whether it is computed for one block of samples after the other, with its neighbours of which
     the same is so."""

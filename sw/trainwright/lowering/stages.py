@@ -1,202 +1,27 @@
-"""Which operations are computed together, a slice of their results at a time, and in what slices.
+"""The ways to cut the stages of a program, the likely ones first."""
 
-A tensor too large to lie in the scratchpad whole is made and used up slice by slice: the operation
-that makes it and those that read it are one stage, cut along axes that all their results have. So
-no sum is ever cut. Where there is no such axis the tensor goes through the outer memory.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations, permutations
 from math import prod
 
-from trainwright.graph.ir import Einsum, Graph, View, Window
-from trainwright.lowering.choices import Choice, Chosen, Given
+from trainwright.lowering.costs import Costs, Loops
+from trainwright.lowering.groups import BUDGETS, LARGEST, Group
 from trainwright.lowering.impls import up
-from trainwright.lowering.layout import Axes
 from trainwright.lowering.slices import Stage
-from trainwright.lowering.windows import share
-from trainwright.parameters import AcceleratorParameters
 
-BUDGETS = (0.12, 0.065, 0.035, 0.15, 0.25, 0.45, 0.01)
-"""Parts of the scratchpad that the slices of a stage may take, the likely ones first: slices must
-be small enough for what is read together to lie in different banks."""
-LARGEST = max(BUDGETS)
-TURNED = 4
-"""Loads of what the host writes that cost as much as one of what was stored."""
+FULL = 0.92
+"""Part of the scratchpad that a stage may take, by an estimate, where it is short."""
+MOST_CUTS = 5
+"""Ways to cut a stage that are tried where the scratchpad is short."""
 MOST_AXES = 3
 """Axes that a stage is cut along."""
 
-Loops = tuple[tuple[str, int], ...]
 
+class Stages(Costs):
+    """The stages of one program, cut."""
 
-@dataclass
-class _Group:
-    """Operations of one stage, by their places in the program."""
-
-    members: list[int]
-    big: set[str]
-
-
-class Stages:
-    """The stages of one program; a tensor of more than ``large`` rows is used up in slices.
-
-    With ``deep`` sums are cut along several axes, too.
-    """
-
-    def __init__(
-        self,
-        graph: Graph,
-        given: Mapping[str, Given],
-        chosen: Chosen,
-        stored: Sequence[str],
-        p: AcceleratorParameters,
-        *,
-        large: int,
-        deep: bool = False,
-    ):
-        self.given, self.large, self.deep = given, large, deep
-        self.graph, self.chosen, self.stored, self.p = graph, chosen, set(stored), p
-        self.choices = chosen.choices
-        self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
-        self.readers: dict[str, list[int]] = {}
-        for n, choice in enumerate(self.choices):
-            for name in choice.op.operands:
-                self.readers.setdefault(name, []).append(n)
-        self._lanes = self._every_layout()
-        self._known: dict[tuple[int, bool], list[tuple]] = {}
-        self.groups = self._grouped()
-
-    # Groups.
-
-    def rows(self, name: str) -> int:
-        """Rows of a tensor in the layout in which it is made, or first read."""
-        window = self.graph.windows.get(name)
-        if window:
-            return int(self.rows(window.x) * share(self.graph, window, {}))
-        lanes = next(iter(self._layouts(name)), self.graph.tensors[name].axes[-1:])
-        size = prod(self.graph.sizes[a] for a in lanes)
-        return self.graph.count(name) // size * up(size, self.p.lanes)
-
-    def _layouts(self, name: str) -> list[Axes]:
-        return self._lanes.get(name, [])
-
-    def _every_layout(self) -> dict[str, list[Axes]]:
-        """Of each tensor the axes along the lanes, as it is made and as it is read."""
-        found: dict[str, list[Axes]] = {}
-        for choice in self.choices:
-            for work in choice.works:
-                if work.impl is None:
-                    found.setdefault(choice.op.out, []).append(choice.lanes)
-                    continue
-                found.setdefault(work.impl.z, []).append(work.impl.along)
-                for need in work.impl.needs:
-                    found.setdefault(need.tensor, []).append(need.lanes)
-        return found
-
-    def _common(self, members: Sequence[int]) -> set[str]:
-        """The axes that all results have."""
-        sets = [set(self.graph.tensors[self.choices[n].op.out].axes) for n in members]
-        return {a for a in set.intersection(*sets) if self.graph.sizes[a] > 1}
-
-    def _grouped(self) -> list[_Group]:
-        """Groups in an order in which they can be computed."""
-        of = {n: _Group([n], set()) for n in range(len(self.choices))}
-        names = set(self.place) | set(self.graph.given)
-        large = [name for name in names if self.rows(name) > self.large]
-        for name in sorted(large, key=lambda name: (-self.rows(name), name)):
-            members = {
-                n
-                for n in self.readers.get(name, ())
-                if not isinstance(self.choices[n].op, View | Window)
-            }
-            members |= {self.place[name]} if name in self.place else set()
-            if name in self.place and isinstance(self.choices[self.place[name]].op, View | Window):
-                for n in members:
-                    of[n].big.add(name)
-                continue
-            if name not in self.place:  # given: each reader takes its slices
-                for n in members:
-                    of[n].big.add(name)
-                continue
-            joined = sorted({m for n in members for m in of[n].members})
-            if not self._common(joined):
-                for n in members:
-                    of[n].big.add(name)
-                continue
-            group = _Group(joined, {name}.union(*(of[n].big for n in members)))
-            if self._least(group) > LARGEST * self.p.scratchpad_rows:
-                for n in members if self.deep else (self.place[name],):
-                    of[n].big.add(name)
-                continue
-            before = dict(of)
-            of |= {n: group for n in joined}
-            if self._sorted(of) is None:
-                of = before
-        ordered = self._sorted(of)
-        assert ordered is not None
-        return ordered
-
-    def _sorted(self, of: dict[int, _Group]) -> list[_Group] | None:
-        """The groups, each after all that it reads; ``None`` where they wait for each other."""
-        groups = list({id(group): group for group in of.values()}.values())
-        done: set[int] = set()
-        ordered: list[_Group] = []
-        while groups:
-            for group in groups:
-                needs = {
-                    self.place[name]
-                    for n in group.members
-                    for name in self.choices[n].op.operands
-                    if name in self.place
-                }
-                if needs <= done | set(group.members):
-                    break
-            else:
-                return None
-            groups.remove(group)
-            ordered.append(group)
-            done |= set(group.members)
-        return ordered
-
-    # Cuts.
-
-    def _unit(self, axis: str, choices: Sequence[Choice]) -> int:
-        """Of what the slices of an axis are multiples; 0 where it cannot be cut, -1: one value."""
-        unit, single = 1, False
-        for choice in choices:
-            lanes = [choice.lanes] if choice.lanes else []
-            for name in (choice.op.out, *choice.op.operands):
-                lanes += self._layouts(name)
-                if name in self.given and (fixed := self.given[name].lanes):
-                    lanes.append(fixed)
-            for work in choice.works:
-                if work.impl:
-                    lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]
-                    single |= axis in work.impl.rows[1:] and not work.impl.dot
-            for group in lanes:
-                if axis in group:
-                    if group != (axis,):
-                        return 0
-                    unit = self.p.lanes
-        names = {name for choice in choices for name in (choice.op.out, *choice.op.operands)}
-        if any(axis in axes for name, _, axes in self.chosen.pads if name in names):
-            return 0
-        return (-1 if unit == 1 else 0) if single else unit
-
-    def _partial(self, group: _Group) -> set[str]:
-        """Axes along which sums can be taken in parts: members either sum them or keep them."""
-        found: set[str] | None = None
-        for n in group.members:
-            op = self.choices[n].op
-            axes = set(self.graph.tensors[op.out].axes)
-            axes |= set(self.graph.summed(op)) if isinstance(op, Einsum) else set()
-            found = axes if found is None else found & axes
-        found = found or set()
-        found &= {axis for name in group.big for axis in self.graph.tensors[name].axes}
-        return {a for a in found if self.graph.sizes[a] > 1} - self._common(group.members)
-
-    def _chunks(self, group: _Group, axes: Iterable[str]) -> list[tuple[str, list[int]]]:
+    def _chunks(self, group: Group, axes: Iterable[str]) -> list[tuple[str, list[int]]]:
         """Of each axis that can be cut, the values that a slice can have."""
         choices, sizes, found = [self.choices[n] for n in group.members], self.graph.sizes, []
         for axis in sorted(axes):
@@ -208,7 +33,7 @@ class Stages:
                 found.append((axis, chunks or [c for c in (unit, 2 * unit) if c < sizes[axis]]))
         return found
 
-    def _loops(self, group: _Group, *, parts: bool) -> Iterator[Loops]:
+    def _loops(self, group: Group, *, parts: bool) -> Iterator[Loops]:
         """Ways to cut a group; with ``parts`` sums are cut, too, innermost."""
         axes = self._chunks(group, self._common(group.members))
         if not parts:
@@ -225,7 +50,7 @@ class Stages:
                         for chunk in chunks:
                             yield (*loops, (axis, chunk))
 
-    def _deep(self, group: _Group, common: list[tuple[str, list[int]]]) -> Iterator[Loops]:
+    def _deep(self, group: Group, common: list[tuple[str, list[int]]]) -> Iterator[Loops]:
         """Ways to cut sums along several axes, in the order in which least is loaded."""
         partial = self._chunks(group, self._partial(group))
         for count in range(2, MOST_AXES + 1):
@@ -235,84 +60,45 @@ class Stages:
                         for loops in _chunked((*some, *summed), ()):
                             yield self._ordered(group, loops)
 
-    def _ordered(self, group: _Group, loops: Loops) -> Loops:
+    def _ordered(self, group: Group, loops: Loops) -> Loops:
         """The same cuts, those along which arrays divide innermost, the others in the order in
-        which least is loaded."""
+        which least is loaded of those for which there are rows."""
         works = [work for n in group.members for work in self.choices[n].works]
         divided = {work.cut[0] for work in works if work.cut}
         inner = tuple(one for one in loops if one[0] in divided)
         outer = [one for one in loops if one[0] not in divided]
         orders = [(*some, *inner) for some in permutations(outer)]
-        return min(orders, key=lambda order: self._loaded(group, order))
-
-    def _loaded(self, group: _Group, loops: Loops) -> float:
-        """Rows of large tensors that are loaded, over all slices; those that lie in outer memory in
-        some layout count more, as they are transposed."""
-        made, total, sizes = {self.choices[n].op.out for n in group.members}, 0.0, self.graph.sizes
-        names = {name for n in group.members for name in self.choices[n].op.operands}
-        for name in sorted(names - made):
-            axes = self.graph.tensors[name].axes
-            deepest = max((n for n, (axis, _) in enumerate(loops) if axis in axes), default=-1)
-            again = (up(sizes[a], c) for a, c in loops[: deepest + 1] if a not in axes)
-            total += self.rows(name) * prod(again) * (1 if name in self.given else TURNED)
-        return total
-
-    def _added(self, group: _Group, loops: Loops) -> int:
-        """Rows that are added where sums are taken in parts."""
-        total = 0
-        for n in group.members:
-            op = self.choices[n].op
-            if isinstance(op, Einsum):
-                summed, sizes = self.graph.summed(op), self.graph.sizes
-                parts = prod(up(sizes[axis], chunk) for axis, chunk in loops if axis in summed)
-                total += self.rows(op.out) * (parts - 1)
-        return total
-
-    def _need(self, group: _Group, chunks: dict[str, int]) -> float:
-        """Rows that the large tensors of a group take in a slice."""
-        total = 0.0
-        for name in group.big:
-            window = self.graph.windows.get(name)
-            if window:
-                total += self.rows(window.x) * share(self.graph, window, chunks)
-                continue
-            part = self.rows(name)
-            for axis in self.graph.tensors[name].axes:
-                if axis in chunks:
-                    part *= chunks[axis] / self.graph.sizes[axis]
-            total += part
-        return total
-
-    def _least(self, group: _Group) -> float:
-        """Rows that the large tensors of a group take in the smallest slices."""
-        choices = [self.choices[n] for n in group.members]
-        axes = self._common(group.members) | self._partial(group)
-        chunks = {axis: abs(self._unit(axis, choices)) for axis in axes}
-        return self._need(group, {axis: unit for axis, unit in chunks.items() if unit})
-
-    @property
-    def spilled(self) -> set[str]:
-        """Large tensors that not all operations read in the stage that makes them."""
-        found = set()
-        for group in self.groups:
-            for n in group.members:
-                name = self.choices[n].op.out
-                outside = set(self.readers.get(name, ())) - set(group.members)
-                view = isinstance(self.choices[n].op, View | Window)
-                if outside and not view and self.rows(name) > self.large:
-                    found.add(name)
-        return found
+        most = FULL * self.p.scratchpad_rows
+        fitting = [order for order in orders if self._rows_for(group, order) <= most]
+        return min(fitting or orders, key=lambda order: self._loaded(group, order))
 
     def options(self) -> Iterator[list[Stage]]:
         """Ways to cut all stages, the likely ones first; ``deep``, the fewest slices first."""
-        if self.deep:
-            every = list(self._options(sorted(BUDGETS, reverse=True)))
-            yield from sorted(every, key=lambda option: sum(map(self._slices, option)))
-        else:
-            yield from self._options(BUDGETS)
+        yield from self._deepest() if self.deep else self._options(BUDGETS)
 
-    def _slices(self, stage: Stage) -> int:
-        return prod(up(self.graph.sizes[a], c) for a, c in stage.loops)
+    def _deepest(self) -> Iterator[list[Stage]]:
+        """Ways to cut the stage with most to compute, all others in the best way."""
+        every = [self._ranked(group) for group in self.groups]
+        if not all(every):
+            return
+        heavy = max(range(len(every)), key=lambda n: self._cycles(self.groups[n]))
+        for loops in every[heavy][:MOST_CUTS]:
+            ways = [loops if n == heavy else some[0] for n, some in enumerate(every)]
+            option = [self._stage(g, one) for g, one in zip(self.groups, ways, strict=True)]
+            for together in (2, 1) if loops else (1,):
+                option[heavy] = replace(option[heavy], together=together)
+                yield list(option)
+
+    def _ranked(self, group: Group) -> list[Loops]:
+        """Ways to cut a group for which there are rows, the likely fastest first."""
+        if not group.big:
+            return [()]
+        found = dict.fromkeys(
+            loops for parts in (False, True) for loops in self._loops(group, parts=parts)
+        )
+        most = FULL * self.p.scratchpad_rows
+        fitting = [loops for loops in found if self._rows_for(group, loops) <= most]
+        return sorted(fitting, key=lambda loops: (self._time(group, loops), loops))
 
     def _options(self, budgets: Sequence[float]) -> Iterator[list[Stage]]:
         for budget in budgets:
@@ -337,11 +123,15 @@ class Stages:
             best.append([loops for *cost, _, loops in ways if cost[:2] == list(ways[0][:2])])
         return [
             [
-                Stage(tuple(self.choices[m] for m in group.members), ways[n % len(ways)])
+                self._stage(group, ways[n % len(ways)])
                 for group, ways in zip(self.groups, best, strict=True)
             ]
             for n in range(min(2, max(len(ways) for ways in best)))
         ]
+
+    def _stage(self, group: Group, loops: Loops) -> Stage:
+        choices = tuple(self.choices[n] for n in group.members)
+        return Stage(choices, loops, kept=self._kept(group, loops))
 
     def _within(self, number: int, budget: float, *, parts: bool) -> list[tuple]:
         """The ways of a group that keep to a part of the scratchpad."""
@@ -351,13 +141,14 @@ class Stages:
         most = budget * self.p.scratchpad_rows
         return [way for way in self._known[key] if way[3] <= most]
 
-    def _ways(self, group: _Group, *, parts: bool) -> list[tuple]:
-        """Rows added, slices, samples cut or not, rows of a slice, loops: the best first."""
+    def _ways(self, group: Group, *, parts: bool) -> list[tuple]:
+        """Rows added, slices, samples cut or not, rows of a slice, loops: the best first. ``deep``,
+        rows loaded for samples."""
         return sorted(
             (
                 self._added(group, loops),
                 prod(up(self.graph.sizes[a], c) for a, c in loops),
-                -sum(a == "s" for a, _ in loops),
+                self._loaded(group, loops) if self.deep else -sum(a == "s" for a, _ in loops),
                 self._need(group, dict(loops)),
                 loops,
             )

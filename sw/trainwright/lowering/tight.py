@@ -1,16 +1,25 @@
 """The order of issue where rows are short: loads come early as far as there are rows for them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
 from trainwright.lowering.calls import Call
 from trainwright.lowering.choices import AFTER
 from trainwright.lowering.layout import Storage
-from trainwright.lowering.schedule import ARRAYS, EARLY, Issue, dependencies, reordered
+from trainwright.lowering.schedule import (
+    ARRAYS,
+    Group,
+    Issue,
+    dependencies,
+    group_of,
+    reordered,
+)
 from trainwright.program.fields import Engine
 
 FAR = 8
 """Commands that a store is put behind, at most."""
+MORE = 1
+"""Slices of a tensor that there may be at once, more than in the order of the operations."""
 ROOMS = (1.0, 0.85, 0.6)
 """Parts of the rows in which no array runs ahead of the other, tried in this order."""
 
@@ -34,7 +43,12 @@ def _used(calls: Sequence[Call]) -> tuple[list[int], dict[Storage, int]]:
     return used, first
 
 
-def _early(calls: list[Call], rows: int) -> list[Call]:
+def _most(calls: Sequence[Call]) -> dict[Group, int]:
+    """For each group of slices how many there may be at once."""
+    return {group: max(counts) + MORE for group, counts in _slices(calls).items()}
+
+
+def _early(calls: list[Call], rows: int, most: Mapping[Group, int], early: float) -> list[Call]:
     """The commands with each load as far ahead as it takes, where there are rows for it."""
     before = {
         id(call): {id(calls[n]) for n in some}
@@ -42,6 +56,7 @@ def _early(calls: list[Call], rows: int) -> list[Call]:
     }
     used, first = _used(calls)
     new = {id(calls[n]): storage for storage, n in first.items()}
+    slices = _slices(calls)
     order = list(calls)
     for place, call in enumerate(calls):
         if call.engine is not Engine.LOAD:
@@ -49,11 +64,13 @@ def _early(calls: list[Call], rows: int) -> list[Call]:
         # commands before it have not changed their places but among themselves
         storage = new.get(id(call))
         at, ahead, rows_of = place, 0.0, storage.rows if storage else 0
-        while at and ahead < call.cycles + EARLY:
+        while at and ahead < call.cycles + early:
             other = order[at - 1]
             if other.engine is Engine.LOAD or id(other) in before[id(call)]:
                 break
             if used[at - 1] + rows_of > rows:
+                break
+            if storage and slices[group_of(storage)][at - 1] >= most[group_of(storage)]:
                 break
             ahead += other.cycles if other.engine in ARRAYS else 0.0
             at -= 1
@@ -61,9 +78,30 @@ def _early(calls: list[Call], rows: int) -> list[Call]:
             order.insert(at, order.pop(place))
             used.insert(at, used[at])
             used.pop(place + 1)
+            for some in slices.values():
+                some.insert(at, some[at])
+                some.pop(place + 1)
             for n in range(at, place + 1):
                 used[n] += rows_of
+                if storage:
+                    slices[group_of(storage)][n] += 1
     return order
+
+
+def _slices(calls: Sequence[Call]) -> dict[Group, list[int]]:
+    """Of each group how many slices there are during each command."""
+    first: dict[Storage, int] = {}
+    last: dict[Storage, int] = {}
+    for n, call in enumerate(calls):
+        for storage in call.storages:
+            first.setdefault(storage, n)
+            last[storage] = n
+    found: dict[Group, list[int]] = {}
+    for storage, start in first.items():
+        counts = found.setdefault(group_of(storage), [0] * len(calls))
+        for n in range(start, last[storage] + 1):
+            counts[n] += 1
+    return found
 
 
 def _late(calls: list[Call], rows: int) -> list[Call]:
@@ -128,17 +166,17 @@ def _timed(calls: Sequence[Call], rows: int) -> float:
     return max(call.end for call in calls)
 
 
-def tight(calls: Sequence[Call], window: int, rows: int) -> Issue:
+def tight(calls: Sequence[Call], window: int, rows: int, early: float) -> Issue:
     """As ``trainwright.lowering.schedule.scheduled``, in as few rows as the order of the operations
-    takes, or in ``rows``."""
-    order = list(calls)
+    takes, or in ``rows``; loads come ``early`` cycles before they have to begin."""
+    order, most = list(calls), _most(calls)
     if max(_used(order)[0]) <= rows:
         for part in ROOMS:
-            found = reordered(calls, window, round(part * rows))
+            found = reordered(calls, window, round(part * rows), most)
             if max(_used(found)[0]) <= rows:
                 order = found
                 break
-        order = _late(_early(order, rows), rows)
+        order = _late(_early(order, rows, most, early), rows)
     cycles = _timed(order, rows)
     times = tuple((call.start, call.end) for call in order)
     return Issue(calls, tuple(order), times, cycles, window)

@@ -8,7 +8,7 @@ from math import prod
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.graph.network import SAMPLES
 from trainwright.lowering.calls import Accumulate, Call, Contract, Elementwise, External, Move
-from trainwright.lowering.choices import BEAT, Choice, Cut, Given, Pad, Work
+from trainwright.lowering.choices import Choice, Cut, Given, Pad, Work
 from trainwright.lowering.demands import Demands
 from trainwright.lowering.impls import Impl, dot_cycles, outer_cycles
 from trainwright.lowering.layout import (
@@ -136,7 +136,7 @@ class Tiler(Demands):
         for n in range(0, len(slices), stage.together):
             some = slices[n : n + stage.together]
             if n >= begin:
-                self._forget(some)
+                self._forget(stage, some)
             if stage.together > 1:  # or one array's copies wait for what it computes itself
                 for slice_ in some:
                     for choice in stage.choices:
@@ -198,11 +198,12 @@ class Tiler(Demands):
         others = [work.impl for one in parts for work in one.works]
         return impls[0] is not None and impls[0].dot == any(i and not i.dot for i in others)
 
-    def _forget(self, slices: Sequence[Ranges]) -> None:
+    def _forget(self, stage: Stage, slices: Sequence[Ranges]) -> None:
         """Drop the parts of what is given that no slice reads: they are loaded again."""
+        depths, loops = dict(stage.kept), [axis for axis, _ in stage.loops]
         for (name, lanes), found in self.pieces.items():
             if name in self.given:
-                axes = self.graph.tensors[name].axes
+                axes = set(self.graph.tensors[name].axes) & set(loops[: depths.get(name)])
                 mine = [{a: r for a, r in one.items() if a in axes} for one in slices]
                 kept = [p for p in found if any(overlap(p.ranges, m) is not None for m in mine)]
                 self.pieces[name, lanes] = kept
@@ -401,8 +402,8 @@ class Tiler(Demands):
         outer = self.outer.setdefault(outer.name, outer)
         self.calls.append(
             Move(
-                engine=Engine.LOAD, cycles=BEAT * piece.rows * bytes_, writes=(piece,),
-                outer=outer, part=Part(piece, ranges),
+                engine=Engine.LOAD, cycles=self.p.beat_cycles * piece.rows * bytes_,
+                writes=(piece,), outer=outer, part=Part(piece, ranges),
             )
         )  # fmt: skip
         return piece

@@ -39,6 +39,11 @@ class MemoryTiming:
     bandwidth: float = 0.8
     """Beats a cycle, reads and writes together."""
 
+    @classmethod
+    def of(cls, p: AcceleratorParameters) -> "MemoryTiming":
+        """The memory that programs are compiled for."""
+        return cls(bandwidth=1 / p.beat_cycles)
+
 
 @dataclass(frozen=True)
 class Span:
@@ -252,7 +257,7 @@ def predict(
     timing: MemoryTiming | None = None,
 ) -> Timeline:
     """The predicted run of a program's descriptors."""
-    timing = timing or MemoryTiming()
+    timing = timing or MemoryTiming.of(parameters)
     timeline = Timeline()
     fetch = _Fetch(len(program), parameters)
     now = FETCH + fetch.asked * DESCRIPTOR_BYTES / parameters.beat_bytes / timing.bandwidth

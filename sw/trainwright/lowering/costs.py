@@ -1,0 +1,151 @@
+"""What cuts of a stage cost, by estimates: rows, loads, cycles."""
+
+from math import prod
+
+from trainwright.graph.ir import Einsum
+from trainwright.lowering.choices import Cut
+from trainwright.lowering.groups import Group, Groups
+from trainwright.lowering.impls import up
+from trainwright.lowering.layout import Axes
+
+Loops = tuple[tuple[str, int], ...]
+"""Axes that are cut and how many values a slice has, outermost first."""
+PLACES = 3
+"""Slices of a tensor that are there at once."""
+SLICE = 200
+"""Cycles that arrays lose at a slice, about."""
+KEPT = 0.25
+"""Part of the scratchpad that may hold what is read again in other slices."""
+TURNED = 4
+"""Loads of what the host writes that cost as much as one of what was stored."""
+
+
+class Costs(Groups):
+    """Groups of operations, and what ways to cut them cost."""
+
+    def _loaded(self, group: Group, loops: Loops) -> float:
+        """Rows of large tensors that are loaded, over all slices; those that lie in outer memory in
+        some layout count more, as they are transposed."""
+        total, depths = 0.0, dict(self._kept(group, loops))
+        for name in self._read(group):
+            total += self._again(name, loops[: depths.get(name)]) * self._weight(name)
+        return total
+
+    def _read(self, group: Group) -> list[str]:
+        """What a group reads and does not make."""
+        made = {self.choices[n].op.out for n in group.members}
+        names = {name for n in group.members for name in self.choices[n].op.operands}
+        return sorted(names - made)
+
+    def _weight(self, name: str) -> int:
+        """What loading a row costs: its bytes, more where it has to be transposed; nothing where it
+        stays in the scratchpad."""
+        if name in self.given:
+            return 1 if self.graph.tensors[name].format.width <= 8 else 2
+        return TURNED if name in self.spilled else 0
+
+    def _again(self, name: str, loops: Loops) -> float:
+        """Rows of a tensor that are loaded, where what is loaded stays within these loops."""
+        axes, sizes = self.graph.tensors[name].axes, self.graph.sizes
+        deepest = max((n for n, (axis, _) in enumerate(loops) if axis in axes), default=-1)
+        again = (up(sizes[a], c) for a, c in loops[: deepest + 1] if a not in axes)
+        return self.rows(name) * prod(again)
+
+    def _kept(self, group: Group, loops: Loops) -> tuple[tuple[str, int], ...]:
+        """What is given and stays where slices read it again, as far as there are rows: that first
+        which saves most for a row."""
+        if not self.deep:
+            return ()
+        sizes, found = self.graph.sizes, dict[str, int]()
+        ways = []
+        for name in (name for name in self._read(group) if name in self.given):
+            axes, whole = self.graph.tensors[name].axes, self._again(name, loops)
+            for depth in range(len(loops)):
+                saved = whole - self._again(name, loops[:depth])
+                inner = prod(c / sizes[a] for a, c in loops[:depth] if a in axes)
+                if saved > 0:
+                    ways.append((-saved / inner / self.rows(name), name, depth, inner))
+        left = KEPT * self.p.scratchpad_rows
+        for _, name, depth, inner in sorted(ways):
+            if name not in found and (rows := inner * self.rows(name)) <= left:
+                found[name] = depth
+                left -= rows
+        return tuple(found.items())
+
+    def _added(self, group: Group, loops: Loops) -> int:
+        """Rows that are added where sums are taken in parts."""
+        total = 0
+        for n in group.members:
+            op = self.choices[n].op
+            if isinstance(op, Einsum):
+                summed, sizes = self.graph.summed(op), self.graph.sizes
+                parts = prod(up(sizes[axis], chunk) for axis, chunk in loops if axis in summed)
+                total += self.rows(op.out) * (parts - 1)
+        return total
+
+    def _cycles(self, group: Group) -> float:
+        """Cycles of the array with more to do."""
+        total = {True: 0.0, False: 0.0}
+        for n in group.members:
+            for work in self.choices[n].works:
+                if work.impl:
+                    share = self._share(self.choices[n].op.out, work.cut)
+                    total[work.impl.dot] += work.impl.cycles * share
+        return max(total.values())
+
+    def _time(self, group: Group, loops: Loops) -> float:
+        """Cycles of a stage, by an estimate: of the arrays, or of the outer memory."""
+        slices = prod(up(self.graph.sizes[a], c) for a, c in loops)
+        beats = self._loaded(group, loops) * self.p.beat_cycles
+        added = self._added(group, loops)
+        return max(self._cycles(group) + added, beats) + SLICE * slices + beats / 4
+
+    def _rows_for(self, group: Group, loops: Loops) -> float:
+        """Rows that a stage takes, by an estimate: slices in several places, what stays whole."""
+        made = {self.choices[n].op.out: self.choices[n].op for n in group.members}
+        depths, spilled, total = dict(self._kept(group, loops)), self.spilled, 0.0
+        for name in sorted({*made, *self._read(group)}):
+            rows, cut = self.rows(name), self._part(name, loops)
+            layouts = self._layouts_in(group, name)
+            if name in made:
+                outside = name in self.stored or set(self.readers.get(name, ())) - {*group.members}
+                summed = self._added_to(name, made[name], loops)
+                whole = outside and (name not in spilled)
+                total += (rows if whole else PLACES * cut) + (2 * cut if summed else 0)
+            elif name in self.given or name in spilled:
+                there = self._part(name, loops[: depths.get(name)])
+                total += layouts * min(rows, there + cut)
+            else:
+                axes = self.graph.tensors[name].axes
+                lead = next((n for n, (a, _) in enumerate(loops) if a not in axes), len(loops))
+                there = self._part(name, loops[:lead])
+                total += rows + (layouts - 1) * min(rows, there + cut)
+        return total
+
+    def _part(self, name: str, loops: Loops) -> float:
+        """Rows of a tensor within an iteration of loops."""
+        axes, sizes = self.graph.tensors[name].axes, self.graph.sizes
+        return self.rows(name) * prod(c / sizes[a] for a, c in loops if a in axes)
+
+    def _layouts_in(self, group: Group, name: str) -> float:
+        """Layouts in which a group reads a tensor; of a layout of some values alone, their part."""
+        parts: dict[Axes, float] = {}
+        for work in (work for n in group.members for work in self.choices[n].works):
+            for need in work.impl.needs if work.impl else ():
+                if need.tensor == name:
+                    part = self._share(name, work.cut)
+                    parts[need.lanes] = max(parts.get(need.lanes, 0.0), part)
+        return max(1.0, sum(parts.values()))
+
+    def _share(self, name: str, cut: Cut) -> float:
+        """The part of the values of a tensor that lies in a cut."""
+        if cut is None or cut[0] not in self.graph.tensors[name].axes:
+            return 1.0
+        return (cut[2] - cut[1]) / self.graph.sizes[cut[0]]
+
+    def _added_to(self, name: str, op: object, loops: Loops) -> bool:
+        """Whether a result is a sum in parts."""
+        if not isinstance(op, Einsum):
+            return False
+        summed, sizes = self.graph.summed(op), self.graph.sizes
+        return any(axis in summed and chunk < sizes[axis] for axis, chunk in loops)
