@@ -1,6 +1,7 @@
 """The vector unit by itself: BIAS and MASK of words and of digits, and 0 where nothing is due."""
 
 from random import Random
+from typing import Any
 
 import pytest
 from amaranth.sim import Simulator
@@ -13,7 +14,7 @@ from trainwright_hw.compute.pe2.vector import VectorUnit, vector_cycles
 from trainwright_sim.amaranth_peers import fields_of
 
 LANES = 4
-SMALL = {"lanes": LANES, "pe1_rows": 2, "pe2_rows": 2}
+SMALL: dict[str, Any] = {"lanes": LANES, "pe1_rows": 2, "pe2_rows": 2}
 PARAMETERS = {
     "words": AcceleratorParameters(**SMALL),
     "bytes": AcceleratorParameters(**SMALL, word_width=8),
