@@ -3,12 +3,16 @@
 import copy
 import math
 import operator
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
+import trainwright
 import trainwright.nn as tnn
 from trainwright import compile
+from trainwright.cli.options import accelerator_parameters
 from trainwright.compiler import CompileError
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
@@ -16,7 +20,6 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Apply, NetworkError, Pool, Sum, Widths, Window, network_from_dict
 from trainwright.offload.regions import regions
 from trainwright.offload.trace import pool_of, trace, why_not
-from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import batch_indices
 from trainwright.train.initial import initial_factors
 from trainwright.train.model import Model
@@ -86,17 +89,28 @@ def _load(module, network):
     return layers
 
 
-@pytest.mark.parametrize("make, table, steps", [(_small, SMALL, 4), (_Skip, SKIP, 3)])
-def test_bits_are_those_of_the_trainer_for_the_same_network_as_tables(make, table, steps):
+POSITS = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
+
+
+@pytest.mark.parametrize(
+    "make, table, steps, formats",
+    [
+        pytest.param(_small, SMALL, 4, None, id="small"),
+        pytest.param(_Skip, SKIP, 3, None, id="skip"),
+        pytest.param(_small, SMALL, 2, POSITS, id="posits"),
+    ],
+)
+def test_bits_are_those_of_the_trainer_for_the_same_network_as_tables(make, table, steps, formats):
     """`digits`: outputs, exponents, and the master weights after some steps, bit by bit."""
     data, network = load_data_set("digits"), network_from_dict(table)
+    network = network.with_formats(formats) if formats else network
     settings = TrainSettings(steps=steps, prior=None, batch=32)
-    golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 22)
+    golden = GoldenAccelerator(accelerator_parameters([], network), memory_bytes=1 << 22)
     state = initial_state(network, settings)
     trainer = Trainer(state, data, lambda n: Driver(golden, n, settings.batch))
     module = make()
     layers = _load(module, network)
-    model = compile(module, batch=settings.batch)
+    model = compile(module, "golden", settings.batch, formats)
     assert [one.where for one in model.report().layers] == ["program 1"] * len(layers)
     optimizer = tnn.Adam(model.parameters(), lr=settings.learning_rate)
     total = settings.total_steps(len(data.train))
@@ -374,3 +388,12 @@ def test_ranks_of_convolutions_are_cut():
     model(x).sum().backward()
     (chain,) = model.chains.values()
     assert chain.segments[0].driver.network.ranks[1] == (1,)
+
+
+def test_the_pages_convolutions_are_one_program():
+    page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
+    (code,) = re.findall(r"```python\n(model = torch.nn.Sequential\(\n.*?)```", page, re.DOTALL)
+    names = {"torch": torch, "tnn": tnn, "trainwright": trainwright}
+    exec(code, names)
+    assert {one.where for one in names["model"].report().layers} == {"program 1"}
+    assert trace(names["model"].module) and len(names["model"].chains) == 1
