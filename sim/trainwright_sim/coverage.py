@@ -27,7 +27,7 @@ OPTIONS = ("--coverage-line", "--coverage-toggle")
 DEFAULT = tuple(b.name for b in BENCHES.values() if SIMULATOR in set(b.simulators) - set(b.slow))
 """Benches that the default suite runs under Verilator."""
 _POINT = re.compile(r"\x01(\w+)\x02([^\x01']*)")
-_CODE = re.compile(r"__0([0-9A-F]{2})")
+_CODE = re.compile(r"__0([0-9A-Fa-f]{2})")
 """A character that is none of a name in Verilator, by its code."""
 _SHOWN = 12
 """Signals named in the text."""

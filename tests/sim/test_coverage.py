@@ -22,6 +22,7 @@ TEXT = "\n".join([
     line("toggle", "level[1]:0->1", 1),
     line("toggle", "level[1]:1->0", 0),
     line("toggle", "i___05Fvalid:0->1", 0),
+    line("toggle", "command__02ecount:0->1", 0),
     line("toggle", "__0241[3]:0->1", 0),
     line("toggle", "next__02415:1->0", 0),
     line("toggle", "level[1]:1->0", 0, module="top.other"),
@@ -34,11 +35,11 @@ TEXT = "\n".join([
 
 def test_bits_and_branches_are_counted():
     found = Coverage.of("some", points(TEXT))
-    assert (found.toggles, found.toggled) == (6, 3)
+    assert (found.toggles, found.toggled) == (7, 3)
     assert (found.lines, found.executed) == (3, 2)
-    assert found.still == ("i__valid", "level")
+    assert found.still == ("command.count", "i__valid", "level")
     assert markdown([found, Coverage("none", 0, 0, 0, 0, ())]).splitlines()[2:] == [
-        "| some | 6 | 50.0 % | 3 | 66.7 % |",
+        "| some | 7 | 42.9 % | 3 | 66.7 % |",
         "| none | 0 | - | 0 | - |",
     ]
 

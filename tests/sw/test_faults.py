@@ -158,7 +158,7 @@ def test_a_damaged_cache_is_made_anew(tmp_path, kind, name):
     assert cache.find(built.parent.name) == built.parent
 
 
-SHORT = ("--steps", "2000", "--epochs", "100", "--micro-batches", "2", "--checkpoint-seconds", "0")
+SHORT = ("--steps", "150", "--micro-batches", "2", "--checkpoint-seconds", "0")
 
 
 @pytest.mark.slow
