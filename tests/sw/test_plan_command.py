@@ -58,9 +58,24 @@ def test_sizes_that_are_no_multiples_of_the_lanes(plan):
     status, out, _ = plan(ODD)
     assert status == 0
     assert "the last of outputs [1, 37] must be a multiple of the accelerator's 16 lanes" in out
-    status, out, err = plan(ODD, "--plan", "paper")
-    assert (status, out) == (2, "")
-    assert err.count("\n") == 1 and "use 48" in err
+    figures = json.loads(plan(ODD, "--json")[1])
+    assert figures["plan"] == "graph" and figures["cycles"] > 0
+    assert [one["layer"] for one in figures["layers"]] == ["l1", "l2"]
+    assert "use 48" in figures["fallback"]
+    assert {row["layer"] for row in figures["orders"] if row["chosen"]} == {"l1", "l2"}
+
+
+def test_layers_orders_and_cycles_of_planned_layers(capsys):
+    assert main(["plan", "digits", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    auto = next(one for one in figures["plans"] if one["plan"] == "auto")
+    assert figures["cycles"] == auto["cycles"]
+    assert [one["layer"] for one in figures["layers"]] == ["l1", "l2"]
+    chosen = [row for row in figures["orders"] if row["chosen"]]
+    assert {(row["layer"], row["pass"]) for row in chosen} == {
+        (layer, which) for layer in ("l1", "l2") for which in ("forward", "backward")
+    }
+    assert all(row["dropped"] for row in figures["orders"] if not row["chosen"])
 
 
 def test_a_fallback_is_said(plan):

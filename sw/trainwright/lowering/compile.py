@@ -65,6 +65,8 @@ MOST_TIMED = 3
 
 
 Addresses = dict[Storage, int]
+_Found = tuple[int, Draft, Lowered, Addresses]
+"""Predicted cycles of a program, and how it is placed."""
 
 
 @dataclass(frozen=True)
@@ -145,20 +147,7 @@ def _lower(
 ) -> Lowered:
     """The program with the fewest predicted cycles of those that fit."""
     problems: list[CompileError] = []
-    found: list[tuple[int, Draft, Lowered, Addresses]] = []
-
-    def time(one: Lowered) -> int:
-        return alone(one, p, which)
-
-    for some in Blocks(graph, given, stored, p, time, problems).best():
-        for draft in some:
-            try:
-                one, addresses = _placed(draft, p, stores=True)
-                found.append((time(one), draft, one, addresses))
-            except CompileError as error:
-                problems.append(error)
-        if found:
-            break
+    found = _blocked(Blocks(graph, given, stored, p, lambda one: alone(one, p, which), problems))
     best, bound = min(found, key=lambda one: one[0], default=None), graph.macs / p.multipliers
     if best and sliced_axes(graph, p) and best[0] <= CLOSE * bound:
         return best[2]
@@ -202,6 +191,21 @@ def _lower(
     return one
 
 
+def _blocked(blocks: Blocks) -> list[_Found]:
+    """Programs of blocks of samples, placed and timed."""
+    found: list[_Found] = []
+    for drafts in blocks.best():
+        for draft in drafts:
+            try:
+                one, addresses = _placed(draft, blocks.p, stores=True)
+                found.append((blocks.time(one), draft, one, addresses))
+            except CompileError as error:
+                blocks.problems.append(error)
+        if found:
+            break
+    return found
+
+
 def _placed(
     draft: Draft, p: AcceleratorParameters, tries: int = 0, *, stores: bool = False
 ) -> tuple[Lowered, Addresses]:
@@ -213,11 +217,9 @@ def _placed(
     return draft.lowered(rows), addresses
 
 
-def _shortest(
-    draft: Draft, p: AcceleratorParameters, which: str
-) -> tuple[int, Draft, Lowered, Addresses]:
+def _shortest(draft: Draft, p: AcceleratorParameters, which: str) -> _Found:
     """A program with its pieces placed in the best of several ways, and its predicted cycles."""
-    best: tuple[int, Draft, Lowered, Addresses] | None = None
+    best: _Found | None = None
     calls = draft.calls
     for placements in (slotted, _usual, alternatives):
         if placements is alternatives and best is not None:

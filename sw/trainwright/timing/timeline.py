@@ -16,7 +16,7 @@ from trainwright.timing.commands import START, Work, finish, work_of
 
 ISSUE = 4
 """Cycles of the sequencer for a descriptor."""
-FETCH = 36
+FETCH = 48
 """Cycles before the first descriptor of a program, beyond its beats."""
 STOP = 12
 """Cycles from the last result to the end of a run."""
@@ -99,6 +99,9 @@ class _Machine:
         self.running: list[_Running] = []
         self.done: dict[Engine, float] = {}
         """When the last result of each engine's ended commands is out."""
+        self.hidden = False
+        """Whether the engine that was waited for last was at work: it has taken the next command
+        meanwhile, whose latency is hidden."""
         self.before: dict[Engine, float] = {}
         """As ``done``, without the last of them."""
         self.spans: list[tuple[_Running, float]] = []
@@ -174,6 +177,7 @@ class _Machine:
 
     def until_free(self, engine: Engine) -> None:
         """Wait until an engine takes another command."""
+        self.hidden = self.at_work(engine)
         while self.at_work(engine):
             self._next_end()
         if engine in ARRAYS:  # two in flight at most
@@ -211,8 +215,7 @@ class _Machine:
         """Cycles from a command to its first step, or its first beat."""
         if engine in ARRAYS:
             return START[engine]
-        following = self.done.get(engine, 0.0) > self.now - self.timing.read_latency
-        if engine is Engine.STORE or following:  # what comes first hides the latency
+        if engine is Engine.STORE or self.hidden:
             return TRANSFER
         return self.timing.read_latency - HIDDEN
 
