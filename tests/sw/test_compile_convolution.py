@@ -1,6 +1,7 @@
 """`trainwright.compile` of modules that are graphs: convolutions, averages, skips."""
 
 import copy
+import io
 import math
 import operator
 import re
@@ -145,10 +146,11 @@ def test_bits_are_those_of_the_trainer_for_the_same_network_as_tables(make, tabl
 WIDE = Widths(activation=16, bias=16)
 
 
-def _near(model, plain, x, bound=0.02):
+def _near(model, plain, x, bound=0.005):
     """Outputs and all gradients are those of torch, but for roundings to 16 bits.
 
-    As in ``test_compile``: one rounding is about 0.1 % of a tensor whose mean is in its range.
+    As in ``test_compile``: one rounding is about 0.1 % of a tensor whose mean is in its range. The
+    seed is one by which no value before a ReLU is so small that a rounding changes its sign.
     """
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
     y, wanted = model(ours), plain(theirs)
@@ -170,18 +172,20 @@ def _colour(*behind):
     )
 
 
-@pytest.mark.parametrize(
-    "plain",
-    [
-        _colour(),
-        _colour(torch.nn.ReLU(), tnn.TTConv2d(8, 4, 1, rank=4, numbers=WIDE)),
-        _colour(torch.nn.ReLU(), torch.nn.AvgPool2d((1, 2), stride=1)),
-        _colour(torch.nn.ReLU(), torch.nn.Flatten(), tnn.TTLinear((8, 3, 4), 5, numbers=WIDE)),
-    ],
-    ids=["image", "two", "average", "features"],
-)
-def test_outputs_and_gradients_of_images_are_near_those_of_torch(plain):
+BEHIND = {
+    "image": lambda: (),
+    "two": lambda: (torch.nn.ReLU(), tnn.TTConv2d(8, 4, 1, rank=4, numbers=WIDE)),
+    "average": lambda: (torch.nn.ReLU(), torch.nn.AvgPool2d((1, 2), stride=1)),
+    "features": lambda: (
+        torch.nn.ReLU(), torch.nn.Flatten(), tnn.TTLinear((8, 3, 4), 5, numbers=WIDE),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+def test_outputs_and_gradients_of_images_are_near_those_of_torch(behind):
     """Of parameters and of the images that come in, channels first as torch has them."""
+    plain = _colour(*BEHIND[behind]())
     model = compile(copy.deepcopy(plain), batch=8)
     (chain,) = model.chains.values()
     assert len(chain.stretch.wiring) == len([one for one in plain if _computes(one)])
@@ -370,6 +374,18 @@ def test_batches_sizes_copies_and_errors():
     with pytest.raises(NetworkError, match=r"inputs .* multiply to 8, 'l1' has 2 values"):
         valid(torch.rand(4, 1, 3, 3))
     valid(torch.rand(4, 1, 4, 4)).sum().backward()
+
+
+def test_a_program_with_a_single_output_is_one_error():
+    model = compile(_row(_conv(1, 1, 2, padding=0)), batch=4)
+    with pytest.raises(NetworkError, match=r"0 on the accelerator have 1 output, .* 2 at least"):
+        model(torch.rand(4, 1, 2, 2))
+    assert model(torch.rand(4, 1, 2, 3)).shape == (4, 1, 1, 2)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    x = torch.rand(4, 1, 2, 3)
+    assert torch.equal(torch.load(file, weights_only=False).eval()(x), model.eval()(x))
 
 
 def _square(channels):

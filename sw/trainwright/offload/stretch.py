@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
-from trainwright.network import Apply, Input, Layer, Network, Pool, Sum, Window
-from trainwright.network.nodes import IMAGE
+from trainwright.network import Apply, Input, Layer, Network, NetworkError, Pool, Sum, Window
+from trainwright.network.nodes import IMAGE, shapes
 from trainwright.nn import TTConv2d, TTLinear
 
 Value = Apply | Sum | Pool
+
+LEAST_OUTPUTS = 2
+"""Of a program, as of every network."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,16 @@ class Stretch:
             padded = (image[0], image[1] * self.channels)
         given = Input(IMAGE, (0, padded[0]), (0, padded[1]), max(1, self.channels))
         straight = image is None and self._is_straight
+        size = prod(shapes((given, *self.wiring), made)[self.wiring[-1].name])
+        if size < LEAST_OUTPUTS:
+            raise NetworkError(
+                f"{', '.join(self.names)} on the accelerator have {size} output, a program has "
+                f"{LEAST_OUTPUTS} at least: give the last layer more, or compute it in float32"
+            )
         return Network(
-            "compiled", made, 2, padded, padded, widths=numbers.widths, posits=numbers.posits,
-            underflow=numbers.underflow, wiring=() if straight else (given, *self.wiring),
+            "compiled", made, LEAST_OUTPUTS, padded, padded, widths=numbers.widths,
+            posits=numbers.posits, underflow=numbers.underflow,
+            wiring=() if straight else (given, *self.wiring),
         )  # fmt: skip
 
 
