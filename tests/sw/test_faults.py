@@ -22,6 +22,10 @@ from trainwright.support.native.tools import ToolError, compiler
 TRAIN = ("train", "--network", "digits", "--test-samples", "64", "--steps", "40")
 
 
+SMALL = 20_000
+"""Bytes: more than the history of such a run, less than its checkpoint."""
+
+
 def model(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
@@ -74,12 +78,14 @@ def test_a_disk_that_is_full_loses_no_checkpoint(tmp_path, whole):
     unfinished(out)
     before = (out / "checkpoint.safetensors").read_bytes()
     names = left(out)
-    for options in (["--checkpoint-seconds", "0"], []):  # in the middle, or at the end
+    assert len(before) > SMALL
+    cases = {"history.jsonl": (2000, []), "checkpoint": (SMALL, ["--checkpoint-seconds", "0"])}
+    for name, (most, options) in cases.items():
         argv = ["train", "--resume", *options, "--out", str(out)]
-        assert limited(2000, argv, log) == 2
+        assert limited(most, argv, log) == 2
         said = log.with_suffix(".err").read_text().splitlines()
         errors = [line for line in said if "error: " in line]
-        assert len(errors) == 1 and os.strerror(errno.EFBIG) in errors[0]
+        assert len(errors) == 1 and os.strerror(errno.EFBIG) in errors[0] and name in errors[0]
         assert not any("Traceback" in line for line in said)
         assert (out / "checkpoint.safetensors").read_bytes() == before
         assert left(out) <= names | {"history.jsonl"}
