@@ -67,18 +67,6 @@ def test_a_step_of_digits_on_the_netlist_is_exact(family, word_width, batch):
         assert outcome.counters.cycles == cycles
 
 
-@pytest.mark.slow
-def test_a_step_of_tensors_by_digits_on_the_netlist_is_exact():
-    p = replace(SMALL, word_width=8, wide_tensors=True, pe1_store_depth=4096, scratchpad_rows=8192)
-    network = load_network("digits").with_formats("intermediate=fixed(12),gradient=fixed(15)")
-    with RtlAccelerator(
-        p, memory_bytes=1 << 20, design=ecp5.netlist_rtlil, trace=False, watchdog_cycles=200_000
-    ) as netlist:
-        outcome = check_step(network, 2, Untraced(netlist), seed=5, plan="paper")
-        assert outcome.comparison.mismatches == {}
-        assert outcome.comparison.values > 1000
-
-
 def _posit_program(p: AcceleratorParameters) -> tuple[Program, int]:
     """Both arrays and the vector unit, each operand and result of another format; and where the
     operands lie in memory."""
