@@ -186,10 +186,16 @@ def test_a_program_that_is_too_long_is_named(monkeypatch):
         compile_step(load_network("digits"), 64, DEFAULT)
 
 
+FEW_SAMPLES = ((True, 114), (True, 134), (True, 138))
+"""One sample fills lanes less than positions of windows do, which cannot lie there."""
 GRAPHS = [
     pytest.param(windows, seed, marks=[] if (windows, seed) in FAST else [pytest.mark.slow])
     for windows in (False, True)
     for seed in range(8)
+]
+GRAPHS += [
+    pytest.param(*one, marks=[] if one == FEW_SAMPLES[0] else [pytest.mark.slow])
+    for one in FEW_SAMPLES
 ]
 
 
