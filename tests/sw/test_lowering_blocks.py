@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from graph_cases import random_words
 from hazards import check_waits
-from test_lowering import DEFAULT, checked, in_parts
+from test_lowering import DEFAULT, checked, in_parts, stored_bytes
 
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Add, Einsum, View
@@ -73,6 +73,10 @@ def test_blocks_of_samples_are_exact(monkeypatch):
     parts = in_parts(step)
     assert {"l1.db", "l2.db", "l3.db"} <= parts.keys()
     assert all(count > 1 for count in parts.values())
+    sizes = {outer.tensor: step.buffers[outer.name].size
+             for outer in step.backward.lowered.outer.values()}  # fmt: skip
+    stored = stored_bytes(step.backward)
+    assert all(stored[name] == sizes[name] for name in ("l1.db", "l2.db", "l3.db"))
     for program in (step.forward, step.backward):
         assert check_waits(program.descriptors, SHORT, step.memory_bytes)
 

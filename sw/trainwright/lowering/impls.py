@@ -163,16 +163,32 @@ def cycles(graph: Graph, op: Einsum, impl: Impl, p: AcceleratorParameters) -> fl
 def implementations(graph: Graph, op: Einsum, p: AcceleratorParameters) -> list[Impl]:
     """All ways worth trying, the fastest first."""
     roles = Roles.of(graph, op)
+    found: list[Impl] = []
+    for still in (False, True):
+        found += _both_ways(graph, op, p, roles, still=still)
+        if found:  # few samples fill lanes less than positions do, which cannot lie there
+            break
+    return sorted(found, key=lambda impl: impl.cycles)
+
+
+def _both_ways(
+    graph: Graph, op: Einsum, p: AcceleratorParameters, roles: Roles, *, still: bool
+) -> Iterator[Impl]:
+    """The ways with either operand as the first; ``still``: without positions and offsets of
+    windows in groups of axes that fill lanes or tiles."""
     sizes = graph.sizes
     free = prod(sizes[a] for a in (*roles.first, *roles.second, *roles.both))
     summed = prod(sizes[a] for a in roles.summed)
     a, b = op.operands
-    found = []
-    for x, g, mine, other in ((a, b, roles.first, roles.second), (b, a, roles.second, roles.first)):
+    moving = slid(graph, a) | slid(graph, b) if still else frozenset[str]()
+    first, second, reduced = (
+        tuple(axis for axis in axes if axis not in moving)
+        for axes in (roles.first, roles.second, roles.summed)
+    )
+    for x, g, mine, other in ((a, b, first, second), (b, a, second, first)):
         names = (x, g, op.out)
-        found += _dots(graph, p, names, (mine, other, roles.summed), free, summed)
-        found += _outers(graph, p, names, (mine, other), free, summed)
-    return sorted(found, key=lambda impl: impl.cycles)
+        yield from _dots(graph, p, names, (mine, other, reduced), free, summed)
+        yield from _outers(graph, p, names, (mine, other), free, summed)
 
 
 def _dots(
