@@ -58,7 +58,7 @@ SHORT = (
     (Way(0.6, False, False, sliced=True, piped=True),),
 )
 """The same where a tensor is many times as large as the scratchpad: the first that fit."""
-MOST_SHORT = 6
+MOST_SHORT = 9
 """Programs that are timed there: estimates tell little."""
 MOST_TIMED = 3
 """Programs that are placed and timed by the cycle model: the fastest by the estimate."""

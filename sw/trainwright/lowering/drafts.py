@@ -35,7 +35,7 @@ TIGHT = 0.95
 """Part of the scratchpad that may be in use where it is short."""
 EARLIER = (200, 1000)
 """Cycles by which loads come earlier than at the latest there."""
-MOST_TIGHT = 12
+MOST_TIGHT = 16
 """As ``MOST_DRAFTS`` where rows are short: the fewest slices first."""
 CLOSE = 1.0
 """Of the best estimate, what the cycles of a schedule may be that is placed, too."""

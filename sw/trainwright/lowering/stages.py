@@ -14,6 +14,8 @@ FULL = 0.92
 """Part of the scratchpad that a stage may take, by an estimate, where it is short."""
 MOST_CUTS = 5
 """Ways to cut a stage that are tried where the scratchpad is short."""
+MOST_USUAL = 6
+"""Ways to cut all stages within parts of the scratchpad that are tried then, too."""
 MOST_AXES = 3
 """Axes that a stage is cut along."""
 
@@ -73,8 +75,17 @@ class Stages(Costs):
         return min(fitting or orders, key=lambda order: self._loaded(group, order))
 
     def options(self) -> Iterator[list[Stage]]:
-        """Ways to cut all stages, the likely ones first; ``deep``, the fewest slices first."""
-        yield from self._deepest() if self.deep else self._options(BUDGETS)
+        """Ways to cut all stages, the likely ones first; ``deep``, that with most to compute in the
+        ways that are likely fastest, then all in the fewest slices."""
+        if not self.deep:
+            yield from self._options(BUDGETS)
+            return
+        yield from self._deepest()
+        every = list(self._options(sorted(BUDGETS, reverse=True)))
+        yield from sorted(every, key=lambda option: sum(map(self._slices, option)))[:MOST_USUAL]
+
+    def _slices(self, stage: Stage) -> int:
+        return prod(up(self.graph.sizes[a], c) for a, c in stage.loops)
 
     def _deepest(self) -> Iterator[list[Stage]]:
         """Ways to cut the stage with most to compute, all others in the best way."""
