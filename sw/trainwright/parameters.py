@@ -387,7 +387,7 @@ def _vector_bits(p: AcceleratorParameters) -> int:
 def _queue_bits(p: AcceleratorParameters) -> int:
     """Bits of the queues between memories and arrays; an address has 20, a row all its words.
 
-    Rows to be written carry one more bit for each bank. With the tables that posits are decoded by.
+    Rows to be written carry one more bit for each bank, steps of narrow words one for digits. With the tables that posits are decoded by.
     """
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
@@ -406,8 +406,8 @@ def _queue_bits(p: AcceleratorParameters) -> int:
     )
     latency, item = (17, 121) if p.formats else (13, 89)
     results = -(-(p.lanes + p.pe1_rows + latency) // 16) * 16
-    pe1 = (16 + ahead) * asked + 16 * 50 + 4 * 21
-    pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits)
+    pe1 = (16 + ahead) * asked + 16 * (50 + p.narrow) + 4 * 21
+    pe2 = 32 * asked + 16 * (p.pe2_rows * p.factor_width + 31 + group_bits + p.narrow)
     write_back = results * result + 2 * place + 4 * item
     table = TABLES * (1 << TABLE_WORD_WIDTH) * POSIT_OPERAND_WIDTH
     return transfers + pe1 + pe2 + write_back + p.decoder_tables * table
