@@ -387,7 +387,8 @@ def _vector_bits(p: AcceleratorParameters) -> int:
 def _queue_bits(p: AcceleratorParameters) -> int:
     """Bits of the queues between memories and arrays; an address has 20, a row all its words.
 
-    Rows to be written carry one more bit for each bank, steps of narrow words one for digits. With the tables that posits are decoded by.
+    Rows to be written carry one more bit for each bank, steps of narrow words one for digits. With
+    the tables that posits are decoded by.
     """
     row = p.lanes * p.word_width
     asked = 20 + row  # a row that is fetched: its address, then itself
