@@ -178,6 +178,11 @@ def test_every_memory_is_counted(name, formats):
     assert parameters.on_chip_bits == memory_bits(parameters)
 
 
+def test_every_memory_of_narrow_words_is_counted():
+    parameters = AcceleratorParameters(**LEAST | {"word_width": 8})
+    assert parameters.on_chip_bits == memory_bits(parameters)
+
+
 QUICK = ("zu3eg", "ecp5-85f", "gw5ast-138c")
 """A preset of every family of devices."""
 
