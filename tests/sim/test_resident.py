@@ -150,6 +150,17 @@ def test_a_program_longer_than_its_memory_is_loaded_again(rtl):
     compared(rtl, memory, program, exponents, times=3)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_stream_begins_anew(rtl, seed):
+    """Where nothing sets it: each repetition rounds by the same random bits."""
+    memory, program, exponents = case(seed + 30)
+    descriptors = tuple(
+        replace(d, stochastic=True) if isinstance(d, Compute) else d
+        for d in program.descriptors[1:]
+    )
+    compared(rtl, memory, replace(program, descriptors=descriptors), exponents, times=3)
+
+
 def test_a_run_after_repetitions_is_one(rtl):
     memory, program, exponents = case(21)
     compared(rtl, memory, program, exponents, times=2, step=9)
