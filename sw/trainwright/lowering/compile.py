@@ -44,7 +44,10 @@ PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
 WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
 """How arrays and layouts are chosen, one way after the other."""
-CLOSE = 1.25
+BLOCKED = 3
+"""Ways to compute a block of samples of which whole programs are placed and timed: the rate of few
+blocks does not tell which is the fastest for all."""
+CLOSE = 1.5
 """Of what the multipliers need at least, the cycles with which a program of blocks of samples is
 taken where the scratchpad is short, without another search."""
 SMALL = 1 / 1000
@@ -194,14 +197,17 @@ def _lower(
 def _blocked(blocks: Blocks) -> list[_Found]:
     """Programs of blocks of samples, placed and timed."""
     found: list[_Found] = []
+    ways = 0
     for drafts in blocks.best():
+        before = len(found)
         for draft in drafts:
             try:
                 one, addresses = _placed(draft, blocks.p, stores=True)
                 found.append((blocks.time(one), draft, one, addresses))
             except CompileError as error:
                 blocks.problems.append(error)
-        if found:
+        ways += len(found) > before
+        if ways == BLOCKED:
             break
     return found
 
