@@ -18,6 +18,7 @@ from trainwright.program.fields import (
     VECTOR,
     Operation,
 )
+from trainwright_hw.arith.fixed import integer
 from trainwright_hw.control.engine_ports import (
     EXPONENT_WIDTH,
     SCALAR_WIDTH,
@@ -210,7 +211,7 @@ class ExponentFile(wiring.Component):
                 number[1], Mux(number[0], fields[3], fields[2]), Mux(number[0], *fields[1::-1])
             )
 
-        m.d.comb += value.eq(self._sum + its("offset").as_signed())
+        m.d.comb += value.eq(self._sum + integer(its("offset")))
         with m.State("PLUS"):
             m.d.sync += self._first.eq(read(its("plus")))
             m.next = "MINUS"

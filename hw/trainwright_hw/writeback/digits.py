@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, digit_count
 from trainwright.program.fields import LOCAL_WIDTH
+from trainwright_hw.arith.fixed import integer
 from trainwright_hw.storage.ports import banks_asked
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 
@@ -57,7 +58,7 @@ def digits_of(
     levels = digit_count(parameters.result_width)
     words: list[Value] = []
     for lane in range(parameters.lanes):
-        value = Value.cast(row[lane]).as_signed()
+        value = integer(Value.cast(row[lane]))
         word = Signal(signed(parameters.word_width), name=f"digit_{lane}")
         with m.Switch(level):
             for number in range(levels):

@@ -8,7 +8,7 @@ import torch
 
 from trainwright.driver import Driver, Pass, QuantisedModel, Runner
 from trainwright.fixed.quantise import extremes, quantise
-from trainwright.fixed.scale import Scales
+from trainwright.fixed.scale import Scales, ranges_of
 from trainwright.formats import Posit
 from trainwright.network import Network, NumberFormats
 from trainwright.nn import TTConv2d, TTLinear
@@ -49,7 +49,8 @@ class Segment:
     ) -> None:
         self.stretch, self.layers, self.machine = stretch, tuple(layers), machine
         self.image, self.input_gradients = image, input_gradients
-        self.scales = Scales()
+        posits = any(isinstance(one.numbers.format("factor"), Posit) for one in self.layers)
+        self.scales = Scales(ranges_of("default", posit_factors=posits))
         self.runner: Runner[Driver] = Runner(machine.memory)
 
     @property

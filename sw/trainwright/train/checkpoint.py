@@ -80,7 +80,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
         )
         recorded = [0, *(record.step for record in state.history.steps)]
         if recorded[-1] != state.step or recorded != sorted(set(recorded)):
-            raise ValueError(f"{state.step} steps, recorded {recorded[1:][-3:]} last")
+            known = recorded[1:]
+            raise ValueError(
+                f"{state.step} steps with {len(known)} records, the last of steps {known[-3:]}"
+            )
         return Checkpoint(state, dict(metadata["run"]))
     except NONSENSE as error:
         raise CheckpointError(f"{path} is not a checkpoint of this version: {error}") from None

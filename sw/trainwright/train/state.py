@@ -48,8 +48,8 @@ def initial_state(
 
 def scale_ranges(network: Network, settings: TrainSettings) -> ScaleRanges:
     """Where automatic scales hold the means of a network's tensors."""
-    factors = [fmt for n in range(len(network.layers)) for fmt in network.factor_formats(n)]
-    posits = not network.widths.is_float and any(isinstance(fmt, Posit) for fmt in factors)
+    every = () if network.widths.is_float else range(len(network.layers))
+    posits = any(isinstance(fmt, Posit) for n in every for fmt in network.factor_formats(n))
     return ranges_of(settings.scale_range, posit_factors=posits)
 
 
