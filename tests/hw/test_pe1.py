@@ -40,7 +40,13 @@ OPERATIONS = (Operation.PE1, Operation.PE4)
     (0, pytest.param(0.3, marks=pytest.mark.slow), 0.8),
     ids=lambda stall: f"stall{stall}",
 )
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "8x4-digits-random"))
+        for name in PARAMETERS
+    ],
+)
 @pytest.mark.parametrize("seed", (0, pytest.param(1, marks=pytest.mark.slow)))
 def test_random_commands(engines, name, stall, seed):
     parameters = PARAMETERS[name]

@@ -238,7 +238,7 @@ SIZES = {
         ("4", 0.3),
         ("longer than the memory", 0.3),
         pytest.param("8", 0, marks=pytest.mark.slow),
-        ("stochastic", 0.3),
+        pytest.param("stochastic", 0.3, marks=pytest.mark.slow),
         pytest.param("posits", 0.3, marks=pytest.mark.slow),
         pytest.param("bytes", 0.3, marks=pytest.mark.slow),
         ("byte-posits", 0.3),
