@@ -119,13 +119,20 @@ def test_no_memory_is_large_enough():
         choose_memory(BOARDS["ulx3s-85f"], None, (1 << 25) + 1, "it")
 
 
-def test_a_network_chooses_memory_and_folder():
+@pytest.mark.parametrize(
+    "options, memory, folder",
+    [
+        (["digits"], "block", ""),
+        (["digits", "--memory", "sdram"], "sdram", "-sdram"),
+        pytest.param(["fashion"], "sdram", "-sdram", marks=pytest.mark.slow),
+    ],
+)
+def test_a_network_chooses_memory_and_folder(options, memory, folder):
     parser = Parser()
     cli.build_command.add_arguments(parser)
-    for network, memory, folder in (("digits", "block", ""), ("fashion", "sdram", "-sdram")):
-        job = cli._job(parser.parse_args(["ulx3s-85f", "--network", network]))
-        assert job.memory == memory and job.folder.name == f"ulx3s-85f{folder}"
-        assert job.memory_bytes == job.board.memories[memory]
+    job = cli._job(parser.parse_args(["ulx3s-85f", "--network", *options]))
+    assert job.memory == memory and job.folder.name == f"ulx3s-85f{folder}"
+    assert job.memory_bytes == job.board.memories[memory]
 
 
 @pytest.mark.parametrize("clock_hz, output", [(45_000_000, "Q1"), (100_000_000, "Q0")])
