@@ -18,7 +18,6 @@ from trainwright.program.fields import (
     VECTOR,
     Operation,
 )
-from trainwright_hw.arith.fixed import integer
 from trainwright_hw.control.engine_ports import (
     EXPONENT_WIDTH,
     SCALAR_WIDTH,
@@ -211,7 +210,8 @@ class ExponentFile(wiring.Component):
                 number[1], Mux(number[0], fields[3], fields[2]), Mux(number[0], *fields[1::-1])
             )
 
-        m.d.comb += value.eq(self._sum + integer(its("offset")))
+        offset = Signal(signed(len(its("offset"))))
+        m.d.comb += [offset.eq(its("offset")), value.eq(self._sum + offset)]
         with m.State("PLUS"):
             m.d.sync += self._first.eq(read(its("plus")))
             m.next = "MINUS"
