@@ -39,17 +39,35 @@ class Untraced:
         return self._inner.run(program, address)
 
 
+POSITS = "factor=posit(4,0),activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
+STEPS = {
+    "ecp5": (ecp5, {}, None),
+    "gw5a": (gowin, {}, None),
+    "xcup": (xcup, {"word_width": 8}, "intermediate=fixed(8),gradient=fixed(8)"),
+    "ecp5-posits": (
+        ecp5,
+        {"formats": "posit(4,0),posit(8,0),posit(8,1)c", "accumulator_width": 44},
+        POSITS,
+    ),
+    "ecp5-digits": (
+        ecp5,
+        {"word_width": 8, "wide_tensors": 1, "factor_width": 8},
+        "l1.G2=fixed(12),intermediate=fixed(9),gradient=fixed(12)",
+    ),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", [4])
-@pytest.mark.parametrize(
-    "family, word_width", [(ecp5, 16), (gowin, 16), (xcup, 8)], ids=["ecp5", "gw5a", "xcup"]
-)
-def test_a_step_of_digits_on_the_netlist_is_exact(family, word_width, batch):
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_of_digits_on_the_netlist_is_exact(step):
+    family, changes, formats = STEPS[step]
     network = load_network("digits")
-    if word_width == 8:
-        network = with_formats(network, "intermediate=fixed(8),gradient=fixed(8)")
-    parameters = replace(SMALL, word_width=word_width)
+    if formats is not None:
+        network = with_formats(network, formats)
+    parameters = replace(SMALL, **changes)
+    batch = 4
     seed = random.Random(batch).randrange(1000)
+    plan = "paper" if "wide_tensors" in changes else "auto"
     with RtlAccelerator(
         parameters,
         memory_bytes=1 << 20,
@@ -57,12 +75,12 @@ def test_a_step_of_digits_on_the_netlist_is_exact(family, word_width, batch):
         trace=False,
         watchdog_cycles=200_000,
     ) as netlist:
-        outcome = check_step(network, batch, Untraced(netlist), seed=seed)
+        outcome = check_step(network, batch, Untraced(netlist), seed=seed, plan=plan)
         assert outcome.comparison.mismatches == {}
         assert outcome.comparison.values > 1000
         cycles = outcome.counters.cycles
     with RtlAccelerator(parameters, memory_bytes=1 << 20, trace=False) as rtl:
-        outcome = check_step(network, batch, Untraced(rtl), seed=seed)
+        outcome = check_step(network, batch, Untraced(rtl), seed=seed, plan=plan)
         assert outcome.comparison.mismatches == {}
         assert outcome.counters.cycles == cycles
 

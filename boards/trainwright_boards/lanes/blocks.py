@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from amaranth.hdl import Elaboratable, Module, Signal, Value
 from amaranth.lib import wiring
@@ -9,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from trainwright.formats import Posit, parse_format
 from trainwright.parameters import AcceleratorParameters
+from trainwright_boards.lanes.significand import SignificandMac
 from trainwright_hw.arith.fixed import FixedArithmetic
 from trainwright_hw.arith.posit import PositArithmetic
 from trainwright_hw.arith.posit_decoder import RomDecoder, ShiftDecoder
@@ -27,6 +29,8 @@ POSIT_NAME = " + ".join(("fixed(16)", *map(str, POSITS)))
 ARRAYS = AcceleratorParameters(lanes=8, pe1_rows=8, pe2_rows=8, accumulator_width=36)
 """The arrays have 8 x 8 multipliers."""
 NARROW_ARRAYS = replace(ARRAYS, word_width=8, accumulator_width=28)
+SIGNIFICANDS = (Posit(8, 1), Posit(8, 2))
+"""What lanes that shift significands are measured for: the whole of (8,1), and PDPU's format."""
 MORE_LANES = 4
 
 
@@ -119,6 +123,10 @@ def _array(
 BLOCKS = (
     Block("MAC 16/36", FIXED_NAME, lambda: Mac(FIXED), placed=True),
     Block("MAC 18/44", POSIT_NAME, lambda: Mac(POSIT), placed=True),
+    *(
+        Block("MAC of significands, exact", str(fmt), partial(SignificandMac, fmt), placed=True)
+        for fmt in SIGNIFICANDS
+    ),
     Block("decoder by shifts", POSIT_NAME, lambda: ShiftDecoder(POSITS), placed=True),
     Block("decoder by block RAM, two lanes", POSIT_NAME, lambda: RomDecoder(POSITS), placed=True),
     *_lane(FIXED_NAME, FIXED),
