@@ -9,7 +9,7 @@ each address of a bank goes to all that it has.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainwright.parameters import AcceleratorParameters
@@ -21,24 +21,29 @@ BEL = "BEL"
 """The attribute that ties a cell to its place."""
 
 
+def _in_multipliers(units: Sequence, p: AcceleratorParameters) -> Sequence:
+    """Units whose products are in hardware multipliers: of narrow words every other one, the others
+    are made of logic."""
+    return units[:: 1 + p.narrow]
+
+
 def pe1_groups(p: AcceleratorParameters) -> list[list[str]]:
     """Cells of each row of PE1: its products are added up."""
     return [
         [f"{ACCELERATOR}.pe1.array.product_{row}_{lane}_multiplier" for lane in range(p.lanes)]
-        for row in range(p.pe1_rows)
+        for row in _in_multipliers(range(p.pe1_rows), p)
     ]
 
 
 def pe2_groups(p: AcceleratorParameters) -> list[list[str]]:
     """Cells of each lane of PE2: they share an operand, and their sums a requantiser with the
     shifters of the vector unit."""
+    rows = _in_multipliers(range(p.pe2_rows), p)
+    shifters = _in_multipliers(("x", "g"), p)
     return [
         [
-            *(
-                f"{ACCELERATOR}.pe2.array.product_{row}_{lane}_multiplier"
-                for row in range(p.pe2_rows)
-            ),
-            *(f"{ACCELERATOR}.pe2.vector.{name}_{lane}_wide_multiplier" for name in ("x", "g")),
+            *(f"{ACCELERATOR}.pe2.array.product_{row}_{lane}_multiplier" for row in rows),
+            *(f"{ACCELERATOR}.pe2.vector.{name}_{lane}_wide_multiplier" for name in shifters),
         ]
         for lane in range(p.lanes)
     ]

@@ -162,6 +162,9 @@ class Accelerator(wiring.Component):
         m.submodules.pe2_store = pe2_store = FactorStore(
             p, depth=p.pe2_store_depth, width=p.pe2_rows
         )
+        if p.address_checks:
+            memories = (scratchpad, pe1_store, pe2_store, load, store)
+            m.d.comb += sequencer.outside.eq(Cat(memory.outside for memory in memories).any())
         for client, port in zip(readers, scratchpad.read, strict=True):
             connect(m, client, port)
         for client, port in zip(writers, scratchpad.write, strict=True):
@@ -216,6 +219,8 @@ class Accelerator(wiring.Component):
         connect(m, counters.values, registers.values)
         if self.parameters.sample_loads:
             connect(m, engines["load"].order, registers.order)
+        if self.parameters.address_checks:
+            m.d.comb += [engines[name].window.eq(registers.window) for name in ("load", "store")]
         if self.parameters.exponents:
             connect(m, sequencer.host, registers.exponents)
             connect(m, sequencer.steps, registers.steps)

@@ -260,7 +260,12 @@ class RtlAccelerator:
         self._set_up(simulator)
 
     def _set_up(self, simulator: Simulator) -> None:
-        control.set_up(simulator, watchdog_cycles=self._hang_cycles)
+        control.set_up(
+            simulator,
+            self._parameters,
+            memory_bytes=self._bytes.size,
+            watchdog_cycles=self._hang_cycles,
+        )
 
     def _wait(self, simulator: Simulator) -> None:
         begin, stop = simulator.cycles, Stop.CYCLES

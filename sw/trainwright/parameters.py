@@ -20,6 +20,14 @@ def _flag(name: str, value: object) -> bool:
     return bool(value)
 
 
+FLAGS = (
+    "stochastic_rounding",
+    "vector_engine",
+    "sample_loads",
+    "wide_tensors",
+    "address_checks",
+)
+"""Parameters that are 0 or 1."""
 WORD_WIDTHS = (8, 16)
 POSIT_OPERAND_WIDTH = 18
 """Bits of a multiplier's operands in an accelerator with posits: those of a MULT18X18D."""
@@ -131,6 +139,8 @@ class AcceleratorParameters:
     """Slots of the exponent file, from which programs take their shifts: 16 to 256; 0: none."""
     wide_tensors: bool | int = False
     """Of words of 8 bits: whether results of 9 to 16 bits can be written, by digits."""
+    address_checks: bool | int = False
+    """Whether addresses outside the memories, or the window that the host gives, end a run."""
     memory_rate: int = 0
     """Bytes that the external memory moves in a cycle, reads and writes together, as programs are
     compiled for it: 1 to ``lanes``; 0: four fifths of its port. The hardware is the same."""
@@ -138,7 +148,7 @@ class AcceleratorParameters:
     """Posits that tensors may have beside fixed point, by name, as ``posit(8,0),posit(8,1)c``."""
 
     def __post_init__(self) -> None:
-        for name in ("stochastic_rounding", "vector_engine", "sample_loads", "wide_tensors"):
+        for name in FLAGS:
             object.__setattr__(self, name, _flag(name, getattr(self, name)))
         object.__setattr__(self, "formats", _posits(self.formats))
         _require(
@@ -378,16 +388,7 @@ class AcceleratorParameters:
         Optional parts count only where they are present.
         """
         values = asdict(self)
-        optional = (
-            "stochastic_rounding",
-            "vector_engine",
-            "sample_loads",
-            "exponents",
-            "wide_tensors",
-            "memory_rate",
-            "formats",
-        )
-        for name in optional:
+        for name in (*FLAGS, "exponents", "memory_rate", "formats"):
             if not values[name]:
                 del values[name]
         text = ",".join(f"{name}={value}" for name, value in sorted(values.items()))

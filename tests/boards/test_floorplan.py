@@ -1,6 +1,7 @@
 """Places of multipliers."""
 
 import json
+import re
 
 import pytest
 
@@ -8,6 +9,7 @@ from trainwright.parameters import AcceleratorParameters, preset
 from trainwright_boards.board import ECP5_85F
 from trainwright_boards.edit import editing
 from trainwright_boards.floorplan import (
+    ACCELERATOR,
     multiplier_places,
     pe1_groups,
     pe2_groups,
@@ -15,6 +17,11 @@ from trainwright_boards.floorplan import (
     tie,
 )
 from trainwright_boards.tools import BuildError
+from trainwright_hw.arith.fixed import FixedArithmetic
+from trainwright_hw.arith.multiplier import DevicePlatform
+from trainwright_hw.build.convert import component_to_rtlil
+from trainwright_hw.compute.pe1.dot_array import DotProductArray
+from trainwright_hw.compute.pe2.outer_array import OuterProductArray
 
 ROWS = ECP5_85F.multiplier_rows
 BLOCK_RAM_ROWS = ECP5_85F.block_ram_rows
@@ -28,8 +35,12 @@ def test_the_part_has_as_many_multipliers_and_block_rams_as_places():
 
 @pytest.mark.parametrize(
     "p",
-    [preset("ecp5-85f"), AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2)],
-    ids=["preset", "small"],
+    [
+        preset("ecp5-85f"),
+        preset("ecp5-85f-w8"),
+        AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2),
+    ],
+    ids=["preset", "narrow", "small"],
 )
 def test_every_group_is_side_by_side_in_one_row(p):
     places = multiplier_places(p, ECP5_85F)
@@ -40,6 +51,27 @@ def test_every_group_is_side_by_side_in_one_row(p):
         (row,) = [row for row in ROWS if places[group[0]] in row]
         begin = row.index(places[group[0]])
         assert [places[cell] for cell in group] == list(row[begin : begin + len(group)])
+
+
+@pytest.mark.parametrize("word_width", (8, 16))
+def test_the_cells_are_those_of_the_design(word_width):
+    """Of narrow words half of the products are no multipliers."""
+    p = AcceleratorParameters(lanes=4, pe1_rows=4, pe2_rows=2, word_width=word_width)
+    arithmetic = FixedArithmetic(
+        left_width=word_width, right_width=4, accumulator_width=28, word_width=word_width
+    )
+    target, found = DevicePlatform("ecp5"), set[str]()
+    for where, block in (
+        ("pe1.array", DotProductArray(p, arithmetic=arithmetic)),
+        ("pe2.array", OuterProductArray(p, arithmetic=arithmetic)),
+    ):
+        text = component_to_rtlil(block, name="block", target=target)
+        cells = re.findall(r"cell \\?MULT18X18D \\?(\w+_multiplier)", text)
+        found |= {f"{ACCELERATOR}.{where}.{cell}" for cell in cells}
+    named = {cell for group in pe1_groups(p) + pe2_groups(p) for cell in group}
+    assert found == {cell for cell in named if ".array." in cell}
+    assert len(found) == 24 * word_width // 16
+    assert len([cell for cell in named if ".vector." in cell]) == 8 * word_width // 16
 
 
 def test_what_is_passed_on_goes_to_a_neighbour():

@@ -35,7 +35,7 @@ from trainwright_sim.memory import MemoryModel
 
 P = AcceleratorParameters(  # of the stress tests: one simulation for both
     lanes=8, pe1_rows=4, pe2_rows=4, scratchpad_rows=1024, pe1_store_depth=64, pe2_store_depth=64,
-    program_depth=64, statistics_depth=64,
+    program_depth=64, statistics_depth=64, address_checks=True,
 )  # fmt: skip
 MEMORY_BYTES, PROGRAM, OUT = 1 << 16, 0xC000, 0x8000
 ROWS, RESULTS = P.scratchpad_rows, 512
@@ -177,6 +177,97 @@ def test_a_good_program_after_one_that_hangs(rtl):
     rtl.memory = MemoryModel()
     rtl._set_up(simulator)
     assert_same(rtl, GOOD, seed=3)
+
+
+def load(**options) -> Transfer:
+    return replace(Transfer(operation=Operation.LOAD, address=0, local=0, beats=64), **options)
+
+
+def store(**options) -> Transfer:
+    return replace(load(operation=Operation.STORE, address=OUT, wait=Engine.ALL), **options)
+
+
+PAGE = 4096
+OUTSIDE: dict[str, Descriptor] = {
+    "LOAD's page": load(address=MEMORY_BYTES),
+    "LOAD's last address": load(address=(1 << 32) - 512),
+    "LOAD's later runs": load(beats=2, levels=(TransferLevel(9, PAGE * 2, 0),)),
+    "LOAD's rows": load(local=ROWS - 31),
+    "an entry of PE1": load(target=Target.PE1_STORE, element_bytes=0, local=61, beats=16),
+    "an entry of PE2": load(target=Target.PE2_STORE, element_bytes=0, local=1 << 19, beats=16),
+    "STORE's page": store(address=MEMORY_BYTES),
+    "STORE's later runs": store(beats=2, levels=(TransferLevel(5, PAGE * 2, 0),)),
+    "STORE's rows": store(local=ROWS - 31),
+    "x of PE1": reduction(Operation.PE1, x=ROWS - 20),
+    "g of PE1": reduction(Operation.PE1, g=60),
+    "z of PE1": reduction(Operation.PE1, z=ROWS - 2),
+    "g of PE2": reduction(Operation.PE2, g=60),
+    "x of PE3": reduction(Operation.PE3, x=1 << 17),
+    "g of PE3": reduction(Operation.PE3, g=ROWS * 2 - 1),
+    "z of PE3": reduction(Operation.PE3, z=(1 << 20) - 1),
+    "x of BIAS": Compute(operation=Operation.BIAS, levels=(Level(2, x=1, g=1, z=1),), x=ROWS - 1,
+                         g=0, z=RESULTS, z_row_stride=1, tile_level=0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_an_address_outside_ends_the_run(rtl, name):
+    """Whose it is, and nothing outside is touched: of the memory what STORE may write alone."""
+    rtl.memory = MemoryModel(bandwidth=0.4, stall={"w": 0.3})
+    rtl.write(0, data(5))
+    number = len(WORK)
+    simulator = started(rtl, *encoded(*WORK, OUTSIDE[name], *[GOOD.descriptors[-2]] * 3, Halt()))
+    assert simulator.run(100_000, 100_000) is Stop.INTERRUPT
+    status = simulator.read_register(registers.STATUS)
+    assert status & 7 == registers.STATUS_ERROR
+    code, at = registers.status_error(status)
+    assert code == registers.Error.ADDRESS
+    assert at >= number
+    wanted, found = data(5), rtl.read(0, MEMORY_BYTES)
+    changed = np.flatnonzero(wanted[:PROGRAM] != found[:PROGRAM])
+    assert changed.size and changed.min() >= OUT
+    assert_same(rtl, GOOD, seed=6)
+
+
+def test_a_window(rtl):
+    """Pages of the memory that are not the accelerator's are neither read into it nor written."""
+    rtl.memory = MemoryModel(bandwidth=0.4)
+    simulator = rtl._simulator(True)
+
+    def window(first: int, last: int) -> None:
+        simulator.write_register(registers.WINDOW, first)
+        simulator.write_register(registers.WINDOW + 4, last)
+        got = [simulator.read_register(registers.WINDOW + at) for at in (0, 4)]
+        assert got == [first, last]
+
+    def ends_with(error: registers.Error, *descriptors: Descriptor) -> None:
+        rtl.write(0, data(7))
+        started(rtl, *encoded(*descriptors, Halt(wait=Engine.ALL)))
+        assert simulator.run(100_000, 100_000) is Stop.INTERRUPT
+        status = simulator.read_register(registers.STATUS)
+        assert registers.status_error(status)[0] == error
+        assert status & registers.STATUS_ERROR == (error and registers.STATUS_ERROR)
+
+    def is_unchanged() -> bool:
+        return np.array_equal(rtl.read(0, PROGRAM), data(7)[:PROGRAM])
+
+    last, words = OUT // PAGE, PAGE // P.beat_bytes
+    rows = load(beats=words)
+    pages = [store(address=PAGE * n, beats=words) for n in range(last + 2)]
+    try:
+        window(1, PROGRAM // PAGE)
+        ends_with(registers.Error.ADDRESS, rows, pages[last])
+        ends_with(registers.Error.ADDRESS, pages[0])
+        assert is_unchanged()
+        ends_with(registers.Error.NONE, replace(rows, address=PAGE), pages[1], pages[last])
+        assert np.array_equal(rtl.read(OUT, PAGE), data(7)[PAGE : 2 * PAGE])
+        window(0, PROGRAM // PAGE - 1)  # the program itself
+        ends_with(registers.Error.ADDRESS, rows, pages[last])
+        assert is_unchanged()
+    finally:
+        simulator.reset()
+        rtl._set_up(simulator)
+    assert_same(rtl, GOOD, seed=8)
 
 
 def test_programs_back_to_back(rtl):

@@ -30,7 +30,7 @@ from trainwright_sim.memory import MemoryModel
 
 P = AcceleratorParameters(
     lanes=8, pe1_rows=4, pe2_rows=4, scratchpad_rows=1024, pe1_store_depth=64, pe2_store_depth=64,
-    program_depth=64, statistics_depth=64,
+    program_depth=64, statistics_depth=64, address_checks=True,
 )  # fmt: skip
 MEMORY_BYTES = 1 << 16
 PROGRAM = 0xC000

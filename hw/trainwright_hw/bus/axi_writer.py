@@ -8,21 +8,19 @@ from amaranth.utils import exact_log2
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.bus.axi import BURST_INCR, Axi4Write, bus_widths
-from trainwright_hw.bus.bursts import burst_width
+from trainwright_hw.bus.bursts import burst_layout, burst_width
 
 
 def write_layout(parameters: AcceleratorParameters) -> data.StructLayout:
-    """A burst to write: where, how long, and a flag that comes back beside its data."""
-    return data.StructLayout(
-        {"address": parameters.address_width, "beats": burst_width(parameters), "flag": 1}
-    )
+    """A burst to write (``burst_layout``), and a flag that comes back beside its data."""
+    return burst_layout(parameters, flag=1)
 
 
 class AxiWriter(wiring.Component):
     """Writes bursts. Addresses run ahead of the data by up to ``outstanding_bursts`` bursts.
 
-    One burst and one beat a cycle; all strobes are set. A burst whose address is out needs all its
-    beats sooner or later.
+    One burst and one beat a cycle; all strobes are set, or none of a burst that is ``outside``. A
+    burst whose address is out needs all its beats sooner or later.
 
     Members: ``axi``, the write channels; ``burst``, a stream of what to write; ``beats``, a stream
     of the data, and ``flag``, that of the burst the next beat belongs to, while ``flag_valid``
@@ -51,7 +49,7 @@ class AxiWriter(wiring.Component):
         m.d.comb += [
             axi.awsize.eq(exact_log2(self.parameters.beat_bytes)),
             axi.awburst.eq(BURST_INCR),
-            axi.wstrb.eq(~0),
+            *([] if self.parameters.address_checks else [axi.wstrb.eq(~0)]),
             axi.bready.eq(1),
         ]
         m.d.sync += self.error.eq(axi.bvalid & axi.bresp[1])
@@ -62,16 +60,17 @@ class AxiWriter(wiring.Component):
         """Sends the addresses; gives the queue of the bursts that wait for their data."""
         axi, burst = self.axi, self.burst.payload
         most = self.parameters.outstanding_bursts
-        m.submodules.queue = queue = SyncFIFOBuffered(
-            width=burst_width(self.parameters) + 1, depth=most + 1
-        )
+        waiting = Cat(burst.beats, burst.flag)
+        if self.parameters.address_checks:
+            waiting = Cat(waiting, burst.outside)
+        m.submodules.queue = queue = SyncFIFOBuffered(width=len(waiting), depth=most + 1)
         flying = Signal(range(most + 1))
         asked = Signal()
         m.d.comb += [
             self.burst.ready.eq((~axi.awvalid | axi.awready) & (flying != most)),
             asked.eq(self.burst.valid & self.burst.ready),
             queue.w_en.eq(asked),
-            queue.w_data.eq(Cat(burst.beats, burst.flag)),
+            queue.w_data.eq(waiting),
             self.flying.eq(flying != 0),
         ]
         with m.If(asked):
@@ -99,6 +98,8 @@ class AxiWriter(wiring.Component):
         ]
         with m.If(take):
             m.d.sync += [axi.wdata.eq(self.beats.payload), axi.wlast.eq(last), sent.eq(sent + 1)]
+            if self.parameters.address_checks:
+                m.d.sync += axi.wstrb.eq((~queue.r_data[-1]).replicate(len(axi.wstrb)))
             with m.If(last):
                 m.d.sync += sent.eq(0)
         with m.If(take | axi.wready):

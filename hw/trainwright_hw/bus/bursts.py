@@ -14,10 +14,13 @@ def burst_width(parameters: AcceleratorParameters) -> int:
     return exact_log2(parameters.burst_beats) + 1
 
 
-def burst_layout(parameters: AcceleratorParameters) -> data.StructLayout:
-    """A burst: byte address and number of beats."""
+def burst_layout(parameters: AcceleratorParameters, **more: int) -> data.StructLayout:
+    """A burst: byte address and number of beats, and the bits of ``more``. With ``address_checks``
+    also ``outside``: it was asked for elsewhere, and must write nothing."""
+    if parameters.address_checks:
+        more["outside"] = 1
     return data.StructLayout(
-        {"address": parameters.address_width, "beats": burst_width(parameters)}
+        {"address": parameters.address_width, "beats": burst_width(parameters), **more}
     )
 
 

@@ -23,13 +23,20 @@ from trainwright.accelerator.registers import (
     STEP,
     TIMES,
     WATCHDOG,
+    WINDOW,
 )
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import NUMBER_WIDTH
 from trainwright_hw.bus.axi import LITE_DATA_WIDTH
 from trainwright_hw.bus.axi_lite import RegisterBus
 from trainwright_hw.control.counters import COUNTER_WIDTH, COUNTERS, Values
-from trainwright_hw.control.engine_ports import HostSlot, OrderPort, StepPort, totals_layout
+from trainwright_hw.control.engine_ports import (
+    HostSlot,
+    OrderPort,
+    StepPort,
+    totals_layout,
+    window_layout,
+)
 from trainwright_hw.control.watchdog import WATCHDOG_WIDTH
 
 ERROR_WIDTH = 8
@@ -43,7 +50,8 @@ class Registers(wiring.Component):
     idle accelerator; ``clear``, then and after a reset; ``address`` and ``length`` of its program;
     ``running``, ``finished`` (high for one cycle), ``error`` (its code, 0 for none),
     ``descriptor``, ``hung`` and ``last`` from the sequencer; ``watchdog`` for it; ``values`` of the
-    counters; with ``sample_loads``, ``order`` of their generator; with an exponent file, that as
+    counters; with ``sample_loads``, ``order`` of their generator; with ``address_checks``,
+    ``window``; with an exponent file, that as
     ``exponents``, and ``steps`` of the repetition; ``read``, ``slot``, ``read_done``
     and ``totals`` of the statistics; ``interrupt``.
     """
@@ -51,6 +59,8 @@ class Registers(wiring.Component):
     def __init__(self, parameters: AcceleratorParameters):
         self.parameters = parameters
         self._times = Signal(LITE_DATA_WIDTH, name="times", init=1)
+        window = window_layout(parameters)
+        everything = {"first": 0, "last": (1 << window["last"].width) - 1}
         of_file = {"exponents": In(HostSlot()), "steps": In(StepPort())}
         super().__init__(
             {
@@ -74,6 +84,7 @@ class Registers(wiring.Component):
                 "interrupt": Out(1),
                 **({"order": In(OrderPort())} if parameters.sample_loads else {}),
                 **(of_file if parameters.exponents else {}),
+                **({"window": Out(window, init=everything)} if parameters.address_checks else {}),
             }
         )
 
@@ -116,6 +127,9 @@ class Registers(wiring.Component):
             for bit, register in enumerate(self._order()):
                 with m.Case((ORDER >> 2) + bit):
                     m.d.comb += [self.order.write[bit].eq(1), self.order.value.eq(masked(register))]
+            for number, register in enumerate(self._window()):
+                with m.Case((WINDOW >> 2) + number):
+                    m.d.sync += register.eq(masked(register))
             if self.parameters.exponents:
                 with m.Case(TIMES >> 2):
                     m.d.sync += self._times.eq(masked(self._times))
@@ -146,6 +160,12 @@ class Registers(wiring.Component):
         if not self.parameters.sample_loads:
             return ()
         return self.order.next, self.order.increment, self.order.left
+
+    def _window(self) -> tuple[Value, ...]:
+        """The registers of the window, if there are any."""
+        if not self.parameters.address_checks:
+            return ()
+        return self.window.first, self.window.last
 
     def _read(self, m: Module, status, enable) -> None:
         """Registers answer two cycles later, a statistics slot when it was looked up."""
@@ -184,6 +204,7 @@ class Registers(wiring.Component):
             LAST: Cat(self.last[0], self.last[1]),
             LAST + 4: Cat(self.last[2], self.last[3]),
             **{ORDER + 4 * number: register for number, register in enumerate(self._order())},
+            **{WINDOW + 4 * number: register for number, register in enumerate(self._window())},
         }
         if self.parameters.exponents:
             plain |= {TIMES: self._times, STEP: self.steps.step}

@@ -19,6 +19,8 @@ SUM_WIDTH = 48
 """Bits of a sum of |q|."""
 EXPONENT_WIDTH = 8
 """Bits of an exponent in the file."""
+PAGE_SHIFT = 12
+"""Bits of a byte address within its page, 4 KiB, which no burst crosses."""
 SCALAR_WIDTH = 10
 """Bits of the difference of two exponents, and an offset of 7 bits."""
 SATURATIONS_WIDTH = 32
@@ -46,6 +48,12 @@ def totals_layout(parameters: AcceleratorParameters) -> data.StructLayout:
     """What is counted of results: underflows where there are posits."""
     counts = ("saturations", *(["underflows"] if parameters.formats else []))
     return data.StructLayout({"sum": SUM_WIDTH, **dict.fromkeys(counts, SATURATIONS_WIDTH)})
+
+
+def window_layout(parameters: AcceleratorParameters) -> data.StructLayout:
+    """The part of the external memory that programs may touch: its first and its last page."""
+    width = parameters.address_width - PAGE_SHIFT
+    return data.StructLayout({"first": width, "last": width})
 
 
 class StatisticsPort(wiring.Signature):

@@ -95,7 +95,7 @@ class Sequencer(wiring.Component):
     ``load``, ``store``, ``pe1`` and ``pe2``, streams of commands with resolved addresses;
     ``busy`` and ``older`` of their status, a bit an engine; ``settling``, high while results of
     idle engines are still on their way to the host; ``read_error`` and ``write_error``, with posits
-    ``format_error`` too;
+    ``format_error`` too, with ``address_checks`` ``outside``;
     ``vector``, with a vector engine: a stream of the descriptors for it as they are;
     ``program``, where the load engine puts the program; ``waiting``, high while a descriptor waits
     for engines; ``watchdog`` and ``progress`` as in ``Watchdog``; ``hung``, the engines that were
@@ -133,6 +133,7 @@ class Sequencer(wiring.Component):
                 "read_error": In(1),
                 "write_error": In(1),
                 **({"format_error": In(1)} if parameters.formats else {}),
+                **({"outside": In(1)} if parameters.address_checks else {}),
                 "program": In(ProgramWritePort(parameters)),
                 "waiting": Out(1),
                 "watchdog": In(WATCHDOG_WIDTH),
@@ -156,7 +157,9 @@ class Sequencer(wiring.Component):
         m.submodules.fetch = fetch = ProgramFetch(self.parameters)
         by_file = bool(self.parameters.exponents)
         number = Signal(NUMBER_WIDTH)
-        error = Signal(range(max(Error) + 1 if by_file else Error.EXPONENT))
+        # three bits without what is optional
+        more = by_file or self.parameters.address_checks
+        error = Signal(range(max(Error) + 1 if more else Error.EXPONENT))
         # What follows the memory, which keeps its answer, is this register alone: it can be that of
         # the block RAM.
         descriptor = Signal(DESCRIPTOR_BITS, reset_less=True)
@@ -284,6 +287,9 @@ class Sequencer(wiring.Component):
             if self.parameters.formats:
                 with m.Elif(self.format_error):
                     m.d.sync += error.eq(Error.FORMAT)
+            if self.parameters.address_checks:
+                with m.Elif(self.outside):
+                    m.d.sync += error.eq(Error.ADDRESS)
         return m
 
     def _resident(self, m: Module, descriptor) -> tuple[ExponentFile, Repetition]:

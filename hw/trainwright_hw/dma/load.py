@@ -8,7 +8,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.bus.axi import Axi4Read, bus_widths
 from trainwright_hw.bus.axi_reader import AxiReader
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT, OrderPort
-from trainwright_hw.dma.transfer import BurstSource, TransferEngine
+from trainwright_hw.dma.transfer import BurstSource, TransferEngine, connect_checks
 from trainwright_hw.dma.unpack import TARGETS, Unpack, target_ports
 
 
@@ -30,7 +30,7 @@ class LoadEngine(wiring.Component):
         self.parameters = parameters
         super().__init__(
             {
-                **TransferEngine().members,
+                **TransferEngine(self.parameters).members,
                 "axi": Out(Axi4Read(**bus_widths(parameters))),
                 **target_ports(parameters),
                 **({"order": Out(OrderPort())} if parameters.sample_loads else {}),
@@ -45,6 +45,7 @@ class LoadEngine(wiring.Component):
         m.submodules.reader = reader = AxiReader(self.parameters)
         m.submodules.unpack = unpack = Unpack(self.parameters)
         connect(m, source.burst, reader.burst)
+        connect_checks(m, self, source)
         connect(m, reader.beats, unpack.beats)
         connect(m, flipped(self.axi), reader.axi)
         for member in TARGETS.values():

@@ -9,8 +9,14 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.bus.axi import Axi4Write, bus_widths
 from trainwright_hw.bus.axi_writer import AxiWriter
+from trainwright_hw.bus.bursts import burst_layout
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT
-from trainwright_hw.dma.transfer import BurstSource, LocalRuns, TransferEngine
+from trainwright_hw.dma.transfer import (
+    BurstSource,
+    LocalRuns,
+    TransferEngine,
+    connect_checks,
+)
 from trainwright_hw.storage.ports import ReadPort
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 
@@ -33,7 +39,7 @@ class StoreEngine(wiring.Component):
         self.parameters = parameters
         super().__init__(
             {
-                **TransferEngine().members,
+                **TransferEngine(self.parameters).members,
                 "axi": Out(Axi4Write(**bus_widths(parameters))),
                 "scratchpad": Out(ReadPort(parameters)),
             }
@@ -45,6 +51,7 @@ class StoreEngine(wiring.Component):
         m.submodules.locals = locals_ = LocalRuns()
         m.submodules.writer = writer = AxiWriter(self.parameters)
         connect(m, flipped(self.axi), writer.axi)
+        connect_checks(m, self, source)
         held = Signal(TRANSFER_LAYOUT)
         fresh = Signal()
         narrow = Signal()  # elements of one byte
@@ -58,8 +65,10 @@ class StoreEngine(wiring.Component):
             locals_.command.eq(held),
             locals_.start.eq(fresh),
             writer.burst.valid.eq(source.burst.valid),
-            writer.burst.payload.address.eq(source.burst.payload.address),
-            writer.burst.payload.beats.eq(source.burst.payload.beats),
+            *(
+                writer.burst.payload[name].eq(source.burst.payload[name])
+                for name, _ in burst_layout(self.parameters)
+            ),
             writer.burst.payload.flag.eq(narrow),
             source.burst.ready.eq(writer.burst.ready),
             self.error.eq(writer.error),

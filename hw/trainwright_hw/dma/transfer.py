@@ -10,6 +10,7 @@ from trainwright_hw.bus.bursts import Bursts, burst_layout
 from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT, EngineStatus, OrderPort
 from trainwright_hw.dma.descriptor_walk import Runs
 from trainwright_hw.dma.sample_addresses import SampleAddresses
+from trainwright_hw.dma.window import Window, checks, connect_checks
 from trainwright_hw.stream.skid_buffer import SkidBuffer
 
 
@@ -17,15 +18,17 @@ class TransferEngine(wiring.Signature):
     """The side of a transfer engine that faces the sequencer.
 
     ``command``'s addresses are already resolved (registers added). ``error`` is high for one cycle
-    for each error response of the memory.
+    for each error response of the memory. With ``address_checks`` there are the members of
+    ``window.checks``.
     """
 
-    def __init__(self):
+    def __init__(self, parameters: AcceleratorParameters):
         super().__init__(
             {
                 "command": In(stream.Signature(TRANSFER_LAYOUT)),
                 "status": Out(EngineStatus()),
                 "error": Out(1),
+                **checks(parameters),
             }
         )
 
@@ -46,7 +49,8 @@ class BurstSource(wiring.Component):
     Members: ``start`` begins with ``command``, which must stay as it is while ``busy``; ``burst``,
     a stream of (byte address, beats). ``busy`` rises in the cycle after ``start`` and falls after
     the last burst was taken. With ``samples`` it takes SAMPLES too, and has ``order``, the
-    registers of their generator.
+    registers of their generator. With ``address_checks`` it has the members of ``checks``: a
+    burst outside of the window becomes one in its first page, and is marked.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, samples: bool = False):
@@ -59,6 +63,7 @@ class BurstSource(wiring.Component):
                 "burst": Out(stream.Signature(burst_layout(parameters))),
                 "busy": Out(1),
                 **({"order": Out(OrderPort())} if samples else {}),
+                **checks(parameters),
             }
         )
 
@@ -67,7 +72,13 @@ class BurstSource(wiring.Component):
         m.submodules.runs = runs = Runs(self.parameters.address_width)
         m.submodules.bursts = bursts = Bursts(self.parameters)
         m.submodules.skid = skid = SkidBuffer(burst_layout(self.parameters))
-        connect(m, bursts.burst, skid.i)
+        if self.parameters.address_checks:
+            m.submodules.window = window = Window(self.parameters)
+            connect(m, bursts.burst, window.asked)
+            connect(m, window.burst, skid.i)
+            connect_checks(m, self, window)
+        else:
+            connect(m, bursts.burst, skid.i)
         connect(m, skid.o, flipped(self.burst))
         m.d.comb += [
             *start_runs(runs, self.command, "address"),

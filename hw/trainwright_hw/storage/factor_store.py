@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In
 from amaranth.utils import exact_log2
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.storage.ports import FactorReadPort, FactorWritePort
+from trainwright_hw.storage.ports import FactorReadPort, FactorWritePort, outside_member
 
 
 class FactorStore(wiring.Component):
@@ -16,7 +16,8 @@ class FactorStore(wiring.Component):
     ``ENTRY_LATENCY`` cycles from address to entry, which is held until the next read's. Address
     bits above the depth are ignored. An entry read in the cycle of its write is unspecified.
 
-    Members: ``read``, the engine's port; ``write``, the load engine's.
+    Members: ``read``, the engine's port; ``write``, the load engine's; with ``address_checks``,
+    ``outside``, high for a cycle after each access beyond the depth.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, depth: int, width: int):
@@ -27,6 +28,7 @@ class FactorStore(wiring.Component):
             {
                 "read": In(FactorReadPort(parameters, width)),
                 "write": In(FactorWritePort(parameters, width)),
+                **outside_member(parameters),
             }
         )
 
@@ -46,4 +48,10 @@ class FactorStore(wiring.Component):
         entry = Signal.like(reader.data, reset_less=True)  # may be the block RAM's own
         m.d.sync += entry.eq(reader.data)
         m.d.comb += self.read.entry.eq(entry)
+        if self.parameters.address_checks:
+            request = self.write.request
+            m.d.sync += self.outside.eq(
+                (request.valid & request.payload.address[address_width:].any())
+                | (self.read.enable & self.read.address[address_width:].any())
+            )
         return m

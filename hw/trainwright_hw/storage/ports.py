@@ -74,6 +74,11 @@ def banks_asked(parameters: AcceleratorParameters, valid: Value, address: Value)
     return Cat(valid & (bank == number) for number in range(parameters.scratchpad_banks))
 
 
+def outside_member(parameters: AcceleratorParameters) -> dict[str, wiring.Member]:
+    """With ``address_checks``, the member with which a memory tells of accesses outside of it."""
+    return {"outside": Out(1)} if parameters.address_checks else {}
+
+
 class FactorReadPort(wiring.Signature):
     """An engine's read port of its factor store: always ready, ``ENTRY_LATENCY`` cycles to data.
 

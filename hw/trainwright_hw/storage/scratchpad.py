@@ -4,9 +4,17 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
+from amaranth.utils import exact_log2
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright_hw.storage.ports import ROW_LATENCY, ReadPort, WritePort, bank_and_row, banks_asked
+from trainwright_hw.storage.ports import (
+    ROW_LATENCY,
+    ReadPort,
+    WritePort,
+    bank_and_row,
+    banks_asked,
+    outside_member,
+)
 from trainwright_hw.stream.round_robin import RoundRobin
 
 SETTLING = 1
@@ -29,7 +37,8 @@ class Scratchpad(wiring.Component):
     clients. What is written follows its address by a cycle, with the grants in registers: each of
     these chooses a whole row.
 
-    Members: ``read``, an array of ``readers`` ports; ``write``, an array of ``writers`` ports.
+    Members: ``read``, an array of ``readers`` ports; ``write``, an array of ``writers`` ports; with
+    ``address_checks``, ``outside``, high for a cycle after each request beyond the address range.
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, readers: int = 4, writers: int = 3):
@@ -38,6 +47,7 @@ class Scratchpad(wiring.Component):
             {
                 "read": In(ReadPort(parameters)).array(readers),
                 "write": In(WritePort(parameters)).array(writers),
+                **outside_member(parameters),
             }
         )
 
@@ -66,6 +76,12 @@ class Scratchpad(wiring.Component):
             m.submodules[f"bank{bank}"] = memory
         self._write_side(m, memories)
         self._read_side(m, memories)
+        if self.parameters.address_checks:
+            requests = [port.request for port in (*self.read, *self.write)]
+            rows = exact_log2(self.parameters.scratchpad_rows)
+            m.d.sync += self.outside.eq(
+                Cat(r.valid & r.ready & r.payload[rows:].any() for r in requests).any()
+            )
         return m
 
     def _write_side(self, m: Module, memories: list[Memory]) -> None:

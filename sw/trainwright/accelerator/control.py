@@ -16,6 +16,7 @@ from trainwright.program.sample_order import SampleOrder
 from trainwright.program.vector import Vector
 
 WORD_BYTES = 4
+PAGE_BYTES = 4096
 Counts = npt.NDArray[np.int64]
 
 
@@ -48,10 +49,19 @@ def introduce(port: RegisterPort, parameters: AcceleratorParameters) -> None:
         )
 
 
-def set_up(port: RegisterPort, *, watchdog_cycles: int = registers.WATCHDOG_CYCLES) -> None:
-    """What a host sets after a reset."""
+def set_up(
+    port: RegisterPort,
+    parameters: AcceleratorParameters,
+    *,
+    memory_bytes: int,
+    watchdog_cycles: int = registers.WATCHDOG_CYCLES,
+) -> None:
+    """What a host sets after a reset; of the external memory, ``memory_bytes`` from address 0 on
+    are the accelerator's."""
     port.write_register(registers.INTERRUPT_ENABLE, 1)
     port.write_register(registers.WATCHDOG, watchdog_cycles)
+    if parameters.address_checks:
+        port.write_register(registers.WINDOW + WORD_BYTES, (memory_bytes - 1) // PAGE_BYTES)
 
 
 def order(port: RegisterPort, parameters: AcceleratorParameters) -> SampleOrder:

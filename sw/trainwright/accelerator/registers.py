@@ -28,6 +28,9 @@ TIMES = 0x0B0
 """With ``exponents``: how often a start runs the program; 0 is as 1."""
 STEP = 0x0B4
 """With ``exponents``: the number of the present step; it counts on."""
+WINDOW = 0x0B8
+"""With ``address_checks``: the first page of the external memory that programs may touch, and the
+last one, pages being of 4 KiB; after a reset all of them."""
 EXPONENTS_BASE = 0x400
 """With ``exponents``: a word for each slot, signed; written between runs."""
 STATISTICS_BASE = 0x1000
@@ -61,6 +64,7 @@ class Error(IntEnum):
     EXPONENT = 8
     ALIGNMENT = 9
     NEGATIVE = 10
+    ADDRESS = 11
 
 
 OF_FILE = (Error.EXPONENT, Error.ALIGNMENT, Error.NEGATIVE)
@@ -77,6 +81,7 @@ MEANINGS: dict[int, str] = {
     Error.EXPONENT: "an exponent beyond 8 bits",
     Error.ALIGNMENT: "operands of BIAS further apart than it aligns",
     Error.NEGATIVE: "a shift by exponents that is negative",
+    Error.ADDRESS: "an address outside a memory, or outside the window of the external one",
 }
 
 

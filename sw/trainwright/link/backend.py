@@ -56,7 +56,7 @@ class LinkAccelerator:
         self._link.hello()
         self._lost = False
         control.introduce(self, self._parameters)
-        control.set_up(self)
+        control.set_up(self, self._parameters, memory_bytes=self.memory_bytes)
 
     @property
     def parameters(self) -> AcceleratorParameters:
