@@ -15,7 +15,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.settings import TrainSettings
-from trainwright.train.state import TrainState, initial_state
+from trainwright.train.state import TrainingState, initial_state
 from trainwright.train.trainer import Trainer
 from trainwright_sim.backend import RtlAccelerator
 
@@ -39,12 +39,12 @@ def simulated() -> Iterator[dict[int, RtlAccelerator]]:
         }
 
 
-def trained(accelerator: Accelerator, name: str, formats: str, scales: str, data) -> TrainState:
+def trained(accelerator: Accelerator, name: str, formats: str, scales: str, data) -> TrainingState:
     """The state after a few steps of seed 0."""
-    settings = TrainSettings(steps=STEPS[name], scales=scales, prior=False)
+    settings = TrainSettings(steps=STEPS[name], scales=scales, prior=None)
     state = initial_state(load_network(name).with_formats(formats), settings)
     trainer = Trainer(state, data, lambda network: Driver(accelerator, network, settings.batch))
-    while state.step < settings.steps:
+    while state.step < STEPS[name]:
         trainer.step()
     return state
 

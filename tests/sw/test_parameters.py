@@ -108,7 +108,7 @@ def test_every_parameter_is_in_the_fingerprint():
         "pe2_store_depth": 8192, "program_depth": 256, "statistics_depth": 32, "nest_levels": 9,
         "loop_depth": 3, "burst_beats": 8, "outstanding_bursts": 4, "stochastic_rounding": True,
         "vector_engine": True, "sample_loads": True, "exponents": 64, "formats": "posit(8,0)",
-        "memory_rate": 2,
+        "memory_rate": 2, "address_checks": True,
     }  # fmt: skip
     fixed, narrow = {"address_width"}, {"wide_tensors"}
     assert set(other) | fixed | narrow == {field.name for field in fields(AcceleratorParameters)}
