@@ -41,7 +41,7 @@ def only(state, kept):
             np.moveaxis(values, side.axis, 0)[cut] = 0
             state.weights.ravel()[part.places] = values.ravel()
     state.kept = [np.array(columns) for columns in kept]
-    state._live = state._positions()
+    state.compile_for(state.kept)
 
 
 @pytest.mark.parametrize(("batch", "ranks"), [(16, ((16,), (8,))), (32, ((5,), (7,)))])

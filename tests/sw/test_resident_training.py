@@ -25,6 +25,7 @@ from trainwright.train.trainer import Trainer
 
 P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 EPOCH = 22
+FITTED = replace(SETTINGS, chip=ChipSettings(cut_programs="fitted"))
 OPTIONS = [
     f"--accelerator={name}" for name in ("vector_engine=1", "exponents=64", "sample_loads=1")
 ]
@@ -51,7 +52,8 @@ def trainer(state, data, *, memory_bytes=1 << 20, **options):
     [
         settings(steps=2 * EPOCH + 3),
         settings(steps=30, scales="frozen", chip=ChipSettings(pixels=4)),
-        SETTINGS,  # with cuts, of which some leave gaps
+        replace(SETTINGS, steps=2 * EPOCH + 3),  # with cuts, of which some leave gaps
+        FITTED,
         replace(SETTINGS, prior=PriorSettings()),  # without
     ],
 )
@@ -65,7 +67,8 @@ def test_a_run_has_the_bits_of_the_definitions(data, chosen):
     assert same(ours, found) and ours.step == found.step
     assert ours.history.evaluations == found.history.evaluations
     ends = [0, *(record.step for record in found.history.steps)]
-    looks = range(0, ours.step, 10 if chosen.prior else EPOCH)
+    fitted = chosen.prior is not None and chosen.chip.cut_programs == "fitted"
+    looks = range(0, ours.step, 10 if fitted else EPOCH)
     assert ends == sorted({*looks, *range(0, ours.step, EPOCH), ours.step})
     for first, record in zip(ends, found.history.steps, strict=False):
         steps = ours.history.steps[first : record.step]
@@ -75,11 +78,15 @@ def test_a_run_has_the_bits_of_the_definitions(data, chosen):
         assert (record.epoch, record.ranks) == (steps[-1].epoch, steps[-1].ranks)
         for name in ("correct", "samples", "saturations"):
             assert getattr(record, name) == sum(getattr(one, name) for one in steps)
-    cuts = chosen.prior is not None and ours.history.steps[21].ranks != (16, 8)
-    assert run.host_writes is not None and (run.host_writes > 0) == cuts
+    cuts = {one.ranks for one in ours.history.steps[:22]}
+    assert (len(cuts) > 2) == (chosen.prior is not None and chosen.prior.threshold == 0.5)
+    assert run.host_writes is not None and (run.host_writes > 0) == (fitted and len(cuts) > 1)
 
 
-@pytest.mark.parametrize("chosen", [settings(steps=2 * EPOCH + 5), replace(SETTINGS, steps=49)])
+@pytest.mark.parametrize(
+    "chosen",
+    [settings(steps=2 * EPOCH + 5), replace(SETTINGS, steps=49), replace(FITTED, steps=49)],
+)
 def test_a_run_goes_on_elsewhere(data, tmp_path, chosen):
     """From a step of the definitions within an epoch, then from a checkpoint of the accelerator's
     to one that computes loss and update on the host."""
@@ -89,7 +96,8 @@ def test_a_run_goes_on_elsewhere(data, tmp_path, chosen):
     state = initial_state(network, chosen)
     Trainer(state, data, driver, stop=lambda: state.step == 7).run()
     trainer(state, data, stop=lambda: state.step == EPOCH).run()
-    assert state.step == EPOCH and len(state.history.steps) == (10 if chosen.prior else 8)
+    records = 10 if chosen.chip == FITTED.chip else 8
+    assert state.step == EPOCH and len(state.history.steps) == records
     save_checkpoint(tmp_path / "c.safetensors", state)
     read = load_checkpoint(tmp_path / "c.safetensors").state
     assert same(read, state) and read.history.steps == state.history.steps
@@ -150,7 +158,8 @@ def test_the_command_writes_nothing_in_an_epoch(capsys, tmp_path):
     sizes = {item["name"]: item["bits"] for item in memory}
     rows = 32 + 256 + 8 + 8 + 128 + 1  # of factors and biases
     assert sizes["weights and moments"] == 24 * 16 * rows
-    assert sizes["prior's sums and coefficients, schedule"] == 16 * 16 * (23 + 6 * 26)
+    prior = 24 + 4 * 34 + 8 * 17 + 5 * 10  # schedule, side rows, and rows of bonds
+    assert sizes["prior's sums and coefficients, schedule"] == 256 * prior
     assert result["training_state_bits"] == sum(sizes.values()) and len(memory) == 9
     assert not any(item["place"] == "host" for item in memory)
     assert main([*command, "--plan", "paper", "--force"]) == 2

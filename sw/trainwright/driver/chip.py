@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Run
-from trainwright.compiler import Bound, CompiledProgram
+from trainwright.compiler import Bound, CompiledProgram, CompiledStep
 from trainwright.compiler.chip.bound import UpdatePrograms
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
@@ -29,6 +29,7 @@ from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, Layout, Part
 from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
 from trainwright.onchip.prior import pull_words
@@ -64,15 +65,16 @@ class ChipDriver(Driver):
 
     def __init__(
         self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
-        trace: bool = False,
+        trace: bool = False, first: CompiledStep | None = None,
     ) -> None:  # fmt: skip
-        """Of each bond of ``layout`` the columns ``kept`` are left, all where it is None."""
+        """Of each bond of ``layout`` the programs have the columns ``kept``, all where it is None;
+        ``first`` as of ``Driver``."""
         network = layout.network
         if kept is not None:
             columns = iter(kept)
             ranks = [[len(next(columns)) for _ in layer.ranks] for layer in network.layers]
             network = network.with_ranks(ranks)
-        super().__init__(accelerator, network, batch, trace=trace)
+        super().__init__(accelerator, network, batch, trace=trace, first=first)
         self.layout = layout
         self.memory = ChipMemory.of(self.step, layout, kept)
         if self.memory.size > accelerator.memory_bytes:
@@ -106,9 +108,15 @@ class ChipDriver(Driver):
         self.moment_exponents = state.exponents.copy()
 
     def put_columns(self, state: State, exponents: Sequence[int]) -> None:
-        """The prior's coefficients and shifts, for gradients of these exponents."""
-        words = pull_words(self.layout, state.pulls, np.array(exponents))
-        self._write(COLUMNS, self.memory.column_words(*words))
+        """The prior's coefficients and shifts, for gradients of these exponents; shifts of columns
+        that are not left are under 0, which counts in an update with ``cuts``."""
+        raised, shifts = pull_words(self.layout, state.pulls, np.array(exponents))
+        gone = np.ones(self.layout.columns, np.int64)
+        for bond, kept in zip(self.layout.bonds, state.kept, strict=True):
+            for side in (bond.left, bond.right):
+                gone[side.first + kept] = 0
+        gone[0] = 0  # that is no column
+        self._write(COLUMNS, self.memory.column_words(raised, shifts + CUT * gone))
 
     def _write(self, name: str, words: Words) -> None:
         buffer = self.memory.buffers[name]
@@ -217,8 +225,9 @@ class ChipDriver(Driver):
         layer = self.network.layers[part.layer]
         return part.shape if part.index < 0 else layer.factor_shapes[part.index]
 
-    def run_update(self, step: Step, *, pulled: bool) -> None:
-        """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``."""
+    def run_update(self, step: Step, *, pulled: bool, cuts: bool = False) -> None:
+        """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``,
+        and with ``cuts`` columns that are not left are cleared."""
         assert self._bound is not None
         exponents = self.gradient_exponents
         bonds = self.layout.bonds if pulled else ()
@@ -233,6 +242,7 @@ class ChipDriver(Driver):
                 left=number in left,
                 right=number in right,
                 nibbles=self.memory.needs_nibbles(part),
+                cuts=cuts,
             )
             for number, (part, exponent, before) in enumerate(
                 zip(self.layout.parts, exponents, self.moment_exponents, strict=True)

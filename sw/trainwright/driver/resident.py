@@ -7,18 +7,20 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator, Run
+from trainwright.compiler import CompiledStep
+from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS
+from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
 from trainwright.compiler.chip.resident import Resident, resident_step
 from trainwright.compiler.chip.samples import DataSet
 from trainwright.compiler.names import gradient_name
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.fixed.scale import ScaleRanges, Scales
-from trainwright.onchip.layout import LANES, Layout
+from trainwright.onchip.layout import Layout
 from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
 from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
-from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, FIELDS
+from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, KEPT
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.samples import first_of, order_at
 from trainwright.onchip.schedule_pass import schedule_words
@@ -64,21 +66,25 @@ class ResidentDriver(ChipDriver):
     def __init__(
         self, accelerator: Accelerator, layout: Layout, batch: int, table: RateTable, *,
         kept: Kept | None = None, trace: bool = False, seed: int = 0,
-        ranges: ScaleRanges | None = None, pulled: bool = False, data: DataSet | None = None,
+        ranges: ScaleRanges | None = None, pulled: bool = False, looks: Looks | None = None,
+        data: DataSet | None = None, first: CompiledStep | None = None,
     ) -> None:  # fmt: skip
-        """``seed`` is that of the run; scales are frozen where ``ranges`` is None."""
-        super().__init__(accelerator, layout, batch, kept=kept, trace=trace)
+        """``seed`` is that of the run; scales are frozen where ``ranges`` is None, and columns are
+        cut by the accelerator where there are ``looks``. ``first`` as of ``Driver``."""
+        super().__init__(accelerator, layout, batch, kept=kept, trace=trace, first=first)
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
                 "this back end does not repeat programs yet; use --backend golden, or exponents=0"
             )
         self._file = cast(FileAccelerator, accelerator)
         self._table, self._seed, self._data, self._pulled = table, seed, data, pulled
+        self._looks = looks
         self.resident: Resident = resident_step(
-            self.memory, ranges, seed, table, pulled=pulled, data=data
+            self.memory, ranges, seed, table, pulled=pulled, looks=looks, data=data
         )
-        if pulled:
-            self.memory.prior_words(*np.zeros((3, layout.columns), np.int64))  # its costs are words
+        if pulled:  # its costs are words
+            whole = [np.arange(bond.left.columns) for bond in layout.bonds]
+            self.memory.prior_words(np.zeros(layout.columns, np.int64), no_pulls(layout), whole)
         self._tensors = [t.name for one in (self.step.forward, self.step.backward)
                          for t in one.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
@@ -88,11 +94,11 @@ class ResidentDriver(ChipDriver):
         """Write program and schedule, and the exponents and the order of the samples, as they are
         before ``step`` with these ``scales`` and this ``state``."""
         self._write_program()
-        self._write(SCHEDULE, schedule_words(self._table, step))
+        interval = self._looks.interval if self._looks else 1
+        self._write(SCHEDULE, schedule_words(self._table, step, interval))
         if self._pulled:
-            sums, pulls = sums_of_squares(self.layout, state.weights), state.pulls
-            words = self.memory.prior_words(sums, pulls.coefficients, pulls.exponents)
-            self._write(PRIOR, words)
+            sums = sums_of_squares(self.layout, state.weights)
+            self._write(PRIOR, self.memory.prior_words(sums, state.pulls, state.kept))
         parts = self.layout.parts
         given = {"x": self.input_exponent} | {part.name: part.exponent for part in parts}
         for number, layer in enumerate(self.network.layers, 1):
@@ -149,11 +155,24 @@ class ResidentDriver(ChipDriver):
         """The prior's coefficients after the last step; of none where there is no prior."""
         found = no_pulls(self.layout)
         if self._pulled:
-            rows = self.rows(PRIOR).reshape(FIELDS, -1, LANES)
-            columns = self.memory.side_columns
-            found.coefficients[columns] = rows[COEFFICIENT]
-            found.exponents[columns] = rows[EXPONENT]
-            found.coefficients[0] = found.exponents[0] = 0
+            found.coefficients[:] = self._of_columns(COEFFICIENT)
+            found.exponents[:] = self._of_columns(EXPONENT)
+        return found
+
+    def kept(self) -> list[Words]:
+        """The columns of each bond that are left after the last step, of a driver that cuts."""
+        flags = self._of_columns(KEPT)
+        return [
+            np.flatnonzero(flags[bond.left.first :][: bond.left.columns] == 0)
+            for bond in self.layout.bonds
+        ]
+
+    def _of_columns(self, field: int) -> Words:
+        """A field of the side rows, a number a column."""
+        rows, found = self.memory.prior_rows, np.zeros(self.layout.columns, np.int64)
+        words = self.rows(PRIOR)[rows.field(field) :][: rows.side_rows]
+        found[self.memory.side_columns] = words
+        found[0] = 0
         return found
 
     @property

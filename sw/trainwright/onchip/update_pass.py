@@ -21,6 +21,7 @@ from trainwright.program.vector import (
     Memory,
     Rounding,
     ShiftBy,
+    When,
 )
 
 STATE, FACTOR, GRADIENT, LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT, NIBBLE = range(8)
@@ -51,6 +52,8 @@ class PartUpdate:
     """Whether a rank prior pulls the columns of a bond on the left."""
     right: bool = True
     """Of one on the right."""
+    cuts: bool = False
+    """Whether weights and moments become 0 in columns whose shift is under 0."""
     nibbles: bool = False
     """Whether the lowest 4 bits of factors are written too."""
     resident: bool = False
@@ -101,7 +104,11 @@ def _pulls(part: PartUpdate) -> list[Instruction]:
     sides = [(LEFT_SHIFT, LEFT)] * part.left + [(RIGHT_SHIFT, RIGHT)] * part.right
     code: list[Instruction] = []
     for d, (shift, coefficient) in zip((_G, _PULL), sides, strict=False):
-        code += [_read(shift, d=_SHIFT), _read(coefficient, d=d, **pull)]
+        second = part.cuts and d == _PULL  # no state is left to split: this register is free
+        pull["a"] = _WORD if second else _SHIFT
+        code += [_read(shift, d=pull["a"]), _read(coefficient, d=d, **pull)]
+        if second:
+            code.append(_keep(_SHIFT, kind=Kind.MINIMUM, a=_SHIFT, b=_WORD))
     if len(sides) > 1:
         code.append(_keep(_G, a=_G, c=_PULL, addend=Addend.PLUS))
     addend = Addend.PLUS if sides else Addend.NOTHING
@@ -118,6 +125,14 @@ def _rated(part: PartUpdate) -> list[Instruction]:
         code.append(_keep(_PULL, a=shift, k=_RATE, addend=Addend.CONSTANT))
         shift = _PULL
     return [*code, _keep(_G, **step, b=schedule_pass.RATE, c=shift, shift_by=ShiftBy.C)]
+
+
+def _cleared(part: PartUpdate, *registers: int) -> list[Instruction]:
+    """These are 0 in columns that are cut."""
+    if not part.cuts or not (part.left or part.right):
+        return []
+    cut = {"c": _SHIFT, "when": When.NEGATIVE}
+    return [_keep(d, kind=Kind.LANE, shift=63, **cut) for d in registers]
 
 
 def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
@@ -143,6 +158,7 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
         *_rated(part),
         _keep(_W, a=_W, c=_G, addend=Addend.MINUS, width=WEIGHT_WIDTH),
         _keep(_W, kind=Kind.MINIMUM, a=_W, use_k=True, k=_MOST),
+        *_cleared(part, _M, _W),
         _keep(_G, a=_W, shift=part.hidden, rounding=Rounding.UP, memory=Memory.WRITE,
               stream=FACTOR),
     ]  # fmt: skip

@@ -64,9 +64,9 @@ class Engine:
         self.reopen()
 
     def reopen(self) -> None:
-        """A driver for the columns that are left; it is given the state again."""
+        """A driver for the columns that programs are to have; it is given the state again."""
         state = self._model.state
-        kept = tuple(tuple(columns.tolist()) for columns in state.kept)
+        kept = tuple(tuple(columns.tolist()) for columns in state.compiled)
         self.driver = self._open(state.layout, kept)
         self._put = False
 
@@ -76,18 +76,19 @@ class Engine:
         """Forward, loss, backward, update; the model's state changes at the end."""
         driver, state = self.driver, self._model.state
         if not self._put:
-            driver.put(state, self._model.quantised())
+            driver.put(state, self._model.operands())
             self._put = True
         driver.executed.clear()
         statistics = dict(driver.run_forward(inputs, scales))
         loss = driver.run_loss(labels.numpy(), self._classes)
         statistics |= driver.run_backward(scales)
+        cuts = step.distance is not None and state.look(step.distance)
         if step.number % INTERVAL == 0:
             state.renew_pulls(step)
-        pulled = bool(state.pulls.coefficients.any())
+        pulled = cuts or bool(state.pulls.coefficients.any())
         if pulled:
             driver.put_columns(state, driver.gradient_exponents)
-        driver.run_update(step, pulled=pulled)
+        driver.run_update(step, pulled=pulled, cuts=cuts)
         words, factors = driver.rows(STATE), driver.factors()
         state.take(words, factors, driver.moment_exponents)
         runs = [one.run for one in driver.executed]

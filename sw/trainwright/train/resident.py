@@ -1,5 +1,6 @@
 """Runs of whole steps by one resident program: the host starts them and reads what came of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -7,10 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator
+from trainwright.compiler import CompiledStep, CompileError
+from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.memory import STATE
 from trainwright.data import DataSet
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import PRESETS, Scales
+from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.samples import records, stored_pixels
 from trainwright.onchip.schedule_pass import schedule_words
@@ -56,28 +60,48 @@ class ResidentEngine:
         chip = settings.chip
         assert chip is not None
         require_programs(settings)
-        schedule_words(table, 0)
+        schedule_words(table, 0, settings.prior.interval if settings.prior else 1)
         self._model, self._settings = model, settings
         stored = stored_records(model, data, chip.pixels)
         self._accelerator, self._table = accelerator, table
         self._data = place_data(accelerator, stored, settings.batch, settings.seed, chip.pixels)
+        self._looks: Looks | None = None
+        self._first: CompiledStep | None = None
+        if chip.cut_programs == "kept":
+            prior = settings.prior
+            self._looks = prior and Looks(prior.interval, cut_distance(prior.threshold))
+            self._first = self._open(model.state.compiled).step
         self.reopen()
 
     def reopen(self) -> None:
-        """A driver for the columns that are left; it is given the state again."""
-        state, settings = self._model.state, self._settings
+        """A driver for the columns that are left, or for those that programs have, where these
+        cannot be compiled for fewer; it is given the state again."""
+        state = self._model.state
         self._begun = -1
-        self.driver = ResidentDriver(
-            self._accelerator, state.layout, settings.batch, self._table, seed=settings.seed,
-            kept=tuple(tuple(columns.tolist()) for columns in state.kept),
+        try:
+            self.driver = self._open(state.kept)
+        except CompileError:
+            if self._first is None:
+                raise
+            self.driver = self._open(state.compiled)
+        else:
+            state.compile_for(state.kept)
+
+    def _open(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
+        """A driver of programs that have these columns of each bond."""
+        settings = self._settings
+        return ResidentDriver(
+            self._accelerator, self._model.state.layout, settings.batch, self._table,
+            kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
-            pulled=settings.prior is not None, data=self._data,
+            pulled=settings.prior is not None, looks=self._looks, data=self._data,
+            first=self._first,
         )  # fmt: skip
 
     def begin(self, scales: Scales, step: int) -> None:
         """Write state, program and exponents, where the accelerator is not at ``step``."""
         if self._begun != step:
-            self.driver.put(self._model.state, self._model.quantised())
+            self.driver.put(self._model.state, self._model.operands())
             self.driver.begin(scales, self._model.state, step)
             self._begun = step
 
@@ -90,6 +114,8 @@ class ResidentEngine:
         assert run is not None
         state.take(driver.rows(STATE), driver.factors(), np.array(driver.moments(), np.int64))
         state.pulls = driver.pulls()
+        if self._looks:
+            state.kept = driver.kept()
         scales.exponents |= driver.exponents()
         self._begun = step + count
         return Steps(

@@ -1,6 +1,8 @@
 """What a step with loss and update on the chip has in external memory beside its tensors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +22,22 @@ from trainwright.compiler.images import Image, Use
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.compiler.row_images import Arrangement, RowImage
 from trainwright.compiler.step import CompiledStep
-from trainwright.onchip.layout import LANES, Layout, Part
-from trainwright.onchip.prior import column_costs
-from trainwright.onchip.prior_pass import FIELDS, LOW_WIDTH, BondConstants
+from trainwright.onchip.cut_pass import CUT
+from trainwright.onchip.layout import LANES, Bond, Layout, Part
+from trainwright.onchip.prior import Pulls, column_costs
+from trainwright.onchip.prior_pass import FIELDS, KEPT, LOW_WIDTH, BondConstants
 from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
 from trainwright.onchip.update_pass import NIBBLE_BITS
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.vector import THREADS
 
 Words = npt.NDArray[np.int64]
 
 TARGETS, STATE, FACTORS, COLUMNS = "targets", "state", "factors", "columns"
 """Rows of the loss; words and factors of the state, rows of 16; coefficients of the prior."""
 SCHEDULE, PRIOR = "schedule", "prior"
-"""Counters and table of rates (``onchip.schedule_pass``); side rows (``onchip.prior_pass``)."""
+"""Counters and table of rates (``onchip.schedule_pass``); side rows (``onchip.prior_pass``), and
+rows of bonds (``onchip.cut_pass``)."""
 LOSS, UPDATE = "program.loss", "program.update"
 PROGRAM_BYTES = 1 << 16
 
@@ -53,6 +58,56 @@ class SideRows:
 
     left: int | None
     right: int | None
+
+
+@dataclass(frozen=True)
+class PriorRows:
+    """The rows of ``PRIOR``: fields of side rows, then those of bonds.
+
+    A bond has a *block* of side rows, first that of its left side, then those of its right side;
+    rows of bonds are for whole groups of threads.
+    """
+
+    bonds: int
+    block: int
+    """Side rows of a bond: 1, and the most columns of any."""
+
+    @property
+    def side_rows(self) -> int:
+        """Of all bonds."""
+        return self.bonds * self.block
+
+    @property
+    def groups(self) -> int:
+        """Of THREADS bonds."""
+        return -(-self.bonds // THREADS)
+
+    @property
+    def spread(self) -> int:
+        """Side rows of all groups, those of bonds that are not there among them."""
+        return self.groups * THREADS * self.block
+
+    def field(self, number: int) -> int:
+        """First row of a field of the side rows."""
+        return number * self.side_rows
+
+    def of_bonds(self, number: int) -> int:
+        """First row of a field of bonds: columns left (with a row before), what a column meets
+        before and behind its bond, and beside; costs. Passes that read fields of bonds that are
+        not there read rows before these."""
+        fields = max(FIELDS * self.side_rows, KEPT * self.side_rows + self.spread)
+        return fields + number * (self.groups * THREADS + 2)
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return self.of_bonds(BOND_FIELDS)
+
+
+LEFT, BEFORE_COST, AFTER_COST, OWN_COST, COST = range(5)
+MET = BEFORE_COST, AFTER_COST, OWN_COST
+"""Fields of bonds."""
+BOND_FIELDS = 5
 
 
 @dataclass(frozen=True)
@@ -105,7 +160,7 @@ class ChipMemory:
         memory.add(FACTORS, (layout.rows, LANES), 1)
         memory.add(COLUMNS, (next_row, LANES), 2)
         memory.add(SCHEDULE, (SCHEDULE_ROWS, LANES), 2)
-        memory.add(PRIOR, (FIELDS * side_rows(layout)[1], LANES), 2)
+        memory.add(PRIOR, (prior_rows(layout).rows, LANES), 2)
         packing = packing_rows(step.parameters)
         if any(isinstance(image, Image) for image in factor_images(step)):
             memory.add(PACKING, packing.shape, 1)
@@ -119,12 +174,12 @@ class ChipMemory:
     @property
     def sides(self) -> tuple[SideRows, ...]:
         """Of each part."""
-        return side_rows(self.layout)[0]
+        return side_rows(self.layout)
 
     @property
-    def side_count(self) -> int:
-        """Side rows."""
-        return side_rows(self.layout)[1]
+    def prior_rows(self) -> PriorRows:
+        """Of ``PRIOR``."""
+        return prior_rows(self.layout)
 
     def live(self, part: Part) -> Live:
         """What is left of a part."""
@@ -176,7 +231,7 @@ class ChipMemory:
     @property
     def side_columns(self) -> Words:
         """(side rows, LANES): number of the column that each word of a side row belongs to."""
-        found = np.zeros((self.side_count, LANES), np.int64)
+        found = np.zeros((self.prior_rows.side_rows, LANES), np.int64)
         of_row = self.layout.column_of.reshape(2, -1, LANES)
         for part, sides in zip(self.layout.parts, self.sides, strict=True):
             if sides.left is not None:
@@ -186,20 +241,26 @@ class ChipMemory:
                 found[sides.right] = of_row[1, part.row]
         return found
 
-    def prior_words(self, sums: Words, coefficients: Words, exponents: Words) -> Words:
-        """Rows of ``PRIOR`` from a number a column."""
-        layout = self.layout
-        costs, offsets = np.zeros((2, layout.columns), np.int64)
-        kept = [np.array(columns) for columns in self.kept]
-        for bond, cost in zip(layout.bonds, column_costs(layout, kept), strict=True):
+    def prior_words(self, sums: Words, pulls: Pulls, kept: Sequence[Words]) -> Words:
+        """Rows of ``PRIOR`` from sums a column, and the columns left of each bond."""
+        layout, rows = self.layout, self.prior_rows
+        flags, offsets = np.full(layout.columns, CUT), np.zeros(layout.columns, np.int64)
+        found = np.zeros((rows.rows, LANES), np.int64)
+        costs = column_costs(layout, kept)
+        for number, (bond, cost) in enumerate(zip(layout.bonds, costs, strict=True)):
             for side in (bond.left, bond.right):
                 part = layout.parts[side.part]
-                span = slice(side.first, side.first + side.columns)
                 one = BondConstants.of(cost, part.exponent - part.hidden)
-                costs[span], offsets[span] = one.cost, one.offset
-        fields = (sums & (1 << LOW_WIDTH) - 1, sums >> LOW_WIDTH, coefficients, exponents, costs,
-                  offsets)  # fmt: skip
-        return np.concatenate([field[self.side_columns] for field in fields])
+                offsets[side.first : side.first + side.columns] = one.offset
+                flags[side.first + kept[number]] = 0
+            found[rows.of_bonds(COST) + number] = cost
+            for place, elements in zip(MET, met(layout, bond), strict=True):
+                found[rows.of_bonds(place) + number] = elements
+        fields = (sums & (1 << LOW_WIDTH) - 1, sums >> LOW_WIDTH, pulls.coefficients,
+                  pulls.exponents, flags, offsets)  # fmt: skip
+        sides = np.concatenate([field[self.side_columns] for field in fields])
+        found[: len(sides)] = sides
+        return found
 
     def target_words(self, labels: Words, classes: int) -> Words:
         """Rows of ``TARGETS``: 1 at the label, 0 at other classes, -1 where there is none."""
@@ -208,19 +269,29 @@ class ChipMemory:
         return found
 
 
-def side_rows(layout: Layout) -> tuple[tuple[SideRows, ...], int]:
-    """Of each part, and how many there are."""
-    left = {bond.right.part for bond in layout.bonds}
-    right = {bond.left.part for bond in layout.bonds}
-    rows, count = [], 0
-    for number, part in enumerate(layout.parts):
-        own = SideRows(count if number in left else None, None)
-        count += part.blocks if number in left else 0
-        if number in right:
-            own = SideRows(own.left, count)
-            count += 1
-        rows.append(own)
-    return tuple(rows), count
+def prior_rows(layout: Layout) -> PriorRows:
+    """The rows of ``PRIOR``."""
+    most = max((bond.left.columns for bond in layout.bonds), default=0)
+    return PriorRows(len(layout.bonds), 1 + most)
+
+
+def side_rows(layout: Layout) -> tuple[SideRows, ...]:
+    """Of each part."""
+    block = prior_rows(layout).block
+    left = {bond.right.part: 1 + n * block for n, bond in enumerate(layout.bonds)}
+    right = {bond.left.part: n * block for n, bond in enumerate(layout.bonds)}
+    return tuple(SideRows(left.get(n), right.get(n)) for n in range(len(layout.parts)))
+
+
+def met(layout: Layout, bond: Bond) -> tuple[int, int, int]:
+    """Elements of a column of a bond for each column of the bond before, of the one behind, and
+    those at the ends of a layer."""
+    there = {(one.layer, one.index) for one in layout.bonds}
+    sides = ((bond.left.part, -1), (bond.right.part, 1))
+    elements = [prod(layout.parts[part].shape[1:3]) for part, _ in sides]
+    inner = [(bond.layer, bond.index + by) in there for _, by in sides]
+    before, after = (n if has else 0 for n, has in zip(elements, inner, strict=True))
+    return before, after, sum(elements) - before - after
 
 
 def factor_images(step: CompiledStep) -> list[Image | RowImage]:

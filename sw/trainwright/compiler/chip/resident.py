@@ -4,6 +4,7 @@ update and the exponents of the next step; shifts from the exponent file, rates 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import (
     Slots,
     moment_name,
@@ -82,8 +83,9 @@ def _samples(memory: ChipMemory, data: DataSet | None, first: int) -> list[Descr
 
 
 def _update(
-    memory: ChipMemory, slots: Slots, first: int, seed: int, table: RateTable, *, pulled: bool
-) -> list[Descriptor]:
+    memory: ChipMemory, slots: Slots, first: int, seed: int, table: RateTable, *, pulled: bool,
+    looks: Looks | None,
+) -> list[Descriptor]:  # fmt: skip
     bonds = memory.layout.bonds if pulled else ()
     left = {bond.right.part for bond in bonds}
     right = {bond.left.part for bond in bonds}
@@ -92,12 +94,13 @@ def _update(
         PartUpdate(
             hidden=part.hidden, rate=0, rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
             left=n in left, right=n in right, nibbles=memory.needs_nibbles(part), resident=True,
+            cuts=looks is not None,
         )
         for n, part in enumerate(parts)
     ]  # fmt: skip
     by = {part.name: _update_scalars(part, slots) for part in parts}
     by |= {pulls_of(part): _pull_scalars(part, slots) for part in parts}
-    program = update_program(memory, given, seed, table)
+    program = update_program(memory, given, seed, table, looks)
     found = _counted_from(first, program.descriptors[:-1])
     return [
         replace(d, scalars=by[d.tensor]) if isinstance(d, Vector) and d.tensor in by else d
@@ -112,11 +115,13 @@ def resident_step(
     table: RateTable,
     *,
     pulled: bool = False,
+    looks: Looks | None = None,
     data: DataSet | None = None,
 ) -> Resident:
     """The step of ``memory``; scales are frozen where ``ranges`` is None.
 
-    ``seed`` is that of the run, ``table`` its schedule, ``pulled`` whether there is a prior.
+    ``seed`` is that of the run, ``table`` its schedule, ``pulled`` whether there is a prior, which
+    cuts columns itself where there are ``looks``.
     Samples are those of ``data``; where it is None the host writes them. Raises ``CompileError``
     where the accelerator has too few slots, of exponents or of statistics.
     """
@@ -141,7 +146,7 @@ def resident_step(
         _begin(),
         *with_slots(step.backward, slots, tensors[0]),
         _begin(),
-        *_update(memory, slots, extra, seed, table, pulled=pulled),
+        *_update(memory, slots, extra, seed, table, pulled=pulled, looks=looks),
         *scales(programs, slots, ranges, moments),
         Halt(),
     ]
