@@ -55,6 +55,7 @@ def trainer(state, data, *, memory_bytes=1 << 20, **options):
         replace(SETTINGS, steps=2 * EPOCH + 3),  # with cuts, of which some leave gaps
         FITTED,
         replace(SETTINGS, prior=PriorSettings()),  # without
+        replace(SETTINGS, chip=ChipSettings(loss="squared-error", pixels=4)),
     ],
 )
 def test_a_run_has_the_bits_of_the_definitions(data, chosen):
@@ -127,7 +128,7 @@ def test_records_are_the_inputs_of_the_batches(data, pixels):
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (settings(chip=ChipSettings(loss="squared-error")), "have loss cross-entropy alone"),
+        (settings(chip=ChipSettings(optimiser="momentum")), "have optimiser esgd alone"),
         (settings(steps=1 << 22, epochs=1 << 22), "hold for 65536 steps each; the chip counts to"),
     ],
 )

@@ -22,7 +22,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, Layout, make_layout
-from trainwright.onchip.loss import cross_entropy
+from trainwright.onchip.loss import LOSSES
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import State, Step, limits
 
@@ -209,7 +209,7 @@ def _step(golden: _Side, other: _Side, state: State, step: Step, batch, scales) 
     losses = [side.run_loss(labels, classes) for side in sides]
     driver = golden.driver
     logits, gradient = driver.logits()
-    expected = cross_entropy(logits, driver.logits_exponent, labels, classes)
+    expected = LOSSES[driver.loss](logits, driver.logits_exponent, labels, classes)
     comparison.merge(_compare_definition("gradient of the logits", gradient, expected.gradient))
     for loss in losses:
         comparison.merge(_compare_definition("loss and correct samples",

@@ -1,7 +1,8 @@
 """Bit-exactness of a resident program: whole steps by one start, on golden model and another.
 
 The host writes state, program, schedule, exponents and, where the accelerator fetches them, all
-samples; then it starts several steps at once, and writes nothing until they are done. Compared
+samples; then it starts several steps at once, and writes nothing until they are done. The first
+and the last cut columns. Compared
 with ``==``: every row that any engine writes, statistics, the external memory, the exponent file
 and the order of the samples.
 """
@@ -16,6 +17,7 @@ from trainwright.accelerator import Accelerator, FileAccelerator
 from trainwright.accelerator.counted import CountedFile
 from trainwright.check.chip import calibrated, model_of, random_state
 from trainwright.check.step import HARDWARE, KERNEL, Comparison, StepCheck, compare_runs, is_kernel
+from trainwright.compiler.chip.cuts import Looks
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales
@@ -28,6 +30,7 @@ from trainwright.onchip.state import State
 STEPS = 3
 """That one start runs."""
 TABLE = RateTable((Entry(11, 5, 200, -13), Entry(9, 3, 160, -11)), steps=2)
+LOOKS = Looks(interval=2, distance=2)
 PIXELS = 8
 REST = 5
 """Samples of the set beyond an epoch of two batches."""
@@ -39,10 +42,13 @@ class ResidentCheck(StepCheck):
 
     host_writes: int = 0
     """Bytes that the host wrote between start and end."""
+    columns_cut: int = 0
+    """Columns of all bonds that were cut in these steps."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Also what the host wrote."""
+        """Also what the host wrote, and what was cut."""
         mine = {"update": "chip", "steps": STEPS, "host_writes": self.host_writes}
+        mine["columns_cut"] = self.columns_cut
         return {**super().to_dict(), **mine}
 
 
@@ -74,7 +80,7 @@ class _Side:
             data = place_data(counted, given.records, batch, seed, PIXELS)
         self.driver = ResidentDriver(
             counted, state.layout, batch, TABLE, trace=True, seed=seed, ranges=scales.ranges,
-            data=data, pulled=True,
+            data=data, pulled=True, looks=LOOKS,
         )  # fmt: skip
         self.driver.put(state, model_of(state))
         self.driver.begin(scales, state, 0)
@@ -86,6 +92,19 @@ class _Side:
         before = self._counted.written
         self.driver.run_steps(STEPS, step=0)
         return self._counted.written - before
+
+
+def _weakened(state: State) -> State:
+    """Every third column of each bond is at half its size: it is cut at once."""
+    layout = state.layout
+    for bond in layout.bonds:
+        for side in (bond.left, bond.right):
+            part = layout.parts[side.part]
+            divisors = 1 + (np.arange(side.columns) % 3 == 1)
+            along = np.expand_dims(divisors, tuple(n for n in range(4) if n != side.axis))
+            values = state.weights.ravel()[part.places].reshape(part.shape)
+            state.weights.ravel()[part.places] = (values // along).ravel()
+    return state
 
 
 def _scales(network: Network, golden: GoldenAccelerator, state: State, given: _Batches) -> Scales:
@@ -125,7 +144,7 @@ def check_resident_steps(
     Raises ``CompileError`` for networks and accelerators that the programs do not take.
     """
     itself = is_kernel(accelerator)
-    state, given = random_state(network, seed), _Batches(network, batch, seed)
+    state, given = _weakened(random_state(network, seed)), _Batches(network, batch, seed)
     p, size = accelerator.parameters, accelerator.memory_bytes
     with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
         scales = _scales(network, model, state, given)
@@ -140,4 +159,8 @@ def check_resident_steps(
             step=sides[1].driver.step,
             compared=KERNEL if itself else HARDWARE,
             host_writes=writes,
+            columns_cut=sum(
+                bond.left.columns - len(own)
+                for bond, own in zip(state.layout.bonds, sides[1].driver.kept(), strict=True)
+            ),
         )

@@ -31,7 +31,7 @@ from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, Layout, Part
-from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
+from trainwright.onchip.loss import UNITS, gradient_exponent
 from trainwright.onchip.prior import pull_words
 from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step
 from trainwright.onchip.update import PASSES
@@ -49,7 +49,8 @@ class Executed:
 
 @dataclass(frozen=True)
 class LossResult:
-    """Loss of a batch, in units of 2^-16 bits, and samples whose label has the largest logit."""
+    """Summed loss, in units of the loss (``onchip.loss.UNITS``), and samples whose label has the
+    largest logit."""
 
     total: int
     correct: int
@@ -65,30 +66,35 @@ class ChipDriver(Driver):
 
     def __init__(
         self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
-        trace: bool = False, first: CompiledStep | None = None,
+        trace: bool = False, first: CompiledStep | None = None, loss: str = "cross-entropy",
     ) -> None:  # fmt: skip
         """Of each bond of ``layout`` the programs have the columns ``kept``, all where it is None;
-        ``first`` as of ``Driver``."""
+        ``first`` as of ``Driver``. ``loss`` is one of ``onchip.loss.LOSSES``."""
         network = layout.network
         if kept is not None:
             columns = iter(kept)
             ranks = [[len(next(columns)) for _ in layer.ranks] for layer in network.layers]
             network = network.with_ranks(ranks)
         super().__init__(accelerator, network, batch, trace=trace, first=first)
-        self.layout = layout
+        self.layout, self.loss = layout, loss
         self.memory = ChipMemory.of(self.step, layout, kept)
         if self.memory.size > accelerator.memory_bytes:
             raise AcceleratorError(
                 f"a step needs {self.memory.size} bytes of external memory, the accelerator has "
                 f"{accelerator.memory_bytes}"
             )
-        self._loss_program = lru_cache(16)(partial(loss_program, self.memory))
+        self._loss_program = lru_cache(16)(partial(loss_program, self.memory, loss))
         self._updates = UpdatePrograms(self.memory)
         self.moment_exponents = np.zeros(len(layout.parts), np.int64)
         """Of the gradients by which the moments were written."""
         self._bound: Bound | None = None
         self.executed: list[Executed] = []
         """What has been run."""
+
+    @property
+    def loss_unit(self) -> float:
+        """What a unit of a summed loss is."""
+        return UNITS[self.loss]
 
     # What the host writes.
 
@@ -199,7 +205,7 @@ class ChipDriver(Driver):
         """The backward pass of the gradient that ``run_loss`` left; its statistics."""
         assert self._bound is not None
         name = gradient_name(len(self.network.layers))
-        exponent = 1 - WORD_WIDTH - batch_exponent(self.step.batch)
+        exponent = gradient_exponent(self.loss, self.step.batch)
         bound = self._bind(self.step.backward, scales, self._bound.exponents | {name: exponent})
         run = self._run(bound.program, self.step.backward.address)
         return self._statistics(self.step.backward, bound, run)

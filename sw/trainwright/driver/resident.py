@@ -18,7 +18,7 @@ from trainwright.compiler.names import gradient_name
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import Layout
-from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
+from trainwright.onchip.loss import gradient_exponent
 from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
 from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, KEPT
 from trainwright.onchip.rates import RateTable
@@ -68,10 +68,11 @@ class ResidentDriver(ChipDriver):
         kept: Kept | None = None, trace: bool = False, seed: int = 0,
         ranges: ScaleRanges | None = None, pulled: bool = False, looks: Looks | None = None,
         data: DataSet | None = None, first: CompiledStep | None = None,
+        loss: str = "cross-entropy",
     ) -> None:  # fmt: skip
         """``seed`` is that of the run; scales are frozen where ``ranges`` is None, and columns are
         cut by the accelerator where there are ``looks``. ``first`` as of ``Driver``."""
-        super().__init__(accelerator, layout, batch, kept=kept, trace=trace, first=first)
+        super().__init__(accelerator, layout, batch, kept=kept, trace=trace, first=first, loss=loss)
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
                 "this back end does not repeat programs yet; use --backend golden, or exponents=0"
@@ -80,7 +81,7 @@ class ResidentDriver(ChipDriver):
         self._table, self._seed, self._data, self._pulled = table, seed, data, pulled
         self._looks = looks
         self.resident: Resident = resident_step(
-            self.memory, ranges, seed, table, pulled=pulled, looks=looks, data=data
+            self.memory, ranges, seed, table, pulled=pulled, looks=looks, data=data, loss=loss
         )
         if pulled:  # its costs are words
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
@@ -107,7 +108,7 @@ class ResidentDriver(ChipDriver):
         for program in (self.step.forward, self.step.backward):
             given |= program.constants
         upper = gradient_name(len(self.network.layers))
-        given[upper] = 1 - WORD_WIDTH - batch_exponent(self.step.batch)
+        given[upper] = gradient_exponent(self.loss, self.step.batch)
         moments = zip(parts, state.exponents.tolist(), strict=True)
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents

@@ -6,7 +6,6 @@ the state back after every step, for the prior, cuts and checkpoints.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log
 
 import torch
 
@@ -17,12 +16,11 @@ from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.onchip.layout import Layout
 from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.state import Step
-from trainwright.onchip.tables import FRACTION
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.settings import TrainSettings
 
-OpenChip = Callable[[Layout, Kept], ChipDriver]
-"""Makes a driver for a layout of which these columns are left."""
+OpenChip = Callable[[Layout, Kept, str], ChipDriver]
+"""Makes a driver for a layout of which programs have these columns, and for a loss."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ def require_programs(settings: TrainSettings) -> None:
     chip = settings.chip
     assert chip is not None
     for what, given, known in (
-        ("loss", chip.loss, "cross-entropy"),
         ("optimiser", chip.optimiser, "esgd"),
         ("rounding mode", settings.rounding, "nearest"),
     ):
@@ -60,6 +57,8 @@ class Engine:
         """Raises ``ValueError`` for what the engine's programs do not compute."""
         require_programs(settings)
         self._open, self._model = open_chip, model
+        assert settings.chip is not None
+        self._loss = settings.chip.loss
         self._classes = model.network.classes
         self.reopen()
 
@@ -67,7 +66,7 @@ class Engine:
         """A driver for the columns that programs are to have; it is given the state again."""
         state = self._model.state
         kept = tuple(tuple(columns.tolist()) for columns in state.compiled)
-        self.driver = self._open(state.layout, kept)
+        self.driver = self._open(state.layout, kept, self._loss)
         self._put = False
 
     def step(
@@ -92,9 +91,8 @@ class Engine:
         words, factors = driver.rows(STATE), driver.factors()
         state.take(words, factors, driver.moment_exponents)
         runs = [one.run for one in driver.executed]
-        unit = log(2) / (1 << FRACTION) / len(labels)
         return EngineStep(
-            loss=loss.total * unit,
+            loss=loss.total * driver.loss_unit / len(labels),
             correct=loss.correct,
             statistics=statistics,
             cycles=sum(run.counters.cycles for run in runs),

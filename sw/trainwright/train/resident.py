@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,6 @@ from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.samples import records, stored_pixels
 from trainwright.onchip.schedule_pass import schedule_words
-from trainwright.onchip.tables import FRACTION
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.engine import require_programs
 from trainwright.train.settings import TrainSettings
@@ -65,6 +63,7 @@ class ResidentEngine:
         stored = stored_records(model, data, chip.pixels)
         self._accelerator, self._table = accelerator, table
         self._data = place_data(accelerator, stored, settings.batch, settings.seed, chip.pixels)
+        self._loss = chip.loss
         self._looks: Looks | None = None
         self._first: CompiledStep | None = None
         if chip.cut_programs == "kept":
@@ -95,7 +94,7 @@ class ResidentEngine:
             kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, looks=self._looks, data=self._data,
-            first=self._first,
+            first=self._first, loss=self._loss,
         )  # fmt: skip
 
     def begin(self, scales: Scales, step: int) -> None:
@@ -119,7 +118,7 @@ class ResidentEngine:
         scales.exponents |= driver.exponents()
         self._begun = step + count
         return Steps(
-            loss=done.total * log(2) / (1 << FRACTION) / samples,
+            loss=done.total * driver.loss_unit / samples,
             correct=done.correct,
             saturations=driver.saturations,
             cycles=run.counters.cycles,

@@ -22,6 +22,7 @@ from trainwright.compiler.names import activation_name
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part
+from trainwright.onchip.loss_pass import loss_scalars
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.state import BIAS_RATE_SHIFT
 from trainwright.onchip.update_pass import PartUpdate
@@ -69,10 +70,16 @@ def _pull_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
     return (Scalar(ScalarKind.VALUE, prior_pass.MINUS_GRADIENT, minus=minus),)
 
 
-def _loss(memory: ChipMemory, slots: Slots, first: int) -> list[Descriptor]:
-    logits = slots[activation_name(len(memory.step.network.layers))]
-    by = (Scalar(ScalarKind.SHIFT, 0, minus=logits, strict=True),)
-    found = _counted_from(first, loss_program(memory, None).descriptors[:-1])
+def _loss(memory: ChipMemory, slots: Slots, first: int, loss: str) -> list[Descriptor]:
+    return _by_logits(memory, slots, first, loss_program(memory, loss, None), loss)
+
+
+def _by_logits(
+    memory: ChipMemory, slots: Slots, first: int, program: Program, loss: str
+) -> list[Descriptor]:
+    """A program of a loss, whose passes go by the exponent of the logits."""
+    by = loss_scalars(loss, slots[activation_name(len(memory.step.network.layers))])
+    found = _counted_from(first, program.descriptors[:-1])
     return [replace(d, scalars=by) if isinstance(d, Vector) else d for d in found]
 
 
@@ -117,6 +124,7 @@ def resident_step(
     pulled: bool = False,
     looks: Looks | None = None,
     data: DataSet | None = None,
+    loss: str = "cross-entropy",
 ) -> Resident:
     """The step of ``memory``; scales are frozen where ``ranges`` is None.
 
@@ -142,7 +150,7 @@ def resident_step(
         *_samples(memory, data, extra),
         *with_slots(step.forward, slots, 0),
         _begin(),
-        *_loss(memory, slots, extra),
+        *_loss(memory, slots, extra, loss),
         _begin(),
         *with_slots(step.backward, slots, tensors[0]),
         _begin(),
