@@ -11,8 +11,10 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.accelerator.counted import counted
 from trainwright.cli import main
 from trainwright.data import load_data_set
+from trainwright.driver import fitting_exponent
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
+from trainwright.onchip.loss import LOSSES
 from trainwright.onchip.samples import epoch_order, expanded
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import InputQuantiser, chip_batch_indices
@@ -38,6 +40,10 @@ def data():
 
 def settings(**changes):
     return replace(SETTINGS, prior=None, **changes)
+
+
+CROSS = settings(steps=30)
+SQUARED = settings(steps=30, chip=ChipSettings(loss="squared-error", pixels=4))
 
 
 def trainer(state, data, *, memory_bytes=1 << 20, **options):
@@ -135,6 +141,50 @@ def test_records_are_the_inputs_of_the_batches(data, pixels):
 def test_what_is_refused_before_anything_is_run(data, chosen, message):
     with pytest.raises(ValueError, match=message):
         trainer(initial_state(load_network("digits"), chosen), data)
+
+
+@pytest.mark.parametrize("chosen", [CROSS, SQUARED, replace(CROSS, batch=96)])
+def test_the_test_set_is_classified_by_the_accelerator(data, chosen):
+    """Loss and correct samples are the host's, batch by batch; samples that fill up do not count,
+    and training goes on to the same bits."""
+    state, alone = (initial_state(load_network("digits"), chosen) for _ in range(2))
+    run = trainer(state, data, test_samples=150, stop=lambda: state.step > 4)
+    run.run()
+    engine = run.resident
+    assert engine and engine.evaluates
+    loss, correct = engine.evaluate(state.scales, state.step)
+    before = engine.driver.accelerator.order
+    assert engine.evaluate(state.scales, state.step) == (loss, correct)
+    assert engine.driver.accelerator.order == before
+    batches, test = [], data.test.first(150)
+    assert isinstance(state.model, ChipModel)
+    quantiser = InputQuantiser(state.network, data.full_scale, 0, chosen.chip.pixels)
+    for first in range(0, 150, chosen.batch):
+        inputs, real = quantiser.padded_batch(test, first, chosen.batch)
+        logits = engine.driver.forward(inputs, state.model.operands(), state.scales).logits[:real]
+        exponent = fitting_exponent(logits, 16)
+        labels = test.labels[first : first + real].astype(int)
+        z = (logits * 2.0**-exponent).long().numpy()
+        batches.append(LOSSES[chosen.chip.loss](z, exponent, labels, 10))
+    assert loss == sum(one.total * one.unit for one in batches)
+    assert correct == sum(one.correct for one in batches)
+    engine.reopen()
+    trainer(state, data).run()
+    trainer(alone, data).run()
+    assert same(state, alone)
+
+
+def test_where_there_is_no_room_the_host_gives_the_test_set(data):
+    """In a memory that the test samples do not fit in, and one in which the program would not."""
+    found, records = [], 1437 * 80
+    step = trainer(initial_state(load_network("digits"), CROSS), data).resident.driver.bytes_needed
+    for size in (records + step + 5000, records + step + 25_000, 1 << 20):
+        state = initial_state(load_network("digits"), CROSS)
+        run = trainer(state, data, memory_bytes=size)
+        run.run()
+        found.append((state.model.digest(), state.history.evaluations, run.resident.evaluates))
+    assert found[0][:2] == found[1][:2] == found[2][:2]
+    assert [one[2] for one in found] == [False, False, True] and len(found[0][1]) == 1
 
 
 def test_a_memory_too_small(data):

@@ -12,7 +12,7 @@ from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
-from trainwright.compiler.chip.resident import Resident, resident_step
+from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
 from trainwright.compiler.chip.samples import DataSet
 from trainwright.compiler.names import gradient_name
 from trainwright.driver.chip import ChipDriver, LossResult
@@ -25,17 +25,21 @@ from trainwright.onchip.rates import RateTable
 from trainwright.onchip.samples import first_of, order_at
 from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.onchip.state import State
+from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
+from trainwright.program.fields import DESCRIPTOR_BYTES
 
 PAGE = 4096
 
 
 def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
-               pixels: int) -> DataSet:  # fmt: skip
-    """Write ``records`` (``onchip.samples.records``) to the end of the memory, once for all drivers
-    of a run of ``seed``; raises ``AcceleratorError`` where they are more than the memory."""
+               pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
+    """Write ``records`` (``onchip.samples.records``) to the end of the memory, or ``before`` an
+    address, once for all drivers of a run of ``seed``; raises ``AcceleratorError`` where they are
+    more than there is."""
     total, size = records.shape
-    address = (accelerator.memory_bytes - records.size) // PAGE * PAGE
+    end = accelerator.memory_bytes if before is None else before
+    address = (end - records.size) // PAGE * PAGE
     data = DataSet(address, total, size, pixels, first_of(total, seed), total // batch * batch)
     if address < 0:
         raise _too_big(data, accelerator, 0)
@@ -68,10 +72,11 @@ class ResidentDriver(ChipDriver):
         kept: Kept | None = None, trace: bool = False, seed: int = 0,
         ranges: ScaleRanges | None = None, pulled: bool = False, looks: Looks | None = None,
         data: DataSet | None = None, first: CompiledStep | None = None,
-        loss: str = "cross-entropy",
+        loss: str = "cross-entropy", test: DataSet | None = None,
     ) -> None:  # fmt: skip
         """``seed`` is that of the run; scales are frozen where ``ranges`` is None, and columns are
-        cut by the accelerator where there are ``looks``. ``first`` as of ``Driver``."""
+        cut by the accelerator where there are ``looks``. ``first`` as of ``Driver``. A ``test`` set
+        has whole batches, filled up by ``onchip.samples.filled_up``."""
         super().__init__(accelerator, layout, batch, kept=kept, trace=trace, first=first, loss=loss)
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
@@ -83,6 +88,11 @@ class ResidentDriver(ChipDriver):
         self.resident: Resident = resident_step(
             self.memory, ranges, seed, table, pulled=pulled, looks=looks, data=data, loss=loss
         )
+        self._test = test
+        self.evaluation: Program | None = None
+        """Of a batch of the test set."""
+        if test:
+            self.evaluation = resident_evaluation(self.memory, self.resident, test, loss)
         if pulled:  # its costs are words
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
             self.memory.prior_words(np.zeros(layout.columns, np.int64), no_pulls(layout), whole)
@@ -117,9 +127,22 @@ class ResidentDriver(ChipDriver):
             batch = self.step.batch
             self.accelerator.order = order_at(self._data.total, batch, self._seed, step)
 
+    @property
+    def _evaluation_address(self) -> int:
+        return self.memory.size + len(self.resident.program.descriptors) * DESCRIPTOR_BYTES
+
+    @property
+    def bytes_needed(self) -> int:
+        """Bytes of external memory, the data sets not counted."""
+        evaluation = len(self.evaluation.descriptors) if self.evaluation else 0
+        return self._evaluation_address + evaluation * DESCRIPTOR_BYTES
+
     def _write_program(self) -> None:
-        encoded = np.frombuffer(encode_descriptors(self.resident.program), np.uint8)
-        needed = self.memory.size + encoded.size
+        programs = [one for one in (self.resident.program, self.evaluation) if one]
+        encoded = np.concatenate(
+            [np.frombuffer(encode_descriptors(one), np.uint8) for one in programs]
+        )
+        needed = self.bytes_needed
         if self._data and needed > self._data.address:
             raise _too_big(self._data, self.accelerator, needed)
         if needed > self.accelerator.memory_bytes:
@@ -151,6 +174,20 @@ class ResidentDriver(ChipDriver):
         )
         slot = self.resident.loss_slot
         return LossResult(int(self.last_run.sums[slot]), int(self.last_run.saturations[slot]))
+
+    def evaluate(self) -> LossResult:
+        """Classify the test set, by weights and exponents as they are: loss and correct samples,
+        those without a label left out. Training goes on as if it had not been."""
+        test, program = self._test, self.evaluation
+        assert test and program
+        before = self.accelerator.order
+        self.accelerator.order = order_at(test.total, self.step.batch, self._seed, 0)
+        run = self._file.repeat(
+            program, test.total // self.step.batch, address=self._evaluation_address, step=0
+        )
+        self.accelerator.order = before
+        slot = self.resident.loss_slot
+        return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
 
     def pulls(self) -> Pulls:
         """The prior's coefficients after the last step; of none where there is no prior."""

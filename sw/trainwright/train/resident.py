@@ -10,12 +10,13 @@ from trainwright.accelerator import Accelerator
 from trainwright.compiler import CompiledStep, CompileError
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.memory import STATE
-from trainwright.data import DataSet
+from trainwright.compiler.chip.samples import DataSet as Samples
+from trainwright.data import DataSet, Split
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable
-from trainwright.onchip.samples import records, stored_pixels
+from trainwright.onchip.samples import filled_up, records, stored_pixels
 from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.engine import require_programs
@@ -34,14 +35,18 @@ class Steps:
     seconds: float
 
 
-def stored_records(model: ChipModel, data: DataSet, pixels: int) -> npt.NDArray[np.uint8]:
-    """The training samples as the accelerator stores them, (samples, bytes)."""
-    images, network = data.train.images, model.network
+def stored_records(
+    model: ChipModel, data: DataSet, pixels: int, split: Split | None = None
+) -> npt.NDArray[np.uint8]:
+    """The samples of a split, the training samples where it is None, as the accelerator stores
+    them, (samples, bytes)."""
+    split = split or data.train
+    images, network = split.images, model.network
     stored = stored_pixels(images, data.full_scale, pixels)
     height, width = network.padded
     edges = ((0, 0), (0, height - images.shape[1]), (0, width - images.shape[2]))
     whole = np.pad(stored, edges).reshape(len(images), -1)
-    return records(whole, data.train.labels, pixels, network.classes)
+    return records(whole, split.labels, pixels, network.classes)
 
 
 class ResidentEngine:
@@ -53,8 +58,10 @@ class ResidentEngine:
 
     def __init__(
         self, accelerator: Accelerator, model: ChipModel, settings: TrainSettings, table: RateTable,
-        data: DataSet,
+        data: DataSet, test: Split | None = None,
     ) -> None:  # fmt: skip
+        """The ``test`` split is placed beside the training samples where there is room for it: then
+        ``evaluates``."""
         chip = settings.chip
         assert chip is not None
         require_programs(settings)
@@ -63,6 +70,7 @@ class ResidentEngine:
         stored = stored_records(model, data, chip.pixels)
         self._accelerator, self._table = accelerator, table
         self._data = place_data(accelerator, stored, settings.batch, settings.seed, chip.pixels)
+        self._test = None if test is None else self._place(model, data, test, chip.pixels)
         self._loss = chip.loss
         self._looks: Looks | None = None
         self._first: CompiledStep | None = None
@@ -71,6 +79,28 @@ class ResidentEngine:
             self._looks = prior and Looks(prior.interval, cut_distance(prior.threshold))
             self._first = self._open(model.state.compiled).step
         self.reopen()
+
+    def _place(self, model: ChipModel, data: DataSet, test: Split, pixels: int) -> Samples | None:
+        """The test set before the training samples; None where it is more than what is left."""
+        settings, batch = self._settings, self._settings.batch
+        stored = stored_records(model, data, pixels, test)
+        stored = filled_up(stored, batch, model.network.classes)
+        if stored.size > self._data.address:
+            return None
+        return place_data(
+            self._accelerator, stored, batch, settings.seed, pixels, before=self._data.address
+        )
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the test set is in the accelerator's memory."""
+        return self._test is not None
+
+    def evaluate(self, scales: Scales, step: int) -> tuple[float, int]:
+        """Summed loss of the test set after ``step`` steps, and samples that are right."""
+        self.begin(scales, step)
+        done = self.driver.evaluate()
+        return done.total * self.driver.loss_unit, done.correct
 
     def reopen(self) -> None:
         """A driver for the columns that are left, or for those that programs have, where these
@@ -87,14 +117,22 @@ class ResidentEngine:
             state.compile_for(state.kept)
 
     def _open(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
-        """A driver of programs that have these columns of each bond."""
+        """A driver of programs that have these columns of each bond; the test set goes where there
+        is no room beside them."""
+        driver = self._opened(columns)
+        if self._test and driver.bytes_needed > self._test.address:
+            self._test = None
+            return self._opened(columns)
+        return driver
+
+    def _opened(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
         settings = self._settings
         return ResidentDriver(
             self._accelerator, self._model.state.layout, settings.batch, self._table,
             kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, looks=self._looks, data=self._data,
-            first=self._first, loss=self._loss,
+            first=self._first, loss=self._loss, test=self._test,
         )  # fmt: skip
 
     def begin(self, scales: Scales, step: int) -> None:

@@ -127,7 +127,7 @@ class Trainer:
     def run(self) -> bool:
         """Train to the end or until ``stop()``; returns whether the end was reached.
 
-        Between two epochs the test split is classified; at
+        Between two epochs the test split is classified, by a resident accelerator alone; at
         the end, call ``evaluate_test``.
         """
         self._observer.started(self.state.step, self.total_steps, self.state.model.network)
@@ -137,7 +137,7 @@ class Trainer:
                 return False
             if self._evaluation_is_due():
                 try:
-                    self.evaluate_test()
+                    self._evaluate()
                 except Stopped:
                     return False
             self.step()
@@ -313,11 +313,24 @@ class Trainer:
                 self.state.settings.batch,
                 progress=self._evaluating,
             )
+        self._evaluated(result.accuracy)
+        return result
+
+    def _evaluate(self) -> None:
+        """The same between two epochs: by the accelerator alone where the test split is there."""
+        if not self.resident or not self.resident.evaluates:
+            self.evaluate_test()
+            return
+        with self._waiting():
+            _, correct = self.resident.evaluate(self.state.scales, self.state.step)
+        self._evaluated(correct / len(self._test))
+
+    def _evaluated(self, accuracy: float) -> None:
         step = self.state.step
         record = EvaluationRecord(
             step=step,
             epoch=-(-step // self._steps_an_epoch()),
-            accuracy=result.accuracy,
+            accuracy=accuracy,
             samples=len(self._test),
         )
         evaluations = self.state.history.evaluations
@@ -325,7 +338,6 @@ class Trainer:
             evaluations.pop()
         evaluations.append(record)
         self._observer.evaluated(record)
-        return result
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -377,7 +389,10 @@ class Trainer:
         model, update = self.state.model, self._update
         if not isinstance(model, ChipModel) or not isinstance(update, ChipUpdate):
             return None
-        return ResidentEngine(accelerator, model, self.state.settings, update.rates, self._data)
+        settings = self.state.settings
+        return ResidentEngine(
+            accelerator, model, settings, update.rates, self._data, test=self._test
+        )
 
     @property
     def _keeps_programs(self) -> bool:

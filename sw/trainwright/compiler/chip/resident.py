@@ -12,7 +12,7 @@ from trainwright.compiler.chip.exponents import (
     scales,
     with_slots,
 )
-from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
+from trainwright.compiler.chip.loss import LOSS_SLOT, counting_program, loss_program
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.chip.prior import pulls_of
 from trainwright.compiler.chip.samples import DataSet, samples_program
@@ -161,3 +161,19 @@ def resident_step(
     names = [t.name for one in programs for t in one.tensors]
     program = Program(tuple(descriptors), p.fingerprint, tuple(names))
     return Resident(program, slots, extra + LOSS_SLOT)
+
+
+def resident_evaluation(
+    memory: ChipMemory, resident: Resident, test: DataSet, loss: str
+) -> Program:
+    """A batch of a ``test`` set by the exponents of ``resident``: losses and correct samples in its
+    slot of the loss. What it changes in memory the next step makes anew."""
+    step, slots, first = memory.step, resident.slots, resident.loss_slot - LOSS_SLOT
+    descriptors = [
+        *_samples(memory, test, first),
+        *with_slots(step.forward, slots, 0),
+        _begin(),
+        *_by_logits(memory, slots, first, counting_program(memory, loss), loss),
+        Halt(),
+    ]
+    return Program(tuple(descriptors), step.parameters.fingerprint)
