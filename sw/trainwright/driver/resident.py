@@ -100,6 +100,7 @@ class ResidentDriver(ChipDriver):
                          for t in one.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
         """The last ``run_steps``."""
+        self.last_evaluation: Run | None = None
 
     def begin(self, scales: Scales, state: State, step: int) -> None:
         """Write program and schedule, and the exponents and the order of the samples, as they are
@@ -182,9 +183,10 @@ class ResidentDriver(ChipDriver):
         assert test and program
         before = self.accelerator.order
         self.accelerator.order = order_at(test.total, self.step.batch, self._seed, 0)
-        run = self._file.repeat(
-            program, test.total // self.step.batch, address=self._evaluation_address, step=0
-        )
+        run = self.last_evaluation = self._file.repeat(
+            program, test.total // self.step.batch, address=self._evaluation_address, step=0,
+            trace=self.trace,
+        )  # fmt: skip
         self.accelerator.order = before
         slot = self.resident.loss_slot
         return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
