@@ -17,6 +17,8 @@ from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
 from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
 from trainwright.train.state import initial_state
 from trainwright.train.trainer import Trainer
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.board import SimulatedBoard
 
 sys.path.append(str(Path(__file__).parents[1] / "sw"))
 from test_onchip_training import same
