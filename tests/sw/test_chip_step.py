@@ -128,12 +128,12 @@ def test_what_the_programs_do_not_take(network, parameters, batch, message):
 def test_steps_by_one_start_are_checked(capsys, loss):
     """With columns that are cut in them, and a test set behind them."""
     command = ["check", "--ranks", "5|7", "--batch", "16", "--update", "chip", "--json"]
-    command += ["--backend", "golden", "--loss", loss]
+    command += ["--backend", "golden", "--loss", loss, "--steps", "4"]
     command += ["--accelerator", "exponents=64", "--accelerator", "sample_loads=1"]
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["mismatches"] == found["host_writes"] == 0 and found["values"] > 700_000
-    assert found["columns_cut"] == 4
+    assert found["columns_cut"] == 4 and found["steps"] == 4
 
 
 def test_a_small_memory_is_refused_and_the_kernel_checked(capsys):
@@ -147,5 +147,7 @@ def test_a_small_memory_is_refused_and_the_kernel_checked(capsys):
     assert "0 mismatches" in capsys.readouterr().out
     assert main([*command[:5], "--backend", "golden", "--loss", "squared-error"]) == 2
     assert "--loss is of a step on the chip: add --update chip" in capsys.readouterr().err
+    assert main([*command, "--backend", "golden", "--steps", "2"]) == 2
+    assert "--steps are by one start: add --accelerator exponents" in capsys.readouterr().err
     assert main([*command, "--plan", "paper"]) != 0
     assert "--update chip takes --plan auto alone, not paper" in capsys.readouterr().err

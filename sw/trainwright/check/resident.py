@@ -28,7 +28,7 @@ from trainwright.onchip.samples import expanded, filled_up, records
 from trainwright.onchip.state import State
 
 STEPS = 3
-"""That one start runs."""
+"""That one start runs, where nothing else is said."""
 TABLE = RateTable((Entry(11, 5, 200, -13), Entry(9, 3, 160, -11)), steps=2)
 LOOKS = Looks(interval=2, distance=2)
 PIXELS = 8
@@ -38,8 +38,9 @@ REST = 5
 
 @dataclass(frozen=True)
 class ResidentCheck(StepCheck):
-    """Outcome of a check of ``STEPS`` steps; the counters are those of all."""
+    """Outcome of a check; the counters are those of all its steps."""
 
+    steps: int = STEPS
     host_writes: int = 0
     """Bytes that the host wrote between start and end."""
     columns_cut: int = 0
@@ -47,7 +48,7 @@ class ResidentCheck(StepCheck):
 
     def to_dict(self) -> dict[str, Any]:
         """Also what the host wrote, and what was cut."""
-        mine = {"update": "chip", "steps": STEPS, "host_writes": self.host_writes}
+        mine = {"update": "chip", "steps": self.steps, "host_writes": self.host_writes}
         mine["columns_cut"] = self.columns_cut
         return {**super().to_dict(), **mine}
 
@@ -90,10 +91,10 @@ class _Side:
         if data is None:
             self.driver.put_batch(given.inputs, given.labels, network.classes)
 
-    def run(self) -> int:
+    def run(self, steps: int) -> int:
         """The steps; bytes that the host wrote meanwhile. Then the test set."""
         before = self._counted.written
-        self.driver.run_steps(STEPS, step=0)
+        self.driver.run_steps(steps, step=0)
         written = self._counted.written - before
         if self.driver.evaluation:
             self.driver.evaluate()
@@ -147,9 +148,9 @@ def _compared(golden: _Side, other: _Side) -> Comparison:
 
 def check_resident_steps(
     network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0,
-    loss: str = "cross-entropy",
+    loss: str = "cross-entropy", steps: int = STEPS,
 ) -> ResidentCheck:  # fmt: skip
-    """``STEPS`` steps of random operands and a prior by one start, and a test set by another, on
+    """``steps`` steps of random operands and a prior by one start, and a test set by another, on
     golden model and ``accelerator``; compared. Where that is the golden model, with its
     interpreter. ``loss`` is one of ``onchip.loss.LOSSES``.
 
@@ -161,7 +162,7 @@ def check_resident_steps(
     with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
         scales = _scales(network, model, state, given)
         sides = [_Side(one, state, given, scales, seed, loss) for one in (model, accelerator)]
-        writes = max(side.run() for side in sides)
+        writes = max(side.run(steps) for side in sides)
         run = sides[1].driver.last_run
         assert run is not None
         return ResidentCheck(
@@ -170,6 +171,7 @@ def check_resident_steps(
             seconds=run.seconds,
             step=sides[1].driver.step,
             compared=KERNEL if itself else HARDWARE,
+            steps=steps,
             host_writes=writes,
             columns_cut=sum(
                 bond.left.columns - len(own)
