@@ -65,11 +65,6 @@ def _zero(d: int, **fields) -> Instruction:
     return _keep(d, kind=Kind.LANE, shift=63, **fields)
 
 
-def clear_code() -> tuple[Instruction, ...]:
-    """No sums are gathered yet."""
-    return _zero(_LOW), _zero(_HIGH)
-
-
 def look_constants(interval: int) -> tuple[int, ...]:
     """Constants of ``look_code``."""
     return 1, -interval
@@ -84,12 +79,14 @@ def look_code() -> tuple[Instruction, ...]:
         _keep(4, a=3, k=1, **constant),
         _zero(3, c=4, when=When.ZERO),
         _write(WRITE_COUNTER, a=3),
-        *clear_code(),
+        _zero(_LOW),
+        _zero(_HIGH),
     )
 
 
 def gather_code() -> tuple[Instruction, ...]:
-    """Both words of a column's sum to its lane."""
+    """Both words of a column's sum to its lane; lanes without a column may keep those of another
+    bond, as their sums of the left side are 0."""
     chosen = {"c": 3, "when": When.POSITIVE}
     return (_read(IDENTITY, 3), _read(LOW, _LOW, **chosen), _read(HIGH, _HIGH, **chosen))
 

@@ -63,8 +63,6 @@ class Cuts:
             for number in (prior_pass.LOW, prior_pass.HIGH, prior_pass.KEPT)
         )
         identity, columns = Stream(self._identity, 1), self._layout.block - 1
-        if bond:
-            self._pass(by.clear_code(), ())
         self._pass(
             by.gather_code(), (identity, self._side(low, bond, 1), self._side(high, bond, 1)),
             reads=mask(by.IDENTITY, by.LOW, by.HIGH), outer=columns,
