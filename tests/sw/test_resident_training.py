@@ -27,6 +27,9 @@ from trainwright.train.trainer import Trainer
 
 P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 EPOCH = 22
+MOMENTUM = replace(
+    SETTINGS, chip=ChipSettings(optimiser="momentum"), learning_rate=0.2, prior=PriorSettings()
+)
 FITTED = replace(SETTINGS, chip=ChipSettings(cut_programs="fitted"))
 OPTIONS = [
     f"--accelerator={name}" for name in ("vector_engine=1", "exponents=64", "sample_loads=1")
@@ -62,6 +65,8 @@ def trainer(state, data, *, memory_bytes=1 << 20, **options):
         FITTED,
         replace(SETTINGS, prior=PriorSettings()),  # without
         replace(SETTINGS, chip=ChipSettings(loss="squared-error", pixels=4)),
+        MOMENTUM,
+        replace(MOMENTUM, prior=None, learning_rate=0.999),
     ],
 )
 def test_a_run_has_the_bits_of_the_definitions(data, chosen):
@@ -134,7 +139,7 @@ def test_records_are_the_inputs_of_the_batches(data, pixels):
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (settings(chip=ChipSettings(optimiser="momentum")), "have optimiser esgd alone"),
+        (settings(rounding="stochastic"), "have rounding mode nearest alone, not stochastic"),
         (settings(steps=1 << 22, epochs=1 << 22), "hold for 65536 steps each; the chip counts to"),
     ],
 )

@@ -62,7 +62,7 @@ class _Batches:
         stored = random.integers(0, 1 << PIXELS, shape).astype(np.uint8)
         labels = random.integers(0, network.classes, len(stored))
         self.records = records(stored, labels, PIXELS, network.classes)
-        self.test = filled_up(self.records[: batch + REST], batch, network.classes)
+        self.test = filled_up(self.records[: batch + REST], batch)
         self.inputs = torch.from_numpy(expanded(stored, PIXELS, PIXELS)[:batch])
         self.labels = labels[:batch]
 

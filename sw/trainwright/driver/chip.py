@@ -33,7 +33,7 @@ from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, Layout, Part
 from trainwright.onchip.loss import UNITS, gradient_exponent
 from trainwright.onchip.prior import pull_words
-from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step
+from trainwright.onchip.state import State, Step, rate_shifts
 from trainwright.onchip.update import PASSES
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Program
@@ -239,19 +239,20 @@ class ChipDriver(Driver):
         bonds = self.layout.bonds if pulled else ()
         left, right = ({side.part for side in sides} for sides in
                        ([bond.right for bond in bonds], [bond.left for bond in bonds]))  # fmt: skip
+        shifts = rate_shifts(self.layout, step, np.array(exponents))
         parts = [
             PartUpdate(
                 hidden=part.hidden,
                 rate=step.entry.rate,
-                rate_shift=step.entry.rate_shift + BIAS_RATE_SHIFT * (part.index < 0),
+                rate_shift=int(shift),
                 moved=exponent - int(before),
                 left=number in left,
                 right=number in right,
                 nibbles=self.memory.needs_nibbles(part),
                 cuts=cuts,
             )
-            for number, (part, exponent, before) in enumerate(
-                zip(self.layout.parts, exponents, self.moment_exponents, strict=True)
+            for number, (part, exponent, before, shift) in enumerate(
+                zip(self.layout.parts, exponents, self.moment_exponents, shifts, strict=True)
             )
         ]
         seed = (step.seed + PASSES * step.number * STREAM_STEP) % (1 << 32)

@@ -73,6 +73,7 @@ class ResidentDriver(ChipDriver):
         ranges: ScaleRanges | None = None, pulled: bool = False, looks: Looks | None = None,
         data: DataSet | None = None, first: CompiledStep | None = None,
         loss: str = "cross-entropy", test: DataSet | None = None,
+        optimiser: str = "esgd",
     ) -> None:  # fmt: skip
         """``seed`` is that of the run; scales are frozen where ``ranges`` is None, and columns are
         cut by the accelerator where there are ``looks``. ``first`` as of ``Driver``. A ``test`` set
@@ -86,7 +87,15 @@ class ResidentDriver(ChipDriver):
         self._table, self._seed, self._data, self._pulled = table, seed, data, pulled
         self._looks = looks
         self.resident: Resident = resident_step(
-            self.memory, ranges, seed, table, pulled=pulled, looks=looks, data=data, loss=loss
+            self.memory,
+            ranges,
+            seed,
+            table,
+            pulled=pulled,
+            looks=looks,
+            data=data,
+            loss=loss,
+            optimiser=optimiser,
         )
         self._test = test
         self.evaluation: Program | None = None

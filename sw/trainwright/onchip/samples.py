@@ -71,11 +71,9 @@ def records(
     return np.concatenate([whole, targets.astype(np.int8).view(np.uint8)], 1)
 
 
-def filled_up(whole: npt.NDArray[np.uint8], batch: int, classes: int) -> npt.NDArray[np.uint8]:
+def filled_up(whole: npt.NDArray[np.uint8], batch: int) -> npt.NDArray[np.uint8]:
     """Records filled up to whole batches with blank ones that have no label."""
-    missing = -len(whole) % batch
-    blank = np.zeros((missing, whole.shape[1]), np.uint8)
-    blank[:, -BEAT + classes :] = -1 & 0xFF
+    blank = np.zeros((-len(whole) % batch, whole.shape[1]), np.uint8)
     return np.concatenate([whole, blank])
 
 

@@ -59,7 +59,6 @@ class State:
         rows = layout.part_of_row
         self._hidden = np.array([part.hidden for part in layout.parts])[rows][:, None]
         self._limits = np.array([limits(part) for part in layout.parts]).T[:, rows, None]
-        self._bias = np.array([part.index < 0 for part in layout.parts])
         self._live = self._positions(self.kept)
 
     def step(self, gradients: Sequence[Words], exponents: Sequence[int], step: Step) -> None:
@@ -78,7 +77,7 @@ class State:
             given = given + pull(self.layout, self.weights, self.pulls, now)
         random = update.RandomRows(step.seed, step.number, self.layout.rows)
         self.moments = update.next_moments(self.moments, given, random.of(0))
-        shifts = self._rate_shifts(step)[self.layout.part_of_row][:, None]
+        shifts = rate_shifts(self.layout, step, self.exponents)[self.layout.part_of_row][:, None]
         self.weights = update.next_weights(
             self.weights, self.moments, step.entry.rate, shifts, self._limits, random.of(1)
         )
@@ -97,14 +96,6 @@ class State:
                 rows = slice(part.row, part.row + part.rows)
                 self.moments[rows] = update.moved_moments(self.moments[rows], int(by))
         self.exponents = exponents
-
-    def _rate_shifts(self, step: Step) -> Words:
-        """By part: what products of moments and rate are shifted right; none goes to the left."""
-        shifts = step.entry.rate_shift + BIAS_RATE_SHIFT * self._bias
-        if step.optimiser == "momentum":
-            units = np.array([part.exponent - part.hidden for part in self.layout.parts])
-            shifts = step.entry.rate_shift + units - self.exponents - update.DECAY_SHIFT
-        return np.clip(shifts, 0, update.GREATEST_SHIFT)
 
     def quantised(self) -> list[Words]:
         """Factors and biases of every part, at the ranks left."""
@@ -216,6 +207,24 @@ class State:
         ]
         state.compile_for(state.kept)
         return state
+
+
+def momentum_offset(part: Part) -> int:
+    """What momentum adds to a rate's shift, less the exponent of the gradient."""
+    return part.exponent - part.hidden - update.DECAY_SHIFT
+
+
+def rate_shifts(layout: Layout, step: Step, exponents: Words) -> Words:
+    """By part: what products of moments and rate are shifted right; none goes to the left.
+
+    ``exponents`` are those of the gradients.
+    """
+    parts = layout.parts
+    if step.optimiser == "momentum":
+        added = np.array([momentum_offset(part) for part in parts]) - exponents
+    else:
+        added = BIAS_RATE_SHIFT * np.array([part.index < 0 for part in parts])
+    return np.clip(step.entry.rate_shift + added, 0, update.GREATEST_SHIFT)
 
 
 def limits(part: Part) -> tuple[int, int]:

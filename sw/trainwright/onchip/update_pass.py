@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from trainwright.onchip import schedule_pass
 from trainwright.onchip.layout import MOMENT_WIDTH, WEIGHT_WIDTH
 from trainwright.onchip.prior import PULL_WIDTH
+from trainwright.onchip.rates import SHIFT_WIDTH
 from trainwright.onchip.update import DECAY_SHIFT
 from trainwright.program.vector import (
     Addend,
@@ -34,6 +35,8 @@ MOVED_SHIFT = 0
 """Shift of the pass that the exponent file gives."""
 MOVED_CONSTANT = 6
 """Constant that it gives."""
+RATE_CONSTANT = 2
+"""Another: what momentum adds to a rate's shift."""
 _WORD, _M, _W, _SHIFT, _G, _PULL = range(6)
 _SPLIT, _KEPT, _RATE, _MOST, _HALF, _UP, _MOVED, _NIBBLE_MASK = range(8)
 
@@ -60,6 +63,9 @@ class PartUpdate:
     """Whether the pass is the same in every step: the moved exponent comes from the exponent file,
     as constant MOVED_CONSTANT and shift MOVED_SHIFT, and the rate from the registers of
     ``schedule_pass``; then ``rate`` counts for nothing, and ``rate_shift`` is added to theirs."""
+    momentum: bool = False
+    """Of a resident pass, whether what is added to the rate's shift comes from the exponent file,
+    as constant RATE_CONSTANT."""
 
     @property
     def constants(self) -> tuple[int, ...]:
@@ -121,9 +127,12 @@ def _rated(part: PartUpdate) -> list[Instruction]:
     if not part.resident:
         return [_keep(_G, **step, use_k=True, k=_RATE, shift=part.rate_shift)]
     shift, code = schedule_pass.RATE_SHIFT, []
-    if part.rate_shift:  # no pulls are left to add: this register is free
-        code.append(_keep(_PULL, a=shift, k=_RATE, addend=Addend.CONSTANT))
+    if part.rate_shift or part.momentum:  # no pulls are left to add: this register is free
+        held = {"width": SHIFT_WIDTH + 1} if part.momentum else {}
+        code.append(_keep(_PULL, a=shift, k=_RATE, addend=Addend.CONSTANT, **held))
         shift = _PULL
+    if part.momentum:
+        code.append(_keep(_PULL, kind=Kind.LANE, shift=63, c=_PULL, when=When.NEGATIVE))
     return [*code, _keep(_G, **step, b=schedule_pass.RATE, c=shift, shift_by=ShiftBy.C)]
 
 

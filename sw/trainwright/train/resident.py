@@ -71,7 +71,7 @@ class ResidentEngine:
         self._accelerator, self._table = accelerator, table
         self._data = place_data(accelerator, stored, settings.batch, settings.seed, chip.pixels)
         self._test = None if test is None else self._place(model, data, test, chip.pixels)
-        self._loss = chip.loss
+        self._chip = chip
         self._looks: Looks | None = None
         self._first: CompiledStep | None = None
         if chip.cut_programs == "kept":
@@ -84,7 +84,7 @@ class ResidentEngine:
         """The test set before the training samples; None where it is more than what is left."""
         settings, batch = self._settings, self._settings.batch
         stored = stored_records(model, data, pixels, test)
-        stored = filled_up(stored, batch, model.network.classes)
+        stored = filled_up(stored, batch)
         if stored.size > self._data.address:
             return None
         return place_data(
@@ -132,7 +132,8 @@ class ResidentEngine:
             kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, looks=self._looks, data=self._data,
-            first=self._first, loss=self._loss, test=self._test,
+            first=self._first, loss=self._chip.loss, test=self._test,
+            optimiser=self._chip.optimiser,
         )  # fmt: skip
 
     def begin(self, scales: Scales, step: int) -> None:

@@ -24,7 +24,7 @@ from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part
 from trainwright.onchip.loss_pass import loss_scalars
 from trainwright.onchip.rates import RateTable
-from trainwright.onchip.state import BIAS_RATE_SHIFT
+from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Compute, Descriptor, Halt, Program, Set
 from trainwright.program.exponents import Scalar, ScalarKind
@@ -54,14 +54,16 @@ def _counted_from(slot: int, descriptors: Iterable[Descriptor]) -> list[Descript
     ]
 
 
-def _update_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
-    """The moved exponent of a part's pass."""
+def _update_scalars(part: Part, slots: Slots, *, momentum: bool) -> tuple[Scalar, ...]:
+    """The moved exponent of a part's pass, and by what ``momentum`` shifts its rate."""
     now, before = slots[gradient_of(part)], slots[moment_name(part.name)]
-    kind = ScalarKind
-    return (
+    kind, offset = ScalarKind, momentum_offset(part)
+    moved = (
         Scalar(kind.POWER, update_pass.MOVED_CONSTANT, before, now),
         Scalar(kind.SHIFT, update_pass.MOVED_SHIFT, now, before),
     )
+    rate = Scalar(kind.VALUE, update_pass.RATE_CONSTANT, minus=now, offset=offset)
+    return (*moved, rate) if momentum else moved
 
 
 def _pull_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
@@ -91,21 +93,23 @@ def _samples(memory: ChipMemory, data: DataSet | None, first: int) -> list[Descr
 
 def _update(
     memory: ChipMemory, slots: Slots, first: int, seed: int, table: RateTable, *, pulled: bool,
-    looks: Looks | None,
+    looks: Looks | None, optimiser: str,
 ) -> list[Descriptor]:  # fmt: skip
+    momentum = optimiser == "momentum"
     bonds = memory.layout.bonds if pulled else ()
     left = {bond.right.part for bond in bonds}
     right = {bond.left.part for bond in bonds}
     parts = memory.layout.parts
     given = [
         PartUpdate(
-            hidden=part.hidden, rate=0, rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
+            hidden=part.hidden, rate=0, momentum=momentum,
+            rate_shift=0 if momentum else BIAS_RATE_SHIFT * (part.index < 0),
             left=n in left, right=n in right, nibbles=memory.needs_nibbles(part), resident=True,
             cuts=looks is not None,
         )
         for n, part in enumerate(parts)
     ]  # fmt: skip
-    by = {part.name: _update_scalars(part, slots) for part in parts}
+    by = {part.name: _update_scalars(part, slots, momentum=momentum) for part in parts}
     by |= {pulls_of(part): _pull_scalars(part, slots) for part in parts}
     program = update_program(memory, given, seed, table, looks)
     found = _counted_from(first, program.descriptors[:-1])
@@ -125,6 +129,7 @@ def resident_step(
     looks: Looks | None = None,
     data: DataSet | None = None,
     loss: str = "cross-entropy",
+    optimiser: str = "esgd",
 ) -> Resident:
     """The step of ``memory``; scales are frozen where ``ranges`` is None.
 
@@ -154,7 +159,9 @@ def resident_step(
         _begin(),
         *with_slots(step.backward, slots, tensors[0]),
         _begin(),
-        *_update(memory, slots, extra, seed, table, pulled=pulled, looks=looks),
+        *_update(
+            memory, slots, extra, seed, table, pulled=pulled, looks=looks, optimiser=optimiser
+        ),
         *scales(programs, slots, ranges, moments),
         Halt(),
     ]
