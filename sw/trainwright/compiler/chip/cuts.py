@@ -5,16 +5,16 @@ What is cut here the passes of the update clear, as its shifts are under 0 (``on
 
 from dataclasses import dataclass
 
-from trainwright.compiler.chip.memory import (
+from trainwright.compiler.chip.memory import PRIOR
+from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.chip.prior_rows import (
     AFTER_COST,
     BEFORE_COST,
     COST,
     LEFT,
     OWN_COST,
-    PRIOR,
     PriorRows,
 )
-from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.schedule import mask, rows_pass
 from trainwright.compiler.row_images import Arrangement
 from trainwright.onchip import cut_pass as by

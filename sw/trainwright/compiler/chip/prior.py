@@ -6,8 +6,9 @@ squares of a part are summed when its weights are new.
 """
 
 from trainwright.compiler.chip.cuts import Cuts, Looks
-from trainwright.compiler.chip.memory import COLUMNS, COST, PRIOR, ChipMemory
+from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory
 from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.chip.prior_rows import COST
 from trainwright.compiler.chip.schedule import Schedule, mask, rows_pass
 from trainwright.onchip import prior_pass as by
 from trainwright.onchip.layout import Part
