@@ -14,7 +14,7 @@ from trainwright.check.step import compare_runs
 from trainwright.compiler.hazards import Hazards
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
-from trainwright.onchip.loss import cross_entropy
+from trainwright.onchip.loss import LOSSES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Halt, Level, Program, Set, Transfer
 from trainwright.program.fields import ENGINE_OF, Operation
@@ -81,14 +81,15 @@ def compared(rtl, descriptors, rows: Rows, seed: int = 5):
 
 
 @pytest.mark.slow
-def test_a_batch_of_losses(rtl):
+@pytest.mark.parametrize("loss", list(LOSSES))
+def test_a_batch_of_losses(rtl, loss):
     random = np.random.default_rng(1)
     z = (random.normal(size=(61, 16)) * 5000).astype(np.int64).clip(-32768, 32767)
     labels = random.integers(0, 10, 61)
     rows = Rows([])
-    descriptors, to = loss_pass_of(z, labels, 10, -11, rows)
+    descriptors, to = loss_pass_of(z, labels, 10, -11, rows, loss)
     after, run = compared(rtl, descriptors, rows)
-    expected = cross_entropy(z, -11, labels, 10)
+    expected = LOSSES[loss](z, -11, labels, 10)
     assert after[to : to + 61].tolist() == expected.gradient.tolist()
     assert (run.sums[0], run.saturations[0]) == (expected.total, expected.correct)
 

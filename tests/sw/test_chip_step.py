@@ -1,5 +1,6 @@
 """Programs of loss and update: whole steps on the golden model, equal to the definitions."""
 
+import json
 from dataclasses import replace
 from random import Random
 
@@ -41,7 +42,7 @@ def only(state, kept):
             np.moveaxis(values, side.axis, 0)[cut] = 0
             state.weights.ravel()[part.places] = values.ravel()
     state.kept = [np.array(columns) for columns in kept]
-    state._live = state._positions()
+    state.compile_for(state.kept)
 
 
 @pytest.mark.parametrize(("batch", "ranks"), [(16, ((16,), (8,))), (32, ((5,), (7,)))])
@@ -123,6 +124,18 @@ def test_what_the_programs_do_not_take(network, parameters, batch, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("loss", ["cross-entropy", "squared-error"])
+def test_steps_by_one_start_are_checked(capsys, loss):
+    """With columns that are cut in them, and a test set behind them."""
+    command = ["check", "--ranks", "5|7", "--batch", "16", "--update", "chip", "--json"]
+    command += ["--backend", "golden", "--loss", loss, "--steps", "4"]
+    command += ["--accelerator", "exponents=64", "--accelerator", "sample_loads=1"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mismatches"] == found["host_writes"] == 0 and found["values"] > 700_000
+    assert found["columns_cut"] == 4 and found["steps"] == 4
+
+
 def test_a_small_memory_is_refused_and_the_kernel_checked(capsys):
     with pytest.raises(AcceleratorError, match="bytes of external memory, the accelerator has"):
         ChipDriver(Other(memory_bytes=320 << 10), random_state(DIGITS, 0).layout, 16)
@@ -130,5 +143,11 @@ def test_a_small_memory_is_refused_and_the_kernel_checked(capsys):
     assert main([*command, "--backend", "golden"]) == 0
     found = capsys.readouterr().out
     assert "C kernel against its interpreter" in found and "0 mismatches" in found
+    assert main([*command, "--backend", "golden", "--loss", "squared-error"]) == 0
+    assert "0 mismatches" in capsys.readouterr().out
+    assert main([*command[:5], "--backend", "golden", "--loss", "squared-error"]) == 2
+    assert "--loss is of a step on the chip: add --update chip" in capsys.readouterr().err
+    assert main([*command, "--backend", "golden", "--steps", "2"]) == 2
+    assert "--steps are by one start: add --accelerator exponents" in capsys.readouterr().err
     assert main([*command, "--plan", "paper"]) != 0
     assert "--update chip takes --plan auto alone, not paper" in capsys.readouterr().err

@@ -307,7 +307,7 @@ def test_costs_follow_the_ranks_that_are_left():
     state = make_state()
     for kept in ([4, 3, 3], [2, 3, 3], [4, 1, 2]):
         state.kept = [np.arange(n) for n in kept]
-        state._live = state._positions()
+        state.compile_for(state.kept)
         factors = [torch.from_numpy(q) for q in state.quantised() if q.ndim == 4]
         pairs = [(0, 1), (1, 2), (3, 4)]
         wanted = [column_cost(factors[a], factors[b]) for a, b in pairs]

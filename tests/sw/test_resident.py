@@ -31,7 +31,7 @@ TABLE = RateTable((ENTRY, Entry(rate=9, rate_shift=3), Entry(rate=0, rate_shift=
 class Case:
     """A state, a batch and calibrated scales."""
 
-    def __init__(self, network, batch, seed, state=None):
+    def __init__(self, network, batch, seed, state=None, p=HOST):
         random = np.random.default_rng(seed)
         self.state = state or random_state(network, seed)
         self.batch, self.seed, self.classes = batch, seed, network.classes
@@ -39,7 +39,7 @@ class Case:
         size = network.layers[0].input_size
         self.inputs = torch.from_numpy(random.integers(low, high, (batch, size)))
         self.labels = random.integers(0, network.classes, batch)
-        with GoldenAccelerator(HOST, memory_bytes=MEMORY) as golden:
+        with GoldenAccelerator(replace(p, exponents=0), memory_bytes=MEMORY) as golden:
             kept = tuple(tuple(map(int, columns)) for columns in self.state.kept)
             driver = ChipDriver(golden, self.state.layout, batch, kept=kept)
             self.scales = calibrated(

@@ -26,15 +26,15 @@ def entries(seed):
     return tuple(Entry(9, 4, *weight) for weight in [(0, 0), *weights])
 
 
-def states(driver, state, step, table, seed):
+def states(driver, state, step, table, seed, distance=None):
     """The state after a step of the driver, and that of the definition by its gradients."""
     driver.run_steps(1, step=step)
     names = [gradient_of(part) for part in state.layout.parts]
-    shapes = [one.shape for one in state.quantised()]
+    shapes = [one.shape for one in state.operands()]
     gradients = [
         driver._get(name).numpy().reshape(shape) for name, shape in zip(names, shapes, strict=True)
     ]
-    state.step(gradients, driver.moments(), Step(step, seed, table.at(step)))
+    state.step(gradients, driver.moments(), Step(step, seed, table.at(step), distance=distance))
     found = random_state(state.layout.network, 0)
     found.kept = state.kept
     found.take(driver.rows("state"), driver.factors(), np.array(driver.moments()))
@@ -98,6 +98,6 @@ def test_a_weight_of_nothing_pulls_nothing():
 
 
 def test_costs_beyond_a_word_are_refused():
-    assert replace(BondConstants.of(3, 0), offset=0) == BondConstants(3 << 8, 0)
+    assert replace(BondConstants.of(3, 0), offset=0) == BondConstants(3, 0)
     with pytest.raises(ValueError, match="a column of 32768 elements; the chip's prior takes up"):
         BondConstants.of(1 << 15, 0)

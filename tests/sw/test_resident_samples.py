@@ -139,7 +139,7 @@ def test_the_schedule_goes_through_its_table(steps):
             names = [(name, count) for name, count in rows.labels if name == "registers"]
             assert names == [("registers", 24), ("registers", 16)]
             found = rows.rows.reshape(-1, THREADS, P.lanes)
-            expected = (of.weight, of.weight_exponent, step % 8)
+            expected = (of.weight << 7, of.weight_exponent, step % 8)
             assert all((found[1 + n] == value).all() for n, value in enumerate(expected))
             assert (found[-2] == of.rate).all() and (found[-1] == of.rate_shift).all()
             left = golden.read(buffer.address, buffer.size)

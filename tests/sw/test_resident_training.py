@@ -11,8 +11,10 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.accelerator.counted import counted
 from trainwright.cli import main
 from trainwright.data import load_data_set
+from trainwright.driver import fitting_exponent
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import load_network
+from trainwright.onchip.loss import LOSSES
 from trainwright.onchip.samples import epoch_order, expanded
 from trainwright.parameters import AcceleratorParameters
 from trainwright.train.batches import InputQuantiser, chip_batch_indices
@@ -25,6 +27,10 @@ from trainwright.train.trainer import Trainer
 
 P = AcceleratorParameters(vector_engine=1, exponents=64, sample_loads=1)
 EPOCH = 22
+MOMENTUM = replace(
+    SETTINGS, chip=ChipSettings(optimiser="momentum"), learning_rate=0.2, prior=PriorSettings()
+)
+FITTED = replace(SETTINGS, chip=ChipSettings(cut_programs="fitted"))
 OPTIONS = [
     f"--accelerator={name}" for name in ("vector_engine=1", "exponents=64", "sample_loads=1")
 ]
@@ -39,6 +45,10 @@ def settings(**changes):
     return replace(SETTINGS, prior=None, **changes)
 
 
+CROSS = settings(steps=30)
+SQUARED = settings(steps=30, chip=ChipSettings(loss="squared-error", pixels=4))
+
+
 def trainer(state, data, *, memory_bytes=1 << 20, **options):
     accelerator = counted(GoldenAccelerator(P, memory_bytes=memory_bytes))
     return Trainer(
@@ -51,8 +61,12 @@ def trainer(state, data, *, memory_bytes=1 << 20, **options):
     [
         settings(steps=2 * EPOCH + 3),
         settings(steps=30, scales="frozen", chip=ChipSettings(pixels=4)),
-        SETTINGS,  # with cuts, of which some leave gaps
+        replace(SETTINGS, steps=2 * EPOCH + 3),  # with cuts, of which some leave gaps
+        FITTED,
         replace(SETTINGS, prior=PriorSettings()),  # without
+        replace(SETTINGS, chip=ChipSettings(loss="squared-error", pixels=4)),
+        MOMENTUM,
+        replace(MOMENTUM, prior=None, learning_rate=0.999),
     ],
 )
 def test_a_run_has_the_bits_of_the_definitions(data, chosen):
@@ -65,7 +79,8 @@ def test_a_run_has_the_bits_of_the_definitions(data, chosen):
     assert same(ours, found) and ours.step == found.step
     assert ours.history.evaluations == found.history.evaluations
     ends = [0, *(record.step for record in found.history.steps)]
-    looks = range(0, ours.step, 10 if chosen.prior else EPOCH)
+    fitted = chosen.prior is not None and chosen.chip.cut_programs == "fitted"
+    looks = range(0, ours.step, 10 if fitted else EPOCH)
     assert ends == sorted({*looks, *range(0, ours.step, EPOCH), ours.step})
     for first, record in zip(ends, found.history.steps, strict=False):
         steps = ours.history.steps[first : record.step]
@@ -75,11 +90,15 @@ def test_a_run_has_the_bits_of_the_definitions(data, chosen):
         assert (record.epoch, record.ranks) == (steps[-1].epoch, steps[-1].ranks)
         for name in ("correct", "samples", "saturations"):
             assert getattr(record, name) == sum(getattr(one, name) for one in steps)
-    cuts = chosen.prior is not None and ours.history.steps[21].ranks != (16, 8)
-    assert run.host_writes is not None and (run.host_writes > 0) == cuts
+    cuts = {one.ranks for one in ours.history.steps[:22]}
+    assert (len(cuts) > 2) == (chosen.prior is not None and chosen.prior.threshold == 0.5)
+    assert run.host_writes is not None and (run.host_writes > 0) == (fitted and len(cuts) > 1)
 
 
-@pytest.mark.parametrize("chosen", [settings(steps=2 * EPOCH + 5), replace(SETTINGS, steps=49)])
+@pytest.mark.parametrize(
+    "chosen",
+    [settings(steps=2 * EPOCH + 5), replace(SETTINGS, steps=49), replace(FITTED, steps=49)],
+)
 def test_a_run_goes_on_elsewhere(data, tmp_path, chosen):
     """From a step of the definitions within an epoch, then from a checkpoint of the accelerator's
     to one that computes loss and update on the host."""
@@ -89,7 +108,8 @@ def test_a_run_goes_on_elsewhere(data, tmp_path, chosen):
     state = initial_state(network, chosen)
     Trainer(state, data, driver, stop=lambda: state.step == 7).run()
     trainer(state, data, stop=lambda: state.step == EPOCH).run()
-    assert state.step == EPOCH and len(state.history.steps) == (10 if chosen.prior else 8)
+    records = 10 if chosen.chip == FITTED.chip else 8
+    assert state.step == EPOCH and len(state.history.steps) == records
     save_checkpoint(tmp_path / "c.safetensors", state)
     read = load_checkpoint(tmp_path / "c.safetensors").state
     assert same(read, state) and read.history.steps == state.history.steps
@@ -119,13 +139,57 @@ def test_records_are_the_inputs_of_the_batches(data, pixels):
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (settings(chip=ChipSettings(loss="squared-error")), "have loss cross-entropy alone"),
+        (settings(rounding="stochastic"), "have rounding mode nearest alone, not stochastic"),
         (settings(steps=1 << 22, epochs=1 << 22), "hold for 65536 steps each; the chip counts to"),
     ],
 )
 def test_what_is_refused_before_anything_is_run(data, chosen, message):
     with pytest.raises(ValueError, match=message):
         trainer(initial_state(load_network("digits"), chosen), data)
+
+
+@pytest.mark.parametrize("chosen", [CROSS, SQUARED, replace(CROSS, batch=96)])
+def test_the_test_set_is_classified_by_the_accelerator(data, chosen):
+    """Loss and correct samples are the host's, batch by batch; samples that fill up do not count,
+    and training goes on to the same bits."""
+    state, alone = (initial_state(load_network("digits"), chosen) for _ in range(2))
+    run = trainer(state, data, test_samples=150, stop=lambda: state.step > 4)
+    run.run()
+    engine = run.resident
+    assert engine and engine.evaluates
+    loss, correct = engine.evaluate(state.scales, state.step)
+    before = engine.driver.accelerator.order
+    assert engine.evaluate(state.scales, state.step) == (loss, correct)
+    assert engine.driver.accelerator.order == before
+    batches, test = [], data.test.first(150)
+    assert isinstance(state.model, ChipModel)
+    quantiser = InputQuantiser(state.network, data.full_scale, 0, chosen.chip.pixels)
+    for first in range(0, 150, chosen.batch):
+        inputs, real = quantiser.padded_batch(test, first, chosen.batch)
+        logits = engine.driver.forward(inputs, state.model.operands(), state.scales).logits[:real]
+        exponent = fitting_exponent(logits, 16)
+        labels = test.labels[first : first + real].astype(int)
+        z = (logits * 2.0**-exponent).long().numpy()
+        batches.append(LOSSES[chosen.chip.loss](z, exponent, labels, 10))
+    assert loss == sum(one.total * one.unit for one in batches)
+    assert correct == sum(one.correct for one in batches)
+    engine.reopen()
+    trainer(state, data).run()
+    trainer(alone, data).run()
+    assert same(state, alone)
+
+
+def test_where_there_is_no_room_the_host_gives_the_test_set(data):
+    """In a memory that the test samples do not fit in, and one in which the program would not."""
+    found, records = [], 1437 * 80
+    step = trainer(initial_state(load_network("digits"), CROSS), data).resident.driver.bytes_needed
+    for size in (records + step + 5000, records + step + 25_000, 1 << 20):
+        state = initial_state(load_network("digits"), CROSS)
+        run = trainer(state, data, memory_bytes=size)
+        run.run()
+        found.append((state.model.digest(), state.history.evaluations, run.resident.evaluates))
+    assert found[0][:2] == found[1][:2] == found[2][:2]
+    assert [one[2] for one in found] == [False, False, True] and len(found[0][1]) == 1
 
 
 def test_a_memory_too_small(data):
@@ -150,7 +214,8 @@ def test_the_command_writes_nothing_in_an_epoch(capsys, tmp_path):
     sizes = {item["name"]: item["bits"] for item in memory}
     rows = 32 + 256 + 8 + 8 + 128 + 1  # of factors and biases
     assert sizes["weights and moments"] == 24 * 16 * rows
-    assert sizes["prior's sums and coefficients, schedule"] == 16 * 16 * (23 + 6 * 26)
+    prior = 24 + 4 * 34 + 8 * 17 + 5 * 10  # schedule, side rows, and rows of bonds
+    assert sizes["prior's sums and coefficients, schedule"] == 256 * prior
     assert result["training_state_bits"] == sum(sizes.values()) and len(memory) == 9
     assert not any(item["place"] == "host" for item in memory)
     assert main([*command, "--plan", "paper", "--force"]) == 2

@@ -10,7 +10,7 @@ from vector_cases import Rows, UpdateCase, loss_pass_of, random_passes
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.interpreter import _execute, _Record  # pyright: ignore[reportPrivateUsage]
 from trainwright.golden.state import State
-from trainwright.onchip.loss import cross_entropy
+from trainwright.onchip.loss import LOSSES
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import End, Halt, Loop, Program, Set, Transfer
 from trainwright.program.encoding import decode, encode, without_names
@@ -33,22 +33,48 @@ def executed(descriptors, rows: Rows, stream: int = 0):
     return state, record
 
 
-@pytest.mark.parametrize("exponent", [0, -3, -9, -11, -14, -20, -60, -70])
-@pytest.mark.parametrize("samples", [1, 7, 64])
-def test_the_loss_is_that_of_its_definition(exponent, samples):
-    random = np.random.default_rng([samples, -exponent])
+LOGITS = [
+    *(("cross-entropy", exponent) for exponent in (0, -3, -9, -11, -14, -20, -60, -70)),
+    *(("squared-error", exponent) for exponent in (9, 4, 3, 0, -9, -11, -12, -13, -20, -60, -70)),
+]
+
+
+def logits(exponent, samples):
+    random = np.random.default_rng([samples, 100 - exponent])
     classes = int(random.integers(2, 17))
     z = random.normal(size=(samples, 16)) * 2.0 ** random.uniform(0, 15, (samples, 1))
     z = z.astype(np.int64).clip(-32768, 32767)
     if samples == 7:
         z[:] = z[:, :1]  # all logits alike
-    labels = random.integers(0, classes, samples)
+    return z, random.integers(0, classes, samples), classes
+
+
+@pytest.mark.parametrize(("loss", "exponent"), LOGITS)
+@pytest.mark.parametrize("samples", [1, 7, 64])
+def test_the_loss_is_that_of_its_definition(loss, exponent, samples):
+    z, labels, classes = logits(exponent, samples)
     rows = Rows([])
-    descriptors, to = loss_pass_of(z, labels, classes, exponent, rows)
+    descriptors, to = loss_pass_of(z, labels, classes, exponent, rows, loss)
     state, record = executed(descriptors, rows)
-    expected = cross_entropy(z, exponent, labels, classes)
+    expected = LOSSES[loss](z, exponent, labels, classes)
     assert state.pad[to : to + samples].tolist() == expected.gradient.tolist()
     assert (record.sums[0], record.saturations[0]) == (expected.total, expected.correct)
+
+
+@pytest.mark.parametrize(("loss", "exponent"), LOGITS)
+def test_counting_leaves_rows_without_a_label_out(loss, exponent):
+    """And writes nothing."""
+    z, labels, classes = logits(exponent, 64)
+    chosen = labels < classes // 2
+    rows = Rows([])
+    descriptors, _ = loss_pass_of(
+        z, np.where(chosen, labels, -1), classes, exponent, rows, loss, counting=True
+    )
+    before = np.concatenate(rows.words)
+    state, record = executed(descriptors, rows)
+    expected = LOSSES[loss](z[chosen], exponent, labels[chosen], classes)
+    assert (record.sums[0], record.saturations[0]) == (expected.total, expected.correct)
+    assert 0 < chosen.sum() < 64 and (state.pad[: len(before)] == before).all()
 
 
 @pytest.mark.parametrize(("seed", "weight"), [(0, 200), (1, 200), (2, 200), (3, 0)])

@@ -53,19 +53,21 @@ WITHOUT_EXPONENTS = tuple(by for by in ShiftBy if by is not ShiftBy.SCALAR)
 """Where shifts come from on an accelerator without an exponent file."""
 
 
-def loss_pass_of(z, labels, classes, exponent, rows: Rows):
-    """Code and VECTOR of the loss of logits (n, 16), and where the gradient goes."""
+def loss_pass_of(z, labels, classes, exponent, rows: Rows, loss="cross-entropy", *, counting=False):
+    """Code and VECTOR of a loss of logits (n, 16), and where the gradient goes; rows of label -1
+    have none."""
     samples, lanes = z.shape
     targets = np.where(np.arange(lanes) < classes, 0, -1) * np.ones((samples, 1), np.int64)
-    targets[np.arange(samples), labels] = 1
+    targets[np.arange(samples), labels] = labels >= 0
+    targets[labels < 0, classes:] = -1
     at = [rows.put(part) for part in (z, targets, np.zeros_like(z))]
-    code = loss_pass.loss_code(exponent)
+    code = loss_pass.loss_code(loss, exponent, counting=counting)
     split = 20
     codes = [Code(first=n, instructions=code[n : n + split]) for n in range(0, len(code), split)]
     d = Vector(
         entry=0, length=len(code), outer=1, inner=samples,
-        streams=tuple(Stream(base, 0, 1) for base in at), reads=3, writes=4,
-        constants=loss_pass.CONSTANTS, tensor="loss",
+        streams=tuple(Stream(base, 0, 1) for base in at), reads=3, writes=0 if counting else 4,
+        constants=loss_pass.loss_constants(loss, exponent), tensor="loss",
     )  # fmt: skip
     return [*codes, d], at[loss_pass.GRADIENT]
 

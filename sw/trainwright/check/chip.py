@@ -22,7 +22,7 @@ from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.onchip.layout import LANES, Layout, make_layout
-from trainwright.onchip.loss import cross_entropy
+from trainwright.onchip.loss import LOSSES
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import State, Step, limits
 
@@ -95,10 +95,10 @@ def calibrated(driver: Driver, model: QuantisedModel, inputs, labels, classes: i
 class _Side:
     """One of the two accelerators that are compared."""
 
-    def __init__(self, accelerator: Accelerator, state: State, batch: int) -> None:
+    def __init__(self, accelerator: Accelerator, state: State, batch: int, loss: str) -> None:
         self.accelerator = accelerator
         kept = tuple(tuple(columns.tolist()) for columns in state.kept)
-        self.driver = ChipDriver(accelerator, state.layout, batch, kept=kept, trace=True)
+        self.driver = ChipDriver(accelerator, state.layout, batch, kept=kept, trace=True, loss=loss)
         accelerator.write(0, np.zeros(self.driver.memory.size, np.uint8))
         self.driver.put(state, model_of(state))
 
@@ -139,10 +139,12 @@ def check_chip_step(
     *,
     seed: int = 0,
     state: State | None = None,
+    loss: str = "cross-entropy",
 ) -> StepCheck:
     """Steps with loss and update, random operands, on golden model and ``accelerator``; compared.
 
-    They begin with random weights, or with those of ``state``, which goes on with the steps.
+    They begin with random weights, or with those of ``state``, which goes on with the steps;
+    ``loss`` is one of ``onchip.loss.LOSSES``.
 
     Where ``accelerator`` is the golden model it is compared with its interpreter.
 
@@ -151,11 +153,11 @@ def check_chip_step(
     itself = is_kernel(accelerator)
     random = np.random.default_rng([seed, 1])
     state = state or random_state(network, seed)
-    other = _Side(accelerator, state, batch)
+    other = _Side(accelerator, state, batch, loss)
     size = other.driver.memory.size
     p = accelerator.parameters
     with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
-        golden = _Side(model, state, batch)
+        golden = _Side(model, state, batch, loss)
         driver = golden.driver
         low, high = extremes(network.format("activation"))
         size = network.layers[0].input_size
@@ -209,7 +211,7 @@ def _step(golden: _Side, other: _Side, state: State, step: Step, batch, scales) 
     losses = [side.run_loss(labels, classes) for side in sides]
     driver = golden.driver
     logits, gradient = driver.logits()
-    expected = cross_entropy(logits, driver.logits_exponent, labels, classes)
+    expected = LOSSES[driver.loss](logits, driver.logits_exponent, labels, classes)
     comparison.merge(_compare_definition("gradient of the logits", gradient, expected.gradient))
     for loss in losses:
         comparison.merge(_compare_definition("loss and correct samples",

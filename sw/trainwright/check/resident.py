@@ -1,7 +1,8 @@
 """Bit-exactness of a resident program: whole steps by one start, on golden model and another.
 
 The host writes state, program, schedule, exponents and, where the accelerator fetches them, all
-samples; then it starts several steps at once, and writes nothing until they are done. Compared
+samples; then it starts several steps at once, and writes nothing until they are done. The first
+and the last look at the columns. Then a test set is classified, its last batch filled up. Compared
 with ``==``: every row that any engine writes, statistics, the external memory, the exponent file
 and the order of the samples.
 """
@@ -16,18 +17,20 @@ from trainwright.accelerator import Accelerator, FileAccelerator
 from trainwright.accelerator.counted import CountedFile
 from trainwright.check.chip import calibrated, model_of, random_state
 from trainwright.check.step import HARDWARE, KERNEL, Comparison, StepCheck, compare_runs, is_kernel
+from trainwright.compiler.chip.cuts import Looks
 from trainwright.driver.chip import ChipDriver
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Network
 from trainwright.onchip.rates import Entry, RateTable
-from trainwright.onchip.samples import expanded, records
+from trainwright.onchip.samples import expanded, filled_up, records
 from trainwright.onchip.state import State
 
 STEPS = 3
-"""That one start runs."""
+"""That one start runs, where nothing else is said."""
 TABLE = RateTable((Entry(11, 5, 200, -13), Entry(9, 3, 160, -11)), steps=2)
+LOOKS = Looks(interval=2, distance=2)
 PIXELS = 8
 REST = 5
 """Samples of the set beyond an epoch of two batches."""
@@ -35,14 +38,18 @@ REST = 5
 
 @dataclass(frozen=True)
 class ResidentCheck(StepCheck):
-    """Outcome of a check of ``STEPS`` steps; the counters are those of all."""
+    """Outcome of a check; the counters are those of all its steps."""
 
+    steps: int = STEPS
     host_writes: int = 0
     """Bytes that the host wrote between start and end."""
+    columns_cut: int = 0
+    """Columns of all bonds that were cut in these steps."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Also what the host wrote."""
-        mine = {"update": "chip", "steps": STEPS, "host_writes": self.host_writes}
+        """Also what the host wrote, and what was cut."""
+        mine = {"update": "chip", "steps": self.steps, "host_writes": self.host_writes}
+        mine["columns_cut"] = self.columns_cut
         return {**super().to_dict(), **mine}
 
 
@@ -55,6 +62,7 @@ class _Batches:
         stored = random.integers(0, 1 << PIXELS, shape).astype(np.uint8)
         labels = random.integers(0, network.classes, len(stored))
         self.records = records(stored, labels, PIXELS, network.classes)
+        self.test = filled_up(self.records[: batch + REST], batch)
         self.inputs = torch.from_numpy(expanded(stored, PIXELS, PIXELS)[:batch])
         self.labels = labels[:batch]
 
@@ -63,29 +71,47 @@ class _Side:
     """One of the two accelerators that are compared."""
 
     def __init__(
-        self, accelerator: Accelerator, state: State, given: _Batches, scales: Scales, seed: int
-    ) -> None:
+        self, accelerator: Accelerator, state: State, given: _Batches, scales: Scales, seed: int,
+        loss: str,
+    ) -> None:  # fmt: skip
         self.accelerator = cast(FileAccelerator, accelerator)
         batch, network = len(given.labels), state.layout.network
         counted = self._counted = CountedFile(self.accelerator)
         counted.write(0, np.zeros(counted.memory_bytes, np.uint8))
-        data = None
+        data = test = None
         if counted.parameters.sample_loads:
             data = place_data(counted, given.records, batch, seed, PIXELS)
+            test = place_data(counted, given.test, batch, seed, PIXELS, before=data.address)
         self.driver = ResidentDriver(
             counted, state.layout, batch, TABLE, trace=True, seed=seed, ranges=scales.ranges,
-            data=data, pulled=True,
+            data=data, pulled=True, looks=LOOKS, loss=loss, test=test,
         )  # fmt: skip
         self.driver.put(state, model_of(state))
         self.driver.begin(scales, state, 0)
         if data is None:
             self.driver.put_batch(given.inputs, given.labels, network.classes)
 
-    def run(self) -> int:
-        """The steps; bytes that the host wrote meanwhile."""
+    def run(self, steps: int) -> int:
+        """The steps; bytes that the host wrote meanwhile. Then the test set."""
         before = self._counted.written
-        self.driver.run_steps(STEPS, step=0)
-        return self._counted.written - before
+        self.driver.run_steps(steps, step=0)
+        written = self._counted.written - before
+        if self.driver.evaluation:
+            self.driver.evaluate()
+        return written
+
+
+def _weakened(state: State) -> State:
+    """Every third column of each bond is at half its size: it is cut at once."""
+    layout = state.layout
+    for bond in layout.bonds:
+        for side in (bond.left, bond.right):
+            part = layout.parts[side.part]
+            divisors = 1 + (np.arange(side.columns) % 3 == 1)
+            along = np.expand_dims(divisors, tuple(n for n in range(4) if n != side.axis))
+            values = state.weights.ravel()[part.places].reshape(part.shape)
+            state.weights.ravel()[part.places] = (values // along).ravel()
+    return state
 
 
 def _scales(network: Network, golden: GoldenAccelerator, state: State, given: _Batches) -> Scales:
@@ -101,36 +127,42 @@ def _scales(network: Network, golden: GoldenAccelerator, state: State, given: _B
 def _compared(golden: _Side, other: _Side) -> Comparison:
     ours, found = golden.driver.last_run, other.driver.last_run
     assert ours is not None and found is not None
-    comparison = compare_runs(ours, found, tuple(f"slot {n}" for n in range(len(ours.sums))))
+    slots = tuple(f"slot {n}" for n in range(len(ours.sums)))
+    comparison = compare_runs(ours, found, slots)
+    tests = golden.driver.last_evaluation, other.driver.last_evaluation
+    if tests[0] and tests[1]:
+        comparison.merge(compare_runs(tests[0], tests[1], slots))
     sides = golden.accelerator, other.accelerator
     size = min(side.memory_bytes for side in sides)
     memory = [side.read(0, size) for side in sides]
     # of what lies beyond the step's buffers no value is counted, but it is compared
     used = golden.driver.memory.size
     comparison.add("memory", used, int((memory[0] != memory[1]).sum()))
-    slots = [side.exponents for side in sides]
-    wrong = sum(a != b for a, b in zip(*slots, strict=True))
-    comparison.add("exponents", len(slots[0]), wrong)
+    files = [side.exponents for side in sides]
+    wrong = sum(a != b for a, b in zip(*files, strict=True))
+    comparison.add("exponents", len(files[0]), wrong)
     if golden.accelerator.parameters.sample_loads:
         comparison.add("order of samples", 1, int(sides[0].order != sides[1].order))
     return comparison
 
 
 def check_resident_steps(
-    network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0
-) -> ResidentCheck:
-    """``STEPS`` steps of random operands and a prior by one start, on golden model and
-    ``accelerator``; compared. Where that is the golden model, with its interpreter.
+    network: Network, batch: int, accelerator: Accelerator, *, seed: int = 0,
+    loss: str = "cross-entropy", steps: int = STEPS,
+) -> ResidentCheck:  # fmt: skip
+    """``steps`` steps of random operands and a prior by one start, and a test set by another, on
+    golden model and ``accelerator``; compared. Where that is the golden model, with its
+    interpreter. ``loss`` is one of ``onchip.loss.LOSSES``.
 
     Raises ``CompileError`` for networks and accelerators that the programs do not take.
     """
     itself = is_kernel(accelerator)
-    state, given = random_state(network, seed), _Batches(network, batch, seed)
+    state, given = _weakened(random_state(network, seed)), _Batches(network, batch, seed)
     p, size = accelerator.parameters, accelerator.memory_bytes
     with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
         scales = _scales(network, model, state, given)
-        sides = [_Side(one, state, given, scales, seed) for one in (model, accelerator)]
-        writes = max(side.run() for side in sides)
+        sides = [_Side(one, state, given, scales, seed, loss) for one in (model, accelerator)]
+        writes = max(side.run(steps) for side in sides)
         run = sides[1].driver.last_run
         assert run is not None
         return ResidentCheck(
@@ -139,5 +171,10 @@ def check_resident_steps(
             seconds=run.seconds,
             step=sides[1].driver.step,
             compared=KERNEL if itself else HARDWARE,
+            steps=steps,
             host_writes=writes,
+            columns_cut=sum(
+                bond.left.columns - len(own)
+                for bond, own in zip(state.layout.bonds, sides[1].driver.kept(), strict=True)
+            ),
         )

@@ -25,6 +25,7 @@ from trainwright.cli.options import (
 )
 from trainwright.fixed.random_bits import ROUNDINGS
 from trainwright.network import Network
+from trainwright.onchip.loss import LOSSES
 
 if TYPE_CHECKING:
     from trainwright.check.step import StepCheck
@@ -39,7 +40,9 @@ the golden model's readable interpreter (trainwright.golden.interpreter), in the
 
 With --update chip two whole steps are run, with loss and update by the vector engine, each from
 what the one before left in the accelerator's memory; loss, state and the images of the factors are
-compared with their definitions (trainwright.onchip) too.
+compared with their definitions (trainwright.onchip) too. With an exponent file three steps are run
+by one start, of which two look for columns to cut; where samples are fetched a test set is
+classified behind them.
 
 Utilisation (`mac_utilisation` in --json) is the useful multiply-accumulates, `macs`, over
 multipliers times cycles: padding and copies left out (docs/cycles.md).
@@ -63,6 +66,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="chip: two steps with loss and update by the vector engine; with an exponent file "
         "three by one start (default: host)",
     )  # fmt: skip
+    parser.add_argument(
+        "--steps", type=positive, metavar="N",
+        help="of --update chip by one start, with an exponent file (default: 3)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--loss", choices=tuple(LOSSES), help=f"of --update chip (default: {next(iter(LOSSES))})"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     add_accelerator_options(parser, explained=True)
     add_simulation_options(parser)
@@ -87,7 +97,7 @@ def _check_chip(
     args: argparse.Namespace, network: Network, accelerator: Accelerator
 ) -> "StepCheck":
     from trainwright.check.chip import check_chip_step
-    from trainwright.check.resident import check_resident_steps
+    from trainwright.check.resident import STEPS, check_resident_steps
 
     for option, value, only in (
         ("--plan", args.plan, "auto"), ("--rounding-mode", args.rounding_mode, ROUNDINGS[0]),
@@ -96,14 +106,23 @@ def _check_chip(
             raise OptionError(
                 f"--update chip takes {option} {only} alone, not {value}: leave it out"
             )
-    found = check_resident_steps if accelerator.parameters.exponents else check_chip_step
-    return found(network, args.batch, accelerator, seed=args.seed)
+    loss = args.loss or next(iter(LOSSES))
+    if not accelerator.parameters.exponents:
+        if args.steps is not None:
+            raise OptionError("--steps are by one start: add --accelerator exponents=64")
+        return check_chip_step(network, args.batch, accelerator, seed=args.seed, loss=loss)
+    return check_resident_steps(
+        network, args.batch, accelerator, seed=args.seed, loss=loss, steps=args.steps or STEPS
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
     from trainwright.check.step import summary
     from trainwright.network import load_network
 
+    for name in ("loss", "steps"):
+        if getattr(args, name) and args.update == "host":
+            raise OptionError(f"--{name} is of a step on the chip: add --update chip")
     network = with_formats(load_network(args.network), args.formats)
     network = with_ranks(network, args.ranks)
     memory = memory_options(args)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Run
-from trainwright.compiler import Bound, CompiledProgram
+from trainwright.compiler import Bound, CompiledProgram, CompiledStep
 from trainwright.compiler.chip.bound import UpdatePrograms
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
@@ -29,10 +29,11 @@ from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP
 from trainwright.fixed.scale import Scales, TensorStatistics
+from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, Layout, Part
-from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
+from trainwright.onchip.loss import UNITS, gradient_exponent
 from trainwright.onchip.prior import pull_words
-from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step
+from trainwright.onchip.state import State, Step, rate_shifts
 from trainwright.onchip.update import PASSES
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Program
@@ -48,7 +49,8 @@ class Executed:
 
 @dataclass(frozen=True)
 class LossResult:
-    """Loss of a batch, in units of 2^-16 bits, and samples whose label has the largest logit."""
+    """Summed loss, in units of the loss (``onchip.loss.UNITS``), and samples whose label has the
+    largest logit."""
 
     total: int
     correct: int
@@ -64,29 +66,35 @@ class ChipDriver(Driver):
 
     def __init__(
         self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
-        trace: bool = False,
+        trace: bool = False, first: CompiledStep | None = None, loss: str = "cross-entropy",
     ) -> None:  # fmt: skip
-        """Of each bond of ``layout`` the columns ``kept`` are left, all where it is None."""
+        """Of each bond of ``layout`` the programs have the columns ``kept``, all where it is None;
+        ``first`` as of ``Driver``. ``loss`` is one of ``onchip.loss.LOSSES``."""
         network = layout.network
         if kept is not None:
             columns = iter(kept)
             ranks = [[len(next(columns)) for _ in layer.ranks] for layer in network.layers]
             network = network.with_ranks(ranks)
-        super().__init__(accelerator, network, batch, trace=trace)
-        self.layout = layout
+        super().__init__(accelerator, network, batch, trace=trace, first=first)
+        self.layout, self.loss = layout, loss
         self.memory = ChipMemory.of(self.step, layout, kept)
         if self.memory.size > accelerator.memory_bytes:
             raise AcceleratorError(
                 f"a step needs {self.memory.size} bytes of external memory, the accelerator has "
                 f"{accelerator.memory_bytes}"
             )
-        self._loss_program = lru_cache(16)(partial(loss_program, self.memory))
+        self._loss_program = lru_cache(16)(partial(loss_program, self.memory, loss))
         self._updates = UpdatePrograms(self.memory)
         self.moment_exponents = np.zeros(len(layout.parts), np.int64)
         """Of the gradients by which the moments were written."""
         self._bound: Bound | None = None
         self.executed: list[Executed] = []
         """What has been run."""
+
+    @property
+    def loss_unit(self) -> float:
+        """What a unit of a summed loss is."""
+        return UNITS[self.loss]
 
     # What the host writes.
 
@@ -106,9 +114,15 @@ class ChipDriver(Driver):
         self.moment_exponents = state.exponents.copy()
 
     def put_columns(self, state: State, exponents: Sequence[int]) -> None:
-        """The prior's coefficients and shifts, for gradients of these exponents."""
-        words = pull_words(self.layout, state.pulls, np.array(exponents))
-        self._write(COLUMNS, self.memory.column_words(*words))
+        """The prior's coefficients and shifts, for gradients of these exponents; shifts of columns
+        that are not left are under 0, which counts in an update with ``cuts``."""
+        raised, shifts = pull_words(self.layout, state.pulls, np.array(exponents))
+        gone = np.ones(self.layout.columns, np.int64)
+        for bond, kept in zip(self.layout.bonds, state.kept, strict=True):
+            for side in (bond.left, bond.right):
+                gone[side.first + kept] = 0
+        gone[0] = 0  # that is no column
+        self._write(COLUMNS, self.memory.column_words(raised, shifts + CUT * gone))
 
     def _write(self, name: str, words: Words) -> None:
         buffer = self.memory.buffers[name]
@@ -191,7 +205,7 @@ class ChipDriver(Driver):
         """The backward pass of the gradient that ``run_loss`` left; its statistics."""
         assert self._bound is not None
         name = gradient_name(len(self.network.layers))
-        exponent = 1 - WORD_WIDTH - batch_exponent(self.step.batch)
+        exponent = gradient_exponent(self.loss, self.step.batch)
         bound = self._bind(self.step.backward, scales, self._bound.exponents | {name: exponent})
         run = self._run(bound.program, self.step.backward.address)
         return self._statistics(self.step.backward, bound, run)
@@ -217,25 +231,28 @@ class ChipDriver(Driver):
         layer = self.network.layers[part.layer]
         return part.shape if part.index < 0 else layer.factor_shapes[part.index]
 
-    def run_update(self, step: Step, *, pulled: bool) -> None:
-        """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``."""
+    def run_update(self, step: Step, *, pulled: bool, cuts: bool = False) -> None:
+        """The update by the last ``run_backward``; ``put_columns`` came before where ``pulled``,
+        and with ``cuts`` columns that are not left are cleared."""
         assert self._bound is not None
         exponents = self.gradient_exponents
         bonds = self.layout.bonds if pulled else ()
         left, right = ({side.part for side in sides} for sides in
                        ([bond.right for bond in bonds], [bond.left for bond in bonds]))  # fmt: skip
+        shifts = rate_shifts(self.layout, step, np.array(exponents))
         parts = [
             PartUpdate(
                 hidden=part.hidden,
                 rate=step.entry.rate,
-                rate_shift=step.entry.rate_shift + BIAS_RATE_SHIFT * (part.index < 0),
+                rate_shift=int(shift),
                 moved=exponent - int(before),
                 left=number in left,
                 right=number in right,
                 nibbles=self.memory.needs_nibbles(part),
+                cuts=cuts,
             )
-            for number, (part, exponent, before) in enumerate(
-                zip(self.layout.parts, exponents, self.moment_exponents, strict=True)
+            for number, (part, exponent, before, shift) in enumerate(
+                zip(self.layout.parts, exponents, self.moment_exponents, shifts, strict=True)
             )
         ]
         seed = (step.seed + PASSES * step.number * STREAM_STEP) % (1 << 32)

@@ -14,6 +14,7 @@ from trainwright.accelerator import (
     Run,
 )
 from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
+from trainwright.compiler.fewer import with_fewer_ranks
 from trainwright.compiler.memory import Buffer
 from trainwright.compiler.plans import LayerPlan
 from trainwright.driver.model import (
@@ -65,11 +66,18 @@ class Driver:
         plan: str | Sequence[LayerPlan] = "auto",
         input_gradients: bool = False,
         trace: bool = False,
+        first: CompiledStep | None = None,
     ):
+        """At fewer ranks than those of a ``first`` step its bits are kept, as
+        ``compiler.fewer.with_fewer_ranks`` does."""
         self.accelerator = accelerator
         self.trace = trace
-        self.step: CompiledStep = compile_step(
-            network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients
+        self.step: CompiledStep = (
+            compile_step(
+                network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients
+            )
+            if first is None or first.network == network
+            else with_fewer_ranks(first, network)
         )
         if self.step.memory_bytes > accelerator.memory_bytes:
             raise AcceleratorError(

@@ -7,33 +7,39 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator, Run
+from trainwright.compiler import CompiledStep
+from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
-from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS
-from trainwright.compiler.chip.resident import Resident, resident_step
+from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
+from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
 from trainwright.compiler.chip.samples import DataSet
 from trainwright.compiler.names import gradient_name
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.fixed.scale import ScaleRanges, Scales
-from trainwright.onchip.layout import LANES, Layout
-from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
+from trainwright.onchip.layout import Layout
+from trainwright.onchip.loss import gradient_exponent
 from trainwright.onchip.prior import Pulls, no_pulls, sums_of_squares
-from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, FIELDS
+from trainwright.onchip.prior_pass import COEFFICIENT, EXPONENT, KEPT
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.samples import first_of, order_at
 from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.onchip.state import State
+from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
+from trainwright.program.fields import DESCRIPTOR_BYTES
 
 PAGE = 4096
 
 
 def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
-               pixels: int) -> DataSet:  # fmt: skip
-    """Write ``records`` (``onchip.samples.records``) to the end of the memory, once for all drivers
-    of a run of ``seed``; raises ``AcceleratorError`` where they are more than the memory."""
+               pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
+    """Write ``records`` (``onchip.samples.records``) to the end of the memory, or ``before`` an
+    address, once for all drivers of a run of ``seed``; raises ``AcceleratorError`` where they are
+    more than there is."""
     total, size = records.shape
-    address = (accelerator.memory_bytes - records.size) // PAGE * PAGE
+    end = accelerator.memory_bytes if before is None else before
+    address = (end - records.size) // PAGE * PAGE
     data = DataSet(address, total, size, pixels, first_of(total, seed), total // batch * batch)
     if address < 0:
         raise _too_big(data, accelerator, 0)
@@ -64,35 +70,56 @@ class ResidentDriver(ChipDriver):
     def __init__(
         self, accelerator: Accelerator, layout: Layout, batch: int, table: RateTable, *,
         kept: Kept | None = None, trace: bool = False, seed: int = 0,
-        ranges: ScaleRanges | None = None, pulled: bool = False, data: DataSet | None = None,
+        ranges: ScaleRanges | None = None, pulled: bool = False, looks: Looks | None = None,
+        data: DataSet | None = None, first: CompiledStep | None = None,
+        loss: str = "cross-entropy", test: DataSet | None = None,
+        optimiser: str = "esgd",
     ) -> None:  # fmt: skip
-        """``seed`` is that of the run; scales are frozen where ``ranges`` is None."""
-        super().__init__(accelerator, layout, batch, kept=kept, trace=trace)
+        """``seed`` is that of the run; scales are frozen where ``ranges`` is None, and columns are
+        cut by the accelerator where there are ``looks``. ``first`` as of ``Driver``. A ``test`` set
+        has whole batches, filled up by ``onchip.samples.filled_up``."""
+        super().__init__(accelerator, layout, batch, kept=kept, trace=trace, first=first, loss=loss)
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
                 "this back end does not repeat programs yet; use --backend golden, or exponents=0"
             )
         self._file = cast(FileAccelerator, accelerator)
         self._table, self._seed, self._data, self._pulled = table, seed, data, pulled
+        self._looks = looks
         self.resident: Resident = resident_step(
-            self.memory, ranges, seed, table, pulled=pulled, data=data
+            self.memory,
+            ranges,
+            seed,
+            table,
+            pulled=pulled,
+            looks=looks,
+            data=data,
+            loss=loss,
+            optimiser=optimiser,
         )
-        if pulled:
-            self.memory.prior_words(*np.zeros((3, layout.columns), np.int64))  # its costs are words
+        self._test = test
+        self.evaluation: Program | None = None
+        """Of a batch of the test set."""
+        if test:
+            self.evaluation = resident_evaluation(self.memory, self.resident, test, loss)
+        if pulled:  # its costs are words
+            whole = [np.arange(bond.left.columns) for bond in layout.bonds]
+            self.memory.prior_words(np.zeros(layout.columns, np.int64), no_pulls(layout), whole)
         self._tensors = [t.name for one in (self.step.forward, self.step.backward)
                          for t in one.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
         """The last ``run_steps``."""
+        self.last_evaluation: Run | None = None
 
     def begin(self, scales: Scales, state: State, step: int) -> None:
         """Write program and schedule, and the exponents and the order of the samples, as they are
         before ``step`` with these ``scales`` and this ``state``."""
         self._write_program()
-        self._write(SCHEDULE, schedule_words(self._table, step))
+        interval = self._looks.interval if self._looks else 1
+        self._write(SCHEDULE, schedule_words(self._table, step, interval))
         if self._pulled:
-            sums, pulls = sums_of_squares(self.layout, state.weights), state.pulls
-            words = self.memory.prior_words(sums, pulls.coefficients, pulls.exponents)
-            self._write(PRIOR, words)
+            sums = sums_of_squares(self.layout, state.weights)
+            self._write(PRIOR, self.memory.prior_words(sums, state.pulls, state.kept))
         parts = self.layout.parts
         given = {"x": self.input_exponent} | {part.name: part.exponent for part in parts}
         for number, layer in enumerate(self.network.layers, 1):
@@ -101,7 +128,7 @@ class ResidentDriver(ChipDriver):
         for program in (self.step.forward, self.step.backward):
             given |= program.constants
         upper = gradient_name(len(self.network.layers))
-        given[upper] = 1 - WORD_WIDTH - batch_exponent(self.step.batch)
+        given[upper] = gradient_exponent(self.loss, self.step.batch)
         moments = zip(parts, state.exponents.tolist(), strict=True)
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents
@@ -110,9 +137,22 @@ class ResidentDriver(ChipDriver):
             batch = self.step.batch
             self.accelerator.order = order_at(self._data.total, batch, self._seed, step)
 
+    @property
+    def _evaluation_address(self) -> int:
+        return self.memory.size + len(self.resident.program.descriptors) * DESCRIPTOR_BYTES
+
+    @property
+    def bytes_needed(self) -> int:
+        """Bytes of external memory, the data sets not counted."""
+        evaluation = len(self.evaluation.descriptors) if self.evaluation else 0
+        return self._evaluation_address + evaluation * DESCRIPTOR_BYTES
+
     def _write_program(self) -> None:
-        encoded = np.frombuffer(encode_descriptors(self.resident.program), np.uint8)
-        needed = self.memory.size + encoded.size
+        programs = [one for one in (self.resident.program, self.evaluation) if one]
+        encoded = np.concatenate(
+            [np.frombuffer(encode_descriptors(one), np.uint8) for one in programs]
+        )
+        needed = self.bytes_needed
         if self._data and needed > self._data.address:
             raise _too_big(self._data, self.accelerator, needed)
         if needed > self.accelerator.memory_bytes:
@@ -145,15 +185,43 @@ class ResidentDriver(ChipDriver):
         slot = self.resident.loss_slot
         return LossResult(int(self.last_run.sums[slot]), int(self.last_run.saturations[slot]))
 
+    def evaluate(self) -> LossResult:
+        """Classify the test set, by weights and exponents as they are: loss and correct samples,
+        those without a label left out. Training goes on as if it had not been."""
+        test, program = self._test, self.evaluation
+        assert test and program
+        before = self.accelerator.order
+        self.accelerator.order = order_at(test.total, self.step.batch, self._seed, 0)
+        run = self.last_evaluation = self._file.repeat(
+            program, test.total // self.step.batch, address=self._evaluation_address, step=0,
+            trace=self.trace,
+        )  # fmt: skip
+        self.accelerator.order = before
+        slot = self.resident.loss_slot
+        return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
+
     def pulls(self) -> Pulls:
         """The prior's coefficients after the last step; of none where there is no prior."""
         found = no_pulls(self.layout)
         if self._pulled:
-            rows = self.rows(PRIOR).reshape(FIELDS, -1, LANES)
-            columns = self.memory.side_columns
-            found.coefficients[columns] = rows[COEFFICIENT]
-            found.exponents[columns] = rows[EXPONENT]
-            found.coefficients[0] = found.exponents[0] = 0
+            found.coefficients[:] = self._of_columns(COEFFICIENT)
+            found.exponents[:] = self._of_columns(EXPONENT)
+        return found
+
+    def kept(self) -> list[Words]:
+        """The columns of each bond that are left after the last step, of a driver that cuts."""
+        flags = self._of_columns(KEPT)
+        return [
+            np.flatnonzero(flags[bond.left.first :][: bond.left.columns] == 0)
+            for bond in self.layout.bonds
+        ]
+
+    def _of_columns(self, field: int) -> Words:
+        """A field of the side rows, a number a column."""
+        rows, found = self.memory.prior_rows, np.zeros(self.layout.columns, np.int64)
+        words = self.rows(PRIOR)[rows.field(field) :][: rows.side_rows]
+        found[self.memory.side_columns] = words
+        found[0] = 0
         return found
 
     @property

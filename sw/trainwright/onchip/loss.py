@@ -26,6 +26,14 @@ WORD_WIDTH = 16
 ERROR_UNIT = 12
 """Errors of the squared error are in units of 2^-12, so that they reach from -8 to 8."""
 
+UNITS = {
+    "cross-entropy": log(2) / (1 << FRACTION),
+    "squared-error": 2.0 ** -(2 * ERROR_UNIT + 1),
+}
+"""What a unit of a summed loss is."""
+GRADIENT_EXPONENTS = {"cross-entropy": 1 - WORD_WIDTH, "squared-error": -ERROR_UNIT}
+"""Exponent of a gradient's words, of a batch of 1."""
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -49,6 +57,11 @@ class Loss:
 def batch_exponent(batch: int) -> int:
     """k of the least 2^k that is at least ``batch``."""
     return (batch - 1).bit_length()
+
+
+def gradient_exponent(loss: str, batch: int) -> int:
+    """Of the gradient's words, for a ``batch`` of samples."""
+    return GRADIENT_EXPONENTS[loss] - batch_exponent(batch)
 
 
 def distances(logits: Words, exponent: int) -> Words:
@@ -98,9 +111,9 @@ def cross_entropy(logits: Words, exponent: int, labels: Words, classes: int) -> 
     losses = log2(weights.sum(1)) - (EXP2_UNIT << FRACTION) + far[rows, labels]
     return Loss(
         gradient=_padded(found << (WORD_WIDTH - PROBABILITY_WIDTH), logits),
-        exponent=1 - WORD_WIDTH - batch_exponent(len(labels)),
+        exponent=gradient_exponent("cross-entropy", len(labels)),
         total=int(losses.sum()),
-        unit=log(2) / (1 << FRACTION),
+        unit=UNITS["cross-entropy"],
         correct=_correct(kept, labels),
     )
 
@@ -117,9 +130,9 @@ def squared_error(logits: Words, exponent: int, labels: Words, classes: int) -> 
     errors = clamp(errors, WORD_WIDTH)
     return Loss(
         gradient=_padded(errors, logits),
-        exponent=-ERROR_UNIT - batch_exponent(len(labels)),
+        exponent=gradient_exponent("squared-error", len(labels)),
         total=int((errors * errors).sum()),
-        unit=2.0 ** -(2 * ERROR_UNIT + 1),
+        unit=UNITS["squared-error"],
         correct=_correct(kept, labels),
     )
 

@@ -3,7 +3,8 @@
 A *side row* is a row of one word a lane for the columns of one side of a bond: for a bond on the
 left of a part a row a column, the same in all lanes; for one on the right a row, columns along the
 lanes. Of each there are ``FIELDS`` in memory: the sum of squares as two words, coefficient and
-exponent of the pull, and two constants of the bond.
+exponent of the pull, a flag of what was cut (``onchip.cut_pass``) and a constant; costs are of
+bonds.
 
 * ``squares_code``, rows of the state: the squares of each thread's rows are added up;
 * ``flush_left_code``, ``add_right_code``: from these sums to words of side rows;
@@ -41,14 +42,16 @@ from trainwright.program.vector import (
 
 Words = npt.NDArray[np.int64]
 
-LOW, HIGH, COEFFICIENT, EXPONENT, COST, OFFSET = range(6)
-"""Fields of a side row, and streams of ``renew_code``."""
+LOW, HIGH, COEFFICIENT, EXPONENT, KEPT, OFFSET = range(6)
+"""Fields of a side row, and streams of ``renew_code``, which reads costs in the place of KEPT."""
 FIELDS = 6
+COST = KEPT
 LOW_WIDTH = 15
 """Bits of a sum in its first word; both hold 30, as much as 2^16 squares."""
 COST_WIDTH = 15
-LEAST_COST_WIDTH = 10
-"""A cost times a weight of 8 bits has then more bits than a mantissa."""
+WEIGHT_RAISE = 7
+"""Bits by which weights are shifted to the left in the schedule: times a cost, which is at least 2,
+they have then the bits of a mantissa."""
 
 SQUARES, RIGHT = 4, 5
 """Registers: sums of squares of a thread, and those of all its groups of rows."""
@@ -186,6 +189,7 @@ class BondConstants:
 
     cost: int
     offset: int
+    """What is added to exponents."""
 
     @classmethod
     def of(cls, cost: int, weight_exponent: int) -> "BondConstants":
@@ -198,12 +202,11 @@ class BondConstants:
                 f"a column of {cost} elements; the chip's prior takes up to "
                 f"{(1 << COST_WIDTH) - 1}: train with --no-prior, or with other factors"
             )
-        raised = max(LEAST_COST_WIDTH - cost.bit_length(), 0)
         below = -(MANTISSA - 1) - ROOT_UNIT  # of the reciprocal
-        return cls(cost << raised, below - raised - 1 - 2 * TOP_SHIFT - weight_exponent)
+        return cls(cost, below - WEIGHT_RAISE - 1 - 2 * TOP_SHIFT - weight_exponent)
 
 
-READ_COEFFICIENT, READ_EXPONENT, WRITE_SHIFT, WRITE_WORD = range(4)
+READ_COEFFICIENT, READ_EXPONENT, WRITE_SHIFT, WRITE_WORD, READ_FLAG = range(5)
 """Streams of ``words_code``."""
 MINUS_GRADIENT = 0
 """Its constant that the exponent file gives: minus the gradient's exponent."""
@@ -212,14 +215,16 @@ WORDS_OF_PULL = (0, -1, 0, MOST_SHIFT, WORD_WIDTH, 1 << WORD_WIDTH)
 """Constants of ``words_code``."""
 
 
-def words_code() -> tuple[Instruction, ...]:
-    """``pull_words`` of a side row."""
+def words_code(*, flagged: bool = False) -> tuple[Instruction, ...]:
+    """``pull_words`` of a side row; where ``flagged`` shifts are under 0 where a column is cut."""
     limit = {"use_k": True}
+    flag = {"c": 2, "addend": Addend.PLUS} if flagged else {}
     return (
+        *([_read(READ_FLAG, 2)] if flagged else ()),
         _read(READ_EXPONENT, 0, k=MINUS_GRADIENT, addend=Addend.CONSTANT),
         _keep(0, kind=Kind.PRODUCT, a=0, use_k=True, k=_MINUS),
         _keep(1, kind=Kind.MAXIMUM, a=0, **limit, k=_NONE),
-        _write(WRITE_SHIFT, kind=Kind.MINIMUM, a=1, **limit, k=_MOST),
+        _write(WRITE_SHIFT, kind=Kind.MINIMUM, a=1, **limit, k=_MOST, **flag),
         # coefficient * 2^exponent is that of 2^16, to the right
         _keep(1, a=0, k=_SIXTEEN, addend=Addend.CONSTANT),
         _keep(1, kind=Kind.MAXIMUM, a=1, **limit, k=_NONE),

@@ -12,8 +12,8 @@ from trainwright.program.samples import PIXEL_WIDTHS
 BEAT = 16
 """Bytes of a beat of an accelerator with 16 lanes."""
 __all__ = [
-    "BEAT", "PIXEL_WIDTHS", "epoch_order", "expanded", "first_of", "order_at", "records",
-    "sample_bytes", "stored_pixels",
+    "BEAT", "PIXEL_WIDTHS", "epoch_order", "expanded", "filled_up", "first_of", "order_at",
+    "records", "sample_bytes", "stored_pixels",
 ]  # fmt: skip
 
 
@@ -69,6 +69,12 @@ def records(
     targets = np.tile(np.where(np.arange(BEAT) < classes, 0, -1), (len(pixels), 1))
     targets[np.arange(len(pixels)), labels.astype(np.int64)] = 1
     return np.concatenate([whole, targets.astype(np.int8).view(np.uint8)], 1)
+
+
+def filled_up(whole: npt.NDArray[np.uint8], batch: int) -> npt.NDArray[np.uint8]:
+    """Records filled up to whole batches with blank ones that have no label."""
+    blank = np.zeros((-len(whole) % batch, whole.shape[1]), np.uint8)
+    return np.concatenate([whole, blank])
 
 
 def _increment(seed: int, epoch: int) -> int:

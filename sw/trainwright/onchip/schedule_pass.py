@@ -1,7 +1,8 @@
 """The schedule as passes of the vector engine: the entry of a step, and where the next one is.
 
 Rows of 16 words: a *position* within the present entry and the *number* of that entry, the same in
-all lanes, the *phase* of the prior's coefficients, and ``TABLE_ROWS`` rows of each column of the
+all lanes, the *phase* of the prior's coefficients, steps since the last *look* at the columns
+(``onchip.cut_pass``), and ``TABLE_ROWS`` rows of each column of the
 table, an entry a lane. Two columns at a time come to registers of every thread:
 
 * ``advance_code``, a row a thread: position and number of the next step; registers are cleared;
@@ -14,13 +15,14 @@ import numpy.typing as npt
 
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.prior import INTERVAL
+from trainwright.onchip.prior_pass import WEIGHT_RAISE
 from trainwright.onchip.rates import ENTRIES, RateTable
 from trainwright.program.vector import Addend, Instruction, Kind, Memory, When
 
 TABLE_ROWS = ENTRIES // LANES
-POSITION, NUMBER, PHASE = range(3)
+POSITION, NUMBER, PHASE, LOOK = range(4)
 """Rows of the schedule in memory: the counters, then the columns of the table."""
-NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (3 + n * TABLE_ROWS for n in range(6))
+NUMBERS, RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS, ROWS = (4 + n * TABLE_ROWS for n in range(6))
 MOST_STEPS = (1 << 15) - 1
 """Steps that an entry may hold for: the position is a word of 16 bits."""
 
@@ -34,11 +36,17 @@ READ_NUMBERS, READ_FIRST, READ_SECOND, READ_PRESENT = range(4)
 """Streams of the second."""
 
 
-def schedule_words(table: RateTable, step: int) -> npt.NDArray[np.int64]:
-    """The schedule in memory before ``step``, (ROWS, LANES).
+def schedule_words(table: RateTable, step: int, interval: int = 1) -> npt.NDArray[np.int64]:
+    """The schedule in memory before ``step``, (ROWS, LANES), with a look at the columns in every
+    ``interval``-th step.
 
-    Raises ``ValueError`` where an entry holds for more steps than a word counts.
+    Raises ``ValueError`` where an entry holds for more steps than a word counts, or an interval.
     """
+    if interval > MOST_STEPS:
+        raise ValueError(
+            f"a look at the ranks every {interval} steps; the chip counts to {MOST_STEPS}: give a "
+            "smaller --rank-interval, or --no-prior"
+        )
     if table.steps > MOST_STEPS:
         raise ValueError(
             f"a schedule whose {len(table.entries)} entries hold for {table.steps} steps each; the "
@@ -47,11 +55,13 @@ def schedule_words(table: RateTable, step: int) -> npt.NDArray[np.int64]:
     found = np.zeros((ROWS, LANES), np.int64)
     number = min(step // table.steps, len(table.entries) - 1)
     found[POSITION], found[NUMBER], found[PHASE] = step % table.steps, number, step % INTERVAL
+    found[LOOK] = step % interval
     found[NUMBERS : NUMBERS + TABLE_ROWS].reshape(-1)[:] = range(ENTRIES)
     names = ("rate", "rate_shift", "weight", "weight_exponent")
     firsts = (RATES, SHIFTS, WEIGHTS, WEIGHT_EXPONENTS)
     for first, name in zip(firsts, names, strict=True):
-        column = [getattr(one, name) for one in table.entries]
+        raised = WEIGHT_RAISE if name == "weight" else 0
+        column = [getattr(one, name) << raised for one in table.entries]
         found[first : first + TABLE_ROWS].reshape(-1)[: len(column)] = column
     return found
 

@@ -36,6 +36,9 @@ class Step:
     """Of the run."""
     entry: Entry
     optimiser: str = "esgd"
+    distance: int | None = None
+    """Columns that are 2^distance weaker than their bond's strongest are cut in this step; None
+    where none is looked at."""
 
 
 class State:
@@ -51,14 +54,18 @@ class State:
         self.pulls = no_pulls(layout)
         self.kept: list[Words] = [np.arange(bond.left.columns) for bond in layout.bonds]
         """Columns of each bond that are left."""
+        self.compiled: list[Words] = list(self.kept)
+        """Those that the programs have: gradients come for them; what was cut is 0 in both."""
         rows = layout.part_of_row
         self._hidden = np.array([part.hidden for part in layout.parts])[rows][:, None]
         self._limits = np.array([limits(part) for part in layout.parts]).T[:, rows, None]
-        self._bias = np.array([part.index < 0 for part in layout.parts])
-        self._live = self._positions()
+        self._live = self._positions(self.kept)
 
     def step(self, gradients: Sequence[Words], exponents: Sequence[int], step: Step) -> None:
-        """One update by the ``gradients`` of every part, at the ranks left, and their exponents."""
+        """One update by the ``gradients`` of every part, at the columns ``compiled``, and their
+        exponents. What a look at the columns cuts is 0 after it, and counts for nothing before."""
+        if step.distance is not None:
+            self.look(step.distance)
         given = np.zeros(self.weights.shape, np.int64)
         for part, live, gradient in zip(self.layout.parts, self._live, gradients, strict=True):
             given.ravel()[part.places[live]] = gradient
@@ -70,10 +77,12 @@ class State:
             given = given + pull(self.layout, self.weights, self.pulls, now)
         random = update.RandomRows(step.seed, step.number, self.layout.rows)
         self.moments = update.next_moments(self.moments, given, random.of(0))
-        shifts = self._rate_shifts(step)[self.layout.part_of_row][:, None]
+        shifts = rate_shifts(self.layout, step, self.exponents)[self.layout.part_of_row][:, None]
         self.weights = update.next_weights(
             self.weights, self.moments, step.entry.rate, shifts, self._limits, random.of(1)
         )
+        if step.distance is not None:
+            self._clear()
 
     def renew_pulls(self, step: Step) -> None:
         """The prior's coefficients by the weights as they are, for the next INTERVAL steps."""
@@ -88,36 +97,47 @@ class State:
                 self.moments[rows] = update.moved_moments(self.moments[rows], int(by))
         self.exponents = exponents
 
-    def _rate_shifts(self, step: Step) -> Words:
-        """By part: what products of moments and rate are shifted right; none goes to the left."""
-        shifts = step.entry.rate_shift + BIAS_RATE_SHIFT * self._bias
-        if step.optimiser == "momentum":
-            units = np.array([part.exponent - part.hidden for part in self.layout.parts])
-            shifts = step.entry.rate_shift + units - self.exponents - update.DECAY_SHIFT
-        return np.clip(shifts, 0, update.GREATEST_SHIFT)
-
     def quantised(self) -> list[Words]:
         """Factors and biases of every part, at the ranks left."""
+        return self._factors(self._positions(self.kept))
+
+    def operands(self) -> list[Words]:
+        """The same as the programs read them, at the columns ``compiled``."""
+        return self._factors(self._live)
+
+    def _factors(self, places: list[Words]) -> list[Words]:
         whole = update.quantised(self.weights, self._hidden).ravel()
         return [
-            whole[part.places[live]]
-            for part, live in zip(self.layout.parts, self._live, strict=True)
+            whole[part.places[live]] for part, live in zip(self.layout.parts, places, strict=True)
         ]
 
+    def compile_for(self, columns: Sequence[Words]) -> None:
+        """The programs are those of these ``columns`` of each bond from now on."""
+        self.compiled = list(columns)
+        self._live = self._positions(columns)
+
     def cut(self, distance: int) -> bool:
-        """Zero the columns that are 2^``distance`` weaker than their bond's strongest."""
-        found = kept_columns(
-            self.layout, sums_of_squares(self.layout, self.weights), self.kept, distance
-        )
-        if all(len(new) == len(old) for new, old in zip(found, self.kept, strict=True)):
+        """Zero the columns that are 2^``distance`` weaker than their bond's strongest; programs
+        are to be those of the others."""
+        if not self.look(distance):
             return False
-        self.kept = found
-        self._live = self._positions()
+        self.compile_for(self.kept)
+        self._clear()
+        return True
+
+    def look(self, distance: int) -> bool:
+        """Keep only the columns that are not 2^``distance`` weaker than their bond's strongest:
+        what the others have is left to an update to clear. Whether there are others."""
+        sums, before = sums_of_squares(self.layout, self.weights), self.kept
+        self.kept = kept_columns(self.layout, sums, before, distance)
+        return any(len(new) < len(old) for new, old in zip(self.kept, before, strict=True))
+
+    def _clear(self) -> None:
+        """Weights and moments of what was cut are 0."""
         left = np.zeros(self.weights.shape, np.int64)
-        for part, live in zip(self.layout.parts, self._live, strict=True):
+        for part, live in zip(self.layout.parts, self._positions(self.kept), strict=True):
             left.ravel()[part.places[live]] = 1
         self.weights, self.moments = self.weights * left, self.moments * left
-        return True
 
     @property
     def ranks(self) -> list[list[int]]:
@@ -127,11 +147,11 @@ class State:
             ranks[bond.layer].append(len(kept))
         return ranks
 
-    def _positions(self) -> list[Words]:
-        """Of each part: the numbers of the elements that are left, in C order of their shape."""
+    def _positions(self, columns: Sequence[Words]) -> list[Words]:
+        """Of each part: the numbers of the elements in ``columns``, in C order of their shape."""
         chosen = {
             (side.part, side.axis): kept
-            for bond, kept in zip(self.layout.bonds, self.kept, strict=True)
+            for bond, kept in zip(self.layout.bonds, columns, strict=True)
             for side in (bond.left, bond.right)
         }
         found = []
@@ -185,8 +205,26 @@ class State:
             np.flatnonzero(whole["kept"][bond.left.first :][: bond.left.columns])
             for bond in layout.bonds
         ]
-        state._live = state._positions()
+        state.compile_for(state.kept)
         return state
+
+
+def momentum_offset(part: Part) -> int:
+    """What momentum adds to a rate's shift, less the exponent of the gradient."""
+    return part.exponent - part.hidden - update.DECAY_SHIFT
+
+
+def rate_shifts(layout: Layout, step: Step, exponents: Words) -> Words:
+    """By part: what products of moments and rate are shifted right; none goes to the left.
+
+    ``exponents`` are those of the gradients.
+    """
+    parts = layout.parts
+    if step.optimiser == "momentum":
+        added = np.array([momentum_offset(part) for part in parts]) - exponents
+    else:
+        added = BIAS_RATE_SHIFT * np.array([part.index < 0 for part in parts])
+    return np.clip(step.entry.rate_shift + added, 0, update.GREATEST_SHIFT)
 
 
 def limits(part: Part) -> tuple[int, int]:

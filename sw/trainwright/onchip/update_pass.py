@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from trainwright.onchip import schedule_pass
 from trainwright.onchip.layout import MOMENT_WIDTH, WEIGHT_WIDTH
 from trainwright.onchip.prior import PULL_WIDTH
+from trainwright.onchip.rates import SHIFT_WIDTH
 from trainwright.onchip.update import DECAY_SHIFT
 from trainwright.program.vector import (
     Addend,
@@ -21,6 +22,7 @@ from trainwright.program.vector import (
     Memory,
     Rounding,
     ShiftBy,
+    When,
 )
 
 STATE, FACTOR, GRADIENT, LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT, NIBBLE = range(8)
@@ -33,6 +35,8 @@ MOVED_SHIFT = 0
 """Shift of the pass that the exponent file gives."""
 MOVED_CONSTANT = 6
 """Constant that it gives."""
+RATE_CONSTANT = 2
+"""Another: what momentum adds to a rate's shift."""
 _WORD, _M, _W, _SHIFT, _G, _PULL = range(6)
 _SPLIT, _KEPT, _RATE, _MOST, _HALF, _UP, _MOVED, _NIBBLE_MASK = range(8)
 
@@ -51,12 +55,17 @@ class PartUpdate:
     """Whether a rank prior pulls the columns of a bond on the left."""
     right: bool = True
     """Of one on the right."""
+    cuts: bool = False
+    """Whether weights and moments become 0 in columns whose shift is under 0."""
     nibbles: bool = False
     """Whether the lowest 4 bits of factors are written too."""
     resident: bool = False
     """Whether the pass is the same in every step: the moved exponent comes from the exponent file,
     as constant MOVED_CONSTANT and shift MOVED_SHIFT, and the rate from the registers of
     ``schedule_pass``; then ``rate`` counts for nothing, and ``rate_shift`` is added to theirs."""
+    momentum: bool = False
+    """Of a resident pass, whether what is added to the rate's shift comes from the exponent file,
+    as constant RATE_CONSTANT."""
 
     @property
     def constants(self) -> tuple[int, ...]:
@@ -101,7 +110,11 @@ def _pulls(part: PartUpdate) -> list[Instruction]:
     sides = [(LEFT_SHIFT, LEFT)] * part.left + [(RIGHT_SHIFT, RIGHT)] * part.right
     code: list[Instruction] = []
     for d, (shift, coefficient) in zip((_G, _PULL), sides, strict=False):
-        code += [_read(shift, d=_SHIFT), _read(coefficient, d=d, **pull)]
+        second = part.cuts and d == _PULL  # no state is left to split: this register is free
+        pull["a"] = _WORD if second else _SHIFT
+        code += [_read(shift, d=pull["a"]), _read(coefficient, d=d, **pull)]
+        if second:
+            code.append(_keep(_SHIFT, kind=Kind.MINIMUM, a=_SHIFT, b=_WORD))
     if len(sides) > 1:
         code.append(_keep(_G, a=_G, c=_PULL, addend=Addend.PLUS))
     addend = Addend.PLUS if sides else Addend.NOTHING
@@ -114,10 +127,21 @@ def _rated(part: PartUpdate) -> list[Instruction]:
     if not part.resident:
         return [_keep(_G, **step, use_k=True, k=_RATE, shift=part.rate_shift)]
     shift, code = schedule_pass.RATE_SHIFT, []
-    if part.rate_shift:  # no pulls are left to add: this register is free
-        code.append(_keep(_PULL, a=shift, k=_RATE, addend=Addend.CONSTANT))
+    if part.rate_shift or part.momentum:  # no pulls are left to add: this register is free
+        held = {"width": SHIFT_WIDTH + 1} if part.momentum else {}
+        code.append(_keep(_PULL, a=shift, k=_RATE, addend=Addend.CONSTANT, **held))
         shift = _PULL
+    if part.momentum:
+        code.append(_keep(_PULL, kind=Kind.LANE, shift=63, c=_PULL, when=When.NEGATIVE))
     return [*code, _keep(_G, **step, b=schedule_pass.RATE, c=shift, shift_by=ShiftBy.C)]
+
+
+def _cleared(part: PartUpdate, *registers: int) -> list[Instruction]:
+    """These are 0 in columns that are cut."""
+    if not part.cuts or not (part.left or part.right):
+        return []
+    cut = {"c": _SHIFT, "when": When.NEGATIVE}
+    return [_keep(d, kind=Kind.LANE, shift=63, **cut) for d in registers]
 
 
 def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
@@ -143,6 +167,7 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
         *_rated(part),
         _keep(_W, a=_W, c=_G, addend=Addend.MINUS, width=WEIGHT_WIDTH),
         _keep(_W, kind=Kind.MINIMUM, a=_W, use_k=True, k=_MOST),
+        *_cleared(part, _M, _W),
         _keep(_G, a=_W, shift=part.hidden, rounding=Rounding.UP, memory=Memory.WRITE,
               stream=FACTOR),
     ]  # fmt: skip

@@ -33,20 +33,46 @@ class ChipModel:
         self.bias_exponents = [parts.get((number, -1), 0) for number in range(len(network.layers))]
 
     def quantised(self) -> QuantisedModel:
-        """What the driver is given: integer factors, biases at their fixed exponents."""
-        factors: list[list[torch.Tensor]] = [[] for _ in self.network.layers]
-        biases: list[torch.Tensor | None] = [None] * len(self.network.layers)
-        for part, values in zip(self.state.layout.parts, self.state.quantised(), strict=True):
+        """The model at the ranks left: integer factors, biases at their fixed exponents."""
+        return self._quantised(self.network, self.state.quantised())
+
+    @property
+    def compiled(self) -> Network:
+        """The network whose programs compute a step."""
+        ranks = [list(layer) for layer in self.state.layout.network.ranks]
+        for bond, columns in zip(self.state.layout.bonds, self.state.compiled, strict=True):
+            ranks[bond.layer][bond.index] = len(columns)
+        return self.network.with_ranks(ranks)
+
+    def operands(self) -> QuantisedModel:
+        """What these programs read."""
+        return self._quantised(self.compiled, self.state.operands())
+
+    def _quantised(self, network: Network, parts: list[np.ndarray]) -> QuantisedModel:
+        factors: list[list[torch.Tensor]] = [[] for _ in network.layers]
+        biases: list[torch.Tensor | None] = [None] * len(network.layers)
+        for part, values in zip(self.state.layout.parts, parts, strict=True):
             found = torch.from_numpy(values)
             if part.index < 0:
                 biases[part.layer] = found.to(torch.float64) * 2.0**part.exponent
             else:
                 factors[part.layer].append(found)
-        return QuantisedModel(self.network, factors, self.exponents, biases, self.bias_exponents)
+        return QuantisedModel(network, factors, self.exponents, biases, self.bias_exponents)
 
     def digest(self) -> str:
         """SHA-256 over the quantised factors; see ``train.model.digest``."""
         return digest(self.quantised())
+
+
+def operands_of(model: Model | ChipModel) -> QuantisedModel:
+    """What the programs of a step read."""
+    return model.operands() if isinstance(model, ChipModel) else model.quantised()
+
+
+def ranks_left(model: Model | ChipModel) -> tuple[int, ...]:
+    """The ranks of all layers after the last step."""
+    ranks = model.state.ranks if isinstance(model, ChipModel) else model.network.ranks
+    return tuple(rank for layer in ranks for rank in layer)
 
 
 def layout_of(model: Model | ChipModel) -> Layout:
@@ -103,6 +129,10 @@ class ChipUpdate:
             )
         self._model, self._settings, self._chip = model, settings, settings.chip
         self._classes = classes
+        self._keeps = self._chip.cut_programs == "kept"
+        if self._keeps:
+            layout = model.state.layout
+            model.state.compile_for([np.arange(bond.left.columns) for bond in layout.bonds])
         self.rates: RateTable = make_rates(
             total,
             lambda step: settings.rate_at(step, total),
@@ -126,7 +156,11 @@ class ChipUpdate:
     def what(self, number: int) -> Step:
         """What step ``number`` needs beside the gradients."""
         entry = self.rates.at(number)
-        return Step(number, self._settings.seed, entry, self._chip.optimiser)
+        distance = None
+        prior = self._settings.prior
+        if prior and self._keeps and number % prior.interval == 0:
+            distance = cut_distance(prior.threshold)
+        return Step(number, self._settings.seed, entry, self._chip.optimiser, distance)
 
     def rates_used(self, number: int) -> tuple[float, float]:
         """Learning rate and prior weight of a step."""
@@ -145,11 +179,14 @@ class ChipUpdate:
             yield (value * 2.0**-exponent).numpy().astype(np.int64), exponent
 
     def cut(self) -> Network | None:
-        """Zero weak columns; the network with the ranks left, or None where nothing was cut."""
-        prior = self._settings.prior
+        """Zero weak columns, where a step did not; the network with the ranks left, or None where
+        nothing was cut."""
+        prior, model = self._settings.prior, self._model
         assert prior is not None
-        model = self._model
-        if not model.state.cut(cut_distance(prior.threshold)):
+        if not self._keeps and not model.state.cut(cut_distance(prior.threshold)):
             return None
-        model.network = model.network.with_ranks(model.state.ranks)
-        return model.network
+        network = model.network.with_ranks(model.state.ranks)
+        if network.ranks == model.network.ranks:
+            return None
+        model.network = network
+        return network

@@ -6,7 +6,6 @@ the state back after every step, for the prior, cuts and checkpoints.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log
 
 import torch
 
@@ -17,12 +16,11 @@ from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.onchip.layout import Layout
 from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.state import Step
-from trainwright.onchip.tables import FRACTION
 from trainwright.train.chip_update import ChipModel
 from trainwright.train.settings import TrainSettings
 
-OpenChip = Callable[[Layout, Kept], ChipDriver]
-"""Makes a driver for a layout of which these columns are left."""
+OpenChip = Callable[[Layout, Kept, str], ChipDriver]
+"""Makes a driver for a layout of which programs have these columns, and for a loss."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +37,11 @@ class EngineStep:
 
 def require_programs(settings: TrainSettings) -> None:
     """Raise ``ValueError`` for what the vector engine's programs do not compute."""
-    chip = settings.chip
-    assert chip is not None
-    for what, given, known in (
-        ("loss", chip.loss, "cross-entropy"),
-        ("optimiser", chip.optimiser, "esgd"),
-        ("rounding mode", settings.rounding, "nearest"),
-    ):
-        if given != known:
-            raise ValueError(
-                f"the vector engine's programs have {what} {known} alone, not {given}: train "
-                "with --accelerator vector_engine=0"
-            )
+    if settings.rounding != "nearest":
+        raise ValueError(
+            "the vector engine's programs have rounding mode nearest alone, not "
+            f"{settings.rounding}: train with --accelerator vector_engine=0"
+        )
 
 
 class Engine:
@@ -60,14 +51,16 @@ class Engine:
         """Raises ``ValueError`` for what the engine's programs do not compute."""
         require_programs(settings)
         self._open, self._model = open_chip, model
+        assert settings.chip is not None
+        self._loss = settings.chip.loss
         self._classes = model.network.classes
         self.reopen()
 
     def reopen(self) -> None:
-        """A driver for the columns that are left; it is given the state again."""
+        """A driver for the columns that programs are to have; it is given the state again."""
         state = self._model.state
-        kept = tuple(tuple(columns.tolist()) for columns in state.kept)
-        self.driver = self._open(state.layout, kept)
+        kept = tuple(tuple(columns.tolist()) for columns in state.compiled)
+        self.driver = self._open(state.layout, kept, self._loss)
         self._put = False
 
     def step(
@@ -76,24 +69,24 @@ class Engine:
         """Forward, loss, backward, update; the model's state changes at the end."""
         driver, state = self.driver, self._model.state
         if not self._put:
-            driver.put(state, self._model.quantised())
+            driver.put(state, self._model.operands())
             self._put = True
         driver.executed.clear()
         statistics = dict(driver.run_forward(inputs, scales))
         loss = driver.run_loss(labels.numpy(), self._classes)
         statistics |= driver.run_backward(scales)
+        cuts = step.distance is not None and state.look(step.distance)
         if step.number % INTERVAL == 0:
             state.renew_pulls(step)
         pulled = bool(state.pulls.coefficients.any())
         if pulled:
             driver.put_columns(state, driver.gradient_exponents)
-        driver.run_update(step, pulled=pulled)
+        driver.run_update(step, pulled=pulled, cuts=cuts)
         words, factors = driver.rows(STATE), driver.factors()
         state.take(words, factors, driver.moment_exponents)
         runs = [one.run for one in driver.executed]
-        unit = log(2) / (1 << FRACTION) / len(labels)
         return EngineStep(
-            loss=loss.total * unit,
+            loss=loss.total * driver.loss_unit / len(labels),
             correct=loss.correct,
             statistics=statistics,
             cycles=sum(run.counters.cycles for run in runs),

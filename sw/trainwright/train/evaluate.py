@@ -10,7 +10,7 @@ from trainwright.accelerator import Counters
 from trainwright.data import Split
 from trainwright.driver import QuantisedModel
 from trainwright.train.batches import InputQuantiser
-from trainwright.train.chip_update import ChipModel
+from trainwright.train.chip_update import ChipModel, operands_of
 from trainwright.train.interfaces import StepDriver
 from trainwright.train.model import Model
 from trainwright.train.state import Scales, copy_scales
@@ -52,7 +52,7 @@ def evaluate(
 
     Neither the model nor the scales change.
     """
-    quantised = model if isinstance(model, QuantisedModel) else model.quantised()
+    quantised = model if isinstance(model, QuantisedModel) else operands_of(model)
     scales = copy_scales(scales)
     counters, seconds = Counters(), 0.0
     predictions: list[npt.NDArray[np.int64]] = []

@@ -17,6 +17,7 @@ from trainwright.train.storage import MASTER_WEIGHTS, MOMENTS
 SCHEDULES = ("cosine", "constant")
 SCALES = ("automatic", "frozen", "all-frozen")
 FACTOR_SCALES = ("fixed", "automatic", "blocks")
+CUT_PROGRAMS = ("kept", "fitted")
 
 
 _CHOICES = {
@@ -74,13 +75,22 @@ class ChipSettings:
     loss: str = "cross-entropy"
     pixels: int = 8
     """Bits in which a pixel of the data set is stored."""
+    cut_programs: str = "kept"
+    """What steps are computed by after a cut. ``kept``: by the plan of the initial ranks and with
+    their scale windows, so that the accelerator cuts alone, and the bits do not depend on when
+    programs are compiled for the ranks left; ``fitted``: by programs that are compiled for the
+    ranks left at once, whose rounding is another."""
 
     def __post_init__(self) -> None:
-        known = {"optimiser": OPTIMISERS, "loss": tuple(LOSSES), "pixels": PIXEL_WIDTHS}
+        known = {
+            "optimiser": OPTIMISERS, "loss": tuple(LOSSES), "pixels": PIXEL_WIDTHS,
+            "cut_programs": CUT_PROGRAMS,
+        }  # fmt: skip
         for name, choices in known.items():
             value = getattr(self, name)
             shown = ", ".join(map(str, choices))
-            _require(value in choices, f"{name} must be one of {shown}, not {value!r}")
+            what = name.replace("_", " ")
+            _require(value in choices, f"{what} must be one of {shown}, not {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

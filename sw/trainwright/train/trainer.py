@@ -20,7 +20,7 @@ from trainwright.train.batches import (
     check_data,
     chip_batch_indices,
 )
-from trainwright.train.chip_update import ChipModel, ChipUpdate
+from trainwright.train.chip_update import ChipModel, ChipUpdate, operands_of, ranks_left
 from trainwright.train.engine import Engine, OpenChip
 from trainwright.train.evaluate import Evaluation, evaluate
 from trainwright.train.history import SCALE_RECORDS, EvaluationRecord, ScaleRecord, StepRecord
@@ -60,7 +60,8 @@ class Trainer:
     """Trains a state in place, on the accelerators of its drivers.
 
     With ``open_chip`` loss and update of a ``ChipModel`` are programs of the vector engine; on a
-    ``resident`` accelerator whole epochs are, or with a prior the steps between two looks at ranks.
+    ``resident`` accelerator whole epochs are, or the steps between two looks at the ranks where a
+    cut is to have programs of its own at once.
     ``written`` gives the bytes that the host has written so far.
     ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
     ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
@@ -101,7 +102,7 @@ class Trainer:
         elif open_chip is not None and isinstance(state.model, ChipModel):
             self._engine = Engine(open_chip, state.model, state.settings)
         self._runner: Runner[StepDriver] = Runner()
-        self._open(state.model.network)
+        self._open()
         self._written = written or (lambda: 0)
         self._epoch_began: tuple[int, int] | None = None
         self.host_writes: int | None = None
@@ -126,7 +127,7 @@ class Trainer:
     def run(self) -> bool:
         """Train to the end or until ``stop()``; returns whether the end was reached.
 
-        Between two epochs the test split is classified; at
+        Between two epochs the test split is classified, by a resident accelerator alone; at
         the end, call ``evaluate_test``.
         """
         self._observer.started(self.state.step, self.total_steps, self.state.model.network)
@@ -136,7 +137,7 @@ class Trainer:
                 return False
             if self._evaluation_is_due():
                 try:
-                    self.evaluate_test()
+                    self._evaluate()
                 except Stopped:
                     return False
             self.step()
@@ -178,7 +179,7 @@ class Trainer:
         scales = copy_scales(state.scales)
         with self._waiting():
             if not self._runner.is_calibrated(scales):
-                self._calibrate(inputs, labels, state.model.quantised(), scales)
+                self._calibrate(inputs, labels, operands_of(state.model), scales)
             done = engine.step(inputs, labels, scales, update.what(state.step))
         result = _Result(
             done.loss, done.correct, len(labels), update.rates_used(state.step), done.cycles,
@@ -193,11 +194,12 @@ class Trainer:
         scales, epoch = copy_scales(state.scales), self._steps_an_epoch()
         with self._waiting():
             if not self._runner.is_calibrated(scales):
-                self._calibrate(*self._batch(state.step), state.model.quantised(), scales)
+                self._calibrate(*self._batch(state.step), operands_of(state.model), scales)
             engine.begin(scales, state.step)
             self._count_writes()
             count = min(epoch - state.step % epoch, self.total_steps - state.step)
-            if prior := state.settings.prior:
+            prior = state.settings.prior
+            if prior and not self._keeps_programs:
                 count = min(count, prior.interval - state.step % prior.interval)
             before, rates = dict(scales.exponents), update.rates_used(state.step + count - 1)
             done = engine.run(count, scales)
@@ -214,7 +216,7 @@ class Trainer:
             moved=sum(scales.exponents[name] != was for name, was in before.items()),
             saturations=done.saturations,
             underflows=0,
-            ranks=tuple(rank for layer in state.model.network.ranks for rank in layer),
+            ranks=ranks_left(state.model),
         )
         state.scales = scales
         self._recorded(record)
@@ -230,7 +232,7 @@ class Trainer:
     def _host_step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepRecord:
         """Loss and update by the host."""
         state = self.state
-        model, scales = state.model.quantised(), copy_scales(state.scales)
+        model, scales = operands_of(state.model), copy_scales(state.scales)
         with self._waiting():
             if not self._runner.is_calibrated(scales):
                 self._calibrate(inputs, labels, model, scales)
@@ -274,7 +276,7 @@ class Trainer:
             moved=scales.update(statistics) if state.settings.scales == "automatic" else 0,
             saturations=sum(s.saturations for s in statistics.values()),
             underflows=sum(s.underflows for s in statistics.values()),
-            ranks=tuple(rank for layer in state.model.network.ranks for rank in layer),
+            ranks=ranks_left(state.model),
         )
         state.step += 1
         state.history.steps.append(record)
@@ -287,7 +289,7 @@ class Trainer:
         """Choose the exponents by the next batch, as the first step of a run does by itself."""
         inputs, labels = self._batch(self.state.step)
         with self._waiting():
-            self._calibrate(inputs, labels, self.state.model.quantised(), self.state.scales)
+            self._calibrate(inputs, labels, operands_of(self.state.model), self.state.scales)
 
     def _calibrate(
         self, inputs: torch.Tensor, labels: torch.Tensor, model: QuantisedModel, scales: Scales
@@ -311,11 +313,24 @@ class Trainer:
                 self.state.settings.batch,
                 progress=self._evaluating,
             )
+        self._evaluated(result.accuracy)
+        return result
+
+    def _evaluate(self) -> None:
+        """The same between two epochs: by the accelerator alone where the test split is there."""
+        if not self.resident or not self.resident.evaluates:
+            self.evaluate_test()
+            return
+        with self._waiting():
+            _, correct = self.resident.evaluate(self.state.scales, self.state.step)
+        self._evaluated(correct / len(self._test))
+
+    def _evaluated(self, accuracy: float) -> None:
         step = self.state.step
         record = EvaluationRecord(
             step=step,
             epoch=-(-step // self._steps_an_epoch()),
-            accuracy=result.accuracy,
+            accuracy=accuracy,
             samples=len(self._test),
         )
         evaluations = self.state.history.evaluations
@@ -323,7 +338,6 @@ class Trainer:
             evaluations.pop()
         evaluations.append(record)
         self._observer.evaluated(record)
-        return result
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -375,10 +389,21 @@ class Trainer:
         model, update = self.state.model, self._update
         if not isinstance(model, ChipModel) or not isinstance(update, ChipUpdate):
             return None
-        return ResidentEngine(accelerator, model, self.state.settings, update.rates, self._data)
+        settings = self.state.settings
+        return ResidentEngine(
+            accelerator, model, settings, update.rates, self._data, test=self._test
+        )
 
-    def _open(self, network: Network) -> None:
-        """A driver for a network of these ranks."""
+    @property
+    def _keeps_programs(self) -> bool:
+        """Whether a cut is a part of the step, and programs go on after it."""
+        chip = self.state.settings.chip
+        return chip is not None and chip.cut_programs == "kept"
+
+    def _open(self) -> None:
+        """A driver for the ranks that programs are compiled for."""
+        model = self.state.model
+        network = model.compiled if isinstance(model, ChipModel) else model.network
         self._runner.at(network.ranks, lambda: self._opened(network))
 
     def _opened(self, network: Network) -> StepDriver:
@@ -387,16 +412,18 @@ class Trainer:
         return self._open_driver(network) if self._engine is None else self._engine.driver
 
     def _cut(self) -> None:
-        prior = self.state.settings.prior
-        if prior is None or self.state.step % prior.interval:
+        prior, keeps = self.state.settings.prior, self._keeps_programs
+        if prior is None or (self.state.step % prior.interval and not keeps):
             return
         network = self._update.cut()
-        if network is not None:
-            for engine in (self._engine, self.resident):
-                if engine:
-                    engine.reopen()
-            self._open(network)
-            self._observer.cut(self.state.step, network)
+        if network is None:
+            return
+        if self._engine and not keeps:
+            self._engine.reopen()
+        if self.resident:
+            self.resident.reopen()
+        self._open()
+        self._observer.cut(self.state.step, network)
 
 
 def _scale_records(step: int, statistics: Mapping[str, TensorStatistics]) -> list[ScaleRecord]:

@@ -65,8 +65,8 @@ def open_machine(
                 "leave them away, or use --accelerator vector_engine=0"
             )
 
-        def open_chip(layout: Layout, kept: Kept) -> ChipDriver:
-            return ChipDriver(to, layout, batch, kept=kept)
+        def open_chip(layout: Layout, kept: Kept, loss: str) -> ChipDriver:
+            return ChipDriver(to, layout, batch, kept=kept, loss=loss)
 
         yield Machine(
             lambda network: Driver(to, network, batch, plan=options.plan),

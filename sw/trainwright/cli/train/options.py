@@ -22,6 +22,7 @@ from trainwright.onchip.samples import PIXEL_WIDTHS
 from trainwright.onchip.update import OPTIMISERS
 from trainwright.train.ranks import FORMS
 from trainwright.train.settings import (
+    CUT_PROGRAMS,
     FACTOR_SCALES,
     SCALES,
     SCHEDULES,
@@ -159,6 +160,13 @@ def _add_training(group: Any) -> None:
         type=int,
         choices=PIXEL_WIDTHS,
         help=f"bits in which --update chip stores a pixel (default: {_CHIP.pixels})",
+    )
+    group.add_argument(
+        "--cut-programs",
+        choices=CUT_PROGRAMS,
+        help="of --update chip: after a cut the plan of the initial ranks is kept, so that the "
+        "accelerator cuts alone, or programs are fitted to the ranks left at once (default: "
+        f"{_CHIP.cut_programs})",
     )
     group.add_argument("--schedule", choices=SCHEDULES, help=f"default: {_DEFAULTS.schedule}")
     group.add_argument(
@@ -335,7 +343,7 @@ _PRIOR_SETTING = {
 }
 
 
-_CHIP_SETTING = ("optimiser", "loss", "pixels")
+_CHIP_SETTING = ("optimiser", "loss", "pixels", "cut_programs")
 
 
 def option_name(attribute: str) -> str:

@@ -20,12 +20,14 @@ LOSS_SLOT = 0
 """Statistics slot of losses and correct samples."""
 SAMPLES = "logits of a sample"
 GRADIENTS = "gradient of a sample"
+COUNTS = "classes of a sample"
 
 
 class _Loss:
-    def __init__(self, work: Passes, exponent: int | None) -> None:
+    def __init__(self, work: Passes, loss: str, exponent: int | None) -> None:
         self._work = work
-        self._code = loss_pass.loss_code(exponent)
+        self._code = loss_pass.loss_code(loss, exponent)
+        self._constants = loss_pass.loss_constants(loss, exponent)
         step = work.memory.step
         last = len(step.network.layers)
         self._gradient = gradient_name(last)
@@ -54,7 +56,7 @@ class _Loss:
         d = Vector(
             entry=0, length=1, outer=1, inner=LANES * (stop - first), streams=streams,
             slot=LOSS_SLOT, reads=1 << loss_pass.LOGITS | 1 << loss_pass.TARGETS,
-            writes=1 << loss_pass.GRADIENT, constants=loss_pass.CONSTANTS, tensor=GRADIENTS,
+            writes=1 << loss_pass.GRADIENT, constants=self._constants, tensor=GRADIENTS,
         )  # fmt: skip
         self._work.run(self._code, d)
 
@@ -71,11 +73,11 @@ class _Loss:
         work.store(self._gradient, self._back.start + first, count, (level,), first=first)
 
 
-def loss_program(memory: ChipMemory, exponent: int | None) -> Program:
-    """From the logits of ``exponent`` (None: that of the exponent file) to their gradient; losses
-    and correct samples are counted."""
+def loss_program(memory: ChipMemory, loss_name: str, exponent: int | None) -> Program:
+    """From the logits of ``exponent`` (None: that of the exponent file) to the gradient of a loss
+    (``onchip.loss.LOSSES``); losses and correct samples are counted."""
     work = Passes(memory)
-    loss = _Loss(work, exponent)
+    loss = _Loss(work, loss_name, exponent)
     blocks = loss.blocks
     # first and last pass of one block: what comes before and after them is not hidden
     pieces = list(pairwise(sorted({0, 1, blocks - 1, blocks} & set(range(blocks + 1)))))
@@ -88,3 +90,24 @@ def loss_program(memory: ChipMemory, exponent: int | None) -> Program:
             loss.put(*pieces[number - 1])
     loss.put(*pieces[-1])
     return work.finish("the program of the loss")
+
+
+def counting_program(memory: ChipMemory, loss_name: str) -> Program:
+    """Losses and correct samples of the logits, at the exponent of the file; rows of targets
+    without a label count for nothing."""
+    work = Passes(memory)
+    step = memory.step
+    blocks = step.batch // LANES
+    work.constant(Arrangement.IDENTITY.value)
+    logits = work.load(activation_name(len(step.network.layers)))
+    samples = work.b.pad.allocate(SAMPLES, step.batch)
+    work.transpose(logits.start, samples.start, blocks=blocks, of=(1, blocks), to=(LANES, 1),
+                   tensor=SAMPLES)  # fmt: skip
+    streams = tuple(Stream(region.start, 0, 1) for region in (samples, work.load(TARGETS)))
+    d = Vector(
+        entry=0, length=1, outer=1, inner=step.batch, streams=streams, slot=LOSS_SLOT,
+        reads=1 << loss_pass.LOGITS | 1 << loss_pass.TARGETS, writes=0,
+        constants=loss_pass.loss_constants(loss_name, None), tensor=COUNTS,
+    )  # fmt: skip
+    work.run(loss_pass.loss_code(loss_name, None, counting=True), d)
+    return work.finish("the program of the evaluation")

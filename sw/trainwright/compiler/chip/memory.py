@@ -1,5 +1,6 @@
 """What a step with loss and update on the chip has in external memory beside its tensors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,14 +16,24 @@ from trainwright.compiler.chip.live import (
     whole,
 )
 from trainwright.compiler.chip.packing import PACKING, entries_a_row, packing_rows
+from trainwright.compiler.chip.prior_rows import (
+    COST,
+    MET,
+    PriorRows,
+    SideRows,
+    met,
+    prior_rows,
+    side_rows,
+)
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.images import Image, Use
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.compiler.row_images import Arrangement, RowImage
 from trainwright.compiler.step import CompiledStep
+from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, Layout, Part
-from trainwright.onchip.prior import column_costs
-from trainwright.onchip.prior_pass import FIELDS, LOW_WIDTH, BondConstants
+from trainwright.onchip.prior import Pulls, column_costs
+from trainwright.onchip.prior_pass import LOW_WIDTH, BondConstants
 from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
 from trainwright.onchip.update_pass import NIBBLE_BITS
 from trainwright.parameters import AcceleratorParameters
@@ -32,7 +43,8 @@ Words = npt.NDArray[np.int64]
 TARGETS, STATE, FACTORS, COLUMNS = "targets", "state", "factors", "columns"
 """Rows of the loss; words and factors of the state, rows of 16; coefficients of the prior."""
 SCHEDULE, PRIOR = "schedule", "prior"
-"""Counters and table of rates (``onchip.schedule_pass``); side rows (``onchip.prior_pass``)."""
+"""Counters and table of rates (``onchip.schedule_pass``); side rows (``onchip.prior_pass``), and
+rows of bonds (``onchip.cut_pass``)."""
 LOSS, UPDATE = "program.loss", "program.update"
 PROGRAM_BYTES = 1 << 16
 
@@ -45,14 +57,6 @@ class ColumnRows:
     left: int
     right_shift: int
     right: int
-
-
-@dataclass(frozen=True)
-class SideRows:
-    """Among the side rows: the first of a part's left bond, and that of its right one."""
-
-    left: int | None
-    right: int | None
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class ChipMemory:
         memory.add(FACTORS, (layout.rows, LANES), 1)
         memory.add(COLUMNS, (next_row, LANES), 2)
         memory.add(SCHEDULE, (SCHEDULE_ROWS, LANES), 2)
-        memory.add(PRIOR, (FIELDS * side_rows(layout)[1], LANES), 2)
+        memory.add(PRIOR, (prior_rows(layout).rows, LANES), 2)
         packing = packing_rows(step.parameters)
         if any(isinstance(image, Image) for image in factor_images(step)):
             memory.add(PACKING, packing.shape, 1)
@@ -119,12 +123,12 @@ class ChipMemory:
     @property
     def sides(self) -> tuple[SideRows, ...]:
         """Of each part."""
-        return side_rows(self.layout)[0]
+        return side_rows(self.layout)
 
     @property
-    def side_count(self) -> int:
-        """Side rows."""
-        return side_rows(self.layout)[1]
+    def prior_rows(self) -> PriorRows:
+        """Of ``PRIOR``."""
+        return prior_rows(self.layout)
 
     def live(self, part: Part) -> Live:
         """What is left of a part."""
@@ -176,7 +180,7 @@ class ChipMemory:
     @property
     def side_columns(self) -> Words:
         """(side rows, LANES): number of the column that each word of a side row belongs to."""
-        found = np.zeros((self.side_count, LANES), np.int64)
+        found = np.zeros((self.prior_rows.side_rows, LANES), np.int64)
         of_row = self.layout.column_of.reshape(2, -1, LANES)
         for part, sides in zip(self.layout.parts, self.sides, strict=True):
             if sides.left is not None:
@@ -186,41 +190,32 @@ class ChipMemory:
                 found[sides.right] = of_row[1, part.row]
         return found
 
-    def prior_words(self, sums: Words, coefficients: Words, exponents: Words) -> Words:
-        """Rows of ``PRIOR`` from a number a column."""
-        layout = self.layout
-        costs, offsets = np.zeros((2, layout.columns), np.int64)
-        kept = [np.array(columns) for columns in self.kept]
-        for bond, cost in zip(layout.bonds, column_costs(layout, kept), strict=True):
+    def prior_words(self, sums: Words, pulls: Pulls, kept: Sequence[Words]) -> Words:
+        """Rows of ``PRIOR`` from sums a column, and the columns left of each bond."""
+        layout, rows = self.layout, self.prior_rows
+        flags, offsets = np.full(layout.columns, CUT), np.zeros(layout.columns, np.int64)
+        found = np.zeros((rows.rows, LANES), np.int64)
+        costs = column_costs(layout, kept)
+        for number, (bond, cost) in enumerate(zip(layout.bonds, costs, strict=True)):
             for side in (bond.left, bond.right):
                 part = layout.parts[side.part]
-                span = slice(side.first, side.first + side.columns)
                 one = BondConstants.of(cost, part.exponent - part.hidden)
-                costs[span], offsets[span] = one.cost, one.offset
-        fields = (sums & (1 << LOW_WIDTH) - 1, sums >> LOW_WIDTH, coefficients, exponents, costs,
-                  offsets)  # fmt: skip
-        return np.concatenate([field[self.side_columns] for field in fields])
+                offsets[side.first : side.first + side.columns] = one.offset
+                flags[side.first + kept[number]] = 0
+            found[rows.of_bonds(COST) + number] = cost
+            for place, elements in zip(MET, met(layout, bond), strict=True):
+                found[rows.of_bonds(place) + number] = elements
+        fields = (sums & (1 << LOW_WIDTH) - 1, sums >> LOW_WIDTH, pulls.coefficients,
+                  pulls.exponents, flags, offsets)  # fmt: skip
+        sides = np.concatenate([field[self.side_columns] for field in fields])
+        found[: len(sides)] = sides
+        return found
 
     def target_words(self, labels: Words, classes: int) -> Words:
         """Rows of ``TARGETS``: 1 at the label, 0 at other classes, -1 where there is none."""
         found = np.tile(np.where(np.arange(LANES) < classes, 0, -1), (len(labels), 1))
         found[np.arange(len(labels)), labels] = 1
         return found
-
-
-def side_rows(layout: Layout) -> tuple[tuple[SideRows, ...], int]:
-    """Of each part, and how many there are."""
-    left = {bond.right.part for bond in layout.bonds}
-    right = {bond.left.part for bond in layout.bonds}
-    rows, count = [], 0
-    for number, part in enumerate(layout.parts):
-        own = SideRows(count if number in left else None, None)
-        count += part.blocks if number in left else 0
-        if number in right:
-            own = SideRows(own.left, count)
-            count += 1
-        rows.append(own)
-    return tuple(rows), count
 
 
 def factor_images(step: CompiledStep) -> list[Image | RowImage]:

@@ -5,8 +5,10 @@ first coefficients follow from the sums of the step before, and words of pulls f
 squares of a part are summed when its weights are new.
 """
 
+from trainwright.compiler.chip.cuts import Cuts, Looks
 from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory
 from trainwright.compiler.chip.passes import Passes
+from trainwright.compiler.chip.prior_rows import COST
 from trainwright.compiler.chip.schedule import Schedule, mask, rows_pass
 from trainwright.onchip import prior_pass as by
 from trainwright.onchip.layout import Part
@@ -26,11 +28,17 @@ def padded_blocks(part: Part) -> int:
 class Prior:
     """The side rows in the scratchpad."""
 
-    def __init__(self, work: Passes, schedule: Schedule) -> None:
+    def __init__(self, work: Passes, schedule: Schedule, looks: Looks | None) -> None:
+        """Columns are cut where there are ``looks``."""
         self._work, self._memory = work, work.memory
         memory: ChipMemory = work.memory
-        self._count = memory.side_count
+        self._layout = memory.prior_rows
         self._rows = work.load(PRIOR).start
+        self._flags: int | None = None
+        """First row of the flags, in the places of side rows."""
+        if looks:
+            schedule.look(looks.interval)
+            self._flags = Cuts(work, self._layout, self._rows).decide(looks.distance)
         self.columns = work.b.pad.allocate(COLUMNS, memory.buffers[COLUMNS].shape[0]).start
         """First row of what the update's passes read, in the places of ``memory.columns``."""
         self._joined = work.b.pad.allocate("sums of threads", 2 * THREADS).start
@@ -40,16 +48,22 @@ class Prior:
             self._words(part)
 
     def _field(self, number: int, row: int = 0, *, outer: int = 0, inner: int = 1) -> Stream:
-        return Stream(self._rows + number * self._count + row, outer, inner)
+        return Stream(self._rows + self._layout.field(number) + row, outer, inner)
 
     def _renew(self) -> None:
+        rows = self._layout
+        streams = [self._field(number, outer=rows.block) for number in range(by.FIELDS)]
+        streams[by.COST] = Stream(self._rows + rows.of_bonds(COST), 1)
         rows_pass(
-            self._work, by.renew_code(), [self._field(number) for number in range(by.FIELDS)],
+            self._work, by.renew_code(), streams,
             reads=mask(*range(by.FIELDS)), writes=mask(by.COEFFICIENT, by.EXPONENT),
-            inner=self._count, constants=by.RENEW_CONSTANTS, tensor="coefficients of the prior",
+            outer=rows.bonds, inner=rows.block, constants=by.RENEW_CONSTANTS,
+            tensor="coefficients of the prior",
         )  # fmt: skip
-        first = by.COEFFICIENT * self._count
-        self._work.store(PRIOR, self._rows + first, 2 * self._count, first=first)
+        first = rows.field(by.COEFFICIENT)
+        self._work.store(PRIOR, self._rows + first, 2 * rows.side_rows, first=first)
+        if self._flags is not None:
+            self._work.store(PRIOR, self._flags, rows.side_rows, first=rows.field(by.KEPT))
 
     def _words(self, part: Part) -> None:
         """The words of both sides of a part."""
@@ -59,11 +73,14 @@ class Prior:
                                 (sides.right, (rows.right_shift, rows.right), 1)):  # fmt: skip
             if side is None:
                 continue
+            flagged = self._flags is not None
+            flags = [by.READ_FLAG] if flagged else []
             rows_pass(
-                self._work, by.words_code(),
+                self._work, by.words_code(flagged=flagged),
                 (self._field(by.COEFFICIENT, side), self._field(by.EXPONENT, side),
-                 *(Stream(self.columns + row, 0, 1) for row in to)),
-                reads=mask(by.READ_COEFFICIENT, by.READ_EXPONENT),
+                 *(Stream(self.columns + row, 0, 1) for row in to),
+                 Stream((self._flags or 0) + side, 0, 1)),
+                reads=mask(by.READ_COEFFICIENT, by.READ_EXPONENT, *flags),
                 writes=mask(by.WRITE_SHIFT, by.WRITE_WORD), inner=count,
                 constants=by.WORDS_OF_PULL, tensor=pulls_of(part),
             )  # fmt: skip
@@ -128,4 +145,5 @@ class Prior:
 
     def store(self) -> None:
         """The sums to memory, for the next step."""
-        self._work.store(PRIOR, self._rows + by.LOW * self._count, 2 * self._count)
+        first = self._layout.field(by.LOW)
+        self._work.store(PRIOR, self._rows + first, 2 * self._layout.side_rows, first=first)

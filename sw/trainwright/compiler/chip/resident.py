@@ -4,6 +4,7 @@ update and the exponents of the next step; shifts from the exponent file, rates 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import (
     Slots,
     moment_name,
@@ -11,7 +12,7 @@ from trainwright.compiler.chip.exponents import (
     scales,
     with_slots,
 )
-from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
+from trainwright.compiler.chip.loss import LOSS_SLOT, counting_program, loss_program
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.chip.prior import pulls_of
 from trainwright.compiler.chip.samples import DataSet, samples_program
@@ -21,8 +22,9 @@ from trainwright.compiler.names import activation_name
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part
+from trainwright.onchip.loss_pass import loss_scalars
 from trainwright.onchip.rates import RateTable
-from trainwright.onchip.state import BIAS_RATE_SHIFT
+from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Compute, Descriptor, Halt, Program, Set
 from trainwright.program.exponents import Scalar, ScalarKind
@@ -52,14 +54,16 @@ def _counted_from(slot: int, descriptors: Iterable[Descriptor]) -> list[Descript
     ]
 
 
-def _update_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
-    """The moved exponent of a part's pass."""
+def _update_scalars(part: Part, slots: Slots, *, momentum: bool) -> tuple[Scalar, ...]:
+    """The moved exponent of a part's pass, and by what ``momentum`` shifts its rate."""
     now, before = slots[gradient_of(part)], slots[moment_name(part.name)]
-    kind = ScalarKind
-    return (
+    kind, offset = ScalarKind, momentum_offset(part)
+    moved = (
         Scalar(kind.POWER, update_pass.MOVED_CONSTANT, before, now),
         Scalar(kind.SHIFT, update_pass.MOVED_SHIFT, now, before),
     )
+    rate = Scalar(kind.VALUE, update_pass.RATE_CONSTANT, minus=now, offset=offset)
+    return (*moved, rate) if momentum else moved
 
 
 def _pull_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
@@ -68,10 +72,16 @@ def _pull_scalars(part: Part, slots: Slots) -> tuple[Scalar, ...]:
     return (Scalar(ScalarKind.VALUE, prior_pass.MINUS_GRADIENT, minus=minus),)
 
 
-def _loss(memory: ChipMemory, slots: Slots, first: int) -> list[Descriptor]:
-    logits = slots[activation_name(len(memory.step.network.layers))]
-    by = (Scalar(ScalarKind.SHIFT, 0, minus=logits, strict=True),)
-    found = _counted_from(first, loss_program(memory, None).descriptors[:-1])
+def _loss(memory: ChipMemory, slots: Slots, first: int, loss: str) -> list[Descriptor]:
+    return _by_logits(memory, slots, first, loss_program(memory, loss, None), loss)
+
+
+def _by_logits(
+    memory: ChipMemory, slots: Slots, first: int, program: Program, loss: str
+) -> list[Descriptor]:
+    """A program of a loss, whose passes go by the exponent of the logits."""
+    by = loss_scalars(loss, slots[activation_name(len(memory.step.network.layers))])
+    found = _counted_from(first, program.descriptors[:-1])
     return [replace(d, scalars=by) if isinstance(d, Vector) else d for d in found]
 
 
@@ -82,22 +92,26 @@ def _samples(memory: ChipMemory, data: DataSet | None, first: int) -> list[Descr
 
 
 def _update(
-    memory: ChipMemory, slots: Slots, first: int, seed: int, table: RateTable, *, pulled: bool
-) -> list[Descriptor]:
+    memory: ChipMemory, slots: Slots, first: int, seed: int, table: RateTable, *, pulled: bool,
+    looks: Looks | None, optimiser: str,
+) -> list[Descriptor]:  # fmt: skip
+    momentum = optimiser == "momentum"
     bonds = memory.layout.bonds if pulled else ()
     left = {bond.right.part for bond in bonds}
     right = {bond.left.part for bond in bonds}
     parts = memory.layout.parts
     given = [
         PartUpdate(
-            hidden=part.hidden, rate=0, rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
+            hidden=part.hidden, rate=0, momentum=momentum,
+            rate_shift=0 if momentum else BIAS_RATE_SHIFT * (part.index < 0),
             left=n in left, right=n in right, nibbles=memory.needs_nibbles(part), resident=True,
+            cuts=looks is not None,
         )
         for n, part in enumerate(parts)
     ]  # fmt: skip
-    by = {part.name: _update_scalars(part, slots) for part in parts}
+    by = {part.name: _update_scalars(part, slots, momentum=momentum) for part in parts}
     by |= {pulls_of(part): _pull_scalars(part, slots) for part in parts}
-    program = update_program(memory, given, seed, table)
+    program = update_program(memory, given, seed, table, looks)
     found = _counted_from(first, program.descriptors[:-1])
     return [
         replace(d, scalars=by[d.tensor]) if isinstance(d, Vector) and d.tensor in by else d
@@ -112,11 +126,15 @@ def resident_step(
     table: RateTable,
     *,
     pulled: bool = False,
+    looks: Looks | None = None,
     data: DataSet | None = None,
+    loss: str = "cross-entropy",
+    optimiser: str = "esgd",
 ) -> Resident:
     """The step of ``memory``; scales are frozen where ``ranges`` is None.
 
-    ``seed`` is that of the run, ``table`` its schedule, ``pulled`` whether there is a prior.
+    ``seed`` is that of the run, ``table`` its schedule, ``pulled`` whether there is a prior, which
+    cuts columns itself where there are ``looks``.
     Samples are those of ``data``; where it is None the host writes them. Raises ``CompileError``
     where the accelerator has too few slots, of exponents or of statistics.
     """
@@ -137,14 +155,32 @@ def resident_step(
         *_samples(memory, data, extra),
         *with_slots(step.forward, slots, 0),
         _begin(),
-        *_loss(memory, slots, extra),
+        *_loss(memory, slots, extra, loss),
         _begin(),
         *with_slots(step.backward, slots, tensors[0]),
         _begin(),
-        *_update(memory, slots, extra, seed, table, pulled=pulled),
+        *_update(
+            memory, slots, extra, seed, table, pulled=pulled, looks=looks, optimiser=optimiser
+        ),
         *scales(programs, slots, ranges, moments),
         Halt(),
     ]
     names = [t.name for one in programs for t in one.tensors]
     program = Program(tuple(descriptors), p.fingerprint, tuple(names))
     return Resident(program, slots, extra + LOSS_SLOT)
+
+
+def resident_evaluation(
+    memory: ChipMemory, resident: Resident, test: DataSet, loss: str
+) -> Program:
+    """A batch of a ``test`` set by the exponents of ``resident``: losses and correct samples in its
+    slot of the loss. What it changes in memory the next step makes anew."""
+    step, slots, first = memory.step, resident.slots, resident.loss_slot - LOSS_SLOT
+    descriptors = [
+        *_samples(memory, test, first),
+        *with_slots(step.forward, slots, 0),
+        _begin(),
+        *_by_logits(memory, slots, first, counting_program(memory, loss), loss),
+        Halt(),
+    ]
+    return Program(tuple(descriptors), step.parameters.fingerprint)

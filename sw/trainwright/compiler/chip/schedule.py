@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from trainwright.compiler.chip.memory import SCHEDULE
 from trainwright.compiler.chip.passes import Bank, Passes
-from trainwright.onchip import prior_pass
+from trainwright.onchip import cut_pass, prior_pass
 from trainwright.onchip import schedule_pass as by
 from trainwright.onchip.rates import RateTable
 from trainwright.program.vector import THREADS, Instruction, Stream, Vector
@@ -51,6 +51,18 @@ class Schedule:
         for first, number in zip(after, (by.POSITION, by.NUMBER), strict=True):
             work.store(SCHEDULE, first, 1, first=number)
         self._choose((by.RATES, by.RATE), (by.SHIFTS, by.RATE_SHIFT))
+
+    def look(self, interval: int) -> None:
+        """Steps since the last look at the columns to a register of ``onchip.cut_pass``, 0 where
+        this step looks; in memory those of the next step."""
+        work = self._work
+        after = work.rows(SCHEDULE, THREADS, Bank.FACTORS).start
+        rows_pass(
+            work, cut_pass.look_code(), (Stream(self._rows + by.LOOK), Stream(after, 0, 1)),
+            reads=mask(cut_pass.READ_COUNTER), writes=mask(cut_pass.WRITE_COUNTER),
+            constants=cut_pass.look_constants(interval), tensor="looks at the columns",
+        )  # fmt: skip
+        work.store(SCHEDULE, after, 1, first=by.LOOK)
 
     def weights(self) -> None:
         """The prior's weight and its exponent, and the phase of its coefficients likewise."""

@@ -8,6 +8,7 @@ one before are stored; PE1 makes the images of parts that are done.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.factor_rows import TRANSPOSED, Made, Source, packed_image, row_image
 from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory
 from trainwright.compiler.chip.packing import PACKING
@@ -28,16 +29,17 @@ CHUNK = 128
 
 
 def update_program(
-    memory: ChipMemory, parts: Sequence[PartUpdate], seed: int, table: RateTable | None = None
-) -> Program:
+    memory: ChipMemory, parts: Sequence[PartUpdate], seed: int, table: RateTable | None = None,
+    looks: Looks | None = None,
+) -> Program:  # fmt: skip
     """From the gradients of a backward pass to state, factors and the images of the next step.
 
     ``parts`` says how each part of the layout is updated, ``seed`` is the stream of its random
     bits. With a ``table`` the program is the same in every step, its ``parts`` are resident, and
-    ``seed`` is of step 0.
+    ``seed`` is of step 0; then ``looks`` says when columns are cut.
     """
     work = Passes(memory, seed, by_step=table is not None)
-    prior = _begin(work, parts, table)
+    prior = _begin(work, parts, table, looks)
     jobs = _ordered([_PartJob(work, n, one, prior) for n, one in enumerate(parts)])
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     chunks[0].load()
@@ -63,12 +65,14 @@ def update_program(
     return work.finish("the program of the update")
 
 
-def _begin(work: Passes, parts: Sequence[PartUpdate], table: RateTable | None) -> Prior | None:
+def _begin(
+    work: Passes, parts: Sequence[PartUpdate], table: RateTable | None, looks: Looks | None
+) -> Prior | None:
     """What a resident update begins with: its prior's rows where there are pulls, its rates."""
     if table is None:
         return None
     schedule = Schedule(work, table)
-    prior = Prior(work, schedule) if any(one.left or one.right for one in parts) else None
+    prior = Prior(work, schedule, looks) if any(one.left or one.right for one in parts) else None
     schedule.rates()
     return prior
 

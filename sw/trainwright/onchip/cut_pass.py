@@ -1,0 +1,187 @@
+"""Cuts as passes of the vector engine: the columns that ``trainwright.onchip.prior`` keeps.
+
+A bond has a thread. Its columns lie along the lanes of one *flag* row, a side row's KEPT field: 0
+where the column is left, CUT where it is not, or never was. Passes, of THREADS bonds; where there
+are fewer, threads without one read other rows, and what they write is nobody's:
+
+* ``look_code``, a row a bond: whether this step is one that looks at the columns;
+* ``gather_code``, a row a column of the bond's right side: its sum of squares to the column's lane;
+* ``decide_code``, a row a bond: strengths of the columns, flags and number of those left;
+* ``spread_code``, a row a column: its flag to all lanes, as rows of the right side have it;
+* ``cost_code``, a row a bond: elements that a column takes at the ranks left.
+"""
+
+from trainwright.onchip.functions import MANTISSA
+from trainwright.onchip.layout import LANES
+from trainwright.onchip.prior_pass import LOW_WIDTH
+from trainwright.onchip.tables import FRACTION, SLOPE_SHIFT
+from trainwright.onchip.vector_tables import Slot
+from trainwright.program.vector import (
+    FACTOR_WIDTH,
+    Addend,
+    Instruction,
+    Kind,
+    Memory,
+    Rounding,
+    ShiftBy,
+    When,
+)
+
+CUT_SHIFT = 6
+CUT = -(1 << CUT_SHIFT)
+"""Flag of a column that is not there: it leaves the lowest bits of a shift as they are."""
+MOST_DISTANCE = (1 << (FACTOR_WIDTH - 1)) - 1
+"""Distances beyond cut nothing, as strengths are at most 60."""
+
+READ_COUNTER, WRITE_COUNTER = range(2)
+"""Streams of ``look_code``."""
+IDENTITY, LOW, HIGH = range(3)
+"""Of ``gather_code``; rows of the identity say whose lane is a column's."""
+RIGHT_LOW, RIGHT_HIGH, FLAGS, NEW_FLAGS, LEFT = range(5)
+"""Of ``decide_code``; the number of columns left is written, too."""
+SPREAD = 1
+"""Of ``spread_code``, beside IDENTITY."""
+BEFORE, AFTER, BEFORE_COST, AFTER_COST, OWN_COST, COST = range(6)
+"""Of ``cost_code``."""
+
+_COUNTER, _LOW, _HIGH = range(3)
+_FLAGS = 7
+"""Registers that pass something on to another pass."""
+
+
+def _keep(d: int, **fields) -> Instruction:
+    return Instruction(keep=True, d=d, **fields)
+
+
+def _read(stream: int, d: int, **fields) -> Instruction:
+    return _keep(d, memory=Memory.READ, stream=stream, **fields)
+
+
+def _write(stream: int, **fields) -> Instruction:
+    return Instruction(memory=Memory.WRITE, stream=stream, **fields)
+
+
+def _zero(d: int, **fields) -> Instruction:
+    return _keep(d, kind=Kind.LANE, shift=63, **fields)
+
+
+def look_constants(interval: int) -> tuple[int, ...]:
+    """Constants of ``look_code``."""
+    return 1, -interval
+
+
+def look_code() -> tuple[Instruction, ...]:
+    """The counter, 0 in steps that look, and the next step's; no sums are gathered yet."""
+    constant = {"addend": Addend.CONSTANT}
+    return (
+        _read(READ_COUNTER, _COUNTER),
+        _keep(3, a=_COUNTER, k=0, **constant),
+        _keep(4, a=3, k=1, **constant),
+        _zero(3, c=4, when=When.ZERO),
+        _write(WRITE_COUNTER, a=3),
+        _zero(_LOW),
+        _zero(_HIGH),
+    )
+
+
+def gather_code() -> tuple[Instruction, ...]:
+    """Both words of a column's sum to its lane; lanes without a column may keep those of another
+    bond, as their sums of the left side are 0."""
+    chosen = {"c": 3, "when": When.POSITIVE}
+    return (_read(IDENTITY, 3), _read(LOW, _LOW, **chosen), _read(HIGH, _HIGH, **chosen))
+
+
+# Decision: constants, then registers.
+_BACK, _UP, _DOWN, _POWER, _TWO, _NEVER, _DISTANCE, _GONE = range(8)
+_LEFT_SUM, _RIGHT_SUM, _LOG, _LENGTH, _MANTISSA = 1, 2, 3, 4, 5
+
+
+def decide_constants(distance: int) -> tuple[int, ...]:
+    """Constants of ``decide_code``."""
+    return (-MANTISSA, MANTISSA - 1, 1 - MANTISSA, 1 << LOW_WIDTH, 2, -1,
+            min(distance, MOST_DISTANCE) - 1, CUT)  # fmt: skip
+
+
+def _log(d: int, a: int) -> tuple[Instruction, ...]:
+    """log2 of a sum a > 0 by the table; -1 or so of 0."""
+    product, constant = Kind.PRODUCT, Addend.CONSTANT
+    by_length = {"shift_by": ShiftBy.C, "c": _LENGTH}
+    return (
+        _keep(_LENGTH, kind=Kind.LENGTH, a=a, k=_BACK, addend=constant),
+        _keep(_MANTISSA, kind=product, a=a, use_k=True, k=_POWER),
+        _keep(_LENGTH, a=_LENGTH, k=_UP, addend=constant),
+        _keep(_MANTISSA, a=_MANTISSA, **by_length),
+        _keep(_LENGTH, a=_LENGTH, k=_DOWN, addend=constant),
+        _keep(_MANTISSA, a=a, **by_length, when=When.POSITIVE),
+        _keep(_MANTISSA, kind=product, a=_MANTISSA, use_k=True, k=_TWO),
+        _keep(d, kind=Kind.TABLE, a=_MANTISSA, b=Slot.LOG2, shift=SLOPE_SHIFT,
+              rounding=Rounding.EVEN),
+        _keep(_LENGTH, a=_LENGTH, k=_UP, addend=constant),
+    )  # fmt: skip
+
+
+def decide_code() -> tuple[Instruction, ...]:
+    """Flags of a bond's columns, changed in a step that looks, and how many are left."""
+    product, constant = Kind.PRODUCT, Addend.CONSTANT
+    limit = {"use_k": True, "k": _NEVER}
+    return (
+        _keep(_LEFT_SUM, kind=product, a=_HIGH, use_k=True, k=_POWER, c=_LOW, addend=Addend.PLUS),
+        _read(RIGHT_HIGH, _RIGHT_SUM, kind=product, use_k=True, k=_POWER),
+        _read(RIGHT_LOW, _RIGHT_SUM, c=_RIGHT_SUM, addend=Addend.PLUS),
+        # whole parts and fractions of both logarithms; the sum of them, halves up
+        *_log(6, _LEFT_SUM),
+        _keep(7, a=_LENGTH),
+        *_log(_LOG, _RIGHT_SUM),
+        _keep(_LOG, a=_LOG, c=6, addend=Addend.PLUS, shift=FRACTION, rounding=Rounding.UP),
+        _keep(_LENGTH, a=_LENGTH, c=7, addend=Addend.PLUS),
+        _keep(_LOG, a=_LOG, c=_LENGTH, addend=Addend.PLUS),
+        # -1 where a sum is 0
+        _keep(_LOG, kind=Kind.MAXIMUM, a=_LOG, **limit),
+        _keep(_LOG, kind=Kind.MINIMUM, a=_LOG, **limit, c=_LEFT_SUM, when=When.ZERO),
+        _keep(_LOG, kind=Kind.MINIMUM, a=_LOG, **limit, c=_RIGHT_SUM, when=When.ZERO),
+        # how far above the least that stays
+        _keep(_LENGTH, kind=Kind.GREATEST, a=_LOG),
+        _keep(_LOG, a=_LOG, c=_LENGTH, addend=Addend.MINUS),
+        _keep(_LOG, a=_LOG, k=_DISTANCE, addend=constant),
+        # where all are 0 the first that is left stays alone
+        _read(FLAGS, _FLAGS),
+        _keep(5, kind=Kind.LANE),
+        _keep(5, a=_FLAGS, c=5, addend=Addend.MINUS),
+        _keep(6, kind=Kind.GREATEST, a=5),
+        _keep(5, a=5, c=6, addend=Addend.MINUS),
+        _keep(_LOG, a=5, c=_LENGTH, when=When.NEGATIVE),
+        _zero(_LOG, c=_COUNTER, when=When.POSITIVE),
+        _keep(_FLAGS, kind=Kind.MINIMUM, a=_FLAGS, use_k=True, k=_GONE, c=_LOG,
+              when=When.NEGATIVE),
+        _write(NEW_FLAGS, a=_FLAGS),
+        # all lanes less those that are cut
+        _keep(5, a=_FLAGS, shift=CUT_SHIFT),
+        _zero(6),
+        _keep(6, a=6, k=_BACK, addend=constant),
+        _write(LEFT, kind=Kind.SUM, a=5, c=6, addend=Addend.MINUS),
+    )  # fmt: skip
+
+
+def spread_code() -> tuple[Instruction, ...]:
+    """A column's flag from its lane to all of them."""
+    return (
+        _read(IDENTITY, 3, kind=Kind.PRODUCT, b=_FLAGS),
+        _write(SPREAD, kind=Kind.SUM, a=3),
+    )
+
+
+def cost_code() -> tuple[Instruction, ...]:
+    """Columns left before and behind a bond, each times the elements that it meets, and those of
+    the ends of a layer."""
+    product = Kind.PRODUCT
+    return (
+        _read(BEFORE, 3),
+        _read(BEFORE_COST, 3, kind=product, b=3),
+        _read(AFTER, 4),
+        _read(AFTER_COST, 3, kind=product, b=4, c=3, addend=Addend.PLUS),
+        _read(OWN_COST, 3, c=3, addend=Addend.PLUS),
+        _write(COST, a=3),
+    )
+
+
+assert LANES == MANTISSA

@@ -1,0 +1,78 @@
+"""A run begun on the golden model, continued on the simulated hardware, finished on a simulated
+board: the bits of the definitions, by which a host computes all of it."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainwright.accelerator.counted import counted
+from trainwright.data import load_data_set
+from trainwright.driver import Driver
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.train.checkpoint import load_checkpoint, save_checkpoint
+from trainwright.train.settings import ChipSettings, PriorSettings, TrainSettings
+from trainwright.train.state import initial_state
+from trainwright.train.trainer import Trainer
+from trainwright_sim.backend import RtlAccelerator
+from trainwright_sim.board import SimulatedBoard
+
+sys.path.append(str(Path(__file__).parents[1] / "sw"))
+from test_onchip_training import same
+
+P = AcceleratorParameters(
+    vector_engine=1, exponents=64, sample_loads=1, pe1_rows=2, pe2_rows=2
+)  # fmt: skip
+BATCH = 64
+EPOCH = 3
+CHOSEN = TrainSettings(
+    batch=BATCH,
+    epochs=3,
+    learning_rate=0.45,
+    chip=ChipSettings(pixels=4),
+    prior=PriorSettings(weight=0.5, warmup=0.0, threshold=0.5, interval=2),
+)
+
+
+def driver(network):
+    """Of the same arrays, which decide the plan."""
+    p = replace(P, vector_engine=0, exponents=0, sample_loads=0)
+    return Driver(GoldenAccelerator(p, memory_bytes=1 << 19), network, BATCH)
+
+
+def run(accelerator, state, data, *, stop):
+    """Epochs until ``stop`` steps; the trainer."""
+    with counted(accelerator) as machine:
+        trainer = Trainer(
+            state, data, driver, resident=machine, written=lambda: machine.written,
+            stop=lambda: state.step >= stop,
+        )  # fmt: skip
+        trainer.run()
+        return trainer
+
+
+@pytest.mark.slow
+def test_a_run_has_the_bits_of_any_of_its_accelerators(tmp_path):
+    """Every epoch is one start of one of them, cuts and test set included, from the checkpoint that
+    the one before left."""
+    whole = load_data_set("digits")
+    data = replace(whole, train=whole.train.first(EPOCH * BATCH + 5), test=whole.test.first(90))
+    network = load_network("digits").with_ranks([[6], [5]])
+    expected, state = initial_state(network, CHOSEN), initial_state(network, CHOSEN)
+    Trainer(expected, data, driver).run()
+    ranks = []
+    for number, machine in enumerate((GoldenAccelerator, RtlAccelerator, SimulatedBoard), 1):
+        trainer = run(machine(P, memory_bytes=1 << 19), state, data, stop=number * EPOCH)
+        assert state.step == number * EPOCH == state.history.steps[-1].step
+        assert trainer.host_writes == 0 and trainer.resident and trainer.resident.evaluates
+        assert len(state.history.steps) == number
+        ranks.append(state.history.steps[-1].ranks)
+        save_checkpoint(tmp_path / "c.safetensors", state)
+        state = load_checkpoint(tmp_path / "c.safetensors").state
+    assert same(expected, state)
+    assert state.history.evaluations == expected.history.evaluations
+    assert [expected.history.steps[n].ranks for n in (2, 5, 8)] == ranks
+    assert len(set(ranks)) > 1

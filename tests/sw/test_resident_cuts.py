@@ -1,0 +1,197 @@
+"""Cuts by passes of a resident step: columns, coefficients and state as they are defined."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_resident import DIGITS, MEMORY, Case, P
+from test_resident_prior import states
+
+from trainwright.check.chip import model_of, random_state
+from trainwright.compiler import CompileError, compile_step
+from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.fewer import with_fewer_ranks
+from trainwright.compiler.step import CompiledStep
+from trainwright.driver.resident import ResidentDriver
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.network import Layer, load_network
+from trainwright.onchip.prior import sums_of_squares
+from trainwright.onchip.rates import Entry, RateTable
+from trainwright.onchip.schedule_pass import MOST_STEPS, schedule_words
+from trainwright.parameters import AcceleratorParameters
+
+FASHION = load_network("fashion")
+LONG = replace(
+    DIGITS,
+    layers=(
+        DIGITS.layers[0],
+        *(Layer((8, 16), (8, 16), (2 + n % 3,), relu=True) for n in range(7)),
+        DIGITS.layers[1],
+    ),
+)
+"""Nine bonds: more than the engine has threads."""
+TABLE = RateTable((Entry(9, 4, 200, -14), Entry(9, 4, 130, -11)), steps=4)
+LOOKS = Looks(interval=3, distance=7)
+
+
+def weaken(state, bond, column, by):
+    """Divide a column's weights on both sides by 2^by."""
+    for side in (bond.left, bond.right):
+        weaken_side(state, side, column, by)
+
+
+def weaken_side(state, side, column, by):
+    part = state.layout.parts[side.part]
+    whole = state.weights.ravel()[part.places].reshape(part.shape)
+    chosen = [slice(None)] * 4
+    chosen[side.axis] = column
+    whole[tuple(chosen)] >>= by
+    state.weights.ravel()[part.places] = whole.ravel()
+
+
+def weakened(network, seed):
+    """Some columns of every bond are weak, some nearly so; one has no weights on one side."""
+    state, random = random_state(network, seed), np.random.default_rng(seed)
+    for number, bond in enumerate(state.layout.bonds):
+        for column in range(1, bond.left.columns):
+            weaken(state, bond, column, int(random.integers(0, 4)))
+        for side in (bond.left, bond.right)[number % 2 :][:1]:
+            weaken_side(state, side, 1, 12)
+        state.weights[state.weights == -1] = 0
+    return state
+
+
+def stepped(case, looks, steps, *, p=P, first=0):
+    """Each step of a resident driver, and of the definition; the arrays of both."""
+    state = case.state
+    with GoldenAccelerator(p, memory_bytes=MEMORY) as golden:
+        driver = ResidentDriver(
+            golden, state.layout, case.batch, TABLE, seed=case.seed, ranges=case.scales.ranges,
+            pulled=True, looks=looks,
+        )  # fmt: skip
+        driver.put(state, model_of(state))
+        driver.begin(case.scales, state, first)
+        driver.put_batch(case.inputs, case.labels, case.classes)
+        for number in range(first, first + steps):
+            distance = None if number % looks.interval else looks.distance
+            expected, found = states(driver, state, number, TABLE, case.seed, distance)
+            found["kept"] = kept_array(state.layout, driver.kept())
+            yield expected, found
+
+
+def kept_array(layout, kept):
+    found = np.zeros(layout.columns, np.uint8)
+    for bond, own in zip(layout.bonds, kept, strict=True):
+        for side in (bond.left, bond.right):
+            found[side.first + own] = 1
+    return found
+
+
+def equal(expected, found):
+    return all((expected[name] == found[name]).all() for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("network", "seed"),
+    [(DIGITS, 3), (FASHION.with_ranks([[3, 9, 2], [5]]), 4), (FASHION, 5)],
+)
+def test_columns_are_cut_as_they_are_defined(network, seed):
+    """Over two looks, of which the first cuts and leaves gaps, and a renewal."""
+    case = Case(network, 16, seed, state=weakened(network, seed))
+    left = []
+    for expected, found in stepped(case, LOOKS, 8, first=1):
+        assert equal(expected, found)
+        left.append(int(found["kept"].sum()))
+    assert left[1] == case.state.layout.columns - 1 > left[2] == left[4]
+    assert any(len(own) != own[-1] + 1 for own in case.state.kept)
+
+
+def test_more_bonds_than_threads():
+    p = replace(P, exponents=256, statistics_depth=256)
+    state = weakened(LONG, 2)
+    state.weights >>= 1  # logits of nine layers would be too large
+    case = Case(LONG, 16, 2, state=state, p=p)
+    before = [len(own) for own in case.state.kept]
+    assert all(equal(*both) for both in stepped(case, Looks(2, 5), 3, p=p))
+    after = [len(own) for own in case.state.kept]
+    assert len(after) == 9 and after[8] < before[8] and after[:8] != before[:8]
+
+
+@pytest.mark.parametrize("distance", [1, 2, 6, 13, 400_000])
+def test_every_distance(distance):
+    """One that cuts all but the strongest, some that cut some, one that cuts nothing."""
+    network = FASHION.with_ranks([[6, 9, 5], [8]])
+    case = Case(network, 16, 6, state=weakened(network, 6))
+    assert all(equal(*both) for both in stepped(case, Looks(8, distance), 1, first=8))
+    cut = sum(8 - len(own) for own in case.state.kept[3:])
+    assert (cut == 0) == (distance == 400_000)
+
+
+def test_of_a_bond_without_weights_the_first_column_stays():
+    """Also where the first of all is cut already; a column of zeros is weak, but not beyond all."""
+    case = Case(DIGITS, 16, 3)
+    state = case.state
+    state.kept = [np.array([1, 2, 4]), np.arange(7)]
+    for part in state.layout.parts[:2]:
+        state.weights.ravel()[part.places] = 0
+    weaken(state, state.layout.bonds[1], 3, 12)
+    for side in (state.layout.bonds[1].left, state.layout.bonds[1].right):
+        part = state.layout.parts[side.part]
+        whole = state.weights.ravel()[part.places].reshape(part.shape)
+        whole[whole == -1] = 0
+        state.weights.ravel()[part.places] = whole.ravel()
+    assert sums_of_squares(state.layout, state.weights)[state.layout.bonds[1].left.first + 3] == 0
+    assert all(equal(*both) for both in stepped(case, Looks(4, 60), 2))
+    assert [own.tolist() for own in state.kept] == [[1], [0, 1, 2, 3, 4, 5, 6]]
+
+
+def test_programs_at_fewer_ranks_have_the_same_bits():
+    """Those of the columns left, after steps by those of all; over a look that cuts more."""
+    network = FASHION.with_ranks([[6, 9, 5], [8]])
+    case = Case(network, 16, 6, state=weakened(network, 6))
+    found = []
+    for compiled in (False, True):
+        with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
+            state = weakened(network, 6)
+            layout, first, scales = state.layout, None, case.scales
+            for start in (0, 4):
+                kept = tuple(tuple(map(int, own)) for own in state.kept)
+                driver = ResidentDriver(
+                    golden, layout, 16, TABLE, seed=case.seed, ranges=scales.ranges, pulled=True,
+                    looks=LOOKS, first=first, kept=kept if compiled else None,
+                )  # fmt: skip
+                first = first or driver.step
+                if compiled:
+                    state.compile_for(state.kept)
+                driver.put(state, model(state))
+                driver.begin(scales, state, start)
+                driver.put_batch(case.inputs, case.labels, case.classes)
+                done = driver.run_steps(4, step=start)
+                scales = replace(scales, exponents=scales.exponents | driver.exponents())
+                state.take(driver.rows("state"), driver.factors(), np.array(driver.moments()))
+                state.pulls, state.kept = driver.pulls(), driver.kept()
+            found.append((state.to_arrays(), scales.exponents, done, driver.step))
+    (whole, *others), (fewer, *same) = found
+    assert equal(whole, fewer) and others[:2] == same[:2]
+    steps: list[CompiledStep] = [others[2], same[2]]
+    assert steps[1].predicted_cycles < steps[0].predicted_cycles
+    assert steps[0].network.ranks == network.ranks != steps[1].network.ranks
+
+
+def model(state):
+    """As the programs read it."""
+    kept = state.kept
+    state.kept = state.compiled
+    found = model_of(state)
+    state.kept = kept
+    return found
+
+
+def test_what_is_refused():
+    p = AcceleratorParameters()
+    paper = compile_step(DIGITS, 16, p, plan="paper")
+    with pytest.raises(CompileError, match="plan paper of digits is not one of its layers"):
+        with_fewer_ranks(paper, DIGITS.with_ranks([[3], [3]]))
+    with pytest.raises(ValueError, match=r"every 32768 steps; the chip counts to 32767: give a sm"):
+        schedule_words(TABLE, 0, MOST_STEPS + 1)
+    assert schedule_words(TABLE, 9, MOST_STEPS)[3].tolist() == [9] * 16
