@@ -213,6 +213,9 @@ def test_what_leaves_a_program_is_no_relu_and_is_read_by_nothing_in_it():
     assert read == [(("a",), [Apply], ["l1"]), (("b",), [Apply], ["l1"])]
     with_relus = stretches(lambda m, x: (relu(m.b(h := relu(m.a(x)))), relu(m.c(h))))
     assert with_relus == one_body
+    module = _Graph(lambda m, x: (relu(m.b(h := relu(m.a(x)))), relu(m.c(h))), **layers)
+    (found,) = regions(trace(module), module)
+    assert [use.relu for use in found.stretch.uses] == [True, False, False]
     late = stretches(lambda m, x: (m.b(h := relu(m.a(x))), m.c(torch.sigmoid(m.b(h)))))
     assert late == [(("a", "b"), [Apply] * 3, ["l2", "n3"]), (("c",), [Apply], ["l1"])]
     skip = stretches(lambda m, x: (m.b(h := relu(m.a(x))) + h, m.c(h)))

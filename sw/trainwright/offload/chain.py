@@ -19,8 +19,7 @@ class _Step(torch.autograd.Function):
         ctx: Any, segment: Segment, x: torch.Tensor, *parameters: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
-        ctx.segment = segment
-        ctx.kinds = [(one.dtype, one.device) for one in (x, *parameters)]
+        ctx.segment, ctx.devices = segment, [one.device for one in (x, *parameters)]
         outputs, ctx.call = segment.forward(x)
         return tuple(y.to(x) for y in outputs)
 
@@ -30,9 +29,9 @@ class _Step(torch.autograd.Function):
         given = [None if one is None else one.to("cpu", torch.float64) for one in gradients]
         found = segment.backward(ctx.call, given)
         values = [found.inputs, *found.factors, *found.biases]
-        return None, *(
-            None if value is None else value.to(dtype=dtype, device=device)
-            for value, (dtype, device) in zip(values, ctx.kinds, strict=True)
+        return None, *(  # torch rounds them to the type of what they are of
+            value if value is None or device.type == "cpu" else value.to(device)
+            for value, device in zip(values, ctx.devices, strict=True)
         )
 
 
