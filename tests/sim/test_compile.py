@@ -34,6 +34,34 @@ def test_a_step_has_the_bits_of_the_golden_model(formats, inputs):
     assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
 
 
+class _Heads(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = tnn.TTLinear(64, 32, rank=4)
+        self.one, self.other = tnn.TTLinear(32, 10, rank=4), tnn.TTLinear(32, 3, rank=2)
+
+    def forward(self, x):
+        h = torch.relu(self.body(x))
+        return self.one(h), self.other(h)
+
+
+def test_two_heads_have_the_bits_of_the_golden_model():
+    """One program, with the gradient to the inputs, which is the sum over both."""
+    found = {}
+    for backend in ("golden", "rtl"):
+        torch.manual_seed(3)
+        model = trainwright.compile(_Heads(), backend, 8)
+        x = torch.rand(7, 64, requires_grad=True)
+        one, other = model(x)
+        (one.square().sum() + other.square().sum()).backward()
+        found[backend] = [one, other, x.grad, *(p.grad for p in model.parameters())]
+        assert len(model.chains) == 1
+        if backend == "rtl":
+            assert model.report().cycles > 0
+            model.close()
+    assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))
+
+
 def test_a_convolution_has_the_bits_of_the_golden_model():
     """Convolution, average and head, with the gradient to the images."""
     found = {}

@@ -37,6 +37,20 @@ def test_bench_golden(capsys):
     assert all(step["least_ms"] > 0 for step in result["steps"])
 
 
+def test_bench_compile(capsys):
+    words = ["bench", "compile", "--batch", "8", "--repeat", "2"]
+    assert main([*words, "digits", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["step"] for step in steps] == [
+        "trainwright train", "compile, trainwright.nn.Adam", "compile, torch.optim.Adam",
+    ]  # fmt: skip
+    base = steps[0]["median_ms"]
+    assert [step["over_train"] for step in steps] == [s["median_ms"] / base - 1 for s in steps]
+    assert all(0 < step["least_ms"] <= step["median_ms"] for step in steps)
+    assert main([*words, "fashion-conv"]) == 2
+    assert "'fashion-conv' is a graph" in capsys.readouterr().err
+
+
 def test_plan_tells_what_was_chosen(capsys):
     assert main(["plan", "fashion", "--ranks", "12,5,13|16", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

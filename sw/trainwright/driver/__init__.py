@@ -1,12 +1,13 @@
 """The driver: training steps on any accelerator, from integers in to gradients out."""
 
-from trainwright.driver.driver import RESETS, Driver, Steps, settle
+from trainwright.driver.driver import RESETS, Driver
 from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
     QuantisedModel,
 )
-from trainwright.driver.runner import Memory, Pass, Runner, RunnerDriver
+from trainwright.driver.runner import Memory, Pass, Runner, RunnerDriver, Steps
+from trainwright.driver.settling import Settling, settle
 from trainwright.fixed.quantise import fitting_exponent, quantise
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "QuantisedModel",
     "Runner",
     "RunnerDriver",
+    "Settling",
     "Steps",
     "fitting_exponent",
     "quantise",

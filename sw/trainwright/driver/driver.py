@@ -3,7 +3,7 @@
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -23,6 +23,7 @@ from trainwright.driver.model import (
     QuantisedModel,
     check_words,
 )
+from trainwright.driver.settling import MOST_REPETITIONS, settle
 from trainwright.fixed.quantise import dequantise, fitting_exponent, input_exponent, quantise
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.formats import Posit
@@ -85,6 +86,8 @@ class Driver:
                 f"has {accelerator.memory_bytes}"
             )
         self.input_exponent = input_exponent(network.format("activation"))
+        programs = (self.step.forward, self.step.backward)
+        self._tensors = frozenset(t.name for one in programs for t in one.tensors if t.counted)
         self._forward: tuple[QuantisedModel, dict[str, int]] | None = None
         self._repeat_forward: Callable[[], ForwardResult] | None = None
 
@@ -96,8 +99,7 @@ class Driver:
     @property
     def tensors(self) -> frozenset[str]:
         """Names of the tensors whose exponents a step needs; ``calibrate`` finds them."""
-        programs = (self.step.forward, self.step.backward)
-        return frozenset(t.name for one in programs for t in one.tensors if t.counted)
+        return self._tensors
 
     def _put(self, name: str, values: torch.Tensor) -> None:
         """Write an integer tensor into its buffers."""
@@ -337,7 +339,7 @@ class Driver:
         model: QuantisedModel,
         scales: Scales,
         *,
-        most: int = 64,
+        most: int = MOST_REPETITIONS,
     ) -> int:
         """Repeat a step on one batch until no exponent moves; returns the repetitions.
 
@@ -357,49 +359,3 @@ class Driver:
                 golden, self.network, self.step.batch, plan=plan,
                 input_gradients=bool(self.step.input_gradients),
             )  # fmt: skip
-
-
-class Steps(Protocol):
-    """What repeats a step: a driver, or several that share a batch."""
-
-    def forward(
-        self,
-        inputs: torch.Tensor,
-        model: QuantisedModel,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-    ) -> ForwardResult:
-        """Logits of a batch; see ``Driver.forward``."""
-        ...
-
-    def backward(
-        self,
-        gradient: torch.Tensor,
-        scales: Scales,
-        *,
-        seed: int | None = None,
-        exponent: int | None = None,
-    ) -> BackwardResult:
-        """Gradients of the last ``forward``; see ``Driver.backward``."""
-        ...
-
-
-def settle(
-    steps: Steps,
-    inputs: torch.Tensor,
-    gradient_of: Callable[[torch.Tensor], torch.Tensor],
-    model: QuantisedModel,
-    scales: Scales,
-    *,
-    most: int = 64,
-) -> int:
-    """Repeat a step until no exponent moves; returns the repetitions. See ``Driver.calibrate``."""
-    for repetition in range(1, most + 1):
-        done = steps.forward(inputs, model, scales)
-        moved = scales.jump(done.statistics)
-        back = steps.backward(gradient_of(done.logits), scales)
-        moved += scales.jump(back.statistics)
-        if not moved:
-            return repetition
-    return most

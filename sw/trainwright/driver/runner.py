@@ -13,9 +13,34 @@ import torch
 
 from trainwright.accelerator import Counters
 from trainwright.compiler import CompileError
-from trainwright.driver.driver import Steps
 from trainwright.driver.model import BackwardResult, ForwardResult, QuantisedModel
 from trainwright.fixed.scale import Scales
+
+
+class Steps(Protocol):
+    """What repeats a step: a driver, or several that share a batch."""
+
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        model: QuantisedModel,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+    ) -> ForwardResult:
+        """Logits of a batch; see ``Driver.forward``."""
+        ...
+
+    def backward(
+        self,
+        gradient: torch.Tensor,
+        scales: Scales,
+        *,
+        seed: int | None = None,
+        exponent: int | None = None,
+    ) -> BackwardResult:
+        """Gradients of the last ``forward``; see ``Driver.backward``."""
+        ...
 
 
 class RunnerDriver(Steps, Protocol):

@@ -46,7 +46,8 @@ def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
     The node that accumulates its gradient remembers the old shape while a graph of an earlier
     step is alive (a loss that was not deleted); torch makes a new one where the type changes.
     """
-    _watch_optimisers()
+    if parameter.shape != values.shape:
+        _watch_optimisers()
     other = torch.float64 if values.dtype is not torch.float64 else torch.float32
     parameter.data = values.to(other)
     parameter.data = values

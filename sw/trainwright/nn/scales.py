@@ -91,6 +91,12 @@ class InputQuantiser(_Quantiser):
             return 0
         return max(exponent - (mantissa == 0.5) + input_exponent(self.fmt), LEAST)
 
+    def follow(self, exponent: int, greatest: float) -> None:
+        """As after a forward pass at ``exponent`` whose largest value is ``greatest``."""
+        wanted = self.moved(exponent, greatest)
+        if wanted != exponent:
+            self.set_exponent(wanted)
+
     def moved(self, exponent: int, greatest: float) -> int:
         """An exponent moved towards that for ``greatest``, by one at most."""
         wanted = self.fitting(greatest)

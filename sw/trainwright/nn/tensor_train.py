@@ -146,7 +146,8 @@ class TensorTrain(torch.nn.Module):
     @property
     def all_factors(self) -> tuple[torch.nn.Parameter, ...]:
         """``factors`` as a tuple; a ``ParameterList`` looks each one up by its name."""
-        return tuple(p for p in self.factors._parameters.values() if p is not None)
+        found: Any = self.factors._parameters.values()
+        return tuple(found)
 
     @property
     def ranks(self) -> tuple[int, ...]:

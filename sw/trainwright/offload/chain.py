@@ -17,21 +17,21 @@ class _Step(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, segment: Segment, x: torch.Tensor, *parameters: torch.Tensor
-    ) -> torch.Tensor:
-        ctx.segment = segment
-        ctx.kinds = [(one.dtype, one.device) for one in (x, *parameters)]
-        y, ctx.call = segment.forward(x)
-        return y.to(x)
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.segment, ctx.devices = segment, [one.device for one in (x, *parameters)]
+        outputs, ctx.call = segment.forward(x)
+        return tuple(y.to(x) for y in outputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         segment: Segment = ctx.segment
-        found = segment.backward(ctx.call, gradients[0].double().cpu())
-        biases = [bias for bias in found.biases if bias is not None]
-        values = [found.inputs, *found.factors, *biases]
-        return None, *(
-            None if value is None else value.to(dtype=dtype, device=device)
-            for value, (dtype, device) in zip(values, ctx.kinds, strict=True)
+        given = [None if one is None else one.to("cpu", torch.float64) for one in gradients]
+        found = segment.backward(ctx.call, given)
+        values = [found.inputs, *found.factors, *found.biases]
+        return None, *(  # torch rounds them to the type of what they are of
+            value if value is None or device.type == "cpu" else value.to(device)
+            for value, device in zip(values, ctx.devices, strict=True)
         )
 
 
@@ -75,23 +75,30 @@ class Chain(torch.nn.Module):
         """Of a step, of the images that came last; 0 before any did."""
         return 0 if self._latest is None else self._latest.driver.step.predicted_cycles
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """(..., I) to (..., J), or images (n, C, H, W) to what is made of them.
 
-        ``TypeError`` or ``ValueError`` for inputs that cannot be.
+        Of a stretch with several ends a tuple. ``TypeError`` or ``ValueError`` for inputs that
+        cannot be.
         """
         if not x.is_floating_point():
             raise TypeError(f"inputs must be floating point, not {x.dtype}")
         within = torch.is_grad_enabled() and x.requires_grad
-        if self.stretch.channels:
-            return self._images(x, within=within)
+        found = self._images(x, within=within) if self.stretch.channels else self._rows(x, within)
+        first, *others = found
+        return (first, *others) if others else first
+
+    def _rows(self, x: torch.Tensor, within: bool) -> tuple[torch.Tensor, ...]:
         size = self.layers[self.stretch.first].columns
         if x.shape[-1] != size:
             raise ValueError(f"inputs have {x.shape[-1]} features, the first layer takes {size}")
-        flat = _run(self.segment(None, within=within), x.reshape(-1, size))
-        return flat.reshape(*x.shape[:-1], flat.shape[-1])
+        segment = self.segment(None, within=within)
+        if x.dim() == 2:
+            return _run(segment, x)
+        flat = _run(segment, x.reshape(-1, size))
+        return tuple(y.reshape(*x.shape[:-1], y.shape[-1]) for y in flat)
 
-    def _images(self, x: torch.Tensor, *, within: bool) -> torch.Tensor:
+    def _images(self, x: torch.Tensor, *, within: bool) -> tuple[torch.Tensor, ...]:
         channels = self.stretch.channels
         if x.dim() != 4 or x.shape[1] != channels:
             raise ValueError(
@@ -102,12 +109,21 @@ class Chain(torch.nn.Module):
         return _run(self._latest, x)
 
 
-def _run(segment: Segment, x: torch.Tensor) -> torch.Tensor:
+def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """All samples, a batch at a time."""
     if not len(x):
-        return x.new_zeros(0, *segment.output_shape)
+        return tuple(x.new_zeros(0, *shape) for shape in segment.output_shapes)
     parameters = [factor for layer in segment.layers for factor in layer.all_factors]
     parameters += [layer.bias for layer in segment.layers if layer.bias is not None]
     batch = segment.machine.settings.batch
-    parts: list[Any] = [_Step.apply(segment, part, *parameters) for part in x.split(batch)]
-    return torch.cat(parts) if len(parts) > 1 else parts[0]
+    if len(x) <= batch:
+        return _applied(segment, x, parameters)
+    parts = [_applied(segment, part, parameters) for part in x.split(batch)]
+    return tuple(torch.cat(outputs) for outputs in zip(*parts, strict=True))
+
+
+def _applied(
+    segment: Segment, x: torch.Tensor, parameters: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    found: Any = _Step.apply(segment, x, *parameters)
+    return found

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from operator import getitem
 from typing import Any
 
 import torch
 from torch import fx
 
 from trainwright.compiler import CompileError
+from trainwright.driver import Driver, Settling
 from trainwright.network import NetworkError
 from trainwright.nn import TensorTrain, cut_ranks, rank_prior, to_torch
 from trainwright.nn.model import trains
@@ -16,7 +18,6 @@ from trainwright.offload.machine import Machine, Settings
 from trainwright.offload.regions import regions
 from trainwright.offload.report import Report, make_report
 from trainwright.offload.segment import Segment
-from trainwright.offload.settling import MOST_REPETITIONS, Settling
 from trainwright.offload.stretch import Stretch
 from trainwright.offload.trace import trace, why_not
 from trainwright.parameters import AcceleratorParameters
@@ -78,7 +79,7 @@ class CompiledModule(torch.nn.Module):
         Gradients of parameters are the accelerator's, at the rounded factors, and pass straight
         through to the parameters. Any number of samples: a batch at a time, the last filled up.
         """
-        return self._graph()(*args, **kwargs)
+        return self._graph().forward(*args, **kwargs)
 
     def _graph(self) -> fx.GraphModule:
         graphs = self.__dict__["_hidden"]["graphs"]
@@ -96,10 +97,14 @@ class CompiledModule(torch.nn.Module):
                 layers: list[Any] = [root.get_submodule(name) for name in found.stretch.names]
                 self.chains[found.stretch] = Chain(found.stretch, layers, self.machine)
             made[name := f"_on_the_accelerator_{number}"] = self.chains[found.stretch]
-            last = found.nodes[-1]
-            with graph.inserting_after(last):
+            with graph.inserting_before(found.nodes[0]):
                 new = graph.call_module(name, (found.source,))
-            last.replace_all_uses_with(new)
+                made_of = [new]
+                if len(found.ends) > 1:
+                    places = range(len(found.ends))
+                    made_of = [graph.call_function(getitem, (new, place)) for place in places]
+            for end, value in zip(found.ends, made_of, strict=True):
+                end.replace_all_uses_with(value)
             for node in reversed(found.nodes):
                 graph.erase_node(node)
         for node in graph.nodes:
@@ -115,17 +120,14 @@ class CompiledModule(torch.nn.Module):
         first step, those of gradients once those of activations stand still.
         """
         parameters = [p for p in self.parameters() if p.requires_grad]
-        self.machine.settling = settling = Settling()
-        try:
-            for repetition in range(1, MOST_REPETITIONS + 1):
-                settling.moved = 0
-                torch.autograd.grad(loss_of(self(x)), parameters, allow_unused=True)
-                if not settling.moved:
-                    return repetition
-            return MOST_REPETITIONS
-        finally:
-            self.machine.settling = None
-            settling.close()
+        with Settling[Driver]() as settling:
+            self.machine.settling = settling
+            try:
+                return settling.repeat(
+                    lambda: torch.autograd.grad(loss_of(self(x)), parameters, allow_unused=True)
+                )
+            finally:
+                self.machine.settling = None
 
     @property
     def segments(self) -> list[Segment]:

@@ -2,15 +2,12 @@
 
 import weakref
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from trainwright.compiler import CompileError
-from trainwright.driver import Memory
+from trainwright.driver import Driver, Memory, Settling
 from trainwright.parameters import AcceleratorParameters
-
-if TYPE_CHECKING:
-    from trainwright.offload.settling import Settling
 
 MEMORY_BYTES = 1 << 26
 """External memory of the accelerator."""
@@ -39,7 +36,7 @@ class Machine:
         self.settings = settings
         self._opened: Accelerator | None = None
         self.memory = Memory()
-        self.settling: Settling | None = None
+        self.settling: Settling[Driver] | None = None
         """Set while exponents are calibrated."""
 
     @property

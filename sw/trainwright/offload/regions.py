@@ -11,7 +11,7 @@ from torch import fx
 from trainwright.network import Apply, Pool, Sum, Window
 from trainwright.network.nodes import IMAGE, layer_name
 from trainwright.nn import TTConv2d, TTLinear
-from trainwright.offload.stretch import Stretch, Use, Value, window_of
+from trainwright.offload.stretch import End, Stretch, Use, Value, window_of
 from trainwright.offload.trace import (
     is_flattening,
     is_relu,
@@ -24,11 +24,12 @@ from trainwright.offload.trace import (
 
 @dataclass(frozen=True)
 class Found:
-    """A stretch, and its nodes in the graph in their order; the last one is its output."""
+    """A stretch, and its nodes in the graph in their order, some of which are its ends."""
 
     stretch: Stretch
     source: fx.Node
     nodes: tuple[fx.Node, ...]
+    ends: tuple[fx.Node, ...]
 
 
 @dataclass(frozen=True)
@@ -124,31 +125,28 @@ class _Region:
         return _Kind(size=layer.rows, whole=layer.layer.output_size) if fits else None
 
     def found(self) -> Found:
-        """The most of it that only its last value leaves."""
-        candidates = [self._start, *self._ends()]
-        closed = [(node, inside) for node in candidates if (inside := self._inside(node))]
-        end, inside = max(closed, key=lambda one: len(one[1]))
+        """The most of it that only values that nothing in it reads leave."""
+        inside = set(self._kinds) - {self._source}
+        while beyond := self._beyond(inside):
+            inside -= beyond
         nodes = tuple(node for node in self._kinds if node in inside)
-        return Found(self._stretch(nodes, end), self._source, nodes)
+        ends = tuple(node for node in nodes if not inside & set(node.users))
+        return Found(self._stretch(nodes, ends), self._source, nodes, ends)
 
-    def _ends(self) -> Iterator[fx.Node]:
+    def _beyond(self, inside: set[fx.Node]) -> set[fx.Node]:
+        """Some of what is to be left out, with all that is made of it; empty where nothing is.
+
+        A value that leaves is an end: it is no ReLU and not flattened, and nothing else reads it.
+        """
         for node in self._kinds:
-            flattens = is_flattening(node, self._module)
-            if node is not self._source and not flattens and not is_relu(node, self._module):
-                yield node
+            if node not in inside or (node.users and inside.issuperset(node.users)):
+                continue
+            ends = not is_flattening(node, self._module) and not is_relu(node, self._module)
+            if out := _following(list(node.users) if ends else [node], inside):
+                return out
+        return set()
 
-    def _inside(self, end: fx.Node) -> set[fx.Node]:
-        """All that ``end`` is made of, with it; empty where others use some of that too."""
-        inside, left = {end}, [end]
-        while left:
-            for one in left.pop().all_input_nodes:
-                if one is not self._source and one not in inside:
-                    inside.add(one)
-                    left.append(one)
-        closed = all(user in inside for one in inside - {end} for user in one.users)
-        return inside if closed else set()
-
-    def _stretch(self, nodes: tuple[fx.Node, ...], end: fx.Node) -> Stretch:
+    def _stretch(self, nodes: tuple[fx.Node, ...], ends: tuple[fx.Node, ...]) -> Stretch:
         names: dict[fx.Node, str] = {self._source: IMAGE}
         uses: dict[tuple[int, Use], int] = {}
         wiring: list[Value] = []
@@ -156,7 +154,7 @@ class _Region:
         for node in nodes:
             of = tuple(names[one] for one in node.all_input_nodes)
             after = sole_user(node)
-            relu = node is not end and after is not None and is_relu(after, self._module)
+            relu = node not in ends and after is not None and is_relu(after, self._module)
             layer, window = layer_of(node, self._module), pool_of(node, self._module)
             name = f"n{len(wiring) + 1}"
             if layer is not None:
@@ -174,11 +172,22 @@ class _Region:
             else:  # a ReLU of what is below, or it flattened
                 name = of[0]
             names[node] = name
-        kind = self._kinds[end]
-        source = self._kinds[self._source]
+        kinds = ((names[end], self._kinds[end]) for end in ends)
         return Stretch(
-            tuple(use for _, use in uses), tuple(wiring), source.channels, kind.channels, kind.size
-        )
+            tuple(use for _, use in uses), tuple(wiring), self._kinds[self._source].channels,
+            tuple(End(name, kind.channels, kind.size) for name, kind in kinds),
+        )  # fmt: skip
+
+
+def _following(left: list[fx.Node], inside: set[fx.Node]) -> set[fx.Node]:
+    """Those of ``left`` that are ``inside``, with all there that is made of them."""
+    found: set[fx.Node] = set()
+    while left:
+        one = left.pop()
+        if one in inside and one not in found:
+            found.add(one)
+            left += one.users
+    return found
 
 
 def _kind_read(layer: TTLinear | TTConv2d) -> _Kind:

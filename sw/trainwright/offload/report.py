@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import getitem
 
 import torch
 from torch import fx
@@ -115,10 +116,18 @@ def _operators(graph: fx.GraphModule) -> Iterator[str]:
             one = graph.get_submodule(str(node.target))
             if not isinstance(one, Chain) and not any(True for _ in one.parameters()):
                 yield type(one).__name__
-        elif node.op == "call_function":
+        elif node.op == "call_function" and not _takes_an_end(node, graph):
             yield getattr(node.target, "__name__", str(node.target))
         elif node.op == "call_method":
             yield str(node.target)
+
+
+def _takes_an_end(node: fx.Node, graph: fx.GraphModule) -> bool:
+    """Whether a node takes one of several outputs of a program."""
+    for given in node.all_input_nodes if node.target is getitem else ():
+        if given.op == "call_module":
+            return isinstance(graph.get_submodule(str(given.target)), Chain)
+    return False
 
 
 def _numbers(layer: TensorTrain) -> str:

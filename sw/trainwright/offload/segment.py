@@ -6,7 +6,7 @@ from math import prod
 
 import torch
 
-from trainwright.driver import Driver, Pass, QuantisedModel, Runner
+from trainwright.driver import BackwardResult, Driver, Pass, QuantisedModel, Runner, Settling
 from trainwright.fixed.quantise import extremes, quantise
 from trainwright.fixed.scale import Scales, ranges_of
 from trainwright.formats import Posit
@@ -14,8 +14,11 @@ from trainwright.network import Network, NumberFormats
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.scales import InputQuantiser, largest
 from trainwright.offload.machine import Machine
-from trainwright.offload.settling import MOST_REPETITIONS
 from trainwright.offload.stretch import Stretch
+from trainwright.train.connect import quantised_model
+
+Factors = Sequence[Sequence[torch.Tensor]]
+"""Of each layer, those that are trained."""
 
 
 @dataclass(eq=False)
@@ -52,15 +55,23 @@ class Segment:
         posits = any(isinstance(one.numbers.format("factor"), Posit) for one in self.layers)
         self.scales = Scales(ranges_of("default", posit_factors=posits))
         self.runner: Runner[Driver] = Runner(machine.memory)
+        self._calibrated: frozenset[int] = frozenset()
+        """Ends whose gradients have been calibrated."""
 
     @property
     def driver(self) -> Driver:
         """The driver of the present ranks; ``CompileError`` where the accelerator cannot."""
-        return self.runner.at(self._wanted(), self._opened)
+        return self._driver(self._factors())
 
-    def _wanted(self) -> tuple[object, ...]:
+    def _driver(self, factors: Factors) -> Driver:
+        return self.runner.at(self._wanted(factors), self._opened)
+
+    def _factors(self) -> Factors:
+        return [layer.all_factors for layer in self.layers]
+
+    def _wanted(self, factors: Factors) -> tuple[object, ...]:
         """What the driver is for: another accelerator and other ranks have another."""
-        return self.machine.accelerator, *(one.ranks for one in self.layers)
+        return self.machine.accelerator, *(one.shape for layer in factors for one in layer)
 
     def _opened(self) -> Driver:
         return Driver(
@@ -68,31 +79,25 @@ class Segment:
             self.machine.settings.batch, input_gradients=self.input_gradients,
         )  # fmt: skip
 
-    def _model(self, network: Network) -> QuantisedModel:
+    def _model(self, network: Network, factors: Factors) -> QuantisedModel:
         """The layers' factors and biases as the driver takes them."""
-        fmt, underflow = network.format("factor"), network.host_underflow
-        exponents = [layer.factor_exponents.tolist() for layer in self.layers]
-        return QuantisedModel(
-            network=network,
-            factors=[
-                [
-                    quantise(f.detach().cpu(), k, fmt, underflow=underflow)
-                    for f, k in zip(own, ks, strict=True)
-                ]
-                for own, ks in zip((one.all_factors for one in self.layers), exponents, strict=True)
-            ],
-            factor_exponents=exponents,
-            biases=[_padded_bias(layer) for layer in self.layers],
+        return quantised_model(
+            network,
+            [[_on_host(one) for one in layer] for layer in factors],
+            [layer.factor_exponents.tolist() for layer in self.layers],
+            [_padded_bias(layer) for layer in self.layers],
         )
 
     @property
-    def output_shape(self) -> tuple[int, ...]:
-        """Of a sample's outputs, without padding: (J,), or (C, H, W) of an image."""
-        if not self.stretch.made_channels:
-            return (self.stretch.features,)
-        network = self.driver.network
-        rows, columns, channels = network.shapes[network.heads[0]]
-        return channels, rows, columns
+    def output_shapes(self) -> list[tuple[int, ...]]:
+        """Of a sample's outputs, without padding: of each end (J,), or (C, H, W) of an image."""
+        return self._shapes(self.driver.network)
+
+    def _shapes(self, network: Network) -> list[tuple[int, ...]]:
+        return [
+            _channels_first(network.shapes[end.value]) if end.channels else (end.features,)
+            for end in self.stretch.ends
+        ]
 
     def _words(self, x: torch.Tensor, exponent: int) -> torch.Tensor:
         """The whole batch int64 (batch, values); samples that lack are filled up with the same."""
@@ -102,10 +107,10 @@ class Segment:
             words = torch.nn.functional.pad(words, (0, reading.padding_columns))
         return words if len(x) == batch else words[torch.arange(batch) % len(x)]
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, Call]:
+    def forward(self, x: torch.Tensor) -> tuple[list[torch.Tensor], Call]:
         """Outputs float64 (n, J) of x (n, I), or images of images, of at most a batch of samples.
 
-        Neither has padding.
+        One for each end; none has padding.
         """
         first, settling = self.layers[self.stretch.first], self.machine.settling
         training = first.training
@@ -119,58 +124,79 @@ class Segment:
             raise ValueError(f"inputs have NaN or infinite values; the largest is {greatest}")
         exponent = quantiser.before(x)
         if training and settling is None:
-            quantiser.set_exponent(quantiser.moved(exponent, greatest))
-        driver = self.driver
-        driver.input_exponent = exponent
-        inputs, model = self._words(x, exponent), self._model(driver.network)
+            quantiser.follow(exponent, greatest)
+        factors = self._factors()
+        driver = self._driver(factors)
+        network, driver.input_exponent = driver.network, exponent
+        inputs, model = self._words(x, exponent), self._model(network, factors)
         if settling is not None:
             done = settling.forward(driver, inputs, model, self.scales)
         else:
             if not self.runner.is_calibrated(self.scales):
-                self._settle_forward(driver, inputs, model)
+                with Settling[Driver]() as own:
+                    own.repeat(lambda: own.forward(driver, inputs, model, self.scales))
             done = self.runner.forward(inputs, model, self.scales)
-        logits = done.result.logits[: len(x)]
-        return _shaped(logits, self.output_shape), Call(done, len(x), training)
+        logits = done.result.logits
+        if len(x) < len(logits):
+            logits = logits[: len(x)]
+        heads = [logits] if len(self.stretch.ends) == 1 else logits.split(network.head_sizes, 1)
+        return list(map(_shaped, heads, self._shapes(network))), Call(done, len(x), training)
 
-    def _settle_forward(self, driver: Driver, inputs: torch.Tensor, model: QuantisedModel) -> None:
-        with driver.twin() as twin:
-            twin.input_exponent = driver.input_exponent
-            for _ in range(MOST_REPETITIONS):
-                if not self.scales.jump(twin.forward(inputs, model, self.scales).statistics):
-                    break
+    def backward(self, call: Call, gradients: Sequence[torch.Tensor | None]) -> "Gradients":
+        """Gradients of a forward pass from those of its outputs, one for each end.
 
-    def _settle_backward(self, done: Pass[Driver], gradient: torch.Tensor) -> None:
-        with done.driver.twin() as twin:
-            twin.input_exponent = done.input_exponent
-            for _ in range(MOST_REPETITIONS):
-                twin.forward(done.inputs, done.model, done.scales)
-                if not self.scales.jump(twin.backward(gradient, self.scales).statistics):
-                    break
-
-    def backward(self, call: Call, gradient: torch.Tensor) -> "Gradients":
-        """Gradients of a forward pass from that of its outputs.
-
-        Raises ``CompileError`` where the ranks changed since the forward pass.
+        Layers that no end with a gradient is made of have none. Raises ``CompileError`` where the
+        ranks changed since the forward pass.
         """
-        done, settling, batch = call.done, self.machine.settling, self.machine.settings.batch
-        whole = torch.zeros(batch, done.driver.network.output_size, dtype=torch.float64)
-        rows = _rows(gradient)
-        whole[: call.samples, : rows.shape[1]] = rows
+        done, settling = call.done, self.machine.settling
+        whole, ends = self._whole(call, gradients)
+        fresh = not ends <= self._calibrated
+        self._calibrated |= ends
         if settling is not None:
             back = settling.backward(done, whole, self.scales)
         else:
-            self.runner.keep(self._wanted())
+            self.runner.keep(self._wanted(self._factors()))
             self.runner.check(done)
-            if not self.runner.is_calibrated(self.scales):
-                self._settle_backward(done, whole)
+            if fresh or not self.runner.is_calibrated(self.scales):
+                self._settle(done, whole)
             back = self.runner.backward(done, whole, self.scales)
-            if call.training and 2 * call.samples >= batch:
+            if call.training and 2 * call.samples >= len(whole):
                 self.scales.update({**done.result.statistics, **back.statistics})
+        return self._given(call, back, self.stretch.reaching(ends))
+
+    def _settle(self, done: Pass[Driver], gradient: torch.Tensor) -> None:
+        """Exponents of a backward pass, those of the forward pass standing still."""
+        with Settling[Driver]() as own:
+            own.repeat(lambda: own.backward(own.again(done), gradient, self.scales))
+
+    def _whole(
+        self, call: Call, gradients: Sequence[torch.Tensor | None]
+    ) -> tuple[torch.Tensor, frozenset[int]]:
+        """The gradient of all logits of a whole batch, and the ends that have one."""
+        network, batch = call.done.driver.network, self.machine.settings.batch
+        ends = frozenset(n for n, one in enumerate(gradients) if one is not None)
+        if len(gradients) == 1 and gradients[0] is not None:
+            rows = _rows(gradients[0])
+            if tuple(rows.shape) == (batch, network.output_size):
+                return rows, ends
+        whole = torch.zeros(batch, network.output_size, dtype=torch.float64)
+        for part, gradient in zip(whole.split(network.head_sizes, 1), gradients, strict=True):
+            if gradient is not None:
+                rows = _rows(gradient)
+                part[: call.samples, : rows.shape[1]] = rows
+        return whole, ends
+
+    def _given(self, call: Call, back: BackwardResult, reached: frozenset[int]) -> "Gradients":
+        """What is given to torch: without padding, and of the layers ``reached`` alone."""
+        layers = list(enumerate(self.layers))
         return Gradients(
-            factors=[gradient for layer in back.factors for gradient in layer],
+            factors=[
+                value if n in reached else None for n, _ in layers for value in back.factors[n]
+            ],
             biases=[
-                None if gradient is None else gradient[: layer.rows]
-                for gradient, layer in zip(back.biases, self.layers, strict=True)
+                _shortened(value, one.rows) if n in reached else None
+                for (n, one), value in zip(layers, back.biases, strict=True)
+                if value is not None
             ],
             inputs=None if back.inputs is None else self._inputs(back.inputs[: call.samples]),
         )
@@ -189,16 +215,16 @@ def _rows(values: torch.Tensor) -> torch.Tensor:
 def _shaped(rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """``_rows`` undone; what is beyond ``shape``, (features,) or (C, H, W), is padding."""
     if len(shape) == 1:
-        return rows[:, : shape[0]]
+        return rows if rows.shape[1] == shape[0] else rows[:, : shape[0]]
     channels, height, width = shape
     return rows.reshape(len(rows), height, width, channels).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """Of all factors in order, of the biases, and of the inputs, in their shape; float64."""
+    """Of all factors in order, of all biases, and of the inputs, in their shape; float64."""
 
-    factors: list[torch.Tensor]
+    factors: list[torch.Tensor | None]
     biases: list[torch.Tensor | None]
     inputs: torch.Tensor | None
 
@@ -212,9 +238,21 @@ def _words(x: torch.Tensor, exponent: int, numbers: NumberFormats) -> torch.Tens
     return torch.round(x * 2.0**-exponent).clamp_(least, greatest).to(torch.int64)
 
 
+def _on_host(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter if parameter.is_cpu else parameter.cpu()
+
+
 def _padded_bias(layer: TTLinear | TTConv2d) -> torch.Tensor | None:
     if layer.bias is None:
         return None
-    bias = torch.zeros(prod(layer.outputs), dtype=torch.float64)
-    bias[: layer.rows] = layer.bias.detach()
-    return bias
+    bias, padding = _on_host(layer.bias), prod(layer.outputs) - layer.rows
+    return torch.nn.functional.pad(bias, (0, padding)) if padding else bias
+
+
+def _shortened(values: torch.Tensor, count: int) -> torch.Tensor:
+    return values if len(values) == count else values[:count]
+
+
+def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    rows, columns, channels = shape
+    return channels, rows, columns

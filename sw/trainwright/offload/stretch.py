@@ -1,6 +1,6 @@
 """Stretches: layers of a module, and what is between them, that one program computes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -11,7 +11,7 @@ from trainwright.nn import TTConv2d, TTLinear
 Value = Apply | Sum | Pool
 
 LEAST_OUTPUTS = 2
-"""Of a program, as of every network."""
+"""Of each end of a program, as of every network."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,27 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Values made of each other, from one input to one output, as of a network.
+class End:
+    """A value that leaves a program, and that nothing in it reads."""
 
-    ``channels`` are those of the input, ``made_channels`` of the output; 0 where it is no image.
+    value: str
+    channels: int
+    """0 where it is no image."""
+    features: int
+    """Where it is no image: without padding."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Values made of each other, from one input to one or several outputs, as of a network.
+
+    ``channels`` are those of the input; 0 where it is no image.
     """
 
     uses: tuple[Use, ...]
     wiring: tuple[Value, ...]
     channels: int
-    made_channels: int
-    features: int
-    """Of an output that is no image, without padding."""
+    ends: tuple[End, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,10 +60,21 @@ class Stretch:
             node.layer for node in self.wiring if isinstance(node, Apply) and node.of == (IMAGE,)
         )
 
+    def reaching(self, ends: Iterable[int]) -> frozenset[int]:
+        """The layers, by their places, that some of the ends, by theirs, are made of."""
+        needed = {self.ends[n].value for n in ends}
+        layers: set[int] = set()
+        for node in reversed(self.wiring):
+            if node.name in needed:
+                needed.update(node.of)
+                layers |= {node.layer} if isinstance(node, Apply) else set()
+        return frozenset(layers)
+
     @property
     def _is_straight(self) -> bool:
         line = (IMAGE, *(node.name for node in self.wiring))
-        return len(self.wiring) == len(self.uses) and all(
+        single = len(self.wiring) == len(self.uses) and len(self.ends) == 1
+        return single and all(
             isinstance(node, Apply) and (node.layer, node.of) == (n, (line[n],))
             for n, node in enumerate(self.wiring)
         )
@@ -74,7 +94,8 @@ class Stretch:
             padded = (image[0], image[1] * self.channels)
         given = Input(IMAGE, (0, padded[0]), (0, padded[1]), max(1, self.channels))
         straight = image is None and self._is_straight
-        size = prod(shapes((given, *self.wiring), made)[self.wiring[-1].name])
+        sizes = shapes((given, *self.wiring), made)
+        size = min(prod(sizes[end.value]) for end in self.ends)
         if size < LEAST_OUTPUTS:
             raise NetworkError(
                 f"{', '.join(self.names)} on the accelerator have {size} output, a program has "
@@ -84,6 +105,7 @@ class Stretch:
             "compiled", made, LEAST_OUTPUTS, padded, padded, widths=numbers.widths,
             posits=numbers.posits, underflow=numbers.underflow,
             wiring=() if straight else (given, *self.wiring),
+            results=tuple(end.value for end in self.ends) if len(self.ends) > 1 else (),
         )  # fmt: skip
 
 

@@ -1,9 +1,18 @@
-"""BinaryConnect (equation 3): float32 master weights, few-bit factors for the accelerator."""
+"""BinaryConnect (equation 3): float32 master weights, few-bit factors for the accelerator.
+
+Master weights are the trainer's (``train.model.Model``) or a torch module's (``trainwright.nn``);
+what the accelerator is given of them is made here.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 
-from trainwright.fixed.quantise import integer_limits
+from trainwright.driver import QuantisedModel
+from trainwright.fixed.quantise import integer_limits, quantise
 from trainwright.formats import Format, Posit
+from trainwright.network import Network
 
 MOST_STEPS = 8
 """Greatest magnitude of a posit factor's weights, in quantisation steps at 4 bits."""
@@ -16,11 +25,44 @@ def clip(value: torch.Tensor, exponent: int, fmt: Format | int) -> torch.Tensor:
     largest words are sparse and far out; its weights are held within ``MOST_STEPS`` steps, as those
     of 4 bits of fixed point are, else they grow for epochs until training fails.
     """
+    return value.clamp(*_held(exponent, fmt))
+
+
+@lru_cache
+def _held(exponent: int, fmt: Format | int) -> tuple[float, float]:
     least, greatest = integer_limits(fmt)
     if isinstance(fmt, Posit):
         greatest = min(greatest, int(MOST_STEPS * steps_of(fmt)))
         least = -greatest
-    return value.clamp(least * 2.0**exponent, greatest * 2.0**exponent)
+    return least * 2.0**exponent, greatest * 2.0**exponent
+
+
+def quantised_model(
+    network: Network,
+    factors: Sequence[Sequence[torch.Tensor]],
+    exponents: Sequence[Sequence[int]],
+    biases: Sequence[torch.Tensor | None],
+    bias_exponents: Sequence[int] | None = None,
+) -> QuantisedModel:
+    """What the driver is given of master weights ``factors[l][n]`` and ``biases[l]`` (J,) or None.
+
+    Factors are rounded to the network's formats at 2^``exponents[l][n]``; those of a network in
+    float32 stay as they are. The driver quantises biases.
+    """
+    words = factors
+    if not network.widths.is_float:
+        underflow = network.host_underflow
+        words = [
+            [
+                quantise(value, exponent, fmt, underflow=underflow)
+                for value, exponent, fmt in zip(
+                    layer, exponents[number], network.factor_formats(number), strict=True
+                )
+            ]
+            for number, layer in enumerate(factors)
+        ]
+    exact = [None if bias is None else bias.to(torch.float64) for bias in biases]
+    return QuantisedModel(network, words, exponents, exact, bias_exponents)
 
 
 MEAN_STEPS = (1.5, 3.6)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from trainwright.driver import QuantisedModel
-from trainwright.fixed.quantise import quantise
-from trainwright.formats import Fixed, Format
+from trainwright.formats import Format
 from trainwright.network import Network
 from trainwright.train import connect
 from trainwright.train.adam import Parameter
@@ -52,30 +51,18 @@ class Model:
 
         A network in float32 has the factors themselves, with exponents 0.
         """
-        return QuantisedModel(
-            network=self.network,
-            factors=[
-                [self._quantised(f.value, k, fmt) for f, k, fmt in self._scaled(number)]
-                for number in range(len(self.factors))
-            ],
-            factor_exponents=self.exponents,
-            biases=[None if b is None else b.value.to(torch.float64) for b in self.biases],
-            bias_exponents=self.bias_exponents,
+        return connect.quantised_model(
+            self.network,
+            [[factor.value for factor in layer] for layer in self.factors],
+            self.exponents,
+            [None if bias is None else bias.value for bias in self.biases],
+            self.bias_exponents,
         )
 
     def _scaled(self, number: int) -> Iterator[tuple[Parameter, int, Format]]:
         """The factors of a layer with their exponents and formats."""
-        if self.network.widths.is_float:
-            formats: tuple[Format, ...] = (Fixed(16),) * len(self.factors[number])  # of no meaning
-        else:
-            formats = self.network.factor_formats(number)
+        formats = self.network.factor_formats(number)
         yield from zip(self.factors[number], self.exponents[number], formats, strict=True)
-
-    def _quantised(self, value: torch.Tensor, exponent: int, fmt: Format) -> torch.Tensor:
-        if self.network.widths.is_float:
-            return value
-        underflow = self.network.host_underflow
-        return quantise(value, exponent, fmt, underflow=underflow)
 
     def clip(self) -> None:
         """Hold the master weights of the factors within the range of their bits."""

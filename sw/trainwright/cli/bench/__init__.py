@@ -2,13 +2,14 @@
 
 import argparse
 
-from trainwright.cli.bench import ape, cycles, golden, mcf, posit, qr
+from trainwright.cli.bench import ape, cycles, golden, loop, mcf, posit, qr
 from trainwright.cli.command import BENCHES, Command, SimpleCommand, registered
 from trainwright.cli.parts import add_parts, run_part
 
 PARTS: tuple[Command, ...] = (
     cycles.command,
     golden.command,
+    loop.command,
     qr.command,
     ape.command,
     posit.command,

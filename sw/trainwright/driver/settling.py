@@ -1,0 +1,116 @@
+"""Calibration: a step is repeated, its exponents jump, until none moves.
+
+One rule for ``trainwright train``, which knows its loss, and ``trainwright.compile``, which is
+given the gradient later, or a step of several programs.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import torch
+
+from trainwright.driver.model import BackwardResult, QuantisedModel
+from trainwright.driver.runner import Pass, Runner, RunnerDriver, Steps
+from trainwright.fixed.scale import Scales
+
+MOST_REPETITIONS = 64
+"""Steps at most until the exponents stand still."""
+
+
+class Paired(RunnerDriver, Protocol):
+    """The part of ``trainwright.driver.Driver`` that can be repeated elsewhere."""
+
+    def twin(self) -> AbstractContextManager[Any]:
+        """A driver of the same programs on the golden model."""
+        ...
+
+
+P = TypeVar("P", bound=Paired)
+
+
+def repeat(step: Callable[[], int], most: int = MOST_REPETITIONS) -> int:
+    """Repeat ``step``, which says how many exponents moved, until none does.
+
+    Returns the repetitions.
+    """
+    for repetition in range(1, most + 1):
+        if not step():
+            return repetition
+    return most
+
+
+def settle(
+    steps: Steps,
+    inputs: torch.Tensor,
+    gradient_of: Callable[[torch.Tensor], torch.Tensor],
+    model: QuantisedModel,
+    scales: Scales,
+    *,
+    most: int = MOST_REPETITIONS,
+) -> int:
+    """Repeat whole steps on one batch; returns the repetitions. See ``Driver.calibrate``."""
+
+    def step() -> int:
+        done = steps.forward(inputs, model, scales)
+        moved = scales.jump(done.statistics)
+        back = steps.backward(gradient_of(done.logits), scales)
+        return moved + scales.jump(back.statistics)
+
+    return repeat(step, most)
+
+
+class Settling(Generic[P]):
+    """Passes on twins of drivers, one for each for as long as exponents are calibrated."""
+
+    def __init__(self) -> None:
+        self.moved = 0
+        """Exponents that jumped in this repetition."""
+        self._stack = ExitStack()
+        self._runners: dict[P, Runner[P]] = {}
+        """By drivers, and by their twins."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def repeat(self, step: Callable[[], object]) -> int:
+        """``repeat`` of a step that is made of passes; returns the repetitions."""
+
+        def counted() -> int:
+            self.moved = 0
+            step()
+            return self.moved
+
+        return repeat(counted)
+
+    def forward(
+        self, driver: P, inputs: torch.Tensor, model: QuantisedModel, scales: Scales
+    ) -> Pass[P]:
+        """As ``Runner.forward``, by the twin of a driver; exponents jump."""
+        done = self._run(driver, driver.input_exponent, inputs, model, scales)
+        self.moved += scales.jump(done.result.statistics)
+        return done
+
+    def again(self, done: Pass[P]) -> Pass[P]:
+        """A pass of a driver by its twin, with the exponents it had."""
+        return self._run(done.driver, done.input_exponent, done.inputs, done.model, done.scales)
+
+    def _run(
+        self, driver: P, exponent: int, inputs: torch.Tensor, model: QuantisedModel, scales: Scales
+    ) -> Pass[P]:
+        if driver not in self._runners:
+            twin, runner = self._stack.enter_context(driver.twin()), Runner[P]()
+            runner.at(None, lambda: twin)
+            self._runners[driver] = self._runners[twin] = runner
+        runner = self._runners[driver]
+        runner.driver.input_exponent = exponent
+        return runner.forward(inputs, model, scales)
+
+    def backward(self, done: Pass[P], gradient: torch.Tensor, scales: Scales) -> BackwardResult:
+        """As ``Runner.backward``, of a pass of this one; exponents jump."""
+        back = self._runners[done.driver].backward(done, gradient, scales)
+        self.moved += scales.jump(back.statistics)
+        return back
