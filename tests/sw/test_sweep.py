@@ -385,8 +385,15 @@ def test_ray_that_does_not_start_is_one_error(tmp_path, monkeypatch, ray):
 
     monkeypatch.setattr(sys.modules["ray"], "init", init)
     trials = [trial_of(tmp_path, monkeypatch, "", "good")]
-    with pytest.raises(OptionError, match=r"does not answer: The current .* processes"):
+    with pytest.raises(OptionError, match=r"does not answer: The current [^;]*; --engine proc"):
         ray_tune.train_all(trials, 1, None, lambda *_: None, out=tmp_path)
+    far = {"out": tmp_path, "address": "far:6379"}
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(OptionError, match=r"on far:6379 .*; set RAY_AUTH_MODE=token .*, or --eng"):
+        ray_tune.train_all(trials, 1, None, lambda *_: None, **far)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with pytest.raises(OptionError, match=r"startup.; --engine processes does without"):
+        ray_tune.train_all(trials, 1, None, lambda *_: None, **far)
 
 
 def test_parquet_is_the_same_table(tmp_path):

@@ -41,8 +41,11 @@ def train_all(
                  log_to_driver=False)  # fmt: skip
     except Exception as error:  # Ray raises that very class where a node is too slow to start
         where = "this machine" if address is None else address
+        token = ":" in where and "RAY_AUTH_MODE" not in os.environ
+        hint = "set RAY_AUTH_MODE=token if the cluster asks for one, or " if token else ""
         raise OptionError(
-            f"--address: Ray on {where} does not answer: {error}; --engine processes does without"
+            f"--address: Ray on {where} does not answer: {error}; {hint}--engine processes does "
+            "without"
         ) from None
     tuner = tune.Tuner(
         tune.with_resources(partial(_one, plain, data, os.getcwd()), {"cpu": 1}),
