@@ -197,6 +197,8 @@ def picture(outcomes: Sequence[Outcome]) -> bytes:
             mark = "os^D"[number // len(COLOURS)] if o.scales == SCALES[0] else "x"
             colour = COLOURS[number % len(COLOURS)]
             axes.plot(place, 100 - o.test, mark, color=colour, label=label)
+        if not outcomes:
+            continue
         axes.set_xticks(range(len(groups)), [f"{bits:,.0f}" for bits in groups])
         axes.set_xlim(-0.6, len(groups) - 0.4)
         axes.set_yscale("log")
