@@ -6,7 +6,7 @@ that does not lie as it is needed is loaded (factors, inputs) or transposed by P
 """
 
 from bisect import insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -75,15 +75,16 @@ class Chooser:
         given: Mapping[str, Given],
         kept: Sequence[str],
         p: AcceleratorParameters,
+        parted: Collection[str] = (),
     ):
-        self.graph, self.given, self.p = graph, given, p
+        self.graph, self.given, self.p, self.parted = graph, given, p, parted
         self.way = Way(0.0, False, False)
         self.operands = Operands(graph, given, p)
         self.huge = sliced_axes(graph, p)
         self.sliced: Mapping[str, Sliced] = {}
         self.kept = set(kept)
         """Tensors that must lie whole in one layout: others read them later."""
-        self.flexible = {name for name, one in given.items() if one.lanes is None}
+        self.flexible = {name for name, one in given.items() if one.is_free}
         self.last: dict[str, int] = {}
         for n, op in enumerate(graph.ops):
             for name in op.operands:
@@ -102,10 +103,10 @@ class Chooser:
         self._slice(self.huge if way.sliced else {})
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
-            lies[name] = (
-                ()
-                if given.layout is None
-                else (Lies(given.layout.lanes, given.layout.padded or None, None, 0.0),)
+            lies[name] = tuple(
+                Lies(one.layout.lanes, one.layout.padded or None, one.cut, 0.0)
+                for one in given.stored
+                if one.layout
             )
         states = [State((0.0, 0.0, 0.0), lies, (), ())]
         for n, op in enumerate(self.graph.ops):
@@ -240,6 +241,7 @@ class Chooser:
             return  # it would have slices transposed
         if piped and not self.way.shared:
             return
+        yield from self._sums(state, op, fixed)
         for pairs in self._alike(op) if piped else self._every_pair(op):
             tries = [
                 self._divided(state, pair, middle)
@@ -250,6 +252,20 @@ class Chooser:
                 yield from sorted(tries, key=lambda one: one.least)[:MOST_OF_A_PAIR]
             else:
                 yield from tries
+
+    def _sums(self, state: State, op: Einsum, fixed: set[Cut]) -> Iterator[_Try]:
+        """A sum divided between the arrays: an operand lies in parts along an axis of it."""
+        cuts = [cut for cut in fixed if cut and cut[0] in self.graph.summed(op)]
+        if len(cuts) != 2 or len(fixed) != 2:
+            return
+        dots, outers = self._impls(op)
+        for dot in dots:
+            for outer in (o for o in outers if o.along == dot.along):
+                for first, second in (sorted(cuts), sorted(cuts)[::-1]):
+                    works = Work(dot, first), Work(outer, second)
+                    yield self._try(
+                        state, works, self.cycles(op, dot, first), self.cycles(op, outer, second)
+                    )
 
     def _lying(self, state: State, op: Einsum, impls: list[Impl]) -> list[Impl]:
         """Those of an operation outside the slices that have nothing transposed or padded that
@@ -398,7 +414,7 @@ class Chooser:
         """Both arrays' implementations and the axes that they can divide, those together that come
         to the same layouts."""
         alike, parts = self._alike(op), self._pairs
-        if op.out in self.kept or not self.way.apart:
+        if (op.out in self.kept and op.out not in self.parted) or not self.way.apart:
             return alike
         if (op.out, True) not in parts:
             parts[op.out, True] = [*alike, *self._parted(op)]
@@ -448,7 +464,7 @@ class Chooser:
         found: set[Cut] = set()
         for name in op.operands:
             lies = state.lies.get(name, ())
-            if name in self.given or name in self.graph.windows:
+            if name in self.graph.windows or (name in self.given and not self.given[name].parts):
                 continue
             if all(x.cut for x in lies):
                 found |= {x.cut for x in lies}
@@ -474,9 +490,14 @@ def choose(
     kept: Sequence[str],
     p: AcceleratorParameters,
     ways: Sequence[Way],
+    parted: Collection[str] = (),
 ) -> list[Chosen]:
-    """How each operation of a program is computed, in several ways. Raises ``CompileError``."""
-    chooser = Chooser(graph, given, kept, p)
+    """How each operation of a program is computed, in several ways. Raises ``CompileError``.
+
+    What is ``kept`` lies in one layout in the end; what is ``parted`` may lie in two, some values
+    in each.
+    """
+    chooser = Chooser(graph, given, kept, p, parted)
     found: list[Chosen] = []
     for way in ways:
         chosen = chooser.search(way)

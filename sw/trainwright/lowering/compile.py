@@ -2,7 +2,7 @@
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +17,7 @@ from trainwright.graph.named import paper_order
 from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.blocks import Blocks
-from trainwright.lowering.calls import Call
+from trainwright.lowering.calls import Call, External
 from trainwright.lowering.choices import Given, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.drafts import Draft, Drafts, Lowered
@@ -147,8 +147,10 @@ def _lower(
     stored: Sequence[str],
     p: AcceleratorParameters,
     which: str,
+    parted: Collection[str] = (),
 ) -> Lowered:
-    """The program with the fewest predicted cycles of those that fit."""
+    """The program with the fewest predicted cycles of those that fit; of ``parted`` tensors some
+    values may be stored in another layout than the others."""
     problems: list[CompileError] = []
     found = _blocked(Blocks(graph, given, stored, p, lambda one: alone(one, p, which), problems))
     best, bound = min(found, key=lambda one: one[0], default=None), graph.macs / p.multipliers
@@ -160,7 +162,7 @@ def _lower(
         some = Drafts(ops, given, stored, p, short=short, problems=problems)
         for ways in SHORT if short else [WAYS]:
             try:
-                for chosen in choose(ops, given, stored, p, ways):
+                for chosen in choose(ops, given, stored, p, ways, () if short else parted):
                     some.add(chosen)
             except CompileError as error:
                 problems.append(error)
@@ -300,6 +302,16 @@ def _emit(lowered: Lowered, p: AcceleratorParameters, memory: MemoryMap, which: 
     return Emitted(lowered, tuple(emitter.descriptors), emitter.made, tuple(emitter.slots), address)
 
 
+def _lying(lowered: Lowered, name: str) -> Given:
+    """How a tensor lies that a program stores."""
+    found = [outer for outer in lowered.outer.values() if outer.tensor == name]
+    parts = [
+        Given(outer.layout, next(((a, *r) for a, r in outer.ranges.items()), None))
+        for outer in found
+    ]
+    return parts[0] if len(parts) == 1 else Given(parts=tuple(parts))
+
+
 def _viewed(
     backward: Graph, origins: Mapping[str, str], lies: Mapping[str, Layout]
 ) -> tuple[Graph, dict[str, str]]:
@@ -320,8 +332,51 @@ def _viewed(
     return backward.part((*views, *backward.ops), given, backward.results), there
 
 
+def _parted(step: StepGraph, origins: Mapping[str, str]) -> set[str]:
+    """Tensors of the forward pass that may be stored in two layouts: only contractions of the
+    backward pass read them."""
+    found = {
+        name
+        for name, origin in origins.items()
+        if name == origin
+        and name not in step.forward.results
+        and isinstance(step.forward.makers.get(name), Einsum)
+    }
+    for op in step.backward.ops:
+        if not isinstance(op, Einsum):
+            found -= set(op.operands)
+    return found
+
+
 def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...]) -> Step:
-    """Compile a step that consists of products of two."""
+    """Compile a step that consists of products of two. Raises ``CompileError``.
+
+    What the backward pass reads of the forward pass may lie in two layouts, if that is faster.
+    """
+    found: list[Step] = []
+    problems: list[CompileError] = []
+    for several in (True, False):
+        try:
+            found.append(_compiled(step, p, orders, several=several))
+        except CompileError as error:
+            problems.append(error)
+        if found and not any(outer.ranges for outer in _crossing(found[0])):
+            break
+    if not found:
+        raise problems[-1]
+    return min(found, key=lambda one: one.cycles)
+
+
+def _crossing(step: Step) -> list[External]:
+    """What the forward pass stores, as it lies."""
+    made = step.graph.forward.makers
+    return [outer for outer in step.forward.lowered.outer.values() if outer.tensor in made]
+
+
+def _compiled(
+    step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...], *, several: bool
+) -> Step:
+    """The step, tensors between its passes in one layout, or with ``several`` in more."""
     forward = with_ones(direct(step.forward, step.whole.given))
     backward = with_ones(step.backward)
     flexible = {name for name in (*forward.given, *step.whole.given) if name in backward.given}
@@ -329,7 +384,8 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     crossing = [name for name in backward.given if name not in flexible]
     origins = {name: step.whole.origins[name] for name in crossing}
     stored = (*forward.results, *(name for name in origins.values() if name not in forward.results))
-    ahead = _lower(forward, {name: Given() for name in forward.given}, stored, p, "forward")
+    parted = _parted(step, origins) if several else ()
+    ahead = _lower(forward, {name: Given() for name in forward.given}, stored, p, "forward", parted)
     lies = {outer.tensor: outer.layout for outer in ahead.outer.values()}
     backward, origins = _viewed(backward, origins, lies)
     given = {name: Given() for name in backward.given if name in flexible}
@@ -338,7 +394,7 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
         if origin != name:  # a view: the same rows by other axes
             axes = step.whole.tensors[name].axes
             layout = Layout(tuple(a for a in axes if a not in layout.lanes), layout.lanes)
-        given[name] = Given(layout)
+        given[name] = _lying(ahead, name) if origin == name else Given(layout)
     behind = _lower(backward, given, backward.results, p, "backward")
     memory = MemoryMap(p.lanes)
     for which, lowered in (("forward", ahead), ("backward", behind)):

@@ -161,8 +161,8 @@ class Groups:
             lanes = [choice.lanes] if choice.lanes else []
             for name in (choice.op.out, *choice.op.operands):
                 lanes += self._layouts(name)
-                if name in self.given and (fixed := self.given[name].lanes):
-                    lanes.append(fixed)
+                if name in self.given:
+                    lanes += [one.lanes for one in self.given[name].stored if one.lanes]
             for work in choice.works:
                 if work.impl:
                     lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]

@@ -8,7 +8,7 @@ from math import prod
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.graph.network import SAMPLES
 from trainwright.lowering.calls import Accumulate, Call, Contract, Elementwise, External, Move
-from trainwright.lowering.choices import Choice, Cut, Given, Pad, Work
+from trainwright.lowering.choices import Choice, Cut, Given, Pad, Work, ranges_of
 from trainwright.lowering.demands import Demands
 from trainwright.lowering.impls import Impl, dot_cycles, outer_cycles
 from trainwright.lowering.layout import (
@@ -26,7 +26,6 @@ from trainwright.lowering.slices import (
     Stage,
     in_parts,
     overlap,
-    ranges_of,
     refitted,
     slices_of,
 )
@@ -423,10 +422,19 @@ class Tiler(Demands):
         name = choice.op.out
         axes = self.graph.tensors[name].axes
         ranges = {a: r for a, r in slice_.items() if a in axes}
-        works = [w.impl.along for w in choice.works if w.impl]
-        lanes = works[0] if works else choice.lanes
-        piece = self.found(name, lanes, ranges)
-        if piece is None:
-            raise CutError(f"{name} is not there in one piece of {ranges}")
         bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
-        self.move(Engine.STORE, piece, ranges, External(name, piece.layout, {}, bytes_))
+        for lanes, outside in self._stored_as(choice):
+            mine = overlap(ranges, outside)
+            if mine is None:
+                continue
+            piece = self.found(name, lanes, mine)
+            if piece is None:
+                raise CutError(f"{name} is not there in one piece of {mine}")
+            self.move(Engine.STORE, piece, mine, External(name, piece.layout, outside, bytes_))
+
+    def _stored_as(self, choice: Choice) -> list[tuple[Axes, Ranges]]:
+        """The axes along the lanes of a result, of each of its parts where these lie apart."""
+        works = [(w.impl.along, ranges_of(w.cut)) for w in choice.works if w.impl]
+        if works and not self._joined(choice.op.out):
+            return works
+        return [(works[0][0] if works else choice.lanes, {})]
