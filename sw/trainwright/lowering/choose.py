@@ -25,6 +25,7 @@ from trainwright.lowering.impls import (
     outer_cycles,
 )
 from trainwright.lowering.pairs import Pair
+from trainwright.lowering.layout import Axes
 from trainwright.parameters import AcceleratorParameters
 
 LESSER = 0.3
@@ -93,6 +94,7 @@ class Chooser:
                     self.last[graph.windows[name].x] = n
         self._pairs: dict[tuple[str, bool], list[list[Pair]]] = {}
         self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
+        self._lanes: dict[tuple[str, bool], set[Axes]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
         self.due = 0.0, 0.0
         self.slack = SLACK * graph.macs / p.multipliers
@@ -127,7 +129,7 @@ class Chooser:
         """Leave these axes to slices: what is known of implementations is of others."""
         if sliced != self.sliced:
             self.sliced = sliced
-            for known in (self._pairs, self._known, self._times):
+            for known in (self._pairs, self._known, self._lanes, self._times):
                 known.clear()
 
     def _later(self, n: int) -> tuple[float, float]:
@@ -438,14 +440,30 @@ class Chooser:
 
     def _parted(self, op: Einsum) -> Iterator[list[Pair]]:
         """Of parts that lie in different layouts."""
-        dots, outers = self._impls(op)
         most = MOST_STEADY if self.way.steady else MOST_OF_AN_ARRAY
+        dots, outers = (
+            [impl for impl in impls if impl.along in self._read_along(op.out, dot=impl.dot)]
+            for impls in self._impls(op)
+        )
         for dot in dots[:most]:
             for outer in outers[:most]:
                 if dot.along != outer.along:
                     for axis in self._axes(op, dot, outer):
                         if self._goes_on(op.out, axis):
                             yield [self._pair(op, dot, outer, axis)]
+
+    def _read_along(self, name: str, *, dot: bool) -> set[Axes]:
+        """The axes along the lanes with which an array's implementations read a tensor."""
+        if (name, dot) not in self._lanes:
+            self._lanes[name, dot] = {
+                need.lanes
+                for op in self.graph.ops
+                if isinstance(op, Einsum) and name in op.operands
+                for impl in self._impls(op)[not dot]
+                for need in impl.needs
+                if need.tensor == name
+            }
+        return self._lanes[name, dot]
 
     def _pair(self, op: Einsum, dot: Impl, outer: Impl, axis: str) -> Pair:
         size, lanes = self.graph.sizes[axis], self.p.lanes

@@ -107,7 +107,7 @@ class Drafts:
         """Cut, tile and issue programs of some choices."""
         for stages, spilled in self._options(chosen):
             tiler = Tiler(
-                self.graph, self.given, self.stored, chosen.pads, spilled, self.p, spare=self.short
+                self.graph, self.given, self.stored, chosen.pads, spilled, self.p, spare=True
             )
             try:
                 calls = tiler.run(stages)

@@ -51,6 +51,8 @@ class Stages(Costs):
                     for axis, chunks in self._chunks(group, self._partial(group)):
                         for chunk in chunks:
                             yield (*loops, (axis, chunk))
+                            if loops:
+                                yield ((axis, chunk), *loops)
 
     def _deep(self, group: Group, common: list[tuple[str, list[int]]]) -> Iterator[Loops]:
         """Ways to cut sums along several axes, in the order in which least is loaded."""
@@ -159,7 +161,7 @@ class Stages(Costs):
             (
                 self._added(group, loops),
                 prod(up(self.graph.sizes[a], c) for a, c in loops),
-                self._loaded(group, loops) if self.deep else -sum(a == "s" for a, _ in loops),
+                self._loaded(group, loops) if self.deep else (-sum(a == "s" for a, _ in loops),self._loaded(group, loops)),
                 self._need(group, dict(loops)),
                 loops,
             )
