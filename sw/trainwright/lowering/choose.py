@@ -470,9 +470,11 @@ class Chooser:
         return Pair(op, (dot, outer), axis, size, lanes, self.cycles)
 
     def _goes_on(self, name: str, axis: str) -> bool:
-        """Whether all that reads a tensor can be divided along an axis, too."""
+        """Whether all that reads a tensor can be divided along an axis, too: also a sum over it,
+        but where what is divided is moved later."""
         return all(
-            isinstance(op, Einsum) and axis in self.graph.tensors[op.out].axes
+            isinstance(op, Einsum)
+            and (axis in self.graph.tensors[op.out].axes or not (self.way.steady or name in self.kept))
             for op in self.graph.ops
             if name in op.operands
         )
