@@ -51,6 +51,8 @@ class Way:
     """Whether arrays are balanced with what only one of them can compute later."""
     apart: bool
     """Whether the arrays may make parts of a tensor in different layouts."""
+    sums: bool = False
+    """Whether parts in different layouts may be summed by both arrays, each its own."""
     sliced: bool = False
     """Whether small axes of huge tensors are left to slices (``trainwright.lowering.huge``)."""
     steady: bool = False

@@ -92,7 +92,7 @@ class Chooser:
                 self.last[name] = n
                 if name in graph.windows:
                     self.last[graph.windows[name].x] = n
-        self._pairs: dict[tuple[str, bool], list[list[Pair]]] = {}
+        self._pairs: dict[tuple[str, bool, bool], list[list[Pair]]] = {}
         self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
         self._lanes: dict[tuple[str, bool], set[Axes]] = {}
         self._times: dict[tuple[int, Cut], float] = {}
@@ -418,15 +418,17 @@ class Chooser:
         alike, parts = self._alike(op), self._pairs
         if (op.out in self.kept and op.out not in self.parted) or not self.way.apart:
             return alike
-        if (op.out, True) not in parts:
-            parts[op.out, True] = [*alike, *self._parted(op)]
-        return parts[op.out, True]
+        key = op.out, True, self.way.sums
+        if key not in parts:
+            parts[key] = [*alike, *self._parted(op)]
+        return parts[key]
 
     def _alike(self, op: Einsum) -> list[list[Pair]]:
         """As ``_every_pair``, of parts that lie alike."""
-        if (op.out, False) not in self._pairs:
-            self._pairs[op.out, False] = list(self._joined(op))
-        return self._pairs[op.out, False]
+        key = op.out, False, False
+        if key not in self._pairs:
+            self._pairs[key] = list(self._joined(op))
+        return self._pairs[key]
 
     def _joined(self, op: Einsum) -> Iterator[list[Pair]]:
         """Of parts that lie alike."""
@@ -474,7 +476,7 @@ class Chooser:
         but where what is divided is moved later."""
         return all(
             isinstance(op, Einsum)
-            and (axis in self.graph.tensors[op.out].axes or not (self.way.steady or name in self.kept))
+            and (axis in self.graph.tensors[op.out].axes or (self.way.sums and name not in self.kept))
             for op in self.graph.ops
             if name in op.operands
         )

@@ -42,7 +42,11 @@ HOPEFUL = 2.0
 """Of the cost of the best order, what another may have at most."""
 PLACEMENTS = 8
 """Orders at random in which the pieces of the chosen program are placed."""
-WAYS = (Way(0.02, False, True), Way(0.02, True, True), Way(0.6, False, False))
+WAYS = (
+    Way(0.02, False, True, sums=True),
+    Way(0.02, True, True),
+    Way(0.6, False, False),
+)
 """How arrays and layouts are chosen, one way after the other."""
 BLOCKED = 3
 """Ways to compute a block of samples of which whole programs are placed and timed: the rate of few

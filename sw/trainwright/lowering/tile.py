@@ -244,7 +244,7 @@ class Tiler(Demands):
     def _is_whole(op: Op, slice_: Ranges) -> bool:
         """Whether the values of a result in a slice have all parts of their sums after it."""
         parts = op.parts if isinstance(op, Einsum) else ()
-        return not parts or all(slice_[axis] == cut for axis, cut in parts[-1])
+        return not parts or all(slice_.get(axis, cut) == cut for axis, cut in parts[-1])
 
     def _view(self, choice: Choice, slice_: Ranges) -> None:
         op = choice.op
