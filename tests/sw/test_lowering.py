@@ -180,7 +180,7 @@ def test_programs_longer_than_their_memory_are_exact():
 
 def test_a_program_that_is_too_long_is_named(monkeypatch):
     short = replace(STREAMED, fixed=16)
-    monkeypatch.setattr("trainwright.lowering.compile.STREAMED", short)
+    monkeypatch.setattr("trainwright.lowering.lower.STREAMED", short)
     message = r"program needs \d+ descriptors, there are 16; use fewer layers or a smaller batch"
     with pytest.raises(ResourceError, match=message):
         compile_step(load_network("digits"), 64, DEFAULT)

@@ -94,7 +94,7 @@ class Pieces:
         return there
 
     def _given(self, name: str, lanes: Axes | None, ranges: Ranges) -> Given | None:
-        """Where these values lie in outer memory with ``lanes`` along the lanes, or as one likes."""
+        """Where these values lie in outer memory, with ``lanes`` or any axes along the lanes."""
         given = self.given.get(name)
         return given.part(lanes, ranges) if given else None
 
@@ -229,9 +229,7 @@ class Pieces:
             call.cycles = self.p.beat_cycles * rows * times
             self.calls.append(call)
 
-    def _loaded(
-        self, name: str, given: Given, lanes: Axes, ranges: Ranges, group: Axes
-    ) -> Piece:
+    def _loaded(self, name: str, given: Given, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
         size = prod(self.graph.sizes[a] for a in group)
         padded = group if size % self.p.lanes else ()
         piece = self._new(name, lanes, ranges, [group] if group else [], padded)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import combinations, permutations
 from math import prod
 
+from trainwright.graph.network import SAMPLES
 from trainwright.lowering.costs import Costs, Loops
 from trainwright.lowering.groups import BUDGETS, LARGEST, Group
 from trainwright.lowering.impls import up
@@ -36,7 +37,7 @@ class Stages(Costs):
         return found
 
     def _loops(self, group: Group, *, parts: bool) -> Iterator[Loops]:
-        """Ways to cut a group; with ``parts`` sums are cut, too, innermost."""
+        """Ways to cut a group; with ``parts`` sums are cut, too, innermost or outermost."""
         axes = self._chunks(group, self._common(group.members))
         if not parts:
             yield ()
@@ -51,7 +52,7 @@ class Stages(Costs):
                     for axis, chunks in self._chunks(group, self._partial(group)):
                         for chunk in chunks:
                             yield (*loops, (axis, chunk))
-                            if loops:
+                            if loops and not self.deep:
                                 yield ((axis, chunk), *loops)
 
     def _deep(self, group: Group, common: list[tuple[str, list[int]]]) -> Iterator[Loops]:
@@ -152,16 +153,17 @@ class Stages(Costs):
         if key not in self._known:
             self._known[key] = self._ways(self.groups[number], parts=parts)
         most = budget * self.p.scratchpad_rows
-        return [way for way in self._known[key] if way[3] <= most]
+        return [way for way in self._known[key] if way[4] <= most]
 
     def _ways(self, group: Group, *, parts: bool) -> list[tuple]:
-        """Rows added, slices, samples cut or not, rows of a slice, loops: the best first. ``deep``,
-        rows loaded for samples."""
+        """Rows added, slices, samples cut or not (but ``deep``), rows loaded, rows of a slice,
+        loops: the best first."""
         return sorted(
             (
                 self._added(group, loops),
                 prod(up(self.graph.sizes[a], c) for a, c in loops),
-                self._loaded(group, loops) if self.deep else (-sum(a == "s" for a, _ in loops),self._loaded(group, loops)),
+                0 if self.deep else -sum(a == SAMPLES for a, _ in loops),
+                self._loaded(group, loops),
                 self._need(group, dict(loops)),
                 loops,
             )
