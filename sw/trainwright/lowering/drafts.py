@@ -6,6 +6,7 @@ with the fastest schedules, until no other can be better.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError
 from trainwright.graph.ir import Graph
@@ -37,6 +38,8 @@ EARLIER = (200, 1000)
 """Cycles by which loads come earlier than at the latest there."""
 MOST_TIGHT = 16
 """As ``MOST_DRAFTS`` where rows are short: the fewest slices first."""
+MOST_CHAINED = 2
+"""As ``MOST_DRAFTS``, of programs in which all that is computed of samples is one stage."""
 CLOSE = 1.0
 """Of the best estimate, what the cycles of a schedule may be that is placed, too."""
 
@@ -169,13 +172,38 @@ class Drafts:
 
     def _options(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
         """Ways to cut the stages, and what goes through the outer memory."""
+        yield from self._usual(chosen)
+        if not self.short:
+            yield from self._chained(chosen)
+
+    def _stages(self, chosen: Chosen, part: int, *, chained: bool = False) -> Stages:
+        large = self.p.scratchpad_rows // part
+        return Stages(
+            self.graph,
+            self.given,
+            chosen,
+            self.stored,
+            self.p,
+            large=large,
+            deep=self.short,
+            chained=chained,
+        )
+
+    def _chained(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
+        """Ways to cut all that is computed of samples along them alone."""
+        for part in LARGE:
+            stages = self._stages(chosen, part, chained=True)
+            if stages.chain and not stages.spilled & chosen.apart:
+                for option in islice(stages.options(), MOST_CHAINED):
+                    yield option, stages.spilled
+                return
+
+    def _usual(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
+        """Ways to cut what is large."""
         tried: set[tuple] = set()
         apart = chosen.apart
         for part in LARGE:
-            large = self.p.scratchpad_rows // part
-            stages = Stages(
-                self.graph, self.given, chosen, self.stored, self.p, large=large, deep=self.short
-            )
+            stages = self._stages(chosen, part)
             if stages.spilled & apart:
                 continue
             for option in stages.options():

@@ -11,6 +11,7 @@ from functools import cached_property
 from math import prod
 
 from trainwright.graph.ir import Einsum, Graph, View, Window
+from trainwright.graph.network import SAMPLES
 from trainwright.lowering.choices import Choice, Chosen, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
@@ -29,12 +30,16 @@ class Group:
 
     members: list[int]
     big: set[str]
+    chained: bool = False
+    """Whether it is all that is computed of samples: then slices are of samples alone."""
 
 
 class Groups:
     """The stages of one program; a tensor of more than ``large`` rows is used up in slices.
 
-    With ``deep`` sums are cut along several axes, too.
+    With ``deep`` sums are cut along several axes, too. With ``chained`` all that is computed of
+    samples is one stage, if it can be: what is small, before and after what is used up in slices,
+    is then computed beside other slices.
     """
 
     def __init__(
@@ -47,8 +52,9 @@ class Groups:
         *,
         large: int,
         deep: bool = False,
+        chained: bool = False,
     ):
-        self.given, self.large, self.deep = given, large, deep
+        self.given, self.large, self.deep, self.chained = given, large, deep, chained
         self.graph, self.chosen, self.stored, self.p = graph, chosen, set(stored), p
         self.choices = chosen.choices
         self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
@@ -126,9 +132,29 @@ class Groups:
             of |= {n: group for n in joined}
             if self._sorted(of) is None:
                 of = before
-        ordered = self._sorted(of)
+        ordered = self._sorted(self._chain(of) if self.chained else of)
         assert ordered is not None
         return ordered
+
+    @property
+    def chain(self) -> bool:
+        """Whether all that is computed of samples is one stage."""
+        return any(group.chained for group in self.groups)
+
+    def _chain(self, of: dict[int, Group]) -> dict[int, Group]:
+        """The groups with one of all that is computed of samples, where there can be one."""
+        sampled = [
+            n
+            for n, choice in enumerate(self.choices)
+            if SAMPLES in self.graph.tensors[choice.op.out].axes
+        ]
+        joined = sorted({m for n in sampled for m in of[n].members})
+        big = {self.choices[n].op.out for n in sampled}
+        group = Group(joined, big, chained=True)
+        if len(sampled) < 2 or SAMPLES not in self._common(joined) | self._partial(group):
+            return of
+        chain = of | dict.fromkeys(joined, group)
+        return of if self._sorted(chain) is None else chain
 
     def _sorted(self, of: dict[int, Group]) -> list[Group] | None:
         """The groups, each after all that it reads; ``None`` where they wait for each other."""

@@ -39,6 +39,10 @@ class Stages(Costs):
     def _loops(self, group: Group, *, parts: bool) -> Iterator[Loops]:
         """Ways to cut a group; with ``parts`` sums are cut, too, innermost or outermost."""
         axes = self._chunks(group, self._common(group.members))
+        if group.chained:
+            for axis, chunks in self._chunks(group, {SAMPLES}):
+                yield from (((axis, chunk),) for chunk in chunks)
+            return
         if not parts:
             yield ()
         elif self.deep:
