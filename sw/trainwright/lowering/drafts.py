@@ -14,7 +14,8 @@ from trainwright.lowering.calls import Call, External
 from trainwright.lowering.choices import Choice, Chosen, Given
 from trainwright.lowering.divide import variants
 from trainwright.lowering.layout import CutError
-from trainwright.lowering.place import fits, lost
+from trainwright.lowering.least import alive, held, require_rows
+from trainwright.lowering.place import lost
 from trainwright.lowering.schedule import Issue, scheduled
 from trainwright.lowering.slices import Stage
 from trainwright.lowering.stages import Stages
@@ -114,12 +115,18 @@ class Drafts:
             )
             try:
                 calls = tiler.run(stages)
+                require_rows(held(calls), self.p)
             except (CutError, DoesNotFitError) as error:
                 self.problems.append(error)
                 continue
             one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
             for early in EARLIER if self.short else ():
                 issue = tight(calls, WINDOWS[-1], round(TIGHT * self.p.scratchpad_rows), early)
+                try:
+                    require_rows(alive(issue.calls), self.p)
+                except DoesNotFitError as error:
+                    self.problems.append(error)
+                    break
                 self._issued.append((issue.cycles, len(self._issued), one, issue))
             for window in () if self.short else WINDOWS:
                 self._issue(one, window, ROOMS[0])
@@ -142,16 +149,20 @@ class Drafts:
             if cycles > CLOSE * least:
                 break
             try:
+                require_rows(alive(issue.calls), self.p)
                 total = cycles + lost(issue.timed(), self.p)
             except DoesNotFitError as error:
                 self.problems.append(error)
                 issue = scheduled(one.calls, issue.window, round(ROOMS[1] * self.p.scratchpad_rows))
                 try:
+                    require_rows(alive(issue.calls), self.p)
+                except DoesNotFitError as error:
+                    self.problems.append(error)
+                    continue
+                try:
                     total = issue.cycles + lost(issue.timed(), self.p)
                 except DoesNotFitError as error:
                     self.problems.append(error)
-                    if not fits(issue.calls, self.p):
-                        continue
                     total = float("inf")
             least = min(least, total)
             found.append(
@@ -162,12 +173,6 @@ class Drafts:
     def _fitting(self) -> Iterator[Draft]:
         """Those that can be placed, the best schedules first: rows are what decides."""
         for cycles, _, one, issue in sorted(self._issued, key=lambda one: one[:2]):
-            try:
-                if not fits(issue.timed(), self.p):
-                    lost(issue.calls, self.p)
-            except DoesNotFitError as error:
-                self.problems.append(error)
-                continue
             yield Draft(cycles, one.graph, one.chosen, one.stages, issue, one.outer, one.macs)
 
     def _options(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
