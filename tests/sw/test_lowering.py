@@ -256,7 +256,7 @@ def test_fashion_with_an_sdram():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", (8, 32))
+@pytest.mark.parametrize("batch", (8, 32, 64))
 def test_fashion_conv_is_exact(batch):
     """Windows in slices along positions and samples, sums in parts, tensors that are spilled."""
     checked(load_network("fashion-conv"), batch, DEFAULT)

@@ -62,6 +62,7 @@ class Groups:
         for n, choice in enumerate(self.choices):
             for name in choice.op.operands:
                 self.readers.setdefault(name, []).append(n)
+        self._rows: dict[str, int] = {}
         self._lanes = self._every_layout()
         self._known: dict[tuple[int, bool], list[tuple]] = {}
         self.groups = self._grouped()
@@ -70,6 +71,11 @@ class Groups:
 
     def rows(self, name: str) -> int:
         """Rows of a tensor in the layout in which it is made, or first read."""
+        if name not in self._rows:
+            self._rows[name] = self._count(name)
+        return self._rows[name]
+
+    def _count(self, name: str) -> int:
         window = self.graph.windows.get(name)
         if window:
             return int(self.rows(window.x) * share(self.graph, window, {}))

@@ -15,8 +15,8 @@ def held(calls: Sequence[Call]) -> list[Storage]:
     """The pieces that are there at one command in any order of issue, where these take most rows:
     those that it touches, and those written before it and read after it because one command needs
     the results of another."""
-    before = _before(calls)
-    after = _after(calls, before)
+    needs = dependencies(calls)
+    before, after = _before(needs), _after(needs)
     touching: dict[Storage, list[int]] = {}
     writing: dict[Storage, int] = {}
     reading: dict[Storage, int] = {}
@@ -40,10 +40,10 @@ def held(calls: Sequence[Call]) -> list[Storage]:
     return max(zip(rows, at, strict=True), key=lambda one: one[0])[1] if calls else []
 
 
-def _before(calls: Sequence[Call]) -> list[int]:
+def _before(needs: Sequence[Sequence[int]]) -> list[int]:
     """For each command a bit for every one whose results it needs, or those that needs."""
     found: list[int] = []
-    for mine in dependencies(calls):
+    for mine in needs:
         total = 0
         for n in mine:
             total |= found[n] | 1 << n
@@ -51,10 +51,10 @@ def _before(calls: Sequence[Call]) -> list[int]:
     return found
 
 
-def _after(calls: Sequence[Call], before: Sequence[int]) -> list[int]:
+def _after(needs: Sequence[Sequence[int]]) -> list[int]:
     """The same the other way round."""
-    found = [0] * len(calls)
-    for n, mine in reversed(list(enumerate(dependencies(calls)))):
+    found = [0] * len(needs)
+    for n, mine in reversed(list(enumerate(needs))):
         for one in mine:
             found[one] |= found[n] | 1 << n
     return found

@@ -138,7 +138,7 @@ class Stages(Costs):
             ways = ways or self._within(number, budget, parts=False)
             if not ways:
                 return []
-            best.append([loops for *cost, _, loops in ways if cost[:2] == list(ways[0][:2])])
+            best.append(self._best(group, ways))
         return [
             [
                 self._stage(group, ways[n % len(ways)])
@@ -157,17 +157,23 @@ class Stages(Costs):
         if key not in self._known:
             self._known[key] = self._ways(self.groups[number], parts=parts)
         most = budget * self.p.scratchpad_rows
-        return [way for way in self._known[key] if way[4] <= most]
+        return [way for way in self._known[key] if way[3] <= most]
+
+    def _best(self, group: Group, ways: Sequence[tuple]) -> list[Loops]:
+        """Of the ways with as few added rows and slices as the first: those along samples first,
+        but ``deep``, then those that load fewest rows."""
+        tied = [way for way in ways if way[:2] == ways[0][:2]]
+        loaded = ((way[2], self._loaded(group, way[-1]), *way[3:]) for way in tied)
+        return [way[-1] for way in sorted(loaded)]
 
     def _ways(self, group: Group, *, parts: bool) -> list[tuple]:
-        """Rows added, slices, samples cut or not (but ``deep``), rows loaded, rows of a slice,
-        loops: the best first."""
+        """Rows added, slices, samples cut or not (but ``deep``), rows of a slice, loops: the best
+        first."""
         return sorted(
             (
                 self._added(group, loops),
                 prod(up(self.graph.sizes[a], c) for a, c in loops),
                 0 if self.deep else -sum(a == SAMPLES for a, _ in loops),
-                self._loaded(group, loops),
                 self._need(group, dict(loops)),
                 loops,
             )
