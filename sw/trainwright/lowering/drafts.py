@@ -115,8 +115,7 @@ class Drafts:
             )
             try:
                 calls = tiler.run(stages)
-                if self.short:  # to issue its commands takes longer than this
-                    require_rows(held(calls), self.p)
+                require_rows(held(calls), self.p)
             except (CutError, DoesNotFitError) as error:
                 self.problems.append(error)
                 continue
