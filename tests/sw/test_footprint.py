@@ -1,14 +1,15 @@
 """What a descriptor touches, by its footprint and exactly."""
 
 import random
+from dataclasses import replace
 
 import pytest
-from hazards import touched_by_compute
+from hazards import touched_by_compute, touched_by_transfer
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Level
+from trainwright.program.descriptors import Compute, Level, Transfer, TransferLevel
 from trainwright.program.fields import Operation
-from trainwright.program.footprint import footprint
+from trainwright.program.footprint import Touch, footprint
 
 P = AcceleratorParameters(lanes=8, pe1_rows=4, pe2_rows=2)
 COMPUTE = (
@@ -53,3 +54,40 @@ def test_footprint_is_the_span_of_what_is_touched(operation, seed):
         assert touch.space == {"pad": "SCRATCHPAD"}.get(space, space)
         assert touch.write == written
         assert (touch.start, touch.stop) == (addresses.min(), addresses.max() + 1)
+        for row in range(touch.start - 2, touch.stop + 2):
+            one = Touch(touch.space, row, row + 1, not written, ((row, ()),))
+            # a second operand of PE3 whose words are no whole rows counts from first to last
+            assert touch.meets(one) == (row in addresses if touch.grids else touch.overlaps(one))
+        assert touch.grids or (operation is Operation.PE3 and not written)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_transfers_touch_the_rows_of_their_runs_alone(seed):
+    rng = random.Random(seed)
+    levels = [
+        TransferLevel(rng.randint(1, 4), 64, rng.randint(-9, 9)) for _ in range(rng.randint(0, 2))
+    ]
+    d = Transfer(
+        operation=rng.choice((Operation.LOAD, Operation.STORE)),
+        address=0, local=300, beats=2 * rng.randint(1, 5), levels=tuple(levels),
+        element_bytes=rng.choice((1, 2)), tensor="x",
+    )  # fmt: skip
+    (touch,) = footprint(d, P)
+    ((_, addresses, written),) = (
+        one for one in touched_by_transfer(d, [0] * 8, P) if one[0] == "pad"
+    )
+    assert (touch.space, touch.write) == ("SCRATCHPAD", written)
+    found = {
+        row
+        for row in range(touch.start, touch.stop)
+        if touch.meets(Touch("SCRATCHPAD", row, row + 1, True, ((row, ()),)))
+    }
+    assert found == set(addresses)
+
+
+def test_ranges_that_overlap_may_not_meet():
+    even = Touch("SCRATCHPAD", 0, 7, True, ((0, ((4, 2),)),))
+    odd = Touch("SCRATCHPAD", 1, 8, False, ((1, ((4, 2),)),))
+    assert even.overlaps(odd) and not even.meets(odd)
+    assert even.meets(Touch("SCRATCHPAD", 3, 4, False)) and not even.meets(replace(odd, start=7))
+    assert not even.meets(replace(even, space="PE1_STORE"))

@@ -13,13 +13,14 @@ from trainwright.graph.ir import Add, Einsum, View
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
 from trainwright.lowering import blocks, huge
-from trainwright.lowering import compile as compile_module
+from trainwright.lowering import lower as lower_module
 from trainwright.lowering.balance import balanced
 from trainwright.lowering.blocks import WAYS, blocks_of, places_of
 from trainwright.lowering.choices import Given
 from trainwright.lowering.choose import Chooser
 from trainwright.lowering.clocks import State
-from trainwright.lowering.compile import compile_step, order_cost, with_ones
+from trainwright.lowering.compile import compile_step, order_cost
+from trainwright.lowering.crossing import with_ones
 from trainwright.lowering.run import Runner
 from trainwright.network import Layer, Network, Widths, network_from_dict
 from trainwright.parameters import AcceleratorParameters
@@ -69,7 +70,7 @@ def test_blocks_of_samples_are_exact(monkeypatch):
     monkeypatch.setattr(blocks, "MOST", 2)
     monkeypatch.setattr(blocks, "TIMED", 1)
     monkeypatch.setattr(huge, "HUGE", 0)
-    monkeypatch.setattr(compile_module, "CLOSE", float("inf"))  # no other program is looked for
+    monkeypatch.setattr(lower_module, "CLOSE", float("inf"))  # no other program is looked for
     step = checked(three_layers(), 84, SHORT)
     assert blocked(step.forward) and blocked(step.backward)
     parts = in_parts(step)

@@ -6,13 +6,15 @@ from test_lowering import DEFAULT, LOW
 from trainwright.graph.ir import Einsum, urgent
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
-from trainwright.lowering import compile as compile_module
+from trainwright.lowering import lower as lower_module
 from trainwright.lowering import place as place_module
 from trainwright.lowering.choices import Choice, Given, Work
 from trainwright.lowering.choose import Chooser
-from trainwright.lowering.compile import SMALL, WAYS, compile_step, with_ones
+from trainwright.lowering.compile import compile_step
+from trainwright.lowering.crossing import with_ones
 from trainwright.lowering.divide import variants
 from trainwright.lowering.impls import implementations
+from trainwright.lowering.lower import SMALL, WAYS
 from trainwright.lowering.slices import Stage
 from trainwright.network import load_network
 
@@ -76,9 +78,9 @@ def test_a_worse_placement_is_taken_back(monkeypatch):
             storage.base = -1
         return rows
 
-    alone = compile_module.alone
-    monkeypatch.setattr(compile_module, "alone", lambda *args: 1 << 40 if again else alone(*args))
-    monkeypatch.setattr(compile_module, "place", place)
+    alone = lower_module.alone
+    monkeypatch.setattr(lower_module, "alone", lambda *args: 1 << 40 if again else alone(*args))
+    monkeypatch.setattr(lower_module, "place", place)
     assert compile_step(DIGITS, 16, DEFAULT).cycles < 1 << 40
 
 

@@ -6,9 +6,11 @@ from itertools import pairwise
 
 import pytest
 
+from trainwright.compiler.errors import CompileError
+from trainwright.lowering import lower as lower_module
 from trainwright.lowering.calls import Accumulate, Call
 from trainwright.lowering.layout import Layout, Part, Piece, Storage
-from trainwright.lowering.place import Placement, lifetimes
+from trainwright.lowering.place import Life, Placement, lifetimes
 from trainwright.lowering.schedule import group_of
 from trainwright.lowering.slots import REACH, Slots, slots_of, slotted
 from trainwright.lowering.tight import MORE, tight
@@ -133,3 +135,186 @@ def test_the_memory_that_programs_are_compiled_for():
         replace(sdram, memory_rate=9)
     program = []
     assert predict(program, sdram) == predict(program, sdram, MemoryTiming(bandwidth=0.25))
+
+
+def life(name: str, rows: int, first: int, last: int) -> Life:
+    return Life(Storage(name, rows), first, last)
+
+
+def shared(*lives: Life, apart: int = 2) -> list[list[Life]]:
+    return slots_of({one.storage: one for one in lives}, apart)
+
+
+def test_the_place_that_is_free_longest_is_taken():
+    one, two, three = life("a", 8, 0, 10), life("a", 8, 5, 12), life("a", 8, 20, 25)
+    assert shared(two, three, one) == [[one, three], [two]]
+
+
+def test_a_place_is_given_up_after_a_while():
+    first = life("a", 8, 0, 10)
+    for gap, count in ((2, 2), (3, 1), (REACH + 2, 1), (REACH + 3, 2)):
+        assert len(shared(first, life("a", 8, 10 + gap, 100))) == count
+
+
+def test_slices_of_another_size_or_tensor_have_places_of_their_own():
+    first = life("a", 8, 0, 1)
+    assert len(shared(first, life("a", 7, 9, 10))) == 2
+    assert len(shared(first, life("b", 8, 9, 10))) == 2
+
+
+def slots_for(count: int, p: AcceleratorParameters = P, *, apart: int = 2) -> Slots:
+    return Slots(Placement(sliced(count), p), apart)
+
+
+def test_costs_of_places_are_those_of_their_pieces():
+    slots = slots_for(12)
+    pieces, of = slots.pieces, {}
+    for place, slot in slots.slots.items():
+        of |= dict.fromkeys((one.storage for one in slot), place)
+    assert any(len(slot) > 2 for slot in slots.slots.values())
+    for mine, theirs in ((slots.near, pieces.near), (slots.waits, pieces.waits)):
+        total = {}
+        for one, some in theirs.items():
+            for other, cost in some:
+                if of[one] is not of[other]:
+                    key = of[one], of[other]
+                    total[key] = total.get(key, 0.0) + cost
+        found = {(one, other): cost for one, some in mine.items() for other, cost in some}
+        assert found == pytest.approx(total) and total
+    for place, others in slots.meets.items():
+        meeting = {of[o] for one in slots.slots[place] for o in pieces.meets[one.storage]}
+        assert set(others) == meeting and len(others) == len(meeting)
+        first, last = slots.slots[place][0].first, slots.slots[place][-1].last
+        assert (slots.lives[place].first, slots.lives[place].last) == (first, last)
+    assert slots.shared == pieces.shared
+
+
+def test_the_cost_of_all_places_is_the_sum_over_them():
+    slots = slots_for(12)
+    assert slots.packed()
+    for place in slots.lives:  # all in two banks, so that it costs something
+        slots._put(place, place.base % 96)
+    assert sum(map(slots._cost_of, slots.lives)) / 2 + slots.shared == pytest.approx(slots.cost)
+    assert any(slots.waits.values()) and slots.cost > slots.shared
+
+
+def by_hand(bases: dict[str, int], rows: dict[str, int]) -> tuple[Slots, dict[str, Storage]]:
+    """Places that are all there at the same time."""
+    slots = slots_for(1)
+    places = {name: Storage(name, rows[name], base) for name, base in bases.items()}
+    slots.lives = {place: Life(place, 0, 9) for place in places.values()}
+    slots.slots = {place: [one] for place, one in slots.lives.items()}
+    slots.meets = {p: [o for o in places.values() if o is not p] for p in places.values()}
+    slots.near = {place: [] for place in places.values()}
+    slots.waits = {place: [] for place in places.values()}
+    slots.parts = {p: slots.in_banks(p.base, p.rows) for p in places.values() if p.base >= 0}
+    return slots, places
+
+
+def test_what_lies_where_a_place_would():
+    slots, at = by_hand({"a": -1, "b": 0, "c": 40, "d": 100}, {"a": 20, "b": 30, "c": 20, "d": 9})
+    for base, under in (
+        (10, "b"),
+        (30, "c"),
+        (20, "b"),
+        (21, "bc"),
+        (29, "bc"),
+        (60, ""),
+        (81, "d"),
+    ):
+        assert slots._under(at["a"], base) == [at[name] for name in under], base
+    slots.meets[at["a"]].remove(at["b"])  # not there at the same time
+    assert slots._under(at["a"], 10) == []
+
+
+def test_addresses_that_are_tried():
+    """Beside others, before and after, and at both ends of banks; inside of the scratchpad."""
+    slots, at = by_hand({"a": -1, "b": 10, "c": -1}, {"a": 20, "b": 30, "c": 5})
+    banks = {0, 64, 128, 192} | {44, 108, 172, 236}
+    assert P.bank_rows == 64 and slots._bases(at["a"]) == sorted(banks | {10, 40, 20})
+
+
+def test_what_goes_is_what_has_fewest_rows_and_went_least_often(monkeypatch):
+    small = replace(P, scratchpad_rows=64, scratchpad_banks=1)
+    slots, at = by_hand({"a": -1, "b": 0, "c": 40}, {"a": 30, "b": 40, "c": 24})
+    slots.p, slots.size, slots.banks = small, 64, range(1)
+    for place in (at["b"], at["c"]):
+        slots._put(place, place.base)
+    moved: dict[Storage, int] = {}
+    assert slots._pushed(at["a"], moved) == [at["b"]]  # c leaves no room at any address: b must go
+    assert at["a"].base in (0, 10) and at["b"].base == -1 and at["b"] not in slots.parts
+    assert moved == {at["b"]: 1}
+    slots, at = by_hand({"a": -1, "b": 0, "c": 32}, {"a": 30, "b": 32, "c": 31})
+    slots.p, slots.size, slots.banks = small, 64, range(1)
+    for place in (at["b"], at["c"]):
+        slots._put(place, place.base)
+    assert slots._pushed(at["a"], {at["c"]: 1}) == [at["b"]]  # the larger one, as c went before
+    slots, at = by_hand({"a": -1, "b": 0, "c": 32}, {"a": 30, "b": 32, "c": 31})
+    slots.p, slots.size, slots.banks = small, 64, range(1)
+    for place in (at["b"], at["c"]):
+        slots._put(place, place.base)
+    assert slots._pushed(at["a"], {}) == [at["c"]]
+
+
+def test_places_come_in_order_of_rows_and_are_given_up(monkeypatch):
+    slots, _ = by_hand({"a": -1, "b": -1, "c": -1}, {"a": 8, "b": 40, "c": 24})
+    order = []
+    monkeypatch.setattr(slots, "_pushed", lambda place, moved: order.append(place.name) or [])
+    assert slots.packed() and order == ["b", "c", "a"]
+    small = replace(P, scratchpad_rows=64, scratchpad_banks=1)
+    slots, _ = by_hand({"a": -1, "b": -1}, {"a": 40, "b": 40})
+    slots.p, slots.size, slots.banks = small, 64, range(1)
+    assert not slots.packed()
+
+
+def test_a_move_that_is_worse_or_has_no_room_is_taken_back(monkeypatch):
+    slots = slots_for(12)
+    assert slots.packed()
+    before = {place: place.base for place in slots.lives}
+    parts = {place: list(slots.parts[place]) for place in slots.lives}
+    monkeypatch.setattr(slots, "_costs", lambda place: True)
+    count = iter(range(1 << 20))
+    monkeypatch.setattr(slots, "_cost_of", lambda place: next(count))
+    slots.improved(60)  # whatever moves costs more than before
+    assert {place: place.base for place in slots.lives} == before
+    assert {place: list(slots.parts[place]) for place in slots.lives} == parts
+
+
+def test_pieces_have_the_rows_of_their_places():
+    slots = slots_for(12)
+    assert slots.packed()
+    slots.apply()
+    pieces = slots.pieces
+    assert len(slots.slots) < len(pieces.lives)
+    for storage in pieces.lives:
+        assert pieces.parts[storage] == pieces.in_banks(storage.base, storage.rows)
+    assert pieces.peak == max(place.base + place.rows for place in slots.lives)
+
+
+def test_three_ways_to_compute_blocks_are_placed(monkeypatch):
+    """Those of which nothing fits do not count."""
+
+    class Ways:
+        p, problems = P, []
+        asked = 0
+
+        def best(self):
+            for way in ("a", "-", "b", "c", "d"):
+                self.asked += 1
+                yield [f"{way}{room}" for room in range(2)]
+
+        @staticmethod
+        def time(one):
+            return len(one)
+
+    def placed(draft, p, *, stores):
+        assert p is P and stores
+        if draft.startswith("-"):
+            raise CompileError("no")
+        return draft, {}
+
+    monkeypatch.setattr(lower_module, "_placed", placed)
+    ways = Ways()
+    found = lower_module._blocked(ways)
+    assert [one for _, _, one, _ in found] == ["a0", "a1", "b0", "b1", "c0", "c1"]
+    assert ways.asked == 4 and [str(error) for error in ways.problems] == ["no", "no"]

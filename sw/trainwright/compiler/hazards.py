@@ -11,16 +11,6 @@ ARRAYS = Engine.PE1 | Engine.PE2
 """Engines that hold two commands: they accept one only when the one before the last is done."""
 
 
-def _conflict(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
-    """Whether one writes what the other touches."""
-    return any(a.overlaps(b) and (a.write or b.write) for a in touched for b in pending)
-
-
-def _reads(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
-    """Whether ``touched`` reads what ``pending`` writes."""
-    return any(a.overlaps(b) and b.write and not a.write for a in touched for b in pending)
-
-
 class Waits(NamedTuple):
     """What a descriptor waits for."""
 
@@ -32,8 +22,13 @@ class Waits(NamedTuple):
 
 @dataclass
 class Hazards:
-    """What the engines may still be touching, as descriptors are issued in order."""
+    """What the engines may still be touching, as descriptors are issued in order.
 
+    ``exact``: of what two commands touch that lies among each other's rows, the rows are compared;
+    else, as quickly, what lies from the first to the last.
+    """
+
+    exact: bool = False
     _pending: dict[Engine, list[Sequence[Touch]]] = field(default_factory=dict)
     """The commands of each engine that may not be done, oldest first."""
 
@@ -46,10 +41,10 @@ class Hazards:
         wait = older = Engine.NONE
         for other, (*before, last) in self._pending.items():
             if other is engine:
-                wait |= other if _reads(touched, last) else Engine.NONE
-            elif _conflict(touched, last):
+                wait |= other if self._reads(touched, last) else Engine.NONE
+            elif self._conflict(touched, last):
                 wait |= other
-            elif any(_conflict(touched, command) for command in before):
+            elif any(self._conflict(touched, command) for command in before):
                 older |= other
         older_idle = older & ~ARRAYS
         wait, older = wait | older_idle, older & ARRAYS
@@ -62,6 +57,18 @@ class Hazards:
         before = self._pending.get(engine, [])
         self._pending[engine] = [*(before[-1:] if engine & ARRAYS else before), touched]
         return Waits(wait, older)
+
+    def _meet(self, a: Touch, b: Touch) -> bool:
+        return a.meets(b) if self.exact else a.overlaps(b)
+
+    def _conflict(self, touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
+        """Whether one writes what the other touches."""
+        return any((a.write or b.write) and self._meet(a, b) for a in touched for b in pending)
+
+    def _reads(self, touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
+        """Whether ``touched`` reads what ``pending`` writes."""
+        pairs = ((a, b) for a in touched for b in pending if b.write and not a.write)
+        return any(self._meet(a, b) for a, b in pairs)
 
     def barrier(self) -> None:
         """All engines are idle."""

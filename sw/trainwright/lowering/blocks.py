@@ -105,6 +105,8 @@ class Blocks:
         batch, places = self.graph.sizes[SAMPLES], places_of(self.graph)
         if batch <= LEAST or places is None or not places.inside:
             return
+        if any(one.parts for one in self.given.values()):  # arrays cannot be balanced then
+            return
         found: list[tuple[float, int, _Body]] = []
         every = choose(self.graph, self.given, self.stored, self.p, WAYS)
         for size in (size for size in SIZES if batch >= MORE * size):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from trainwright.graph.ir import Op
 from trainwright.lowering.impls import Impl
-from trainwright.lowering.layout import Axes, Layout
+from trainwright.lowering.layout import Axes, Layout, Ranges
 
 AFTER = 50
 """Cycles from the last step of a command to the first of one that reads its results."""
@@ -15,6 +15,11 @@ Cut = tuple[str, int, int] | None
 """Values of one axis: first, and the one after the last."""
 Pad = tuple[str, Axes, Axes]
 """A tensor, its lanes, and the axes of its rows that are padded."""
+
+
+def ranges_of(cut: Cut) -> Ranges:
+    """A cut as ranges."""
+    return {cut[0]: (cut[1], cut[2])} if cut else {}
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Way:
     """Whether arrays are balanced with what only one of them can compute later."""
     apart: bool
     """Whether the arrays may make parts of a tensor in different layouts."""
+    sums: bool = False
+    """Whether parts in different layouts may be summed by both arrays, each its own."""
     sliced: bool = False
     """Whether small axes of huge tensors are left to slices (``trainwright.lowering.huge``)."""
     steady: bool = False
@@ -60,14 +67,44 @@ class Way:
 
 @dataclass(frozen=True)
 class Given:
-    """A tensor that lies in outer memory: as one likes it, or along these lanes alone."""
+    """A tensor that lies in outer memory: as one likes it, or as it was stored, whole or in parts
+    of different layouts."""
 
     layout: Layout | None = None
+    cut: Cut = None
+    """The values that lie in ``layout``, where they are a part of the tensor."""
+    parts: tuple["Given", ...] = ()
+    """The parts of a tensor that lies in several layouts."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the host writes it as one likes."""
+        return self.layout is None and not self.parts
 
     @property
     def lanes(self) -> Axes | None:
-        """The axes along the lanes, where they are fixed."""
+        """The axes along the lanes, where they are fixed and the same for all values."""
         return self.layout.lanes if self.layout else None
+
+    @property
+    def stored(self) -> tuple["Given", ...]:
+        """Where it lies, by layouts; nothing where it lies as one likes."""
+        return self.parts or (() if self.layout is None else (self,))
+
+    def part(self, lanes: Axes | None, ranges: Ranges) -> "Given | None":
+        """That of its layouts which has these values, with ``lanes`` along the lanes, if any."""
+        if self.is_free:
+            return self
+        for one in self.stored:
+            if lanes in (None, one.lanes) and (
+                one.cut is None or _within(ranges.get(one.cut[0]), one.cut[1:])
+            ):
+                return one
+        return None
+
+
+def _within(values: tuple[int, int] | None, cut: tuple[int, int]) -> bool:
+    return values is not None and cut[0] <= values[0] and values[1] <= cut[1]
 
 
 @dataclass(frozen=True)

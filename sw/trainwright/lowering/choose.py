@@ -6,24 +6,17 @@ that does not lie as it is needed is loaded (factors, inputs) or transposed by P
 """
 
 from bisect import insort
-from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trainwright.compiler.errors import CompileError
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
-from trainwright.graph.network import SAMPLES
 from trainwright.lowering.balance import balanced
 from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Way, Work
-from trainwright.lowering.clocks import Lies, Operands, State
-from trainwright.lowering.divide import divides
-from trainwright.lowering.huge import Sliced, sliced_axes, sliced_implementations
-from trainwright.lowering.impls import (
-    Impl,
-    Need,
-    dot_cycles,
-    outer_cycles,
-)
+from trainwright.lowering.clocks import Lies, State
+from trainwright.lowering.divisions import Divisions
+from trainwright.lowering.huge import Sliced
+from trainwright.lowering.impls import Impl, Need
 from trainwright.lowering.pairs import Pair
 from trainwright.parameters import AcceleratorParameters
 
@@ -36,14 +29,8 @@ BEAM = 24
 """Partial programs kept after each operation."""
 SLACK = 0.25
 """Of the least cycles of a program, what a state may be worse than the best one."""
-MOST_OF_AN_ARRAY = 4
-"""Implementations of one array that are tried where the arrays' results lie apart."""
-MOST_STEADY = 12
-"""As ``MOST_OF_AN_ARRAY`` where blocks of samples follow each other."""
 SLICES = 16
 """Slices of a tensor, of which one array makes one while the other one reads the one before."""
-MOST_AXES = 4
-"""Axes along which an operation is divided between the arrays that are tried."""
 
 
 class _Try(NamedTuple):
@@ -66,7 +53,7 @@ def _shared(state: State, dots: float, outers: float) -> tuple[float, float]:
     return state.shared[0] + dots, state.shared[1] + outers
 
 
-class Chooser:
+class Chooser(Divisions):
     """Searches one program."""
 
     def __init__(
@@ -75,24 +62,16 @@ class Chooser:
         given: Mapping[str, Given],
         kept: Sequence[str],
         p: AcceleratorParameters,
+        parted: Collection[str] = (),
     ):
-        self.graph, self.given, self.p = graph, given, p
-        self.way = Way(0.0, False, False)
-        self.operands = Operands(graph, given, p)
-        self.huge = sliced_axes(graph, p)
-        self.sliced: Mapping[str, Sliced] = {}
-        self.kept = set(kept)
-        """Tensors that must lie whole in one layout: others read them later."""
-        self.flexible = {name for name, one in given.items() if one.lanes is None}
+        super().__init__(graph, given, kept, p, parted)
+        self.flexible = {name for name, one in given.items() if one.is_free}
         self.last: dict[str, int] = {}
         for n, op in enumerate(graph.ops):
             for name in op.operands:
                 self.last[name] = n
                 if name in graph.windows:
                     self.last[graph.windows[name].x] = n
-        self._pairs: dict[tuple[str, bool], list[list[Pair]]] = {}
-        self._known: dict[str, tuple[list[Impl], list[Impl]]] = {}
-        self._times: dict[tuple[int, Cut], float] = {}
         self.due = 0.0, 0.0
         self.slack = SLACK * graph.macs / p.multipliers
 
@@ -102,10 +81,10 @@ class Chooser:
         self._slice(self.huge if way.sliced else {})
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
-            lies[name] = (
-                ()
-                if given.layout is None
-                else (Lies(given.layout.lanes, given.layout.padded or None, None, 0.0),)
+            lies[name] = tuple(
+                Lies(one.layout.lanes, one.layout.padded or None, one.cut, 0.0)
+                for one in given.stored
+                if one.layout
             )
         states = [State((0.0, 0.0, 0.0), lies, (), ())]
         for n, op in enumerate(self.graph.ops):
@@ -121,13 +100,6 @@ class Chooser:
             key=lambda one: one.cycles,
         )
         return Chosen(best.choices, best.pads)
-
-    def _slice(self, sliced: Mapping[str, Sliced]) -> None:
-        """Leave these axes to slices: what is known of implementations is of others."""
-        if sliced != self.sliced:
-            self.sliced = sliced
-            for known in (self._pairs, self._known, self._times):
-                known.clear()
 
     def _later(self, n: int) -> tuple[float, float]:
         """Cycles of each array after operation ``n`` for what the other one cannot compute: an
@@ -240,6 +212,7 @@ class Chooser:
             return  # it would have slices transposed
         if piped and not self.way.shared:
             return
+        yield from self._sums(state, op, fixed)
         for pairs in self._alike(op) if piped else self._every_pair(op):
             tries = [
                 self._divided(state, pair, middle)
@@ -250,6 +223,20 @@ class Chooser:
                 yield from sorted(tries, key=lambda one: one.least)[:MOST_OF_A_PAIR]
             else:
                 yield from tries
+
+    def _sums(self, state: State, op: Einsum, fixed: set[Cut]) -> Iterator[_Try]:
+        """A sum divided between the arrays: an operand lies in parts along an axis of it."""
+        cuts = [cut for cut in fixed if cut and cut[0] in self.graph.summed(op)]
+        if len(cuts) != 2 or len(fixed) != 2:
+            return
+        dots, outers = self._impls(op)
+        for dot in dots:
+            for outer in (o for o in outers if o.along == dot.along):
+                for first, second in (sorted(cuts), sorted(cuts)[::-1]):
+                    works = Work(dot, first), Work(outer, second)
+                    yield self._try(
+                        state, works, self.cycles(op, dot, first), self.cycles(op, outer, second)
+                    )
 
     def _lying(self, state: State, op: Einsum, impls: list[Impl]) -> list[Impl]:
         """Those of an operation outside the slices that have nothing transposed or padded that
@@ -312,39 +299,6 @@ class Chooser:
                 new.choices = (*new.choices, Choice(op, (Work(None, None),), lanes))
                 yield new
 
-    def _impls(self, op: Einsum) -> tuple[list[Impl], list[Impl]]:
-        if op.out not in self._known:
-            axes = self.sliced.get(op.out, Sliced()).cut
-            every = sliced_implementations(self.graph, op, self.p, axes)
-            dots, outers = [i for i in every if i.dot], [i for i in every if not i.dot]
-            self._known[op.out] = self._varied(dots), self._varied(outers)
-        return self._known[op.out]
-
-    @staticmethod
-    def _varied(impls: list[Impl]) -> list[Impl]:
-        """The fastest for each layout of the result and of the operands."""
-        found: dict[tuple, Impl] = {}
-        for impl in impls:
-            if impl.cycles <= 2.5 * impls[0].cycles:
-                found.setdefault((impl.along, impl.inner if impl.dot else impl.rows), impl)
-        return list(found.values())
-
-    def cycles(self, op: Einsum, impl: Impl, cut: Cut) -> float:
-        """Cycles of an array for an operation, or for its values in a cut."""
-        if cut is None:
-            return impl.cycles
-        key = id(impl), cut
-        if key not in self._times:
-            sizes = self.operands.sizes(cut)
-            free = prod(sizes[a] for a in self.graph.tensors[op.out].axes)
-            summed = prod(sizes[a] for a in self.graph.summed(op))
-            self._times[key] = (
-                dot_cycles(self.p, sizes, free, summed, (impl.rows, impl.along, impl.inner))
-                if impl.dot
-                else outer_cycles(self.p, sizes, free, summed, (impl.rows, impl.along))
-            )
-        return self._times[key]
-
     def _fetched(self, state: State, impl: Impl, cut: Cut) -> float | None:
         """When the operands of a work can be read."""
         ready = 0.0
@@ -394,78 +348,16 @@ class Chooser:
         new.choices = (*new.choices, Choice(op, tuple(works), ()))
         return new
 
-    def _every_pair(self, op: Einsum) -> list[list[Pair]]:
-        """Both arrays' implementations and the axes that they can divide, those together that come
-        to the same layouts."""
-        alike, parts = self._alike(op), self._pairs
-        if op.out in self.kept or not self.way.apart:
-            return alike
-        if (op.out, True) not in parts:
-            parts[op.out, True] = [*alike, *self._parted(op)]
-        return parts[op.out, True]
-
-    def _alike(self, op: Einsum) -> list[list[Pair]]:
-        """As ``_every_pair``, of parts that lie alike."""
-        if (op.out, False) not in self._pairs:
-            self._pairs[op.out, False] = list(self._joined(op))
-        return self._pairs[op.out, False]
-
-    def _joined(self, op: Einsum) -> Iterator[list[Pair]]:
-        """Of parts that lie alike."""
-        dots, outers = self._impls(op)
-        for dot in dots:
-            for outer in (o for o in outers if o.along == dot.along):
-                axes = self._axes(op, dot, outer)
-                # slices are of samples: then both arrays have something of each
-                axes.sort(key=lambda axis: axis == SAMPLES)
-                yield [self._pair(op, dot, outer, axis) for axis in axes]
-
-    def _parted(self, op: Einsum) -> Iterator[list[Pair]]:
-        """Of parts that lie in different layouts."""
-        dots, outers = self._impls(op)
-        most = MOST_STEADY if self.way.steady else MOST_OF_AN_ARRAY
-        for dot in dots[:most]:
-            for outer in outers[:most]:
-                if dot.along != outer.along:
-                    for axis in self._axes(op, dot, outer):
-                        if self._goes_on(op.out, axis):
-                            yield [self._pair(op, dot, outer, axis)]
-
-    def _pair(self, op: Einsum, dot: Impl, outer: Impl, axis: str) -> Pair:
-        size, lanes = self.graph.sizes[axis], self.p.lanes
-        return Pair(op, (dot, outer), axis, size, lanes, self.cycles)
-
-    def _goes_on(self, name: str, axis: str) -> bool:
-        """Whether all that reads a tensor can be divided along an axis, too."""
-        return all(
-            isinstance(op, Einsum) and axis in self.graph.tensors[op.out].axes
-            for op in self.graph.ops
-            if name in op.operands
-        )
-
     def _fixed(self, state: State, op: Einsum) -> set[Cut]:
         """The cuts of operands that lie in parts of different layouts."""
         found: set[Cut] = set()
         for name in op.operands:
             lies = state.lies.get(name, ())
-            if name in self.given or name in self.graph.windows:
+            if name in self.graph.windows or (name in self.given and not self.given[name].parts):
                 continue
             if all(x.cut for x in lies):
                 found |= {x.cut for x in lies}
         return found
-
-    def _axes(self, op: Einsum, dot: Impl, outer: Impl) -> list[str]:
-        """Axes along which both arrays can divide an operation."""
-        sizes, divided = self.graph.sizes, self.sliced.get(op.out, Sliced()).divided
-        axes = [
-            axis
-            for axis in divided or self.graph.tensors[op.out].axes
-            if sizes[axis] > 1 and divides(axis, dot) and divides(axis, outer)
-        ]
-        if self.way.steady:  # blocks of samples are not divided; who reads a slice waits for one
-            axes = [axis for axis in axes if axis != SAMPLES]
-            axes = [axis for axis in axes if self._goes_on(op.out, axis)] or axes
-        return sorted(axes, key=lambda axis: -min(sizes[axis], 16))[:MOST_AXES]
 
 
 def choose(
@@ -474,9 +366,14 @@ def choose(
     kept: Sequence[str],
     p: AcceleratorParameters,
     ways: Sequence[Way],
+    parted: Collection[str] = (),
 ) -> list[Chosen]:
-    """How each operation of a program is computed, in several ways. Raises ``CompileError``."""
-    chooser = Chooser(graph, given, kept, p)
+    """How each operation of a program is computed, in several ways. Raises ``CompileError``.
+
+    What is ``kept`` lies in one layout in the end; what is ``parted`` may lie in two, some values
+    in each.
+    """
+    chooser = Chooser(graph, given, kept, p, parted)
     found: list[Chosen] = []
     for way in ways:
         chosen = chooser.search(way)

@@ -65,7 +65,7 @@ class Operands:
     def __init__(self, graph: Graph, given: Mapping[str, Given], p: AcceleratorParameters):
         self.graph, self.given, self.p = graph, given, p
         self.axes = {name: frozenset(t.axes) for name, t in graph.tensors.items()}
-        self.free = {name for name, one in given.items() if one.lanes is None} | set(graph.windows)
+        self.free = {name for name, one in given.items() if one.is_free} | set(graph.windows)
         """What lies as one likes, and windows."""
         self.steady = False
         """Whether all can be read at once: arrays are at work on what was made before."""
@@ -107,7 +107,7 @@ class Operands:
                     return found.ready
                 there.append(found)
         given = self.given.get(name)
-        if given and given.lanes is None:
+        if given and given.is_free:
             state.loads += BEAT * self.rows(name, need.lanes, cut)
             ready = self.at(state.loads)
             self._new(state, name, Lies(need.lanes, need.padded, cut, ready))

@@ -44,6 +44,8 @@ def _along(graph: Graph, choice: Choice, axis: str, lanes: int) -> Choice:
         return choice
     impls = first.impl, second.impl
     axes = graph.tensors[choice.op.out].axes
+    if first.cut[0] not in axes:  # parts of a sum, each of operands that lie for one array
+        return choice
     if axis not in axes or not all(divides(axis, impl) for impl in impls):
         return choice
     size, share = graph.sizes[axis], first.cut[2] / graph.sizes[first.cut[0]]

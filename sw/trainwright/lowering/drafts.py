@@ -6,6 +6,7 @@ with the fastest schedules, until no other can be better.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError
 from trainwright.graph.ir import Graph
@@ -13,7 +14,8 @@ from trainwright.lowering.calls import Call, External
 from trainwright.lowering.choices import Choice, Chosen, Given
 from trainwright.lowering.divide import variants
 from trainwright.lowering.layout import CutError
-from trainwright.lowering.place import fits, lost
+from trainwright.lowering.least import alive, held, require_rows
+from trainwright.lowering.place import lost
 from trainwright.lowering.schedule import Issue, scheduled
 from trainwright.lowering.slices import Stage
 from trainwright.lowering.stages import Stages
@@ -37,6 +39,8 @@ EARLIER = (200, 1000)
 """Cycles by which loads come earlier than at the latest there."""
 MOST_TIGHT = 16
 """As ``MOST_DRAFTS`` where rows are short: the fewest slices first."""
+MOST_CHAINED = 2
+"""As ``MOST_DRAFTS``, of programs in which all that is computed of samples is one stage."""
 CLOSE = 1.0
 """Of the best estimate, what the cycles of a schedule may be that is placed, too."""
 
@@ -107,16 +111,22 @@ class Drafts:
         """Cut, tile and issue programs of some choices."""
         for stages, spilled in self._options(chosen):
             tiler = Tiler(
-                self.graph, self.given, self.stored, chosen.pads, spilled, self.p, spare=self.short
+                self.graph, self.given, self.stored, chosen.pads, spilled, self.p, spare=True
             )
             try:
                 calls = tiler.run(stages)
+                require_rows(held(calls), self.p)
             except (CutError, DoesNotFitError) as error:
                 self.problems.append(error)
                 continue
             one = _Program(tiler.graph, chosen, tuple(stages), calls, tiler.outer, tiler.macs)
             for early in EARLIER if self.short else ():
                 issue = tight(calls, WINDOWS[-1], round(TIGHT * self.p.scratchpad_rows), early)
+                try:
+                    require_rows(alive(issue.calls), self.p)
+                except DoesNotFitError as error:
+                    self.problems.append(error)
+                    break
                 self._issued.append((issue.cycles, len(self._issued), one, issue))
             for window in () if self.short else WINDOWS:
                 self._issue(one, window, ROOMS[0])
@@ -139,16 +149,20 @@ class Drafts:
             if cycles > CLOSE * least:
                 break
             try:
+                require_rows(alive(issue.calls), self.p)
                 total = cycles + lost(issue.timed(), self.p)
             except DoesNotFitError as error:
                 self.problems.append(error)
                 issue = scheduled(one.calls, issue.window, round(ROOMS[1] * self.p.scratchpad_rows))
                 try:
+                    require_rows(alive(issue.calls), self.p)
+                except DoesNotFitError as error:
+                    self.problems.append(error)
+                    continue
+                try:
                     total = issue.cycles + lost(issue.timed(), self.p)
                 except DoesNotFitError as error:
                     self.problems.append(error)
-                    if not fits(issue.calls, self.p):
-                        continue
                     total = float("inf")
             least = min(least, total)
             found.append(
@@ -159,23 +173,42 @@ class Drafts:
     def _fitting(self) -> Iterator[Draft]:
         """Those that can be placed, the best schedules first: rows are what decides."""
         for cycles, _, one, issue in sorted(self._issued, key=lambda one: one[:2]):
-            try:
-                if not fits(issue.timed(), self.p):
-                    lost(issue.calls, self.p)
-            except DoesNotFitError as error:
-                self.problems.append(error)
-                continue
             yield Draft(cycles, one.graph, one.chosen, one.stages, issue, one.outer, one.macs)
 
     def _options(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
         """Ways to cut the stages, and what goes through the outer memory."""
+        yield from self._usual(chosen)
+        if not self.short:
+            yield from self._chained(chosen)
+
+    def _stages(self, chosen: Chosen, part: int, *, chained: bool = False) -> Stages:
+        large = self.p.scratchpad_rows // part
+        return Stages(
+            self.graph,
+            self.given,
+            chosen,
+            self.stored,
+            self.p,
+            large=large,
+            deep=self.short,
+            chained=chained,
+        )
+
+    def _chained(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
+        """Ways to cut all that is computed of samples along them alone."""
+        for part in LARGE:
+            stages = self._stages(chosen, part, chained=True)
+            if stages.chain and not stages.spilled & chosen.apart:
+                for option in islice(stages.options(), MOST_CHAINED):
+                    yield option, stages.spilled
+                return
+
+    def _usual(self, chosen: Chosen) -> Iterator[tuple[list[Stage], set[str]]]:
+        """Ways to cut what is large."""
         tried: set[tuple] = set()
         apart = chosen.apart
         for part in LARGE:
-            large = self.p.scratchpad_rows // part
-            stages = Stages(
-                self.graph, self.given, chosen, self.stored, self.p, large=large, deep=self.short
-            )
+            stages = self._stages(chosen, part)
             if stages.spilled & apart:
                 continue
             for option in stages.options():

@@ -246,7 +246,7 @@ class Emitter:
         self.made: dict[int, Made] = {}
         """By the index of the descriptor."""
         self.slots: dict[str, int] = {}
-        self._hazards = Hazards()
+        self._hazards = Hazards(exact=True)
 
     def run(self, calls: Sequence[Call]) -> None:
         """Emit all commands and the end of the program."""

@@ -11,6 +11,7 @@ from functools import cached_property
 from math import prod
 
 from trainwright.graph.ir import Einsum, Graph, View, Window
+from trainwright.graph.network import SAMPLES
 from trainwright.lowering.choices import Choice, Chosen, Given
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
@@ -29,12 +30,16 @@ class Group:
 
     members: list[int]
     big: set[str]
+    chained: bool = False
+    """Whether it is all that is computed of samples: then slices are of samples alone."""
 
 
 class Groups:
     """The stages of one program; a tensor of more than ``large`` rows is used up in slices.
 
-    With ``deep`` sums are cut along several axes, too.
+    With ``deep`` sums are cut along several axes, too. With ``chained`` all that is computed of
+    samples is one stage, if it can be: what is small, before and after what is used up in slices,
+    is then computed beside other slices.
     """
 
     def __init__(
@@ -47,8 +52,9 @@ class Groups:
         *,
         large: int,
         deep: bool = False,
+        chained: bool = False,
     ):
-        self.given, self.large, self.deep = given, large, deep
+        self.given, self.large, self.deep, self.chained = given, large, deep, chained
         self.graph, self.chosen, self.stored, self.p = graph, chosen, set(stored), p
         self.choices = chosen.choices
         self.place = {choice.op.out: n for n, choice in enumerate(self.choices)}
@@ -56,6 +62,7 @@ class Groups:
         for n, choice in enumerate(self.choices):
             for name in choice.op.operands:
                 self.readers.setdefault(name, []).append(n)
+        self._rows: dict[str, int] = {}
         self._lanes = self._every_layout()
         self._known: dict[tuple[int, bool], list[tuple]] = {}
         self.groups = self._grouped()
@@ -64,6 +71,11 @@ class Groups:
 
     def rows(self, name: str) -> int:
         """Rows of a tensor in the layout in which it is made, or first read."""
+        if name not in self._rows:
+            self._rows[name] = self._count(name)
+        return self._rows[name]
+
+    def _count(self, name: str) -> int:
         window = self.graph.windows.get(name)
         if window:
             return int(self.rows(window.x) * share(self.graph, window, {}))
@@ -126,9 +138,29 @@ class Groups:
             of |= {n: group for n in joined}
             if self._sorted(of) is None:
                 of = before
-        ordered = self._sorted(of)
+        ordered = self._sorted(self._chain(of) if self.chained else of)
         assert ordered is not None
         return ordered
+
+    @property
+    def chain(self) -> bool:
+        """Whether all that is computed of samples is one stage."""
+        return any(group.chained for group in self.groups)
+
+    def _chain(self, of: dict[int, Group]) -> dict[int, Group]:
+        """The groups with one of all that is computed of samples, where there can be one."""
+        sampled = [
+            n
+            for n, choice in enumerate(self.choices)
+            if SAMPLES in self.graph.tensors[choice.op.out].axes
+        ]
+        joined = sorted({m for n in sampled for m in of[n].members})
+        big = {self.choices[n].op.out for n in sampled}
+        group = Group(joined, big, chained=True)
+        if len(sampled) < 2 or SAMPLES not in self._common(joined) | self._partial(group):
+            return of
+        chain = of | dict.fromkeys(joined, group)
+        return of if self._sorted(chain) is None else chain
 
     def _sorted(self, of: dict[int, Group]) -> list[Group] | None:
         """The groups, each after all that it reads; ``None`` where they wait for each other."""
@@ -161,8 +193,8 @@ class Groups:
             lanes = [choice.lanes] if choice.lanes else []
             for name in (choice.op.out, *choice.op.operands):
                 lanes += self._layouts(name)
-                if name in self.given and (fixed := self.given[name].lanes):
-                    lanes.append(fixed)
+                if name in self.given:
+                    lanes += [one.lanes for one in self.given[name].stored if one.lanes]
             for work in choice.works:
                 if work.impl:
                     lanes += [work.impl.along, *(need.lanes for need in work.impl.needs)]

@@ -5,7 +5,7 @@ from math import prod
 
 from trainwright.graph.ir import Graph, Window
 from trainwright.lowering.calls import Call, Clear, Copy, External, Move, Transpose
-from trainwright.lowering.choices import Cut, Given
+from trainwright.lowering.choices import Cut, Given, ranges_of
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import (
     Axes,
@@ -83,15 +83,20 @@ class Pieces:
         if name in self.graph.windows:
             return self._window(self.graph.windows[name], lanes, ranges, group, pad=pad)
         there = self.found(name, lanes, ranges)
-        given = self.given.get(name)
-        if given and given.lanes in (None, lanes) and (there is None or given.lanes is None):
-            there = self._loaded(name, lanes, ranges, group)
+        given = self._given(name, lanes, ranges)
+        if given and (there is None or given.is_free):
+            there = self._loaded(name, given, lanes, ranges, group)
         there = there or self._turned(name, lanes, ranges, group)
         if not self._suits(there, ranges, group, pad=pad):
             there = self._copied(there, ranges, group, pad=pad)
         if not self._suits(there, ranges, group, pad=pad):
             raise CutError(f"{name} has no even index {group} in {there.layout.text}")
         return there
+
+    def _given(self, name: str, lanes: Axes | None, ranges: Ranges) -> Given | None:
+        """Where these values lie in outer memory, with ``lanes`` or any axes along the lanes."""
+        given = self.given.get(name)
+        return given.part(lanes, ranges) if given else None
 
     def found(
         self, name: str, lanes: Axes, ranges: Ranges, group: Axes = (), *, pad: bool = True
@@ -205,9 +210,9 @@ class Pieces:
         inside = Piece(
             op.x, layout, counts, dict(ranges), self.p.lanes, piece.storage, stepped, before
         )
-        given = self.given.get(op.x)
+        given = self._given(op.x, lanes, ranges)
         there = self.found(op.x, lanes, ranges)
-        if given and given.lanes in (None, lanes) and there is None:
+        if given and there is None:
             self._load_into(inside, given, ranges)
         else:
             self._copy_into(inside, there or self.ensure(op.x, lanes, ranges), ranges)
@@ -224,11 +229,10 @@ class Pieces:
             call.cycles = self.p.beat_cycles * rows * times
             self.calls.append(call)
 
-    def _loaded(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
+    def _loaded(self, name: str, given: Given, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
         size = prod(self.graph.sizes[a] for a in group)
         padded = group if size % self.p.lanes else ()
         piece = self._new(name, lanes, ranges, [group] if group else [], padded)
-        given = self.given[name]
         outside = self._outside(piece, given)
         lies, layout = piece.layout, given.layout
         same = layout is None or (layout.rows, layout.padded) == (lies.rows, lies.padded)
@@ -238,9 +242,12 @@ class Pieces:
         return piece
 
     def _outside(self, piece: Piece, given: Given) -> Ranges:
-        """The values of an axis that lie outside, where the host is to write only some."""
+        """The values of an axis that lie outside, where only some do: the host is to write no more,
+        or the others lie in another layout."""
+        if given.cut:
+            return ranges_of(given.cut)
         cuts = self.cuts.get((piece.tensor, piece.layout.lanes), ())
-        if given.layout is None and len(cuts) == 1:
+        if given.is_free and len(cuts) == 1:
             (cut,) = cuts
             return {cut[0]: (cut[1], cut[2])} if cut else {}
         return {}
@@ -281,7 +288,7 @@ class Pieces:
 
     def _turned(self, name: str, lanes: Axes, ranges: Ranges, group: Axes) -> Piece:
         """A tensor by PE1's array from a layout with other axes along the lanes."""
-        given = self.given.get(name)
+        given = self._given(name, None, ranges)
         there = [
             piece
             for (one, _), found in self.pieces.items()

@@ -309,11 +309,6 @@ class Placement:
         )
 
 
-def fits(calls: Sequence[Call], p: AcceleratorParameters) -> bool:
-    """Whether what is alive at once has few enough rows; it may still not be placed."""
-    return Placement(calls, p).most <= p.scratchpad_rows
-
-
 def lost(calls: Sequence[Call], p: AcceleratorParameters, *, stores: bool = False) -> float:
     """Cycles lost with the pieces placed once, by an estimate. Raises ``DoesNotFitError``."""
     placement = Placement(calls, p, stores=stores)

@@ -81,7 +81,11 @@ class Runner:
             if outer.tensor in made:
                 packing = Packing(graph, outer, self.step.parameters.lanes)
                 buffer = self.step.buffers[outer.name]
-                words[outer.tensor] = packing.unpack(
+                there = words.setdefault(
+                    outer.tensor, np.zeros(graph.shape(outer.tensor), np.int64)
+                )
+                within = (slice(*outer.ranges.get(a, (None,))) for a in packing.axes)
+                there[tuple(within)] = packing.unpack(
                     self.accelerator.read(buffer.address, packing.size)
                 )
         counted = {

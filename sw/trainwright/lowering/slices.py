@@ -7,7 +7,7 @@ from math import prod
 
 from trainwright.graph.ir import Cell, Einsum, Graph
 from trainwright.graph.network import SAMPLES
-from trainwright.lowering.choices import Choice, Cut
+from trainwright.lowering.choices import Choice
 from trainwright.lowering.impls import Impl, even, runs, up
 from trainwright.lowering.layout import Ranges
 from trainwright.parameters import AcceleratorParameters
@@ -48,11 +48,6 @@ def overlap(first: Ranges, second: Ranges) -> dict[str, tuple[int, int]] | None:
     return found
 
 
-def ranges_of(cut: Cut) -> Ranges:
-    """A cut as ranges."""
-    return {cut[0]: (cut[1], cut[2])} if cut else {}
-
-
 def slices_of(
     graph: Graph, stage: Stage, lanes: int, block: Block | None = None
 ) -> Iterator[dict[str, tuple[int, int]]]:
@@ -79,6 +74,14 @@ def chunks_of(
     return [one for some in zip_longest(*parts) for one in some if one]
 
 
+def divided_sum(graph: Graph, choice: Choice, stage: Stage) -> list[tuple[str, tuple[int, int]]]:
+    """The parts of an axis that is summed, each by one array, in order; nothing where the arrays
+    do not divide a sum, or slices along this axis do."""
+    summed = graph.summed(choice.op) if isinstance(choice.op, Einsum) else ()
+    cuts = [work.cut for work in choice.works if work.cut]
+    return [(a, (lo, hi)) for a, lo, hi in cuts if a in summed and a not in dict(stage.loops)]
+
+
 def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = ()) -> Stage:
     """The stage with the parts of the sums that it cuts; ``blocks`` of samples cut those over
     samples, too."""
@@ -94,6 +97,8 @@ def in_parts(graph: Graph, stage: Stage, lanes: int, blocks: Sequence[Block] = (
             ]
             if block and SAMPLES in summed and SAMPLES not in dict(stage.loops):
                 cut.insert(0, [(SAMPLES, block)])
+            if both := divided_sum(graph, choice, stage):
+                cut.append(both)
             cells += product(*cut) if cut else ()
         if len(cells) > 1 and isinstance(choice.op, Einsum):
             choice = replace(choice, op=replace(choice.op, parts=tuple(cells)))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import combinations, permutations
 from math import prod
 
+from trainwright.graph.network import SAMPLES
 from trainwright.lowering.costs import Costs, Loops
 from trainwright.lowering.groups import BUDGETS, LARGEST, Group
 from trainwright.lowering.impls import up
@@ -36,8 +37,12 @@ class Stages(Costs):
         return found
 
     def _loops(self, group: Group, *, parts: bool) -> Iterator[Loops]:
-        """Ways to cut a group; with ``parts`` sums are cut, too, innermost."""
+        """Ways to cut a group; with ``parts`` sums are cut, too, innermost or outermost."""
         axes = self._chunks(group, self._common(group.members))
+        if group.chained:
+            for axis, chunks in self._chunks(group, {SAMPLES}):
+                yield from (((axis, chunk),) for chunk in chunks)
+            return
         if not parts:
             yield ()
         elif self.deep:
@@ -51,6 +56,8 @@ class Stages(Costs):
                     for axis, chunks in self._chunks(group, self._partial(group)):
                         for chunk in chunks:
                             yield (*loops, (axis, chunk))
+                            if loops and not self.deep:
+                                yield ((axis, chunk), *loops)
 
     def _deep(self, group: Group, common: list[tuple[str, list[int]]]) -> Iterator[Loops]:
         """Ways to cut sums along several axes, in the order in which least is loaded."""
@@ -131,7 +138,7 @@ class Stages(Costs):
             ways = ways or self._within(number, budget, parts=False)
             if not ways:
                 return []
-            best.append([loops for *cost, _, loops in ways if cost[:2] == list(ways[0][:2])])
+            best.append(self._best(group, ways))
         return [
             [
                 self._stage(group, ways[n % len(ways)])
@@ -152,14 +159,21 @@ class Stages(Costs):
         most = budget * self.p.scratchpad_rows
         return [way for way in self._known[key] if way[3] <= most]
 
+    def _best(self, group: Group, ways: Sequence[tuple]) -> list[Loops]:
+        """Of the ways with as few added rows and slices as the first: those along samples first,
+        but ``deep``, then those that load fewest rows."""
+        tied = [way for way in ways if way[:2] == ways[0][:2]]
+        loaded = ((way[2], self._loaded(group, way[-1]), *way[3:]) for way in tied)
+        return [way[-1] for way in sorted(loaded)]
+
     def _ways(self, group: Group, *, parts: bool) -> list[tuple]:
-        """Rows added, slices, samples cut or not, rows of a slice, loops: the best first. ``deep``,
-        rows loaded for samples."""
+        """Rows added, slices, samples cut or not (but ``deep``), rows of a slice, loops: the best
+        first."""
         return sorted(
             (
                 self._added(group, loops),
                 prod(up(self.graph.sizes[a], c) for a, c in loops),
-                self._loaded(group, loops) if self.deep else -sum(a == "s" for a, _ in loops),
+                0 if self.deep else -sum(a == SAMPLES for a, _ in loops),
                 self._need(group, dict(loops)),
                 loops,
             )

@@ -3,38 +3,15 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from math import prod
 
-from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
+from trainwright.graph.ir import Einsum, Graph, Op
 from trainwright.graph.network import SAMPLES
-from trainwright.lowering.calls import Accumulate, Call, Contract, Elementwise, External, Move
-from trainwright.lowering.choices import Choice, Cut, Given, Pad, Work
-from trainwright.lowering.demands import Demands
-from trainwright.lowering.impls import Impl, dot_cycles, outer_cycles
-from trainwright.lowering.layout import (
-    Axes,
-    CutError,
-    Layout,
-    Part,
-    Piece,
-    Ranges,
-    Storage,
-    counts_of,
-)
-from trainwright.lowering.slices import (
-    Block,
-    Stage,
-    in_parts,
-    overlap,
-    ranges_of,
-    refitted,
-    slices_of,
-)
+from trainwright.lowering.calls import Call
+from trainwright.lowering.choices import Choice, Given, Pad
+from trainwright.lowering.layout import Ranges, Storage
+from trainwright.lowering.operations import Operations
+from trainwright.lowering.slices import Block, Stage, in_parts, overlap, refitted, slices_of
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.fields import Engine
-
-SMALL = 32
-"""Tensors of this part of the scratchpad or less are not loaded in slices."""
 
 
 def _used(calls: Sequence[Call]) -> list[Call]:
@@ -48,12 +25,10 @@ def _used(calls: Sequence[Call]) -> list[Call]:
     return kept[::-1]
 
 
-class Tiler(Demands):
+class Tiler(Operations):
     """Makes the commands of one program.
 
-    ``given`` are the tensors of outer memory, ``stored`` those that are written there. With
-    ``spare`` no more rows of zeros are loaded than are needed. ``blocks`` are the samples of which
-    all stages that are ``blocked`` are computed before others.
+    ``blocks`` are the samples of which all stages that are ``blocked`` are computed before others.
     """
 
     def __init__(
@@ -68,12 +43,8 @@ class Tiler(Demands):
         spare: bool = False,
         blocks: Sequence[Block] = (),
     ):
-        super().__init__(graph, dict(given), p, spare=spare)
+        super().__init__(graph, given, stored, pads, spilled, p, spare=spare)
         self.blocks = blocks
-        self.block: Block | None = None
-        """The samples that are computed now, of stages that take blocks of them."""
-        self.stored, self.pads, self.spilled = {*stored, *spilled}, pads, set(spilled)
-        self.macs = 0
 
     def run(self, stages: Sequence[Stage]) -> list[Call]:
         """The commands of all stages, in the order of the operations."""
@@ -107,19 +78,6 @@ class Tiler(Demands):
                 self.pieces[key] = [piece for piece in found if SAMPLES not in piece.ranges]
         self.block = None
 
-    def _ranges(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> dict:
-        """The values of a tensor that a piece is to have, for one work of one slice."""
-        axes = self.graph.tensors[name].axes
-        ranges = {a: r for a, r in slice_.items() if a in axes}
-        if (
-            name in self.given
-            and self.graph.count(name) * SMALL <= self.p.lanes * self.p.scratchpad_rows
-        ):
-            ranges = {}
-        if cut and cut[0] in axes and self.cuts.get((name, lanes)) == {cut}:
-            return overlap(ranges, ranges_of(cut)) or {}
-        return ranges
-
     # Stages.
 
     def _stage(self, stage: Stage) -> None:
@@ -150,11 +108,6 @@ class Tiler(Demands):
                 self._store(choice, self._whole)
             if choice.op.out in self.spilled:
                 self._spill(choice.op.out)
-
-    @property
-    def _whole(self) -> dict[str, tuple[int, int]]:
-        """The values of a tensor that are computed together: all, or those of a block."""
-        return {SAMPLES: self.block} if self.block else {}
 
     def _is_summed(self, op: Op) -> bool:
         """Whether a result is whole after this block of samples."""
@@ -207,226 +160,3 @@ class Tiler(Demands):
                 mine = [{a: r for a, r in one.items() if a in axes} for one in slices]
                 kept = [p for p in found if any(overlap(p.ranges, m) is not None for m in mine)]
                 self.pieces[name, lanes] = kept
-
-    def _target(self, name: str, lanes: Axes, slice_: Ranges, cut: Cut) -> Piece:
-        """The piece that a result is written to: of the slice, or the whole tensor."""
-        axes = self.graph.tensors[name].axes
-        some = slice_ if name in self.inside else self._whole
-        ranges = {a: r for a, r in some.items() if a in axes}
-        if cut and not self._joined(name):
-            whole = overlap(ranges, ranges_of(cut))
-            assert whole is not None
-            ranges = whole
-        return self.found(name, lanes, ranges) or self.made(name, lanes, ranges)
-
-    def _joined(self, name: str) -> bool:
-        """Whether all parts of a tensor lie in one layout."""
-        choice = next(c for c in self.every if c.op.out == name)
-        return len({work.impl.along for work in choice.works if work.impl}) == 1
-
-    def _choice(self, choice: Choice, slice_: Ranges) -> None:
-        match choice.op:
-            case View():
-                self._view(choice, slice_)
-            case Window():
-                return  # made where it is read, with what is read of it
-            case Einsum():
-                parts = [self._operands(choice.op, work, slice_) for work in reversed(choice.works)]
-                for work, operands in zip(choice.works, reversed(parts), strict=True):
-                    if operands:
-                        self._contract(choice.op, work, slice_, operands)
-            case Add() | Mask():
-                self._elementwise(choice, slice_)
-        wanted = choice.op.out in self.stored and choice.op.out in self.inside
-        if wanted and self._is_whole(choice.op, slice_):
-            self._store(choice, slice_)
-
-    @staticmethod
-    def _is_whole(op: Op, slice_: Ranges) -> bool:
-        """Whether the values of a result in a slice have all parts of their sums after it."""
-        parts = op.parts if isinstance(op, Einsum) else ()
-        return not parts or all(slice_[axis] == cut for axis, cut in parts[-1])
-
-    def _view(self, choice: Choice, slice_: Ranges) -> None:
-        op = choice.op
-        if op.operands[0] in self.spilled:
-            self._view_outside(op.out, op.operands[0])
-            return
-        source_axes = self.graph.tensors[op.operands[0]].axes
-        ranges = {a: r for a, r in slice_.items() if a in source_axes}
-        source = self.ensure(
-            op.operands[0],
-            choice.lanes,
-            ranges,
-            tuple(a for a in source_axes if a not in choice.lanes),
-            pad=False,
-        )
-        axes = self.graph.tensors[op.out].axes
-        layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
-        counts = counts_of(axes, self.graph.sizes, source.ranges)
-        piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage)
-        if piece.rows > source.rows:  # fewer where the source has rows of zeros behind it
-            raise CutError(f"{op.out} does not lie in the rows of {op.operands[0]}")
-        self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
-
-    def _view_outside(self, name: str, source: str) -> None:
-        """A view of a tensor of outer memory."""
-        given = self.given[source].layout
-        if given is None or given.padded:
-            raise CutError(f"{name} does not lie in the rows of {source}")
-        axes = self.graph.tensors[name].axes
-        layout = Layout(tuple(a for a in axes if a not in given.lanes), given.lanes)
-        self.given[name] = Given(layout)
-        self.views[name] = source
-
-    def _within(self, op: Einsum, work: Work, slice_: Ranges) -> dict | None:
-        """The values of the result that a work makes in a slice, and those that it sums."""
-        axes = self.graph.tensors[op.out].axes
-        axes += tuple(axis for axis, _ in op.parts[0]) if op.parts else ()
-        return overlap({a: r for a, r in slice_.items() if a in axes}, ranges_of(work.cut))
-
-    def _operands(self, op: Einsum, work: Work, slice_: Ranges) -> list[Part] | None:
-        """The operands, as they are needed; ``None`` where a slice has nothing of a work."""
-        assert work.impl
-        ranges = self._within(op, work, slice_)
-        if ranges is None:
-            return None
-        parts = []
-        for need in work.impl.needs:
-            axes = self.graph.tensors[need.tensor].axes
-            mine = {a: r for a, r in ranges.items() if a in axes}
-            wanted = self._ranges(need.tensor, need.lanes, slice_, work.cut)
-            group = work.impl.along if work.impl.dot and need.tensor == work.impl.g else ()
-            piece = self.found(need.tensor, need.lanes, mine, group)
-            piece = piece or self.ensure(need.tensor, need.lanes, wanted, group)
-            parts.append(Part(piece, mine))
-        return parts
-
-    def _even(self, impl: Impl, x: Part, z: Part) -> Impl:
-        """PE1's rows as they lie: fewer axes where those asked for are no even index."""
-        tries = (impl.rows[n:] for n in range(len(impl.rows) + 1))
-        best = next(r for r in tries if x.joint(r) is not None and z.joint(r) is not None)
-        return impl if best == impl.rows else replace(impl, rows=best)
-
-    def _contract(self, op: Einsum, work: Work, slice_: Ranges, parts: list[Part]) -> None:
-        impl, graph, p = work.impl, self.graph, self.p
-        assert impl
-        z_axes = graph.tensors[op.out].axes
-        ranges = self._within(op, work, slice_)
-        assert ranges is not None
-        target = self._target(op.out, impl.along, slice_, work.cut)
-        sizes = counts_of(tuple(graph.sizes), graph.sizes, ranges)
-        made = {a: r for a, r in ranges.items() if a in z_axes}
-        whole, cell = Part(target, made), ()
-        if op.parts:
-            cell = tuple((axis, ranges[axis]) for axis, _ in op.parts[0])
-        follows = op.parts and cell != op.parts[0]
-        if follows:
-            target = self.apart(op.out, impl.along, made)
-        free = prod(sizes[a] for a in z_axes)
-        summed = prod(sizes[a] for a in graph.summed(op))
-        self.macs += free * summed
-        if impl.dot:
-            cycles = dot_cycles(p, sizes, free, summed, (impl.rows, impl.along, impl.inner))
-        else:
-            cycles = outer_cycles(p, sizes, free, summed, (impl.rows, impl.along))
-        x, g = parts
-        z = Part(target, made)
-        if impl.dot:
-            impl = self._even(impl, x, z)
-        self.calls.append(
-            Contract(
-                engine=Engine.PE1 if impl.dot else Engine.PE2,
-                cycles=cycles,
-                reads=(x.piece, g.piece),
-                writes=(target,),
-                op=op,
-                impl=impl,
-                x=x,
-                g=g,
-                z=z,
-                macs=free * summed,
-                part=bool(op.parts),
-            )
-        )
-        if op.parts and follows:
-            self._add(z, whole, last=cell == op.parts[-1])
-
-    def _add(self, x: Part, z: Part, *, last: bool) -> None:
-        """Add a part of a sum to those before it."""
-        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
-        self.calls.append(
-            Accumulate(
-                engine=Engine.PE2, cycles=rows, reads=(z.piece, x.piece), writes=(z.piece,),
-                x=x, z=z, last=last,
-            )
-        )  # fmt: skip
-
-    def _elementwise(self, choice: Choice, slice_: Ranges) -> None:
-        op, lanes = choice.op, choice.lanes
-        assert isinstance(op, Add | Mask)
-        axes = self.graph.tensors[op.out].axes
-        ranges = {a: r for a, r in slice_.items() if a in axes}
-        x_name, g_name = op.operands
-        x = Part(self.ensure(x_name, lanes, ranges), ranges)
-        target = self._target(op.out, lanes, slice_, None)
-        z = Part(target, ranges)
-        if self.graph.tensors[g_name].axes == axes:
-            g = self.ensure(g_name, lanes, ranges)
-            self._one(op, x, Part(g, ranges), z, (0, z.blocks), broadcast=False)
-            return
-        mine = {a: r for a, r in ranges.items() if a in self.graph.tensors[g_name].axes}
-        (samples,) = lanes
-        whole, rest = divmod(z.counts[samples], self.p.lanes)
-        if whole:
-            g = self._broadcast(g_name, samples, self.p.lanes, mine)
-            self._one(op, x, Part(g, mine), z, (0, whole), broadcast=True)
-        if rest:
-            g = self._broadcast(g_name, samples, rest, mine)
-            self._one(op, x, Part(g, mine), z, (whole, 1), broadcast=True)
-
-    def _broadcast(self, name: str, samples: str, count: int, ranges: Ranges) -> Piece:
-        """A tensor repeated along ``count`` lanes of the samples."""
-        key = f"{name}*{count}", (samples,)
-        for piece in self.pieces.get(key, []):
-            if piece.covers(ranges):
-                return piece
-        axes = self.graph.tensors[name].axes
-        counts = counts_of(axes, self.graph.sizes, ranges) | {samples: count}
-        layout = Layout(axes, (samples,))
-        piece = Piece(name, layout, counts, dict(ranges), self.p.lanes, Storage(key[0], 0))
-        piece.storage.rows = piece.rows
-        self.pieces.setdefault(key, []).append(piece)
-        bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
-        outer = External(name, layout, {samples: (0, count)}, bytes_)
-        outer = self.outer.setdefault(outer.name, outer)
-        self.calls.append(
-            Move(
-                engine=Engine.LOAD, cycles=self.p.beat_cycles * piece.rows * bytes_,
-                writes=(piece,), outer=outer, part=Part(piece, ranges),
-            )
-        )  # fmt: skip
-        return piece
-
-    def _one(
-        self, op: Add | Mask, x: Part, g: Part, z: Part, blocks: tuple[int, int], *, broadcast: bool
-    ) -> None:
-        rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks[1]
-        self.calls.append(
-            Elementwise(
-                engine=Engine.PE2, cycles=rows, reads=(x.piece, g.piece), writes=(z.piece,),
-                op=op, x=x, g=g, z=z, blocks=blocks, broadcast=broadcast,
-            )
-        )  # fmt: skip
-
-    def _store(self, choice: Choice, slice_: Ranges) -> None:
-        name = choice.op.out
-        axes = self.graph.tensors[name].axes
-        ranges = {a: r for a, r in slice_.items() if a in axes}
-        works = [w.impl.along for w in choice.works if w.impl]
-        lanes = works[0] if works else choice.lanes
-        piece = self.found(name, lanes, ranges)
-        if piece is None:
-            raise CutError(f"{name} is not there in one piece of {ranges}")
-        bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
-        self.move(Engine.STORE, piece, ranges, External(name, piece.layout, {}, bytes_))

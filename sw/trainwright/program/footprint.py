@@ -1,7 +1,8 @@
 """What a descriptor reads and writes in the accelerator's own memories."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Transfer, digit_count
@@ -13,18 +14,54 @@ PAD = Target.SCRATCHPAD.name
 """The scratchpad; factor stores go by the names of their ``Target``."""
 
 
+Grid = tuple[int, tuple[tuple[int, int], ...]]
+"""Addresses: the first, and axes of (count, stride)."""
+
+
 @dataclass(frozen=True)
 class Touch:
-    """Rows or entries ``start`` to ``stop`` (exclusive) of a memory."""
+    """Rows or entries ``start`` to ``stop`` (exclusive) of a memory, or those of them in ``grids``
+    alone."""
 
     space: str
     start: int
     stop: int
     write: bool
+    grids: tuple[Grid, ...] = field(default=(), compare=False)
 
     def overlaps(self, other: "Touch") -> bool:
-        """Whether both touch a row or entry of the same memory."""
+        """Whether the ranges of both have a row or entry of the same memory in common."""
         return self.space == other.space and self.start < other.stop and other.start < self.stop
+
+    def meets(self, other: "Touch") -> bool:
+        """Whether both touch a row or entry of the same memory."""
+        if not (self.grids and other.grids):
+            return self.overlaps(other)
+        return self.overlaps(other) and bool(self._mask & other._mask)
+
+    @cached_property
+    def _mask(self) -> int:
+        """A bit for every address."""
+        total = 0
+        for start, axes in self.grids:
+            found = 1 << (start + sum(min((n - 1) * step, 0) for n, step in axes))
+            for count, step in axes:
+                there = 1
+                while there < count:
+                    more = min(there, count - there)
+                    found |= found << (more * abs(step))
+                    there += more
+            total |= found
+        return total
+
+
+def _touch(space: str, grids: Sequence[Grid], digits: int = 1, *, write: bool) -> Touch:
+    """All addresses of some grids, with ``digits`` rows for each."""
+    spans = [_span(*grid) for grid in grids]
+    if digits > 1:
+        grids = [(start, (*axes, (digits, 1))) for start, axes in grids]
+    low, high = min(low for low, _ in spans), max(high for _, high in spans)
+    return Touch(space, low, high + digits, write, tuple(grids))
 
 
 def _span(start: int, axes: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -36,16 +73,26 @@ def _span(start: int, axes: Iterable[tuple[int, int]]) -> tuple[int, int]:
     return low, high
 
 
-def _tiled_span(d: Compute, rows: int, start: int, name: str, row_stride: int) -> tuple[int, int]:
-    """Span of an operand whose tiles have rows, those past ``last_rows`` left out."""
+def _tiled(d: Compute, rows: int, start: int, name: str, row_stride: int) -> list[Grid]:
+    """Rows of an operand whose tiles have rows, those past ``last_rows`` left out."""
     levels = d.levels if name == "x" else d.outer
     others = [(v.count, getattr(v, name)) for i, v in enumerate(levels) if i != d.tile_level]
     tile = d.levels[d.tile_level]
     step, last = getattr(tile, name), tile.count - 1
-    spans = [_span(start + last * step, [*others, (d.last_rows, row_stride)])]
+    grids: list[Grid] = [(start + last * step, (*others, (d.last_rows, row_stride)))]
     if last:
-        spans.append(_span(start, [*others, (last, step), (rows, row_stride)]))
-    return min(low for low, _ in spans), max(high for _, high in spans)
+        grids.append((start, (*others, (last, step), (rows, row_stride))))
+    return grids
+
+
+def _entries(d: Compute, axes: Sequence[tuple[int, int]], groups: int) -> tuple[Grid, ...]:
+    """Rows of ``groups`` words of the second operand, words side by side read together; nothing
+    where its axes are no whole rows."""
+    rows = [(n, step // groups) for n, step in axes if step % groups == 0]
+    within = [(n - 1) * step for n, step in axes if step % groups and n > 1]
+    if any(reach < 0 for reach in within) or d.g % groups + sum(within) >= groups:
+        return ()
+    return ((d.g // groups, tuple(rows)),)
 
 
 def tile_rows(operation: Operation, p: AcceleratorParameters) -> int:
@@ -101,8 +148,8 @@ def footprint(
         return _streams(d)
     by_entries = d.operation in (Operation.PE1, Operation.PE4)
     count = tile_rows(d.operation, p)
-    x = _tiled_span(d, count, d.x, "x", d.x_row_stride if by_entries else 0)
-    z = _tiled_span(d, count, d.z, "z", d.z_row_stride)
+    x = _tiled(d, count, d.x, "x", d.x_row_stride if by_entries else 0)
+    z = _tiled(d, count, d.z, "z", d.z_row_stride)
     g_axes = [(level.count, level.g) for level in d.levels]
     space = PAD
     if d.operation is Operation.PE1:
@@ -112,15 +159,14 @@ def footprint(
         g_axes.append((p.lanes, d.g_row_stride))
     elif d.operation is Operation.PE2:
         space = Target.PE2_STORE.name
-    last = z[1] + result_digits(d, p)
     low, high = _span(d.g, g_axes)
-    if d.operation is Operation.PE3:  # groups of words
-        groups = p.lanes // p.pe2_rows
-        low, high = low // groups, high // groups
+    # PE3 reads groups of words
+    groups = p.lanes // p.pe2_rows if d.operation is Operation.PE3 else 1
+    g = Touch(space, low // groups, high // groups + 1, False, _entries(d, g_axes, groups))
     return (
-        Touch(PAD, x[0], x[1] + 1, False),
-        Touch(space, low, high + 1, False),
-        Touch(PAD, z[0], last, True),
+        _touch(PAD, x, write=False),
+        g,
+        _touch(PAD, z, result_digits(d, p), write=True),
     )
 
 
@@ -138,5 +184,5 @@ def _streams(d: Vector) -> tuple[Touch, ...]:
 
 def _local(d: Transfer, p: AcceleratorParameters) -> Touch:
     run = items_of_run(d, p)
-    low, high = _span(d.local, [*((v.count, v.local) for v in d.levels), (run, 1)])
-    return Touch(d.target.name, low, high + 1, d.operation is Operation.LOAD)
+    axes = (*((v.count, v.local) for v in d.levels), (run, 1))
+    return _touch(d.target.name, [(d.local, axes)], write=d.operation is Operation.LOAD)

@@ -1,0 +1,228 @@
+"""One program of a step: the one with the fewest predicted cycles of those that fit."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
+from trainwright.compiler.limits import SCRATCHPAD, STREAMED
+from trainwright.compiler.memory import MemoryMap
+from trainwright.graph.ir import Graph, urgent
+from trainwright.lowering.blocks import Blocks
+from trainwright.lowering.calls import Call
+from trainwright.lowering.choices import Given, Way
+from trainwright.lowering.choose import choose
+from trainwright.lowering.drafts import Draft, Drafts, Lowered
+from trainwright.lowering.emit import Emitter
+from trainwright.lowering.huge import sliced_axes
+from trainwright.lowering.impls import up
+from trainwright.lowering.layout import CutError, Storage
+from trainwright.lowering.outer import Packing
+from trainwright.lowering.place import alternatives, place
+from trainwright.lowering.slots import slotted
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Descriptor
+from trainwright.timing import predict
+
+PLACEMENTS = 8
+"""Orders at random in which the pieces of the chosen program are placed."""
+WAYS = (
+    Way(0.02, False, True, sums=True),
+    Way(0.02, True, True),
+    Way(0.6, False, False),
+)
+"""How arrays and layouts are chosen, one way after the other."""
+BLOCKED = 3
+"""Ways to compute a block of samples of which whole programs are placed and timed: the rate of few
+blocks does not tell which is the fastest for all."""
+CLOSE = 1.5
+"""Of what the multipliers need at least, the cycles with which a program of blocks of samples is
+taken where the scratchpad is short, without another search."""
+SMALL = 1 / 1000
+"""Of all multiply-accumulates, what an operation may have to come before all larger ones."""
+SHORT = (
+    (
+        Way(0.02, False, False, sliced=True, piped=True),
+        Way(0.02, False, False, sliced=True, piped=True, shared=True),
+    ),
+    (Way(0.02, False, False, sliced=True),),
+    (Way(0.6, False, False, sliced=True, piped=True),),
+)
+"""The same where a tensor is many times as large as the scratchpad: the first that fit."""
+MOST_SHORT = 9
+"""Programs that are timed there: estimates tell little."""
+MOST_TIMED = 3
+"""Programs that are placed and timed by the cycle model: the fastest by the estimate."""
+
+
+Addresses = dict[Storage, int]
+_Found = tuple[int, Draft, Lowered, Addresses]
+"""Predicted cycles of a program, and how it is placed."""
+
+
+def lower(
+    graph: Graph,
+    given: Mapping[str, Given],
+    stored: Sequence[str],
+    p: AcceleratorParameters,
+    which: str,
+    parted: Collection[str] = (),
+) -> Lowered:
+    """The program with the fewest predicted cycles of those that fit; of ``parted`` tensors some
+    values may be stored in another layout than the others. Raises ``CompileError``."""
+    problems: list[CompileError] = []
+    found = _blocked(Blocks(graph, given, stored, p, lambda one: alone(one, p, which), problems))
+    best, bound = min(found, key=lambda one: one[0], default=None), graph.macs / p.multipliers
+    if best and sliced_axes(graph, p) and best[0] <= CLOSE * bound:
+        return best[2]
+    found += _whole(graph, given, stored, p, which, parted, problems)
+    if not found:
+        raise _refusal(graph, p, problems)
+    cycles, draft, one, addresses = min(found, key=lambda one: one[0])
+    try:
+        better, _ = _placed(draft, p, tries=PLACEMENTS)
+        if alone(better, p, which) <= cycles:
+            return better
+    except DoesNotFitError as error:  # placed across banks alone
+        problems.append(error)
+    for storage, base in addresses.items():
+        storage.base = base
+    return one
+
+
+def _whole(
+    graph: Graph,
+    given: Mapping[str, Given],
+    stored: Sequence[str],
+    p: AcceleratorParameters,
+    which: str,
+    parted: Collection[str],
+    problems: list[CompileError],
+) -> list[_Found]:
+    """Programs of all samples at once, placed and timed."""
+    found: list[_Found] = []
+    short, drafts = False, list[Draft]()
+    for ops in (urgent(graph, SMALL), graph):
+        short = bool(sliced_axes(ops, p))
+        some = Drafts(ops, given, stored, p, short=short, problems=problems)
+        for ways in SHORT if short else [WAYS]:
+            try:
+                for chosen in choose(ops, given, stored, p, ways, () if short else parted):
+                    some.add(chosen)
+            except CompileError as error:
+                problems.append(error)
+                continue
+            if drafts := some.best():
+                break
+        if drafts:
+            break
+    for draft in drafts[: MOST_SHORT if short else None]:
+        try:
+            if short:
+                found.append(_shortest(draft, p, which))
+                continue
+            one, addresses = _placed(draft, p)
+            found.append((alone(one, p, which), draft, one, addresses))
+        except (CutError, DoesNotFitError, ResourceError) as error:
+            problems.append(error)
+        if len(found) == MOST_TIMED and not short:
+            break
+    return found
+
+
+def _blocked(blocks: Blocks) -> list[_Found]:
+    """Programs of blocks of samples, placed and timed."""
+    found: list[_Found] = []
+    ways = 0
+    for drafts in blocks.best():
+        before = len(found)
+        for draft in drafts:
+            try:
+                one, addresses = _placed(draft, blocks.p, stores=True)
+                found.append((blocks.time(one), draft, one, addresses))
+            except CompileError as error:
+                blocks.problems.append(error)
+        ways += len(found) > before
+        if ways == BLOCKED:
+            break
+    return found
+
+
+def _placed(
+    draft: Draft, p: AcceleratorParameters, tries: int = 0, *, stores: bool = False
+) -> tuple[Lowered, Addresses]:
+    """A program with rows for its pieces, and their addresses: drafts of one order of operations
+    share their pieces. Raises ``DoesNotFitError``."""
+    calls = draft.calls
+    rows = place(calls, p, tries=tries, stores=stores)
+    addresses = {storage: storage.base for call in calls for storage in call.storages}
+    return draft.lowered(rows), addresses
+
+
+def _shortest(draft: Draft, p: AcceleratorParameters, which: str) -> _Found:
+    """A program with its pieces placed in the best of several ways, and its predicted cycles."""
+    best: _Found | None = None
+    calls = draft.calls
+    for placements in (slotted, _usual, alternatives):
+        if placements is alternatives and best is not None:
+            break
+        for rows in placements(calls, p):
+            one = draft.lowered(rows)
+            cycles = alone(one, p, which)
+            if best is None or cycles < best[0]:
+                bases = {storage: storage.base for call in calls for storage in call.storages}
+                best = cycles, draft, one, bases
+    if best is None:
+        one, addresses = _placed(draft, p)
+        return alone(one, p, which), draft, one, addresses
+    return best
+
+
+def _usual(calls: Sequence[Call], p: AcceleratorParameters) -> Iterator[int]:
+    """Rows for pieces as where rows are not short, if there are enough."""
+    with suppress(DoesNotFitError):
+        yield place(calls, p, tries=PLACEMENTS)
+
+
+def _refusal(
+    graph: Graph, p: AcceleratorParameters, problems: Sequence[CompileError]
+) -> CompileError:
+    """Why no program fits: it is too long, or the last that did not fit, or the largest tensor."""
+    for error in problems:
+        if isinstance(error, ResourceError) and not isinstance(error, DoesNotFitError):
+            return error
+    for error in reversed(problems):
+        if isinstance(error, DoesNotFitError):
+            return error
+    names = {name for op in graph.ops for name in (op.out, *op.operands)} - set(graph.windows)
+    name = max(sorted(names), key=graph.count)
+    rows = up(graph.count(name), p.lanes)
+    return DoesNotFitError(
+        f"{name} has {graph.count(name)} values, {rows} {SCRATCHPAD.what} or more, there are "
+        f"{p.scratchpad_rows}, and no cut of it fits with what is computed from it",
+        SCRATCHPAD.advice(max(rows, p.scratchpad_rows + 1), p),
+    )
+
+
+def alias(lowered: Lowered, memory: MemoryMap) -> None:
+    """Let views of tensors of outer memory have their buffers."""
+    names = {outer.tensor: outer.name for outer in lowered.outer.values() if not outer.of}
+    for outer in lowered.outer.values():
+        if outer.of:
+            memory.buffers[outer.name] = memory.buffers[names[outer.of]]
+
+
+def descriptors_of(lowered: Lowered, p: AcceleratorParameters, which: str) -> list[Descriptor]:
+    """One program, the ``which`` one of a step, its tensors anywhere. Raises ``CompileError``."""
+    memory = MemoryMap(p.lanes)
+    for outer in lowered.outer.values():
+        memory.add_bytes(outer.name, Packing(lowered.graph, outer, p.lanes).size)
+    alias(lowered, memory)
+    emitter = Emitter(lowered.graph, p, memory.buffers)
+    emitter.run(lowered.calls)
+    STREAMED.require(len(emitter.descriptors), p, f"the {which} program")
+    return emitter.descriptors
+
+
+def alone(lowered: Lowered, p: AcceleratorParameters, which: str) -> int:
+    """Predicted cycles of one program, the ``which`` one of a step. Raises ``CompileError``."""
+    return predict(descriptors_of(lowered, p, which), p).cycles

@@ -1,0 +1,194 @@
+"""Tensors between the passes in two layouts, sums divided between the arrays, chains of samples."""
+
+from dataclasses import replace
+
+import pytest
+from graph_cases import random_words, settled
+from hazards import check_waits
+
+from trainwright.compiler.errors import CompileError
+from trainwright.compiler.hazards import Hazards
+from trainwright.graph.bind import bind
+from trainwright.graph.evaluate import evaluate
+from trainwright.graph.ir import Add, Einsum
+from trainwright.lowering import compile as compile_module
+from trainwright.lowering.choices import Choice, Given, Work
+from trainwright.lowering.compile import MOST_TRIED, compile_step
+from trainwright.lowering.layout import Layout
+from trainwright.lowering.slices import Stage, divided_sum, in_parts
+from trainwright.network import load_network
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import Engine
+from trainwright.program.footprint import Touch
+
+DEFAULT = AcceleratorParameters()
+SMALL = load_network("fashion").with_ranks(((6, 5, 6), (6,)))
+CROSSING = "l1.G1.G2.x"
+
+
+@pytest.fixture(scope="module")
+def step():
+    return compile_step(SMALL, 64, DEFAULT)
+
+
+def crossing(step, name=CROSSING):
+    """How the forward pass stores a tensor: its parts by their layouts."""
+    return [one for one in step.forward.lowered.outer.values() if one.tensor == name]
+
+
+def test_parts_of_a_stored_tensor_say_which_values_lie_where():
+    first, second = Layout(("s",), ("i",)), Layout(("i",), ("s",))
+    parts = Given(first, ("s", 0, 30)), Given(second, ("s", 30, 64))
+    given = Given(parts=parts)
+    assert not given.is_free and given.lanes is None and given.stored == parts
+    assert given.part(("i",), {"s": (0, 30)}) is parts[0]
+    assert given.part(("i",), {"s": (8, 16)}) is parts[0]
+    assert given.part(None, {"s": (30, 64)}) is parts[1]
+    assert given.part(("s",), {"s": (8, 16)}) is None  # these values lie in the other layout
+    assert given.part(None, {"s": (29, 31)}) is None
+    assert given.part(None, {}) is None
+    assert Given().is_free and Given().stored == () and Given().part(("i",), {}) == Given()
+    whole = Given(first)
+    assert whole.stored == (whole,) and whole.part(("i",), {}) is whole
+    assert whole.part(("s",), {}) is None
+
+
+def test_each_array_stores_its_part_and_reads_the_other_backward(step):
+    """Samples in lanes for PE1, which sums them; for PE2 the others, each its half of one sum."""
+    parts = crossing(step)
+    assert sorted(one.ranges["s"] for one in parts) == [(0, 32), (32, 64)]
+    assert len({one.layout.lanes for one in parts}) == 2
+    size = step.graph.whole.count(CROSSING) * 2
+    assert sum(step.buffers[one.name].size for one in parts) >= size
+    assert {one.name for one in parts} <= set(step.backward.lowered.outer)
+    by_lanes = {one.layout.lanes: one.ranges["s"] for one in parts}
+    divided = {
+        choice.op.out: choice
+        for choice in step.backward.lowered.choices
+        if CROSSING in choice.op.operands and len(choice.works) == 2
+    }
+    (choice,) = divided.values()
+    for work in choice.works:
+        (need,) = (need for need in work.impl.needs if need.tensor == CROSSING)
+        assert work.cut == ("s", *by_lanes[need.lanes])
+    made = {op.out: op for op in step.backward.lowered.graph.ops}[choice.op.out]
+    whole = {values for cell in made.parts for axis, values in cell if axis == "s"}
+    assert {n for lo, hi in whole for n in range(lo, hi)} == set(range(64))
+    for program in (step.forward, step.backward):
+        assert check_waits(program.descriptors, DEFAULT, step.memory_bytes)
+
+
+def test_one_layout_is_taken_where_the_backward_pass_cannot_read_two(monkeypatch):
+    asked = []
+
+    def refusing(graph, given, *rest):
+        asked.append(any(one.parts for one in given.values()))
+        if asked[-1]:
+            raise CompileError("no")
+        return lower(graph, given, *rest)
+
+    lower = compile_module.lower
+    monkeypatch.setattr(compile_module, "lower", refusing)
+    step = compile_step(SMALL, 64, DEFAULT)
+    assert asked == [False, True, False, False]
+    assert [one.ranges for one in crossing(step)] == [{}]
+
+
+def test_a_refusal_is_not_tried_again_where_all_lies_in_one_layout(monkeypatch):
+    asked = []
+
+    def refusing(graph, given, stored, p, which, *rest):
+        asked.append(which)
+        if which == "backward":
+            raise CompileError("no")
+        return lower(graph, given, stored, p, which, *rest)
+
+    lower = compile_module.lower
+    monkeypatch.setattr(compile_module, "lower", refusing)
+    with pytest.raises(CompileError, match="no"):
+        compile_step(load_network("digits"), 64, DEFAULT)
+    assert asked == ["forward", "backward"] * MOST_TRIED
+
+
+def divided_choice(step):
+    """A sum over the samples, divided between the arrays, and its stage."""
+    lowered = step.backward.lowered
+    for stage in lowered.stages:
+        for choice in stage.choices:
+            if CROSSING in choice.op.operands and len(choice.works) == 2:
+                return lowered.graph, stage, choice
+    raise AssertionError
+
+
+def test_parts_of_a_divided_sum_are_in_the_order_of_the_arrays(step):
+    graph, _, choice = divided_choice(step)
+    choice = replace(choice, op=replace(choice.op, parts=None))
+    cuts = [("s", work.cut[1:]) for work in choice.works]
+    assert divided_sum(graph, choice, Stage((choice,))) == cuts
+    (made,) = in_parts(graph, Stage((choice,)), 16).choices
+    assert made.op.parts == tuple((one,) for one in cuts)
+    # an axis that slices cut, too, is in their cells
+    sliced = Stage((choice,), (("s", 16),))
+    assert divided_sum(graph, choice, sliced) == []
+    cells = in_parts(graph, sliced, 16).choices[0].op.parts
+    assert sorted(values for ((_, values),) in cells) == [(n, n + 16) for n in range(0, 64, 16)]
+    # before it comes what slices cut of other sums
+    (axis,) = (a for a in graph.summed(choice.op) if a == "l1.j1")
+    two = in_parts(graph, Stage((choice,), ((axis, 2),)), 16).choices[0].op.parts
+    assert two == tuple(((axis, (n, n + 2)), one) for n in (0, 2) for one in cuts)
+
+
+def test_an_operation_that_is_not_divided_along_its_sum_is_whole(step):
+    graph, _, choice = divided_choice(step)
+    alone = Choice(replace(choice.op, parts=None), (Work(choice.works[0].impl, None),), ())
+    assert divided_sum(graph, alone, Stage((alone,))) == []
+    assert in_parts(graph, Stage((alone,)), 16).choices[0].op.parts is None
+
+
+def test_rounding_of_the_parts_is_in_the_graph(step):
+    """The sum in parts has other bits than the sum at once: the graph says which."""
+    words = random_words(step.graph.whole, 1)
+    exponents = dict.fromkeys(words, -3)
+    _, words, exponents = settled(step.forward.lowered.graph, words, exponents)
+    graph = step.backward.lowered.graph
+    wanted, found, _ = settled(graph, words, exponents)
+    shifts = bind(graph, wanted, exponents, most_alignment=DEFAULT.most_alignment).shifts
+    name = divided_choice(step)[2].op.out
+    once = tuple(
+        replace(op, parts=None) if isinstance(op, Einsum) and op.out == name else op
+        for op in graph.ops
+    )
+    given = {n: words[n] for n in graph.given if n in words}
+    other, _ = evaluate(replace(graph, ops=once), given, shifts)
+    difference = abs(other[name] - found[name])
+    assert 0 < difference.max() <= len({op.out: op for op in graph.ops}[name].parts)
+
+
+def test_small_operations_go_along_with_slices_of_samples():
+    """`digits`: bias, ReLU and the second layer of some samples, beside the first one of others."""
+    step = compile_step(load_network("digits"), 64, DEFAULT)
+    chains = [
+        stage
+        for stage in step.forward.lowered.stages
+        if any(isinstance(choice.op, Add) for choice in stage.choices)
+    ]
+    (chain,) = chains
+    made = {choice.op.out for choice in chain.choices}
+    assert {axis for axis, _ in chain.loops} == {"s"}
+    assert made == {op.out for op in step.forward.lowered.graph.ops
+                    if "s" in step.graph.whole.tensors[op.out].axes}  # fmt: skip
+
+
+def test_rows_among_each_others_are_not_waited_for():
+    """Two arrays write every other row; a third command reads one array's rows."""
+    first = Touch("SCRATCHPAD", 0, 63, True, ((0, ((32, 2),)),))
+    second = Touch("SCRATCHPAD", 1, 64, True, ((1, ((32, 2),)),))
+    reading = Touch("SCRATCHPAD", 1, 64, False, ((1, ((32, 2),)),))
+    for exact, waits in ((True, Engine.NONE), (False, Engine.PE1)):
+        hazards = Hazards(exact=exact)
+        assert hazards.issue(Engine.PE1, (first,)).wait == Engine.NONE
+        assert hazards.issue(Engine.PE2, (second,)).wait == waits
+    hazards = Hazards(exact=True)
+    hazards.issue(Engine.PE1, (first,))
+    hazards.issue(Engine.PE2, (second,))
+    assert hazards.issue(Engine.STORE, (reading,)).wait == Engine.PE2
