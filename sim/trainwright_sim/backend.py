@@ -21,6 +21,7 @@ from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import Progress
 from trainwright_sim.build import build, tell
 from trainwright_sim.design import kept_rtlil
+from trainwright_sim.engines import LEAVES
 from trainwright_sim.library import Simulator, Stop
 from trainwright_sim.memory import MemoryModel
 
@@ -237,7 +238,8 @@ class RtlAccelerator:
     def _rtlil(self, trace: bool) -> str:
         if self._design is not None:
             return self._design(self._parameters, trace=trace)
-        return kept_rtlil(self._parameters, trace=trace, cache=self._cache)
+        leaves = self._engine == LEAVES.name
+        return kept_rtlil(self._parameters, trace=trace, cache=self._cache, leaves=leaves)
 
     def _open(self, rtlil: str) -> Simulator:
         library = build(

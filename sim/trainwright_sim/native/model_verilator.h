@@ -6,6 +6,9 @@
 
 #include "Vsimulated.h"
 #include "verilated.h"
+#if defined(ENGINE_LEAVES)
+#include "leaves.h"
+#endif
 
 namespace trainwright {
 
@@ -16,6 +19,9 @@ public:
 
     // One clock. Inputs pass a register (wrapper.py), so nothing but the clock makes work here.
     void clock() {
+#if defined(ENGINE_LEAVES)
+        leaves_.clock(top_);
+#endif
         top_.clk = 1;
         top_.eval();
         top_.clk = 0;
@@ -27,6 +33,9 @@ public:
 private:
     VerilatedContext context_;
     Vsimulated top_;
+#if defined(ENGINE_LEAVES)
+    Leaves leaves_;
+#endif
 };
 
 // A port's bytes lie in memory in little-endian order, whatever its width.

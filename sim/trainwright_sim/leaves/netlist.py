@@ -1,0 +1,112 @@
+"""Where the models of leaf blocks are connected: to ports of the flattened design, or to another."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainwright_hw.build.convert import TOP
+from trainwright_sim.leaves.leaf import PREFIX
+
+SEPARATOR = "__"
+EVERT = f"expose -evert -sep {SEPARATOR} t:{PREFIX}*"
+"""Makes ports of a flattened design's top module of what is connected to models."""
+
+_NAME = rf"\\((?:\S+\.)?({PREFIX}\w+?){SEPARATOR}(\w+))"
+_PORT = re.compile(rf"^  wire (?:width (\d+) )?(input|output) \d+ {_NAME}$", re.MULTILINE)
+_LINK = re.compile(rf"^  connect {_NAME} {_NAME}$", re.MULTILINE)
+
+
+@dataclass
+class Placed:
+    """A model in a design; its ports by name, those of the design's top module."""
+
+    cell: str
+    """Its path."""
+    model: str
+    """The type of its cell."""
+    inputs: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """What drives it: a port and its width."""
+    outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
+    links: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Inputs that are outputs of another model: its cell and port."""
+
+    def struct(self, models: Sequence[str]) -> str:
+        """``leaf::drain<16>`` for a cell of type ``leaf_drain_16``."""
+        model = next(one for one in models if self.model.startswith(f"{PREFIX}{one}_"))
+        arguments = self.model.removeprefix(f"{PREFIX}{model}_").split("_")
+        return f"leaf::{model}<{', '.join(arguments)}>"
+
+    def order(self, models: Sequence[str]) -> tuple[int, str]:
+        """Of ``models``, and of those of one kind by path."""
+        kinds = [n for n, one in enumerate(models) if self.model.startswith(f"{PREFIX}{one}_")]
+        return kinds[0], self.cell
+
+
+def top_text(flat: str) -> str:
+    """The top module of a flattened design."""
+    text = flat[flat.index(f"\nmodule \\{TOP}\n") :]
+    return text[: text.index("\nend\n")]
+
+
+def placed(top: str, models: Sequence[str]) -> list[Placed]:
+    """The models of a design of which ``EVERT`` made ports, in the order of ``models``.
+
+    An output that is connected to inputs of models alone is not among ``outputs``.
+    """
+    found: dict[str, Placed] = {}
+    for width, direction, name, model, port in _PORT.findall(top):
+        cell = name.removesuffix(f"{SEPARATOR}{port}")
+        one = found.setdefault(cell, Placed(cell, model))
+        ports = one.inputs if direction == "output" else one.outputs
+        ports[port] = (name, int(width or 1))
+    uses = {name: top.count(f"\\{name} ") + top.count(f"\\{name}\n") - 1 for name in _given(found)}
+    for to, _, port, source, _, of in _LINK.findall(top):
+        cell, giver = to.removesuffix(f"{SEPARATOR}{port}"), source.removesuffix(f"{SEPARATOR}{of}")
+        if source in uses and port in found[cell].inputs:
+            found[cell].links[port] = giver, of
+            uses[source] -= 1
+            del found[cell].inputs[port]
+    for one in found.values():
+        one.outputs = {port: named for port, named in one.outputs.items() if uses[named[0]]}
+    return sorted(found.values(), key=lambda one: one.order(models))
+
+
+def _given(found: dict[str, Placed]) -> list[str]:
+    return [name for one in found.values() for name, _ in one.outputs.values()]
+
+
+def member(name: str) -> str:
+    """A port of a model as a port of what is compiled."""
+    return re.sub(r"\W|__", "_", name)  # two would be renamed
+
+
+def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
+    """``leaves.h``: the models of a design, and how they are connected to what is compiled."""
+    number = {one.cell: f"leaf{n}_" for n, one in enumerate(models)}
+    before, after = [], []
+    for one in models:
+        name = number[one.cell]
+        for port, (outer, width) in one.inputs.items():
+            before.append(f"leaf::load<{width}>({name}.{port}, top.{member(outer)});")
+        for port, (giver, of) in one.links.items():
+            before.append(f"leaf::link({name}.{port}, {number[giver]}.{of});")
+        before.append(f"{name}.comb();")
+        for port, (outer, width) in one.outputs.items():
+            after.append(f"leaf::store<{width}>(top.{member(outer)}, {name}.{port});")
+    clocks = [f"{name}.clock();" for name in number.values()]
+    return "\n".join(
+        (
+            "#pragma once",
+            *(f'#include "leaves/{kind}.h"' for kind in kinds),
+            "namespace trainwright {",
+            "struct Leaves {",
+            *(f"    {one.struct(kinds)} {number[one.cell]};" for one in models),
+            "    // What they get is that before a clock edge, and what they give that after it.",
+            "    template <typename Top>",
+            "    void clock(Top &top) {",
+            *(f"        {line}" for line in (*before, *clocks, *after)),
+            "    }",
+            "};",
+            "}  // namespace trainwright\n",
+        )
+    )
