@@ -6,16 +6,21 @@ from typing import Any
 from amaranth.hdl import Value
 
 from trainwright.program.descriptors import DIGIT_WIDTH
-from trainwright.program.fields import Operation
+from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, NEST_LEVELS, Operation
 from trainwright_hw.arith.fixed import FixedArithmetic
+from trainwright_hw.compute.loop_nest import LoopNest
 from trainwright_hw.compute.pe1.dot_array import DotProductArray
 from trainwright_hw.compute.pe2.drain import Drain
 from trainwright_hw.compute.pe2.outer_array import OuterProductArray
 from trainwright_hw.compute.pe2.vector import VectorUnit
+from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
+from trainwright_hw.stream.registered_queue import RegisteredQueue
 from trainwright_hw.writeback.lanes import EncodedLanes
-from trainwright_sim.leaves.leaf import Leaf
+from trainwright_sim.leaves.leaf import Leaf, members
 
 MOST_LANES = 16
+LEAST_QUEUE = 128
+"""Bits of a word for which a model of a queue is faster than its registers."""
 
 
 def _lanes(lanes: int) -> bool:
@@ -53,13 +58,47 @@ def _vector(block: Any) -> Mapping[str, int] | None:
     }
 
 
-def _vector_inputs(block: Any) -> Mapping[str, Value]:
-    plain = ("valid", "context", "configure", "configure_context", "x_row", "g_row")
+def _vector_ports(block: Any) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    """Of the command the fields that count."""
+    inputs, outputs = members(block)
+    plain = {name: value for name, value in inputs.items() if name != "command"}
     fields = ("operation", "relu", "x_shift", "g_shift")
+    return {**plain, **{name: Value.cast(block.command[name]) for name in fields}}, outputs
+
+
+def _nest(block: Any) -> Mapping[str, int] | None:
+    """Any."""
+    p, fields = block._parameters, COMPUTE_LAYOUT.members
+    at = {name: COMPUTE_LAYOUT[name].offset for name in fields}
+    innermost = NEST_LEVELS - 1
     return {
-        **{name: Value.cast(getattr(block, name)) for name in plain},
-        **{name: Value.cast(block.command[name]) for name in fields},
+        "levels": p.nest_levels,
+        "digits": p.narrow + p.narrow * p.wide_tensors,
+        "bytes": -(-COMPUTE_LAYOUT.size // 8),
+        "address": LOCAL_WIDTH,
+        "count": COUNT_WIDTH,
+        **{name: at[name] for name in ("x_base", "g_base", "z_base")},
+        **{name: at[name] for name in ("reduce_levels", "tile_level")},
+        "innermost": at[f"count{innermost}"],
+        "record": at["count1"] - at["count0"],
+        "is_digits": at["digits"],
+        "is_wide": at["underflow_zero"],
+        "level": innermost,
     }
+
+
+def _queue(block: RegisteredQueue) -> Mapping[str, int] | None:
+    """Of whole rows."""
+    if block.width < LEAST_QUEUE or block.width % 8 or len(block._flags):
+        return None
+    return {"width": block.width, "depth": block.depth, "counted": int(block.counted)}
+
+
+def _queue_ports(block: RegisteredQueue) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    return tuple(
+        {name: getattr(block, name) for name in names}
+        for names in (("w_en", "w_data", "r_en"), ("w_rdy", "r_rdy", "r_data", "level"))
+    )
 
 
 def _encoded(block: Any) -> Mapping[str, int] | None:
@@ -77,18 +116,22 @@ def _encoded(block: Any) -> Mapping[str, int] | None:
     }
 
 
-DOT_ARRAY = Leaf(block=DotProductArray, model="dot_array", arguments=_array)
-OUTER_ARRAY = Leaf(block=OuterProductArray, model="outer_array", arguments=_array)
-VECTOR_UNIT = Leaf(
-    block=VectorUnit, model="vector_unit", arguments=_vector, inputs=_vector_inputs
-)
+DOT_ARRAY = Leaf(block=DotProductArray, model="dot_array", arguments=_array, ports=members)
+OUTER_ARRAY = Leaf(block=OuterProductArray, model="outer_array", arguments=_array, ports=members)
+VECTOR_UNIT = Leaf(block=VectorUnit, model="vector_unit", arguments=_vector, ports=_vector_ports)
 DRAIN = Leaf(
     block=Drain,
     model="drain",
     arguments=lambda block: {"lanes": block._lanes} if _lanes(block._lanes) else None,
+    ports=members,
 )
-ENCODED_LANES = Leaf(block=EncodedLanes, model="encoded_lanes", arguments=_encoded)
+ENCODED_LANES = Leaf(block=EncodedLanes, model="encoded_lanes", arguments=_encoded, ports=members)
 
-LEAVES = (DOT_ARRAY, OUTER_ARRAY, VECTOR_UNIT, DRAIN, ENCODED_LANES)
+LOOP_NEST = Leaf(block=LoopNest, model="loop_nest", arguments=_nest, ports=members)
+REGISTERED_QUEUE = Leaf(
+    block=RegisteredQueue, model="registered_queue", arguments=_queue, ports=_queue_ports
+)
+
+LEAVES = (LOOP_NEST, REGISTERED_QUEUE, DOT_ARRAY, OUTER_ARRAY, VECTOR_UNIT, DRAIN, ENCODED_LANES)
 """In the order in which what they give without a clock is passed on."""
 KINDS = tuple(leaf.model for leaf in LEAVES)

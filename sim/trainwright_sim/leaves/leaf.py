@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Cat, Instance, Module, ResetSignal, Signal, Value
-from amaranth.lib.wiring import Component, In
+from amaranth.hdl import Cat, Elaboratable, Instance, Module, ResetSignal, Signal, Value
+from amaranth.lib.wiring import Component, Out, Signature
 
 PREFIX = "leaf_"
 """Of the type of a cell that a model stands for; the name of its C++ struct follows."""
@@ -16,20 +16,36 @@ PREFIX = "leaf_"
 class Leaf:
     """A block, and the template of its model ``native/leaves/*.h``."""
 
-    block: type[Component]
+    block: type[Elaboratable]
     model: str
     """The C++ struct."""
     arguments: Callable[[Any], Mapping[str, int] | None]
     """Of the template, in its order, for a block; None for one that it does not cover."""
-    inputs: Callable[[Any], Mapping[str, Value]] | None = None
-    """What the model reads of the block's inputs, where that is not all of them."""
+    ports: Callable[[Any], tuple[Mapping[str, Value], Mapping[str, Value]]]
+    """Inputs and outputs of a block that the model has, but for the reset."""
 
 
-def _flat(value: Any) -> Value:
+def flat(value: Any) -> Value:
     """A member, the elements of an array one behind another."""
     if isinstance(value, Sequence):
-        return Cat(*(_flat(element) for element in value))
+        return Cat(*(flat(element) for element in value))
     return Value.cast(value)
+
+
+def members(block: Component) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    """The ports of a component, paths joined with ``_``, arrays as one."""
+    ports: tuple[dict[str, Value], dict[str, Value]] = ({}, {})
+
+    def collect(signature: Signature, of: Any, prefix: str, outward: bool) -> None:
+        for name, member in signature.members.items():
+            value, out = getattr(of, name), (member.flow == Out) == outward
+            if member.is_signature:
+                collect(member.signature, value, f"{prefix}{name}_", out)
+            else:
+                ports[out][f"{prefix}{name}"] = flat(value)
+
+    collect(block.signature, block, "", True)
+    return ports
 
 
 def _declaration(name: str, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> str:
@@ -48,11 +64,7 @@ def _instance(
 ) -> Module:
     """The block as a cell whose type tells the template's arguments; its module is declared."""
     m = Module()
-    members = block.signature.members.items()
-    inputs = {name: _flat(getattr(block, name)) for name, of in members if of.flow == In}
-    if leaf.inputs is not None:
-        inputs = dict(leaf.inputs(block))
-    outputs = {name: _flat(getattr(block, name)) for name, of in members if of.flow != In}
+    inputs, outputs = leaf.ports(block)
     name = "_".join((f"{PREFIX}{leaf.model}", *map(str, arguments.values())))
     declared[name] = _declaration(name, {"rst": Signal(), **inputs}, outputs)
     m.submodules[name] = Instance(

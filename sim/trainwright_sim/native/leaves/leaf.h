@@ -33,6 +33,17 @@ using Word = std::conditional_t<(Bits <= 8), int8_t,
                                                    std::conditional_t<(Bits <= 32), int32_t, int64_t>>>;
 
 // A port is an integer, or 32 bits in each of an array, lowest first.
+// Many bits that are looked at where they are.
+struct Bits {
+    const uint8_t *bytes = nullptr;
+};
+
+template <int Count, typename Port>
+inline void load(Bits &to, const Port &port) {
+    static_assert(size_t(Count) <= 8 * sizeof(Port));
+    to.bytes = reinterpret_cast<const uint8_t *>(&port);
+}
+
 template <int Bits, typename Port>
 inline void load(uint32_t &to, const Port &port) {
     static_assert(Bits <= 32);
@@ -49,6 +60,13 @@ inline uint64_t bits_at(const uint8_t *bytes, size_t bit, int bits) {
 }
 
 // Lanes of a packed port, sign-extended.
+// Bytes as they are.
+template <int Bits, size_t N, typename Port>
+inline void load(uint8_t (&to)[N], const Port &port) {
+    static_assert((Bits + 7) / 8 == N && N <= sizeof(Port));
+    std::memcpy(to, &port, N);
+}
+
 template <int Bits, typename T, size_t N, typename Port>
 inline void load(T (&to)[N], const Port &port) {
     constexpr int width = Bits / int(N);
@@ -66,6 +84,12 @@ inline void load(T (&to)[N], const Port &port) {
 template <int Bits, typename Port>
 inline void store(Port &port, uint32_t value) {
     port = Port(value);
+}
+
+template <int Bits, size_t N, typename Port>
+inline void store(Port &port, const uint8_t (&from)[N]) {
+    static_assert((Bits + 7) / 8 == N && N <= sizeof(Port));
+    std::memcpy(&port, from, N);
 }
 
 template <int Bits, typename T, size_t N, typename Port>
@@ -90,8 +114,9 @@ inline void store(Port &port, const T (&from)[N]) {
 // From one model to another: the same bits.
 inline void link(uint32_t &to, uint32_t from) { to = from; }
 
-template <typename T, size_t N>
-inline void link(T (&to)[N], const T (&from)[N]) {
+template <typename T, size_t N, typename U, size_t M>
+inline void link(T (&to)[N], const U (&from)[M]) {
+    static_assert(sizeof to == sizeof from);  // words, or their bytes
     std::memcpy(to, from, sizeof to);
 }
 

@@ -1,0 +1,43 @@
+// A queue whose outputs are registers (trainwright_hw.stream.registered_queue).
+#pragma once
+
+#include "leaf.h"
+
+namespace leaf {
+
+template <int Width, int Depth, int Counted>
+struct registered_queue {
+    uint32_t rst = 0, w_en = 0, r_en = 0, w_rdy = 1, r_rdy = 0, level = 0;
+    uint8_t w_data[Width / 8] = {}, r_data[Width / 8] = {};
+
+    void comb() {}
+
+    void clock() {
+        const bool write = w_en && (Counted || w_rdy), read = r_en && r_rdy, empty = !r_rdy;
+        const bool pass_by = write && !more_ && (read || empty), refill = read && more_;
+        if (read || empty) {
+            std::memcpy(r_data, more_ ? storage_[consume_] : w_data, sizeof r_data);
+            r_rdy = more_ || write;
+        }
+        if (write) std::memcpy(storage_[produce_], w_data, sizeof w_data);
+        if (write && !pass_by) produce_ = produce_ == Depth - 1 ? 0 : produce_ + 1;
+        if (refill) consume_ = consume_ == Depth - 1 ? 0 : consume_ + 1;
+        const uint32_t was = level;
+        constexpr uint32_t mask = (2u << (31 - __builtin_clz(Depth))) - 1;
+        if (write && !read) level = (was + 1) & mask, w_rdy = was != Depth - 1, more_ = was != 0;
+        if (read && !write) level = (was - 1) & mask, w_rdy = 1, more_ = was > 2;
+        if (rst) {
+            produce_ = consume_ = level = r_rdy = 0;
+            w_rdy = 1;
+            more_ = false;
+        }
+    }
+
+private:
+    static_assert(Width % 8 == 0 && Depth >= 2);
+    uint8_t storage_[Depth][Width / 8] = {};
+    uint32_t produce_ = 0, consume_ = 0;
+    bool more_ = false;
+};
+
+}  // namespace leaf
