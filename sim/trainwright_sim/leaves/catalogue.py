@@ -19,7 +19,7 @@ from trainwright_hw.writeback.lanes import EncodedLanes
 from trainwright_sim.leaves.leaf import Leaf, members
 
 MOST_LANES = 16
-LEAST_QUEUE = 128
+LEAST_QUEUE = int(__import__('os').environ.get('LQ','128'))
 """Bits of a word for which a model of a queue is faster than its registers."""
 
 
@@ -88,10 +88,15 @@ def _nest(block: Any) -> Mapping[str, int] | None:
 
 
 def _queue(block: RegisteredQueue) -> Mapping[str, int] | None:
-    """Of whole rows."""
-    if block.width < LEAST_QUEUE or block.width % 8 or len(block._flags):
+    """Any with few flags."""
+    if block.width < LEAST_QUEUE or len(block._flags) > 8:
         return None
-    return {"width": block.width, "depth": block.depth, "counted": int(block.counted)}
+    return {
+        "width": block.width,
+        "depth": block.depth,
+        "counted": int(block.counted),
+        "flags": len(block._flags),
+    }
 
 
 def _queue_ports(block: RegisteredQueue) -> tuple[Mapping[str, Value], Mapping[str, Value]]:

@@ -5,10 +5,13 @@
 
 namespace leaf {
 
-template <int Width, int Depth, int Counted>
+// Of the oldest word Flags bits are 0 where there is none.
+template <int Width, int Depth, int Counted, int Flags>
 struct registered_queue {
+    static constexpr int BYTES = (Width + 7) / 8;
+
     uint32_t rst = 0, w_en = 0, r_en = 0, w_rdy = 1, r_rdy = 0, level = 0;
-    uint8_t w_data[Width / 8] = {}, r_data[Width / 8] = {};
+    uint8_t w_data[BYTES] = {}, r_data[BYTES] = {};
 
     void comb() {}
 
@@ -18,6 +21,7 @@ struct registered_queue {
         if (read || empty) {
             std::memcpy(r_data, more_ ? storage_[consume_] : w_data, sizeof r_data);
             r_rdy = more_ || write;
+            if (!r_rdy) clear_flags();
         }
         if (write) std::memcpy(storage_[produce_], w_data, sizeof w_data);
         if (write && !pass_by) produce_ = produce_ == Depth - 1 ? 0 : produce_ + 1;
@@ -30,12 +34,15 @@ struct registered_queue {
             produce_ = consume_ = level = r_rdy = 0;
             w_rdy = 1;
             more_ = false;
+            clear_flags();
         }
     }
 
 private:
-    static_assert(Width % 8 == 0 && Depth >= 2);
-    uint8_t storage_[Depth][Width / 8] = {};
+    static_assert(Depth >= 2 && Flags <= 8);
+    void clear_flags() { r_data[0] &= uint8_t(0xff << Flags); }
+
+    uint8_t storage_[Depth][BYTES] = {};
     uint32_t produce_ = 0, consume_ = 0;
     bool more_ = false;
 };
