@@ -183,8 +183,7 @@ def _leaves(folder: Path, log: BuildLog) -> Sources:
     flat = "flat.il"
     _yosys(
         log,
-        f"read_rtlil design.il; {passes}; write_rtlil {flat}; "
-        "write_verilog -sv -noattr design.sv",
+        f"read_rtlil design.il; {passes}; write_rtlil {flat}; write_verilog -sv -noattr design.sv",
     )
     models = placed(top_text((folder / flat).read_text()), KINDS)
     (folder / "wrapper.v").write_text(wrapper(rtlil, models))

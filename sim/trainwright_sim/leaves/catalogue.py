@@ -4,22 +4,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from amaranth.hdl import Value
+from amaranth.utils import exact_log2
 
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH
 from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, NEST_LEVELS, Operation
 from trainwright_hw.arith.fixed import FixedArithmetic
+from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.compute.loop_nest import LoopNest
 from trainwright_hw.compute.pe1.dot_array import DotProductArray
+from trainwright_hw.compute.pe1.entry import Entry
 from trainwright_hw.compute.pe2.drain import Drain
+from trainwright_hw.compute.pe2.operands import Operands
 from trainwright_hw.compute.pe2.outer_array import OuterProductArray
 from trainwright_hw.compute.pe2.vector import VectorUnit
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
+from trainwright_hw.storage.banks import Banks
+from trainwright_hw.storage.factor_store import FactorStore
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 from trainwright_hw.writeback.lanes import EncodedLanes
+from trainwright_hw.writeback.row_sums import RowSums
 from trainwright_sim.leaves.leaf import Leaf, members
 
 MOST_LANES = 16
-LEAST_QUEUE = int(__import__('os').environ.get('LQ','128'))
+MOST_READERS, MOST_WRITERS = 8, 4
+LEAST_QUEUE = int(__import__("os").environ.get("LQ", "128"))
 """Bits of a word for which a model of a queue is faster than its registers."""
 
 
@@ -121,6 +130,73 @@ def _encoded(block: Any) -> Mapping[str, int] | None:
     }
 
 
+def _banks(block: Banks) -> Mapping[str, int] | None:
+    """Of whole bytes."""
+    p = block._parameters
+    if block._readers > MOST_READERS or block._writers > MOST_WRITERS:
+        return None
+    return {
+        "count": p.scratchpad_banks,
+        "depth": p.bank_rows,
+        "row": p.lanes * p.word_width,
+        "readers": block._readers,
+        "writers": block._writers,
+    }
+
+
+def _sums(block: RowSums) -> Mapping[str, int] | None:
+    """Fixed point."""
+    if not isinstance(block._arithmetic, FixedArithmetic) or not _lanes(block._lanes):
+        return None
+    return {"lanes": block._lanes, "word": block._word_width}
+
+
+def _widths(p: AcceleratorParameters) -> Mapping[str, int] | None:
+    """Of words and elements, where these are integers."""
+    if not isinstance(lane_format(p), FixedArithmetic):
+        return None
+    return {"lanes": p.lanes, "word": p.word_width, "element": p.factor_width}
+
+
+def _operands(block: Operands) -> Mapping[str, int] | None:
+    """Fixed point."""
+    found = _widths(block._parameters)
+    return found and {"rows": block._parameters.pe2_rows, **found}
+
+
+def _entry_ports(block: Entry) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    inputs, outputs = members(block)
+    return {{"entry": "element"}.get(name, name): value for name, value in inputs.items()}, outputs
+
+
+def _store(block: FactorStore) -> Mapping[str, int] | None:
+    """Of whole bytes."""
+    bits = block.width * block.parameters.factor_width
+    return None if bits % 8 else {"depth": block.depth, "entry": bits}
+
+
+def _store_ports(block: FactorStore) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    write, address = block.write.request, exact_log2(block.depth)
+    inputs = {
+        "write_valid": write.valid,
+        "write_address": write.payload.address[:address],
+        "write_entry": Value.cast(write.payload.entry),
+        "read_enable": block.read.enable,
+        "read_address": block.read.address[:address],
+    }
+    return inputs, {"read_entry": Value.cast(block.read.entry)}
+
+
+BANKS = Leaf(block=Banks, model="banks", arguments=_banks, ports=members)
+ROW_SUMS = Leaf(block=RowSums, model="row_sums", arguments=_sums, ports=members)
+OPERANDS = Leaf(block=Operands, model="operands", arguments=_operands, ports=members)
+ENTRY = Leaf(
+    block=Entry,
+    model="entry",
+    arguments=lambda block: _widths(block._parameters),
+    ports=_entry_ports,
+)
+FACTOR_STORE = Leaf(block=FactorStore, model="factor_store", arguments=_store, ports=_store_ports)
 DOT_ARRAY = Leaf(block=DotProductArray, model="dot_array", arguments=_array, ports=members)
 OUTER_ARRAY = Leaf(block=OuterProductArray, model="outer_array", arguments=_array, ports=members)
 VECTOR_UNIT = Leaf(block=VectorUnit, model="vector_unit", arguments=_vector, ports=_vector_ports)
@@ -137,6 +213,19 @@ REGISTERED_QUEUE = Leaf(
     block=RegisteredQueue, model="registered_queue", arguments=_queue, ports=_queue_ports
 )
 
-LEAVES = (LOOP_NEST, REGISTERED_QUEUE, DOT_ARRAY, OUTER_ARRAY, VECTOR_UNIT, DRAIN, ENCODED_LANES)
+LEAVES = (
+    LOOP_NEST,
+    REGISTERED_QUEUE,
+    BANKS,
+    ROW_SUMS,
+    OPERANDS,
+    ENTRY,
+    FACTOR_STORE,
+    DOT_ARRAY,
+    OUTER_ARRAY,
+    VECTOR_UNIT,
+    DRAIN,
+    ENCODED_LANES,
+)
 """In the order in which what they give without a clock is passed on."""
 KINDS = tuple(leaf.model for leaf in LEAVES)

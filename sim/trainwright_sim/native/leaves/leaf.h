@@ -59,6 +59,20 @@ inline uint64_t bits_at(const uint8_t *bytes, size_t bit, int bits) {
     return bits == 64 ? value : value & ((uint64_t(1) << bits) - 1);
 }
 
+// A lane of packed bytes, sign-extended unless it is of an unsigned type.
+template <int Width, typename T>
+inline T lane(const uint8_t *bytes, size_t n) {
+    if constexpr (Width == 8 * sizeof(T)) {
+        T value;
+        std::memcpy(&value, bytes + n * sizeof(T), sizeof value);
+        return value;
+    } else if constexpr (Width == 4) {
+        return wrap<4>(T(bytes[n / 2] >> 4 * (n % 2)));
+    } else {
+        return wrap<Width>(T(bits_at(bytes, n * Width, Width)));
+    }
+}
+
 // Lanes of a packed port, sign-extended.
 // Bytes as they are.
 template <int Bits, size_t N, typename Port>
@@ -75,9 +89,7 @@ inline void load(T (&to)[N], const Port &port) {
     if constexpr (width == 8 * sizeof(T)) {
         std::memcpy(to, bytes, sizeof to);
     } else {
-        for (size_t n = 0; n < N; ++n) {
-            to[n] = wrap<width>(T(bits_at(bytes, n * width, width)));
-        }
+        for (size_t n = 0; n < N; ++n) to[n] = lane<width, T>(bytes, n);
     }
 }
 
