@@ -80,8 +80,9 @@ def wrapper(rtlil: str, models: Sequence[Placed] = ()) -> str:
     for model in models:
         for direction, of in (("output", model.inputs), ("input", model.outputs)):
             for name, width in of.values():
-                inner[member(name)] = f"\\{name} "
-                clocked.append(Port(member(name), width, direction))
+                if member(name) not in inner:  # one may drive several models
+                    inner[member(name)] = f"\\{name} "
+                    clocked.append(Port(member(name), width, direction))
     declarations = [f"{port.direction} [{port.width - 1}:0] {port.name}" for port in clocked]
     inputs = [port for port in clocked if port.direction == "input"]
     connections = [f".{inner[p.name]}({p.name}{'_q' * (p in inputs)})" for p in clocked]
@@ -152,7 +153,7 @@ _EXPR = "opt_expr -mux_undef -undriven -mux_bool"
 _ROUND = f"opt_muxtree; opt_reduce -full; opt_merge; opt_share; opt_dff; opt_clean; {_EXPR}; "
 _OPTIMISE = f"{_EXPR}; opt_merge; {3 * _ROUND}wreduce; opt_clean; memory_collect"
 YOSYS_PASSES = f"proc; flatten; {_OPTIMISE}"
-LEAF_PASSES = f"proc; flatten; {EVERT}; {_OPTIMISE}; opt_clean -purge"
+LEAF_PASSES = f"{YOSYS_PASSES}; opt_clean -purge; {EVERT}"
 """Flip-flops get their enables back, so that the model skips what stands still. Three rounds of
 ``opt -full``: until nothing changes it goes on for 19, four times as long, for nothing."""
 VERILATOR_OPTIONS = (
@@ -187,6 +188,9 @@ def _leaves(folder: Path, log: BuildLog) -> Sources:
     )
     models = placed(top_text((folder / flat).read_text()), KINDS)
     (folder / "wrapper.v").write_text(wrapper(rtlil, models))
+    for file in ("design.sv", "wrapper.v"):  # a clock is one change of ``clk``, one evaluation
+        text = (folder / file).read_text()
+        (folder / file).write_text(text.replace("@(posedge clk)", "@(edge clk)"))
     (folder / "leaves.h").write_text(header(models, KINDS))
     return _verilated(folder, log)
 

@@ -28,7 +28,7 @@ from trainwright_sim.leaves.leaf import Leaf, members
 
 MOST_LANES = 16
 MOST_READERS, MOST_WRITERS = 8, 4
-LEAST_QUEUE = int(__import__("os").environ.get("LQ", "128"))
+LEAST_QUEUE = 1
 """Bits of a word for which a model of a queue is faster than its registers."""
 
 

@@ -1,4 +1,4 @@
-"""Where the models of leaf blocks are connected: to ports of the flattened design, or to another."""
+"""What models of leaf blocks are connected to: ports of the flattened design, other models."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ EVERT = f"expose -evert -sep {SEPARATOR} t:{PREFIX}*"
 
 _NAME = rf"\\((?:\S+\.)?({PREFIX}\w+?){SEPARATOR}(\w+))"
 _PORT = re.compile(rf"^  wire (?:width (\d+) )?(input|output) \d+ {_NAME}$", re.MULTILINE)
-_LINK = re.compile(rf"^  connect {_NAME} {_NAME}$", re.MULTILINE)
+_CONNECT = re.compile(r"^  connect (\S+|\{.*?\}|\S+ \[.*?\]) (.+)$", re.MULTILINE)
 
 
 @dataclass
@@ -51,28 +51,52 @@ def top_text(flat: str) -> str:
 def placed(top: str, models: Sequence[str]) -> list[Placed]:
     """The models of a design of which ``EVERT`` made ports, in the order of ``models``.
 
-    An output that is connected to inputs of models alone is not among ``outputs``.
+    An output that is connected to inputs of models alone is not among ``outputs``. Inputs that
+    have the same driver, as every model's reset has, share a port.
     """
     found: dict[str, Placed] = {}
+    where: dict[str, tuple[Placed, str]] = {}
     for width, direction, name, model, port in _PORT.findall(top):
         cell = name.removesuffix(f"{SEPARATOR}{port}")
         one = found.setdefault(cell, Placed(cell, model))
         ports = one.inputs if direction == "output" else one.outputs
         ports[port] = (name, int(width or 1))
-    uses = {name: top.count(f"\\{name} ") + top.count(f"\\{name}\n") - 1 for name in _given(found)}
-    for to, _, port, source, _, of in _LINK.findall(top):
-        cell, giver = to.removesuffix(f"{SEPARATOR}{port}"), source.removesuffix(f"{SEPARATOR}{of}")
-        if source in uses and port in found[cell].inputs:
-            found[cell].links[port] = giver, of
-            uses[source] -= 1
-            del found[cell].inputs[port]
+        where[name] = one, port
+    connected = _CONNECT.findall(top)
+    nets = {source[1:]: net for net, source in connected if source[1:] in where}
+    _join(connected, nets, where)
     for one in found.values():
-        one.outputs = {port: named for port, named in one.outputs.items() if uses[named[0]]}
+        for port, (name, _) in list(one.outputs.items()):
+            if not _taken(top, nets[name], one, port, found):
+                del one.outputs[port]
     return sorted(found.values(), key=lambda one: one.order(models))
 
 
-def _given(found: dict[str, Placed]) -> list[str]:
-    return [name for one in found.values() for name, _ in one.outputs.values()]
+def _join(
+    connected: Sequence[tuple[str, str]],
+    nets: dict[str, str],
+    where: dict[str, tuple[Placed, str]],
+) -> None:
+    """Links between models, and inputs that have their driver in common."""
+    givers = {net: where[name] for name, net in nets.items()}
+    first: dict[str, str] = {}
+    for to, net in connected:
+        if to[1:] not in where or to[1:] in nets:
+            continue
+        one, port = where[to[1:]]
+        if net in givers:
+            giver, of = givers[net]
+            one.links[port] = giver.cell, of
+            del one.inputs[port]
+        else:
+            one.inputs[port] = first.setdefault(net, to[1:]), one.inputs[port][1]
+
+
+def _taken(top: str, net: str, one: Placed, port: str, found: dict[str, Placed]) -> bool:
+    """Whether anything but models takes what drives a net."""
+    links = sum(list(other.links.values()).count((one.cell, port)) for other in found.values())
+    # where it is declared, driven and linked
+    return top.count(f"{net} ") + top.count(f"{net}\n") > 2 + links
 
 
 def member(name: str) -> str:

@@ -21,11 +21,14 @@ public:
     void clock() {
 #if defined(ENGINE_LEAVES)
         leaves_.clock(top_);
-#endif
+        top_.clk = !top_.clk;  // every change of it is an edge
+        top_.eval();
+#else
         top_.clk = 1;
         top_.eval();
         top_.clk = 0;
         top_.eval();
+#endif
     }
 
     Vsimulated &ports() { return top_; }

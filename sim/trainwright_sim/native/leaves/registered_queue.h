@@ -17,15 +17,17 @@ struct registered_queue {
 
     void clock() {
         const bool write = w_en && (Counted || w_rdy), read = r_en && r_rdy, empty = !r_rdy;
-        const bool pass_by = write && !more_ && (read || empty), refill = read && more_;
         if (read || empty) {
-            std::memcpy(r_data, more_ ? storage_[consume_] : w_data, sizeof r_data);
+            std::memcpy(r_data, more_ ? storage_[consume_] : w_data, BYTES);
             r_rdy = more_ || write;
-            if (!r_rdy) clear_flags();
+            if (Flags && !r_rdy) clear_flags();
         }
-        if (write) std::memcpy(storage_[produce_], w_data, sizeof w_data);
-        if (write && !pass_by) produce_ = produce_ == Depth - 1 ? 0 : produce_ + 1;
-        if (refill) consume_ = consume_ == Depth - 1 ? 0 : consume_ + 1;
+        if (write) {
+            std::memcpy(storage_[produce_], w_data, BYTES);
+            const bool pass_by = !more_ && (read || empty);
+            if (!pass_by) produce_ = produce_ == Depth - 1 ? 0 : produce_ + 1;
+        }
+        if (read && more_) consume_ = consume_ == Depth - 1 ? 0 : consume_ + 1;
         const uint32_t was = level;
         constexpr uint32_t mask = (2u << (31 - __builtin_clz(Depth))) - 1;
         if (write && !read) level = (was + 1) & mask, w_rdy = was != Depth - 1, more_ = was != 0;
