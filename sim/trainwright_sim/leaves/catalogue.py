@@ -21,6 +21,8 @@ from trainwright_hw.compute.pe2.vector import VectorUnit
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.storage.banks import Banks
 from trainwright_hw.storage.factor_store import FactorStore
+from trainwright_hw.storage.ports import ROW_LATENCY
+from trainwright_hw.storage.scratchpad import Scratchpad
 from trainwright_hw.stream.registered_queue import RegisteredQueue
 from trainwright_hw.writeback.lanes import EncodedLanes
 from trainwright_hw.writeback.row_sums import RowSums
@@ -144,6 +146,36 @@ def _banks(block: Banks) -> Mapping[str, int] | None:
     }
 
 
+def _scratchpad(block: Scratchpad) -> Mapping[str, int] | None:
+    """That of an accelerator whose requests all come from queues."""
+    p, readers, writers = block.parameters, len(block.read), len(block.write)
+    if p.vector_engine or readers > MOST_READERS or writers > MOST_WRITERS:
+        return None
+    return {
+        "count": p.scratchpad_banks,
+        "depth": p.bank_rows,
+        "row": p.lanes * p.word_width,
+        "readers": readers,
+        "writers": writers,
+        "latency": ROW_LATENCY,
+    }
+
+
+def _scratchpad_ports(block: Scratchpad) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    inputs: dict[str, Value] = {}
+    outputs: dict[str, Value] = {}
+    for n, port in enumerate(block.read):
+        inputs |= {f"read_valid{n}": port.request.valid}
+        inputs |= {f"read_address{n}": port.request.payload}
+        outputs |= {f"read_ready{n}": port.request.ready}
+        outputs |= {f"row_valid{n}": port.valid, f"row{n}": Value.cast(port.row)}
+    for n, port in enumerate(block.write):
+        inputs |= {f"write_banks{n}": port.banks, f"write_address{n}": port.request.payload}
+        inputs |= {f"write_row{n}": Value.cast(port.row)}
+        outputs |= {f"write_ready{n}": port.request.ready}
+    return inputs, outputs
+
+
 def _sums(block: RowSums) -> Mapping[str, int] | None:
     """Fixed point."""
     if not isinstance(block._arithmetic, FixedArithmetic) or not _lanes(block._lanes):
@@ -188,6 +220,9 @@ def _store_ports(block: FactorStore) -> tuple[Mapping[str, Value], Mapping[str, 
 
 
 BANKS = Leaf(block=Banks, model="banks", arguments=_banks, ports=members)
+SCRATCHPAD = Leaf(
+    block=Scratchpad, model="scratchpad", arguments=_scratchpad, ports=_scratchpad_ports
+)
 ROW_SUMS = Leaf(block=RowSums, model="row_sums", arguments=_sums, ports=members)
 OPERANDS = Leaf(block=Operands, model="operands", arguments=_operands, ports=members)
 ENTRY = Leaf(
@@ -217,6 +252,7 @@ LEAVES = (
     LOOP_NEST,
     REGISTERED_QUEUE,
     BANKS,
+    SCRATCHPAD,
     ROW_SUMS,
     OPERANDS,
     ENTRY,
@@ -229,3 +265,6 @@ LEAVES = (
 )
 """In the order in which what they give without a clock is passed on."""
 KINDS = tuple(leaf.model for leaf in LEAVES)
+SETTLED = {"scratchpad": ("read_valid", "read_address", "write_banks")}
+"""Inputs, by how their names begin, that outputs of the same cycle depend on, where these go to
+more than models. They must come from models, so that what they are after a clock is known."""

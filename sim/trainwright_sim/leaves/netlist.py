@@ -1,9 +1,10 @@
 """What models of leaf blocks are connected to: ports of the flattened design, other models."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from trainwright.accelerator import AcceleratorError
 from trainwright_hw.build.convert import TOP
 from trainwright_sim.leaves.leaf import PREFIX
 
@@ -13,7 +14,18 @@ EVERT = f"expose -evert -sep {SEPARATOR} t:{PREFIX}*"
 
 _NAME = rf"\\((?:\S+\.)?({PREFIX}\w+?){SEPARATOR}(\w+))"
 _PORT = re.compile(rf"^  wire (?:width (\d+) )?(input|output) \d+ {_NAME}$", re.MULTILINE)
+_SLICE = re.compile(r"(\S+) \[(\d+)(?::(\d+))?\]")
 _CONNECT = re.compile(r"^  connect (\S+|\{.*?\}|\S+ \[.*?\]) (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Link:
+    """An output of a model: its cell and port; where not all of it, the lowest bit and how many."""
+
+    cell: str
+    port: str
+    lowest: int = 0
+    width: int | None = None
 
 
 @dataclass
@@ -27,8 +39,8 @@ class Placed:
     inputs: dict[str, tuple[str, int]] = field(default_factory=dict)
     """What drives it: a port and its width."""
     outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
-    links: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Inputs that are outputs of another model: its cell and port."""
+    links: dict[str, Link] = field(default_factory=dict)
+    """Inputs that are outputs of another model."""
 
     def struct(self, models: Sequence[str]) -> str:
         """``leaf::drain<16>`` for a cell of type ``leaf_drain_16``."""
@@ -84,17 +96,31 @@ def _join(
         if to[1:] not in where or to[1:] in nets:
             continue
         one, port = where[to[1:]]
-        if net in givers:
-            giver, of = givers[net]
-            one.links[port] = giver.cell, of
+        whole, part = net, _SLICE.fullmatch(net)
+        if part is not None:
+            whole = part[1]
+        if whole in givers:
+            giver, of = givers[whole]
+            one.links[port] = _link(giver.cell, of, part)
             del one.inputs[port]
         else:
             one.inputs[port] = first.setdefault(net, to[1:]), one.inputs[port][1]
 
 
+def _link(cell: str, port: str, part: re.Match[str] | None) -> Link:
+    if part is None:
+        return Link(cell, port)
+    highest, lowest = int(part[2]), int(part[3] or part[2])
+    return Link(cell, port, lowest, highest - lowest + 1)
+
+
 def _taken(top: str, net: str, one: Placed, port: str, found: dict[str, Placed]) -> bool:
     """Whether anything but models takes what drives a net."""
-    links = sum(list(other.links.values()).count((one.cell, port)) for other in found.values())
+    links = sum(
+        (link.cell, link.port) == (one.cell, port)
+        for other in found.values()
+        for link in other.links.values()
+    )
     # where it is declared, driven and linked
     return top.count(f"{net} ") + top.count(f"{net}\n") > 2 + links
 
@@ -104,17 +130,26 @@ def member(name: str) -> str:
     return re.sub(r"\W|__", "_", name)  # two would be renamed
 
 
-def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
-    """``leaves.h``: the models of a design, and how they are connected to what is compiled."""
+def header(
+    models: Sequence[Placed], kinds: Sequence[str], settled: Mapping[str, Sequence[str]]
+) -> str:
+    """``leaves.h``: the models of a design, and how they are connected to what is compiled.
+
+    ``settled``: models that give outputs in the cycle of inputs, which are those of models; these
+    inputs by kind. Raises ``AcceleratorError`` where one of them is not.
+    """
     number = {one.cell: f"leaf{n}_" for n, one in enumerate(models)}
-    before, after = [], []
+    before, settle, after = [], [], []
     for one in models:
-        name = number[one.cell]
+        name, links = number[one.cell], {}
+        for port, link in one.links.items():
+            bits = "" if link.width is None else f"<{link.lowest}, {link.width}>"
+            links[port] = f"leaf::link{bits}({name}.{port}, {number[link.cell]}.{link.port});"
+        early = _settled(one, kinds, settled)
         for port, (outer, width) in one.inputs.items():
             before.append(f"leaf::load<{width}>({name}.{port}, top.{member(outer)});")
-        for port, (giver, of) in one.links.items():
-            before.append(f"leaf::link({name}.{port}, {number[giver]}.{of});")
-        before.append(f"{name}.comb();")
+        before += [line for port, line in links.items() if port not in early]
+        (settle if early else before).extend([*(links[port] for port in early), f"{name}.comb();"])
         for port, (outer, width) in one.outputs.items():
             after.append(f"leaf::store<{width}>(top.{member(outer)}, {name}.{port});")
     clocks = [f"{name}.clock();" for name in number.values()]
@@ -128,9 +163,18 @@ def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
             "    // What they get is that before a clock edge, and what they give that after it.",
             "    template <typename Top>",
             "    void clock(Top &top) {",
-            *(f"        {line}" for line in (*before, *clocks, *after)),
+            *(f"        {line}" for line in (*before, *clocks, *settle, *after)),
             "    }",
             "};",
             "}  // namespace trainwright\n",
         )
     )
+
+
+def _settled(one: Placed, kinds: Sequence[str], settled: Mapping[str, Sequence[str]]) -> list[str]:
+    """Inputs of a model that its outputs of the same cycle depend on."""
+    prefixes = settled.get(kinds[one.order(kinds)[0]], ())
+    names = [port for port in (*one.inputs, *one.links) if port.startswith(tuple(prefixes))]
+    if missing := set(names) & set(one.inputs):
+        raise AcceleratorError(f"{one.cell}: {min(missing)} does not come from a model")
+    return names

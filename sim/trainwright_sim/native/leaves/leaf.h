@@ -132,6 +132,40 @@ inline void link(T (&to)[N], const U (&from)[M]) {
     std::memcpy(to, from, sizeof to);
 }
 
+// Of up to 32 bits, which one has as an integer and the other as bytes.
+template <size_t N>
+inline void link(uint32_t &to, const uint8_t (&from)[N]) {
+    static_assert(N <= 4);
+    to = 0;
+    std::memcpy(&to, from, N);
+}
+
+template <size_t N>
+inline void link(uint8_t (&to)[N], uint32_t from) {
+    static_assert(N <= 4);
+    std::memcpy(to, &from, N);
+}
+
+// Some bits of another model's output.
+template <int Lowest, int Width>
+inline void link(uint32_t &to, uint32_t from) {
+    static_assert(Width <= 32);
+    to = uint32_t(from >> Lowest & ((uint64_t(1) << Width) - 1));
+}
+
+template <int Lowest, int Width, size_t N>
+inline void link(uint32_t &to, const uint8_t (&from)[N]) {
+    static_assert(Width <= 32 && (Lowest + Width + 7) / 8 <= N);
+    to = uint32_t(bits_at(from, Lowest, Width));
+}
+
+template <int Lowest, int Width, size_t M, size_t N>
+inline void link(uint8_t (&to)[M], const uint8_t (&from)[N]) {
+    static_assert(Width <= 64 && (Width + 7) / 8 == M && (Lowest + Width + 7) / 8 <= N);
+    const uint64_t bits = bits_at(from, Lowest, Width);
+    std::memcpy(to, &bits, M);
+}
+
 // Word n delayed by n cycles: a stage for each bit of n.
 template <typename T, int Lanes>
 class Skew {
