@@ -14,7 +14,11 @@ namespace trainwright {
 
 class Model {
 public:
-    Model() : top_(&context_, "top") {}
+    Model() : top_(&context_, "top") {
+#if defined(ENGINE_LEAVES)
+        top_.eval();  // what the models get before the first clock
+#endif
+    }
     ~Model() { top_.final(); }
 
     // One clock. Inputs pass a register (wrapper.py), so nothing but the clock makes work here.
