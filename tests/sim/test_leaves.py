@@ -1,6 +1,7 @@
 """Models of leaf blocks in lockstep with the RTL that they stand for."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,12 +32,10 @@ from trainwright_sim.leaves.catalogue import LEAVES
 from trainwright_sim.leaves.leaf import members
 from trainwright_sim.leaves.lockstep import Fed, Ports, logs, sized, stimulus
 
-SMALL = {"scratchpad_rows": 64, "pe1_store_depth": 16, "pe2_store_depth": 16}
-FEW = {"lanes": 8, "pe1_rows": 4, "pe2_rows": 4, **SMALL}
-WHOLE = AcceleratorParameters(**FEW)
-FULL = AcceleratorParameters(**SMALL)
-NARROW = AcceleratorParameters(word_width=8, **FEW)
-WIDE = AcceleratorParameters(word_width=8, wide_tensors=1, **FEW)
+FULL = AcceleratorParameters(scratchpad_rows=64, pe1_store_depth=16, pe2_store_depth=16)
+WHOLE = replace(FULL, lanes=8, pe1_rows=4, pe2_rows=4)
+NARROW = replace(WHOLE, word_width=8)
+WIDE = replace(NARROW, wide_tensors=True)
 CYCLES = 6000
 
 
@@ -147,8 +146,10 @@ class Pad(wiring.Component):
         return m
 
 
-def queue(**sizes: int) -> tuple[Elaboratable, Ports]:
-    block = RegisteredQueue(**sizes)
+def queue(
+    width: int, depth: int, counted: bool = False, flags: int = 0
+) -> tuple[Elaboratable, Ports]:
+    block = RegisteredQueue(width=width, depth=depth, counted=counted, flags=flags)
     return block, catalogue.REGISTERED_QUEUE.ports(block)
 
 

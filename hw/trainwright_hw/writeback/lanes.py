@@ -17,9 +17,9 @@ class EncodedLanes(wiring.Component):
     """A row of words a cycle, from values of which lane n's comes n cycles after lane 0's.
 
     Where ``of_column``, lane n takes ``column[number]`` of n cycles later, else 0; that or
-    ``row[n]`` (one of them is 0) passes a register and the encoder of the accelerator's number format. The
-    encoder's settings are due in the cycle of ``of_column``. The words, and a flag a lane for each
-    of ``flags``, are brought together: ``encode_cycles`` after the register of lane 0.
+    ``row[n]`` (one of them is 0) passes a register and the encoder of the accelerator's number
+    format. The encoder's settings are due in the cycle of ``of_column``. The words, and a flag a
+    lane for each of ``flags``, are brought together: ``encode_cycles`` after lane 0's register.
 
     With stochastic rounding also ``random``, due as the encoder has it.
     """

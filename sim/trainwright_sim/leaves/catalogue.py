@@ -111,10 +111,8 @@ def _queue(block: RegisteredQueue) -> Mapping[str, int] | None:
 
 
 def _queue_ports(block: RegisteredQueue) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
-    return tuple(
-        {name: getattr(block, name) for name in names}
-        for names in (("w_en", "w_data", "r_en"), ("w_rdy", "r_rdy", "r_data", "level"))
-    )
+    inputs, outputs = ("w_en", "w_data", "r_en"), ("w_rdy", "r_rdy", "r_data", "level")
+    return {n: getattr(block, n) for n in inputs}, {n: getattr(block, n) for n in outputs}
 
 
 def _encoded(block: Any) -> Mapping[str, int] | None:

@@ -12,7 +12,6 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.support.native.cache import Cache
-from trainwright.support.native.tools import Progress
 from trainwright_hw.build.convert import component_to_rtlil
 from trainwright_sim.build import build
 from trainwright_sim.engines import NATIVE, Harness, Port
@@ -78,7 +77,7 @@ def stimulus(port: str, width: int, bits: Value, mode: Value) -> Value:
 
 
 def sized(bits: Value, mode: Value, *, word: int, low: int) -> Value:
-    """Words of ``low`` bits, positive or negative; of all bits; or the least of all, by the mode."""
+    """Words of ``low`` bits, positive or negative, of all bits, or the least one, by the mode."""
     lanes = -(-len(bits) // word)
     few, least = (
         C(sum(one << word * n for n in range(lanes)) & ((1 << len(bits)) - 1), len(bits))
@@ -95,17 +94,15 @@ def logs(
     seed: int,
     cycles: int,
     cache: Cache | None = None,
-    progress: Progress | None = None,
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
     """What every block gives in every cycle, (cycles, bytes) uint8 by name: as RTL, with models."""
     found = []
-    more = {} if progress is None else {"progress": progress}
     for engine, context in (("verilator", nullcontext({})), ("leaves", replaced(leaves))):
         with context as declared:
             design = fed()
             rtlil = component_to_rtlil(design, registered_reset=True)
             rtlil += "".join(declared.values())
-        library = build(rtlil, engine=engine, harness=LOCKSTEP, cache=cache, **more)
+        library = build(rtlil, engine=engine, harness=LOCKSTEP, cache=cache)
         sizes = {name: -(-width // 8) for name, width in design.widths.items()}
         log = np.zeros((cycles, sum(sizes.values())), np.uint8)
         function = ctypes.CDLL(str(library)).trainwright_lockstep
