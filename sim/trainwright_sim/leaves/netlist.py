@@ -121,6 +121,8 @@ def _taken(top: str, net: str, one: Placed, port: str, found: dict[str, Placed])
         for other in found.values()
         for link in other.links.values()
     )
+    if re.search(rf"^  wire .*output \d+ {re.escape(net)}$", top, re.MULTILINE):
+        return True
     # where it is declared, driven and linked
     return top.count(f"{net} ") + top.count(f"{net}\n") > 2 + links
 

@@ -14,18 +14,17 @@ namespace trainwright {
 
 class Model {
 public:
-    Model() : top_(&context_, "top") {
-#if defined(ENGINE_LEAVES)
-        top_.eval();  // what the models get before the first clock
-#endif
-    }
+    Model() : top_(&context_, "top") {}
     ~Model() { top_.final(); }
 
     // One clock. Inputs pass a register (wrapper.py), so nothing but the clock makes work here.
     void clock() {
 #if defined(ENGINE_LEAVES)
-        leaves_.clock(top_);
-        top_.clk = !top_.clk;  // every change of it is an edge
+        if (begun_) {
+            leaves_.clock(top_);
+            top_.clk = !top_.clk;  // every change of it is an edge
+        }
+        begun_ = true;  // the first evaluation sees no edge, whatever the clock is
         top_.eval();
 #else
         top_.clk = 1;
@@ -42,6 +41,7 @@ private:
     Vsimulated top_;
 #if defined(ENGINE_LEAVES)
     Leaves leaves_;
+    bool begun_ = false;
 #endif
 };
 
