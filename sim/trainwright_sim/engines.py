@@ -11,7 +11,7 @@ from trainwright.support.native.tools import INSTALL, BuildLog, Tool, ToolError
 from trainwright_hw.build.convert import TOP
 from trainwright_sim import tools
 from trainwright_sim.leaves import netlist
-from trainwright_sim.leaves.catalogue import KINDS, SETTLED
+from trainwright_sim.leaves.catalogue import KINDS
 from trainwright_sim.leaves.leaf import PREFIX
 from trainwright_sim.leaves.netlist import EVERT, Placed, header, member, placed, top_text
 
@@ -191,7 +191,7 @@ def _leaves(folder: Path, log: BuildLog) -> Sources:
     for file in ("design.sv", "wrapper.v"):  # a clock is one change of ``clk``, one evaluation
         text = (folder / file).read_text()
         (folder / file).write_text(text.replace("@(posedge clk)", "@(edge clk)"))
-    (folder / "leaves.h").write_text(header(models, KINDS, SETTLED))
+    (folder / "leaves.h").write_text(header(models, KINDS))
     return _verilated(folder, log)
 
 

@@ -45,6 +45,8 @@ def _array(block: Any) -> Mapping[str, int] | None:
         return None
     if arithmetic.left_width != arithmetic.right_width or arithmetic.left_width > 16:
         return None
+    if block._rows > MOST_LANES:
+        return None
     return {
         "rows": block._rows,
         "lanes": block._lanes,
@@ -52,6 +54,19 @@ def _array(block: Any) -> Mapping[str, int] | None:
         "sum": arithmetic.accumulator_width,
         "digit": DIGIT_WIDTH if "digit" in members else 0,
     }
+
+
+def _outer(block: Any) -> Mapping[str, int] | None:
+    """As ``_array``, with a model behind it."""
+    return None if getattr(block._arithmetic, "with_random", False) else _array(block)
+
+
+def _drain(block: Drain) -> Mapping[str, int] | None:
+    """With a model behind it."""
+    p = block._parameters
+    if p.stochastic_rounding or p.formats or not _lanes(p.lanes):
+        return None
+    return {"lanes": p.lanes}
 
 
 def _vector(block: Any) -> Mapping[str, int] | None:
@@ -231,14 +246,9 @@ ENTRY = Leaf(
 )
 FACTOR_STORE = Leaf(block=FactorStore, model="factor_store", arguments=_store, ports=_store_ports)
 DOT_ARRAY = Leaf(block=DotProductArray, model="dot_array", arguments=_array, ports=members)
-OUTER_ARRAY = Leaf(block=OuterProductArray, model="outer_array", arguments=_array, ports=members)
+OUTER_ARRAY = Leaf(block=OuterProductArray, model="outer_array", arguments=_outer, ports=members)
 VECTOR_UNIT = Leaf(block=VectorUnit, model="vector_unit", arguments=_vector, ports=_vector_ports)
-DRAIN = Leaf(
-    block=Drain,
-    model="drain",
-    arguments=lambda block: {"lanes": block._lanes} if _lanes(block._lanes) else None,
-    ports=members,
-)
+DRAIN = Leaf(block=Drain, model="drain", arguments=_drain, ports=members)
 ENCODED_LANES = Leaf(block=EncodedLanes, model="encoded_lanes", arguments=_encoded, ports=members)
 
 LOOP_NEST = Leaf(block=LoopNest, model="loop_nest", arguments=_nest, ports=members)
@@ -266,3 +276,5 @@ KINDS = tuple(leaf.model for leaf in LEAVES)
 SETTLED = {"scratchpad": ("read_valid", "read_address", "write_banks")}
 """Inputs, by how their names begin, that outputs of the same cycle depend on, where these go to
 more than models. They must come from models, so that what they are after a clock is known."""
+COMBINATIONAL = {"outer_array": ("value",), "drain": ("value",)}
+"""Outputs that depend on inputs of the same cycle: models alone may take them."""

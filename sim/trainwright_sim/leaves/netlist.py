@@ -1,11 +1,12 @@
 """What models of leaf blocks are connected to: ports of the flattened design, other models."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainwright.accelerator import AcceleratorError
 from trainwright_hw.build.convert import TOP
+from trainwright_sim.leaves.catalogue import COMBINATIONAL, SETTLED
 from trainwright_sim.leaves.leaf import PREFIX
 
 SEPARATOR = "__"
@@ -42,16 +43,15 @@ class Placed:
     links: dict[str, Link] = field(default_factory=dict)
     """Inputs that are outputs of another model."""
 
-    def struct(self, models: Sequence[str]) -> str:
-        """``leaf::drain<16>`` for a cell of type ``leaf_drain_16``."""
-        model = next(one for one in models if self.model.startswith(f"{PREFIX}{one}_"))
-        arguments = self.model.removeprefix(f"{PREFIX}{model}_").split("_")
-        return f"leaf::{model}<{', '.join(arguments)}>"
+    def kind(self, kinds: Sequence[str]) -> str:
+        """Which of ``kinds`` it is."""
+        return next(one for one in kinds if self.model.startswith(f"{PREFIX}{one}_"))
 
-    def order(self, models: Sequence[str]) -> tuple[int, str]:
-        """Of ``models``, and of those of one kind by path."""
-        kinds = [n for n, one in enumerate(models) if self.model.startswith(f"{PREFIX}{one}_")]
-        return kinds[0], self.cell
+    def struct(self, kinds: Sequence[str]) -> str:
+        """``leaf::drain<16>`` for a cell of type ``leaf_drain_16``."""
+        kind = self.kind(kinds)
+        arguments = self.model.removeprefix(f"{PREFIX}{kind}_").split("_")
+        return f"leaf::{kind}<{', '.join(arguments)}>"
 
 
 def top_text(flat: str) -> str:
@@ -60,8 +60,8 @@ def top_text(flat: str) -> str:
     return text[: text.index("\nend\n")]
 
 
-def placed(top: str, models: Sequence[str]) -> list[Placed]:
-    """The models of a design of which ``EVERT`` made ports, in the order of ``models``.
+def placed(top: str, kinds: Sequence[str]) -> list[Placed]:
+    """The models of a design of which ``EVERT`` made ports, in the order of ``kinds``.
 
     An output that is connected to inputs of models alone is not among ``outputs``. Inputs that
     have the same driver, as every model's reset has, share a port.
@@ -81,7 +81,7 @@ def placed(top: str, models: Sequence[str]) -> list[Placed]:
         for port, (name, _) in list(one.outputs.items()):
             if not _taken(top, nets[name], one, port, found):
                 del one.outputs[port]
-    return sorted(found.values(), key=lambda one: one.order(models))
+    return sorted(found.values(), key=lambda one: (kinds.index(one.kind(kinds)), one.cell))
 
 
 def _join(
@@ -132,13 +132,11 @@ def member(name: str) -> str:
     return re.sub(r"\W|__", "_", name)  # two would be renamed
 
 
-def header(
-    models: Sequence[Placed], kinds: Sequence[str], settled: Mapping[str, Sequence[str]]
-) -> str:
+def header(models: Sequence[Placed], kinds: Sequence[str]) -> str:
     """``leaves.h``: the models of a design, and how they are connected to what is compiled.
 
-    ``settled``: models that give outputs in the cycle of inputs, which are those of models; these
-    inputs by kind. Raises ``AcceleratorError`` where one of them is not.
+    Raises ``AcceleratorError`` where one gives outputs in the cycle of inputs, and these outputs or
+    inputs (``SETTLED``, ``COMBINATIONAL``) are not those of models.
     """
     number = {one.cell: f"leaf{n}_" for n, one in enumerate(models)}
     before, settle, after = [], [], []
@@ -147,12 +145,14 @@ def header(
         for port, link in one.links.items():
             bits = "" if link.width is None else f"<{link.lowest}, {link.width}>"
             links[port] = f"leaf::link{bits}({name}.{port}, {number[link.cell]}.{link.port});"
-        early = _settled(one, kinds, settled)
+        early = _settled(one, kinds)
         for port, (outer, width) in one.inputs.items():
             before.append(f"leaf::load<{width}>({name}.{port}, top.{member(outer)});")
         before += [line for port, line in links.items() if port not in early]
         (settle if early else before).extend([*(links[port] for port in early), f"{name}.comb();"])
         for port, (outer, width) in one.outputs.items():
+            if port in COMBINATIONAL.get(one.kind(kinds), ()):
+                raise AcceleratorError(f"{one.cell}: what is no model takes {port}")
             after.append(f"leaf::store<{width}>(top.{member(outer)}, {name}.{port});")
     clocks = [f"{name}.clock();" for name in number.values()]
     return "\n".join(
@@ -173,9 +173,9 @@ def header(
     )
 
 
-def _settled(one: Placed, kinds: Sequence[str], settled: Mapping[str, Sequence[str]]) -> list[str]:
+def _settled(one: Placed, kinds: Sequence[str]) -> list[str]:
     """Inputs of a model that its outputs of the same cycle depend on."""
-    prefixes = settled.get(kinds[one.order(kinds)[0]], ())
+    prefixes = SETTLED.get(one.kind(kinds), ())
     names = [port for port in (*one.inputs, *one.links) if port.startswith(tuple(prefixes))]
     if missing := set(names) & set(one.inputs):
         raise AcceleratorError(f"{one.cell}: {min(missing)} does not come from a model")

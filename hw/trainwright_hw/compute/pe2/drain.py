@@ -17,7 +17,8 @@ class Drain(wiring.Component):
     """
 
     def __init__(self, parameters: AcceleratorParameters):
-        self._lanes = lanes = parameters.lanes
+        self._parameters = parameters
+        lanes = parameters.lanes
         accumulator = lane_format(parameters).accumulator
         super().__init__(
             {
@@ -30,7 +31,7 @@ class Drain(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        drained = delay_line(m, self.due, self._lanes, "drained", reset_less=False)
+        drained = delay_line(m, self.due, self._parameters.lanes, "drained", reset_less=False)
         for lane, to in enumerate(self.value):
             value = Mux(drained[lane], self.sum[lane], 0)
             m.d.comb += to.eq(value | self.elementwise[lane])
