@@ -95,7 +95,10 @@ def logs(
     cycles: int,
     cache: Cache | None = None,
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
-    """What every block gives in every cycle, (cycles, bytes) uint8 by name: as RTL, with models."""
+    """What every block gives in every cycle, (cycles, bytes) uint8 by name: as RTL, with models.
+
+    From the first clock edge on. Before it the wrapper's registers are zeros, whatever models give.
+    """
     found = []
     for engine, context in (("verilator", nullcontext({})), ("leaves", replaced(leaves))):
         with context as declared:
@@ -104,11 +107,12 @@ def logs(
             rtlil += "".join(declared.values())
         library = build(rtlil, engine=engine, harness=LOCKSTEP, cache=cache)
         sizes = {name: -(-width // 8) for name, width in design.widths.items()}
-        log = np.zeros((cycles, sum(sizes.values())), np.uint8)
+        log = np.zeros((cycles + 1, sum(sizes.values())), np.uint8)
         function = ctypes.CDLL(str(library)).trainwright_lockstep
         function.argtypes = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p
         function.restype = None
-        function(seed, cycles, log.ctypes.data)
+        function(seed, cycles + 1, log.ctypes.data)  # the first evaluation sees no edge
         ends = np.cumsum([0, *sizes.values()]).tolist()
-        found.append({name: log[:, a:b] for name, a, b in zip(sizes, ends, ends[1:], strict=False)})
+        spans = zip(sizes, ends, ends[1:], strict=False)
+        found.append({name: log[1:, a:b] for name, a, b in spans})
     return found[0], found[1]
