@@ -34,14 +34,11 @@ EXPORT void trainwright_lockstep(uint64_t seed, uint64_t cycles, uint8_t *log) {
     auto model = std::make_unique<trainwright::Model>();
     auto &ports = model->ports();
     Random random{seed * 2 + 1};
-    uint32_t mode = 0;
     for (uint64_t n = 0; n < cycles; ++n) {
         uint64_t bits[RANDOM_BYTES / 8];
-        if (n % MODE_CYCLES == 0) mode = uint32_t(random.next() >> 48);
-        trainwright::set(ports.PORT_mode, mode);
-        const bool still = (mode >> 8 & 3) == 0;  // nothing moves, and models may rest
-        for (uint64_t &word : bits) word = still ? 0 : random.next();
+        for (uint64_t &word : bits) word = random.next();
         trainwright::set_bytes<RANDOM_BYTES>(ports.PORT_random, reinterpret_cast<uint8_t *>(bits));
+        if (n % MODE_CYCLES == 0) trainwright::set(ports.PORT_mode, uint32_t(random.next() >> 48));
         trainwright::set(ports.PORT_rst, n < 4 || random.next() >> 32 < (uint64_t(1) << 32) / RESET_ONE_IN);
         model->clock();
 #define COPY(port, bytes)                           \
