@@ -85,7 +85,7 @@ def scratchpad_places(
     and for the same bits bank by bank. No places at all where there is no room like that.
     """
     banks: list[list[str]] = [[] for _ in range(p.scratchpad_banks)]
-    name = re.compile(re.escape(f"{ACCELERATOR}.scratchpad.bank") + r"(\d+)\.(\d+)\.(\d+)")
+    name = re.compile(re.escape(f"{ACCELERATOR}.scratchpad.banks.bank") + r"(\d+)\.(\d+)\.(\d+)")
     found = (name.fullmatch(cell) for cell in module["cells"])
     for match in sorted((m for m in found if m), key=lambda m: tuple(map(int, m.groups()))):
         banks[int(match[1])].append(match[0])

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,8 +22,10 @@ from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import Progress
 from trainwright_sim.build import build, tell
 from trainwright_sim.design import kept_rtlil
+from trainwright_sim.engines import LEAVES
 from trainwright_sim.library import Simulator, Stop
 from trainwright_sim.memory import MemoryModel
+from trainwright_sim.perf_counter import PerfCounter
 
 CYCLES_A_CALL = 1 << 18
 """Cycles between two looks at signals (Ctrl-C) and calls of ``on_cycles``."""
@@ -32,10 +35,33 @@ Design = Callable[..., str]
 """``design(parameters, trace=...)`` is RTLIL with the ports of the accelerator."""
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What simulating took: cycles, seconds of processor time, and instructions of the processor,
+    None where it does not tell."""
+
+    cycles: int
+    seconds: float
+    instructions: int | None
+
+    def _each(self, other: "Spent", sign: int) -> "Spent":
+        ours, theirs = self.instructions, other.instructions
+        instructions = None if ours is None or theirs is None else ours + sign * theirs
+        cycles, seconds = self.cycles + sign * other.cycles, self.seconds + sign * other.seconds
+        return Spent(cycles, seconds, instructions)
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return self._each(other, 1)
+
+    def __sub__(self, other: "Spent") -> "Spent":
+        return self._each(other, -1)
+
+
 class RtlAccelerator:
     """The accelerator, simulated cycle by cycle (``trainwright.accelerator.Accelerator``).
 
-    ``engine`` is "verilator" or "cxxrtl" (slow, and a second opinion). ``memory`` is the
+    ``engine`` is "verilator"; "leaves", faster, with C++ models of leaf blocks; or "cxxrtl" (slow,
+    and a second opinion). ``memory`` is the
     timing of the external memory, or a mapping of its settings. ``progress`` gets a line before
     each step of the build that the first use of a set of parameters needs; ``cache`` is its folder,
     by default the user's. ``on_cycles`` is called with the cycles of the present run now and then.
@@ -80,12 +106,19 @@ class RtlAccelerator:
         self._traced = trace
         self._simulators: dict[bool, Simulator] = {}
         self._closed = False
+        self._counter = PerfCounter()
+        self._spent = Spent(0, 0.0, None if self._counter.read() is None else 0)
         self._simulator(trace)
 
     @property
     def parameters(self) -> AcceleratorParameters:
         """Parameters of the simulated design."""
         return self._parameters
+
+    @property
+    def spent(self) -> Spent:
+        """What all runs so far took."""
+        return self._spent
 
     @property
     def memory_bytes(self) -> int:
@@ -204,6 +237,7 @@ class RtlAccelerator:
     def close(self) -> None:
         """Free the simulations; idempotent. The memory can no longer be accessed."""
         self._closed = True
+        self._counter.close()
         self._bytes = self._bytes[:0]
         while self._simulators:
             self._simulators.popitem()[1].close()
@@ -237,7 +271,8 @@ class RtlAccelerator:
     def _rtlil(self, trace: bool) -> str:
         if self._design is not None:
             return self._design(self._parameters, trace=trace)
-        return kept_rtlil(self._parameters, trace=trace, cache=self._cache)
+        leaves = self._engine == LEAVES.name
+        return kept_rtlil(self._parameters, trace=trace, cache=self._cache, leaves=leaves)
 
     def _open(self, rtlil: str) -> Simulator:
         library = build(
@@ -267,6 +302,14 @@ class RtlAccelerator:
             watchdog_cycles=self._hang_cycles,
         )
 
+    def _measured(self, simulator: Simulator, cycles: int) -> Stop:
+        """Run for some cycles, and count what that takes."""
+        before = simulator.cycles, time.process_time(), self._counter.read()
+        stop = simulator.run(cycles, self._watchdog_cycles)
+        after = simulator.cycles, time.process_time(), self._counter.read()
+        self._spent += Spent(*after) - Spent(*before)
+        return stop
+
     def _wait(self, simulator: Simulator) -> None:
         begin, stop = simulator.cycles, Stop.CYCLES
         while stop is Stop.CYCLES:
@@ -278,7 +321,7 @@ class RtlAccelerator:
                 cycles = min(cycles, self._max_cycles - elapsed)
                 if cycles <= 0:
                     break
-            stop = simulator.run(cycles, self._watchdog_cycles)
+            stop = self._measured(simulator, cycles)
         if stop is Stop.FAULT:
             raise AcceleratorError(f"the design broke the protocol: {simulator.fault}")
         if stop is not Stop.INTERRUPT:

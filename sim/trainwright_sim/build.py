@@ -87,7 +87,11 @@ def _built(
 
 
 def _key(engine: SimulationEngine, harness: Harness, cxx: Tool, rtlil: str) -> str:
-    files = [path for folder in (NATIVE, harness.folder) for path in sorted(folder.iterdir())]
+    files = [
+        path
+        for folder in (NATIVE, NATIVE / "leaves", harness.folder)
+        for path in sorted(folder.iterdir())
+    ]
     sources = {path.name: path.read_text() for path in files if path.is_file()}
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
     options = (engine.name, engine.options, COMPILE, COMPILE_ONCE, LINK)

@@ -13,6 +13,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.support.native.cache import Cache
 
 FILE = "design.il"
+LEAVES = Path(__file__).parent / "leaves"
 
 
 SOURCES = (
@@ -37,26 +38,38 @@ def sources() -> Iterator[Path]:
         yield from sorted(origin.parent.rglob("*.py")) if origin.stem == "__init__" else [origin]
 
 
-def _key(parameters: AcceleratorParameters, trace: bool) -> str:
+def _key(parameters: AcceleratorParameters, trace: bool, leaves: bool) -> str:
     texts = [path.read_text() for path in sources()]
     versions = [version("amaranth"), sys.version]
     material = [texts, versions, asdict(parameters), trace]
+    if leaves:
+        material += [path.read_text() for path in sorted(LEAVES.glob("*.py"))]
     return "design-" + hashlib.sha256(json.dumps(material).encode()).hexdigest()[:32]
 
 
-def kept_rtlil(parameters: AcceleratorParameters, *, trace: bool, cache: Cache) -> str:
-    """What ``trainwright_hw.build.convert.to_rtlil`` gives, cached.
+def kept_rtlil(
+    parameters: AcceleratorParameters, *, trace: bool, cache: Cache, leaves: bool = False
+) -> str:
+    """What ``trainwright_hw.build.convert.to_rtlil`` gives, cached; with ``leaves`` cells of
+    their models for the leaf blocks that have one.
 
     Conversion takes seconds; reading its result, milliseconds.
     """
-    key = _key(parameters, trace)
+    key = _key(parameters, trace, leaves)
     found = cache.find(key)
     if found is None:
-        from trainwright_hw.build.convert import to_rtlil
-
-        text = to_rtlil(parameters, trace=trace)
+        text = _converted(parameters, trace, leaves)
         with cache.building(key) as folder:
             if folder is not None:
                 (folder / FILE).write_text(text)
         return text
     return (found / FILE).read_text()
+
+
+def _converted(parameters: AcceleratorParameters, trace: bool, leaves: bool) -> str:
+    from trainwright_hw.build.convert import to_rtlil
+    from trainwright_sim.leaves.catalogue import LEAVES as BLOCKS
+    from trainwright_sim.leaves.leaf import replaced
+
+    with replaced(BLOCKS if leaves else ()) as declared:
+        return to_rtlil(parameters, trace=trace) + "".join(declared.values())

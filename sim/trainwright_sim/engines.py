@@ -1,7 +1,7 @@
 """From RTLIL to C++: the two simulation engines."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +10,10 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.support.native.tools import INSTALL, BuildLog, Tool, ToolError
 from trainwright_hw.build.convert import TOP
 from trainwright_sim import tools
+from trainwright_sim.leaves import netlist
+from trainwright_sim.leaves.catalogue import KINDS
+from trainwright_sim.leaves.leaf import PREFIX
+from trainwright_sim.leaves.netlist import EVERT, Placed, header, member, placed, top_text
 
 NATIVE = Path(__file__).parent / "native"
 """Sources of the harness."""
@@ -64,16 +68,24 @@ def ports(rtlil: str) -> dict[str, Port]:
     return {name: Port(name, int(width or 1), direction) for width, direction, name in found}
 
 
-def wrapper(rtlil: str) -> str:
+def wrapper(rtlil: str, models: Sequence[Placed] = ()) -> str:
     """Verilog around the top module that registers every input.
 
     What the harness sets before a clock edge, the design sees after it, together with its own new
-    state. So one evaluation an edge settles everything, and none is due to an input alone.
+    state. So one evaluation an edge settles everything, and none is due to an input alone. The
+    same goes for what ``models`` of leaf blocks give.
     """
     clocked = [port for port in ports(rtlil).values() if port.name != "clk"]
+    inner = {port.name: port.name for port in clocked}
+    for model in models:
+        for direction, of in (("output", model.inputs), ("input", model.outputs)):
+            for name, width in of.values():
+                if member(name) not in inner:  # one may drive several models
+                    inner[member(name)] = f"\\{name} "
+                    clocked.append(Port(member(name), width, direction))
     declarations = [f"{port.direction} [{port.width - 1}:0] {port.name}" for port in clocked]
     inputs = [port for port in clocked if port.direction == "input"]
-    connections = [f".{port.name}({port.name}{'_q' * (port in inputs)})" for port in clocked]
+    connections = [f".{inner[p.name]}({p.name}{'_q' * (p in inputs)})" for p in clocked]
     return "\n".join(
         (
             f"module {WRAPPER}(input clk, {', '.join(declarations)});",
@@ -139,7 +151,9 @@ def _yosys(log: BuildLog, script: str) -> None:
 
 _EXPR = "opt_expr -mux_undef -undriven -mux_bool"
 _ROUND = f"opt_muxtree; opt_reduce -full; opt_merge; opt_share; opt_dff; opt_clean; {_EXPR}; "
-YOSYS_PASSES = f"proc; flatten; {_EXPR}; opt_merge; {3 * _ROUND}wreduce; opt_clean; memory_collect"
+_OPTIMISE = f"{_EXPR}; opt_merge; {3 * _ROUND}wreduce; opt_clean; memory_collect"
+YOSYS_PASSES = f"proc; flatten; {_OPTIMISE}"
+LEAF_PASSES = f"{YOSYS_PASSES}; opt_clean -purge; {EVERT}"
 """Flip-flops get their enables back, so that the model skips what stands still. Three rounds of
 ``opt -full``: until nothing changes it goes on for 19, four times as long, for nothing."""
 VERILATOR_OPTIONS = (
@@ -160,6 +174,28 @@ VERILATOR_OPTIONS = (
 
 def _verilator(folder: Path, log: BuildLog) -> Sources:
     _yosys(log, f"read_rtlil design.il; {YOSYS_PASSES}; write_verilog -sv -noattr design.sv")
+    return _verilated(folder, log)
+
+
+def _leaves(folder: Path, log: BuildLog) -> Sources:
+    """As ``_verilator``, with models in C++ for the leaf blocks that are cells of ``LEAVES``."""
+    rtlil = (folder / "design.il").read_text()
+    passes = LEAF_PASSES if PREFIX in rtlil else YOSYS_PASSES
+    flat = "flat.il"
+    _yosys(
+        log,
+        f"read_rtlil design.il; {passes}; write_rtlil {flat}; write_verilog -sv -noattr design.sv",
+    )
+    models = placed(top_text((folder / flat).read_text()), KINDS)
+    (folder / "wrapper.v").write_text(wrapper(rtlil, models))
+    for file in ("design.sv", "wrapper.v"):  # a clock is one change of ``clk``, one evaluation
+        text = (folder / file).read_text()
+        (folder / file).write_text(text.replace("@(posedge clk)", "@(edge clk)"))
+    (folder / "leaves.h").write_text(header(models, KINDS))
+    return _verilated(folder, log)
+
+
+def _verilated(folder: Path, log: BuildLog) -> Sources:
     tool = tools.verilator()
     options = ["--cc", "design.sv", "wrapper.v", "--top-module", WRAPPER, "--prefix", f"V{WRAPPER}"]
     options += ["-Wno-fatal", "--Mdir", "verilated", *VERILATOR_OPTIONS]
@@ -215,4 +251,12 @@ CXXRTL = SimulationEngine(
     member=lambda port: "p_" + port.replace("_", "__"),
     options=(CXXRTL_OPTIONS,),
 )
-ENGINES = {engine.name: engine for engine in (VERILATOR, CXXRTL)}
+LEAVES = SimulationEngine(
+    name="leaves",
+    tools=VERILATOR.tools,
+    generate=_leaves,
+    member=VERILATOR.member,
+    options=(LEAF_PASSES, *VERILATOR_OPTIONS, Path(netlist.__file__).read_text()),
+    runtime=_verilator_runtime,
+)
+ENGINES = {engine.name: engine for engine in (VERILATOR, CXXRTL, LEAVES)}

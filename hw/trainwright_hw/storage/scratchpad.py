@@ -2,11 +2,11 @@
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 from amaranth.utils import exact_log2
 
 from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.storage.banks import Banks, granted
 from trainwright_hw.storage.ports import (
     ROW_LATENCY,
     ReadPort,
@@ -67,15 +67,11 @@ class Scratchpad(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        width = self.parameters.lanes * self.parameters.word_width
-        memories = [
-            Memory(shape=width, depth=self.parameters.bank_rows, init=[])
-            for _ in range(self.parameters.scratchpad_banks)
-        ]
-        for bank, memory in enumerate(memories):
-            m.submodules[f"bank{bank}"] = memory
-        self._write_side(m, memories)
-        self._read_side(m, memories)
+        m.submodules.banks = banks = Banks(
+            self.parameters, readers=len(self.read), writers=len(self.write)
+        )
+        self._write_side(m, banks)
+        self._read_side(m, banks)
         if self.parameters.address_checks:
             requests = [port.request for port in (*self.read, *self.write)]
             rows = exact_log2(self.parameters.scratchpad_rows)
@@ -84,47 +80,34 @@ class Scratchpad(wiring.Component):
             )
         return m
 
-    def _write_side(self, m: Module, memories: list[Memory]) -> None:
+    def _write_side(self, m: Module, banks: Banks) -> None:
         requests = [port.request for port in self.write]
         grants = self._arbitrate(m, "write", requests, [port.banks for port in self.write])
-        rows = [port.row.as_value() for port in self.write]
-        places = []
-        for client, request in enumerate(requests):
-            _, place = bank_and_row(self.parameters, request.payload)
+        for client, port in enumerate(self.write):
+            _, place = bank_and_row(self.parameters, port.request.payload)
             register = Signal.like(place, name=f"write_place{client}", reset_less=True)
             m.d.sync += register.eq(place)
-            places.append(register)
-        for bank, (memory, grant) in enumerate(zip(memories, grants, strict=True)):
-            port = memory.write_port()
-            chosen = Signal.like(grant, name=f"write_grant{bank}")
-            enable = Signal(name=f"write_enable{bank}")
-            address = Signal.like(port.addr, name=f"write_address{bank}", reset_less=True)
-            row = Signal.like(port.data, name=f"write_row{bank}", reset_less=True)
-            m.d.sync += [
-                chosen.eq(grant),
-                enable.eq(chosen.any()),
-                address.eq(granted(chosen, places)),
-                row.eq(granted(chosen, rows)),
+            m.d.comb += [
+                getattr(banks, f"write_place{client}").eq(register),
+                getattr(banks, f"write_row{client}").eq(port.row),
             ]
-            m.d.comb += [port.en.eq(enable), port.addr.eq(address), port.data.eq(row)]
+        for bank, grant in enumerate(grants):
+            chosen = Signal.like(grant, name=f"write_grant{bank}")
+            m.d.sync += chosen.eq(grant)
+            m.d.comb += banks.granted[bank].eq(chosen)
 
-    def _read_side(self, m: Module, memories: list[Memory]) -> None:
+    def _read_side(self, m: Module, banks: Banks) -> None:
         requests = [port.request for port in self.read]
         asked = [banks_asked(self.parameters, r.valid, r.payload) for r in requests]
         grants = self._arbitrate(m, "read", requests, asked)
-        ports = [memory.read_port() for memory in memories]
-        given = [
-            Signal.like(port.data, name=f"given{bank}", reset_less=True)
-            for bank, port in enumerate(ports)
-        ]
-        m.d.sync += [row.eq(port.data) for row, port in zip(given, ports, strict=True)]
         places = [bank_and_row(self.parameters, request.payload) for request in requests]
         rows = [row for _, row in places]
-        for bank, (port, grant) in enumerate(zip(ports, grants, strict=True)):
+        for bank, grant in enumerate(grants):
             enable = Signal(name=f"read_enable{bank}")
-            address = Signal.like(port.addr, name=f"read_address{bank}", reset_less=True)
+            to = banks.read_place[bank]
+            address = Signal.like(to, name=f"read_address{bank}", reset_less=True)
             m.d.sync += [enable.eq(grant.any()), address.eq(granted(grant, rows))]
-            m.d.comb += [port.en.eq(enable), port.addr.eq(address)]
+            m.d.comb += [banks.read[bank].eq(enable), to.eq(address)]
         for client, reader in enumerate(self.read):
             bank, _ = places[client]
             # of the request that a bank's registers hold, its block RAM, its row's register, and
@@ -136,21 +119,8 @@ class Scratchpad(wiring.Component):
                 valid = Signal(name=f"valid{client}_{stage}")
                 source = Signal(len(bank), name=f"source{client}_{stage}", reset_less=True)
                 m.d.sync += [valid.eq(was_valid), source.eq(was_source)]
-            taken = Signal.like(reader.row, name=f"taken{client}", reset_less=True)
             m.d.sync += reader.valid.eq(valid)
-            m.d.comb += reader.row.eq(taken)
-            with m.Switch(source):
-                for number, row in enumerate(given):
-                    with m.Case(number):
-                        m.d.sync += taken.eq(row)
-
-
-def granted(grant: Value, values: list[Value]) -> Value:
-    """That of ``values`` whose bit of ``grant`` is set, 0 if none is; at most one may be."""
-    chosen = [value & bit.replicate(len(value)) for value, bit in zip(values, grant, strict=True)]
-    while len(chosen) > 1:
-        chosen = [
-            *(a | b for a, b in zip(chosen[::2], chosen[1::2], strict=False)),
-            *(chosen[-1:] if len(chosen) % 2 else []),
-        ]
-    return chosen[0]
+            m.d.comb += [
+                getattr(banks, f"source{client}").eq(source),
+                reader.row.eq(getattr(banks, f"row{client}")),
+            ]

@@ -1,6 +1,6 @@
 """Sum of magnitudes, saturations and underflows of the results of each command."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -10,6 +10,7 @@ from trainwright_hw.arith.format import LaneFormat
 from trainwright_hw.control.command_contexts import COMMANDS
 from trainwright_hw.control.engine_ports import StatisticsPort, totals_layout
 from trainwright_hw.stream.delay_line import delay_line
+from trainwright_hw.writeback.row_sums import RowSums, row_flags
 
 SLOT_WIDTH = 8
 ENGINES = 2
@@ -29,13 +30,10 @@ class StatisticsAccumulator(wiring.Component):
     """
 
     def __init__(self, parameters: AcceleratorParameters, *, arithmetic: LaneFormat):
-        self._lanes = lanes = parameters.lanes
-        self._word_width = parameters.result_width
+        lanes = parameters.lanes
+        self._parameters = parameters
         self._arithmetic = arithmetic
         self._totals = totals_layout(parameters)
-        self._flags = {"saturations": "saturated"}
-        if arithmetic.underflows:
-            self._flags["underflows"] = "underflow"
         super().__init__(
             {
                 "valid": In(1),
@@ -43,7 +41,7 @@ class StatisticsAccumulator(wiring.Component):
                 "final": In(1),
                 "slot": In(SLOT_WIDTH),
                 "word": In(signed(parameters.result_width)).array(lanes),
-                **{flag: In(1).array(lanes) for flag in self._flags.values()},
+                **{flag: In(1).array(lanes) for flag in row_flags(arithmetic).values()},
                 "port": Out(StatisticsPort(parameters)),
                 "taken": Out(1).array(ENGINES),
             }
@@ -54,8 +52,10 @@ class StatisticsAccumulator(wiring.Component):
         flags = Cat(self.valid, self.valid & self.final, self.engine)
         valid, final, engine = delay_line(m, flags, STAGES, "flags", reset_less=False)[-1]
         slot = delay_line(m, self.slot, STAGES, "slot")[-1]
-        row: dict[str, Value] = {"sum": self._row_sum(m)}
-        row |= {name: self._row_count(m, flag) for name, flag in self._flags.items()}
+        m.submodules.row = counted = RowSums(self._parameters, arithmetic=self._arithmetic)
+        for name in ("word", *counted.flags.values()):
+            m.d.comb += Cat(*getattr(counted, name)).eq(Cat(*getattr(self, name)))
+        row = {name: getattr(counted, name) for name in ("sum", *counted.flags)}
         sums = self._totals
         so_far = [Signal(sums, name=f"so_far_{number}") for number in range(ENGINES)]
         before, now = Signal(sums), Signal(sums)
@@ -92,31 +92,3 @@ class StatisticsAccumulator(wiring.Component):
                 for number, taken in enumerate(self.taken)
             ),
         ]
-
-    def _row_sum(self, m: Module) -> Signal:
-        magnitudes = []
-        for lane, word in enumerate(self.word):
-            # that of the least word needs all its bits
-            magnitude = Signal(self._word_width, name=f"magnitude_{lane}", reset_less=True)
-            m.d.sync += magnitude.eq(self._arithmetic.magnitude(word))
-            magnitudes.append(magnitude)
-        return self._in_two_steps(m, magnitudes, "sum", self._word_width + 4)
-
-    def _row_count(self, m: Module, flags: str) -> Signal:
-        held = []
-        for lane, flag in enumerate(getattr(self, flags)):
-            register = Signal(name=f"{flags}_{lane}", reset_less=True)
-            m.d.sync += register.eq(flag)
-            held.append(register)
-        return self._in_two_steps(m, held, flags, self._lanes.bit_length())
-
-    def _in_two_steps(self, m: Module, values: list[Signal], name: str, width: int) -> Signal:
-        """The sum of a row, ``width`` bits: four lanes in the first cycle, all in the second."""
-        quarters = []
-        for start in range(0, self._lanes, 4):
-            quarter = Signal(len(values[0]) + 2, name=f"{name}_from_{start}", reset_less=True)
-            m.d.sync += quarter.eq(sum(values[start : start + 4]))
-            quarters.append(quarter)
-        total = Signal(width, name=f"{name}_of_row")
-        m.d.sync += total.eq(sum(quarters))
-        return total

@@ -11,8 +11,9 @@ from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBi
 from trainwright_hw.control.command_contexts import per_engine
 from trainwright_hw.control.engine_ports import StatisticsPort
 from trainwright_hw.storage.ports import WritePort
-from trainwright_hw.stream.delay_line import delay_line, deskew, skew
+from trainwright_hw.stream.delay_line import delay_line, skew
 from trainwright_hw.writeback.digits import highest_level
+from trainwright_hw.writeback.lanes import EncodedLanes, chosen
 from trainwright_hw.writeback.ports import (
     TILE_LAYOUT,
     ColumnPort,
@@ -77,8 +78,7 @@ class WriteBack(wiring.Component):
         p = self._parameters
         m.submodules.slots = slots = Slots(p)
         arithmetic, first_due = self._arithmetic, self._due
-        encoder = arithmetic.encoder(lanes=p.lanes, value_width=p.vector_width)
-        m.submodules.encoder = encoder
+        m.submodules.lanes = lanes = EncodedLanes(p)
         m.submodules.statistics = statistics = StatisticsAccumulator(p, arithmetic=arithmetic)
         m.submodules.results = results = ResultQueue(p, depth=self.depth)
         connect(m, results.z, flipped(self.z))
@@ -100,15 +100,17 @@ class WriteBack(wiring.Component):
         ]
         for name, field in arithmetic.settings.items():
             setting = settings[field](before.pe2, before.context)
-            m.d.sync += getattr(encoder, name).eq(setting)
-        columns, number = self._chosen(m, due, "of_value")
-        for lane, to in enumerate(encoder.value):
-            value = Signal.like(to, name=f"value_{lane}", reset_less=True)
-            of_tile = Mux(columns[lane], select(self.pe1.value, number[lane]), 0)
-            m.d.sync += value.eq(of_tile | self.pe2.value[lane])
-            m.d.comb += to.eq(value)
+            register = Signal.like(getattr(lanes, name))
+            m.d.sync += register.eq(setting)
+            m.d.comb += getattr(lanes, name).eq(register)
+        m.d.comb += [
+            lanes.of_column.eq(due.pe1),
+            lanes.number.eq(due.number),
+            *(to.eq(value) for to, value in zip(lanes.column, self.pe1.value, strict=True)),
+            *(to.eq(value) for to, value in zip(lanes.row, self.pe2.value, strict=True)),
+        ]
         if p.stochastic_rounding:
-            self._randomise(m, due, stages[first_due + RANDOM_CYCLES], encoder)
+            self._randomise(m, due, stages[first_due + RANDOM_CYCLES], lanes)
 
         leaving = stages[-1]
         m.d.comb += [
@@ -127,12 +129,10 @@ class WriteBack(wiring.Component):
                 m, engines, lambda port: highest_level(port.command.out_width, p), "highest"
             )
             m.d.comb += results.highest.eq(highest(leaving.pe2, leaving.context))
-        words = deskew(m, list(encoder.word), "word")
-        for lane, word in enumerate(words):
+        for lane, word in enumerate(lanes.word):
             m.d.comb += [results.row[lane].eq(word), statistics.word[lane].eq(word)]
-        for name in ("saturated", *(["underflow"] if arithmetic.underflows else [])):
-            flags = deskew(m, list(getattr(encoder, name)), name)
-            m.d.comb += Cat(*getattr(statistics, name)).eq(Cat(*flags))
+        for name in lanes.flags:
+            m.d.comb += Cat(*getattr(statistics, name)).eq(Cat(*getattr(lanes, name)))
         for number, port in enumerate(engines):
             m.d.comb += [
                 port.final_row.eq(results.final_written[number]),
@@ -168,15 +168,7 @@ class WriteBack(wiring.Component):
             columns.credit.eq(Mux(wanted, enough & ~slots.recent, alone)),
         ]
 
-    def _chosen(self, m: Module, slot, name: str) -> tuple[list, list]:
-        """As each lane gets it: whether a slot is PE1's, and its row."""
-        lanes, width = self._parameters.lanes, (self._parameters.pe1_rows - 1).bit_length()
-        return (
-            delay_line(m, slot.pe1, lanes, f"{name}_of_pe1"),
-            delay_line(m, slot.number[:width], lanes, f"{name}_number"),
-        )
-
-    def _randomise(self, m: Module, due, drawn, encoder) -> None:
+    def _randomise(self, m: Module, due, drawn, encoded) -> None:
         """Random bits: PE1's by column, which its units have one after the other; PE2's by row."""
         p = self._parameters
         stream = per_engine(m, (self.pe1, self.pe2), lambda port: port.stream, "stream")
@@ -201,8 +193,8 @@ class WriteBack(wiring.Component):
         ]
         units = skew(m, list(by_column.random), "of_unit")
         lanes = skew(m, list(by_row.random), "of_lane")
-        columns, number = self._chosen(m, drawn, "of_byte")
+        columns, number = chosen(m, p, drawn.pe1, drawn.number, "of_byte")
         m.d.comb += [
             to.eq(Mux(columns[lane], select(units, number[lane]), lanes[lane]))
-            for lane, to in enumerate(encoder.random)
+            for lane, to in enumerate(encoded.random)
         ]

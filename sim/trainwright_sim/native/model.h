@@ -7,7 +7,7 @@
 
 #include "ports.h"
 
-#if defined(ENGINE_VERILATOR)
+#if defined(ENGINE_VERILATOR) || defined(ENGINE_LEAVES)
 #include "model_verilator.h"
 #elif defined(ENGINE_CXXRTL)
 #include "model_cxxrtl.h"

@@ -6,6 +6,9 @@
 
 #include "Vsimulated.h"
 #include "verilated.h"
+#if defined(ENGINE_LEAVES)
+#include "leaves.h"
+#endif
 
 namespace trainwright {
 
@@ -16,10 +19,19 @@ public:
 
     // One clock. Inputs pass a register (wrapper.py), so nothing but the clock makes work here.
     void clock() {
+#if defined(ENGINE_LEAVES)
+        if (begun_) {
+            leaves_.clock(top_);
+            top_.clk = !top_.clk;  // every change of it is an edge
+        }
+        begun_ = true;  // the first evaluation sees no edge, whatever the clock is
+        top_.eval();
+#else
         top_.clk = 1;
         top_.eval();
         top_.clk = 0;
         top_.eval();
+#endif
     }
 
     Vsimulated &ports() { return top_; }
@@ -27,6 +39,10 @@ public:
 private:
     VerilatedContext context_;
     Vsimulated top_;
+#if defined(ENGINE_LEAVES)
+    Leaves leaves_;
+    bool begun_ = false;
+#endif
 };
 
 // A port's bytes lie in memory in little-endian order, whatever its width.

@@ -26,7 +26,7 @@ def add_simulation_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--memory-stall", type=number, metavar="P", help="random pauses, 0 to 0.95 (default: 0)"
     )
-    group.add_argument("--engine", help="simulator: verilator (default) or cxxrtl")
+    group.add_argument("--engine", help="simulator: verilator (default), leaves or cxxrtl")
 
 
 def memory_options(args: argparse.Namespace) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
@@ -10,6 +10,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.requantiser import thermometer
 from trainwright_hw.compute.pe1.dot_array import DotProductArray, dot_cycles
+from trainwright_hw.compute.pe1.entry import Entry
 from trainwright_hw.compute.pe1.fetch import StepFetch
 from trainwright_hw.control.command_contexts import CommandContexts, per_context
 from trainwright_hw.control.engine_ports import ComputeEngine
@@ -183,13 +184,13 @@ class Pe1(wiring.Component):
         for name, value in there.items():
             late = delay_line(m, value, arithmetic.decode_cycles + 2, name, reset_less=False)[-1]
             m.d.comb += getattr(array, name).eq(late)
-        word, words = signed(parameters.word_width), []
-        for element, row in zip(self.store.entry, fetch.entry, strict=True):
-            stored, chosen = Signal(word), Signal(word, reset_less=True)
-            m.d.sync += chosen.eq(Mux(from_pad_now, arithmetic.word(row), stored))
-            m.d.comb += stored.eq(arithmetic.word(element))
-            words.append(chosen)
-        entry, invalid = arithmetic.decode(m, "entry", words, format_of(context))
+        m.submodules.entry = chosen = Entry(parameters)
+        m.d.comb += [
+            chosen.from_pad.eq(from_pad_now),
+            chosen.row.eq(fetch.entry),
+            chosen.entry.eq(self.store.entry),
+        ]
+        entry, invalid = arithmetic.decode(m, "entry", list(chosen.word), format_of(context))
         m.d.comb += [to.eq(value) for to, value in zip(array.entry, entry, strict=True)]
         with m.If(self._start):
             m.d.sync += [

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import Out, connect, flipped
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import Operation
 from trainwright_hw.arith.lanes import lane_format
+from trainwright_hw.compute.pe2.drain import Drain
 from trainwright_hw.compute.pe2.fetch import OPERAND_CYCLES, OperandFetch
 from trainwright_hw.compute.pe2.outer_array import OuterProductArray, outer_cycles
 from trainwright_hw.compute.pe2.vector import VectorUnit, vector_cycles
@@ -157,16 +158,19 @@ class Pe2(wiring.Component):
 
     def _drain(self, m: Module, elementwise, array, vector) -> None:
         """Rows of a complete tile, and those of element-wise operations, when they are due."""
-        results, lanes = self.results, self._parameters.lanes
-        due = Signal()
+        m.submodules.drain = drain = Drain(self._parameters)
+        results, due = self.results, Signal()
         m.d.sync += [
             due.eq(results.next_due & ~elementwise(results.next_context)),
             array.row.eq(results.next_row),
         ]
-        drained = delay_line(m, due, lanes, "drained", reset_less=False)
+        m.d.comb += drain.due.eq(due)
         for lane, to in enumerate(results.value):
-            value = Mux(drained[lane], array.value[lane], 0)
-            m.d.comb += to.eq(value | vector.value[lane])
+            m.d.comb += [
+                drain.sum[lane].eq(array.value[lane]),
+                drain.elementwise[lane].eq(vector.value[lane]),
+                to.eq(drain.value[lane]),
+            ]
 
     def _control(self, m: Module, contexts, issue, fetch) -> None:
         """Busy from a command until its rows and its statistics are out."""

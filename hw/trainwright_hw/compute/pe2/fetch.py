@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH, Operation
-from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.compute.loop_nest import LoopNest
+from trainwright_hw.compute.pe2.operands import Operands
 from trainwright_hw.compute.readers import FETCH_DEPTH, EntryReader, RowReader
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.storage.ports import FactorReadPort, ReadPort, row_layout
@@ -138,20 +138,23 @@ class OperandFetch(wiring.Component):
             g_reader.ready.eq(g_taken),
             entries.ready.eq(entry_taken),
         ]
-        second = Signal.like(self.g_operand)
-        x_row, g_row = (Signal.like(self.x_operand, name=f"{n}_row", reset_less=True) for n in "xg")
-        self._select(
-            m, second, entries.entry, g_reader.row, was_group, was_from_store, was_by_group
-        )
+        m.submodules.operands = operands = Operands(parameters)
+        m.d.comb += [
+            operands.x.eq(x_reader.row),
+            operands.g.eq(g_reader.row),
+            operands.entry.eq(entries.entry),
+            operands.from_store.eq(was_from_store),
+            operands.by_group.eq(was_by_group),
+            operands.group.eq(was_group),
+            self.x_operand.eq(operands.x_operand),
+            self.g_operand.eq(operands.g_operand),
+        ]
         m.d.sync += [
             x_taken.eq(taken),
             g_taken.eq(taken & ~from_store),
             entry_taken.eq(taken & from_store),
             Cat(was_from_store, was_by_group, was_group).eq(Cat(from_store, by_group, group_there)),
-            x_row.eq(x_reader.row),
-            g_row.eq(second),
         ]
-        m.d.comb += [self.x_operand.eq(x_row), self.g_operand.eq(g_row)]
         return m
 
     def _take_command(self, m: Module) -> None:
@@ -165,18 +168,6 @@ class OperandFetch(wiring.Component):
                 self._last_rows.eq(Mux(is_contraction, self.command.last_rows, 1)),
                 self._tile_rows.eq(Mux(is_contraction, self._parameters.pe2_rows, 1)),
             ]
-
-    def _select(self, m: Module, second, entry, row, group, from_store, by_group) -> None:
-        """The second operand: the scalars of PE2 and PE3 in words 0 to pe2_rows - 1."""
-        width = self._parameters.word_width * self._parameters.pe2_rows
-        with m.If(from_store):
-            words = [lane_format(self._parameters).word(element) for element in entry]
-            m.d.comb += [to.eq(word) for to, word in zip(second, words, strict=False)]
-        with m.Else():
-            m.d.comb += second.eq(row)
-            with m.If(by_group):
-                scalars = row.as_value().word_select(group, width)
-                m.d.comb += second.as_value()[:width].eq(scalars)
 
 
 def _supply(m: Module, name: str, reader: RowReader | EntryReader, taken: Value) -> Signal:

@@ -35,6 +35,8 @@ FORMATS = {
 NARROW_WORDS = {f"{name}-words-8": FORMATS[name] for name in ("fixed-8", "posit-8")}
 """On an accelerator whose words have 8 bits: what is merged and summed on chip has them too."""
 SCALES = ("automatic", "frozen")
+LEAST_ERROR = 0.1
+"""Percent, where the picture's logarithmic scale ends."""
 
 
 def _row(name: str, formats: str, scales: str, *more: str) -> Row:
@@ -196,7 +198,7 @@ def picture(outcomes: Sequence[Outcome]) -> bytes:
             label = o.label if name == "moved" and o.scales == SCALES[0] else None
             mark = "os^D"[number // len(COLOURS)] if o.scales == SCALES[0] else "x"
             colour = COLOURS[number % len(COLOURS)]
-            axes.plot(place, 100 - o.test, mark, color=colour, label=label)
+            axes.plot(place, max(100 - o.test, LEAST_ERROR), mark, color=colour, label=label)
         if not outcomes:
             continue
         axes.set_xticks(range(len(groups)), [f"{bits:,.0f}" for bits in groups])

@@ -1,0 +1,280 @@
+"""The blocks that have a C++ model, and for which of their parameters."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from amaranth.hdl import Value
+from amaranth.utils import exact_log2
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import DIGIT_WIDTH
+from trainwright.program.fields import COUNT_WIDTH, LOCAL_WIDTH, NEST_LEVELS, Operation
+from trainwright_hw.arith.fixed import FixedArithmetic
+from trainwright_hw.arith.lanes import lane_format
+from trainwright_hw.compute.loop_nest import LoopNest
+from trainwright_hw.compute.pe1.dot_array import DotProductArray
+from trainwright_hw.compute.pe1.entry import Entry
+from trainwright_hw.compute.pe2.drain import Drain
+from trainwright_hw.compute.pe2.operands import Operands
+from trainwright_hw.compute.pe2.outer_array import OuterProductArray
+from trainwright_hw.compute.pe2.vector import VectorUnit
+from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
+from trainwright_hw.storage.banks import Banks
+from trainwright_hw.storage.factor_store import FactorStore
+from trainwright_hw.storage.ports import ROW_LATENCY
+from trainwright_hw.storage.scratchpad import Scratchpad
+from trainwright_hw.stream.registered_queue import RegisteredQueue
+from trainwright_hw.writeback.lanes import EncodedLanes
+from trainwright_hw.writeback.row_sums import RowSums
+from trainwright_sim.leaves.leaf import Leaf, members
+
+MOST_LANES = 16
+MOST_READERS, MOST_WRITERS = 8, 4
+LEAST_QUEUE = 1
+"""Bits of a word for which a model of a queue is faster than its registers."""
+
+
+def _lanes(lanes: int) -> bool:
+    return lanes <= MOST_LANES and lanes & (lanes - 1) == 0
+
+
+def _array(block: Any) -> Mapping[str, int] | None:
+    """Integers of up to 16 bits."""
+    arithmetic, members = block._arithmetic, block.signature.members
+    if not isinstance(arithmetic, FixedArithmetic) or not _lanes(block._lanes):
+        return None
+    if arithmetic.left_width != arithmetic.right_width or arithmetic.left_width > 16:
+        return None
+    if block._rows > MOST_LANES:
+        return None
+    return {
+        "rows": block._rows,
+        "lanes": block._lanes,
+        "word": arithmetic.left_width,
+        "sum": arithmetic.accumulator_width,
+        "digit": DIGIT_WIDTH if "digit" in members else 0,
+    }
+
+
+def _outer(block: Any) -> Mapping[str, int] | None:
+    """As ``_array``, with a model behind it."""
+    return None if getattr(block._arithmetic, "with_random", False) else _array(block)
+
+
+def _drain(block: Drain) -> Mapping[str, int] | None:
+    """With a model behind it."""
+    p = block._parameters
+    if p.stochastic_rounding or p.formats or not _lanes(p.lanes):
+        return None
+    return {"lanes": p.lanes}
+
+
+def _vector(block: Any) -> Mapping[str, int] | None:
+    """Whole words in fixed point."""
+    arithmetic = block._arithmetic
+    if not isinstance(arithmetic, FixedArithmetic) or block._by_digits or not _lanes(block._lanes):
+        return None
+    return {
+        "lanes": block._lanes,
+        "word": arithmetic.left_width,
+        "value": len(block.value[0]),
+        "factor": block._factor_width,
+        "bias": Operation.BIAS,
+        "mask": Operation.MASK,
+    }
+
+
+def _vector_ports(block: Any) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    """Of the command the fields that count."""
+    inputs, outputs = members(block)
+    plain = {name: value for name, value in inputs.items() if name != "command"}
+    fields = ("operation", "relu", "x_shift", "g_shift")
+    return {**plain, **{name: Value.cast(block.command[name]) for name in fields}}, outputs
+
+
+def _nest(block: Any) -> Mapping[str, int] | None:
+    """Any."""
+    p, fields = block._parameters, COMPUTE_LAYOUT.members
+    at = {name: COMPUTE_LAYOUT[name].offset for name in fields}
+    innermost = NEST_LEVELS - 1
+    return {
+        "levels": p.nest_levels,
+        "digits": p.narrow + p.narrow * p.wide_tensors,
+        "bytes": -(-COMPUTE_LAYOUT.size // 8),
+        "address": LOCAL_WIDTH,
+        "count": COUNT_WIDTH,
+        **{name: at[name] for name in ("x_base", "g_base", "z_base")},
+        **{name: at[name] for name in ("reduce_levels", "tile_level")},
+        "innermost": at[f"count{innermost}"],
+        "record": at["count1"] - at["count0"],
+        "is_digits": at["digits"],
+        "is_wide": at["underflow_zero"],
+        "level": innermost,
+    }
+
+
+def _queue(block: RegisteredQueue) -> Mapping[str, int] | None:
+    """Any with few flags."""
+    if block.width < LEAST_QUEUE or len(block._flags) > 8:
+        return None
+    return {
+        "width": block.width,
+        "depth": block.depth,
+        "counted": int(block.counted),
+        "flags": len(block._flags),
+    }
+
+
+def _queue_ports(block: RegisteredQueue) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    inputs, outputs = ("w_en", "w_data", "r_en"), ("w_rdy", "r_rdy", "r_data", "level")
+    return {n: getattr(block, n) for n in inputs}, {n: getattr(block, n) for n in outputs}
+
+
+def _encoded(block: Any) -> Mapping[str, int] | None:
+    """Fixed point, rounded to nearest."""
+    p = block._parameters
+    if not isinstance(block._arithmetic, FixedArithmetic) or p.stochastic_rounding:
+        return None
+    if not _lanes(p.lanes) or p.pe1_rows & (p.pe1_rows - 1):
+        return None
+    return {
+        "rows": p.pe1_rows,
+        "lanes": p.lanes,
+        "value": p.vector_width,
+        "word": p.result_width,
+    }
+
+
+def _banks(block: Banks) -> Mapping[str, int] | None:
+    """Of whole bytes."""
+    p = block._parameters
+    if block._readers > MOST_READERS or block._writers > MOST_WRITERS:
+        return None
+    return {
+        "count": p.scratchpad_banks,
+        "depth": p.bank_rows,
+        "row": p.lanes * p.word_width,
+        "readers": block._readers,
+        "writers": block._writers,
+    }
+
+
+def _scratchpad(block: Scratchpad) -> Mapping[str, int] | None:
+    """That of an accelerator whose requests all come from queues, and are not checked."""
+    p, readers, writers = block.parameters, len(block.read), len(block.write)
+    if p.vector_engine or p.address_checks or readers > MOST_READERS or writers > MOST_WRITERS:
+        return None
+    return {
+        "count": p.scratchpad_banks,
+        "depth": p.bank_rows,
+        "row": p.lanes * p.word_width,
+        "readers": readers,
+        "writers": writers,
+        "latency": ROW_LATENCY,
+    }
+
+
+def _scratchpad_ports(block: Scratchpad) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    inputs: dict[str, Value] = {}
+    outputs: dict[str, Value] = {}
+    for n, port in enumerate(block.read):
+        inputs |= {f"read_valid{n}": port.request.valid}
+        inputs |= {f"read_address{n}": port.request.payload}
+        outputs |= {f"read_ready{n}": port.request.ready}
+        outputs |= {f"row_valid{n}": port.valid, f"row{n}": Value.cast(port.row)}
+    for n, port in enumerate(block.write):
+        inputs |= {f"write_banks{n}": port.banks, f"write_address{n}": port.request.payload}
+        inputs |= {f"write_row{n}": Value.cast(port.row)}
+        outputs |= {f"write_ready{n}": port.request.ready}
+    return inputs, outputs
+
+
+def _sums(block: RowSums) -> Mapping[str, int] | None:
+    """Fixed point."""
+    if not isinstance(block._arithmetic, FixedArithmetic) or not _lanes(block._lanes):
+        return None
+    return {"lanes": block._lanes, "word": block._word_width}
+
+
+def _widths(p: AcceleratorParameters) -> Mapping[str, int] | None:
+    """Of words and elements, where these are integers."""
+    if not isinstance(lane_format(p), FixedArithmetic):
+        return None
+    return {"lanes": p.lanes, "word": p.word_width, "element": p.factor_width}
+
+
+def _operands(block: Operands) -> Mapping[str, int] | None:
+    """Fixed point."""
+    found = _widths(block._parameters)
+    return found and {"rows": block._parameters.pe2_rows, **found}
+
+
+def _entry_ports(block: Entry) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    inputs, outputs = members(block)
+    return {{"entry": "element"}.get(name, name): value for name, value in inputs.items()}, outputs
+
+
+def _store(block: FactorStore) -> Mapping[str, int] | None:
+    """Of whole bytes, without checks."""
+    bits = block.width * block.parameters.factor_width
+    return None if bits % 8 or block.parameters.address_checks else {"depth": block.depth, "entry": bits}
+
+
+def _store_ports(block: FactorStore) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    write, address = block.write.request, exact_log2(block.depth)
+    inputs = {
+        "write_valid": write.valid,
+        "write_address": write.payload.address[:address],
+        "write_entry": Value.cast(write.payload.entry),
+        "read_enable": block.read.enable,
+        "read_address": block.read.address[:address],
+    }
+    return inputs, {"read_entry": Value.cast(block.read.entry)}
+
+
+BANKS = Leaf(block=Banks, model="banks", arguments=_banks, ports=members)
+SCRATCHPAD = Leaf(
+    block=Scratchpad, model="scratchpad", arguments=_scratchpad, ports=_scratchpad_ports
+)
+ROW_SUMS = Leaf(block=RowSums, model="row_sums", arguments=_sums, ports=members)
+OPERANDS = Leaf(block=Operands, model="operands", arguments=_operands, ports=members)
+ENTRY = Leaf(
+    block=Entry,
+    model="entry",
+    arguments=lambda block: _widths(block._parameters),
+    ports=_entry_ports,
+)
+FACTOR_STORE = Leaf(block=FactorStore, model="factor_store", arguments=_store, ports=_store_ports)
+DOT_ARRAY = Leaf(block=DotProductArray, model="dot_array", arguments=_array, ports=members)
+OUTER_ARRAY = Leaf(block=OuterProductArray, model="outer_array", arguments=_outer, ports=members)
+VECTOR_UNIT = Leaf(block=VectorUnit, model="vector_unit", arguments=_vector, ports=_vector_ports)
+DRAIN = Leaf(block=Drain, model="drain", arguments=_drain, ports=members)
+ENCODED_LANES = Leaf(block=EncodedLanes, model="encoded_lanes", arguments=_encoded, ports=members)
+
+LOOP_NEST = Leaf(block=LoopNest, model="loop_nest", arguments=_nest, ports=members)
+REGISTERED_QUEUE = Leaf(
+    block=RegisteredQueue, model="registered_queue", arguments=_queue, ports=_queue_ports
+)
+
+LEAVES = (
+    LOOP_NEST,
+    REGISTERED_QUEUE,
+    BANKS,
+    SCRATCHPAD,
+    ROW_SUMS,
+    OPERANDS,
+    ENTRY,
+    FACTOR_STORE,
+    DOT_ARRAY,
+    OUTER_ARRAY,
+    VECTOR_UNIT,
+    DRAIN,
+    ENCODED_LANES,
+)
+"""In the order in which what they give without a clock is passed on."""
+KINDS = tuple(leaf.model for leaf in LEAVES)
+SETTLED = {"scratchpad": ("read_valid", "read_address", "write_banks")}
+"""Inputs, by how their names begin, that outputs of the same cycle depend on, where these go to
+more than models. They must come from models, so that what they are after a clock is known."""
+COMBINATIONAL = {"outer_array": ("value",), "drain": ("value",)}
+"""Outputs that depend on inputs of the same cycle: models alone may take them."""

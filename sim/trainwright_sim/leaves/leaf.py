@@ -1,0 +1,105 @@
+"""A leaf block that a C++ model may stand for, and designs with such instead of blocks."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Instance, Module, ResetSignal, Signal, Value
+from amaranth.lib.wiring import Component, Out, Signature
+
+PREFIX = "leaf_"
+"""Of the type of a cell that a model stands for; the name of its C++ struct follows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """A block, and the template of its model ``native/leaves/*.h``."""
+
+    block: type[Elaboratable]
+    model: str
+    """The C++ struct."""
+    arguments: Callable[[Any], Mapping[str, int] | None]
+    """Of the template, in its order, for a block; None for one that it does not cover."""
+    ports: Callable[[Any], tuple[Mapping[str, Value], Mapping[str, Value]]]
+    """Inputs and outputs of a block that the model has, but for the reset."""
+
+
+def flat(value: Any) -> Value:
+    """A member, the elements of an array one behind another."""
+    if isinstance(value, Sequence):
+        return Cat(*(flat(element) for element in value))
+    return Value.cast(value)
+
+
+def members(block: Component) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    """The ports of a component, paths joined with ``_``, arrays as one."""
+    ports: tuple[dict[str, Value], dict[str, Value]] = ({}, {})
+
+    def collect(signature: Signature, of: Any, prefix: str, outward: bool) -> None:
+        for name, member in signature.members.items():
+            value, out = getattr(of, name), (member.flow == Out) == outward
+            if member.is_signature:
+                collect(member.signature, value, f"{prefix}{name}_", out)
+            else:
+                ports[out][f"{prefix}{name}"] = flat(value)
+
+    collect(block.signature, block, "", True)
+    return ports
+
+
+def _declaration(name: str, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> str:
+    """RTLIL of a module of which the ports alone are known."""
+    ports = [("input", port, value) for port, value in inputs.items()]
+    ports += [("output", port, value) for port, value in outputs.items()]
+    lines = [
+        f"  wire width {len(value)} {direction} {number} \\{port}"
+        for number, (direction, port, value) in enumerate(ports, 1)
+    ]
+    return "\n".join(("attribute \\blackbox 1", f"module \\{name}", *lines, "end", ""))
+
+
+def _instance(
+    leaf: Leaf, block: Any, arguments: Mapping[str, int], declared: dict[str, str]
+) -> Module:
+    """The block as a cell whose type tells the template's arguments; its module is declared."""
+    m = Module()
+    inputs, outputs = leaf.ports(block)
+    name = "_".join((f"{PREFIX}{leaf.model}", *map(str, arguments.values())))
+    declared[name] = _declaration(name, {"rst": Signal(), **inputs}, outputs)
+    m.submodules[name] = Instance(
+        name,
+        i_rst=ResetSignal(),
+        **{f"i_{name}": value for name, value in inputs.items()},
+        **{f"o_{name}": value for name, value in outputs.items()},
+    )
+    return m
+
+
+@contextmanager
+def replaced(leaves: Sequence[Leaf]) -> Iterator[dict[str, str]]:
+    """While designs are converted: the blocks that ``leaves`` cover are cells of their models.
+
+    Gives the modules of these cells, by name, as RTLIL that belongs to the design's.
+    """
+    declared: dict[str, str] = {}
+    originals = {leaf.block: leaf.block.elaborate for leaf in leaves}
+
+    def elaborate_of(leaf: Leaf) -> Callable[[Any, Any], Any]:
+        original = originals[leaf.block]
+
+        def elaborate(self: Any, platform: Any) -> Any:
+            arguments = leaf.arguments(self)
+            if platform is not None or arguments is None:
+                return original(self, platform)
+            return _instance(leaf, self, arguments, declared)
+
+        return elaborate
+
+    for leaf in leaves:
+        leaf.block.elaborate = elaborate_of(leaf)
+    try:
+        yield declared
+    finally:
+        for block, original in originals.items():
+            block.elaborate = original
