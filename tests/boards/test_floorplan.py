@@ -25,6 +25,7 @@ from trainwright_hw.compute.pe2.outer_array import OuterProductArray
 
 ROWS = ECP5_85F.multiplier_rows
 BLOCK_RAM_ROWS = ECP5_85F.block_ram_rows
+BANK = f"{ACCELERATOR}.scratchpad.banks.bank"
 
 
 def test_the_part_has_as_many_multipliers_and_block_rams_as_places():
@@ -96,10 +97,8 @@ def test_what_finds_no_room_is_left_to_the_tool():
 
 def _banks(count: int) -> dict:
     """So many block RAMs in each of four banks, in any order, and others."""
-    names = [
-        f"soc.accelerator.scratchpad.banks.bank{b}.0.{n}" for n in range(count) for b in (2, 0, 3, 1)
-    ]
-    others = ["soc.memory.memory.0.0", "soc.accelerator.scratchpad.banks.bank0.0.0_LUT4_Z"]
+    names = [f"{BANK}{b}.0.{n}" for n in range(count) for b in (2, 0, 3, 1)]
+    others = ["soc.memory.memory.0.0", f"{BANK}0.0.0_LUT4_Z"]
     return {"cells": dict.fromkeys([*others, *names[::-1]])}
 
 
@@ -108,7 +107,7 @@ def test_bits_of_the_scratchpad_are_side_by_side_and_a_bank_in_one_row():
     places = scratchpad_places(_banks(15), p, ECP5_85F)
     assert len(set(places.values())) == len(places) == 60
     where = {
-        tuple(map(int, cell.removeprefix("soc.accelerator.scratchpad.banks.bank").split(".")[::2])): (
+        tuple(map(int, cell.removeprefix(BANK).split(".")[::2])): (
             next((r, row.index(place)) for r, row in enumerate(BLOCK_RAM_ROWS) if place in row)
         )
         for cell, place in places.items()

@@ -217,7 +217,9 @@ def _entry_ports(block: Entry) -> tuple[Mapping[str, Value], Mapping[str, Value]
 def _store(block: FactorStore) -> Mapping[str, int] | None:
     """Of whole bytes, without checks."""
     bits = block.width * block.parameters.factor_width
-    return None if bits % 8 or block.parameters.address_checks else {"depth": block.depth, "entry": bits}
+    if bits % 8 or block.parameters.address_checks:
+        return None
+    return {"depth": block.depth, "entry": bits}
 
 
 def _store_ports(block: FactorStore) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
