@@ -37,7 +37,11 @@ class Hazards:
     _pending: dict[Engine, list[Sequence[Touch]]] = field(default_factory=dict)
     """The commands of each engine that may not be done, oldest first."""
 
-    def issue(self, engine: Engine, touched: Sequence[Touch]) -> Waits:
+    def fork(self) -> "Hazards":
+        """Another one in the same state."""
+        return Hazards({engine: list(commands) for engine, commands in self._pending.items()})
+
+    def waits(self, engine: Engine, touched: Sequence[Touch]) -> Waits:
         """What a descriptor must wait for (read after write, write after read or write).
 
         Commands of one engine are in order but for this: an array reads the operands of a command
@@ -52,7 +56,11 @@ class Hazards:
             elif any(_conflict(touched, command) for command in before):
                 older |= other
         older_idle = older & ~ARRAYS
-        wait, older = wait | older_idle, older & ARRAYS
+        return Waits(wait | older_idle, older & ARRAYS)
+
+    def issue(self, engine: Engine, touched: Sequence[Touch]) -> Waits:
+        """As ``waits``; the descriptor is issued."""
+        wait, older = self.waits(engine, touched)
         # What is waited for is done once this is issued.
         self._pending = {
             e: commands[-1:] if e & older else commands

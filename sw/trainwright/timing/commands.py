@@ -6,6 +6,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Transfer
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
 from trainwright.program.footprint import footprint, result_digits
+from trainwright.program.samples import Samples
 from trainwright.program.vector import THREADS, Code, Vector
 
 START = {Engine.PE1: 21, Engine.PE2: 7}
@@ -58,9 +59,11 @@ def _reads(d: Compute | Transfer, rates: dict[int, float], p: AcceleratorParamet
     )
 
 
-def work_of(d: Compute | Transfer | Code | Vector, p: AcceleratorParameters) -> Work:
+def work_of(d: Compute | Transfer | Samples | Code | Vector, p: AcceleratorParameters) -> Work:
     """What ``d`` asks of its engine; a transfer's ``cycles`` are beats."""
     engine = ENGINE_OF[d.operation]
+    if isinstance(d, Samples):
+        return Work(engine, d.samples * d.record_beats, ())
     if isinstance(d, Code):
         return Work(engine, len(d.instructions), ())
     if isinstance(d, Vector):  # each block of rows takes as long as a whole one
