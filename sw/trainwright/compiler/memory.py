@@ -1,5 +1,6 @@
 """Where things lie: buffers in external memory, rows in the scratchpad, entries in the stores."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -143,15 +144,20 @@ class LocalMemory:
         self.size = limit.available(p)
         self.align = align
         self._used: list[Region] = []
+        self._avoided: tuple[Region, ...] = ()
         self.peak = 0
         """Most rows or entries in use at once so far."""
 
     def _gaps(self) -> list[tuple[int, int]]:
-        edges = [0]
-        for region in sorted(self._used, key=lambda r: r.start):
-            edges += [region.start, region.stop]
-        edges.append(self.size)
-        return list(zip(edges[::2], edges[1::2], strict=True))
+        gaps, stop = [], 0
+        for region in sorted((*self._used, *self._avoided), key=lambda r: r.start):
+            gaps.append((stop, max(stop, region.start)))
+            stop = max(stop, region.stop)
+        return [*gaps, (stop, self.size)]
+
+    def avoid(self, regions: Sequence[Region]) -> None:
+        """Allocate nothing there, until told of others; they may be in use."""
+        self._avoided = tuple(regions)
 
     def allocate(
         self, name: str, count: int, *, top: bool = False, within: range | None = None

@@ -1,15 +1,20 @@
 """The rank prior in a resident step: sums of squares, coefficients, and what the update reads.
 
-Side rows (``onchip.prior_pass``) stay in the scratchpad from the begin of the update to its end:
-first coefficients follow from the sums of the step before, and words of pulls from these; then the
-squares of a part are summed when its weights are new.
+Coefficients follow from the sums of the step before, at any time before the update. In the update,
+words of pulls follow from them and from the exponent of a part's gradient; the squares of a part
+are summed when its weights are new.
 """
+
+from collections.abc import Sequence
 
 from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.schedule import Schedule, mask, rows_pass
+from trainwright.compiler.memory import Region
 from trainwright.onchip import prior_pass as by
 from trainwright.onchip.layout import Part
+from trainwright.onchip.rates import RateTable
+from trainwright.program.descriptors import Program
 from trainwright.program.vector import THREADS, Stream
 
 
@@ -23,36 +28,46 @@ def padded_blocks(part: Part) -> int:
     return part.blocks if part.blocks == 1 else -(-part.blocks // THREADS) * THREADS
 
 
-class Prior:
-    """The side rows in the scratchpad."""
+def renewal_program(memory: ChipMemory, table: RateTable, avoid: Sequence[Region] = ()) -> Program:
+    """Coefficients and exponents by the sums, in memory, where the step is one of renewal.
 
-    def __init__(self, work: Passes, schedule: Schedule) -> None:
+    Rows of the scratchpad that are to ``avoid`` are not used.
+    """
+    work = Passes(memory)
+    work.b.pad.avoid(avoid)
+    schedule, count = Schedule(work, table), memory.side_count
+    rows = work.load(PRIOR).start
+    schedule.weights()
+    rows_pass(
+        work, by.renew_code(), [Stream(rows + n * count, 0, 1) for n in range(by.FIELDS)],
+        reads=mask(*range(by.FIELDS)), writes=mask(by.COEFFICIENT, by.EXPONENT),
+        inner=count, constants=by.RENEW_CONSTANTS, tensor="coefficients of the prior",
+    )  # fmt: skip
+    first = by.COEFFICIENT * count
+    work.store(PRIOR, rows + first, 2 * count, first=first)
+    return work.finish("the program of the prior's coefficients")
+
+
+class Prior:
+    """The side rows in the scratchpad: sums, coefficients and exponents."""
+
+    def __init__(self, work: Passes) -> None:
         self._work, self._memory = work, work.memory
         memory: ChipMemory = work.memory
         self._count = memory.side_count
-        self._rows = work.load(PRIOR).start
+        self._rows = work.b.pad.allocate(PRIOR, (by.EXPONENT + 1) * self._count).start
+        first = by.COEFFICIENT * self._count
+        pulls = Region(PRIOR, self._rows + first, 2 * self._count)
+        work.load(PRIOR, first=first, rows=pulls.count, to=pulls)
         self.columns = work.b.pad.allocate(COLUMNS, memory.buffers[COLUMNS].shape[0]).start
         """First row of what the update's passes read, in the places of ``memory.columns``."""
         self._joined = work.b.pad.allocate("sums of threads", 2 * THREADS).start
-        schedule.weights()
-        self._renew()
-        for part in memory.layout.parts:
-            self._words(part)
 
     def _field(self, number: int, row: int = 0, *, outer: int = 0, inner: int = 1) -> Stream:
         return Stream(self._rows + number * self._count + row, outer, inner)
 
-    def _renew(self) -> None:
-        rows_pass(
-            self._work, by.renew_code(), [self._field(number) for number in range(by.FIELDS)],
-            reads=mask(*range(by.FIELDS)), writes=mask(by.COEFFICIENT, by.EXPONENT),
-            inner=self._count, constants=by.RENEW_CONSTANTS, tensor="coefficients of the prior",
-        )  # fmt: skip
-        first = by.COEFFICIENT * self._count
-        self._work.store(PRIOR, self._rows + first, 2 * self._count, first=first)
-
-    def _words(self, part: Part) -> None:
-        """The words of both sides of a part."""
+    def words(self, part: Part) -> None:
+        """What the passes of a part read, of both its sides."""
         number = self._memory.layout.parts.index(part)
         sides, rows = self._memory.sides[number], self._memory.columns[number]
         for side, to, count in ((sides.left, (rows.left_shift, rows.left), part.blocks),

@@ -1,9 +1,10 @@
-"""A whole step as one program that is the same in every step: samples, forward, loss, backward,
-update and the exponents of the next step; shifts from the exponent file, rates from a table."""
+"""A whole step as one program that is the same in every step: forward, loss, backward, update,
+samples and exponents of the next step; shifts from the exponent file, rates from a table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from trainwright.compiler.chip.beside import Beside
 from trainwright.compiler.chip.exponents import (
     Slots,
     moment_name,
@@ -14,8 +15,9 @@ from trainwright.compiler.chip.exponents import (
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.chip.prior import pulls_of
-from trainwright.compiler.chip.samples import DataSet, samples_program
-from trainwright.compiler.chip.update import gradient_of, update_program
+from trainwright.compiler.chip.samples import DataSet
+from trainwright.compiler.chip.update import gradient_of
+from trainwright.compiler.chip.weave import Phase, can_weave, woven
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.names import activation_name
 from trainwright.fixed.scale import ScaleRanges
@@ -75,34 +77,73 @@ def _loss(memory: ChipMemory, slots: Slots, first: int) -> list[Descriptor]:
     return [replace(d, scalars=by) if isinstance(d, Vector) else d for d in found]
 
 
-def _samples(memory: ChipMemory, data: DataSet | None, first: int) -> list[Descriptor]:
-    if data is None:
-        return []
-    return [*_counted_from(first, samples_program(memory, data).descriptors[:-1]), _begin()]
-
-
-def _update(
-    memory: ChipMemory, slots: Slots, first: int, seed: int, table: RateTable, *, pulled: bool
-) -> list[Descriptor]:
+def _part_updates(memory: ChipMemory, *, pulled: bool) -> list[PartUpdate]:
     bonds = memory.layout.bonds if pulled else ()
     left = {bond.right.part for bond in bonds}
     right = {bond.left.part for bond in bonds}
-    parts = memory.layout.parts
-    given = [
+    return [
         PartUpdate(
             hidden=part.hidden, rate=0, rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
             left=n in left, right=n in right, nibbles=memory.needs_nibbles(part), resident=True,
         )
-        for n, part in enumerate(parts)
+        for n, part in enumerate(memory.layout.parts)
     ]  # fmt: skip
+
+
+def _with_scalars(
+    memory: ChipMemory, slots: Slots, descriptors: Sequence[Descriptor]
+) -> list[Descriptor]:
+    """Those of the update, with what the exponent file gives its passes."""
+    parts = memory.layout.parts
     by = {part.name: _update_scalars(part, slots) for part in parts}
     by |= {pulls_of(part): _pull_scalars(part, slots) for part in parts}
-    program = update_program(memory, given, seed, table)
-    found = _counted_from(first, program.descriptors[:-1])
     return [
         replace(d, scalars=by[d.tensor]) if isinstance(d, Vector) and d.tensor in by else d
-        for d in found
+        for d in descriptors
     ]
+
+
+def _one_after_the_other(phases: Sequence[Phase]) -> list[Descriptor]:
+    """Where loops or address registers say what follows what."""
+    found: list[Descriptor] = []
+    for phase in phases:
+        for d in (_begin(), *phase.descriptors):
+            if isinstance(d, Vector) and phase.stream and found[-1] != phase.stream:
+                found.append(phase.stream)
+            found.append(d)
+    return found[1:]
+
+
+def _phases(
+    memory: ChipMemory, slots: Slots, first: int, seed: int, table: RateTable, *, pulled: bool,
+    data: DataSet | None,
+) -> list[Phase]:
+    """A step; statistics of forward and backward pass are counted before slot ``first``."""
+    step = memory.step
+    forward = with_slots(step.forward, slots, 0)
+    backward = with_slots(step.backward, slots, len(step.forward.tensors))
+    loss = _loss(memory, slots, first)
+    beside = Beside(memory, (*forward, *loss, *backward), len(forward))
+    samples = beside.samples(data) if data else None
+    given = _part_updates(memory, pulled=pulled)
+    update = _counted_from(first, _work(beside.update(given, seed, table, samples)))
+    phases = [
+        Phase("forward", forward),
+        Phase("loss", loss),
+        Phase("backward", backward),
+        Phase("update", _with_scalars(memory, slots, update), Set(values=(), seed=seed, by_step=True)),
+    ]
+    if pulled:
+        renewal = Phase("renewal", _counted_from(first, _work(beside.renewal(table))), turn=1)
+        phases.insert(0, renewal)
+    if samples:
+        phases.append(Phase("samples", _counted_from(first, _work(samples))))
+    return phases
+
+
+def _work(program: Program) -> list[Descriptor]:
+    """What engines do in a program."""
+    return [d for d in program.descriptors if not isinstance(d, Set | Halt)]
 
 
 def resident_step(
@@ -117,7 +158,8 @@ def resident_step(
     """The step of ``memory``; scales are frozen where ``ranges`` is None.
 
     ``seed`` is that of the run, ``table`` its schedule, ``pulled`` whether there is a prior.
-    Samples are those of ``data``; where it is None the host writes them. Raises ``CompileError``
+    The next step's samples are those of ``data``, and the first step's are there when it begins;
+    where it is None the host writes them. Raises ``CompileError``
     where the accelerator has too few slots, of exponents or of statistics.
     """
     step = memory.step
@@ -133,15 +175,10 @@ def resident_step(
             f"{p.statistics_depth}; use one with more statistics_depth"
         )
     moments = {gradient_of(part): part.name for part in parts}
+    phases = _phases(memory, slots, extra, seed, table, pulled=pulled, data=data)
+    order = woven if can_weave(phases) else _one_after_the_other
     descriptors = [
-        *_samples(memory, data, extra),
-        *with_slots(step.forward, slots, 0),
-        _begin(),
-        *_loss(memory, slots, extra),
-        _begin(),
-        *with_slots(step.backward, slots, tensors[0]),
-        _begin(),
-        *_update(memory, slots, extra, seed, table, pulled=pulled),
+        *order(phases, p),
         *scales(programs, slots, ranges, moments),
         Halt(),
     ]

@@ -5,13 +5,14 @@ stored while the next are fetched. PE1 transposes them to the other order, sampl
 a range of pixels after the other, each stored while the next is transposed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.errors import CompileError
-from trainwright.compiler.memory import Buffer
+from trainwright.compiler.memory import Buffer, Region
 from trainwright.compiler.row_images import Arrangement
 from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.layout import LANES
@@ -22,6 +23,8 @@ from trainwright.program.samples import Samples
 
 TOGETHER = 14
 """Rows of 16 pixels of a sample that are transposed before they are stored."""
+PLACES = 2
+"""Of such rows, where there is room for a block of samples alone."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,14 @@ class DataSet:
         return self.record_bytes // LANES - 1
 
 
-def samples_program(memory: ChipMemory, data: DataSet) -> Program:
+def samples_program(memory: ChipMemory, data: DataSet, avoid: Sequence[Region] = ()) -> Program:
     """The next batch in the drawn order: ``x.s``, of ``x.i`` what is read, and ``targets``.
 
-    Raises ``CompileError`` where the step reads its inputs in another form.
+    Rows of the scratchpad that are to ``avoid`` are not used. Raises ``CompileError`` where the
+    step reads its inputs in another form, or too few rows are left.
     """
     work = Passes(memory)
+    work.b.pad.avoid(avoid)
     batch = _Batch(work, data)
     blocks = memory.step.batch // LANES
     for first in range(0, blocks, batch.together):
@@ -99,27 +104,41 @@ class _Batch:
         self.targets = work.b.pad.allocate(TARGETS, step.batch)
         rows = LANES * (self._per + len(self._columns))
         self.together = max(1, min(self.blocks, work.b.pad.largest_gap // rows))
-        self._samples = work.rows(SAMPLES_OUTSIDE, self.together * LANES * self._per, Bank.STATE)
-        self._inside = work.b.pad.allocate(
-            SAMPLES_INSIDE, max(1, self.together * LANES * len(self._columns)), top=True
-        )
+        transposed = self.together * LANES * len(self._columns)
+        if self.together == 1:  # a range of pixels at a time, in turn
+            transposed = min(transposed, PLACES * LANES * TOGETHER)
+        self._inside = work.b.pad.allocate(SAMPLES_INSIDE, max(1, transposed), top=True)
+        self._samples = self._places_of_blocks()
+
+    def _places_of_blocks(self) -> list[int]:
+        """First rows of the blocks that are there at once: of those of a piece or, where a piece is
+        one block, of as many as there is room for."""
+        size, pad = LANES * self._per, self.work.b.pad
+        if self.together > 1:
+            region = self.work.rows(SAMPLES_OUTSIDE, self.together * size, Bank.STATE)
+            return list(range(region.start, region.stop, size))
+        places = [pad.allocate(SAMPLES_OUTSIDE, size).start]
+        while len(places) < self.blocks and pad.largest_gap >= size:
+            places.append(pad.allocate(SAMPLES_OUTSIDE, size).start)
+        return places
 
     def piece(self, first: int, count: int) -> None:
         """Blocks of 16 samples, ``count`` of them from ``first``."""
-        for block in range(count):
-            self._fetch(first + block, block)
-            self._store_outside(first + block, block)
+        places = [self._samples[(first + n) % len(self._samples)] for n in range(count)]
+        for block, place in enumerate(places):
+            self._fetch(first + block, place)
+            self._store_outside(first + block, place)
         for start in range(self._columns.start, self._columns.stop, TOGETHER):
             columns = range(start, min(start + TOGETHER, self._columns.stop))
-            for block in range(count):
-                self._transpose(columns, block, count)
+            for block, place in enumerate(places):
+                self._transpose(columns, block, place, count)
             self._store_inside(columns, first, count)
 
     def _fetch(self, number: int, place: int) -> None:
         data, step = self.data, self.work.memory.step
         self.work.b.emit(
             Samples(
-                address=data.address, local=self._samples.start + place * LANES * self._per,
+                address=data.address, local=place,
                 targets=self.targets.start + number * LANES, samples=LANES, beats=data.beats,
                 stride=data.record_bytes, local_step=self._per, total=data.total,
                 pixels=data.pixels, input_bits=step.network.widths.activation - 1, drawn=True,
@@ -127,24 +146,25 @@ class _Batch:
             )
         )  # fmt: skip
 
-    def _transpose(self, columns: range, place: int, count: int) -> None:
+    def _transpose(self, columns: range, block: int, place: int, count: int) -> None:
         """Rows of a block's samples to ``count`` blocks along the lanes, one behind the other."""
         self.work.transpose(
-            self._samples.start + place * LANES * self._per + columns.start,
-            self._row(columns, count) + place, blocks=len(columns),
+            place + columns.start, self._row(columns, count) + block, blocks=len(columns),
             of=(1, self._per), to=(LANES * count, count), tensor=SAMPLES_INSIDE,
         )  # fmt: skip
 
     def _row(self, columns: range, count: int) -> int:
         """First of the transposed rows."""
-        return self._inside.start + LANES * count * (columns.start - self._columns.start)
+        first = columns.start - self._columns.start
+        if self.together == 1:
+            first = first // TOGETHER % PLACES * TOGETHER
+        return self._inside.start + LANES * count * first
 
     def _store_outside(self, number: int, place: int) -> None:
         buffer = self.work.buffer(SAMPLES_OUTSIDE)
         levels = (TransferLevel(LANES, buffer.row_bytes, self._per),)
         self.work.store(
-            SAMPLES_OUTSIDE, self._samples.start + place * LANES * self._per, self._used, levels,
-            first=number * LANES * self._used,
+            SAMPLES_OUTSIDE, place, self._used, levels, first=number * LANES * self._used,
         )  # fmt: skip
 
     def _store_inside(self, columns: range, first: int, count: int) -> None:

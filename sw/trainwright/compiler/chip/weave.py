@@ -7,7 +7,7 @@ do not delay it. Rows, bytes, exponents and the vector engine's registers are th
 after the other, and so are all values.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -37,6 +37,8 @@ class Phase:
     name: str
     descriptors: Sequence[Descriptor]
     stream: Set | None = None
+    turn: int = 0
+    """How many phases later than the phases before it this one is urgent."""
 
 
 @dataclass
@@ -47,6 +49,7 @@ class _Command:
     touched: tuple[Touch, ...]
     work: Work
     stream: Set | None
+    turn: int
     before: set[int] = field(default_factory=set)
     """Commands that are issued before it."""
 
@@ -107,11 +110,14 @@ class _Weaver:
         self.commands: list[_Command] = []
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
         numbers = count()
-        for phase in phases:
+        for place, phase in enumerate(phases):
             for d in phase.descriptors:
                 assert isinstance(d, Compute | Transfer | Samples | Vector | Code), d
                 engine = ENGINE_OF[d.operation]
-                c = _Command(next(numbers), d, engine, touches(d, p), work_of(d, p), phase.stream)
+                c = _Command(
+                    next(numbers), d, engine, touches(d, p), work_of(d, p), phase.stream,
+                    2 * (place + phase.turn) + bool(phase.turn),
+                )  # fmt: skip
                 self.commands.append(c)
                 self.queues.setdefault((phase.name, engine), []).append(c)
         _set_order(self.commands)
@@ -121,9 +127,8 @@ class _Weaver:
 
     def run(self) -> list[Descriptor]:
         """All commands in their new order, with their waits."""
-        arrays = [c for c in self.commands if c.engine & ARRAYS]
-        others = [c for c in self.commands if not c.engine & ARRAYS]
-        for c in (*arrays, *others):
+        by_turn = sorted(self.commands, key=lambda c: (not c.engine & ARRAYS, c.turn))
+        for c in by_turn:
             while c.number in self.left:
                 self._step(c)
         return self.found
@@ -211,6 +216,19 @@ class _Weaver:
                 queue.pop(0)
 
 
-def woven(phases: Iterable[Phase], p: AcceleratorParameters) -> list[Descriptor]:
+def can_weave(phases: Sequence[Phase]) -> bool:
+    """Whether commands alone, without loops and registers, say what the phases do."""
+    return all(
+        isinstance(d, Vector | Code)
+        or isinstance(d, Compute)
+        and not (d.x_register or d.g_register or d.z_register or d.stochastic)
+        or isinstance(d, Transfer | Samples)
+        and not (d.address_register or d.local_register)
+        for phase in phases
+        for d in phase.descriptors
+    )
+
+
+def woven(phases: Sequence[Phase], p: AcceleratorParameters) -> list[Descriptor]:
     """The commands of all phases in one order, with their waits."""
-    return _Weaver(list(phases), p).run()
+    return _Weaver(phases, p).run()
