@@ -27,7 +27,9 @@ from trainwright.timing.timeline import ISSUE, Machine, MemoryTiming
 EXPONENTS, ENGINE = "exponents", "vector engine"
 """Spaces of touches that order commands and that none waits for."""
 LOST = 0.25
-"""Part of a command's cycles by which it may delay the next one of the arrays."""
+"""Part of a command's cycles by which it may delay the next ones of the arrays."""
+AHEAD, AHEAD_OF_TRANSFERS = 8, 2
+"""Commands of the arrays that are looked at, for a command of them and for a transfer."""
 
 
 @dataclass(frozen=True)
@@ -111,59 +113,53 @@ class _Weaver:
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
         numbers = count()
         for place, phase in enumerate(phases):
+            turn = 2 * (place + phase.turn) + bool(phase.turn)
             for d in phase.descriptors:
                 assert isinstance(d, Compute | Transfer | Samples | Vector | Code), d
                 engine = ENGINE_OF[d.operation]
                 c = _Command(
-                    next(numbers), d, engine, touches(d, p), work_of(d, p), phase.stream,
-                    2 * (place + phase.turn) + bool(phase.turn),
-                )  # fmt: skip
+                    next(numbers), d, engine, touches(d, p), work_of(d, p), phase.stream, turn
+                )
                 self.commands.append(c)
-                self.queues.setdefault((phase.name, engine), []).append(c)
+                queue = self.queues.setdefault((phase.name, engine), [])
+                if queue:
+                    c.before.add(queue[-1].number)
+                queue.append(c)
         _set_order(self.commands)
-        self.left = {c.number for c in self.commands}
+        self._ancestors: list[int] = []  # of each command, with itself: a bit a command
+        for c in self.commands:
+            mine = 1 << c.number
+            for n in c.before:
+                mine |= self._ancestors[n]
+            self._ancestors.append(mine)
+        self._left = (1 << len(self.commands)) - 1
+        arrays = [c for c in self.commands if c.engine & ARRAYS]
+        self._urgent = sorted(arrays, key=lambda c: (c.turn, c.number))
         self.found: list[Descriptor] = []
         self._stream: Set | None = None  # that of the next command of the arrays
 
     def run(self) -> list[Descriptor]:
         """All commands in their new order, with their waits."""
-        by_turn = sorted(self.commands, key=lambda c: (not c.engine & ARRAYS, c.turn))
-        for c in by_turn:
-            while c.number in self.left:
-                self._step(c)
+        while self._left:
+            self._urgent = [c for c in self._urgent if self._is_left(c)]
+            self._step()
         return self.found
+
+    def _is_left(self, c: _Command) -> bool:
+        return bool(self._left >> c.number & 1)
 
     def _heads(self) -> list[_Command]:
         """The first commands of all queues of which all that comes before is issued."""
         heads = [queue[0] for queue in self.queues.values() if queue]
-        return sorted(
-            (c for c in heads if not c.before & self.left), key=lambda c: c.number
-        )
+        return [c for c in heads if self._ancestors[c.number] & self._left == 1 << c.number]
 
-    def _needed(self, c: _Command) -> set[int]:
-        found: set[int] = set()
-        more = [c.number]
-        while more:
-            n = more.pop()
-            if n in found or n not in self.left:
-                continue
-            found.add(n)
-            more += self.commands[n].before & self.left
-            key = next(k for k, q in self.queues.items() if self.commands[n] in q)
-            for o in self.queues[key]:
-                if o.number == n: break
-                more.append(o.number)
-        return found
-
-    def _step(self, first: _Command) -> None:
-        """Issue ``first``, or what can be issued before it, or let time pass."""
-        needed = self._needed(first)
+    def _step(self) -> None:
+        """Issue what is urgent, or what can be issued before it, or let time pass."""
+        first = self._urgent[0] if self._urgent else None
+        needed = self._ancestors[first.number] if first else self._left
         heads = [c for c in self._heads() if self._takes(c)]
-        if any(c is first for c in heads):
-            self._issue(first)
-            return
-        for c in sorted(heads, key=lambda c: (c.number not in needed, c.number)):
-            if c.number in needed or self._hidden(c, first):
+        for c in sorted(heads, key=lambda c: (not needed >> c.number & 1, c.turn, c.number)):
+            if needed >> c.number & 1 or self._is_hidden(c):
                 self._issue(c)
                 return
         self.machine.wait_for_change()
@@ -174,31 +170,44 @@ class _Weaver:
         return hazards.waits(c.engine, c.touched)
 
     def _takes(self, c: _Command) -> bool:
-        waits = self._waits(c, self.hazards)
-        return self.machine.takes(c.engine, *waits)
+        return self.machine.takes(c.engine, *self._waits(c, self.hazards))
 
-    def _hidden(self, c: _Command, first: _Command) -> bool:
-        """Whether ``c`` before ``first`` delays that by little."""
-        then = self._begin(first, self.machine.fork(), self.hazards)
-        machine, hazards = self.machine.fork(), self.hazards.fork()
-        self._put(c, machine, hazards)
-        late = self._begin(first, machine, hazards) - then
+    def _is_hidden(self, c: _Command) -> bool:
+        """Whether the next commands of the arrays begin hardly later with ``c`` before them."""
+        ahead = AHEAD if c.engine & ARRAYS else AHEAD_OF_TRANSFERS
+        then = self._begins(ahead, None)
+        late = max(b - a for a, b in zip(then, self._begins(ahead, c), strict=True))
         return late <= ISSUE + LOST * c.work.cycles
 
-    def _begin(self, c: _Command, machine: Machine, hazards: Hazards) -> float:
-        """When a command begins, if it is the next one."""
-        wait, older = self._waits(c, hazards)
-        machine.advance(machine.now + ISSUE)
-        machine.until_older(older)
-        machine.until_idle(wait)
-        machine.until_free(c.engine)
-        return machine.now
+    def _begins(self, ahead: int, before: _Command | None) -> list[float]:
+        """When each array begins the last of the next commands, and what they need, where
+        ``before`` is issued first."""
+        machine, hazards, left = self.machine.fork(), self.hazards.fork(), self._left
+        if before:
+            self._put(before, machine, hazards)
+            left &= ~(1 << before.number)
+        begun = dict.fromkeys((Engine.PE1, Engine.PE2), machine.now)
+        urgent = [c for c in self._urgent[: ahead + 1] if c is not before][:ahead]
+        for c in urgent:
+            needed = self._ancestors[c.number] & left
+            left &= ~needed
+            while needed:
+                n = (needed & -needed).bit_length() - 1
+                needed &= needed - 1
+                one = self.commands[n]
+                self._put(one, machine, hazards)
+                if one.engine in begun:
+                    begun[one.engine] = machine.now
+        return list(begun.values())
 
     def _put(self, c: _Command, machine: Machine, hazards: Hazards) -> Waits:
-        waits = Waits(Engine.NONE, Engine.NONE)
-        self._begin(c, machine, hazards)
+        waits = self._waits(c, hazards)
+        machine.advance(machine.now + ISSUE)
+        machine.until_older(waits.wait_older)
+        machine.until_idle(waits.wait)
+        machine.until_free(c.engine)
         if not isinstance(c.d, Code):
-            waits = hazards.issue(c.engine, c.touched)
+            hazards.issue(c.engine, c.touched)
         machine.start(c.number, c.work)
         return waits
 
@@ -210,7 +219,7 @@ class _Weaver:
         elif isinstance(c.d, Compute):
             self._stream = None
         self.found.append(replace(c.d, **waits._asdict()))
-        self.left.discard(c.number)
+        self._left &= ~(1 << c.number)
         for queue in self.queues.values():
             if queue and queue[0] is c:
                 queue.pop(0)
