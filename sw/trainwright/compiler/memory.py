@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from trainwright.compiler.digits import cut, joined
+from trainwright.compiler.errors import DoesNotFitError
 from trainwright.compiler.limits import Limit, refuse_memory
 from trainwright.parameters import AcceleratorParameters
 
@@ -187,6 +188,19 @@ class LocalMemory:
     def clear(self) -> None:
         """Give everything back."""
         self._used.clear()
+
+    def has_room(self, counts: Sequence[int]) -> bool:
+        """Whether regions of so many rows or entries fit, one after the other."""
+        regions: list[Region] = []
+        try:
+            for count in counts:
+                regions.append(self.allocate("", count))
+        except DoesNotFitError:
+            return False
+        finally:
+            for region in regions:
+                self.free(region)
+        return True
 
     @property
     def largest_gap(self) -> int:

@@ -135,11 +135,16 @@ class Passes:
                   rows: int = LANES, tensor: str) -> None:  # fmt: skip
         """``blocks`` transposes of 16 x 16 words: row r of block n is z + n * to[0] + r * to[1],
         its word l is word r of row x + n * of[0] + l * of[1]; ``rows`` rows are written."""
+        levels = (Level(blocks, g=of[0], z=to[0]),)
+        self.transposes(x, z, levels, of=of[1], to=to[1], rows=rows, tensor=tensor)
+
+    def transposes(self, x: int, z: int, levels: Sequence[Level], *, of: int, to: int,
+                   rows: int = LANES, tensor: str) -> None:  # fmt: skip
+        """A transpose for every index of ``levels``, with g steps of x and z steps of z."""
         identity = self.constant(Arrangement.IDENTITY.value)
         self.products(
-            identity.start, x, z, rows, levels=(Level(blocks, g=of[0], z=to[0]),),
-            steps=(1, of[1], to[1]), tensor=tensor,
-        )  # fmt: skip
+            identity.start, x, z, rows, levels=levels, steps=(1, of, to), tensor=tensor
+        )
 
     def finish(self, which: str) -> Program:
         """The program."""

@@ -1,8 +1,8 @@
 """The program of the samples: from records of a data set to a step's inputs, and the targets.
 
-LOAD fetches 16 samples at a time, pixels along the lanes: that is the input of a row a sample,
-stored while the next are fetched. PE1 transposes them to the other order, samples along the lanes,
-a range of pixels after the other, each stored while the next is transposed.
+LOAD fetches up to 16 samples at a time, pixels along the lanes: that is the input of a row a
+sample, and is stored. A range of pixels of all samples after the other is loaded again, and PE1
+transposes it to the other order, samples along the lanes. So few rows of the scratchpad will do.
 """
 
 from collections.abc import Sequence
@@ -10,21 +10,23 @@ from dataclasses import dataclass
 
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
-from trainwright.compiler.chip.passes import Bank, Passes
+from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.memory import Buffer, Region
 from trainwright.compiler.row_images import Arrangement
 from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.layout import LANES
-from trainwright.program.descriptors import Program, Transfer, TransferLevel
+from trainwright.program.descriptors import Level, Program, Transfer, TransferLevel
 from trainwright.program.fields import Operation, Target
 from trainwright.program.footprint import external
 from trainwright.program.samples import Samples
 
+GROUPS = (16, 8, 4, 2, 1)
+"""Samples that are fetched at a time: the most that there is room for."""
 TOGETHER = 14
-"""Rows of 16 pixels of a sample that are transposed before they are stored."""
+"""Rows of 16 pixels of a sample that are transposed at a time, at most."""
 PLACES = 2
-"""Of such rows, where there is room for a block of samples alone."""
+"""Groups of samples that are in the scratchpad at once, at most."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,8 @@ def samples_program(memory: ChipMemory, data: DataSet, avoid: Sequence[Region] =
     work = Passes(memory)
     work.b.pad.avoid(avoid)
     batch = _Batch(work, data)
-    blocks = memory.step.batch // LANES
-    for first in range(0, blocks, batch.together):
-        batch.piece(first, min(batch.together, blocks - first))
-    work.store(TARGETS, batch.targets.start, memory.step.batch)
+    batch.fetch()
+    batch.transpose()
     return work.finish("the program of the samples")
 
 
@@ -84,97 +84,86 @@ def rows_read(step: CompiledStep, buffer: Buffer) -> range:
 
 
 class _Batch:
-    """A batch in the scratchpad."""
+    """A batch on its way through the scratchpad."""
 
     def __init__(self, work: Passes, data: DataSet) -> None:
         self.work, self.data = work, data
-        step = work.memory.step
+        step = self._step = work.memory.step
         if step.inputs != (SAMPLES_INSIDE, SAMPLES_OUTSIDE):
             raise CompileError(
                 f"{step.network.name}: samples by address give inputs of plan auto, not of "
                 f"{step.plan}; use plan auto"
             )
-        self.blocks = step.batch // LANES
+        self._blocks = step.batch // LANES
         self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched
-        self._used = step.buffers[SAMPLES_OUTSIDE].padded // LANES
         read = rows_read(step, step.buffers[SAMPLES_INSIDE])
-        first = read.start // self.blocks // LANES
-        self._columns = range(first, -(-read.stop // self.blocks // LANES))
+        first = read.start // self._blocks // LANES
+        self._columns = range(first, -(-read.stop // self._blocks // LANES))
         work.constant(Arrangement.IDENTITY.value)
-        self.targets = work.b.pad.allocate(TARGETS, step.batch)
-        rows = LANES * (self._per + len(self._columns))
-        self.together = max(1, min(self.blocks, work.b.pad.largest_gap // rows))
-        transposed = self.together * LANES * len(self._columns)
-        if self.together == 1:  # a range of pixels at a time, in turn
-            transposed = min(transposed, PLACES * LANES * TOGETHER)
-        self._inside = work.b.pad.allocate(SAMPLES_INSIDE, max(1, transposed), top=True)
-        self._samples = self._places_of_blocks()
+        self._targets = work.b.pad.allocate(TARGETS, step.batch)
 
-    def _places_of_blocks(self) -> list[int]:
-        """First rows of the blocks that are there at once: of those of a piece or, where a piece is
-        one block, of as many as there is room for."""
-        size, pad = LANES * self._per, self.work.b.pad
-        if self.together > 1:
-            region = self.work.rows(SAMPLES_OUTSIDE, self.together * size, Bank.STATE)
-            return list(range(region.start, region.stop, size))
-        places = [pad.allocate(SAMPLES_OUTSIDE, size).start]
-        while len(places) < self.blocks and pad.largest_gap >= size:
-            places.append(pad.allocate(SAMPLES_OUTSIDE, size).start)
-        return places
+    def fetch(self) -> None:
+        """All samples, a few at a time; they are a row of ``x.s`` each."""
+        data, step, pad = self.data, self._step, self.work.b.pad
+        count = next((n for n in GROUPS if n * self._per <= pad.largest_gap), GROUPS[-1])
+        places = [pad.allocate(SAMPLES_OUTSIDE, count * self._per)]
+        while len(places) < PLACES and pad.largest_gap >= places[0].count:
+            places.append(pad.allocate(SAMPLES_OUTSIDE, places[0].count))
+        for number, first in enumerate(range(0, step.batch, count)):
+            place = places[number % len(places)].start
+            self.work.b.emit(
+                Samples(
+                    address=data.address, local=place, targets=self._targets.start + first,
+                    samples=count, beats=data.beats, stride=data.record_bytes,
+                    local_step=self._per, total=data.total, pixels=data.pixels,
+                    input_bits=step.network.widths.activation - 1, drawn=True,
+                    order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
+                )
+            )  # fmt: skip
+            buffer = self.work.buffer(SAMPLES_OUTSIDE)
+            used = buffer.padded // LANES
+            levels = (TransferLevel(count, buffer.row_bytes, self._per),)
+            self.work.store(SAMPLES_OUTSIDE, place, used, levels, first=first * used)
+        self.work.store(TARGETS, self._targets.start, step.batch)
+        for place in places:
+            pad.free(place)
 
-    def piece(self, first: int, count: int) -> None:
-        """Blocks of 16 samples, ``count`` of them from ``first``."""
-        places = [self._samples[(first + n) % len(self._samples)] for n in range(count)]
-        for block, place in enumerate(places):
-            self._fetch(first + block, place)
-            self._store_outside(first + block, place)
-        for start in range(self._columns.start, self._columns.stop, TOGETHER):
-            columns = range(start, min(start + TOGETHER, self._columns.stop))
-            for block, place in enumerate(places):
-                self._transpose(columns, block, place, count)
-            self._store_inside(columns, first, count)
-
-    def _fetch(self, number: int, place: int) -> None:
-        data, step = self.data, self.work.memory.step
-        self.work.b.emit(
-            Samples(
-                address=data.address, local=place,
-                targets=self.targets.start + number * LANES, samples=LANES, beats=data.beats,
-                stride=data.record_bytes, local_step=self._per, total=data.total,
-                pixels=data.pixels, input_bits=step.network.widths.activation - 1, drawn=True,
-                order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
-            )
-        )  # fmt: skip
-
-    def _transpose(self, columns: range, block: int, place: int, count: int) -> None:
-        """Rows of a block's samples to ``count`` blocks along the lanes, one behind the other."""
-        self.work.transpose(
-            place + columns.start, self._row(columns, count) + block, blocks=len(columns),
-            of=(1, self._per), to=(LANES * count, count), tensor=SAMPLES_INSIDE,
-        )  # fmt: skip
-
-    def _row(self, columns: range, count: int) -> int:
-        """First of the transposed rows."""
-        first = columns.start - self._columns.start
-        if self.together == 1:
-            first = first // TOGETHER % PLACES * TOGETHER
-        return self._inside.start + LANES * count * first
-
-    def _store_outside(self, number: int, place: int) -> None:
-        buffer = self.work.buffer(SAMPLES_OUTSIDE)
-        levels = (TransferLevel(LANES, buffer.row_bytes, self._per),)
-        self.work.store(
-            SAMPLES_OUTSIDE, place, self._used, levels, first=number * LANES * self._used,
-        )  # fmt: skip
-
-    def _store_inside(self, columns: range, first: int, count: int) -> None:
-        """Rows of the inputs there are, not of those that fill up a row."""
-        buffer, source = self.work.buffer(SAMPLES_INSIDE), self._row(columns, count)
-        row = LANES * columns.start
-        rows = min(buffer.shape[0], LANES * columns.stop) - row
-        if count == self.blocks:
-            self.work.store(SAMPLES_INSIDE, source, rows * count, first=row * count)
+    def transpose(self) -> None:
+        """Ranges of pixels of all samples, from ``x.s`` to ``x.i``."""
+        if not self._columns:
             return
-        levels = (TransferLevel(rows, buffer.row_bytes, count),)
-        start = row * self.blocks + first
-        self.work.store(SAMPLES_INSIDE, source, count, levels, first=start)
+        batch, pad = self._step.batch, self.work.b.pad
+        count = len(self._columns)
+        while count > 1 and not self._has_room(count * batch) or count > TOGETHER:
+            count = -(-count // 2)
+        names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE)
+        places = [[pad.allocate(name, count * batch) for name in names]]
+        if self._has_room(count * batch):
+            places.append([pad.allocate(name, count * batch) for name in names])
+        outside = self.work.buffer(SAMPLES_OUTSIDE)
+        for number, first in enumerate(range(self._columns.start, self._columns.stop, count)):
+            columns = min(count, self._columns.stop - first)
+            source, to = places[number % len(places)]
+            self.work.load(
+                SAMPLES_OUTSIDE, first=first, rows=columns, to=source,
+                levels=(TransferLevel(batch, outside.row_bytes, columns),),
+            )  # fmt: skip
+            self.work.transposes(
+                source.start, to.start,
+                (Level(columns, g=1, z=batch), Level(self._blocks, g=LANES * columns, z=1)),
+                of=columns, to=self._blocks, tensor=SAMPLES_INSIDE,
+            )  # fmt: skip
+            self._store_inside(first, columns, to)
+
+    def _has_room(self, rows: int) -> bool:
+        """For two pieces of so many rows."""
+        return self.work.b.pad.has_room((rows, rows))
+
+    def _store_inside(self, first: int, columns: int, source: Region) -> None:
+        """Rows of the inputs there are, not of those that fill up a row."""
+        inputs = self.work.buffer(SAMPLES_INSIDE).shape[0]
+        row = LANES * first
+        rows = min(inputs, row + LANES * columns) - row
+        self.work.store(
+            SAMPLES_INSIDE, source.start, rows * self._blocks, first=row * self._blocks
+        )
