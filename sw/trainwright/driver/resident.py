@@ -11,9 +11,10 @@ from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS
 from trainwright.compiler.chip.resident import Resident, resident_step
-from trainwright.compiler.chip.samples import DataSet
+from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.names import gradient_name
 from trainwright.driver.chip import ChipDriver, LossResult
+from trainwright.driver.driver import ForwardResult
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import LANES, Layout
 from trainwright.onchip.loss import WORD_WIDTH, batch_exponent
@@ -83,11 +84,13 @@ class ResidentDriver(ChipDriver):
                          for t in one.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
         """The last ``run_steps``."""
+        self.primed = data is None
+        """Whether the next step's samples are in memory, where the accelerator fetches them."""
 
     def begin(self, scales: Scales, state: State, step: int) -> None:
         """Write program and schedule, and the exponents and the order of the samples, as they are
-        before ``step`` with these ``scales`` and this ``state``."""
-        self._write_program()
+        before ``step`` with these ``scales`` and this ``state``; fetch the samples of ``step``."""
+        self.prime(step)
         self._write(SCHEDULE, schedule_words(self._table, step))
         if self._pulled:
             sums, pulls = sums_of_squares(self.layout, state.weights), state.pulls
@@ -106,11 +109,26 @@ class ResidentDriver(ChipDriver):
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents
         self._set(given)
+
+    def prime(self, step: int) -> None:
+        """Have the accelerator fetch the samples of ``step``, whose successors each step fetches
+        while it computes; and write the step's program."""
+        encoded = self._encoded()
         if self._data:
             batch = self.step.batch
             self.accelerator.order = order_at(self._data.total, batch, self._seed, step)
+            program = samples_program(self.memory, self._data)
+            self.accelerator.run(program, self.memory.size)
+            self.primed = True
+        self.accelerator.write(self.memory.size, encoded)
 
-    def _write_program(self) -> None:
+    def forward(self, *args, **options) -> ForwardResult:
+        """As ``Driver.forward``; it writes inputs where those of the next step are."""
+        self.primed = self._data is None
+        return super().forward(*args, **options)
+
+    def _encoded(self) -> npt.NDArray[np.uint8]:
+        """The program of a step; raises ``AcceleratorError`` where the memory is too small."""
         encoded = np.frombuffer(encode_descriptors(self.resident.program), np.uint8)
         needed = self.memory.size + encoded.size
         if self._data and needed > self._data.address:
@@ -120,7 +138,7 @@ class ResidentDriver(ChipDriver):
                 f"a resident step needs {needed} bytes of external memory,"
                 f" the accelerator has {self.accelerator.memory_bytes}"
             )
-        self.accelerator.write(self.memory.size, encoded)
+        return encoded
 
     def _set(self, given: dict[str, int]) -> None:
         values = list(self._file.exponents)

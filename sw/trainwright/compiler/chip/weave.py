@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
+import numpy.typing as npt
 
 from trainwright.compiler.builder import MEMORY
 from trainwright.compiler.hazards import ARRAYS, Hazards, Waits
@@ -24,9 +25,11 @@ from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import Work, work_of
 from trainwright.timing.timeline import ISSUE, Machine, MemoryTiming
 
+Numbers = npt.NDArray[np.int64]
+
 EXPONENTS, ENGINE = "exponents", "vector engine"
 """Spaces of touches that order commands and that none waits for."""
-LOST = 0.1
+LOST = 0.25
 """Part of a command's cycles by which it may delay the next ones of the arrays."""
 AHEAD, AHEAD_OF_TRANSFERS = 4, 2
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
@@ -85,22 +88,53 @@ def _ordering(d: Descriptor) -> list[Touch]:
     return found
 
 
+class _Pairs:
+    """Of two commands, by number: whether one writes what the other touches, whether the first
+    reads what the second writes."""
+
+    def __init__(self, commands: Sequence[_Command]) -> None:
+        self._conflicts, self._reads = [0] * len(commands), [0] * len(commands)
+        table, owner = _table([(c.number, touch) for c in commands for touch in c.touched])
+        for n in range(len(table)):
+            hit = _overlap(table, n, slice(None))
+            one = owner[n]
+            for mask, chosen in (
+                (self._conflicts, hit & (table[:, 3] | table[n, 3]).astype(bool)),
+                (self._reads, hit & (table[:, 3] > table[n, 3])),
+            ):
+                for other in set(owner[chosen].tolist()):
+                    mask[one] |= 1 << other
+
+    def conflict(self, one: int, other: int) -> bool:
+        return bool(self._conflicts[one] >> other & 1)
+
+    def reads(self, one: int, other: int) -> bool:
+        return bool(self._reads[one] >> other & 1)
+
+
+def _table(touched: Sequence[tuple[int, Touch]]) -> tuple[Numbers, Numbers]:
+    """Space, start, stop and write of each, and its command."""
+    spaces: dict[str, int] = {}
+    rows = [
+        (spaces.setdefault(one.space, len(spaces)), one.start, one.stop, one.write)
+        for _, one in touched
+    ]
+    return np.array(rows, np.int64), np.array([number for number, _ in touched], np.int64)
+
+
+def _overlap(table: Numbers, n: int, others: slice) -> npt.NDArray[np.bool_]:
+    space, start, stop, _ = table[others].T
+    return (space == table[n, 0]) & (start < table[n, 2]) & (stop > table[n, 1])
+
+
 def _set_order(commands: Sequence[_Command]) -> None:
     """What has to be issued before what: where one writes what the other touches."""
-    spaces: dict[str, int] = {}
-    rows, owners = [], []
-    for c in commands:
-        for touch in (*c.touched, *_ordering(c.d)):
-            space = spaces.setdefault(touch.space, len(spaces))
-            rows.append((space, touch.start, touch.stop, touch.write))
-            owners.append(c.number)
-    table, owner = np.array(rows), np.array(owners)
-    space, start, stop, write = table.T
+    table, owner = _table(
+        [(c.number, touch) for c in commands for touch in (*c.touched, *_ordering(c.d))]
+    )
     for n in range(len(table)):
-        earlier = slice(0, n)
-        hit = (space[earlier] == space[n]) & (start[earlier] < stop[n]) & (stop[earlier] > start[n])
-        hit &= (write[earlier] | write[n]).astype(bool)
-        commands[owners[n]].before.update(owner[:n][hit].tolist())
+        hit = _overlap(table, n, slice(0, n)) & (table[:n, 3] | table[n, 3]).astype(bool)
+        commands[owner[n]].before.update(owner[:n][hit].tolist())
     for c in commands:
         c.before.discard(c.number)
 
@@ -108,7 +142,7 @@ def _set_order(commands: Sequence[_Command]) -> None:
 class _Weaver:
     def __init__(self, phases: Sequence[Phase], p: AcceleratorParameters) -> None:
         self.p = p
-        self.machine, self.hazards = Machine(p, MemoryTiming.of(p), 0.0), Hazards()
+        self.machine = Machine(p, MemoryTiming.of(p), 0.0)
         self.commands: list[_Command] = []
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
         numbers = count()
@@ -126,6 +160,8 @@ class _Weaver:
                     c.before.add(queue[-1].number)
                 queue.append(c)
         _set_order(self.commands)
+        pairs = _Pairs(self.commands)
+        self.hazards = Hazards(pairs.conflict, pairs.reads)
         self._ancestors: list[int] = []  # of each command, with itself: a bit a command
         for c in self.commands:
             mine = 1 << c.number
@@ -141,12 +177,8 @@ class _Weaver:
     def run(self) -> list[Descriptor]:
         """All commands in their new order, with their waits."""
         while self._left:
-            self._urgent = [c for c in self._urgent if self._is_left(c)]
             self._step()
         return self.found
-
-    def _is_left(self, c: _Command) -> bool:
-        return bool(self._left >> c.number & 1)
 
     def _heads(self) -> list[_Command]:
         """The first commands of all queues of which all that comes before is issued."""
@@ -167,7 +199,7 @@ class _Weaver:
     def _waits(self, c: _Command, hazards: Hazards) -> Waits:
         if isinstance(c.d, Code):
             return Waits(Engine.NONE, Engine.NONE)
-        return hazards.waits(c.engine, c.touched)
+        return hazards.waits(c.engine, c.number)
 
     def _takes(self, c: _Command) -> bool:
         return self.machine.takes(c.engine, *self._waits(c, self.hazards))
@@ -207,7 +239,7 @@ class _Weaver:
         machine.until_idle(waits.wait)
         machine.until_free(c.engine)
         if not isinstance(c.d, Code):
-            hazards.issue(c.engine, c.touched)
+            hazards.issue(c.engine, c.number)
         machine.start(c.number, c.work)
         return waits
 
@@ -220,6 +252,8 @@ class _Weaver:
             self._stream = None
         self.found.append(replace(c.d, **waits._asdict()))
         self._left &= ~(1 << c.number)
+        if c.engine & ARRAYS:
+            self._urgent.remove(c)
         for queue in self.queues.values():
             if queue and queue[0] is c:
                 queue.pop(0)
