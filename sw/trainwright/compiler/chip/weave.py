@@ -29,7 +29,7 @@ Numbers = npt.NDArray[np.int64]
 
 EXPONENTS, ENGINE = "exponents", "vector engine"
 """Spaces of touches that order commands and that none waits for."""
-LOST = 0.25
+LOST = 0.1
 """Part of a command's cycles by which it may delay the next ones of the arrays."""
 AHEAD, AHEAD_OF_TRANSFERS = 4, 2
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
@@ -190,7 +190,7 @@ class _Weaver:
         first = self._urgent[0] if self._urgent else None
         needed = self._ancestors[first.number] if first else self._left
         heads = [c for c in self._heads() if self._takes(c)]
-        for c in sorted(heads, key=lambda c: (not needed >> c.number & 1, c.turn, c.number)):
+        for c in sorted(heads, key=lambda c: _order(c, needed)):
             if needed >> c.number & 1 or self._is_hidden(c):
                 self._issue(c)
                 return
@@ -209,7 +209,20 @@ class _Weaver:
         ahead = AHEAD if c.engine & ARRAYS else AHEAD_OF_TRANSFERS
         then = self._begins(ahead, None)
         late = max(b - a for a, b in zip(then, self._begins(ahead, c), strict=True))
-        return late <= ISSUE + LOST * c.work.cycles
+        return late <= ISSUE + LOST * c.work.cycles and not self._keeps_waiting(c)
+
+    def _keeps_waiting(self, c: _Command) -> bool:
+        """Whether a transfer delays a command that waits for nothing but its engine's last one."""
+        for head in self._heads():
+            waits = self._waits(head, self.hazards)
+            if head.engine & ARRAYS and c.engine & waits.wait & ~ARRAYS:
+                then = self._begin(head, self.machine.fork(), waits)
+                machine, hazards = self.machine.fork(), self.hazards.fork()
+                self._put(c, machine, hazards)
+                late = self._begin(head, machine, self._waits(head, hazards)) - then
+                if late > ISSUE + LOST * c.work.cycles:
+                    return True
+        return False
 
     def _begins(self, ahead: int, before: _Command | None) -> list[float]:
         """When each array begins the last of the next commands, and what they need, where
@@ -232,12 +245,17 @@ class _Weaver:
                     begun[one.engine] = machine.now
         return list(begun.values())
 
-    def _put(self, c: _Command, machine: Machine, hazards: Hazards) -> Waits:
-        waits = self._waits(c, hazards)
+    def _begin(self, c: _Command, machine: Machine, waits: Waits) -> float:
+        """When it is taken, if it is the next one."""
         machine.advance(machine.now + ISSUE)
         machine.until_older(waits.wait_older)
         machine.until_idle(waits.wait)
         machine.until_free(c.engine)
+        return machine.now
+
+    def _put(self, c: _Command, machine: Machine, hazards: Hazards) -> Waits:
+        waits = self._waits(c, hazards)
+        self._begin(c, machine, waits)
         if not isinstance(c.d, Code):
             hazards.issue(c.engine, c.number)
         machine.start(c.number, c.work)
@@ -257,6 +275,14 @@ class _Weaver:
         for queue in self.queues.values():
             if queue and queue[0] is c:
                 queue.pop(0)
+
+
+def _order(c: _Command, needed: int) -> tuple[bool, float, int, int]:
+    """What is looked at first: what is ``needed``, then the arrays' commands, then transfers, the
+    shortest of them first."""
+    hurry = needed >> c.number & 1
+    size = 0.0 if hurry or c.engine & ARRAYS else c.work.cycles
+    return not hurry, size, c.turn, c.number
 
 
 def can_weave(phases: Sequence[Phase]) -> bool:
