@@ -124,6 +124,7 @@ def test_the_schedule_goes_through_its_table(steps):
         memory = ChipDriver(golden, random_state(DIGITS, 3).layout, 16).memory
         work = Passes(memory)
         schedule = Schedule(work, table)
+        schedule.phase()
         schedule.weights()
         written(work, prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT, prior_pass.PHASE)
         schedule.rates()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
 
 from trainwright.accelerator.registers import Error
 from trainwright.fixed.random_bits import STREAM_STEP
@@ -15,6 +16,7 @@ from trainwright.program.fields import (
     COMPUTE,
     DESCRIPTOR_BITS,
     DESCRIPTOR_BYTES,
+    EIGHTH,
     ENGINE_OF,
     HEADER,
     INSTRUCTION_WIDTH,
@@ -23,10 +25,12 @@ from trainwright.program.fields import (
     NUMBER_WIDTH,
     REGISTER_UPDATE,
     REGISTER_WIDTH,
+    TRANSFER,
     Engine,
     Operation,
     Target,
 )
+from trainwright.program.fields import VECTOR as VECTOR_LAYOUT
 from trainwright.program.vector import CODE_WORDS
 from trainwright_hw.control.address_registers import AddressRegisters
 from trainwright_hw.control.csr import ERROR_WIDTH
@@ -249,6 +253,7 @@ class Sequencer(wiring.Component):
                 m.next = "ISSUE"
                 if file is not None:
                     self._resolve(m, descriptor, file, offered)
+                    self._skip(m, descriptor, offered, number, steps)
             if file is not None:
                 self._by_file(m, file, offer, number, error)
             with m.State("ISSUE"):
@@ -325,6 +330,19 @@ class Sequencer(wiring.Component):
             m.d.comb += file.resolve.eq(1)
             m.d.sync += _withdraw(offered)
             m.next = "RESOLVE"
+
+    def _skip(self, m: Module, descriptor, offered, number, steps: Repetition) -> None:
+        """In the place of an offer: what is executed in steps of another number gives way."""
+        place = Signal(range(EIGHTH + 1))
+        for layout, operations in ((TRANSFER, (Operation.LOAD, Operation.STORE)),
+                                   (VECTOR_LAYOUT, (Operation.VECTOR,))):  # fmt: skip
+            whole = whole_layout(layout)
+            d = data.View(whole, descriptor[: whole.size])
+            with m.If(Cat(d.operation == one for one in operations).any()):
+                m.d.comb += place.eq(d.eighth)
+        with m.If((place != 0) & ((place - 1)[: exact_log2(EIGHTH)] != steps.step[: exact_log2(EIGHTH)])):
+            m.d.sync += [number.eq(number + 1), *_withdraw(offered)]
+            m.next = "FETCH"
 
     def _by_file(self, m: Module, file, offer: list, number, error) -> None:
         """States in which the exponent file works, and the one in which a program begins again."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from trainwright.program.exponents import MoveScales
-from trainwright.program.fields import Engine, Operation, Target
+from trainwright.program.fields import EIGHTH, Engine, Operation, Target
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
 
@@ -174,6 +174,8 @@ class Transfer:
     element_bytes: int = 2
     address_register: int = 0
     local_register: int = 0
+    eighth: int = 0
+    """n: only in steps of number n - 1 modulo ``EIGHTH``; 0: in all."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
     tensor: str = ""
@@ -244,6 +246,12 @@ class Halt:
     @property
     def operation(self) -> Operation:
         return Operation.HALT
+
+
+def is_skipped(d: "Descriptor", step: int) -> bool:
+    """Whether a descriptor is not executed in the step of this number."""
+    eighth = d.eighth if isinstance(d, Transfer | Vector) else 0
+    return bool(eighth) and step % EIGHTH != eighth - 1
 
 
 Descriptor = Compute | Transfer | Samples | Loop | End | Set | Halt | Code | Vector | MoveScales

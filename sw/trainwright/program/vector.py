@@ -271,6 +271,8 @@ class Vector:
     """Constants and shifts by the exponent file."""
     key: int = 0
     slot: int = 0
+    eighth: int = 0
+    """n: only in steps of number n - 1 modulo ``EIGHTH``; 0: in all."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
     tensor: str = ""

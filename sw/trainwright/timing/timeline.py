@@ -10,7 +10,15 @@ from copy import copy
 from dataclasses import dataclass, field
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Transfer
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Loop,
+    Transfer,
+    is_skipped,
+)
 from trainwright.program.fields import DESCRIPTOR_BYTES, ENGINE_OF, MOST_REFILL, Engine
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
@@ -69,6 +77,8 @@ class Timeline:
     cycles: int = 0
     spans: list[Span] = field(default_factory=list)
     bytes_moved: int = 0
+    step: int | None = None
+    """Its number, where that matters."""
 
     def busy(self, engine: Engine) -> float:
         """Cycles between the start and the end of the commands of an engine."""
@@ -289,10 +299,12 @@ def predict(
     program: Sequence[Descriptor],
     parameters: AcceleratorParameters,
     timing: MemoryTiming | None = None,
+    step: int | None = None,
 ) -> Timeline:
-    """The predicted run of a program's descriptors."""
+    """The predicted run of a program's descriptors; in the step of number ``step``, of which some
+    may not be executed, or of all together."""
     timing = timing or MemoryTiming.of(parameters)
-    timeline = Timeline()
+    timeline = Timeline(step=step)
     fetch = _Fetch(len(program), parameters)
     now = FETCH + fetch.asked * DESCRIPTOR_BYTES / parameters.beat_bytes / timing.bandwidth
     timeline.bytes_moved = len(program) * DESCRIPTOR_BYTES
@@ -334,6 +346,8 @@ def _run(
             index = end
         elif isinstance(d, Halt):
             break
+        elif timeline.step is not None and is_skipped(d, timeline.step):
+            pass
         elif isinstance(d, Compute | Transfer | Samples | Code | Vector):
             work = work_of(d, p)
             machine.until_older(d.wait_older)

@@ -1,6 +1,7 @@
 """A program under construction that has passes of the vector engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum
 
@@ -9,7 +10,14 @@ from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.memory import Buffer, Region, largest_divisor
 from trainwright.compiler.row_images import Arrangement
 from trainwright.onchip.layout import LANES
-from trainwright.program.descriptors import Compute, Level, Program, Set, TransferLevel
+from trainwright.program.descriptors import (
+    Compute,
+    Level,
+    Program,
+    Set,
+    Transfer,
+    TransferLevel,
+)
 from trainwright.program.fields import Operation
 from trainwright.program.vector import CODE_DEPTH, CODE_WORDS, Code, Instruction, Vector
 
@@ -86,6 +94,17 @@ class Passes:
         buffer = self.buffer(name)
         to = replace(buffer, address=buffer.address + first * buffer.element_bytes * LANES)
         self.b.store(to, Region(name, source, rows), rows, levels=levels)
+
+    @contextmanager
+    def in_one_of_eight(self, number: int) -> Iterator[None]:
+        """What is added is executed in steps of this number modulo ``EIGHTH`` alone. Instructions
+        are put into the engine in every step: others may follow them."""
+        first = len(self.b.descriptors)
+        yield
+        self.b.descriptors[first:] = [
+            replace(d, eighth=1 + number) if isinstance(d, Transfer | Vector) else d
+            for d in self.b.descriptors[first:]
+        ]
 
     def zeros(self, first: int, rows: int) -> None:
         """Rows of zeros."""

@@ -7,12 +7,13 @@ are summed when its weights are new.
 
 from collections.abc import Sequence
 
-from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory
+from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory, SideRows
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.chip.schedule import Schedule, mask, rows_pass
 from trainwright.compiler.memory import Region
 from trainwright.onchip import prior_pass as by
 from trainwright.onchip.layout import Part
+from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.rates import RateTable
 from trainwright.program.descriptors import Program
 from trainwright.program.vector import THREADS, Stream
@@ -29,22 +30,24 @@ def padded_blocks(part: Part) -> int:
 
 
 def renewal_program(memory: ChipMemory, table: RateTable, avoid: Sequence[Region] = ()) -> Program:
-    """Coefficients and exponents by the sums, in memory, where the step is one of renewal.
+    """Coefficients and exponents by the sums, in memory, in one of INTERVAL steps.
 
     Rows of the scratchpad that are to ``avoid`` are not used.
     """
     work = Passes(memory)
     work.b.pad.avoid(avoid)
     schedule, count = Schedule(work, table), memory.side_count
-    rows = work.load(PRIOR).start
-    schedule.weights()
-    rows_pass(
-        work, by.renew_code(), [Stream(rows + n * count, 0, 1) for n in range(by.FIELDS)],
-        reads=mask(*range(by.FIELDS)), writes=mask(by.COEFFICIENT, by.EXPONENT),
-        inner=count, constants=by.RENEW_CONSTANTS, tensor="coefficients of the prior",
-    )  # fmt: skip
-    first = by.COEFFICIENT * count
-    work.store(PRIOR, rows + first, 2 * count, first=first)
+    schedule.phase()
+    with work.in_one_of_eight(0):
+        rows = work.load(PRIOR).start
+        schedule.weights()
+        rows_pass(
+            work, by.renew_code(), [Stream(rows + n * count, 0, 1) for n in range(by.FIELDS)],
+            reads=mask(*range(by.FIELDS)), writes=mask(by.COEFFICIENT, by.EXPONENT),
+            inner=count, constants=by.RENEW_CONSTANTS, tensor="coefficients of the prior",
+        )  # fmt: skip
+        first = by.COEFFICIENT * count
+        work.store(PRIOR, rows + first, 2 * count, first=first)
     return work.finish("the program of the prior's coefficients")
 
 
@@ -87,10 +90,14 @@ class Prior:
 
     def add(self, part: Part, state: int, factors: int) -> None:
         """The sums of a part by its new rows from ``state`` and ``factors`` on, those of padded
-        and of cut indices 0."""
+        and of cut indices 0; before a step of renewal."""
         sides = self._memory.sides[self._memory.layout.parts.index(part)]
         if sides.left is None and sides.right is None:
             return
+        with self._work.in_one_of_eight(INTERVAL - 1):
+            self._add(part, sides, state, factors)
+
+    def _add(self, part: Part, sides: SideRows, state: int, factors: int) -> None:
         self._pass(by.clear_code(by.SQUARES, by.RIGHT), part)
         if sides.left is None:
             self._squares(part, state, factors, outer=part.rows, inner=1, steps=(1, 0))
@@ -142,5 +149,6 @@ class Prior:
         self._pass(by.flush_code(by.SQUARES), part, row, writes=both, inner=1)
 
     def store(self) -> None:
-        """The sums to memory, for the next step."""
-        self._work.store(PRIOR, self._rows + by.LOW * self._count, 2 * self._count)
+        """The sums to memory, for the renewal in the next step."""
+        with self._work.in_one_of_eight(INTERVAL - 1):
+            self._work.store(PRIOR, self._rows + by.LOW * self._count, 2 * self._count)

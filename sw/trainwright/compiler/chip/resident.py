@@ -14,19 +14,19 @@ from trainwright.compiler.chip.exponents import (
 )
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
 from trainwright.compiler.chip.memory import ChipMemory
-from trainwright.compiler.chip.prior import pulls_of
 from trainwright.compiler.chip.samples import DataSet
 from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.chip.weave import Phase, can_weave, woven
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.names import activation_name
 from trainwright.fixed.scale import ScaleRanges
+from trainwright.compiler.chip.prior import pulls_of
 from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.state import BIAS_RATE_SHIFT
 from trainwright.onchip.update_pass import PartUpdate
-from trainwright.program.descriptors import Compute, Descriptor, Halt, Program, Set
+from trainwright.program.descriptors import Compute, Descriptor, Halt, Program, Set, Transfer
 from trainwright.program.exponents import Scalar, ScalarKind
 from trainwright.program.fields import REGISTERS, Engine
 from trainwright.program.vector import Vector
@@ -107,11 +107,16 @@ def _one_after_the_other(phases: Sequence[Phase]) -> list[Descriptor]:
     """Where loops or address registers say what follows what."""
     found: list[Descriptor] = []
     for phase in phases:
-        for d in (_begin(), *phase.descriptors):
+        for d in (_begin(), *map(_in_every_step, phase.descriptors)):
             if isinstance(d, Vector) and phase.stream and found[-1] != phase.stream:
                 found.append(phase.stream)
             found.append(d)
     return found[1:]
+
+
+def _in_every_step(d: Descriptor) -> Descriptor:
+    """A phase's own waits are right where all of it is executed."""
+    return replace(d, eighth=0) if isinstance(d, Transfer | Vector) else d
 
 
 def _phases(
@@ -127,11 +132,12 @@ def _phases(
     samples = beside.samples(data) if data else None
     given = _part_updates(memory, pulled=pulled)
     update = _counted_from(first, _work(beside.update(given, seed, table, samples)))
+    stream = Set(values=(), seed=seed, by_step=True)
     phases = [
         Phase("forward", forward),
         Phase("loss", loss),
         Phase("backward", backward),
-        Phase("update", _with_scalars(memory, slots, update), Set(values=(), seed=seed, by_step=True)),
+        Phase("update", _with_scalars(memory, slots, update), stream),
     ]
     if pulled:
         renewal = Phase("renewal", _counted_from(first, _work(beside.renewal(table))), turn=1)

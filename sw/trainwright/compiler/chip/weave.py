@@ -9,7 +9,9 @@ after the other, and so are all values.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import count
+from operator import or_
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +31,9 @@ Numbers = npt.NDArray[np.int64]
 
 EXPONENTS, ENGINE = "exponents", "vector engine"
 """Spaces of touches that order commands and that none waits for."""
-LOST = 0.1
+LOST = 0.25
 """Part of a command's cycles by which it may delay the next ones of the arrays."""
-AHEAD, AHEAD_OF_TRANSFERS = 4, 2
+AHEAD, AHEAD_OF_TRANSFERS = 6, 2
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
 
 
@@ -139,6 +141,35 @@ def _set_order(commands: Sequence[_Command]) -> None:
         c.before.discard(c.number)
 
 
+def _eighth(d: Descriptor) -> int:
+    return d.eighth if isinstance(d, Transfer | Vector) else 0
+
+
+@dataclass
+class _Hazards:
+    """Of a step with each choice of what is executed in one of eight steps, and of one without: a
+    command's waits are right in all of them."""
+
+    of: dict[int, Hazards]
+
+    def fork(self) -> "_Hazards":
+        return _Hazards({n: one.fork() for n, one in self.of.items()})
+
+    def _mine(self, c: _Command) -> list[Hazards]:
+        """Of the steps that execute it."""
+        mine = _eighth(c.d)
+        return [one for n, one in self.of.items() if mine in (0, n)]
+
+    def waits(self, c: _Command) -> Waits:
+        found = [one.waits(c.engine, c.number) for one in self._mine(c)]
+        wait, older = (reduce(or_, masks) for masks in zip(*found, strict=True))
+        return Waits(wait, older & ~wait)
+
+    def issue(self, c: _Command) -> None:
+        for one in self._mine(c):
+            one.issue(c.engine, c.number)
+
+
 class _Weaver:
     def __init__(self, phases: Sequence[Phase], p: AcceleratorParameters) -> None:
         self.p = p
@@ -161,7 +192,8 @@ class _Weaver:
                 queue.append(c)
         _set_order(self.commands)
         pairs = _Pairs(self.commands)
-        self.hazards = Hazards(pairs.conflict, pairs.reads)
+        eighths = {_eighth(c.d) for c in self.commands} | {0}
+        self.hazards = _Hazards({n: Hazards(pairs.conflict, pairs.reads) for n in eighths})
         self._ancestors: list[int] = []  # of each command, with itself: a bit a command
         for c in self.commands:
             mine = 1 << c.number
@@ -196,13 +228,13 @@ class _Weaver:
                 return
         self.machine.wait_for_change()
 
-    def _waits(self, c: _Command, hazards: Hazards) -> Waits:
+    def _waits(self, c: _Command, hazards: "_Hazards") -> Waits:
         if isinstance(c.d, Code):
             return Waits(Engine.NONE, Engine.NONE)
-        return hazards.waits(c.engine, c.number)
+        return hazards.waits(c)
 
     def _takes(self, c: _Command) -> bool:
-        return self.machine.takes(c.engine, *self._waits(c, self.hazards))
+        return bool(_eighth(c.d)) or self.machine.takes(c.engine, *self._waits(c, self.hazards))
 
     def _is_hidden(self, c: _Command) -> bool:
         """Whether the next commands of the arrays begin hardly later with ``c`` before them."""
@@ -246,19 +278,23 @@ class _Weaver:
         return list(begun.values())
 
     def _begin(self, c: _Command, machine: Machine, waits: Waits) -> float:
-        """When it is taken, if it is the next one."""
+        """When it is taken, if it is the next one. What is executed in one of eight steps is taken
+        to be left out."""
         machine.advance(machine.now + ISSUE)
+        if _eighth(c.d):
+            return machine.now
         machine.until_older(waits.wait_older)
         machine.until_idle(waits.wait)
         machine.until_free(c.engine)
         return machine.now
 
-    def _put(self, c: _Command, machine: Machine, hazards: Hazards) -> Waits:
+    def _put(self, c: _Command, machine: Machine, hazards: "_Hazards") -> Waits:
         waits = self._waits(c, hazards)
         self._begin(c, machine, waits)
         if not isinstance(c.d, Code):
-            hazards.issue(c.engine, c.number)
-        machine.start(c.number, c.work)
+            hazards.issue(c)
+        if not _eighth(c.d):
+            machine.start(c.number, c.work)
         return waits
 
     def _issue(self, c: _Command) -> None:
