@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.prior import renewal_program
-from trainwright.compiler.chip.samples import DataSet, samples_program
+from trainwright.compiler.chip.samples import DataSet, ample_rows, samples_program
 from trainwright.compiler.chip.update import gradient_of, update_program
 from trainwright.compiler.chip.weave import touches
 from trainwright.compiler.errors import DoesNotFitError
-from trainwright.compiler.memory import Buffer, Region
+from trainwright.compiler.limits import SCRATCHPAD
+from trainwright.compiler.memory import Buffer, LocalMemory, Region
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.parameters import AcceleratorParameters
@@ -89,7 +90,15 @@ class Beside:
         names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS)
         buffers = [{**self.memory.step.buffers, **self.memory.buffers}[name] for name in names]
         first = 1 + max(n for n, d in enumerate(self.main) if _reads(d, buffers, self._p))
-        spans = map(self._rows, self._from(first))
+        places = range(first, len(self.main))
+        spans = [self._rows(n) for n in places]
+        pad = LocalMemory(SCRATCHPAD, self._p)
+        for n, rows in enumerate(spans):
+            pad.avoid(rows)
+            if pad.has_room(ample_rows(self.memory.step.batch)):
+                del spans[:n]
+                break
+        spans.append([])
         return _fitting(lambda rows=rows: samples_program(self.memory, data, rows) for rows in spans)
 
     def update(

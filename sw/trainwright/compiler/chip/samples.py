@@ -25,8 +25,10 @@ GROUPS = (16, 8, 4, 2, 1)
 """Samples that are fetched at a time: the most that there is room for."""
 TOGETHER = 14
 """Rows of 16 pixels of a sample that are transposed at a time, at most."""
+FEW = 3
+"""Of them, below which it is better to have one piece at a time than two."""
 PLACES = 2
-"""Groups of samples that are in the scratchpad at once, at most."""
+"""Groups of samples, and pieces, that are in the scratchpad at once, at most."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,11 @@ def samples_program(memory: ChipMemory, data: DataSet, avoid: Sequence[Region] =
     batch.fetch()
     batch.transpose()
     return work.finish("the program of the samples")
+
+
+def ample_rows(batch: int) -> tuple[int, ...]:
+    """Regions of the scratchpad with which two pieces of samples are on their way at once."""
+    return LANES, batch, *((FEW + 1) * batch,) * (2 * PLACES)
 
 
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
@@ -133,13 +140,9 @@ class _Batch:
         if not self._columns:
             return
         batch, pad = self._step.batch, self.work.b.pad
-        count = len(self._columns)
-        while count > 1 and not self._has_room(count * batch) or count > TOGETHER:
-            count = -(-count // 2)
+        count, many = self._pieces()
         names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE)
-        places = [[pad.allocate(name, count * batch) for name in names]]
-        if self._has_room(count * batch):
-            places.append([pad.allocate(name, count * batch) for name in names])
+        places = [[pad.allocate(name, count * batch) for name in names] for _ in range(many)]
         outside = self.work.buffer(SAMPLES_OUTSIDE)
         for number, first in enumerate(range(self._columns.start, self._columns.stop, count)):
             columns = min(count, self._columns.stop - first)
@@ -155,9 +158,18 @@ class _Batch:
             )  # fmt: skip
             self._store_inside(first, columns, to)
 
-    def _has_room(self, rows: int) -> bool:
-        """For two pieces of so many rows."""
-        return self.work.b.pad.has_room((rows, rows))
+    def _pieces(self) -> tuple[int, int]:
+        """Rows of 16 pixels that are transposed at a time, and how many such pieces there are in
+        the scratchpad at once: as large ones as there is room for two of, if not too small."""
+        all_of_them, batch = len(self._columns), self._step.batch
+        for many, least in ((PLACES, FEW), (1, 1)):
+            count = min(all_of_them, TOGETHER)
+            while count >= min(least, all_of_them):
+                many = min(many, -(-all_of_them // count))
+                if self.work.b.pad.has_room((count * batch,) * (2 * many)):
+                    return count, many
+                count = count // 2 if count > 1 else 0
+        return 1, 1
 
     def _store_inside(self, first: int, columns: int, source: Region) -> None:
         """Rows of the inputs there are, not of those that fill up a row."""
