@@ -25,9 +25,10 @@ from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.samples import expanded, records
 from trainwright.onchip.state import State
 
-STEPS = 3
-"""That one start runs."""
-TABLE = RateTable((Entry(11, 5, 200, -13), Entry(9, 3, 160, -11)), steps=2)
+STEPS, FIRST = 8, 4
+"""Steps that one start runs, and the number of the first: the prior's sums are taken in the fourth,
+its coefficients are renewed in the fifth."""
+TABLE = RateTable((*(Entry(11, 5, 200, -13),) * 3, Entry(9, 3, 160, -11)), steps=2)
 PIXELS = 8
 REST = 5
 """Samples of the set beyond an epoch of two batches."""
@@ -77,14 +78,14 @@ class _Side:
             data=data, pulled=True,
         )  # fmt: skip
         self.driver.put(state, model_of(state))
-        self.driver.begin(scales, state, 0)
+        self.driver.begin(scales, state, FIRST)
         if data is None:
             self.driver.put_batch(given.inputs, given.labels, network.classes)
 
     def run(self) -> int:
         """The steps; bytes that the host wrote meanwhile."""
         before = self._counted.written
-        self.driver.run_steps(STEPS, step=0)
+        self.driver.run_steps(STEPS, step=FIRST)
         return self._counted.written - before
 
 

@@ -189,6 +189,11 @@ class LocalMemory:
         """Give everything back."""
         self._used.clear()
 
+    def free_rows(self, within: range) -> int:
+        """Rows or entries of a range that are not allocated."""
+        inside = ((max(a, within.start), min(b, within.stop)) for a, b in self._gaps())
+        return sum(max(0, stop - start) for start, stop in inside)
+
     def has_room(self, counts: Sequence[int]) -> bool:
         """Whether regions of so many rows or entries fit, one after the other."""
         regions: list[Region] = []

@@ -58,10 +58,19 @@ class Passes:
         Each bank serves one reader and one writer a cycle: what different engines are at work on
         is in different ones.
         """
+        return self.b.pad.allocate(name, count, within=self._bank(bank))
+
+    def _bank(self, bank: int) -> range:
         p = self.b.p
         size = p.scratchpad_rows // p.scratchpad_banks
         first = bank % p.scratchpad_banks * size
-        return self.b.pad.allocate(name, count, within=range(first, first + size))
+        return range(first, first + size)
+
+    @property
+    def freest_bank(self) -> int:
+        """The bank with the most rows left."""
+        banks = range(self.b.p.scratchpad_banks)
+        return max(banks, key=lambda bank: self.b.pad.free_rows(self._bank(bank)))
 
     def buffer(self, name: str) -> Buffer:
         """A buffer of the step, or of its loss and update."""
@@ -78,12 +87,12 @@ class Passes:
         self.b.load(moved, region, rows, levels=levels)
         return region
 
-    def constant(self, name: str) -> Region:
+    def constant(self, name: str, bank: int = Bank.CONSTANTS) -> Region:
         """A buffer whose rows stay in the scratchpad; loaded where it is first asked for."""
         if name not in self._constants:
             buffer = self.buffer(name)
             count = buffer.size // (buffer.element_bytes * LANES)
-            self._constants[name] = self.load(name, to=self.rows(name, count, Bank.CONSTANTS))
+            self._constants[name] = self.load(name, to=self.rows(name, count, bank))
         return self._constants[name]
 
     def store(

@@ -106,7 +106,8 @@ class _Batch:
         read = rows_read(step, step.buffers[SAMPLES_INSIDE])
         first = read.start // self._blocks // LANES
         self._columns = range(first, -(-read.stop // self._blocks // LANES))
-        work.constant(Arrangement.IDENTITY.value)
+        self._bank = work.freest_bank  # others read it least
+        work.constant(Arrangement.IDENTITY.value, self._bank)
         self._targets = work.b.pad.allocate(TARGETS, step.batch)
 
     def fetch(self) -> None:
@@ -141,8 +142,11 @@ class _Batch:
             return
         batch, pad = self._step.batch, self.work.b.pad
         count, many = self._pieces()
-        names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE)
-        places = [[pad.allocate(name, count * batch) for name in names] for _ in range(many)]
+        places = [
+            (self.work.rows(SAMPLES_OUTSIDE, count * batch, self._bank),
+             pad.allocate(SAMPLES_INSIDE, count * batch, top=True))
+            for _ in range(many)
+        ]  # fmt: skip
         outside = self.work.buffer(SAMPLES_OUTSIDE)
         for number, first in enumerate(range(self._columns.start, self._columns.stop, count)):
             columns = min(count, self._columns.stop - first)

@@ -31,7 +31,7 @@ Numbers = npt.NDArray[np.int64]
 
 EXPONENTS, ENGINE = "exponents", "vector engine"
 """Spaces of touches that order commands and that none waits for."""
-LOST = 0.25
+LOST = 0.35
 """Part of a command's cycles by which it may delay the next ones of the arrays."""
 AHEAD, AHEAD_OF_TRANSFERS = 4, 2
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
