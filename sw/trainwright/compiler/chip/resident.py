@@ -182,9 +182,9 @@ def resident_step(
         )
     moments = {gradient_of(part): part.name for part in parts}
     phases = _phases(memory, slots, extra, seed, table, pulled=pulled, data=data)
-    order = woven if can_weave(phases) else _one_after_the_other
+    work = woven(phases, p) if can_weave(phases) else _one_after_the_other(phases)
     descriptors = [
-        *order(phases, p),
+        *work,
         *scales(programs, slots, ranges, moments),
         Halt(),
     ]
