@@ -73,7 +73,7 @@ def random_eighths(random: Random, descriptors: Sequence) -> list:
 
 
 def _can_be_skipped(d: object) -> bool:
-    return isinstance(d, Vector) or isinstance(d, Transfer) and d.operation is Operation.STORE
+    return isinstance(d, Vector) or (isinstance(d, Transfer) and d.operation is Operation.STORE)
 
 
 def _scalar(random: Random, used: int) -> Scalar:

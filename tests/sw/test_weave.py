@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hazards import HazardError, check_waits
-from test_resident import DIGITS, Case, P, same
+from test_resident import DIGITS, Case, same
 from test_resident_samples import FASHION, S, Set
 
 import trainwright.compiler.chip.resident as resident
@@ -16,7 +16,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.program.descriptors import Set as SetRegisters
 from trainwright.program.descriptors import Transfer, is_skipped
-from trainwright.program.fields import Engine
+from trainwright.program.fields import Engine, Operation
 from trainwright.program.vector import Code, Vector
 from trainwright.timing import predict
 
@@ -24,7 +24,7 @@ MEMORY = 1 << 21
 TABLE = RateTable((Entry(11, 5, 200, -13), Entry(9, 3, 160, -11)), steps=2)
 SMALL = FASHION.with_ranks([[3, 5, 2], [5]])
 STEPS = (0, 3, 7)
-"""One in which the prior's coefficients are renewed, one of most, one in which its sums are taken."""
+"""In one the prior's coefficients are renewed, in one its sums are taken; one of the others."""
 
 
 def driver_of(network, batch, accelerator, case=None):
@@ -101,9 +101,7 @@ def test_the_same_commands_in_fewer_cycles(woven, network, batch, monkeypatch):
     cycles = [predict(one.resident.program.descriptors, S).cycles for one in (woven, driver)]
     assert cycles[0] < cycles[1]
     assert not any(
-        d.eighth
-        for d in driver.resident.program.descriptors
-        if isinstance(d, Transfer | Vector)
+        d.eighth for d in driver.resident.program.descriptors if isinstance(d, Transfer | Vector)
     )
 
 
@@ -121,9 +119,10 @@ def test_instructions_are_in_the_engine_in_every_step(woven):
 def test_in_one_order_or_another_the_bits_are_the_same(monkeypatch):
     """Nine steps: renewed, summed up, renewed."""
     case, drivers = Case(DIGITS, 16, 3), []
-    with GoldenAccelerator(S, memory_bytes=MEMORY) as one, GoldenAccelerator(
-        S, memory_bytes=MEMORY
-    ) as other:
+    with (
+        GoldenAccelerator(S, memory_bytes=MEMORY) as one,
+        GoldenAccelerator(S, memory_bytes=MEMORY) as other,
+    ):
         for driver in (driver_of(DIGITS, 16, one, case)[0],
                        in_order(monkeypatch, DIGITS, 16, other, case)):  # fmt: skip
             driver.put(case.state, model_of(case.state))
@@ -163,6 +162,6 @@ def test_samples_are_fetched_again_after_other_inputs():
 def test_what_uses_registers_is_not_woven():
     phase = resident.Phase("forward", [SetRegisters(values=((1, 4),))])
     assert not resident.can_weave([phase])
-    load = Transfer(operation=1, address=0, local=0, beats=16)
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=16)
     assert resident.can_weave([resident.Phase("forward", [load])])
     assert not resident.can_weave([resident.Phase("forward", [replace(load, address_register=1)])])

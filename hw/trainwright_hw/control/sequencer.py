@@ -340,7 +340,9 @@ class Sequencer(wiring.Component):
             d = data.View(whole, descriptor[: whole.size])
             with m.If(Cat(d.operation == one for one in operations).any()):
                 m.d.comb += place.eq(d.eighth)
-        with m.If((place != 0) & ((place - 1)[: exact_log2(EIGHTH)] != steps.step[: exact_log2(EIGHTH)])):
+        with m.If(
+            (place != 0) & ((place - 1)[: exact_log2(EIGHTH)] != steps.step[: exact_log2(EIGHTH)])
+        ):
             m.d.sync += [number.eq(number + 1), *_withdraw(offered)]
             m.next = "FETCH"
 

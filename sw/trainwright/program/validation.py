@@ -23,9 +23,9 @@ from trainwright.program.descriptors import (
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponent_rules import (
     compute_slots,
+    eighth_range,
     require_file,
     scales_ranges,
-    eighth_range,
     vector_slots,
 )
 from trainwright.program.exponents import MoveScales

@@ -83,15 +83,16 @@ class Beside:
     def renewal(self, table: RateTable) -> Program:
         """The prior's coefficients, while the forward pass begins."""
         spans = [self._rows(0, self.forward // 3), []]
-        return _fitting(lambda rows=rows: renewal_program(self.memory, table, rows) for rows in spans)
+        return _fitting(
+            lambda rows=rows: renewal_program(self.memory, table, rows) for rows in spans
+        )
 
     def samples(self, data: DataSet) -> Program:
         """Those of the next step, after the last time that this one reads its own."""
         names = (SAMPLES_OUTSIDE, SAMPLES_INSIDE, TARGETS)
         buffers = [{**self.memory.step.buffers, **self.memory.buffers}[name] for name in names]
         first = 1 + max(n for n, d in enumerate(self.main) if _reads(d, buffers, self._p))
-        places = range(first, len(self.main))
-        spans = [self._rows(n) for n in places]
+        spans = [self._rows(n) for n in range(first, len(self.main))]
         pad = LocalMemory(SCRATCHPAD, self._p)
         for n, rows in enumerate(spans):
             pad.avoid(rows)
@@ -99,7 +100,9 @@ class Beside:
                 del spans[:n]
                 break
         spans.append([])
-        return _fitting(lambda rows=rows: samples_program(self.memory, data, rows) for rows in spans)
+        return _fitting(
+            lambda rows=rows: samples_program(self.memory, data, rows) for rows in spans
+        )
 
     def update(
         self, parts: Sequence[PartUpdate], seed: int, table: RateTable, samples: Program | None
@@ -113,14 +116,15 @@ class Beside:
                     if isinstance(d, Compute) and of.get(d.tensor) == layer]
             for layer in layers
         }  # fmt: skip
-        begin = min(n for layer in layers for n in made[layer] if layer != layers[-1] or layers == layers[-1:])
+        last = layers.pop()
+        later = min((n for layer in layers for n in made[layer]), default=len(self.main))
         taken = rows_of(samples.descriptors, self._p) if samples else []
 
         def program(first: int, taken: Sequence[Region]) -> Program:
-            avoid = dict.fromkeys(layers, [*self._rows(max(begin, first)), *taken])
-            avoid[layers[-1]] = [*self._rows(first), *taken]
+            avoid = {layer: [*self._rows(max(later, first)), *taken] for layer in layers}
+            avoid[last] = [*self._rows(first), *taken]
             return update_program(self.memory, parts, seed, table, avoid)
 
-        choices = [(n, taken) for n in self._from(1 + max(made[layers[-1]]))]
+        choices = [(n, taken) for n in self._from(1 + max(made[last]))]
         choices.append((len(self.main), []))
         return _fitting(lambda choice=choice: program(*choice) for choice in choices)

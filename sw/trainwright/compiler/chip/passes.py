@@ -170,9 +170,7 @@ class Passes:
                    rows: int = LANES, tensor: str) -> None:  # fmt: skip
         """A transpose for every index of ``levels``, with g steps of x and z steps of z."""
         identity = self.constant(Arrangement.IDENTITY.value)
-        self.products(
-            identity.start, x, z, rows, levels=levels, steps=(1, of, to), tensor=tensor
-        )
+        self.products(identity.start, x, z, rows, levels=levels, steps=(1, of, to), tensor=tensor)
 
     def finish(self, which: str) -> Program:
         """The program."""

@@ -14,13 +14,13 @@ from trainwright.compiler.chip.exponents import (
 )
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
 from trainwright.compiler.chip.memory import ChipMemory
+from trainwright.compiler.chip.prior import pulls_of
 from trainwright.compiler.chip.samples import DataSet
 from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.chip.weave import Phase, can_weave, woven
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.names import activation_name
 from trainwright.fixed.scale import ScaleRanges
-from trainwright.compiler.chip.prior import pulls_of
 from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part
 from trainwright.onchip.rates import RateTable
@@ -120,7 +120,13 @@ def _in_every_step(d: Descriptor) -> Descriptor:
 
 
 def _phases(
-    memory: ChipMemory, slots: Slots, first: int, seed: int, table: RateTable, *, pulled: bool,
+    memory: ChipMemory,
+    slots: Slots,
+    first: int,
+    seed: int,
+    table: RateTable,
+    *,
+    pulled: bool,
     data: DataSet | None,
 ) -> list[Phase]:
     """A step; statistics of forward and backward pass are counted before slot ``first``."""

@@ -180,6 +180,4 @@ class _Batch:
         inputs = self.work.buffer(SAMPLES_INSIDE).shape[0]
         row = LANES * first
         rows = min(inputs, row + LANES * columns) - row
-        self.work.store(
-            SAMPLES_INSIDE, source.start, rows * self._blocks, first=row * self._blocks
-        )
+        self.work.store(SAMPLES_INSIDE, source.start, rows * self._blocks, first=row * self._blocks)

@@ -1,10 +1,10 @@
 """The order of a resident step's commands: what an engine has time for while others are at work.
 
-A step is phases one after the other: forward, loss, backward, update, the next step's samples. What
-a phase does not need of another one can be issued earlier. The order is found by the cycle model, a
-command after the other: the next one for the arrays goes first; until it can begin, others do that
-do not delay it. Rows, bytes, exponents and the vector engine's registers are those of the phases one
-after the other, and so are all values.
+A step is phases one after the other: forward, loss, backward, update, the next step's samples.
+What a phase does not need of another one can be issued earlier. The order is found by the cycle
+model, a command after the other: the next one for the arrays goes first; until it can begin, others
+do that hardly delay the next ones. Rows, bytes, exponents and the vector engine's registers are
+those of the phases one after the other, and so are all values.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from trainwright.compiler.builder import MEMORY
 from trainwright.compiler.hazards import ARRAYS, Hazards, Waits
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer
-from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.program.fields import ENGINE_OF, Engine, Operation
 from trainwright.program.footprint import Touch, external, footprint
 from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
@@ -325,10 +325,11 @@ def can_weave(phases: Sequence[Phase]) -> bool:
     """Whether commands alone, without loops and registers, say what the phases do."""
     return all(
         isinstance(d, Vector | Code)
-        or isinstance(d, Compute)
-        and not (d.x_register or d.g_register or d.z_register or d.stochastic)
-        or isinstance(d, Transfer | Samples)
-        and not (d.address_register or d.local_register)
+        or (
+            isinstance(d, Compute)
+            and not (d.x_register or d.g_register or d.z_register or d.stochastic)
+        )
+        or (isinstance(d, Transfer | Samples) and not (d.address_register or d.local_register))
         for phase in phases
         for d in phase.descriptors
     )
