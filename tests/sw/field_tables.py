@@ -75,6 +75,7 @@ MEANINGS = {
     "plus": "slot that it begins with",
     "minus": "slot that is subtracted",
     "offset": "what is added, signed",
+    "eighth": "n: only in steps of number n - 1 modulo 8; 0: in all",
     "entries": "entries, 1 to 6",
     "exponent": "slot that moves; 0: none",
     "statistics": "statistics slot whose sum is taken",
