@@ -12,7 +12,8 @@ from trainwright.program.vector import THREADS, Code, Vector
 START = {Engine.PE1: 21, Engine.PE2: 7}
 """Cycles from a command to its first step."""
 
-
+RECORD = 14
+"""Cycles of SAMPLES for each record beyond one for each row of its pixels."""
 POSITS = 4
 """Cycles that an accelerator with posits takes longer for a result: 2 to decode, 2 to encode."""
 
@@ -62,8 +63,9 @@ def _reads(d: Compute | Transfer, rates: dict[int, float], p: AcceleratorParamet
 def work_of(d: Compute | Transfer | Samples | Code | Vector, p: AcceleratorParameters) -> Work:
     """What ``d`` asks of its engine; a transfer's ``cycles`` are beats."""
     engine = ENGINE_OF[d.operation]
-    if isinstance(d, Samples):
-        return Work(engine, d.samples * d.record_beats, ())
+    if isinstance(d, Samples):  # a row a cycle, and some for each record
+        rows = (d.rows + RECORD) / p.beat_cycles
+        return Work(engine, d.samples * max(d.record_beats, rows), ())
     if isinstance(d, Code):
         return Work(engine, len(d.instructions), ())
     if isinstance(d, Vector):  # each block of rows takes as long as a whole one

@@ -31,9 +31,9 @@ Numbers = npt.NDArray[np.int64]
 
 EXPONENTS, ENGINE = "exponents", "vector engine"
 """Spaces of touches that order commands and that none waits for."""
-LOST = 0.35
-"""Part of a command's cycles by which it may delay the next ones of the arrays."""
-AHEAD, AHEAD_OF_TRANSFERS = 4, 2
+LOST, MOST_LOST = 0.35, 200
+"""By what part of its cycles a command may delay the next ones of the arrays, and by how many."""
+AHEAD, AHEAD_OF_TRANSFERS = 4, 5
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
 
 
@@ -241,7 +241,7 @@ class _Weaver:
         ahead = AHEAD if c.engine & ARRAYS else AHEAD_OF_TRANSFERS
         then = self._begins(ahead, None)
         late = max(b - a for a, b in zip(then, self._begins(ahead, c), strict=True))
-        return late <= ISSUE + LOST * c.work.cycles and not self._keeps_waiting(c)
+        return late <= ISSUE + _lost(c) and not self._keeps_waiting(c)
 
     def _keeps_waiting(self, c: _Command) -> bool:
         """Whether a transfer delays a command that waits for nothing but its engine's last one."""
@@ -252,7 +252,7 @@ class _Weaver:
                 machine, hazards = self.machine.fork(), self.hazards.fork()
                 self._put(c, machine, hazards)
                 late = self._begin(head, machine, self._waits(head, hazards)) - then
-                if late > ISSUE + LOST * c.work.cycles:
+                if late > ISSUE + _lost(c):
                     return True
         return False
 
@@ -311,6 +311,11 @@ class _Weaver:
         for queue in self.queues.values():
             if queue and queue[0] is c:
                 queue.pop(0)
+
+
+def _lost(c: _Command) -> float:
+    """Cycles by which a command may delay the next ones."""
+    return min(LOST * c.work.cycles, MOST_LOST)
 
 
 def _order(c: _Command, needed: int) -> tuple[bool, float, int, int]:
