@@ -62,12 +62,16 @@ def rtl() -> Iterator[RtlAccelerator]:
 
 
 def ordered(descriptors, p=P) -> Program:
-    """With the waits that their rows ask for, and HALT."""
-    hazards, found = Hazards(), []
+    """With the waits that their rows ask for, whatever is left out, and HALT."""
+    choices = {0} | {getattr(d, "eighth", 0) for d in descriptors}
+    hazards, found = {n: Hazards() for n in choices}, []
     for d in descriptors:
         if not isinstance(d, Code | Set | MoveScales):
-            waits = hazards.issue(ENGINE_OF[d.operation], footprint(d, p))
-            d = replace(d, **waits._asdict())
+            mine = getattr(d, "eighth", 0)
+            for one in (one for n, one in hazards.items() if mine in (0, n)):
+                waits = one.issue(ENGINE_OF[d.operation], footprint(d, p))
+                wait, older = d.wait | waits.wait, d.wait_older | waits.wait_older
+                d = replace(d, wait=wait, wait_older=older)
         found.append(d)
     return Program((*found, Halt()), p.fingerprint)
 

@@ -252,8 +252,11 @@ class Sequencer(wiring.Component):
                 m.d.sync += offer
                 m.next = "ISSUE"
                 if file is not None:
-                    self._resolve(m, descriptor, file, offered)
-                    self._skip(m, descriptor, offered, number, steps)
+                    with m.If(self._is_skipped(m, descriptor, steps)):
+                        m.d.sync += [number.eq(number + 1), *_withdraw(offered)]
+                        m.next = "FETCH"
+                    with m.Else():
+                        self._resolve(m, descriptor, file, offered)
             if file is not None:
                 self._by_file(m, file, offer, number, error)
             with m.State("ISSUE"):
@@ -331,20 +334,17 @@ class Sequencer(wiring.Component):
             m.d.sync += _withdraw(offered)
             m.next = "RESOLVE"
 
-    def _skip(self, m: Module, descriptor, offered, number, steps: Repetition) -> None:
-        """In the place of an offer: what is executed in steps of another number gives way."""
-        place = Signal(range(EIGHTH + 1))
+    def _is_skipped(self, m: Module, descriptor, steps: Repetition) -> Value:
+        """Whether the descriptor is executed in steps of another number alone."""
+        eighth = Signal(range(EIGHTH + 1))
         for layout, operations in ((TRANSFER, (Operation.LOAD, Operation.STORE)),
                                    (VECTOR_LAYOUT, (Operation.VECTOR,))):  # fmt: skip
             whole = whole_layout(layout)
             d = data.View(whole, descriptor[: whole.size])
             with m.If(Cat(d.operation == one for one in operations).any()):
-                m.d.comb += place.eq(d.eighth)
-        with m.If(
-            (place != 0) & ((place - 1)[: exact_log2(EIGHTH)] != steps.step[: exact_log2(EIGHTH)])
-        ):
-            m.d.sync += [number.eq(number + 1), *_withdraw(offered)]
-            m.next = "FETCH"
+                m.d.comb += eighth.eq(d.eighth)
+        bits = exact_log2(EIGHTH)
+        return (eighth != 0) & ((eighth - 1)[:bits] != steps.step[:bits])
 
     def _by_file(self, m: Module, file, offer: list, number, error) -> None:
         """States in which the exponent file works, and the one in which a program begins again."""
