@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from trainwright.program.descriptors import Compute
+from trainwright.program.descriptors import Compute, Transfer
 from trainwright.program.exponents import (
     ENTRIES,
     MOST_SHIFT,
@@ -15,7 +15,7 @@ from trainwright.program.exponents import (
     ScalarKind,
     ScaleEntry,
 )
-from trainwright.program.fields import Operation
+from trainwright.program.fields import EIGHTH, Operation
 from trainwright.program.vector import CONSTANTS, Code, ShiftBy, Vector
 
 USED = 12
@@ -58,6 +58,22 @@ def random_scalars(random: Random, descriptors: Sequence, *, used: int = USED) -
             )
         found.append(d)
     return found
+
+
+def random_eighths(random: Random, descriptors: Sequence) -> list:
+    """Some passes and stores are executed in one of eight steps; of the last pass all rows are
+    written in every step."""
+    last = max((n for n, d in enumerate(descriptors) if isinstance(d, Vector)), default=-1)
+    return [
+        replace(d, eighth=random.randint(1, 2 * EIGHTH - 1))
+        if n != last and _can_be_skipped(d) and random.random() < 0.4
+        else d
+        for n, d in enumerate(descriptors)
+    ]
+
+
+def _can_be_skipped(d: object) -> bool:
+    return isinstance(d, Vector) or (isinstance(d, Transfer) and d.operation is Operation.STORE)
 
 
 def _scalar(random: Random, used: int) -> Scalar:

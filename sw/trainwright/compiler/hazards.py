@@ -1,8 +1,8 @@
 """Hazards: a descriptor waits for every engine that still touches what it touches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainwright.program.fields import Engine
 from trainwright.program.footprint import Touch
@@ -11,12 +11,12 @@ ARRAYS = Engine.PE1 | Engine.PE2
 """Engines that hold two commands: they accept one only when the one before the last is done."""
 
 
-def _conflict(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
+def conflict(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
     """Whether one writes what the other touches."""
     return any(a.overlaps(b) and (a.write or b.write) for a in touched for b in pending)
 
 
-def _reads(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
+def reads(touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
     """Whether ``touched`` reads what ``pending`` writes."""
     return any(a.overlaps(b) and b.write and not a.write for a in touched for b in pending)
 
@@ -34,10 +34,20 @@ class Waits(NamedTuple):
 class Hazards:
     """What the engines may still be touching, as descriptors are issued in order."""
 
-    _pending: dict[Engine, list[Sequence[Touch]]] = field(default_factory=dict)
-    """The commands of each engine that may not be done, oldest first."""
+    conflict: Callable[[Any, Any], bool] = conflict
+    """Whether one of two commands writes what the other touches."""
+    reads: Callable[[Any, Any], bool] = reads
+    """Whether the first reads what the second writes."""
+    _pending: dict[Engine, list[Any]] = field(default_factory=dict)
+    """The commands of each engine that may not be done, oldest first: what they touch, or whatever
+    ``conflict`` and ``reads`` take."""
 
-    def issue(self, engine: Engine, touched: Sequence[Touch]) -> Waits:
+    def fork(self) -> "Hazards":
+        """Another one in the same state."""
+        pending = {engine: list(commands) for engine, commands in self._pending.items()}
+        return Hazards(self.conflict, self.reads, pending)
+
+    def waits(self, engine: Engine, touched: Any) -> Waits:
         """What a descriptor must wait for (read after write, write after read or write).
 
         Commands of one engine are in order but for this: an array reads the operands of a command
@@ -46,13 +56,17 @@ class Hazards:
         wait = older = Engine.NONE
         for other, (*before, last) in self._pending.items():
             if other is engine:
-                wait |= other if _reads(touched, last) else Engine.NONE
-            elif _conflict(touched, last):
+                wait |= other if self.reads(touched, last) else Engine.NONE
+            elif self.conflict(touched, last):
                 wait |= other
-            elif any(_conflict(touched, command) for command in before):
+            elif any(self.conflict(touched, command) for command in before):
                 older |= other
         older_idle = older & ~ARRAYS
-        wait, older = wait | older_idle, older & ARRAYS
+        return Waits(wait | older_idle, older & ARRAYS)
+
+    def issue(self, engine: Engine, touched: Any) -> Waits:
+        """As ``waits``; the descriptor is issued."""
+        wait, older = self.waits(engine, touched)
         # What is waited for is done once this is issued.
         self._pending = {
             e: commands[-1:] if e & older else commands

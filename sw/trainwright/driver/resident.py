@@ -13,9 +13,10 @@ from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
-from trainwright.compiler.chip.samples import DataSet
+from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.names import gradient_name
 from trainwright.driver.chip import ChipDriver, LossResult
+from trainwright.driver.driver import ForwardResult
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import Layout
 from trainwright.onchip.loss import gradient_exponent
@@ -97,6 +98,8 @@ class ResidentDriver(ChipDriver):
             loss=loss,
             optimiser=optimiser,
         )
+        self._samples: Program | None = samples_program(self.memory, data) if data else None
+        """Of those of the first step."""
         self._test = test
         self.evaluation: Program | None = None
         """Of a batch of the test set."""
@@ -110,11 +113,14 @@ class ResidentDriver(ChipDriver):
         self.last_run: Run | None = None
         """The last ``run_steps``."""
         self.last_evaluation: Run | None = None
+        self.primed = data is None
+        """Whether the next step's samples are in memory, where the accelerator fetches them."""
 
     def begin(self, scales: Scales, state: State, step: int) -> None:
-        """Write program and schedule, and the exponents and the order of the samples, as they are
-        before ``step`` with these ``scales`` and this ``state``."""
-        self._write_program()
+        """Write programs and schedule, and the exponents and the order of the samples, as they are
+        before ``step`` with these ``scales`` and this ``state``; fetch the samples of ``step``."""
+        self._write_programs()
+        self.prime(step)
         interval = self._looks.interval if self._looks else 1
         self._write(SCHEDULE, schedule_words(self._table, step, interval))
         if self._pulled:
@@ -133,24 +139,41 @@ class ResidentDriver(ChipDriver):
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents
         self._set(given)
-        if self._data:
-            batch = self.step.batch
-            self.accelerator.order = order_at(self._data.total, batch, self._seed, step)
+
+    def prime(self, step: int) -> None:
+        """Have the accelerator fetch the samples of ``step``, whose successors each step fetches
+        while it computes."""
+        if self._data and self._samples:
+            order = order_at(self._data.total, self.step.batch, self._seed, step)
+            self.accelerator.order = order
+            self._file.repeat(self._samples, 1, address=self._addresses[-1], step=step)
+        self.primed = True
+
+    def forward(self, *args, **options) -> ForwardResult:
+        """As ``Driver.forward``; it writes inputs where those of the next step are."""
+        self.primed = self._data is None
+        return super().forward(*args, **options)
 
     @property
-    def _evaluation_address(self) -> int:
-        return self.memory.size + len(self.resident.program.descriptors) * DESCRIPTOR_BYTES
+    def _programs(self) -> list[Program]:
+        """As they lie in memory: that of a step, of the test set, and of the samples alone."""
+        return [one for one in (self.resident.program, self.evaluation, self._samples) if one]
+
+    @property
+    def _addresses(self) -> list[int]:
+        """Of the programs."""
+        sizes = [len(one.descriptors) * DESCRIPTOR_BYTES for one in self._programs]
+        return [self.memory.size + sum(sizes[:n]) for n in range(len(sizes))]
 
     @property
     def bytes_needed(self) -> int:
         """Bytes of external memory, the data sets not counted."""
-        evaluation = len(self.evaluation.descriptors) if self.evaluation else 0
-        return self._evaluation_address + evaluation * DESCRIPTOR_BYTES
+        return self._addresses[-1] + len(self._programs[-1].descriptors) * DESCRIPTOR_BYTES
 
-    def _write_program(self) -> None:
-        programs = [one for one in (self.resident.program, self.evaluation) if one]
+    def _write_programs(self) -> None:
+        """Raises ``AcceleratorError`` where the memory is too small."""
         encoded = np.concatenate(
-            [np.frombuffer(encode_descriptors(one), np.uint8) for one in programs]
+            [np.frombuffer(encode_descriptors(one), np.uint8) for one in self._programs]
         )
         needed = self.bytes_needed
         if self._data and needed > self._data.address:
@@ -179,6 +202,8 @@ class ResidentDriver(ChipDriver):
 
         Raises ``ProgramError`` for 0 times, and where exponents are beyond what units shift.
         """
+        if not self.primed:
+            self.prime(step)
         self.last_run = self._file.repeat(
             self.resident.program, times, address=self.memory.size, step=step, trace=self.trace
         )
@@ -187,16 +212,16 @@ class ResidentDriver(ChipDriver):
 
     def evaluate(self) -> LossResult:
         """Classify the test set, by weights and exponents as they are: loss and correct samples,
-        those without a label left out. Training goes on as if it had not been."""
+        those without a label left out. Training goes on as if it had not been, once the samples
+        of its next step are fetched again."""
         test, program = self._test, self.evaluation
         assert test and program
-        before = self.accelerator.order
+        self.primed = self._data is None
         self.accelerator.order = order_at(test.total, self.step.batch, self._seed, 0)
         run = self.last_evaluation = self._file.repeat(
-            program, test.total // self.step.batch, address=self._evaluation_address, step=0,
+            program, test.total // self.step.batch, address=self._addresses[1], step=0,
             trace=self.trace,
         )  # fmt: skip
-        self.accelerator.order = before
         slot = self.resident.loss_slot
         return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
 

@@ -142,6 +142,8 @@ class ResidentEngine:
             self.driver.put(self._model.state, self._model.operands())
             self.driver.begin(scales, self._model.state, step)
             self._begun = step
+        elif not self.driver.primed:  # other inputs were classified meanwhile
+            self.driver.prime(step)
 
     def run(self, count: int, scales: Scales) -> Steps:
         """``count`` steps; at the end the model's state and ``scales`` are the accelerator's."""
