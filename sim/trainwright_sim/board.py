@@ -84,6 +84,9 @@ class SimulatedLine(NativeModel):
         """Forget what has come."""
         self.read(0)
 
+    def reopen(self) -> None:
+        """Nothing: it does not fail."""
+
     def reset(self) -> None:
         """The reset button of the board: what is under way is lost."""
         self._call("reset")

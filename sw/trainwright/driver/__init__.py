@@ -1,6 +1,6 @@
 """The driver: training steps on any accelerator, from integers in to gradients out."""
 
-from trainwright.driver.driver import RESETS, Driver, Steps, settle
+from trainwright.driver.driver import RESETS, Driver, Steps, persist, settle
 from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
@@ -21,6 +21,7 @@ __all__ = [
     "RunnerDriver",
     "Steps",
     "fitting_exponent",
+    "persist",
     "quantise",
     "settle",
 ]

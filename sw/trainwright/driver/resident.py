@@ -1,18 +1,26 @@
 """Steps by one resident program: the host starts it and reads what came of it."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator, Run
+from trainwright.accelerator import (
+    Accelerator,
+    AcceleratorError,
+    FileAccelerator,
+    Run,
+    UnattendedAccelerator,
+)
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS
 from trainwright.compiler.chip.resident import Resident, resident_step
 from trainwright.compiler.chip.samples import DataSet
 from trainwright.compiler.names import gradient_name
+from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import LANES, Layout
@@ -25,19 +33,25 @@ from trainwright.onchip.schedule_pass import schedule_words
 from trainwright.onchip.state import State
 from trainwright.program.encoding import encode_descriptors
 
-PAGE = 4096
+
+def lay_out_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
+                 pixels: int) -> DataSet:  # fmt: skip
+    """Where ``place_data`` puts ``records``; raises what it raises."""
+    total, size = records.shape
+    address = (accelerator.memory_bytes - PAGE - records.size) // PAGE * PAGE
+    data = DataSet(address, total, size, pixels, first_of(total, seed), total // batch * batch)
+    if address < 0:
+        raise _too_big(data, accelerator, 0)
+    return data
 
 
 def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
                pixels: int) -> DataSet:  # fmt: skip
-    """Write ``records`` (``onchip.samples.records``) to the end of the memory, once for all drivers
-    of a run of ``seed``; raises ``AcceleratorError`` where they are more than the memory."""
-    total, size = records.shape
-    address = (accelerator.memory_bytes - records.size) // PAGE * PAGE
-    data = DataSet(address, total, size, pixels, first_of(total, seed), total // batch * batch)
-    if address < 0:
-        raise _too_big(data, accelerator, 0)
-    accelerator.write(address, records)
+    """Write ``records`` (``onchip.samples.records``) to the end of the memory, before the page of
+    its card, once for all drivers of a run of ``seed``; raises ``AcceleratorError`` where they are
+    more than the memory."""
+    data = lay_out_data(accelerator, records, batch, seed, pixels)
+    accelerator.write(data.address, records)
     return data
 
 
@@ -82,7 +96,7 @@ class ResidentDriver(ChipDriver):
         self._tensors = [t.name for one in (self.step.forward, self.step.backward)
                          for t in one.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
-        """The last ``run_steps``."""
+        """The last ``run_steps`` or ``attend_steps``."""
 
     def begin(self, scales: Scales, state: State, step: int) -> None:
         """Write program and schedule, and the exponents and the order of the samples, as they are
@@ -111,7 +125,7 @@ class ResidentDriver(ChipDriver):
             self.accelerator.order = order_at(self._data.total, batch, self._seed, step)
 
     def _write_program(self) -> None:
-        encoded = np.frombuffer(encode_descriptors(self.resident.program), np.uint8)
+        encoded = np.frombuffer(self._encoded, np.uint8)
         needed = self.memory.size + encoded.size
         if self._data and needed > self._data.address:
             raise _too_big(self._data, self.accelerator, needed)
@@ -128,6 +142,15 @@ class ResidentDriver(ChipDriver):
             values[slot] = given.get(name, 0) if slot else 0
         self._file.exponents = values
 
+    @cached_property
+    def _encoded(self) -> bytes:
+        return encode_descriptors(self.resident.program)
+
+    @property
+    def identity(self) -> str:
+        """Of program and schedule."""
+        return identity(self._encoded, schedule_words(self._table, 0).tobytes())
+
     def put_batch(self, inputs, labels: np.ndarray, classes: int) -> None:
         """Inputs and targets of the next steps, where there is no data set."""
         for name in self.step.inputs:
@@ -142,8 +165,24 @@ class ResidentDriver(ChipDriver):
         self.last_run = self._file.repeat(
             self.resident.program, times, address=self.memory.size, step=step, trace=self.trace
         )
+        return self._loss(self.last_run)
+
+    def attend_steps(self, times: int, *, step: int) -> LossResult | None:
+        """What ``run_steps`` gives of steps that another host has started; None where the
+        accelerator is not at these, and has not done them last. That the program is this one is to
+        be known."""
+        accelerator = cast(UnattendedAccelerator, self._file)
+        run = accelerator.attend(
+            self.resident.program, times, address=self.memory.size, step=step
+        )  # fmt: skip
+        if run is None:
+            return None
+        self.last_run = run
+        return self._loss(run)
+
+    def _loss(self, run: Run) -> LossResult:
         slot = self.resident.loss_slot
-        return LossResult(int(self.last_run.sums[slot]), int(self.last_run.saturations[slot]))
+        return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
 
     def pulls(self) -> Pulls:
         """The prior's coefficients after the last step; of none where there is no prior."""
@@ -167,7 +206,12 @@ class ResidentDriver(ChipDriver):
     def exponents(self) -> dict[str, int]:
         """Exponents of the tensors, as ``Scales`` has them after the last step."""
         values: Sequence[int] = self._file.exponents
-        return {name: values[self.resident.slots[name]] for name in self._tensors}
+        return {name: values[slot] for name, slot in self.slots.items()}
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Of the exponents of the tensors."""
+        return {name: self.resident.slots[name] for name in self._tensors}
 
     def moments(self) -> list[int]:
         """Exponents that the moments of each part have."""
