@@ -46,6 +46,8 @@ class Card:
     """Steps of the run."""
     interval: int = 0
     """Steps between two looks at the ranks, for which the host is needed; 0: none."""
+    address: int = 0
+    """Of the program."""
     loss_slot: int = 0
     """Statistics slot of losses and correct samples."""
     exponents: Mapping[str, int] = field(default_factory=dict)

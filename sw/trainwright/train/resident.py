@@ -110,6 +110,7 @@ class ResidentEngine:
             epoch=self._epoch,
             total=self._total,
             interval=settings.prior.interval if settings.prior else 0,
+            address=driver.memory.size,
             loss_slot=driver.resident.loss_slot,
             exponents=driver.slots,
         )
