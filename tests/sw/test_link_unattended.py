@@ -92,7 +92,7 @@ def test_a_run_that_is_done_is_at_its_end(board, step):
 def test_an_error_is_told(board):
     started(board, step=9)
     board.registers[registers.STATUS] = registers.STATUS_ERROR | 4 << 8 | 1 << 16
-    with pytest.raises(AcceleratorError, match="descriptor 1 .* the memory answered a read"):
+    with pytest.raises(AcceleratorError, match=r"descriptor 1 .* the memory answered a read"):
         attend(board)
 
 
@@ -158,7 +158,7 @@ CARD = Card(
 )  # fmt: skip
 
 
-def looked(board, card=CARD):
+def looked(board, card: Card | None = CARD):
     with host(board) as found:
         if card is not None:
             under_way, found._under_way = found._under_way, False

@@ -16,8 +16,10 @@ from trainwright.onchip.tables import FRACTION
 class Observed(Accelerator, Protocol):
     """An accelerator on a board."""
 
-    exponents: list[int]
-    """Of the exponent file, by slot; they can be read while it runs."""
+    @property
+    def exponents(self) -> Sequence[int]:
+        """Of the exponent file, by slot; they can be read while it runs."""
+        ...
 
     def read_registers(self, address: int, count: int, /) -> npt.NDArray[np.uint32]:
         """``count`` registers from an address on."""
