@@ -11,6 +11,7 @@ from trainwright.accelerator import AcceleratorError, AcceleratorReset, register
 from trainwright.cli import main
 from trainwright.driver.card import Card, write_card
 from trainwright.driver.look import look
+from trainwright.link import watch
 from trainwright.link.backend import LinkAccelerator
 from trainwright.link.host import LinkError
 from trainwright.parameters import AcceleratorParameters
@@ -127,6 +128,31 @@ def test_a_line_that_is_gone_for_a_while_loses_nothing(board):
     with host(board, lost_seconds=30) as found:
         assert found.attend(PROGRAM, 5, address=AT, step=7) is not None
         assert board.reopened == 3 and found.resets == 0
+
+
+def test_each_time_that_a_line_is_gone_counts_by_itself(board, monkeypatch):
+    clock, looks = [0.0], iter([LinkError("no line"), True, LinkError("no line"), True, False])
+
+    class Clock:
+        perf_counter = staticmethod(lambda: clock[0])
+
+        @staticmethod
+        def sleep(seconds):
+            assert seconds <= 1
+
+    def is_busy():
+        clock[0] += 40
+        found = next(looks)
+        if isinstance(found, LinkError):
+            raise found
+        return found
+
+    monkeypatch.setattr(watch, "time", Clock)
+    with host(board) as found:
+        watch.await_run(found.link, is_busy, seconds=1e3, lost_seconds=60)
+        with pytest.raises(AcceleratorError, match="not done after 50 s"):
+            watch.await_run(found.link, lambda: clock.append(clock.pop() + 30) or True,
+                            seconds=50, lost_seconds=60)  # fmt: skip
 
 
 def test_a_line_that_stays_away_is_an_error_and_the_run_goes_on(board):

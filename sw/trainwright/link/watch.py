@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from trainwright.accelerator import AcceleratorError, AcceleratorReset
+from trainwright.accelerator import AcceleratorError
 from trainwright.link.host import Link, LinkError
 
 SHARE = 64
@@ -34,8 +34,6 @@ def await_run(
             pause = min(rested / SHARE + 1e-5, MOST_SECONDS)
             rested += pause
             link.rest(pause)
-        except AcceleratorReset:
-            raise
         except LinkError as error:
             lost = lost or time.perf_counter()
             _try_again(link, error, time.perf_counter() - lost, lost_seconds)
