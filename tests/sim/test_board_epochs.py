@@ -235,26 +235,25 @@ def _digest(out: Path) -> str:
 
 
 def test_a_host_that_is_killed(port, tmp_path):
-    """``train --backend serial:`` ends by SIGKILL in the middle of an epoch; ``look`` in a third
+    """At a rate that the simulation keeps up with, ``train --backend serial:`` ends by SIGKILL in the middle of an epoch; ``look`` in a third
     process; the same command with ``--resume`` finds the board, and ends with the bits of a run
     that nothing disturbed."""
     common = ["--network", "digits", "--update", "chip", "--no-prior", "--pixels", "4", "--steps"]
     common += ["60", "--batch", "16", "--test-samples", "16", *ACCELERATOR]
     golden, out = tmp_path / "golden", tmp_path / "board"
     subprocess.run([*TRAIN, *common, "--out", str(golden)], check=True, capture_output=True)
-    serial = [*common, "--out", str(out), "--backend", f"serial:{port}@100000"]
-    host = subprocess.Popen([*TRAIN, *serial], stderr=subprocess.PIPE, text=True)
+    serial = [*common, "--out", str(out), "--backend", f"serial:{port}@5000"]
     checkpoint, deadline = out / "checkpoint.safetensors", time.monotonic() + 900
-    while not checkpoint.exists():  # saved when all is written, before the start
-        assert host.poll() is None and time.monotonic() < deadline
-        time.sleep(0.5)
-    time.sleep(2)
-    os.kill(host.pid, signal.SIGKILL)
-    host.wait()
+    with subprocess.Popen([*TRAIN, *serial], stderr=subprocess.PIPE, text=True) as host:
+        while not checkpoint.exists():  # saved when all is written, before the start
+            assert host.poll() is None and time.monotonic() < deadline, host.communicate()[1]
+            time.sleep(0.5)
+        time.sleep(2)
+        os.kill(host.pid, signal.SIGKILL)
     assert load_checkpoint(checkpoint).state.step == 0
     command = [sys.executable, "-m", "trainwright.cli", "look", "--json", *ACCELERATOR]
     looked = subprocess.run(
-        [*command, "--backend", f"serial:{port}@100000"], check=True, capture_output=True
+        [*command, "--backend", f"serial:{port}@5000"], check=True, capture_output=True
     )
     found = json.loads(looked.stdout)
     assert found["state"] == "running" and found["total"] == 60 and found["ranks"] == [[16], [8]]
