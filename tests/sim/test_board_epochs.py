@@ -235,9 +235,9 @@ def _digest(out: Path) -> str:
 
 
 def test_a_host_that_is_killed(port, tmp_path):
-    """At a rate that the simulation keeps up with, ``train --backend serial:`` ends by SIGKILL in the middle of an epoch; ``look`` in a third
-    process; the same command with ``--resume`` finds the board, and ends with the bits of a run
-    that nothing disturbed."""
+    """At a rate that the simulation keeps up with: ``train --backend serial:`` ends by SIGKILL in
+    the middle of an epoch; ``look`` in a third process; the same command with ``--resume`` finds
+    the board, and ends with the bits of a run that nothing disturbed."""
     common = ["--network", "digits", "--update", "chip", "--no-prior", "--pixels", "4", "--steps"]
     common += ["60", "--batch", "16", "--test-samples", "16", *ACCELERATOR]
     golden, out = tmp_path / "golden", tmp_path / "board"

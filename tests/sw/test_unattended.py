@@ -169,6 +169,9 @@ def test_another_run_is_not_taken_over(data, tmp_path):
     assert not attends(replace(PLAIN, seed=1))
     fewer = replace(data, train=data.train.first(1400))
     assert not attends(PLAIN, fewer, 21)
+    images = data.train.images.copy()
+    images[100, 3, 3] ^= 8
+    assert not attends(PLAIN, replace(data, train=replace(data.train, images=images)))
     assert not attends(PLAIN, step=0) and not attends(PLAIN, step=2 * EPOCH)
     assert attends(PLAIN)
     board.kept = False
