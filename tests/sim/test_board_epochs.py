@@ -239,7 +239,7 @@ def test_a_host_that_is_killed(port, tmp_path):
     the middle of an epoch; ``look`` in a third process; the same command with ``--resume`` finds
     the board, and ends with the bits of a run that nothing disturbed."""
     common = ["--network", "digits", "--update", "chip", "--no-prior", "--pixels", "4", "--steps"]
-    common += ["60", "--batch", "16", "--test-samples", "16", *ACCELERATOR]
+    common += ["89", "--batch", "16", "--test-samples", "16", *ACCELERATOR]
     golden, out = tmp_path / "golden", tmp_path / "board"
     subprocess.run([*TRAIN, *common, "--out", str(golden)], check=True, capture_output=True)
     serial = [*common, "--out", str(out), "--backend", f"serial:{port}@5000"]
@@ -248,7 +248,7 @@ def test_a_host_that_is_killed(port, tmp_path):
         while not checkpoint.exists():  # saved when all is written, before the start
             assert host.poll() is None and time.monotonic() < deadline, host.communicate()[1]
             time.sleep(0.5)
-        time.sleep(2)
+        time.sleep(10)
         os.kill(host.pid, signal.SIGKILL)
     assert load_checkpoint(checkpoint).state.step == 0
     command = [sys.executable, "-m", "trainwright.cli", "look", "--json", *ACCELERATOR]
@@ -256,7 +256,7 @@ def test_a_host_that_is_killed(port, tmp_path):
         [*command, "--backend", f"serial:{port}@5000"], check=True, capture_output=True
     )
     found = json.loads(looked.stdout)
-    assert found["state"] == "running" and found["total"] == 60 and found["ranks"] == [[16], [8]]
+    assert found["state"] == "running" and found["total"] == 89 and found["ranks"] == [[16], [8]]
     again = subprocess.run(
         [*TRAIN, "--resume", "--out", str(out)], check=True, capture_output=True, text=True
     )
