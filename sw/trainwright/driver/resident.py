@@ -1,12 +1,19 @@
 """Steps by one resident program: the host starts it and reads what came of it."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator, Run
+from trainwright.accelerator import (
+    Accelerator,
+    AcceleratorError,
+    FileAccelerator,
+    Run,
+    UnattendedAccelerator,
+)
 from trainwright.compiler import CompiledStep
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import moment_name
@@ -15,6 +22,7 @@ from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
 from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.names import gradient_name
+from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, LossResult
 from trainwright.driver.driver import ForwardResult
 from trainwright.fixed.scale import ScaleRanges, Scales
@@ -30,21 +38,26 @@ from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.fields import DESCRIPTOR_BYTES
 
-PAGE = 4096
 
-
-def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
-               pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
-    """Write ``records`` (``onchip.samples.records``) to the end of the memory, or ``before`` an
-    address, once for all drivers of a run of ``seed``; raises ``AcceleratorError`` where they are
-    more than there is."""
+def lay_out_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
+                 pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
+    """Where ``place_data`` puts ``records``; raises what it raises."""
     total, size = records.shape
-    end = accelerator.memory_bytes if before is None else before
+    end = accelerator.memory_bytes - PAGE if before is None else before
     address = (end - records.size) // PAGE * PAGE
     data = DataSet(address, total, size, pixels, first_of(total, seed), total // batch * batch)
     if address < 0:
         raise _too_big(data, accelerator, 0)
-    accelerator.write(address, records)
+    return data
+
+
+def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
+               pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
+    """Write ``records`` (``onchip.samples.records``) to the end of the memory, before the page of
+    its card, or ``before`` an address, once for all drivers of a run of ``seed``; raises
+    ``AcceleratorError`` where they are more than there is."""
+    data = lay_out_data(accelerator, records, batch, seed, pixels, before=before)
+    accelerator.write(data.address, records)
     return data
 
 
@@ -108,10 +121,10 @@ class ResidentDriver(ChipDriver):
         if pulled:  # its costs are words
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
             self.memory.prior_words(np.zeros(layout.columns, np.int64), no_pulls(layout), whole)
-        self._tensors = [t.name for one in (self.step.forward, self.step.backward)
+        self._counted = [t.name for one in (self.step.forward, self.step.backward)
                          for t in one.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
-        """The last ``run_steps``."""
+        """The last ``run_steps`` or ``attend_steps``."""
         self.last_evaluation: Run | None = None
         self.primed = data is None
         """Whether the next step's samples are in memory, where the accelerator fetches them."""
@@ -121,8 +134,7 @@ class ResidentDriver(ChipDriver):
         before ``step`` with these ``scales`` and this ``state``; fetch the samples of ``step``."""
         self._write_programs()
         self.prime(step)
-        interval = self._looks.interval if self._looks else 1
-        self._write(SCHEDULE, schedule_words(self._table, step, interval))
+        self._write(SCHEDULE, schedule_words(self._table, step, self._interval))
         if self._pulled:
             sums = sums_of_squares(self.layout, state.weights)
             self._write(PRIOR, self.memory.prior_words(sums, state.pulls, state.kept))
@@ -172,9 +184,7 @@ class ResidentDriver(ChipDriver):
 
     def _write_programs(self) -> None:
         """Raises ``AcceleratorError`` where the memory is too small."""
-        encoded = np.concatenate(
-            [np.frombuffer(encode_descriptors(one), np.uint8) for one in self._programs]
-        )
+        encoded = np.frombuffer(self._encoded, np.uint8)
         needed = self.bytes_needed
         if self._data and needed > self._data.address:
             raise _too_big(self._data, self.accelerator, needed)
@@ -190,6 +200,21 @@ class ResidentDriver(ChipDriver):
         for name, slot in self.resident.slots.numbers.items():
             values[slot] = given.get(name, 0) if slot else 0
         self._file.exponents = values
+
+    @cached_property
+    def _encoded(self) -> bytes:
+        return b"".join(map(encode_descriptors, self._programs))
+
+    @property
+    def _interval(self) -> int:
+        """Steps from one look of the accelerator at the columns to the next."""
+        return self._looks.interval if self._looks else 1
+
+    @property
+    def identity(self) -> str:
+        """Of programs and schedule."""
+        words = schedule_words(self._table, 0, self._interval)
+        return identity(self._encoded, words.tobytes(), str(self._looks))
 
     def put_batch(self, inputs, labels: np.ndarray, classes: int) -> None:
         """Inputs and targets of the next steps, where there is no data set."""
@@ -207,8 +232,24 @@ class ResidentDriver(ChipDriver):
         self.last_run = self._file.repeat(
             self.resident.program, times, address=self.memory.size, step=step, trace=self.trace
         )
+        return self._loss(self.last_run)
+
+    def attend_steps(self, times: int, *, step: int) -> LossResult | None:
+        """What ``run_steps`` gives of steps that another host has started; None where the
+        accelerator is not at these, and has not done them last. That the program is this one is to
+        be known."""
+        accelerator = cast(UnattendedAccelerator, self._file)
+        run = accelerator.attend(
+            self.resident.program, times, address=self.memory.size, step=step
+        )  # fmt: skip
+        if run is None:
+            return None
+        self.last_run, self.primed = run, True
+        return self._loss(run)
+
+    def _loss(self, run: Run) -> LossResult:
         slot = self.resident.loss_slot
-        return LossResult(int(self.last_run.sums[slot]), int(self.last_run.saturations[slot]))
+        return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
 
     def evaluate(self) -> LossResult:
         """Classify the test set, by weights and exponents as they are: loss and correct samples,
@@ -260,7 +301,12 @@ class ResidentDriver(ChipDriver):
     def exponents(self) -> dict[str, int]:
         """Exponents of the tensors, as ``Scales`` has them after the last step."""
         values: Sequence[int] = self._file.exponents
-        return {name: values[self.resident.slots[name]] for name in self._tensors}
+        return {name: values[slot] for name, slot in self.slots.items()}
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Of the exponents of the tensors."""
+        return {name: self.resident.slots[name] for name in self._counted}
 
     def moments(self) -> list[int]:
         """Exponents that the moments of each part have."""
