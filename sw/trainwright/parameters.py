@@ -279,8 +279,8 @@ class AcceleratorParameters:
         """Multipliers of a device, of 18 x 18 bits, that the arrays, the vector unit and the vector
         engine take.
 
-        A lane of the vector unit has two, one of the engine one. Of narrow ones every other is made of logic, or
-        in the same multiplier, on devices that have a way to do so.
+        A lane of the vector unit has two, one of the engine one. Of narrow ones every other is made
+        of logic, or in the same multiplier, on devices that have a way to do so.
         """
         a_lane = 2 + self.vector_engine
         return (self.multipliers + a_lane * self.lanes) // (1 + self.narrow)
@@ -515,8 +515,8 @@ PRESETS: dict[str, Preset] = {
 LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
 external memory in its block RAM; its accumulators are as wide as batches of 64 need.
 ``ecp5-85f-sdram`` is for an SDRAM of 2 bytes a cycle beside it, with twice the scratchpad.
-``ecp5-85f-alone``, likewise, trains without a host: it has all that resident programs need, 16 lanes
-among it, and 96 multipliers.
+``ecp5-85f-alone``, likewise, trains without a host: it has all that resident programs need, 16
+lanes among it, and 96 multipliers.
 ``ecp5-85f-64`` has half its multipliers. Gowin GW5AST-138C: 298 MULTALU27X18, 6.3 Mbit;
 ``gw5ast-138c`` has 16 multipliers. ``zu3eg-w8`` has words of 8 bits and two products a DSP48E2."""
 
