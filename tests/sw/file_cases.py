@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from trainwright.program.descriptors import Compute, Transfer
+from trainwright.program.descriptors import Compute
 from trainwright.program.exponents import (
     ENTRIES,
     MOST_SHIFT,
@@ -61,19 +61,13 @@ def random_scalars(random: Random, descriptors: Sequence, *, used: int = USED) -
 
 
 def random_eighths(random: Random, descriptors: Sequence) -> list:
-    """Some passes and stores are executed in one of eight steps; of the last pass all rows are
-    written in every step."""
-    last = max((n for n, d in enumerate(descriptors) if isinstance(d, Vector)), default=-1)
-    return [
-        replace(d, eighth=random.randint(1, 2 * EIGHTH - 1))
-        if n != last and _can_be_skipped(d) and random.random() < 0.4
-        else d
-        for n, d in enumerate(descriptors)
-    ]
-
-
-def _can_be_skipped(d: object) -> bool:
-    return isinstance(d, Vector) or (isinstance(d, Transfer) and d.operation is Operation.STORE)
+    """The last pass is executed in one of two, four or eight steps, now and then: the others write the registers
+    that it reads."""
+    found = list(descriptors)
+    last = max((n for n, d in enumerate(found) if isinstance(d, Vector)), default=None)
+    if last is not None and random.random() < 0.7:
+        found[last] = replace(found[last], eighth=random.randint(1, 2 * EIGHTH - 1))
+    return found
 
 
 def _scalar(random: Random, used: int) -> Scalar:

@@ -33,6 +33,8 @@ EXPONENTS, ENGINE = "exponents", "vector engine"
 """Spaces of touches that order commands and that none waits for."""
 LOST, MOST_LOST = 0.35, 200
 """By what part of its cycles a command may delay the next ones of the arrays, and by how many."""
+WINDOW = 4
+"""Transfers of a phase of which any may be next: its commands of an array keep their order."""
 AHEAD, AHEAD_OF_TRANSFERS = 4, 5
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
 
@@ -48,7 +50,7 @@ class Phase:
     """How many phases later than the phases before it this one is urgent."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Command:
     number: int
     d: Compute | Transfer | Samples | Vector | Code
@@ -186,7 +188,7 @@ class _Weaver:
                 )
                 self.commands.append(c)
                 queue = self.queues.setdefault((phase.name, engine), [])
-                if queue:
+                if queue and engine & ARRAYS:
                     c.before.add(queue[-1].number)
                 queue.append(c)
         _set_order(self.commands)
@@ -214,7 +216,11 @@ class _Weaver:
 
     def _heads(self) -> list[_Command]:
         """The first commands of all queues of which all that comes before is issued."""
-        heads = [queue[0] for queue in self.queues.values() if queue]
+        heads = [
+            c
+            for (_, engine), queue in self.queues.items()
+            for c in queue[: 1 if engine & ARRAYS else WINDOW]
+        ]
         return [c for c in heads if self._ancestors[c.number] & self._left == 1 << c.number]
 
     def _step(self) -> None:
@@ -308,9 +314,7 @@ class _Weaver:
         self._left &= ~(1 << c.number)
         if c.engine & ARRAYS:
             self._urgent.remove(c)
-        for queue in self.queues.values():
-            if queue and queue[0] is c:
-                queue.pop(0)
+        next(queue for queue in self.queues.values() if c in queue[:WINDOW]).remove(c)
 
 
 def _lost(c: _Command) -> float:
