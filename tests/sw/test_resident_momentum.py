@@ -26,7 +26,7 @@ def test_shifts_are_held_within_what_units_shift(pulled):
     with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
         driver = ResidentDriver(
             golden, case.state.layout, 16, TABLE, seed=case.seed, optimiser="momentum",
-            pulled=pulled,
+            pulled=pulled, ranges=case.scales.ranges,
         )  # fmt: skip
         driver.put(case.state, model_of(case.state))
         driver.begin(case.scales, case.state, 0)

@@ -103,7 +103,7 @@ def _update(
     given = [
         PartUpdate(
             hidden=part.hidden, rate=0, momentum=momentum,
-            rate_shift=0 if momentum else BIAS_RATE_SHIFT * (part.index < 0),
+            rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
             left=n in left, right=n in right, nibbles=memory.needs_nibbles(part), resident=True,
             cuts=looks is not None,
         )
