@@ -93,7 +93,7 @@ def _part_updates(
     return [
         PartUpdate(
             hidden=part.hidden, rate=0, momentum=momentum,
-            rate_shift=0 if momentum else BIAS_RATE_SHIFT * (part.index < 0),
+            rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
             left=n in left, right=n in right, nibbles=memory.needs_nibbles(part), resident=True,
             cuts=looks is not None,
         )
