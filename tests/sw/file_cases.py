@@ -61,8 +61,8 @@ def random_scalars(random: Random, descriptors: Sequence, *, used: int = USED) -
 
 
 def random_eighths(random: Random, descriptors: Sequence) -> list:
-    """The last pass is executed in one of two, four or eight steps, now and then: the others write the registers
-    that it reads."""
+    """The last pass is executed in one of two, four or eight steps, now and then: the others write
+    the registers that it reads."""
     found = list(descriptors)
     last = max((n for n, d in enumerate(found) if isinstance(d, Vector)), default=None)
     if last is not None and random.random() < 0.7:
