@@ -15,6 +15,7 @@ from trainwright.compiler.chip.memory import STATE
 from trainwright.driver.resident import ResidentDriver, place_data
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable
+from trainwright.onchip.samples import filled_up
 from trainwright.program.descriptors import Set as SetRegisters
 from trainwright.program.descriptors import Transfer, is_skipped
 from trainwright.program.fields import Engine, Operation
@@ -32,9 +33,12 @@ def driver_of(network, batch, accelerator, case=None, looks=None):
     given = Set(2 * batch + 5, network.layers[0].input_size, 4)
     case = case or Case(network, batch, 3)
     data = place_data(accelerator, given.records, batch, case.seed, 4)
+    test = place_data(
+        accelerator, filled_up(given.records, batch), batch, case.seed, 4, before=data.address
+    )
     driver = ResidentDriver(
         accelerator, case.state.layout, batch, TABLE, seed=case.seed, ranges=case.scales.ranges,
-        pulled=True, looks=looks, data=data,
+        pulled=True, looks=looks, data=data, test=test,
     )  # fmt: skip
     return driver, case
 
@@ -68,6 +72,12 @@ def test_waits_are_enough_in_every_step(woven, step):
     assert check_waits(descriptors, S, MEMORY, step) == sum(
         not is_skipped(d, step) and hasattr(d, "tensor") for d in descriptors
     )
+
+
+def test_waits_of_the_test_set_are_enough(woven):
+    program = woven.evaluation
+    assert program is not None
+    assert check_waits(program.descriptors, S, MEMORY) > 10
 
 
 def test_no_wait_for_another_engine_is_idle(woven):
@@ -134,7 +144,7 @@ def test_instructions_are_in_the_engine_in_every_step(woven):
 @pytest.mark.parametrize("looks", [None, Looks(4, 3)])
 def test_in_one_order_or_another_the_bits_are_the_same(looks, monkeypatch):
     """Nine steps: renewed, summed up, renewed."""
-    case, drivers = Case(DIGITS, 16, 3), []
+    case, drivers, tests = Case(DIGITS, 16, 3), [], []
     with (
         GoldenAccelerator(S, memory_bytes=MEMORY) as one,
         GoldenAccelerator(S, memory_bytes=MEMORY) as other,
@@ -144,8 +154,10 @@ def test_in_one_order_or_another_the_bits_are_the_same(looks, monkeypatch):
             driver.put(case.state, model_of(case.state))
             driver.begin(case.scales, case.state, 0)
             driver.run_steps(9, step=0)
+            tests.append(driver.evaluate())
             drivers.append(driver)
         same(*drivers)
+        assert tests[0] == tests[1]
         assert drivers[0].exponents() == drivers[1].exponents()
         pulls = [driver.pulls() for driver in drivers]
         assert (pulls[0].coefficients == pulls[1].coefficients).all()

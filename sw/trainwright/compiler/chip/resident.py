@@ -28,6 +28,7 @@ from trainwright.onchip.loss_pass import loss_scalars
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
 from trainwright.onchip.update_pass import PartUpdate
+from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Halt, Program, Set, Transfer
 from trainwright.program.exponents import Scalar, ScalarKind
 from trainwright.program.fields import REGISTERS, Engine
@@ -125,6 +126,10 @@ def _one_after_the_other(phases: Sequence[Phase]) -> list[Descriptor]:
     return found[1:]
 
 
+def _in_one_order(phases: Sequence[Phase], p: AcceleratorParameters) -> list[Descriptor]:
+    return woven(phases, p) if can_weave(phases) else _one_after_the_other(phases)
+
+
 def _in_every_step(d: Descriptor) -> Descriptor:
     """A phase's own waits are right where all of it is executed."""
     return replace(d, eighth=0) if isinstance(d, Transfer | Vector) else d
@@ -211,9 +216,8 @@ def resident_step(
         memory, slots, extra, seed, table,
         pulled=pulled, looks=looks, data=data, loss=loss, optimiser=optimiser,
     )  # fmt: skip
-    work = woven(phases, p) if can_weave(phases) else _one_after_the_other(phases)
     descriptors = [
-        *work,
+        *_in_one_order(phases, p),
         *scales(programs, slots, ranges, moments),
         Halt(),
     ]
@@ -233,4 +237,5 @@ def resident_evaluation(
         Phase("forward", with_slots(step.forward, slots, 0)),
         Phase("loss", _by_logits(memory, slots, first, counting_program(memory, loss), loss)),
     ]
-    return Program((*_one_after_the_other(phases), Halt()), step.parameters.fingerprint)
+    p = step.parameters
+    return Program((*_in_one_order(phases, p), Halt()), p.fingerprint)
