@@ -163,6 +163,11 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=positive, default=1, metavar="N", help="of --seeds, how many at once"
     )
     parser.add_argument(
+        "--relaxed",
+        action="store_true",
+        help="save LUTs where the clock leaves time, instead of mapping all logic for speed",
+    )
+    parser.add_argument(
         "--no-check",
         action="store_true",
         help="do not prove that what each change of the netlist leaves is the same machine",
@@ -211,6 +216,7 @@ def _job(args: argparse.Namespace):
         args.seed,
         memory,
         check=not args.no_check,
+        relaxed=args.relaxed,
     )
 
 

@@ -62,9 +62,11 @@ class Ecp5(Family):
         lines.append(f'FREQUENCY PORT "{CLOCK}" {board.clock_hz / 1e6:g} MHZ;')
         return "\n".join(lines) + "\n"
 
-    def passes(self, rtlil: str, top: str, *, plain: bool) -> str:
+    def passes(
+        self, rtlil: str, top: str, *, plain: bool, delay_ps: int | None = None
+    ) -> str:  # fmt: skip
         """As for simulation of the netlist."""
-        return ecp5_passes(rtlil, top, plain=plain)
+        return ecp5_passes(rtlil, top, plain=plain, delay_ps=delay_ps)
 
     def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
         """Placed among spacers and routed without them, by ``router2``: the other one does not end

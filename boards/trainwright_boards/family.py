@@ -33,7 +33,9 @@ class Family(ABC):
         """Every pin's place, and what the tool wants to know of the pins besides."""
 
     @abstractmethod
-    def passes(self, rtlil: str, top: str, *, plain: bool) -> str:
+    def passes(
+        self, rtlil: str, top: str, *, plain: bool, delay_ps: int | None = None
+    ) -> str:  # fmt: skip
         """The script of synthesis, up to its last command, which takes ``-json FILE``."""
 
     @abstractmethod

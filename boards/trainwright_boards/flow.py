@@ -97,7 +97,9 @@ def synthesise(build: Build, steps: Steps) -> None:
     with the plain ones more LUTs come out.
     """
     for plain in (False, True):
-        script = f"{family(build.board).passes(RTLIL, TOP, plain=plain)} -json {NETLIST}"
+        tools, delay = family(build.board), build.delay_ps
+        passes = tools.passes(RTLIL, TOP, plain=plain, delay_ps=delay)
+        script = f"{passes} -json {NETLIST}"
         try:
             steps.run("yosys", ["-q", "-l", "synthesis.log", "-p", script], remedy=REPORT_IT)
         except BuildError as error:

@@ -34,9 +34,11 @@ class Gowin(Family):
             lines.append(f'IO_PORT "{port}" {board.pin_options};')
         return "\n".join(lines) + "\n"
 
-    def passes(self, rtlil: str, top: str, *, plain: bool) -> str:
+    def passes(
+        self, rtlil: str, top: str, *, plain: bool, delay_ps: int | None = None
+    ) -> str:  # fmt: skip
         """As for simulation of the netlist."""
-        return gowin_passes(rtlil, top, "gw5a", plain=plain)
+        return gowin_passes(rtlil, top, "gw5a", plain=plain, delay_ps=delay_ps)
 
     def place_and_route(self, build: Build, steps: Steps, options: Sequence[str]) -> None:
         """The clock is asked for as that of the board."""

@@ -17,6 +17,8 @@ TOP = "top"
 RTLIL, NETLIST, TIMING = "top.il", "top.json", "timing.json"
 LOOK_SECONDS = 1.0
 """Between two looks at a tool that may be stopped."""
+LOGIC_SHARE = 0.6
+"""Of a cycle, for LUTs and nets as the mapping to LUTs reckons with them."""
 REPORT_IT = "If the tools are those that `pip install 'trainwright[boards]'` brings, report it."
 
 
@@ -33,6 +35,14 @@ class Build:
     """Of ``Board.memories``."""
     check: bool = True
     """Whether each change of the netlist is held to what was there before."""
+    relaxed: bool = False
+    """Whether LUTs are saved where the clock leaves time, instead of mapping all for speed."""
+
+    @property
+    def delay_ps(self) -> int | None:
+        """What paths may take in the mapping to LUTs, None: as little as they can. The rest of a
+        cycle is for nets that are longer than the mapping takes them to be."""
+        return round(LOGIC_SHARE * 1e12 / self.clock_hz) if self.relaxed else None
 
     @property
     def memory_bytes(self) -> int:

@@ -84,6 +84,9 @@ class SimulatedLine(NativeModel):
         """Forget what has come."""
         self.read(0)
 
+    def reopen(self) -> None:
+        """Nothing: it does not fail."""
+
     def reset(self) -> None:
         """The reset button of the board: what is under way is lost."""
         self._call("reset")
@@ -126,20 +129,30 @@ def open_line(
 
 class BackDoor(LinkAccelerator):
     """The accelerator on a simulated board whose memory is written and read in the chip itself,
-    which a serial line takes minutes for; registers, programs' starts and ends go over the line."""
+    which a serial line takes minutes for; registers, programs' starts and ends go over the line.
+    Unless ``direct`` the memory does, too."""
 
-    def __init__(self, parameters: AcceleratorParameters, line: SimulatedLine):
-        assert line.memory is not None
-        self._chip = line.memory
-        super().__init__(parameters, line, patience=1e-2, run_seconds=3600)
+    def __init__(
+        self, parameters: AcceleratorParameters, line: SimulatedLine, *, direct: bool = True
+    ):
+        self._chip = line.memory if direct else None
+        # simulated time: an answer that is not there within a few thousand cycles never comes
+        patience = 1e-3 if line.memory is None else 1e-2
+        super().__init__(parameters, line, patience=patience, run_seconds=3600)
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
         """Bytes of the chip."""
+        if self._chip is None:
+            super().write(address, data)
+            return
         self._check_place(address, data.size)
+        self._require_idle()
         self._chip[address : address + data.size] = data.reshape(-1)
 
     def read(self, address: int, size: int) -> NDArray[np.uint8]:
         """Bytes of the chip."""
+        if self._chip is None:
+            return super().read(address, size)
         self._check_place(address, size)
         return self._chip[address : address + size].copy()
 
@@ -159,11 +172,19 @@ def open_sdram_board(
     return BackDoor(parameters, open_line(parameters, timing=timing, clock_hz=clock_hz))
 
 
-class SimulatedBoard(LinkAccelerator):
+SDRAM = "sdram"
+"""What ``target`` of a simulated board may be: with its SDRAM, at ``SDRAM_CLOCK_HZ``."""
+DIRECT = "sdram,direct"
+"""The same with a ``BackDoor`` to the memory."""
+SDRAM_CLOCK_HZ = 60_000_000
+
+
+class SimulatedBoard(BackDoor):
     """The accelerator on a simulated board (back end ``board``), through its host link.
 
-    ``memory_bytes`` is what is asked for; the memory is as large as it must be to have it, but no
-    larger than ``MEMORY_BYTES``. Raises ``AcceleratorError`` where the simulator cannot be built.
+    ``memory_bytes`` is what is asked for; the memory is block RAM as large as it must be to have
+    it, but no larger than ``MEMORY_BYTES``. ``target`` may name another memory, ``SDRAM``. Raises
+    ``AcceleratorError`` where the simulator cannot be built, ``ValueError`` for another ``target``.
     """
 
     def __init__(
@@ -171,12 +192,18 @@ class SimulatedBoard(LinkAccelerator):
         parameters: AcceleratorParameters,
         *,
         memory_bytes: int = MEMORY_BYTES,
+        target: str = "",
         progress: Progress = tell,
         cache: str | Path | None = None,
     ):
+        if target not in ("", SDRAM, DIRECT):
+            raise ValueError(f"board, board:{SDRAM} or board:{DIRECT}, not board:{target}")
         least = 1 << (max(memory_bytes, 4096) - 1).bit_length()
         line = open_line(
-            parameters, memory_bytes=min(least, MEMORY_BYTES), progress=progress, cache=cache
+            parameters,
+            memory_bytes=min(least, MEMORY_BYTES),
+            progress=progress,
+            cache=cache,
+            **({"timing": SdramTiming(), "clock_hz": SDRAM_CLOCK_HZ} if target else {}),
         )
-        # simulated time: an answer that is not there within a few thousand cycles never comes
-        super().__init__(parameters, line, patience=1e-3)
+        super().__init__(parameters, line, direct=target == DIRECT)

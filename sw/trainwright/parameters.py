@@ -276,12 +276,14 @@ class AcceleratorParameters:
 
     @property
     def device_multipliers(self) -> int:
-        """Multipliers of a device, of 18 x 18 bits, that the arrays and the vector unit take.
+        """Multipliers of a device, of 18 x 18 bits, that the arrays, the vector unit and the vector
+        engine take.
 
-        A lane of the vector unit has two. Of narrow ones every other is made of logic, or
-        in the same multiplier, on devices that have a way to do so.
+        A lane of the vector unit has two, one of the engine one. Of narrow ones every other is made
+        of logic, or in the same multiplier, on devices that have a way to do so.
         """
-        return (self.multipliers + 2 * self.lanes) // (1 + self.narrow)
+        a_lane = 2 + self.vector_engine
+        return (self.multipliers + a_lane * self.lanes) // (1 + self.narrow)
 
     @property
     def beat_bytes(self) -> int:
@@ -474,6 +476,21 @@ PRESETS: dict[str, Preset] = {
             "memory_rate": 2,
         },
     ),
+    "ecp5-85f-alone": Preset(
+        multipliers=156,
+        memory_bits=3_700_000,
+        sizes=_ON_CHIP
+        | {
+            "lanes": 16,
+            "pe1_rows": 4,
+            "pe2_rows": 2,
+            "scratchpad_rows": 4096,
+            "memory_rate": 2,
+            "vector_engine": 1,
+            "exponents": 64,
+            "sample_loads": 1,
+        },
+    ),
     "ecp5-85f-64": Preset(
         multipliers=156, memory_bits=3_700_000, sizes=_ON_CHIP | {"pe1_rows": 4, "pe2_rows": 4}
     ),
@@ -498,6 +515,8 @@ PRESETS: dict[str, Preset] = {
 LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the accelerator's
 external memory in its block RAM; its accumulators are as wide as batches of 64 need.
 ``ecp5-85f-sdram`` is for an SDRAM of 2 bytes a cycle beside it, with twice the scratchpad.
+``ecp5-85f-alone``, likewise, trains without a host: it has all that resident programs need, 16
+lanes among it, and 96 multipliers.
 ``ecp5-85f-64`` has half its multipliers. Gowin GW5AST-138C: 298 MULTALU27X18, 6.3 Mbit;
 ``gw5ast-138c`` has 16 multipliers. ``zu3eg-w8`` has words of 8 bits and two products a DSP48E2."""
 

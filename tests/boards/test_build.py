@@ -138,6 +138,19 @@ def test_where_yosys_fails_at_itself_its_own_passes_are_tried(
     assert all("adders.v" not in script for script in scripts[1:])
 
 
+@pytest.mark.parametrize("board", ["ulx3s-85f", "tang-mega-138k"])
+def test_a_relaxed_build_asks_the_mapping_for_the_clock(board, tmp_path, monkeypatch):
+    """Nothing else differs."""
+    scripts = []
+    monkeypatch.setattr(Steps, "run", lambda *given, **_: scripts.append(given[2][-1]))
+    job = Build(BOARDS[board], SMALL, 50_000_000, tmp_path)
+    for one in (job, replace(job, relaxed=True)):
+        flow.synthesise(one, Steps(tmp_path, print))
+    plain, relaxed = scripts
+    assert " -D " not in plain and relaxed.count("-W 1000 -D 12000; clean") == 1
+    assert relaxed.replace(" -D 12000", "") == plain
+
+
 _INPUTS = {"OCEA": ["1"], "OCEB": ["1"], "CLKA": [2], "CLKB": [2]}
 RAM = {
     "type": "DP16KD",

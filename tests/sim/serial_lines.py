@@ -47,5 +47,8 @@ class FaultyLine:
     def drain(self) -> None:
         self.line.drain()
 
+    def reopen(self) -> None:
+        self.line.reopen()
+
     def close(self) -> None:
         self.line.close()

@@ -85,6 +85,24 @@ def test_a_controller_that_is_too_hasty_is_caught():
     line.close()
 
 
+def test_a_data_set_goes_over_the_line_at_its_rate():
+    """3 Mbaud are 300,000 bytes a second; frames, answers and escapes take less than a tenth."""
+    line = open_line(
+        SMALL, timing=SdramTiming(), clock_hz=CLOCK_HZ, divisor=20, accelerator=Copier(SMALL)
+    )
+    assert line.baud == 3e6 and line.memory is not None
+    link = Link(line, patience=1e-2)
+    link.hello()
+    pixels = np.random.default_rng(1).integers(0, 256, 1 << 14, dtype=np.uint8)
+    begin = line.cycles
+    link.write(Request.WRITE_MEMORY, 1 << 20, pixels.view("<u4"))
+    rate = pixels.size * CLOCK_HZ / (line.cycles - begin)
+    assert np.array_equal(line.memory[1 << 20 : (1 << 20) + pixels.size], pixels)
+    assert 0.9 * 300_000 < rate < 300_000
+    print(f"{rate:.0f} bytes a second")
+    line.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [32, 64])
 def test_a_step_of_fashion_on_the_board_of_an_ulx3s_is_exact(batch):

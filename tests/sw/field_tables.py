@@ -75,6 +75,7 @@ MEANINGS = {
     "plus": "slot that it begins with",
     "minus": "slot that is subtracted",
     "offset": "what is added, signed",
+    "eighth": "m + r, m = 1, 2, 4, 8: only in steps of number r modulo m; 0: in all",
     "entries": "entries, 1 to 6",
     "exponent": "slot that moves; 0: none",
     "statistics": "statistics slot whose sum is taken",

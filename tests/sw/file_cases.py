@@ -15,7 +15,7 @@ from trainwright.program.exponents import (
     ScalarKind,
     ScaleEntry,
 )
-from trainwright.program.fields import Operation
+from trainwright.program.fields import EIGHTH, Operation
 from trainwright.program.vector import CONSTANTS, Code, ShiftBy, Vector
 
 USED = 12
@@ -57,6 +57,16 @@ def random_scalars(random: Random, descriptors: Sequence, *, used: int = USED) -
                 d, scalars=tuple(_scalar(random, used) for _ in range(random.randint(0, SCALARS)))
             )
         found.append(d)
+    return found
+
+
+def random_eighths(random: Random, descriptors: Sequence) -> list:
+    """The last pass is executed in one of two, four or eight steps, now and then: the others write
+    the registers that it reads."""
+    found = list(descriptors)
+    last = max((n for n, d in enumerate(found) if isinstance(d, Vector)), default=None)
+    if last is not None and random.random() < 0.7:
+        found[last] = replace(found[last], eighth=random.randint(1, 2 * EIGHTH - 1))
     return found
 
 

@@ -14,8 +14,17 @@ from reference import unrolled
 
 from trainwright.compiler import CompiledStep
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor, Level, Transfer, TransferLevel
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    Level,
+    Transfer,
+    TransferLevel,
+    is_skipped,
+)
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
+from trainwright.program.samples import Samples
+from trainwright.program.vector import Vector
 
 ARRAYS = Engine.PE1 | Engine.PE2
 
@@ -96,10 +105,41 @@ def touched_by_transfer(d: Transfer, registers: list[int], p: AcceleratorParamet
     return [outside, (space, _runs(local, count), load)]
 
 
+def touched_by_samples(d: Samples, _registers: list[int], p: AcceleratorParameters) -> Touched:
+    """Records of the set, any of them, and rows of pixels and targets."""
+    records = d.address // p.beat_bytes + np.arange(d.total) * (d.stride // p.beat_bytes)
+    samples = d.local + np.arange(d.samples) * d.local_step
+    return [
+        ("memory", _runs(records, d.beats + 1), False),
+        ("pad", _runs(samples, d.beats * 8 // d.pixels), True),
+        ("pad", d.targets + np.arange(d.samples), True),
+    ]
+
+
+def touched_by_pass(d: Vector, _registers: list[int], p: AcceleratorParameters) -> Touched:
+    """Rows of the streams that are read and written."""
+    found: Touched = []
+    for number, one in enumerate(d.streams):
+        outer, inner = np.arange(d.outer) * one.outer, np.arange(d.inner) * one.inner
+        rows = np.unique(one.base + outer[:, None] + inner)
+        found += [("pad", rows, False)] if d.reads >> number & 1 else []
+        found += [("pad", rows, True)] if d.writes >> number & 1 else []
+    return found
+
+
+TOUCHED = {
+    Compute: touched_by_compute, Transfer: touched_by_transfer, Samples: touched_by_samples,
+    Vector: touched_by_pass,
+}  # fmt: skip
+
+
 def check_waits(
-    descriptors: Sequence[Descriptor], p: AcceleratorParameters, memory_bytes: int
+    descriptors: Sequence[Descriptor], p: AcceleratorParameters, memory_bytes: int, step: int = 0
 ) -> int:
-    """Replay a program; the commands issued. Raises ``HazardError``."""
+    """Replay a program, in the step of this number; the commands issued. Raises ``HazardError``.
+
+    Instructions of the vector engine touch nothing; that they are executed in order is left out.
+    """
     sizes = {
         "pad": p.scratchpad_rows,
         "memory": memory_bytes // p.beat_bytes,
@@ -110,6 +150,8 @@ def check_waits(
     writers = {space: np.zeros(size, np.uint8) for space, size in sizes.items()}
     commands = 0
     for d, registers in unrolled(descriptors):
+        if is_skipped(d, step):
+            continue
         if d.wait:
             for masks in (*readers.values(), *writers.values()):
                 masks &= np.uint8(~_both(d.wait) & 255)
@@ -118,11 +160,9 @@ def check_waits(
             idle = _both(d.wait_older & ~ARRAYS)
             for masks in (*readers.values(), *writers.values()):
                 masks &= np.uint8(~(arrays << 4 | idle) & 255)
-        engine = ENGINE_OF.get(d.operation, Engine.NONE)
-        if engine:
+        if touch := TOUCHED.get(type(d)):
             commands += 1
-            touch = touched_by_compute if isinstance(d, Compute) else touched_by_transfer
-            _touch(d, engine, touch(d, registers, p), readers, writers)
+            _touch(d, ENGINE_OF[d.operation], touch(d, registers, p), readers, writers)
     return commands
 
 

@@ -7,6 +7,8 @@ from cases import factorised
 from trainwright.network import Layer, Network, Widths, rank_bounds
 from trainwright.parameters import PRESETS, AcceleratorParameters, preset
 
+NOT_DRAWN = ("ecp5-85f-sdram", "ecp5-85f-alone")
+"""Presets."""
 MULTIPLES = (1, 2, 3, 5, 6, 7, 10, 25, 49)
 """Of the lanes, that a layer has inputs or outputs."""
 
@@ -18,7 +20,7 @@ def odd_network(seed: int) -> tuple[Network, int, AcceleratorParameters]:
     Every fifth has sizes that are no multiples of the lanes.
     """
     rng = random.Random(seed)
-    p = preset(rng.choice([name for name in PRESETS if name != "ecp5-85f-sdram"]))
+    p = preset(rng.choice([name for name in PRESETS if name not in NOT_DRAWN]))
     count = rng.choice((1, 1, 2, 2, 3, 4))
     if seed % 5:
         sizes = [p.lanes * rng.choice(MULTIPLES) for _ in range(count + 1)]

@@ -71,6 +71,10 @@ def test_a_run_has_the_bits_of_the_definitions(data, settings):
     counts = ("correct", "learning_rate", "prior_weight", "saturations", "moved", "ranks")
     for one, other in zip(ours.history.steps, found.history.steps, strict=True):
         assert all(getattr(one, name) == getattr(other, name) for name in counts)
+    state = found.model.state
+    compiled = [len(own) for own in state.compiled]
+    fitted = settings.chip.cut_programs == "fitted"
+    assert compiled == ([len(own) for own in state.kept] if fitted else [16, 8])
     if settings.prior and settings != MOMENTUM:
         assert any(own != list(range(len(own))) for own in columns(found))
 

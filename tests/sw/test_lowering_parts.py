@@ -7,7 +7,7 @@ from graph_cases import random_words, settled
 from hazards import check_waits
 
 from trainwright.compiler.errors import CompileError
-from trainwright.compiler.hazards import Hazards
+from trainwright.compiler.hazards import Hazards, exact_hazards
 from trainwright.graph.bind import bind
 from trainwright.graph.evaluate import evaluate
 from trainwright.graph.ir import Add, Einsum
@@ -185,10 +185,10 @@ def test_rows_among_each_others_are_not_waited_for():
     second = Touch("SCRATCHPAD", 1, 64, True, ((1, ((32, 2),)),))
     reading = Touch("SCRATCHPAD", 1, 64, False, ((1, ((32, 2),)),))
     for exact, waits in ((True, Engine.NONE), (False, Engine.PE1)):
-        hazards = Hazards(exact=exact)
+        hazards = exact_hazards() if exact else Hazards()
         assert hazards.issue(Engine.PE1, (first,)).wait == Engine.NONE
         assert hazards.issue(Engine.PE2, (second,)).wait == waits
-    hazards = Hazards(exact=True)
+    hazards = exact_hazards()
     hazards.issue(Engine.PE1, (first,))
     hazards.issue(Engine.PE2, (second,))
     assert hazards.issue(Engine.STORE, (reading,)).wait == Engine.PE2

@@ -138,6 +138,9 @@ def test_a_schedule_that_does_not_fit_names_the_remedy():
 
 def test_settings_come_back_and_refuse_what_the_chip_has_not():
     assert settings_from_dict(SETTINGS.to_dict()) == SETTINGS
+    before = SETTINGS.to_dict()
+    del before["chip"]["cut_programs"]
+    assert settings_from_dict(before).chip == ChipSettings(cut_programs="fitted")
     for name, value in (("moments", "8bit"), ("factor_scales", "blocks")):
         with pytest.raises(ValueError, match="or use --update host"):
             replace(SETTINGS, **{name: value})
@@ -145,6 +148,8 @@ def test_settings_come_back_and_refuse_what_the_chip_has_not():
         replace(SETTINGS, prior=PriorSettings(form="paper"))
     with pytest.raises(ValueError, match="pixels must be one of 4, 8, not 5"):
         ChipSettings(pixels=5)
+    with pytest.raises(ValueError, match="cut programs must be one of kept, fitted, not 'new'"):
+        ChipSettings(cut_programs="new")
 
 
 def test_the_initial_weights_are_the_masters_to_nearest():

@@ -117,9 +117,10 @@ def test_more_bonds_than_threads():
     assert len(after) == 9 and after[8] < before[8] and after[:8] != before[:8]
 
 
-@pytest.mark.parametrize("distance", [1, 2, 6, 13, 400_000])
+@pytest.mark.parametrize("distance", [1, 2, 6, 13, 25, 400_000])
 def test_every_distance(distance):
-    """One that cuts all but the strongest, some that cut some, one that cuts nothing."""
+    """One that cuts all but the strongest, some that cut some, one that cuts what has no weights on
+    a side alone, one that cuts nothing."""
     network = FASHION.with_ranks([[6, 9, 5], [8]])
     case = Case(network, 16, 6, state=weakened(network, 6))
     assert all(equal(*both) for both in stepped(case, Looks(8, distance), 1, first=8))

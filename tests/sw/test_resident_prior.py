@@ -26,7 +26,7 @@ def entries(seed):
     return tuple(Entry(9, 4, *weight) for weight in [(0, 0), *weights])
 
 
-def states(driver, state, step, table, seed, distance=None):
+def states(driver, state, step, table, seed, distance=None, optimiser="esgd"):
     """The state after a step of the driver, and that of the definition by its gradients."""
     driver.run_steps(1, step=step)
     names = [gradient_of(part) for part in state.layout.parts]
@@ -34,7 +34,7 @@ def states(driver, state, step, table, seed, distance=None):
     gradients = [
         driver._get(name).numpy().reshape(shape) for name, shape in zip(names, shapes, strict=True)
     ]
-    state.step(gradients, driver.moments(), Step(step, seed, table.at(step), distance=distance))
+    state.step(gradients, driver.moments(), Step(step, seed, table.at(step), optimiser, distance))
     found = random_state(state.layout.network, 0)
     found.kept = state.kept
     found.take(driver.rows("state"), driver.factors(), np.array(driver.moments()))

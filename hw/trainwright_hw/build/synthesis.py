@@ -48,10 +48,19 @@ def _chains() -> str:
     )
 
 
-def ecp5_passes(rtlil: str, top: str, *, plain: bool = False) -> str:
+def _abc9(options: str, delay_ps: int | None) -> str:
+    """The mapping to LUTs: for speed alone, or for few LUTs where paths take ``delay_ps``."""
+    target = "" if delay_ps is None else f" -D {delay_ps}"
+    return f"abc9{options} -W {WIRE_PS}{target}; clean; "
+
+
+def ecp5_passes(
+    rtlil: str, top: str, *, plain: bool = False, delay_ps: int | None = None
+) -> str:  # fmt: skip
     """Script up to the netlist of an ECP5's cells; fails where a latch was inferred.
 
-    ``plain``: with yosys's own passes alone, for a design at which the others fail.
+    ``plain``: with yosys's own passes alone, for a design at which the others fail. ``delay_ps``:
+    as LUTs and nets of ``WIRE_PS`` have it no path need be faster, and LUTs are saved.
     """
     begin = _begin(rtlil, top)
     if plain:
@@ -59,13 +68,14 @@ def ecp5_passes(rtlil: str, top: str, *, plain: bool = False) -> str:
     return (
         f"{begin}{_chains()}synth_ecp5 -top {top} -run :map_luts; "
         "check -latchonly -assert; techmap -map +/lattice/latches_map.v; "
-        f"abc9 -W {WIRE_PS}; clean; synth_ecp5 -top {top} -run map_cells:"
+        f"{_abc9('', delay_ps)}synth_ecp5 -top {top} -run map_cells:"
     )
 
 
 def gowin_passes(
-    rtlil: str, top: str, family: str, *, pads: bool = True, plain: bool = False
-) -> str:
+    rtlil: str, top: str, family: str, *, pads: bool = True, plain: bool = False,
+    delay_ps: int | None = None,
+) -> str:  # fmt: skip
     """The same for a Gowin part of a ``family`` as ``synth_gowin`` calls it.
 
     ``pads``: with the buffers of the pins.
@@ -77,5 +87,5 @@ def gowin_passes(
     return (
         f"{begin}{_chains()}{synthesis} -run :map_luts; "
         "read_verilog -icells -lib -specify +/abc9_model.v; "
-        f"abc9 -maxlut 8 -W {WIRE_PS}; clean; {synthesis} -run map_cells:"
+        f"{_abc9(' -maxlut 8', delay_ps)}{synthesis} -run map_cells:"
     )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
 
 from trainwright.accelerator.registers import Error
 from trainwright.fixed.random_bits import STREAM_STEP
@@ -15,6 +16,7 @@ from trainwright.program.fields import (
     COMPUTE,
     DESCRIPTOR_BITS,
     DESCRIPTOR_BYTES,
+    EIGHTH,
     ENGINE_OF,
     HEADER,
     INSTRUCTION_WIDTH,
@@ -23,10 +25,12 @@ from trainwright.program.fields import (
     NUMBER_WIDTH,
     REGISTER_UPDATE,
     REGISTER_WIDTH,
+    TRANSFER,
     Engine,
     Operation,
     Target,
 )
+from trainwright.program.fields import VECTOR as VECTOR_LAYOUT
 from trainwright.program.vector import CODE_WORDS
 from trainwright_hw.control.address_registers import AddressRegisters
 from trainwright_hw.control.csr import ERROR_WIDTH
@@ -251,7 +255,11 @@ class Sequencer(wiring.Component):
                 m.d.sync += offer
                 m.next = "ISSUE"
                 if file is not None:
-                    self._resolve(m, descriptor, file, offered)
+                    with m.If(self._is_skipped(m, descriptor, steps)):
+                        m.d.sync += [number.eq(number + 1), *_withdraw(offered)]
+                        m.next = "FETCH"
+                    with m.Else():
+                        self._resolve(m, descriptor, file, offered)
             if file is not None:
                 self._by_file(m, file, offer, number, error)
             with m.State("ISSUE"):
@@ -331,6 +339,20 @@ class Sequencer(wiring.Component):
             m.d.comb += file.resolve.eq(1)
             m.d.sync += _withdraw(offered)
             m.next = "RESOLVE"
+
+    def _is_skipped(self, m: Module, descriptor, steps: Repetition) -> Value:
+        """Whether the descriptor is executed in steps of another number alone."""
+        eighth = Signal(range(2 * EIGHTH))
+        for layout, operations in ((TRANSFER, (Operation.LOAD, Operation.STORE)),
+                                   (VECTOR_LAYOUT, (Operation.VECTOR,))):  # fmt: skip
+            whole = whole_layout(layout)
+            d = data.View(whole, descriptor[: whole.size])
+            with m.If(Cat(d.operation == one for one in operations).any()):
+                m.d.comb += eighth.eq(d.eighth)
+        skipped: Value = C(0, 1)
+        for bits in range(1, exact_log2(EIGHTH) + 1):  # below its highest bit
+            skipped = Mux(eighth[bits], eighth[:bits] != steps.step[:bits], skipped)
+        return skipped
 
     def _by_file(self, m: Module, file, offer: list, number, error) -> None:
         """States in which the exponent file works, and the one in which a program begins again."""

@@ -5,7 +5,12 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator.interface import Accelerator, FileAccelerator, Run
+from trainwright.accelerator.interface import (
+    Accelerator,
+    FileAccelerator,
+    Run,
+    UnattendedAccelerator,
+)
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.fields import DESCRIPTOR_BYTES
@@ -83,8 +88,31 @@ class CountedFile(CountedWrites):
         return self._file.repeat(program, times, address=address, step=step, trace=trace)
 
 
+class CountedUnattended(CountedFile):
+    """The same of an accelerator that goes on without its host."""
+
+    def __init__(self, accelerator: UnattendedAccelerator) -> None:
+        super().__init__(accelerator)
+        self._unattended = accelerator
+
+    @property
+    def kept(self) -> bool:
+        return self._unattended.kept
+
+    @property
+    def resets(self) -> int:
+        return self._unattended.resets
+
+    def attend(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run | None:
+        return self._unattended.attend(program, times, address=address, step=step, trace=trace)
+
+
 def counted(accelerator: Accelerator) -> CountedWrites:
     """The same accelerator, counted."""
+    if hasattr(accelerator, "attend"):
+        return CountedUnattended(cast(UnattendedAccelerator, accelerator))
     if hasattr(accelerator, "repeat"):
         return CountedFile(cast(FileAccelerator, accelerator))
     return CountedWrites(accelerator)

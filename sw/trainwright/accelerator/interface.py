@@ -172,6 +172,25 @@ class FileAccelerator(Accelerator, Protocol):
         ...
 
 
+class UnattendedAccelerator(FileAccelerator, Protocol):
+    """An accelerator that goes on when its host does not: one on a board."""
+
+    resets: int
+    """How often it was found reset since it was opened."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether its memory is as the last start left it: it was not reset since."""
+        ...
+
+    def attend(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run | None:
+        """What ``repeat`` gives, of a run that another host has started: it is awaited where it is
+        not done. None where the accelerator is at no such run, and has not ended one last."""
+        ...
+
+
 BackendFactory = Callable[..., Accelerator]
 
 

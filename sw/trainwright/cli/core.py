@@ -14,6 +14,7 @@ from trainwright.cli import (
     evaluate,
     formats,
     listing,
+    look,
     plan,
     posit,
     profile,
@@ -40,6 +41,7 @@ examples:
   trainwright train --network digits --backend rtl     the same on the simulated hardware
   trainwright train --network fashion --data DIR       the paper's network on Fashion-MNIST
   trainwright eval runs/digits/model.safetensors       classify with what came out, class by class
+  trainwright look --backend serial:PORT               where a board is that trains alone
   trainwright check --network digits                   one step on both, every tensor compared
   trainwright plan fashion                             how its layers are computed, and the cycles
   trainwright listing digits                           the program that the accelerator executes
@@ -56,6 +58,7 @@ OWN: tuple[Command, ...] = (
     train.command,
     evaluate.command,
     check.command,
+    look.command,
     plan.command,
     profile.command,
     listing.command,

@@ -1,14 +1,31 @@
 """Hazards: a descriptor waits for every engine that still touches what it touches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from trainwright.program.fields import Engine
 from trainwright.program.footprint import Touch
 
 ARRAYS = Engine.PE1 | Engine.PE2
 """Engines that hold two commands: they accept one only when the one before the last is done."""
+
+
+Meet = Callable[[Touch, Touch], bool]
+"""Whether two commands touch the same."""
+
+
+def conflict(
+    touched: Sequence[Touch], pending: Sequence[Touch], meet: Meet = Touch.overlaps
+) -> bool:
+    """Whether one writes what the other touches."""
+    return any((a.write or b.write) and meet(a, b) for a in touched for b in pending)
+
+
+def reads(touched: Sequence[Touch], pending: Sequence[Touch], meet: Meet = Touch.overlaps) -> bool:
+    """Whether ``touched`` reads what ``pending`` writes."""
+    return any(b.write and not a.write and meet(a, b) for a in touched for b in pending)
 
 
 class Waits(NamedTuple):
@@ -22,17 +39,23 @@ class Waits(NamedTuple):
 
 @dataclass
 class Hazards:
-    """What the engines may still be touching, as descriptors are issued in order.
+    """What the engines may still be touching, as descriptors are issued in order: of what two
+    commands touch, all from the first row to the last (``exact_hazards`` compares the rows)."""
 
-    ``exact``: of what two commands touch that lies among each other's rows, the rows are compared;
-    else, as quickly, what lies from the first to the last.
-    """
+    conflict: Callable[[Any, Any], bool] = conflict
+    """Whether one of two commands writes what the other touches."""
+    reads: Callable[[Any, Any], bool] = reads
+    """Whether the first reads what the second writes."""
+    _pending: dict[Engine, list[Any]] = field(default_factory=dict)
+    """The commands of each engine that may not be done, oldest first: what they touch, or whatever
+    ``conflict`` and ``reads`` take."""
 
-    exact: bool = False
-    _pending: dict[Engine, list[Sequence[Touch]]] = field(default_factory=dict)
-    """The commands of each engine that may not be done, oldest first."""
+    def fork(self) -> "Hazards":
+        """Another one in the same state."""
+        pending = {engine: list(commands) for engine, commands in self._pending.items()}
+        return Hazards(self.conflict, self.reads, pending)
 
-    def issue(self, engine: Engine, touched: Sequence[Touch]) -> Waits:
+    def waits(self, engine: Engine, touched: Any) -> Waits:
         """What a descriptor must wait for (read after write, write after read or write).
 
         Commands of one engine are in order but for this: an array reads the operands of a command
@@ -41,13 +64,17 @@ class Hazards:
         wait = older = Engine.NONE
         for other, (*before, last) in self._pending.items():
             if other is engine:
-                wait |= other if self._reads(touched, last) else Engine.NONE
-            elif self._conflict(touched, last):
+                wait |= other if self.reads(touched, last) else Engine.NONE
+            elif self.conflict(touched, last):
                 wait |= other
-            elif any(self._conflict(touched, command) for command in before):
+            elif any(self.conflict(touched, command) for command in before):
                 older |= other
         older_idle = older & ~ARRAYS
-        wait, older = wait | older_idle, older & ARRAYS
+        return Waits(wait | older_idle, older & ARRAYS)
+
+    def issue(self, engine: Engine, touched: Any) -> Waits:
+        """As ``waits``; the descriptor is issued."""
+        wait, older = self.waits(engine, touched)
         # What is waited for is done once this is issued.
         self._pending = {
             e: commands[-1:] if e & older else commands
@@ -58,18 +85,11 @@ class Hazards:
         self._pending[engine] = [*(before[-1:] if engine & ARRAYS else before), touched]
         return Waits(wait, older)
 
-    def _meet(self, a: Touch, b: Touch) -> bool:
-        return a.meets(b) if self.exact else a.overlaps(b)
-
-    def _conflict(self, touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
-        """Whether one writes what the other touches."""
-        return any((a.write or b.write) and self._meet(a, b) for a in touched for b in pending)
-
-    def _reads(self, touched: Sequence[Touch], pending: Sequence[Touch]) -> bool:
-        """Whether ``touched`` reads what ``pending`` writes."""
-        pairs = ((a, b) for a in touched for b in pending if b.write and not a.write)
-        return any(self._meet(a, b) for a, b in pairs)
-
     def barrier(self) -> None:
         """All engines are idle."""
         self._pending.clear()
+
+
+def exact_hazards() -> Hazards:
+    """Hazards that compare rows which lie among each other's, at some cost."""
+    return Hazards(partial(conflict, meet=Touch.meets), partial(reads, meet=Touch.meets))

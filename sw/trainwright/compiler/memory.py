@@ -1,5 +1,6 @@
 """Where things lie: buffers in external memory, rows in the scratchpad, entries in the stores."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -8,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from trainwright.compiler.digits import cut, joined
+from trainwright.compiler.errors import DoesNotFitError
 from trainwright.compiler.limits import Limit, refuse_memory
 from trainwright.parameters import AcceleratorParameters
 
@@ -143,15 +145,20 @@ class LocalMemory:
         self.size = limit.available(p)
         self.align = align
         self._used: list[Region] = []
+        self._avoided: tuple[Region, ...] = ()
         self.peak = 0
         """Most rows or entries in use at once so far."""
 
     def _gaps(self) -> list[tuple[int, int]]:
-        edges = [0]
-        for region in sorted(self._used, key=lambda r: r.start):
-            edges += [region.start, region.stop]
-        edges.append(self.size)
-        return list(zip(edges[::2], edges[1::2], strict=True))
+        gaps, stop = [], 0
+        for region in sorted((*self._used, *self._avoided), key=lambda r: r.start):
+            gaps.append((stop, max(stop, region.start)))
+            stop = max(stop, region.stop)
+        return [*gaps, (stop, self.size)]
+
+    def avoid(self, regions: Sequence[Region]) -> None:
+        """Allocate nothing there, until told of others; they may be in use."""
+        self._avoided = tuple(regions)
 
     def allocate(
         self, name: str, count: int, *, top: bool = False, within: range | None = None
@@ -181,6 +188,24 @@ class LocalMemory:
     def clear(self) -> None:
         """Give everything back."""
         self._used.clear()
+
+    def free_rows(self, within: range) -> int:
+        """Rows or entries of a range that are not allocated."""
+        inside = ((max(a, within.start), min(b, within.stop)) for a, b in self._gaps())
+        return sum(max(0, stop - start) for start, stop in inside)
+
+    def has_room(self, counts: Sequence[int]) -> bool:
+        """Whether regions of so many rows or entries fit, one after the other."""
+        regions: list[Region] = []
+        try:
+            for count in counts:
+                regions.append(self.allocate("", count))
+        except DoesNotFitError:
+            return False
+        finally:
+            for region in regions:
+                self.free(region)
+        return True
 
     @property
     def largest_gap(self) -> int:

@@ -1,6 +1,6 @@
 """The driver: training steps on any accelerator, from integers in to gradients out."""
 
-from trainwright.driver.driver import RESETS, Driver
+from trainwright.driver.driver import RESETS, Driver, persist
 from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
@@ -23,6 +23,7 @@ __all__ = [
     "Settling",
     "Steps",
     "fitting_exponent",
+    "persist",
     "quantise",
     "settle",
 ]

@@ -37,7 +37,7 @@ RESETS = 3
 """Times that a step is repeated because the accelerator was reset under it."""
 
 
-def _persist(work: Callable[[], Result], restore: Callable[[], object] = lambda: None) -> Result:
+def persist(work: Callable[[], Result], restore: Callable[[], object] = lambda: None) -> Result:
     """The result of ``work``; where the accelerator is reset, again after ``restore``."""
     for attempt in range(RESETS + 1):
         try:
@@ -213,7 +213,7 @@ class Driver:
         self._check_seed("forward", self.step.forward, seed)
         exponents = copy(scales.exponents)
         self._repeat_forward = lambda: self._forward_once(inputs, model, exponents, seed)
-        return _persist(self._repeat_forward)
+        return persist(self._repeat_forward)
 
     def _forward_once(
         self,
@@ -280,7 +280,7 @@ class Driver:
         if self._forward is None or self._repeat_forward is None:
             raise ValueError("backward needs a forward pass before it")
         wanted = copy(scales.exponents)
-        return _persist(
+        return persist(
             lambda: self._backward_once(gradient, wanted, seed, exponent), self._repeat_forward
         )
 

@@ -1,21 +1,30 @@
 """Steps by one resident program: the host starts it and reads what came of it."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator import Accelerator, AcceleratorError, FileAccelerator, Run
+from trainwright.accelerator import (
+    Accelerator,
+    AcceleratorError,
+    FileAccelerator,
+    Run,
+    UnattendedAccelerator,
+)
 from trainwright.compiler import CompiledStep
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.memory import PRIOR, SCHEDULE, TARGETS, Words
 from trainwright.compiler.chip.resident import Resident, resident_evaluation, resident_step
-from trainwright.compiler.chip.samples import DataSet
+from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.names import gradient_name
+from trainwright.driver.card import PAGE, identity
 from trainwright.driver.chip import ChipDriver, LossResult
+from trainwright.driver.driver import ForwardResult
 from trainwright.fixed.scale import ScaleRanges, Scales
 from trainwright.onchip.layout import Layout
 from trainwright.onchip.loss import gradient_exponent
@@ -29,21 +38,26 @@ from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.fields import DESCRIPTOR_BYTES
 
-PAGE = 4096
 
-
-def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
-               pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
-    """Write ``records`` (``onchip.samples.records``) to the end of the memory, or ``before`` an
-    address, once for all drivers of a run of ``seed``; raises ``AcceleratorError`` where they are
-    more than there is."""
+def lay_out_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
+                 pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
+    """Where ``place_data`` puts ``records``; raises what it raises."""
     total, size = records.shape
-    end = accelerator.memory_bytes if before is None else before
+    end = accelerator.memory_bytes - PAGE if before is None else before
     address = (end - records.size) // PAGE * PAGE
     data = DataSet(address, total, size, pixels, first_of(total, seed), total // batch * batch)
     if address < 0:
         raise _too_big(data, accelerator, 0)
-    accelerator.write(address, records)
+    return data
+
+
+def place_data(accelerator: Accelerator, records: npt.NDArray[np.uint8], batch: int, seed: int,
+               pixels: int, *, before: int | None = None) -> DataSet:  # fmt: skip
+    """Write ``records`` (``onchip.samples.records``) to the end of the memory, before the page of
+    its card, or ``before`` an address, once for all drivers of a run of ``seed``; raises
+    ``AcceleratorError`` where they are more than there is."""
+    data = lay_out_data(accelerator, records, batch, seed, pixels, before=before)
+    accelerator.write(data.address, records)
     return data
 
 
@@ -97,6 +111,8 @@ class ResidentDriver(ChipDriver):
             loss=loss,
             optimiser=optimiser,
         )
+        self._samples: Program | None = samples_program(self.memory, data) if data else None
+        """Of those of the first step."""
         self._test = test
         self.evaluation: Program | None = None
         """Of a batch of the test set."""
@@ -105,18 +121,20 @@ class ResidentDriver(ChipDriver):
         if pulled:  # its costs are words
             whole = [np.arange(bond.left.columns) for bond in layout.bonds]
             self.memory.prior_words(np.zeros(layout.columns, np.int64), no_pulls(layout), whole)
-        self._tensors = [t.name for one in (self.step.forward, self.step.backward)
+        self._counted = [t.name for one in (self.step.forward, self.step.backward)
                          for t in one.tensors if t.counted]  # fmt: skip
         self.last_run: Run | None = None
-        """The last ``run_steps``."""
+        """The last ``run_steps`` or ``attend_steps``."""
         self.last_evaluation: Run | None = None
+        self.primed = data is None
+        """Whether the next step's samples are in memory, where the accelerator fetches them."""
 
     def begin(self, scales: Scales, state: State, step: int) -> None:
-        """Write program and schedule, and the exponents and the order of the samples, as they are
-        before ``step`` with these ``scales`` and this ``state``."""
-        self._write_program()
-        interval = self._looks.interval if self._looks else 1
-        self._write(SCHEDULE, schedule_words(self._table, step, interval))
+        """Write programs and schedule, and the exponents and the order of the samples, as they are
+        before ``step`` with these ``scales`` and this ``state``; fetch the samples of ``step``."""
+        self._write_programs()
+        self.prime(step)
+        self._write(SCHEDULE, schedule_words(self._table, step, self._interval))
         if self._pulled:
             sums = sums_of_squares(self.layout, state.weights)
             self._write(PRIOR, self.memory.prior_words(sums, state.pulls, state.kept))
@@ -133,25 +151,40 @@ class ResidentDriver(ChipDriver):
         given |= {moment_name(part.name): exponent for part, exponent in moments}
         given |= scales.exponents
         self._set(given)
-        if self._data:
-            batch = self.step.batch
-            self.accelerator.order = order_at(self._data.total, batch, self._seed, step)
+
+    def prime(self, step: int) -> None:
+        """Have the accelerator fetch the samples of ``step``, whose successors each step fetches
+        while it computes."""
+        if self._data and self._samples:
+            order = order_at(self._data.total, self.step.batch, self._seed, step)
+            self.accelerator.order = order
+            self._file.repeat(self._samples, 1, address=self._addresses[-1], step=step)
+        self.primed = True
+
+    def forward(self, *args, **options) -> ForwardResult:
+        """As ``Driver.forward``; it writes inputs where those of the next step are."""
+        self.primed = self._data is None
+        return super().forward(*args, **options)
 
     @property
-    def _evaluation_address(self) -> int:
-        return self.memory.size + len(self.resident.program.descriptors) * DESCRIPTOR_BYTES
+    def _programs(self) -> list[Program]:
+        """As they lie in memory: that of a step, of the test set, and of the samples alone."""
+        return [one for one in (self.resident.program, self.evaluation, self._samples) if one]
+
+    @property
+    def _addresses(self) -> list[int]:
+        """Of the programs."""
+        sizes = [len(one.descriptors) * DESCRIPTOR_BYTES for one in self._programs]
+        return [self.memory.size + sum(sizes[:n]) for n in range(len(sizes))]
 
     @property
     def bytes_needed(self) -> int:
         """Bytes of external memory, the data sets not counted."""
-        evaluation = len(self.evaluation.descriptors) if self.evaluation else 0
-        return self._evaluation_address + evaluation * DESCRIPTOR_BYTES
+        return self._addresses[-1] + len(self._programs[-1].descriptors) * DESCRIPTOR_BYTES
 
-    def _write_program(self) -> None:
-        programs = [one for one in (self.resident.program, self.evaluation) if one]
-        encoded = np.concatenate(
-            [np.frombuffer(encode_descriptors(one), np.uint8) for one in programs]
-        )
+    def _write_programs(self) -> None:
+        """Raises ``AcceleratorError`` where the memory is too small."""
+        encoded = np.frombuffer(self._encoded, np.uint8)
         needed = self.bytes_needed
         if self._data and needed > self._data.address:
             raise _too_big(self._data, self.accelerator, needed)
@@ -168,6 +201,21 @@ class ResidentDriver(ChipDriver):
             values[slot] = given.get(name, 0) if slot else 0
         self._file.exponents = values
 
+    @cached_property
+    def _encoded(self) -> bytes:
+        return b"".join(map(encode_descriptors, self._programs))
+
+    @property
+    def _interval(self) -> int:
+        """Steps from one look of the accelerator at the columns to the next."""
+        return self._looks.interval if self._looks else 1
+
+    @property
+    def identity(self) -> str:
+        """Of programs and schedule."""
+        words = schedule_words(self._table, 0, self._interval)
+        return identity(self._encoded, words.tobytes(), str(self._looks))
+
     def put_batch(self, inputs, labels: np.ndarray, classes: int) -> None:
         """Inputs and targets of the next steps, where there is no data set."""
         for name in self.step.inputs:
@@ -179,24 +227,42 @@ class ResidentDriver(ChipDriver):
 
         Raises ``ProgramError`` for 0 times, and where exponents are beyond what units shift.
         """
+        if not self.primed:
+            self.prime(step)
         self.last_run = self._file.repeat(
             self.resident.program, times, address=self.memory.size, step=step, trace=self.trace
         )
+        return self._loss(self.last_run)
+
+    def attend_steps(self, times: int, *, step: int) -> LossResult | None:
+        """What ``run_steps`` gives of steps that another host has started; None where the
+        accelerator is not at these, and has not done them last. That the program is this one is to
+        be known."""
+        accelerator = cast(UnattendedAccelerator, self._file)
+        run = accelerator.attend(
+            self.resident.program, times, address=self.memory.size, step=step
+        )  # fmt: skip
+        if run is None:
+            return None
+        self.last_run, self.primed = run, True
+        return self._loss(run)
+
+    def _loss(self, run: Run) -> LossResult:
         slot = self.resident.loss_slot
-        return LossResult(int(self.last_run.sums[slot]), int(self.last_run.saturations[slot]))
+        return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
 
     def evaluate(self) -> LossResult:
         """Classify the test set, by weights and exponents as they are: loss and correct samples,
-        those without a label left out. Training goes on as if it had not been."""
+        those without a label left out. Training goes on as if it had not been, once the samples
+        of its next step are fetched again."""
         test, program = self._test, self.evaluation
         assert test and program
-        before = self.accelerator.order
+        self.primed = self._data is None
         self.accelerator.order = order_at(test.total, self.step.batch, self._seed, 0)
         run = self.last_evaluation = self._file.repeat(
-            program, test.total // self.step.batch, address=self._evaluation_address, step=0,
+            program, test.total // self.step.batch, address=self._addresses[1], step=0,
             trace=self.trace,
         )  # fmt: skip
-        self.accelerator.order = before
         slot = self.resident.loss_slot
         return LossResult(int(run.sums[slot]), int(run.saturations[slot]))
 
@@ -235,7 +301,12 @@ class ResidentDriver(ChipDriver):
     def exponents(self) -> dict[str, int]:
         """Exponents of the tensors, as ``Scales`` has them after the last step."""
         values: Sequence[int] = self._file.exponents
-        return {name: values[self.resident.slots[name]] for name in self._tensors}
+        return {name: values[slot] for name, slot in self.slots.items()}
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Of the exponents of the tensors."""
+        return {name: self.resident.slots[name] for name in self._counted}
 
     def moments(self) -> list[int]:
         """Exponents that the moments of each part have."""

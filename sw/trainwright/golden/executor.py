@@ -15,10 +15,10 @@ from trainwright.golden.state import Bytes
 from trainwright.golden.tables import Table, table
 from trainwright.onchip.vector_tables import table_words
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Program
+from trainwright.program.descriptors import Compute, Program, is_skipped
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import ExponentFile, MoveScales
-from trainwright.program.fields import Operation
+from trainwright.program.fields import EIGHTH, Operation
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.validation import check_program
 from trainwright.program.vector import Vector
@@ -94,11 +94,14 @@ def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
     return library
 
 
-def _labels(flat: Flat, p: AcceleratorParameters, engine: str) -> tuple[tuple[str, int], ...]:
-    """Tensor and rows of every execution that writes to the scratchpad by ``engine``."""
+def _labels(
+    flat: Flat, p: AcceleratorParameters, engine: str, step: int
+) -> tuple[tuple[str, int], ...]:
+    """Tensor and rows of every execution that writes to the scratchpad by ``engine``, in the step
+    of this number."""
     labels = []
     for d in executed(flat.descriptors):
-        if engine_of(d) == engine:
+        if engine_of(d) == engine and not is_skipped(d, step):
             if isinstance(d, Vector):
                 labels.append((d.tensor, d.rows * len(d.users(d.writes))))
                 continue
@@ -247,7 +250,7 @@ class Executor:
         arrays["pe2_store"].fill(0)
         self._count(max(self.parameters.statistics_depth, len(program.slots)))
         machine.bytes_read = machine.bytes_written = 0
-        traces = self._traced(flat, times) if trace else None
+        traces = self._traced(flat, times, step) if trace else None
         self._exchange(file, back=False)
         status = self._library.trainwright_execute(
             machine, flat.words.ctypes.data, times, step % (1 << 32)
@@ -276,16 +279,20 @@ class Executor:
         for counts in (self._sums, self._saturations, self._underflows):
             counts.fill(0)
 
-    def _traced(self, flat: Flat, times: int) -> dict[str, Trace]:
-        """Arrays for what each engine writes in ``times`` executions, which these fill."""
+    def _traced(self, flat: Flat, times: int, step: int) -> dict[str, Trace]:
+        """Arrays for what each engine writes in ``times`` executions from ``step`` on, which these
+        fill."""
         traces = {}
         for index, engine in enumerate(TRACED):
-            count = times * int(flat.rows[index])
+            numbers = [(step + n) % EIGHTH for n in range(times)]
+            of = {n: _labels(flat, self.parameters, engine, n) for n in set(numbers)}
+            labels = [one for n in numbers for one in of[n]]
+            count = sum(rows for _, rows in labels)
             addresses = np.zeros(count, np.int64)
             rows = np.zeros((count, self.parameters.lanes), np.int16)
             self._machine.trace_addresses[index] = addresses.ctypes.data
             self._machine.trace_rows[index] = rows.ctypes.data
             self._machine.traced[index] = 0
-            traces[engine] = Trace(addresses, rows, times * _labels(flat, self.parameters, engine))
+            traces[engine] = Trace(addresses, rows, tuple(labels))
         self._machine.tracing = 1
         return traces

@@ -15,7 +15,16 @@ from trainwright.golden.state import Addresses, Bytes, State, Words
 from trainwright.golden.transfer import transfer
 from trainwright.golden.vector import COUNT_WIDTH, SUM_WIDTH, vector
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Set, Transfer
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Loop,
+    Set,
+    Transfer,
+    is_skipped,
+)
 from trainwright.program.exponents import ExponentFile, MoveScales
 from trainwright.program.fields import REGISTERS
 from trainwright.program.sample_order import SampleOrder
@@ -53,6 +62,8 @@ def _execute(
     while index < len(program):
         d = program[index]
         index += 1
+        if is_skipped(d, state.step):
+            continue
         if isinstance(d, Halt):
             return
         if isinstance(d, Set):

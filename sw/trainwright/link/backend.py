@@ -1,7 +1,8 @@
 """The accelerator on a board, behind the host link: back end ``serial:PORT``."""
 
 import time
-from typing import Self
+from collections.abc import Callable
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +12,15 @@ from trainwright.accelerator.segmented import run_segments
 from trainwright.link.host import Line, Link
 from trainwright.link.protocol import WORD_BYTES, Request
 from trainwright.link.serial_line import DEFAULT_BAUD, SerialLine
+from trainwright.link.watch import LOST_SECONDS, await_run
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Program
 from trainwright.program.encoding import encode_descriptors
 from trainwright.program.sample_order import SampleOrder
 from trainwright.program.segments import require_one_run
 from trainwright.program.validation import check_program
+
+Answer = TypeVar("Answer")
 
 RUN_SECONDS = 60.0
 """A run of the largest network takes a fraction of a second."""
@@ -29,6 +33,10 @@ class LinkAccelerator:
     gives counters and statistics, no traces. When the board was reset, the pending call raises
     ``AcceleratorReset``, and the next one finds the accelerator set up again.
 
+    A run goes on where the line fails under it or the host ends. For ``lost_seconds`` the host that
+    waits for it tries the line again; another one takes it over by ``attend``. Before its end
+    nothing else can be written or run.
+
     Raises ``AcceleratorError`` where the board does not answer or has other parameters.
     """
 
@@ -40,10 +48,14 @@ class LinkAccelerator:
         patience: float = 0.25,
         attempts: int = 8,
         run_seconds: float = RUN_SECONDS,
+        lost_seconds: float = LOST_SECONDS,
     ):
         self._parameters = parameters
         self._link = Link(line, patience=patience, attempts=attempts)
         self._run_seconds = run_seconds
+        self._lost_seconds = lost_seconds
+        self.resets = 0
+        """See ``UnattendedAccelerator.resets``."""
         self._closed = False
         try:
             line.drain()
@@ -57,6 +69,7 @@ class LinkAccelerator:
         self._lost = False
         control.introduce(self, self._parameters)
         control.set_up(self, self._parameters, memory_bytes=self.memory_bytes)
+        self._under_way = self._is_busy()  # a run that another host has started
 
     @property
     def parameters(self) -> AcceleratorParameters:
@@ -80,6 +93,7 @@ class LinkAccelerator:
 
     @order.setter
     def order(self, order: SampleOrder) -> None:
+        self._require_idle()
         control.set_order(self, self._parameters, order)
 
     @property
@@ -90,6 +104,7 @@ class LinkAccelerator:
 
     @exponents.setter
     def exponents(self, values: list[int]) -> None:
+        self._require_idle()
         control.set_exponents(self, self._parameters, values)
 
     @property
@@ -101,6 +116,7 @@ class LinkAccelerator:
         """Put bytes into the board's memory; ``ValueError`` outside of it."""
         data = np.ascontiguousarray(data).reshape(-1)
         self._check_place(address, data.size)
+        self._require_idle()
         first, stop = _whole_words(address, data.size)
         if first != address or stop != address + data.size:
             around = self.read(first, stop - first)
@@ -118,13 +134,16 @@ class LinkAccelerator:
     def run(self, program: Program, address: int, *, trace: bool = False) -> Run:
         """Execute a program, its encoding put at ``address``. See ``Accelerator.run``."""
         self._check_program(program, address)
+        self._require_idle()
         depth = self._parameters.statistics_depth
         return run_segments(program, depth, lambda part: self._run(part, address))
 
     def _run(self, program: Program, address: int) -> Run:
         """One run of a program, or of a part of it."""
         self.write(address, np.frombuffer(encode_descriptors(program), np.uint8))
-        return self._execute(program, address, seconds=self._run_seconds)
+        run = self._execute(program, address, seconds=self._run_seconds)
+        self.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
+        return run
 
     def repeat(
         self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
@@ -132,13 +151,40 @@ class LinkAccelerator:
         """Execute a program that lies at ``address`` ``times`` times, the first as step number
         ``step``, by one start; it fails after ``times`` x ``run_seconds``.
 
-        Raises ``AcceleratorError`` for an accelerator without an exponent file.
+        What came of it can be read again, by ``attend``, until the next start. Raises
+        ``AcceleratorError`` for an accelerator without an exponent file.
         """
+        self._check_repetition(program, times, address)
+        self._require_idle()
+        seconds = times * self._run_seconds
+        return self._execute(program, address, seconds=seconds, times=times, step=step)
+
+    def attend(
+        self, program: Program, times: int, *, address: int, step: int = 0, trace: bool = False
+    ) -> Run | None:
+        """See ``UnattendedAccelerator.attend``. A run is known by where its program lies, how often
+        that runs, and its present step; whether the program is this one the caller has to know."""
+        self._check_repetition(program, times, address)
+        status = self.read_register(registers.STATUS)
+        given = self.read_registers(registers.PROGRAM_ADDRESS, 2).tolist()
+        given += self.read_registers(registers.TIMES, 1).tolist()
+        at = (self.step - step) % (1 << 32)
+        if given != [address, len(program.descriptors), times] or at > times:
+            return None
+        done = status & registers.STATUS_DONE and at == times
+        if not (done or status & (registers.STATUS_BUSY | registers.STATUS_ERROR)):
+            return None
+        return self._finish(program, seconds=times * self._run_seconds)
+
+    @property
+    def kept(self) -> bool:
+        """See ``UnattendedAccelerator.kept``: a reset clears TIMES."""
+        return bool(self.read_register(registers.TIMES))
+
+    def _check_repetition(self, program: Program, times: int, address: int) -> None:
         control.require_repetition(self._parameters, times)
         require_one_run(program, self._parameters.statistics_depth)
         self._check_program(program, address)
-        seconds = times * self._run_seconds
-        return self._execute(program, address, seconds=seconds, times=times, step=step)
 
     def _check_program(self, program: Program, address: int) -> None:
         if program.fingerprint != self._parameters.fingerprint:
@@ -150,18 +196,33 @@ class LinkAccelerator:
     def _execute(
         self, program: Program, address: int, *, seconds: float, times: int = 1, step: int = 0
     ) -> Run:
-        p = self._parameters
-        begin = time.perf_counter()
-        control.start(self, program, address, p, times=times, step=step)
-        while self.read_register(registers.STATUS) & registers.STATUS_BUSY:
-            if time.perf_counter() - begin > seconds:
-                raise AcceleratorError(f"not done after {seconds:g} s")
+        control.start(self, program, address, self._parameters, times=times, step=step)
+        return self._finish(program, seconds=seconds)
+
+    def _finish(self, program: Program, *, seconds: float) -> Run:
+        """The run that is under way or over. Where its host gives up it goes on."""
+        p, begin = self._parameters, time.perf_counter()
+        self._under_way = True
+        await_run(self._link, self._is_busy, seconds=seconds, lost_seconds=self._lost_seconds)
+        self._under_way = False
         control.check(self, program, p)
         seconds = time.perf_counter() - begin
-        statistics = control.statistics(self, p.statistics_depth)
-        counters = control.counters(self)
-        self.write_register(registers.CONTROL, registers.CONTROL_CLEAR)
-        return Run(*statistics, counters, seconds)
+        return Run(*control.statistics(self, p.statistics_depth), control.counters(self), seconds)
+
+    def _is_busy(self) -> bool:
+        return bool(self.read_register(registers.STATUS) & registers.STATUS_BUSY)
+
+    def _require_idle(self) -> None:
+        if not self._under_way:
+            return
+        self._under_way = self._is_busy()
+        if self._under_way:
+            at = f" at step {self.step} of" if self._parameters.exponents else " in"
+            raise AcceleratorError(
+                f"the board at {self._link.name} is{at} a run that another host has started: go on "
+                "with it by `trainwright train --resume` in its folder, wait for its end, or press "
+                "the board's reset button"
+            )
 
     def read_registers(self, address: int, count: int) -> npt.NDArray[np.uint32]:
         """``count`` registers from ``address`` on."""
@@ -187,26 +248,22 @@ class LinkAccelerator:
         self.close()
 
     def _read(self, request: Request, address: int, count: int) -> npt.NDArray[np.uint32]:
-        self._ready()
-        try:
-            return self._link.read(request, address, count)
-        except AcceleratorReset:
-            self._lost = True
-            raise
+        return self._asked(lambda: self._link.read(request, address, count))
 
     def _write(self, request: Request, address: int, words: npt.NDArray[np.uint32]) -> None:
-        self._ready()
-        try:
-            self._link.write(request, address, words)
-        except AcceleratorReset:
-            self._lost = True
-            raise
+        self._asked(lambda: self._link.write(request, address, words))
 
-    def _ready(self) -> None:
+    def _asked(self, ask: Callable[[], Answer]) -> Answer:
         if self._closed:
             raise AcceleratorError("the accelerator was closed")
         if self._lost:
             self._open()
+        try:
+            return ask()
+        except AcceleratorReset:
+            self._lost = True
+            self.resets += 1
+            raise
 
     def _check_place(self, address: int, size: int) -> None:
         if address < 0 or size < 0 or address + size > self.memory_bytes:

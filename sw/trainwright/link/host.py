@@ -42,6 +42,10 @@ class Line(Protocol):
         """Forget what has come."""
         ...
 
+    def reopen(self) -> None:
+        """Try again, where the line failed; ``LinkError`` where it still does."""
+        ...
+
     def close(self) -> None:
         """Give the line back; idempotent."""
         ...
@@ -104,6 +108,21 @@ class Link:
         for start in range(0, len(words), MOST_WORDS):
             part = words[start : start + MOST_WORDS]
             self._request(request, address + WORD_BYTES * start, len(part), part)
+
+    @property
+    def name(self) -> str:
+        """Of the line."""
+        return self._line.name
+
+    def rest(self, seconds: float) -> None:
+        """Let the board be for a while, of the line's own time."""
+        for _ in self._decoder.feed(self._line.read(seconds)):
+            pass  # late, to a request that was repeated
+
+    def reopen(self) -> None:
+        """Try a line that failed again; the session on the board goes on."""
+        self._line.reopen()
+        self._decoder.clear()
 
     def close(self) -> None:
         """Close the line; idempotent."""

@@ -20,8 +20,11 @@ class SerialLine:
         self.name = port
         self.baud = float(baud)
         self._failure: type[Exception] = serial.SerialException
+        self._open = lambda: serial.Serial(
+            port, baud, timeout=0, write_timeout=10, exclusive=True
+        )  # fmt: skip
         try:
-            self._serial = serial.Serial(port, baud, timeout=0, write_timeout=10, exclusive=True)
+            self._serial = self._open()
         except (OSError, ValueError) as error:
             raise LinkError(
                 f"cannot open {port}: {error}; name the board's port as in serial:/dev/ttyUSB0"
@@ -46,6 +49,14 @@ class SerialLine:
     def drain(self) -> None:
         """Forget what has come."""
         self._serial.reset_input_buffer()
+
+    def reopen(self) -> None:
+        """Open the port again: it may have gone and come back."""
+        self._serial.close()
+        try:
+            self._serial = self._open()
+        except (self._failure, OSError) as error:
+            raise self._gone(error) from error
 
     def close(self) -> None:
         """Close the port; idempotent."""

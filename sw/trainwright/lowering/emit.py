@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from trainwright.compiler.hazards import Hazards
+from trainwright.compiler.hazards import exact_hazards
 from trainwright.compiler.limits import MOST_COUNT, require_accumulator
 from trainwright.compiler.memory import Buffer, largest_divisor
 from trainwright.compiler.nests import fitted
@@ -246,7 +246,7 @@ class Emitter:
         self.made: dict[int, Made] = {}
         """By the index of the descriptor."""
         self.slots: dict[str, int] = {}
-        self._hazards = Hazards(exact=True)
+        self._hazards = exact_hazards()
 
     def run(self, calls: Sequence[Call]) -> None:
         """Emit all commands and the end of the program."""

@@ -65,7 +65,7 @@ class PartUpdate:
     ``schedule_pass``; then ``rate`` counts for nothing, and ``rate_shift`` is added to theirs."""
     momentum: bool = False
     """Of a resident pass, whether what is added to the rate's shift comes from the exponent file,
-    as constant RATE_CONSTANT."""
+    as constant RATE_CONSTANT, in the place of ``rate_shift``."""
 
     @property
     def constants(self) -> tuple[int, ...]:

@@ -174,6 +174,8 @@ class Transfer:
     element_bytes: int = 2
     address_register: int = 0
     local_register: int = 0
+    eighth: int = 0
+    """m + r, m a power of two up to ``EIGHTH``: only in steps of number r modulo m; 0: in all."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
     tensor: str = ""
@@ -244,6 +246,17 @@ class Halt:
     @property
     def operation(self) -> Operation:
         return Operation.HALT
+
+
+def is_skipped(d: "Descriptor", step: int) -> bool:
+    """Whether a descriptor is not executed in the step of this number."""
+    eighth = d.eighth if isinstance(d, Transfer | Vector) else 0
+    return bool(eighth) and step % modulus(eighth) != eighth - modulus(eighth)
+
+
+def modulus(eighth: int) -> int:
+    """m of an ``eighth`` of m + r: the highest bit of it."""
+    return 1 << eighth.bit_length() - 1
 
 
 Descriptor = Compute | Transfer | Samples | Loop | End | Set | Halt | Code | Vector | MoveScales

@@ -200,6 +200,7 @@ def _transfer_fields(d: Transfer) -> dict[str, int]:
         "local": d.local,
         "local_register": d.local_register,
         "beats": d.beats,
+        "eighth": d.eighth,
     }
     for name, width in (("address", 32), ("local", LOCAL_WIDTH)):
         deltas = _deltas(counts, [getattr(level, name) for level in levels], width)
@@ -227,6 +228,7 @@ def _transfer(operation: Operation, wait: Engine, f: Mapping[str, int]) -> Trans
         local=f["local"],
         local_register=f["local_register"],
         beats=f["beats"],
+        eighth=f["eighth"],
     )
 
 
@@ -319,8 +321,9 @@ def _code(wait: Engine, f: Mapping[str, int]) -> Code:
 def _vector_fields(d: Vector) -> dict[str, int]:
     fields = {
         name: getattr(d, name)
-        for name in ("entry", "length", "rows", "inner", "key", "slot", "reads", "writes")
-    }
+        for name in ("entry", "length", "rows", "inner", "key", "slot", "reads", "writes",
+                     "eighth")
+    }  # fmt: skip
     constants = (*d.constants, *(0,) * (CONSTANTS - len(d.constants)))
     fields |= {f"constant{n}": k % (1 << FACTOR_WIDTH) for n, k in enumerate(constants)}
     streams = (*d.streams, *(Stream(),) * (STREAMS - len(d.streams)))
@@ -407,6 +410,7 @@ def _vector(wait: Engine, f: Mapping[str, int]) -> Vector:
         writes=f["writes"],
         constants=tuple(constants),
         scalars=_scalars(f),
+        eighth=f["eighth"],
         streams=tuple(streams[:used]),
         wait=wait,
     )

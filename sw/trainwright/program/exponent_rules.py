@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import ENTRIES, SCALARS, SHIFTS, MoveScales, ScalarKind
+from trainwright.program.fields import EIGHTH
 from trainwright.program.vector import CONSTANTS, Code, ShiftBy, Vector
 
 if TYPE_CHECKING:
-    from trainwright.program.descriptors import Compute, Descriptor
+    from trainwright.program.descriptors import Compute, Descriptor, Transfer
 
 _SUM = (0, (1 << 48) - 1)
 _OFFSET = (-64, 63)
@@ -21,6 +22,11 @@ def compute_slots(d: "Compute", p: AcceleratorParameters) -> Iterator[Limited]:
     """Slots of a compute descriptor with what they may be."""
     for name in ("x_exponent", "g_exponent", "z_exponent"):
         yield name, getattr(d, name), (0, max(p.exponents - 1, 0))
+
+
+def eighth_range(d: "Transfer | Vector") -> Iterator[Limited]:
+    """In what steps it is executed."""
+    yield "eighth", d.eighth, (0, 2 * EIGHTH - 1)
 
 
 def vector_slots(d: Vector, p: AcceleratorParameters) -> Iterator[Limited]:
@@ -51,9 +57,9 @@ def _used(d: "Descriptor") -> bool:
     if isinstance(d, Code):
         return any(one.shift_by is ShiftBy.SCALAR for one in d.instructions)
     if isinstance(d, Vector):
-        return bool(d.scalars)
+        return bool(d.scalars or d.eighth)
     named = any(getattr(d, f"{name}_exponent", 0) for name in "xgz")
-    flags = any(getattr(d, name, False) for name in ("exact", "grows", "by_step"))
+    flags = any(getattr(d, name, False) for name in ("exact", "grows", "by_step", "eighth"))
     return isinstance(d, MoveScales) or named or flags
 
 

@@ -158,6 +158,7 @@ TRANSFER: tuple[Field, ...] = (
             ("local_delta", LOCAL_WIDTH),
         )
     ),
+    ("eighth", 4),
 )
 
 SAMPLES: tuple[Field, ...] = (
@@ -218,6 +219,7 @@ VECTOR: tuple[Field, ...] = (
             ("offset", 7),
         )
     ),
+    ("eighth", 4),
 )
 
 INSTRUCTION_WIDTH = 50
@@ -272,8 +274,12 @@ OF_EXPONENTS = (
         for scalar in range(4)
         for name in ("scalar", "strict", "to", "plus", "minus", "offset")
     ),
+    "eighth",
 )  # fmt: skip
-"""Fields of descriptors that read the exponent file, the last ones of their layouts."""
+"""Fields of descriptors that need an accelerator with an exponent file, the last ones of their
+layouts."""
+EIGHTH = 8
+"""Steps of which a descriptor with ``eighth`` is executed in one, at least."""
 
 
 def layout_width(layout: tuple[Field, ...]) -> int:

@@ -10,6 +10,7 @@ from trainwright.program.descriptors import (
     Program,
     Set,
     Transfer,
+    modulus,
 )
 from trainwright.program.exponents import MoveScales, Scalar, ScalarKind
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
@@ -100,7 +101,12 @@ def _transfer(d: Transfer) -> str:
         arrow = f"{inside} -> {outside}"
     nest = " ".join(f"{v.count}(mem{v.address:+d},local{v.local:+d})" for v in d.levels)
     size = f", {d.element_bytes} bytes an element" if d.element_bytes else ""
-    return f"{arrow}  {d.beats} beats{size}" + (f"  for {nest}" if nest else "")
+    return f"{arrow}  {d.beats} beats{size}" + (f"  for {nest}" if nest else "") + _eighth(d)
+
+
+def _eighth(d: Transfer | Vector) -> str:
+    m = modulus(d.eighth) if d.eighth else 1
+    return f"  in steps of {d.eighth - m} modulo {m}" if m > 1 else ""
 
 
 def _samples(d: Samples) -> str:
@@ -174,6 +180,7 @@ def _vector(d: Vector) -> str:
     given = "".join(f"  {_scalar(one)}" for one in d.scalars)
     return (
         f"{run} for {d.outer} {d.inner}  {streams}  {constants}{given}  key {d.key}  slot {d.slot}"
+        + _eighth(d)
     )
 
 

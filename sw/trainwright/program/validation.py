@@ -23,6 +23,7 @@ from trainwright.program.descriptors import (
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponent_rules import (
     compute_slots,
+    eighth_range,
     require_file,
     scales_ranges,
     vector_slots,
@@ -198,6 +199,7 @@ def _ranges(
                     yield f"step of {name}", getattr(level, name), _LOCAL_STEP
         case Transfer():
             yield "levels", len(d.levels), (0, TRANSFER_LEVELS)
+            yield from eighth_range(d)
             yield "target", d.target, (0, 0 if d.operation is Operation.STORE else Target.PE2_STORE)
             yield (
                 "element_bytes",
@@ -228,6 +230,7 @@ def _ranges(
         case Vector():
             yield from vector_ranges(d, p)
             yield from vector_slots(d, p)
+            yield from eighth_range(d)
         case MoveScales():
             yield from scales_ranges(d, p)
         case Halt():

@@ -271,6 +271,8 @@ class Vector:
     """Constants and shifts by the exponent file."""
     key: int = 0
     slot: int = 0
+    eighth: int = 0
+    """m + r, m a power of two up to ``EIGHTH``: only in steps of number r modulo m; 0: in all."""
     wait: Engine = Engine.NONE
     wait_older: Engine = Engine.NONE
     tensor: str = ""

@@ -99,7 +99,7 @@ def draw_cycles(history: History) -> bytes:
     axes = dress(figure.subplots(), "Accelerator cycles a step", "step", "cycles")
     axes.step(
         [r.step for r in history.steps],
-        [r.cycles for r in history.steps],
+        history.cycles_a_step,
         where="post",
         color=_TRAIN,
     )

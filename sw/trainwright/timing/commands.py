@@ -6,12 +6,14 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Transfer
 from trainwright.program.fields import ENGINE_OF, Engine, Operation, Target
 from trainwright.program.footprint import footprint, result_digits
+from trainwright.program.samples import Samples
 from trainwright.program.vector import THREADS, Code, Vector
 
 START = {Engine.PE1: 21, Engine.PE2: 7}
 """Cycles from a command to its first step."""
 
-
+RECORD = 14
+"""Cycles of SAMPLES for each record beyond one for each row of its pixels."""
 POSITS = 4
 """Cycles that an accelerator with posits takes longer for a result: 2 to decode, 2 to encode."""
 
@@ -58,9 +60,12 @@ def _reads(d: Compute | Transfer, rates: dict[int, float], p: AcceleratorParamet
     )
 
 
-def work_of(d: Compute | Transfer | Code | Vector, p: AcceleratorParameters) -> Work:
+def work_of(d: Compute | Transfer | Samples | Code | Vector, p: AcceleratorParameters) -> Work:
     """What ``d`` asks of its engine; a transfer's ``cycles`` are beats."""
     engine = ENGINE_OF[d.operation]
+    if isinstance(d, Samples):  # a row a cycle, and some for each record
+        rows = (d.rows + RECORD) / p.beat_cycles
+        return Work(engine, d.samples * max(d.record_beats, rows), ())
     if isinstance(d, Code):
         return Work(engine, len(d.instructions), ())
     if isinstance(d, Vector):  # each block of rows takes as long as a whole one

@@ -6,11 +6,21 @@ more than half of it, slows down; speeds change only when a command starts or en
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor, End, Halt, Loop, Transfer
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Loop,
+    Transfer,
+    is_skipped,
+)
 from trainwright.program.fields import DESCRIPTOR_BYTES, ENGINE_OF, MOST_REFILL, Engine
+from trainwright.program.samples import Samples
 from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import START, Work, finish, work_of
 
@@ -67,6 +77,8 @@ class Timeline:
     cycles: int = 0
     spans: list[Span] = field(default_factory=list)
     bytes_moved: int = 0
+    step: int | None = None
+    """Its number, where that matters."""
 
     def busy(self, engine: Engine) -> float:
         """Cycles between the start and the end of the commands of an engine."""
@@ -89,8 +101,11 @@ class _Running:
     """When its first step is taken, or its first beat moves."""
 
 
-class _Machine:
-    """The engines: commands at work, and when each of the earlier ones ended."""
+class Machine:
+    """The engines: commands at work, and when each of the earlier ones ended.
+
+    Times are cycles; ``now`` is the sequencer's.
+    """
 
     def __init__(self, parameters: AcceleratorParameters, timing: MemoryTiming, now: float):
         self.parameters = parameters
@@ -105,6 +120,32 @@ class _Machine:
         self.before: dict[Engine, float] = {}
         """As ``done``, without the last of them."""
         self.spans: list[tuple[_Running, float]] = []
+
+    def fork(self) -> "Machine":
+        """Another one in the same state, without the spans so far."""
+        other = copy(self)
+        other.running = [copy(r) for r in self.running]
+        other.done, other.before, other.spans = dict(self.done), dict(self.before), []
+        return other
+
+    def takes(self, engine: Engine, wait: Engine, older: Engine) -> bool:
+        """Whether a command of an engine with these waits starts at once."""
+        now = self.now
+        for e in (e for e in ARRAYS if e & older):
+            mark = self.done if self.at_work(e) else self.before
+            if mark.get(e, 0.0) > now:
+                return False
+        if any(e & wait and not self.is_idle(e) for e in (*DMA, *ARRAYS)):
+            return False
+        free = engine not in ARRAYS or self.before.get(engine, 0.0) <= now
+        return free and not self.at_work(engine)
+
+    def wait_for_change(self) -> None:
+        """Let the engines work until one is done with a command, or with its last results."""
+        times = [t for marks in (self.done, self.before) for t in marks.values() if t > self.now]
+        for r, speed in zip(self.running, self._speeds(), strict=True):
+            times.append(self.now + max(r.left / speed if speed else r.ready - self.now, 1e-6))
+        self.advance(min(times))
 
     def _speeds(self) -> list[float]:
         moving = [r for r in self.running if r.work.engine in DMA and r.ready <= self.now]
@@ -235,7 +276,7 @@ class _Fetch:
     def __post_init__(self) -> None:
         self.asked = min(self.length, self.parameters.program_depth)
 
-    def before(self, number: int, machine: _Machine) -> None:
+    def before(self, number: int, machine: Machine) -> None:
         """Have a descriptor there; load what follows while LOAD is idle, or when it is missing."""
         depth = self.parameters.program_depth
         refill = min(MOST_REFILL, depth)
@@ -258,10 +299,12 @@ def predict(
     program: Sequence[Descriptor],
     parameters: AcceleratorParameters,
     timing: MemoryTiming | None = None,
+    step: int | None = None,
 ) -> Timeline:
-    """The predicted run of a program's descriptors."""
+    """The predicted run of a program's descriptors; in the step of number ``step``, of which some
+    may not be executed, or of all together."""
     timing = timing or MemoryTiming.of(parameters)
-    timeline = Timeline()
+    timeline = Timeline(step=step)
     fetch = _Fetch(len(program), parameters)
     now = FETCH + fetch.asked * DESCRIPTOR_BYTES / parameters.beat_bytes / timing.bandwidth
     timeline.bytes_moved = len(program) * DESCRIPTOR_BYTES
@@ -283,7 +326,7 @@ def _run(
     fetch: _Fetch,
 ) -> float:
     """Descriptors ``first`` to ``stop``, executed ``times`` times alike; when all is done."""
-    machine, index = _Machine(p, timing, now), first
+    machine, index = Machine(p, timing, now), first
     while index < stop:
         d = program[index]
         fetch.before(index, machine)
@@ -303,7 +346,9 @@ def _run(
             index = end
         elif isinstance(d, Halt):
             break
-        elif isinstance(d, Compute | Transfer | Code | Vector):
+        elif timeline.step is not None and is_skipped(d, timeline.step):
+            pass
+        elif isinstance(d, Compute | Transfer | Samples | Code | Vector):
             work = work_of(d, p)
             machine.until_older(d.wait_older)
             machine.until_idle(d.wait)
@@ -311,6 +356,10 @@ def _run(
             machine.start(index, work)
             if isinstance(d, Transfer):
                 timeline.bytes_moved += times * d.runs * d.beats * p.beat_bytes
+            elif isinstance(d, Samples):
+                timeline.bytes_moved += times * d.samples * d.record_beats * p.beat_bytes
+        else:
+            machine.until_idle(d.wait)
         index += 1
     machine.until_idle(Engine.ALL)
     timeline.spans += [

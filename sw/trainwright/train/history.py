@@ -102,9 +102,15 @@ class History:
     @property
     def cycles_of_ends(self) -> tuple[int, int]:
         """Cycles of the first step and of the last one; the mean where a record has several."""
-        first, last = self.steps[0], self.steps[-1]
-        before = self.steps[-2].step if len(self.steps) > 1 else 0
-        return first.cycles // first.step, last.cycles // (last.step - before)
+        return self.cycles_a_step[0], self.cycles_a_step[-1]
+
+    @property
+    def cycles_a_step(self) -> list[int]:
+        """Cycles of a step of each record, the mean of those that it has."""
+        before = [0, *(record.step for record in self.steps)]
+        return [
+            one.cycles // (one.step - first) for first, one in zip(before, self.steps, strict=False)
+        ]
 
     def last_epoch_accuracy(self) -> float:
         """Accuracy on the training batches of the last epoch begun, each before its update."""

@@ -1,18 +1,22 @@
 """Runs of whole steps by one resident program: the host starts them and reads what came of it."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.accelerator import Accelerator
+from trainwright.accelerator import Accelerator, UnattendedAccelerator
 from trainwright.compiler import CompiledStep, CompileError
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.memory import STATE
 from trainwright.compiler.chip.samples import DataSet as Samples
 from trainwright.data import DataSet, Split
-from trainwright.driver.resident import ResidentDriver, place_data
+from trainwright.driver.card import Card, end_of_start, identity, read_card, write_card
+from trainwright.driver.chip import LossResult
+from trainwright.driver.resident import ResidentDriver, lay_out_data
 from trainwright.fixed.scale import PRESETS, Scales
 from trainwright.onchip.prior import cut_distance
 from trainwright.onchip.rates import RateTable
@@ -67,10 +71,20 @@ class ResidentEngine:
         require_programs(settings)
         schedule_words(table, 0, settings.prior.interval if settings.prior else 1)
         self._model, self._settings = model, settings
-        stored = stored_records(model, data, chip.pixels)
+        self._records = stored_records(model, data, chip.pixels)
         self._accelerator, self._table = accelerator, table
-        self._data = place_data(accelerator, stored, settings.batch, settings.seed, chip.pixels)
-        self._test = None if test is None else self._place(model, data, test, chip.pixels)
+        self._data = lay_out_data(
+            accelerator, self._records, settings.batch, settings.seed, chip.pixels
+        )
+        self._epoch = self._data.length // settings.batch
+        self._total = settings.total_steps(self._data.total)
+        self._unattended = (
+            cast(UnattendedAccelerator, accelerator) if hasattr(accelerator, "attend") else None
+        )
+        self._resets = -1  # of the accelerator, when it was given the data sets
+        self._attended: LossResult | None = None
+        self._test_records = np.zeros((0, 0), np.uint8)
+        self._test = None if test is None else self._lay_out(model, data, test, chip.pixels)
         self._chip = chip
         self._looks: Looks | None = None
         self._first: CompiledStep | None = None
@@ -80,14 +94,15 @@ class ResidentEngine:
             self._first = self._open(model.state.compiled).step
         self.reopen()
 
-    def _place(self, model: ChipModel, data: DataSet, test: Split, pixels: int) -> Samples | None:
+    def _lay_out(self, model: ChipModel, data: DataSet, test: Split, pixels: int) -> Samples | None:
         """The test set before the training samples; None where it is more than what is left."""
         settings, batch = self._settings, self._settings.batch
         stored = stored_records(model, data, pixels, test)
         stored = filled_up(stored, batch)
         if stored.size > self._data.address:
             return None
-        return place_data(
+        self._test_records = stored
+        return lay_out_data(
             self._accelerator, stored, batch, settings.seed, pixels, before=self._data.address
         )
 
@@ -98,7 +113,7 @@ class ResidentEngine:
 
     def evaluate(self, scales: Scales, step: int) -> tuple[float, int]:
         """Summed loss of the test set after ``step`` steps, and samples that are right."""
-        self.begin(scales, step)
+        self._put(scales, step)
         done = self.driver.evaluate()
         return done.total * self.driver.loss_unit, done.correct
 
@@ -136,18 +151,99 @@ class ResidentEngine:
             optimiser=self._chip.optimiser,
         )  # fmt: skip
 
+    @property
+    def unattended(self) -> bool:
+        """Whether a run goes on where this process ends."""
+        return self._unattended is not None
+
+    @property
+    def _interval(self) -> int:
+        """Steps between two looks of the host at the ranks; 0 where it does not look."""
+        prior = self._settings.prior
+        return prior.interval if prior and not self._looks else 0
+
+    def end(self, step: int) -> int:
+        """Where a run from ``step`` ends."""
+        return end_of_start(step, self._epoch, self._total, self._interval)
+
+    @property
+    def _sets(self) -> list[tuple[Samples, npt.NDArray[np.uint8]]]:
+        """The data sets in the accelerator's memory, and where they lie."""
+        test = [(self._test, self._test_records)] if self._test else []
+        return [(self._data, self._records), *test]
+
+    @property
+    def _card(self) -> Card:
+        driver, settings = self.driver, self._settings
+        chosen = json.dumps(settings.to_dict(), sort_keys=True)
+        return Card(
+            data=identity(
+                *(one for where, whole in self._sets for one in (whole.tobytes(), str(where)))
+            ),
+            run=identity(driver.identity, chosen),
+            network=driver.layout.network.name,
+            ranks=self._model.network.ranks,
+            batch=settings.batch,
+            epoch=self._epoch,
+            total=self._total,
+            interval=self._interval,
+            address=driver.memory.size,
+            loss_slot=driver.resident.loss_slot,
+            exponents=driver.slots,
+        )
+
+    def attend(self, step: int) -> bool:
+        """Whether the accelerator is at the steps from ``step`` on, by a host before this one, or
+        has done them; ``run`` then awaits their end."""
+        accelerator, self._attended = self._unattended, None
+        if accelerator is None or self._resets >= 0:
+            return False
+        there, mine = read_card(accelerator), self._card
+        if there is None or there.data != mine.data or not accelerator.kept:
+            return False
+        self._resets = accelerator.resets
+        if there.run != mine.run:
+            return False
+        self._attended = self.driver.attend_steps(self.end(step) - step, step=step)
+        self._begun = -1 if self._attended is None else step
+        return self._begun == step
+
     def begin(self, scales: Scales, step: int) -> None:
-        """Write state, program and exponents, where the accelerator is not at ``step``."""
-        if self._begun != step:
-            self.driver.put(self._model.state, self._model.operands())
-            self.driver.begin(scales, self._model.state, step)
-            self._begun = step
+        """Write what the accelerator has not yet, as ``_put``, and have the samples of ``step``
+        fetched where others were classified meanwhile."""
+        self._put(scales, step)
+        if not self.driver.primed:
+            self.driver.prime(step)
+
+    def _put(self, scales: Scales, step: int) -> None:
+        """Write what the accelerator has not yet: the data sets, and state, programs and exponents
+        where it is not at ``step``."""
+        accelerator = self._unattended
+        resets = accelerator.resets if accelerator else 0
+        if self._begun == step and self._resets == resets:
+            return
+        card = self._card
+        if self._resets != resets:
+            if accelerator:
+                write_card(accelerator, None)
+            for where, whole in self._sets:
+                self._accelerator.write(where.address, whole)
+            self._resets = resets
+        if accelerator:
+            write_card(accelerator, replace(card, run=""))
+        self.driver.put(self._model.state, self._model.operands())
+        self.driver.begin(scales, self._model.state, step)
+        if accelerator:
+            write_card(accelerator, card)
+        self._begun = step
 
     def run(self, count: int, scales: Scales) -> Steps:
         """``count`` steps; at the end the model's state and ``scales`` are the accelerator's."""
         driver, state = self.driver, self._model.state
         step, self._begun = self._begun, -1  # what is abandoned begins again
-        done = driver.run_steps(count, step=step)
+        done, self._attended = self._attended, None
+        if done is None:
+            done = driver.run_steps(count, step=step)
         run, samples = driver.last_run, count * self._settings.batch
         assert run is not None
         state.take(driver.rows(STATE), driver.factors(), np.array(driver.moments(), np.int64))

@@ -208,9 +208,14 @@ class TrainSettings:
 
 
 def settings_from_dict(values: dict[str, Any]) -> TrainSettings:
-    """The settings that ``TrainSettings.to_dict`` wrote. Raises ``ValueError``/``TypeError``."""
+    """The settings that ``TrainSettings.to_dict`` wrote. Raises ``ValueError``/``TypeError``.
+
+    Runs on the chip from before there was ``cut_programs`` go on as they began: fitted.
+    """
     parts = {"prior": PriorSettings, "chip": ChipSettings}
     if isinstance(values, dict):
+        if isinstance(chip := values.get("chip"), dict):
+            values = {**values, "chip": {"cut_programs": "fitted", **chip}}
         read = {n: of_plain(kind, values[n]) for n, kind in parts.items() if values.get(n)}
         values = {**values, **read}
     return of_plain(TrainSettings, values)

@@ -10,7 +10,7 @@ import torch
 
 from trainwright.accelerator import Accelerator
 from trainwright.data import DataSet
-from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, Runner
+from trainwright.driver import BackwardResult, ForwardResult, QuantisedModel, Runner, persist
 from trainwright.fixed.random_bits import step_seeds
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.network import Network
@@ -34,7 +34,7 @@ from trainwright.train.interfaces import (
     Verification,
     Verifier,
 )
-from trainwright.train.resident import ResidentEngine
+from trainwright.train.resident import ResidentEngine, Steps
 from trainwright.train.state import TrainingState, copy_scales
 
 
@@ -193,16 +193,9 @@ class Trainer:
         assert isinstance(update, ChipUpdate)
         scales, epoch = copy_scales(state.scales), self._steps_an_epoch()
         with self._waiting():
-            if not self._runner.is_calibrated(scales):
-                self._calibrate(*self._batch(state.step), operands_of(state.model), scales)
-            engine.begin(scales, state.step)
-            self._count_writes()
-            count = min(epoch - state.step % epoch, self.total_steps - state.step)
-            prior = state.settings.prior
-            if prior and not self._keeps_programs:
-                count = min(count, prior.interval - state.step % prior.interval)
-            before, rates = dict(scales.exponents), update.rates_used(state.step + count - 1)
-            done = engine.run(count, scales)
+            count = engine.end(state.step) - state.step
+            done = persist(lambda: self._run_resident(engine, count, scales))
+        before, rates = state.scales.exponents, update.rates_used(state.step + count - 1)
         record = StepRecord(
             step=state.step + count,
             epoch=state.step // epoch + 1,
@@ -222,7 +215,29 @@ class Trainer:
         self._recorded(record)
         self._count_writes()
         self._cut()
+        self._keep(engine)
         return record
+
+    def _run_resident(self, engine: ResidentEngine, count: int, scales: Scales) -> Steps:
+        """``count`` steps from this one, or the end of those that the accelerator is at already.
+
+        Where it goes on without this process it does so from a state that is saved.
+        """
+        state = self.state
+        attended = self._runner.is_calibrated(scales) and engine.attend(state.step)
+        if not attended:
+            if not self._runner.is_calibrated(scales):
+                self._calibrate(*self._batch(state.step), operands_of(state.model), scales)
+            engine.begin(scales, state.step)
+        state.scales = copy_scales(scales)
+        if not attended:
+            self._keep(engine)
+        self._count_writes()
+        return engine.run(count, scales)
+
+    def _keep(self, engine: ResidentEngine) -> None:
+        if engine.unattended and self._save:
+            self._save(self.state)
 
     def _recorded(self, record: StepRecord) -> None:
         self.state.step = record.step
@@ -322,7 +337,8 @@ class Trainer:
             self.evaluate_test()
             return
         with self._waiting():
-            _, correct = self.resident.evaluate(self.state.scales, self.state.step)
+            engine, state = self.resident, self.state
+            _, correct = persist(lambda: engine.evaluate(state.scales, state.step))
         self._evaluated(correct / len(self._test))
 
     def _evaluated(self, accuracy: float) -> None:

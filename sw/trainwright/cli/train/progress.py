@@ -113,7 +113,9 @@ class Progress(Observer):
                 f"{self.network.model_bits:,} bits, {self.network.reduction:.1f}x smaller"
             )
         if self.recent and self.recent[-1].cycles:
-            facts["cycles a step"] = f"{self.recent[-1].cycles:,}"
+            before = self.recent[-2].step if len(self.recent) > 1 else self.first
+            steps = self.recent[-1].step - before
+            facts["cycles a step"] = f"{self.recent[-1].cycles // steps:,}"
             facts["simulated"] = f"{self.cycles_per_second:,.0f} cycles/s"
         if self.verification.steps:
             v = self.verification

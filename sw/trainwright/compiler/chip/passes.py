@@ -1,6 +1,7 @@
 """A program under construction that has passes of the vector engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum
 
@@ -9,7 +10,14 @@ from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.memory import Buffer, Region, largest_divisor
 from trainwright.compiler.row_images import Arrangement
 from trainwright.onchip.layout import LANES
-from trainwright.program.descriptors import Compute, Level, Program, Set, TransferLevel
+from trainwright.program.descriptors import (
+    Compute,
+    Level,
+    Program,
+    Set,
+    Transfer,
+    TransferLevel,
+)
 from trainwright.program.fields import Operation
 from trainwright.program.vector import CODE_DEPTH, CODE_WORDS, Code, Instruction, Vector
 
@@ -50,10 +58,19 @@ class Passes:
         Each bank serves one reader and one writer a cycle: what different engines are at work on
         is in different ones.
         """
+        return self.b.pad.allocate(name, count, within=self._bank(bank))
+
+    def _bank(self, bank: int) -> range:
         p = self.b.p
         size = p.scratchpad_rows // p.scratchpad_banks
         first = bank % p.scratchpad_banks * size
-        return self.b.pad.allocate(name, count, within=range(first, first + size))
+        return range(first, first + size)
+
+    @property
+    def freest_bank(self) -> int:
+        """The bank with the most rows left."""
+        banks = range(self.b.p.scratchpad_banks)
+        return max(banks, key=lambda bank: self.b.pad.free_rows(self._bank(bank)))
 
     def buffer(self, name: str) -> Buffer:
         """A buffer of the step, or of its loss and update."""
@@ -70,12 +87,12 @@ class Passes:
         self.b.load(moved, region, rows, levels=levels)
         return region
 
-    def constant(self, name: str) -> Region:
+    def constant(self, name: str, bank: int = Bank.CONSTANTS) -> Region:
         """A buffer whose rows stay in the scratchpad; loaded where it is first asked for."""
         if name not in self._constants:
             buffer = self.buffer(name)
             count = buffer.size // (buffer.element_bytes * LANES)
-            self._constants[name] = self.load(name, to=self.rows(name, count, Bank.CONSTANTS))
+            self._constants[name] = self.load(name, to=self.rows(name, count, bank))
         return self._constants[name]
 
     def store(
@@ -86,6 +103,19 @@ class Passes:
         buffer = self.buffer(name)
         to = replace(buffer, address=buffer.address + first * buffer.element_bytes * LANES)
         self.b.store(to, Region(name, source, rows), rows, levels=levels)
+
+    @contextmanager
+    def in_one_of(self, steps: int, number: int) -> Iterator[None]:
+        """What is added is executed in steps of this number modulo ``steps`` alone, of 1, 2, 4 or 8
+        steps. Instructions are put into the engine in every step: others may follow them."""
+        first = len(self.b.descriptors)
+        yield
+        self.b.descriptors[first:] = [
+            replace(d, eighth=steps + number if steps > 1 else 0)
+            if isinstance(d, Transfer | Vector)
+            else d
+            for d in self.b.descriptors[first:]
+        ]
 
     def zeros(self, first: int, rows: int) -> None:
         """Rows of zeros."""
@@ -135,11 +165,14 @@ class Passes:
                   rows: int = LANES, tensor: str) -> None:  # fmt: skip
         """``blocks`` transposes of 16 x 16 words: row r of block n is z + n * to[0] + r * to[1],
         its word l is word r of row x + n * of[0] + l * of[1]; ``rows`` rows are written."""
+        levels = (Level(blocks, g=of[0], z=to[0]),)
+        self.transposes(x, z, levels, of=of[1], to=to[1], rows=rows, tensor=tensor)
+
+    def transposes(self, x: int, z: int, levels: Sequence[Level], *, of: int, to: int,
+                   rows: int = LANES, tensor: str) -> None:  # fmt: skip
+        """A transpose for every index of ``levels``, with g steps of x and z steps of z."""
         identity = self.constant(Arrangement.IDENTITY.value)
-        self.products(
-            identity.start, x, z, rows, levels=(Level(blocks, g=of[0], z=to[0]),),
-            steps=(1, of[1], to[1]), tensor=tensor,
-        )  # fmt: skip
+        self.products(identity.start, x, z, rows, levels=levels, steps=(1, of, to), tensor=tensor)
 
     def finish(self, which: str) -> Program:
         """The program."""

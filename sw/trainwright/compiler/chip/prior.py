@@ -1,17 +1,25 @@
 """The rank prior in a resident step: sums of squares, coefficients, and what the update reads.
 
-Side rows (``onchip.prior_pass``) stay in the scratchpad from the begin of the update to its end:
-first coefficients follow from the sums of the step before, and words of pulls from these; then the
-squares of a part are summed when its weights are new.
+Coefficients follow from the sums of the step before, at any time before the update. In the update,
+words of pulls follow from them and from the exponent of a part's gradient; the squares of a part
+are summed when its weights are new.
 """
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from math import gcd
 
 from trainwright.compiler.chip.cuts import Cuts, Looks
 from trainwright.compiler.chip.memory import COLUMNS, PRIOR, ChipMemory
 from trainwright.compiler.chip.passes import Passes
-from trainwright.compiler.chip.prior_rows import COST
+from trainwright.compiler.chip.prior_rows import COST, PriorRows, SideRows
 from trainwright.compiler.chip.schedule import Schedule, mask, rows_pass
+from trainwright.compiler.memory import Region
 from trainwright.onchip import prior_pass as by
 from trainwright.onchip.layout import Part
+from trainwright.onchip.prior import INTERVAL
+from trainwright.onchip.rates import RateTable
+from trainwright.program.descriptors import Program
 from trainwright.program.vector import THREADS, Stream
 
 
@@ -25,61 +33,93 @@ def padded_blocks(part: Part) -> int:
     return part.blocks if part.blocks == 1 else -(-part.blocks // THREADS) * THREADS
 
 
-class Prior:
-    """The side rows in the scratchpad."""
+def in_turn(looks: Looks | None) -> int:
+    """Every how many steps the prior's coefficients may be others, and columns cut: in steps of
+    numbers that this divides, and sums are those of the step before."""
+    return gcd(INTERVAL, looks.interval) if looks else INTERVAL
 
-    def __init__(self, work: Passes, schedule: Schedule, looks: Looks | None) -> None:
-        """Columns are cut where there are ``looks``."""
-        self._work, self._memory = work, work.memory
+
+def renewal_program(
+    memory: ChipMemory, table: RateTable, looks: Looks | None = None, avoid: Sequence[Region] = ()
+) -> Program:
+    """Columns left where there are ``looks``, coefficients and exponents by the sums, in memory.
+
+    Rows of the scratchpad that are to ``avoid`` are not used.
+    """
+    work, turn = Passes(memory), in_turn(looks)
+    work.b.pad.avoid(avoid)
+    schedule, layout = Schedule(work, table), memory.prior_rows
+    with work.in_one_of(turn, 0):
+        rows = work.load(PRIOR).start
+    if looks:
+        schedule.look(looks.interval)
+        with work.in_one_of(turn, 0):
+            flags = Cuts(work, layout, rows).decide(looks.distance)
+            work.store(PRIOR, flags, layout.side_rows, first=layout.field(by.KEPT))
+    schedule.phase()
+    with work.in_one_of(turn, 0):
+        schedule.weights()
+        _renew(work, layout, rows)
+    return work.finish("the program of the prior's coefficients")
+
+
+def _renew(work: Passes, layout: PriorRows, rows: int) -> None:
+    """Coefficients and exponents of all side rows, to memory."""
+    streams = [Stream(rows + layout.field(n), layout.block, 1) for n in range(by.FIELDS)]
+    streams[by.COST] = Stream(rows + layout.of_bonds(COST), 1)
+    rows_pass(
+        work, by.renew_code(), streams,
+        reads=mask(*range(by.FIELDS)), writes=mask(by.COEFFICIENT, by.EXPONENT),
+        outer=layout.bonds, inner=layout.block, constants=by.RENEW_CONSTANTS,
+        tensor="coefficients of the prior",
+    )  # fmt: skip
+    first = layout.field(by.COEFFICIENT)
+    work.store(PRIOR, rows + first, 2 * layout.side_rows, first=first)
+
+
+class Prior:
+    """The side rows in the scratchpad: sums, coefficients, exponents, and flags of what is cut."""
+
+    def __init__(self, work: Passes, looks: Looks | None = None) -> None:
+        """Columns may be cut where there are ``looks``."""
+        self._work, self._memory, self._turn = work, work.memory, in_turn(looks)
         memory: ChipMemory = work.memory
-        self._layout = memory.prior_rows
-        self._rows = work.load(PRIOR).start
-        self._flags: int | None = None
-        """First row of the flags, in the places of side rows."""
-        if looks:
-            schedule.look(looks.interval)
-            self._flags = Cuts(work, self._layout, self._rows).decide(looks.distance)
+        self._layout, self._flagged = memory.prior_rows, looks is not None
+        self._rows = work.b.pad.allocate(PRIOR, self._layout.field(by.KEPT + 1)).start
+        self._load(by.COEFFICIENT, by.KEPT if looks else by.EXPONENT)
+        with self._before_renewal():  # rows of columns that are not there stay 0
+            self._load(by.LOW, by.HIGH)
         self.columns = work.b.pad.allocate(COLUMNS, memory.buffers[COLUMNS].shape[0]).start
         """First row of what the update's passes read, in the places of ``memory.columns``."""
         self._joined = work.b.pad.allocate("sums of threads", 2 * THREADS).start
-        schedule.weights()
-        self._renew()
-        for part in memory.layout.parts:
-            self._words(part)
+
+    def _load(self, first: int, last: int) -> None:
+        """Fields ``first`` to ``last`` of all side rows."""
+        row, stop = self._layout.field(first), self._layout.field(last + 1)
+        to = Region(PRIOR, self._rows + row, stop - row)
+        self._work.load(PRIOR, first=row, rows=to.count, to=to)
+
+    def _before_renewal(self) -> AbstractContextManager[None]:
+        """In steps before those in which the sums are read."""
+        return self._work.in_one_of(self._turn, self._turn - 1)
 
     def _field(self, number: int, row: int = 0, *, outer: int = 0, inner: int = 1) -> Stream:
         return Stream(self._rows + self._layout.field(number) + row, outer, inner)
 
-    def _renew(self) -> None:
-        rows = self._layout
-        streams = [self._field(number, outer=rows.block) for number in range(by.FIELDS)]
-        streams[by.COST] = Stream(self._rows + rows.of_bonds(COST), 1)
-        rows_pass(
-            self._work, by.renew_code(), streams,
-            reads=mask(*range(by.FIELDS)), writes=mask(by.COEFFICIENT, by.EXPONENT),
-            outer=rows.bonds, inner=rows.block, constants=by.RENEW_CONSTANTS,
-            tensor="coefficients of the prior",
-        )  # fmt: skip
-        first = rows.field(by.COEFFICIENT)
-        self._work.store(PRIOR, self._rows + first, 2 * rows.side_rows, first=first)
-        if self._flags is not None:
-            self._work.store(PRIOR, self._flags, rows.side_rows, first=rows.field(by.KEPT))
-
-    def _words(self, part: Part) -> None:
-        """The words of both sides of a part."""
+    def words(self, part: Part) -> None:
+        """What the passes of a part read, of both its sides."""
         number = self._memory.layout.parts.index(part)
         sides, rows = self._memory.sides[number], self._memory.columns[number]
         for side, to, count in ((sides.left, (rows.left_shift, rows.left), part.blocks),
                                 (sides.right, (rows.right_shift, rows.right), 1)):  # fmt: skip
             if side is None:
                 continue
-            flagged = self._flags is not None
-            flags = [by.READ_FLAG] if flagged else []
+            flags = [by.READ_FLAG] if self._flagged else []
             rows_pass(
-                self._work, by.words_code(flagged=flagged),
+                self._work, by.words_code(flagged=self._flagged),
                 (self._field(by.COEFFICIENT, side), self._field(by.EXPONENT, side),
                  *(Stream(self.columns + row, 0, 1) for row in to),
-                 Stream((self._flags or 0) + side, 0, 1)),
+                 self._field(by.KEPT, side)),
                 reads=mask(by.READ_COEFFICIENT, by.READ_EXPONENT, *flags),
                 writes=mask(by.WRITE_SHIFT, by.WRITE_WORD), inner=count,
                 constants=by.WORDS_OF_PULL, tensor=pulls_of(part),
@@ -89,10 +129,14 @@ class Prior:
 
     def add(self, part: Part, state: int, factors: int) -> None:
         """The sums of a part by its new rows from ``state`` and ``factors`` on, those of padded
-        and of cut indices 0."""
+        and of cut indices 0; before a step of renewal."""
         sides = self._memory.sides[self._memory.layout.parts.index(part)]
         if sides.left is None and sides.right is None:
             return
+        with self._before_renewal():
+            self._add(part, sides, state, factors)
+
+    def _add(self, part: Part, sides: SideRows, state: int, factors: int) -> None:
         self._pass(by.clear_code(by.SQUARES, by.RIGHT), part)
         if sides.left is None:
             self._squares(part, state, factors, outer=part.rows, inner=1, steps=(1, 0))
@@ -144,6 +188,7 @@ class Prior:
         self._pass(by.flush_code(by.SQUARES), part, row, writes=both, inner=1)
 
     def store(self) -> None:
-        """The sums to memory, for the next step."""
+        """The sums to memory, for the renewal in the next step."""
         first = self._layout.field(by.LOW)
-        self._work.store(PRIOR, self._rows + first, 2 * self._layout.side_rows, first=first)
+        with self._before_renewal():
+            self._work.store(PRIOR, self._rows + first, 2 * self._layout.side_rows, first=first)

@@ -1,27 +1,34 @@
 """The program of the samples: from records of a data set to a step's inputs, and the targets.
 
-LOAD fetches 16 samples at a time, pixels along the lanes: that is the input of a row a sample,
-stored while the next are fetched. PE1 transposes them to the other order, samples along the lanes,
-a range of pixels after the other, each stored while the next is transposed.
+LOAD fetches up to 16 samples at a time, pixels along the lanes: that is the input of a row a
+sample, and is stored. A range of pixels of all samples after the other is loaded again, and PE1
+transposes it to the other order, samples along the lanes. So few rows of the scratchpad will do.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
-from trainwright.compiler.chip.passes import Bank, Passes
+from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.errors import CompileError
-from trainwright.compiler.memory import Buffer
+from trainwright.compiler.memory import Buffer, Region
 from trainwright.compiler.row_images import Arrangement
 from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.layout import LANES
-from trainwright.program.descriptors import Program, Transfer, TransferLevel
+from trainwright.program.descriptors import Level, Program, Transfer, TransferLevel
 from trainwright.program.fields import Operation, Target
 from trainwright.program.footprint import external
 from trainwright.program.samples import Samples
 
+GROUPS = (16, 8, 4, 2, 1)
+"""Samples that are fetched at a time: the most that there is room for."""
 TOGETHER = 14
-"""Rows of 16 pixels of a sample that are transposed before they are stored."""
+"""Rows of 16 pixels of a sample that are transposed at a time, at most."""
+FEW = 3
+"""Of them, below which it is better to have one piece at a time than two."""
+PLACES = 2
+"""Groups of samples, and pieces, that are in the scratchpad at once, at most."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +53,23 @@ class DataSet:
         return self.record_bytes // LANES - 1
 
 
-def samples_program(memory: ChipMemory, data: DataSet) -> Program:
+def samples_program(memory: ChipMemory, data: DataSet, avoid: Sequence[Region] = ()) -> Program:
     """The next batch in the drawn order: ``x.s``, of ``x.i`` what is read, and ``targets``.
 
-    Raises ``CompileError`` where the step reads its inputs in another form.
+    Rows of the scratchpad that are to ``avoid`` are not used. Raises ``CompileError`` where the
+    step reads its inputs in another form, or too few rows are left.
     """
     work = Passes(memory)
+    work.b.pad.avoid(avoid)
     batch = _Batch(work, data)
-    blocks = memory.step.batch // LANES
-    for first in range(0, blocks, batch.together):
-        batch.piece(first, min(batch.together, blocks - first))
-    work.store(TARGETS, batch.targets.start, memory.step.batch)
+    batch.fetch()
+    batch.transpose()
     return work.finish("the program of the samples")
+
+
+def ample_rows(batch: int) -> tuple[int, ...]:
+    """Regions of the scratchpad with which two pieces of samples are on their way at once."""
+    return LANES, batch, *((FEW + 1) * batch,) * (2 * PLACES)
 
 
 def rows_read(step: CompiledStep, buffer: Buffer) -> range:
@@ -79,82 +91,93 @@ def rows_read(step: CompiledStep, buffer: Buffer) -> range:
 
 
 class _Batch:
-    """A batch in the scratchpad."""
+    """A batch on its way through the scratchpad."""
 
     def __init__(self, work: Passes, data: DataSet) -> None:
         self.work, self.data = work, data
-        step = work.memory.step
+        step = self._step = work.memory.step
         if step.inputs != (SAMPLES_INSIDE, SAMPLES_OUTSIDE):
             raise CompileError(
                 f"{step.network.name}: samples by address give inputs of plan auto, not of "
                 f"{step.plan}; use plan auto"
             )
-        self.blocks = step.batch // LANES
+        self._blocks = step.batch // LANES
         self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched
-        self._used = step.buffers[SAMPLES_OUTSIDE].padded // LANES
         read = rows_read(step, step.buffers[SAMPLES_INSIDE])
-        first = read.start // self.blocks // LANES
-        self._columns = range(first, -(-read.stop // self.blocks // LANES))
-        work.constant(Arrangement.IDENTITY.value)
-        self.targets = work.b.pad.allocate(TARGETS, step.batch)
-        rows = LANES * (self._per + len(self._columns))
-        self.together = max(1, min(self.blocks, work.b.pad.largest_gap // rows))
-        self._samples = work.rows(SAMPLES_OUTSIDE, self.together * LANES * self._per, Bank.STATE)
-        self._inside = work.b.pad.allocate(
-            SAMPLES_INSIDE, max(1, self.together * LANES * len(self._columns)), top=True
-        )
+        first = read.start // self._blocks // LANES
+        self._columns = range(first, -(-read.stop // self._blocks // LANES))
+        self._bank = work.freest_bank  # others read it least
+        work.constant(Arrangement.IDENTITY.value, self._bank)
+        self._targets = work.b.pad.allocate(TARGETS, step.batch)
 
-    def piece(self, first: int, count: int) -> None:
-        """Blocks of 16 samples, ``count`` of them from ``first``."""
-        for block in range(count):
-            self._fetch(first + block, block)
-            self._store_outside(first + block, block)
-        for start in range(self._columns.start, self._columns.stop, TOGETHER):
-            columns = range(start, min(start + TOGETHER, self._columns.stop))
-            for block in range(count):
-                self._transpose(columns, block, count)
-            self._store_inside(columns, first, count)
+    def fetch(self) -> None:
+        """All samples, a few at a time; they are a row of ``x.s`` each."""
+        data, step, pad = self.data, self._step, self.work.b.pad
+        count = next((n for n in GROUPS if n * self._per <= pad.largest_gap), GROUPS[-1])
+        places = [pad.allocate(SAMPLES_OUTSIDE, count * self._per)]
+        while len(places) < PLACES and pad.largest_gap >= places[0].count:
+            places.append(pad.allocate(SAMPLES_OUTSIDE, places[0].count))
+        for number, first in enumerate(range(0, step.batch, count)):
+            place = places[number % len(places)].start
+            self.work.b.emit(
+                Samples(
+                    address=data.address, local=place, targets=self._targets.start + first,
+                    samples=count, beats=data.beats, stride=data.record_bytes,
+                    local_step=self._per, total=data.total, pixels=data.pixels,
+                    input_bits=step.network.widths.activation - 1, drawn=True,
+                    order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
+                )
+            )  # fmt: skip
+            buffer = self.work.buffer(SAMPLES_OUTSIDE)
+            used = buffer.padded // LANES
+            levels = (TransferLevel(count, buffer.row_bytes, self._per),)
+            self.work.store(SAMPLES_OUTSIDE, place, used, levels, first=first * used)
+        self.work.store(TARGETS, self._targets.start, step.batch)
+        for place in places:
+            pad.free(place)
 
-    def _fetch(self, number: int, place: int) -> None:
-        data, step = self.data, self.work.memory.step
-        self.work.b.emit(
-            Samples(
-                address=data.address, local=self._samples.start + place * LANES * self._per,
-                targets=self.targets.start + number * LANES, samples=LANES, beats=data.beats,
-                stride=data.record_bytes, local_step=self._per, total=data.total,
-                pixels=data.pixels, input_bits=step.network.widths.activation - 1, drawn=True,
-                order_first=data.first, order_length=data.length, tensor=SAMPLES_OUTSIDE,
-            )
-        )  # fmt: skip
-
-    def _transpose(self, columns: range, place: int, count: int) -> None:
-        """Rows of a block's samples to ``count`` blocks along the lanes, one behind the other."""
-        self.work.transpose(
-            self._samples.start + place * LANES * self._per + columns.start,
-            self._row(columns, count) + place, blocks=len(columns),
-            of=(1, self._per), to=(LANES * count, count), tensor=SAMPLES_INSIDE,
-        )  # fmt: skip
-
-    def _row(self, columns: range, count: int) -> int:
-        """First of the transposed rows."""
-        return self._inside.start + LANES * count * (columns.start - self._columns.start)
-
-    def _store_outside(self, number: int, place: int) -> None:
-        buffer = self.work.buffer(SAMPLES_OUTSIDE)
-        levels = (TransferLevel(LANES, buffer.row_bytes, self._per),)
-        self.work.store(
-            SAMPLES_OUTSIDE, self._samples.start + place * LANES * self._per, self._used, levels,
-            first=number * LANES * self._used,
-        )  # fmt: skip
-
-    def _store_inside(self, columns: range, first: int, count: int) -> None:
-        """Rows of the inputs there are, not of those that fill up a row."""
-        buffer, source = self.work.buffer(SAMPLES_INSIDE), self._row(columns, count)
-        row = LANES * columns.start
-        rows = min(buffer.shape[0], LANES * columns.stop) - row
-        if count == self.blocks:
-            self.work.store(SAMPLES_INSIDE, source, rows * count, first=row * count)
+    def transpose(self) -> None:
+        """Ranges of pixels of all samples, from ``x.s`` to ``x.i``."""
+        if not self._columns:
             return
-        levels = (TransferLevel(rows, buffer.row_bytes, count),)
-        start = row * self.blocks + first
-        self.work.store(SAMPLES_INSIDE, source, count, levels, first=start)
+        batch, pad = self._step.batch, self.work.b.pad
+        count, many = self._pieces()
+        places = [
+            (self.work.rows(SAMPLES_OUTSIDE, count * batch, self._bank),
+             pad.allocate(SAMPLES_INSIDE, count * batch, top=True))
+            for _ in range(many)
+        ]  # fmt: skip
+        outside = self.work.buffer(SAMPLES_OUTSIDE)
+        for number, first in enumerate(range(self._columns.start, self._columns.stop, count)):
+            columns = min(count, self._columns.stop - first)
+            source, to = places[number % len(places)]
+            self.work.load(
+                SAMPLES_OUTSIDE, first=first, rows=columns, to=source,
+                levels=(TransferLevel(batch, outside.row_bytes, columns),),
+            )  # fmt: skip
+            self.work.transposes(
+                source.start, to.start,
+                (Level(columns, g=1, z=batch), Level(self._blocks, g=LANES * columns, z=1)),
+                of=columns, to=self._blocks, tensor=SAMPLES_INSIDE,
+            )  # fmt: skip
+            self._store_inside(first, columns, to)
+
+    def _pieces(self) -> tuple[int, int]:
+        """Rows of 16 pixels that are transposed at a time, and how many such pieces there are in
+        the scratchpad at once: as large ones as there is room for two of, if not too small."""
+        all_of_them, batch = len(self._columns), self._step.batch
+        for many, least in ((PLACES, FEW), (1, 1)):
+            count = min(all_of_them, TOGETHER)
+            while count >= min(least, all_of_them):
+                many = min(many, -(-all_of_them // count))
+                if self.work.b.pad.has_room((count * batch,) * (2 * many)):
+                    return count, many
+                count = count // 2 if count > 1 else 0
+        return 1, 1
+
+    def _store_inside(self, first: int, columns: int, source: Region) -> None:
+        """Rows of the inputs there are, not of those that fill up a row."""
+        inputs = self.work.buffer(SAMPLES_INSIDE).shape[0]
+        row = LANES * first
+        rows = min(inputs, row + LANES * columns) - row
+        self.work.store(SAMPLES_INSIDE, source.start, rows * self._blocks, first=row * self._blocks)

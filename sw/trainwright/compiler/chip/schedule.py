@@ -28,6 +28,9 @@ def rows_pass(
     work.run(tuple(code), d)
 
 
+_WEIGHTS = prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT
+
+
 class Schedule:
     """The schedule in the scratchpad, in memory ``onchip.schedule_pass.schedule_words``."""
 
@@ -64,19 +67,21 @@ class Schedule:
         )  # fmt: skip
         work.store(SCHEDULE, after, 1, first=by.LOOK)
 
-    def weights(self) -> None:
-        """The prior's weight and its exponent, and the phase of its coefficients likewise."""
+    def phase(self) -> None:
+        """The phase of the prior's coefficients to a register, and in memory to the next step's."""
         work = self._work
         after = work.rows(SCHEDULE, THREADS, Bank.FACTORS).start
-        registers = prior_pass.WEIGHT, prior_pass.WEIGHT_EXPONENT
         rows_pass(
-            work, (*prior_pass.phase_code(), *prior_pass.clear_code(*registers)),
+            work, (*prior_pass.phase_code(), *prior_pass.clear_code(*_WEIGHTS)),
             (Stream(self._rows + by.PHASE), Stream(after, 0, 1)), reads=mask(0), writes=mask(1),
             constants=prior_pass.phase_constants(), tensor="phase of the prior",
         )  # fmt: skip
         work.store(SCHEDULE, after, 1, first=by.PHASE)
+
+    def weights(self) -> None:
+        """The prior's weight and its exponent to registers that ``phase`` has cleared."""
         columns = by.WEIGHTS, by.WEIGHT_EXPONENTS
-        self._choose(*zip(columns, registers, strict=True))
+        self._choose(*zip(columns, _WEIGHTS, strict=True))
 
     def _choose(self, *columns: tuple[int, int]) -> None:
         """Columns of the table to registers."""

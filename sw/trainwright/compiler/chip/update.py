@@ -5,7 +5,7 @@ While the engine is at work on a chunk, the operands of the next are loaded, and
 one before are stored; PE1 makes the images of parts that are done.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.chip.cuts import Looks
@@ -29,18 +29,30 @@ CHUNK = 128
 
 
 def update_program(
-    memory: ChipMemory, parts: Sequence[PartUpdate], seed: int, table: RateTable | None = None,
+    memory: ChipMemory,
+    parts: Sequence[PartUpdate],
+    seed: int,
+    table: RateTable | None = None,
     looks: Looks | None = None,
-) -> Program:  # fmt: skip
+    avoid: Mapping[int, Sequence[Region]] | None = None,
+) -> Program:
     """From the gradients of a backward pass to state, factors and the images of the next step.
 
     ``parts`` says how each part of the layout is updated, ``seed`` is the stream of its random
-    bits. With a ``table`` the program is the same in every step, its ``parts`` are resident, and
-    ``seed`` is of step 0; then ``looks`` says when columns are cut.
+    bits. With a ``table`` the program is the same in every step, its ``parts`` are resident,
+    ``seed`` is of step 0, and the last layer comes first: its gradients are there first; then
+    ``looks`` says when columns are cut. Rows of the scratchpad that are to ``avoid`` are used by no
+    part of that layer.
     """
     work = Passes(memory, seed, by_step=table is not None)
+    layers = sorted({part.layer for part in memory.layout.parts}, reverse=True)
+    work.b.pad.avoid((avoid or {}).get(layers[0], ()))
     prior = _begin(work, parts, table, looks)
-    jobs = _ordered([_PartJob(work, n, one, prior) for n, one in enumerate(parts)])
+    jobs = [_PartJob(work, n, one, prior, (avoid or {})) for n, one in enumerate(parts)]
+    if table is None:
+        jobs = _ordered(jobs)
+    else:
+        jobs = [job for n in layers for job in _ordered([j for j in jobs if j.part.layer == n])]
     chunks = [chunk for job in jobs for chunk in job.chunks()]
     chunks[0].load()
     before: _Chunk | None = None
@@ -71,10 +83,8 @@ def _begin(
     """What a resident update begins with: its prior's rows where there are pulls, its rates."""
     if table is None:
         return None
-    schedule = Schedule(work, table)
-    prior = Prior(work, schedule, looks) if any(one.left or one.right for one in parts) else None
-    schedule.rates()
-    return prior
+    Schedule(work, table).rates()
+    return Prior(work, looks) if any(one.left or one.right for one in parts) else None
 
 
 def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
@@ -107,10 +117,11 @@ class _PartJob:
     """A part in the scratchpad: state, factors and gradients, in the order of the layout."""
 
     def __init__(
-        self, work: Passes, number: int, what: PartUpdate, prior: Prior | None = None
-    ) -> None:
-        """With a ``prior`` the sums of squares are taken, and words of pulls are there already."""
-        self.work, self.what, self.prior = work, what, prior
+        self, work: Passes, number: int, what: PartUpdate, prior: Prior | None,
+        avoid: Mapping[int, Sequence[Region]],
+    ) -> None:  # fmt: skip
+        """With a ``prior`` the sums of squares are taken, and words of pulls by its side rows."""
+        self.work, self.what, self.prior, self._avoid = work, what, prior, avoid
         self.part: Part = work.memory.layout.parts[number]
         self.columns = work.memory.columns[number]
         self.place = work.memory.place_of(self.part)
@@ -140,6 +151,7 @@ class _PartJob:
     def begin(self) -> None:
         """Rows of the scratchpad, and what the first chunk needs beside its own."""
         work, part = self.work, self.part
+        work.b.pad.avoid(self._avoid.get(part.layer, ()))
         transposed = any(
             isinstance(image, RowImage) and image.arrangement in TRANSPOSED
             for image, _ in self._images
@@ -167,6 +179,7 @@ class _PartJob:
             self.nibbles = work.rows(f"{part.name} nibbles", part.rows, Bank.NIBBLES).start
         if self.prior:
             self.column = self.prior.columns
+            self.prior.words(part)
         elif self.what.left or self.what.right:
             rows = self.columns
             count = rows.right + 1 - rows.left_shift

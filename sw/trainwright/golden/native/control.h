@@ -14,6 +14,7 @@ typedef struct {
     int64_t registers[REGISTERS];
     uint32_t stream; /* of stochastic rounding */
     uint32_t step;   /* its number */
+    int every;       /* executes what other steps execute, too */
     int depth;
     struct {
         int64_t start, left;
@@ -25,6 +26,18 @@ static inline void step_registers(Control *c, const Descriptor *d, int set)
     for (int r = 1; r < REGISTERS; r++)
         if (d->g >> r & 1)
             c->registers[r] = d->level[r].x + (set ? 0 : c->registers[r]);
+}
+
+/* Whether it is executed in steps of another number alone. */
+static inline int is_skipped(const Control *c, const Descriptor *d)
+{
+    const int64_t o = d->operation;
+    int64_t modulus = 1; /* the highest bit of grows; the others are the remainder */
+    if (!(o == LOAD || o == STORE || o == VECTOR) || !d->grows || c->every)
+        return 0;
+    while (2 * modulus <= d->grows)
+        modulus *= 2;
+    return c->step % modulus != d->grows - modulus;
 }
 
 /* The next descriptor that an engine executes; NULL at the end. */
@@ -47,7 +60,7 @@ static Descriptor *next(Control *c)
                 c->at = c->loop[c->depth - 1].start;
             else
                 c->depth--;
-        } else {
+        } else if (!is_skipped(c, d)) {
             return d;
         }
     }

@@ -103,7 +103,7 @@ int trainwright_execute(Machine *m, Descriptor *program, int64_t times, uint32_t
  * ``scratch``: 17 * pad_rows bytes, zero. */
 int trainwright_validate(Machine *m, Descriptor *program, uint8_t *scratch, int64_t *rows)
 {
-    Control c = {.program = program};
+    Control c = {.program = program, .every = 1};
     Check k = {.m = m, .rows = rows};
     k.reads = (int64_t *)scratch;
     k.writes = k.reads + m->pad_rows;

@@ -19,7 +19,8 @@ typedef struct {
 } Level;
 
 /* Compute descriptors by their own names. Of the others,
- * LOAD, STORE: x address, g beats, z local, slot target, shift element bytes, level (x, z);
+ * LOAD, STORE: x address, g beats, z local, slot target, shift element bytes, level (x, z), grows
+ * eighth, as of VECTOR;
  * LOOP: x iterations; END, SET: g mask, level[r].x the value of register r, of 0 the seed, x by_step;
  * VECTOR, CODE: pass.h; SAMPLES: samples.h; SCALES: exponents.h. */
 typedef struct {

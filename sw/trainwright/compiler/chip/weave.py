@@ -1,0 +1,356 @@
+"""The order of a resident step's commands: what an engine has time for while others are at work.
+
+A step is phases one after the other: forward, loss, backward, update, the next step's samples.
+What a phase does not need of another one can be issued earlier. The order is found by the cycle
+model, a command after the other: the next one for the arrays goes first; until it can begin, others
+do that hardly delay the next ones. Rows, bytes, exponents and the vector engine's registers are
+those of the phases one after the other, and so are all values.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import count
+from operator import or_
+
+import numpy as np
+import numpy.typing as npt
+
+from trainwright.compiler.builder import MEMORY
+from trainwright.compiler.hazards import ARRAYS, Hazards, Waits
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer, is_skipped, modulus
+from trainwright.program.fields import EIGHTH, ENGINE_OF, Engine, Operation
+from trainwright.program.footprint import Touch, external, footprint
+from trainwright.program.samples import Samples
+from trainwright.program.vector import Code, Vector
+from trainwright.timing.commands import Work, work_of
+from trainwright.timing.timeline import ISSUE, Machine, MemoryTiming
+
+Numbers = npt.NDArray[np.int64]
+
+EXPONENTS, ENGINE = "exponents", "vector engine"
+"""Spaces of touches that order commands and that none waits for."""
+LOST, MOST_LOST = 0.35, 200
+"""By what part of its cycles a command may delay the next ones of the arrays, and by how many."""
+WINDOW = 4
+"""Transfers of a phase of which any may be next: its commands of an array keep their order."""
+OFTEN = 2
+"""What is executed in one of so many steps, or of fewer, is hidden as if it were in all of them."""
+AHEAD, AHEAD_OF_TRANSFERS = 4, 5
+"""Commands of the arrays that are looked at, for a command of them and for a transfer."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Commands in their order, and the stream of their random bits."""
+
+    name: str
+    descriptors: Sequence[Descriptor]
+    stream: Set | None = None
+    turn: int = 0
+    """How many phases later than the phases before it this one is urgent."""
+
+
+@dataclass(eq=False)
+class _Command:
+    number: int
+    d: Compute | Transfer | Samples | Vector | Code
+    engine: Engine
+    touched: tuple[Touch, ...]
+    work: Work
+    stream: Set | None
+    turn: int
+    before: set[int] = field(default_factory=set)
+    """Commands that are issued before it."""
+
+
+def _outside(d: Descriptor, p: AcceleratorParameters) -> list[Touch]:
+    if not isinstance(d, Transfer | Samples):
+        return []
+    return [Touch(MEMORY, *external(d, p), d.operation is Operation.STORE)]
+
+
+def touches(d: Descriptor, p: AcceleratorParameters) -> tuple[Touch, ...]:
+    """Rows, entries and bytes that a command reads and writes."""
+    if not isinstance(d, Compute | Transfer | Samples | Vector):
+        return ()
+    return (*footprint(d, p), *_outside(d, p))
+
+
+def _ordering(d: Descriptor) -> list[Touch]:
+    """What else a command reads and writes when it is issued."""
+    found = []
+    if isinstance(d, Compute) and d.z_exponent:
+        slots = [(d.x_exponent, False), (d.g_exponent, False), (d.z_exponent, True)]
+        found += [Touch(EXPONENTS, slot, slot + 1, write) for slot, write in slots if slot]
+    if isinstance(d, Vector):
+        slots = {slot for one in d.scalars for slot in (one.plus, one.minus) if slot}
+        found += [Touch(EXPONENTS, slot, slot + 1, False) for slot in sorted(slots)]
+    if isinstance(d, Vector | Code):
+        found.append(Touch(ENGINE, 0, 1, True))
+    if isinstance(d, Samples):
+        found.append(Touch("order", 0, 1, True))
+    return found
+
+
+class _Pairs:
+    """Of two commands, by number: whether one writes what the other touches, whether the first
+    reads what the second writes."""
+
+    def __init__(self, commands: Sequence[_Command]) -> None:
+        self._conflicts, self._reads = [0] * len(commands), [0] * len(commands)
+        table, owner = _table([(c.number, touch) for c in commands for touch in c.touched])
+        for n in range(len(table)):
+            hit = _overlap(table, n, slice(None))
+            one = owner[n]
+            for mask, chosen in (
+                (self._conflicts, hit & (table[:, 3] | table[n, 3]).astype(bool)),
+                (self._reads, hit & (table[:, 3] > table[n, 3])),
+            ):
+                for other in set(owner[chosen].tolist()):
+                    mask[one] |= 1 << other
+
+    def conflict(self, one: int, other: int) -> bool:
+        return bool(self._conflicts[one] >> other & 1)
+
+    def reads(self, one: int, other: int) -> bool:
+        return bool(self._reads[one] >> other & 1)
+
+
+def _table(touched: Sequence[tuple[int, Touch]]) -> tuple[Numbers, Numbers]:
+    """Space, start, stop and write of each, and its command."""
+    spaces: dict[str, int] = {}
+    rows = [
+        (spaces.setdefault(one.space, len(spaces)), one.start, one.stop, one.write)
+        for _, one in touched
+    ]
+    return np.array(rows, np.int64), np.array([number for number, _ in touched], np.int64)
+
+
+def _overlap(table: Numbers, n: int, others: slice) -> npt.NDArray[np.bool_]:
+    space, start, stop, _ = table[others].T
+    return (space == table[n, 0]) & (start < table[n, 2]) & (stop > table[n, 1])
+
+
+def _set_order(commands: Sequence[_Command]) -> None:
+    """What has to be issued before what: where one writes what the other touches."""
+    table, owner = _table(
+        [(c.number, touch) for c in commands for touch in (*c.touched, *_ordering(c.d))]
+    )
+    for n in range(len(table)):
+        hit = _overlap(table, n, slice(0, n)) & (table[:n, 3] | table[n, 3]).astype(bool)
+        commands[owner[n]].before.update(owner[:n][hit].tolist())
+    for c in commands:
+        c.before.discard(c.number)
+
+
+def _eighth(d: Descriptor) -> int:
+    return d.eighth if isinstance(d, Transfer | Vector) else 0
+
+
+def _is_rare(d: Descriptor) -> bool:
+    """Whether more steps leave it out than execute it: the order is one of steps without it."""
+    return _eighth(d) > 0 and modulus(_eighth(d)) > OFTEN
+
+
+@dataclass
+class _Hazards:
+    """Of a step of each number modulo ``EIGHTH`` that executes something else than others: a
+    command's waits are right in all of them."""
+
+    of: dict[int, Hazards]
+
+    def fork(self) -> "_Hazards":
+        return _Hazards({n: one.fork() for n, one in self.of.items()})
+
+    def _mine(self, c: _Command) -> list[Hazards]:
+        """Of the steps that execute it."""
+        return [one for n, one in self.of.items() if not is_skipped(c.d, n)]
+
+    def waits(self, c: _Command) -> Waits:
+        found = [one.waits(c.engine, c.number) for one in self._mine(c)]
+        wait, older = (reduce(or_, masks) for masks in zip(*found, strict=True))
+        return Waits(wait, older & ~wait)
+
+    def issue(self, c: _Command) -> None:
+        for one in self._mine(c):
+            one.issue(c.engine, c.number)
+
+
+class _Weaver:
+    def __init__(self, phases: Sequence[Phase], p: AcceleratorParameters) -> None:
+        self.p = p
+        self.machine = Machine(p, MemoryTiming.of(p), 0.0)
+        self.commands: list[_Command] = []
+        self.queues: dict[tuple[str, Engine], list[_Command]] = {}
+        numbers = count()
+        for place, phase in enumerate(phases):
+            turn = 2 * (place + phase.turn) + bool(phase.turn)
+            for d in phase.descriptors:
+                assert isinstance(d, Compute | Transfer | Samples | Vector | Code), d
+                engine = ENGINE_OF[d.operation]
+                c = _Command(
+                    next(numbers), d, engine, touches(d, p), work_of(d, p), phase.stream, turn
+                )
+                self.commands.append(c)
+                queue = self.queues.setdefault((phase.name, engine), [])
+                if queue and engine & ARRAYS:
+                    c.before.add(queue[-1].number)
+                queue.append(c)
+        _set_order(self.commands)
+        pairs = _Pairs(self.commands)
+        chosen = {_eighth(c.d): c.d for c in self.commands}.values()
+        kinds = {tuple(is_skipped(d, n) for d in chosen): n for n in range(EIGHTH)}
+        self.hazards = _Hazards({n: Hazards(pairs.conflict, pairs.reads) for n in kinds.values()})
+        self._ancestors: list[int] = []  # of each command, with itself: a bit a command
+        for c in self.commands:
+            mine = 1 << c.number
+            for n in c.before:
+                mine |= self._ancestors[n]
+            self._ancestors.append(mine)
+        self._left = (1 << len(self.commands)) - 1
+        arrays = [c for c in self.commands if c.engine & ARRAYS]
+        self._urgent = sorted(arrays, key=lambda c: (c.turn, c.number))
+        self.found: list[Descriptor] = []
+        self._stream: Set | None = None  # that of the next command of the arrays
+
+    def run(self) -> list[Descriptor]:
+        """All commands in their new order, with their waits."""
+        while self._left:
+            self._step()
+        return self.found
+
+    def _heads(self) -> list[_Command]:
+        """The first commands of all queues of which all that comes before is issued."""
+        heads = [
+            c
+            for (_, engine), queue in self.queues.items()
+            for c in queue[: 1 if engine & ARRAYS else WINDOW]
+        ]
+        return [c for c in heads if self._ancestors[c.number] & self._left == 1 << c.number]
+
+    def _step(self) -> None:
+        """Issue what is urgent, or what can be issued before it, or let time pass."""
+        first = self._urgent[0] if self._urgent else None
+        needed = self._ancestors[first.number] if first else self._left
+        heads = [c for c in self._heads() if self._takes(c)]
+        for c in sorted(heads, key=lambda c: _order(c, needed)):
+            if needed >> c.number & 1 or self._is_hidden(c):
+                self._issue(c)
+                return
+        self.machine.wait_for_change()
+
+    def _waits(self, c: _Command, hazards: "_Hazards") -> Waits:
+        if isinstance(c.d, Code):
+            return Waits(Engine.NONE, Engine.NONE)
+        return hazards.waits(c)
+
+    def _takes(self, c: _Command) -> bool:
+        return _is_rare(c.d) or self.machine.takes(c.engine, *self._waits(c, self.hazards))
+
+    def _is_hidden(self, c: _Command) -> bool:
+        """Whether the next commands of the arrays begin hardly later with ``c`` before them."""
+        ahead = AHEAD if c.engine & ARRAYS else AHEAD_OF_TRANSFERS
+        then = self._begins(ahead, None)
+        late = max(b - a for a, b in zip(then, self._begins(ahead, c), strict=True))
+        return late <= ISSUE + _lost(c) and not self._keeps_waiting(c)
+
+    def _keeps_waiting(self, c: _Command) -> bool:
+        """Whether a transfer delays a command that waits for nothing but its engine's last one."""
+        for head in self._heads():
+            waits = self._waits(head, self.hazards)
+            if head.engine & ARRAYS and c.engine & waits.wait & ~ARRAYS:
+                then = self._begin(head, self.machine.fork(), waits)
+                machine, hazards = self.machine.fork(), self.hazards.fork()
+                self._put(c, machine, hazards)
+                late = self._begin(head, machine, self._waits(head, hazards)) - then
+                if late > ISSUE + _lost(c):
+                    return True
+        return False
+
+    def _begins(self, ahead: int, before: _Command | None) -> list[float]:
+        """When each array begins the last of the next commands, and what they need, where
+        ``before`` is issued first."""
+        machine, hazards, left = self.machine.fork(), self.hazards.fork(), self._left
+        if before:
+            self._put(before, machine, hazards)
+            left &= ~(1 << before.number)
+        begun = dict.fromkeys((Engine.PE1, Engine.PE2), machine.now)
+        urgent = [c for c in self._urgent[: ahead + 1] if c is not before][:ahead]
+        for c in urgent:
+            needed = self._ancestors[c.number] & left
+            left &= ~needed
+            while needed:
+                n = (needed & -needed).bit_length() - 1
+                needed &= needed - 1
+                one = self.commands[n]
+                self._put(one, machine, hazards)
+                if one.engine in begun:
+                    begun[one.engine] = machine.now
+        return list(begun.values())
+
+    def _begin(self, c: _Command, machine: Machine, waits: Waits) -> float:
+        """When it is taken, if it is the next one. What is rare is taken to be left
+        out."""
+        machine.advance(machine.now + ISSUE)
+        if _is_rare(c.d):
+            return machine.now
+        machine.until_older(waits.wait_older)
+        machine.until_idle(waits.wait)
+        machine.until_free(c.engine)
+        return machine.now
+
+    def _put(self, c: _Command, machine: Machine, hazards: "_Hazards") -> Waits:
+        waits = self._waits(c, hazards)
+        self._begin(c, machine, waits)
+        if not isinstance(c.d, Code):
+            hazards.issue(c)
+        if not _is_rare(c.d):
+            machine.start(c.number, c.work)
+        return waits
+
+    def _issue(self, c: _Command) -> None:
+        waits = self._put(c, self.machine, self.hazards)
+        if isinstance(c.d, Vector) and c.stream is not None and self._stream is not c.stream:
+            self._stream = c.stream
+            self.found.append(c.stream)
+        elif isinstance(c.d, Compute):
+            self._stream = None
+        self.found.append(replace(c.d, **waits._asdict()))
+        self._left &= ~(1 << c.number)
+        if c.engine & ARRAYS:
+            self._urgent.remove(c)
+        next(queue for queue in self.queues.values() if c in queue[:WINDOW]).remove(c)
+
+
+def _lost(c: _Command) -> float:
+    """Cycles by which a command may delay the next ones."""
+    return min(LOST * c.work.cycles, MOST_LOST)
+
+
+def _order(c: _Command, needed: int) -> tuple[bool, float, int, int]:
+    """What is looked at first: what is ``needed``, then the arrays' commands, then transfers, the
+    shortest of them first."""
+    hurry = needed >> c.number & 1
+    size = 0.0 if hurry or c.engine & ARRAYS else c.work.cycles
+    return not hurry, size, c.turn, c.number
+
+
+def can_weave(phases: Sequence[Phase]) -> bool:
+    """Whether commands alone, without loops and registers, say what the phases do."""
+    return all(
+        isinstance(d, Vector | Code)
+        or (
+            isinstance(d, Compute)
+            and not (d.x_register or d.g_register or d.z_register or d.stochastic)
+        )
+        or (isinstance(d, Transfer | Samples) and not (d.address_register or d.local_register))
+        for phase in phases
+        for d in phase.descriptors
+    )
+
+
+def woven(phases: Sequence[Phase], p: AcceleratorParameters) -> list[Descriptor]:
+    """The commands of all phases in one order, with their waits."""
+    return _Weaver(phases, p).run()

@@ -1,0 +1,95 @@
+"""What an accelerator's memory says of the run that it is at: a *card* in the last page.
+
+A host that finds a board at work knows from its card whether the run is its own, and anyone can say
+where it is: registers have the step, the exponents and the sums of the loss.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from trainwright.accelerator import Accelerator
+from trainwright.support.plain import NONSENSE, of_plain
+
+PAGE = 4096
+"""Bytes of a card."""
+MAGIC = b"trainwright run\n"
+
+
+def identity(*parts: bytes | str) -> str:
+    """A name for what ``parts`` say together: 32 digits of SHA-256."""
+    whole = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        whole.update(len(data).to_bytes(8, "little") + data)
+    return whole.hexdigest()[:32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A run, as the host that began it wrote it down."""
+
+    data: str
+    """Identity of the data set in memory."""
+    run: str = ""
+    """Identity of program, schedule and settings; empty where only the data set is there."""
+    network: str = ""
+    ranks: Sequence[Sequence[int]] = ()
+    """Those left."""
+    batch: int = 0
+    epoch: int = 0
+    """Steps of an epoch."""
+    total: int = 0
+    """Steps of the run."""
+    interval: int = 0
+    """Steps between two looks at the ranks, for which the host is needed; 0: none."""
+    address: int = 0
+    """Of the program."""
+    loss_slot: int = 0
+    """Statistics slot of losses and correct samples."""
+    exponents: Mapping[str, int] = field(default_factory=dict)
+    """Slot of the exponent file of each tensor."""
+
+    def end(self, step: int) -> int:
+        """Where a start at ``step`` ends."""
+        return end_of_start(step, self.epoch, self.total, self.interval)
+
+
+def end_of_start(step: int, epoch: int, total: int, interval: int) -> int:
+    """The step after which an accelerator that starts at ``step`` waits for the host: the end of
+    the epoch, of the run, or the next look at the ranks."""
+    ends = [step - step % epoch + epoch, total]
+    if interval:
+        ends.append(step - step % interval + interval)
+    return min(ends)
+
+
+def card_address(accelerator: Accelerator) -> int:
+    """Of the last page."""
+    return accelerator.memory_bytes - PAGE
+
+
+def write_card(accelerator: Accelerator, card: Card | None) -> None:
+    """Put ``card`` in its place, or nothing: then the memory is no run's."""
+    text = b"" if card is None else MAGIC + json.dumps(asdict(card)).encode()
+    assert len(text) < PAGE, "names of 256 exponents have 12 letters on average"
+    page = np.zeros(PAGE if card else len(MAGIC), np.uint8)
+    page[: len(text)] = np.frombuffer(text, np.uint8)
+    accelerator.write(card_address(accelerator), page)
+
+
+def read_card(accelerator: Accelerator) -> Card | None:
+    """The card, or None where there is none that is sound."""
+    if accelerator.memory_bytes < PAGE:
+        return None
+    place = card_address(accelerator)
+    if accelerator.read(place, len(MAGIC)).tobytes() != MAGIC:
+        return None
+    text = accelerator.read(place, PAGE).tobytes()[len(MAGIC) :].rstrip(b"\0")
+    try:
+        return of_plain(Card, json.loads(text))
+    except NONSENSE:
+        return None

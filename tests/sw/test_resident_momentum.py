@@ -1,0 +1,45 @@
+"""Momentum in a resident step: its shift follows the gradient's exponent, as it is defined."""
+
+import numpy as np
+import pytest
+from test_resident import DIGITS, MEMORY, Case, P
+from test_resident_prior import states
+
+from trainwright.check.chip import model_of
+from trainwright.driver.resident import ResidentDriver
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.onchip.rates import Entry, RateTable
+from trainwright.onchip.state import Step, rate_shifts
+
+SHIFTS = (0, 31, 20, 18)
+TABLE = RateTable(tuple(Entry(9, shift, 200, -14) for shift in SHIFTS), steps=1)
+
+
+@pytest.mark.parametrize("pulled", [False, True])
+def test_shifts_are_held_within_what_units_shift(pulled):
+    """Exponents of some gradients are far above the others, and go down in each step: nothing is
+    shifted to the left."""
+    case = Case(DIGITS, 16, 3)
+    names = ("l1.dG1", "l2.dG2", "l1.db")
+    for name in names:
+        case.scales.exponents[name] += 12
+    seen = []
+    with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
+        driver = ResidentDriver(
+            golden, case.state.layout, 16, TABLE, seed=case.seed, optimiser="momentum",
+            pulled=pulled, ranges=case.scales.ranges,
+        )  # fmt: skip
+        driver.put(case.state, model_of(case.state))
+        driver.begin(case.scales, case.state, 0)
+        driver.put_batch(case.inputs, case.labels, case.classes)
+        for number in range(len(SHIFTS)):
+            if not pulled:  # no coefficients are renewed
+                case.state.renew_pulls = lambda _: None
+            expected, found = states(
+                driver, case.state, number, TABLE, case.seed, optimiser="momentum"
+            )
+            assert all((expected[name] == found[name]).all() for name in expected)
+            step = Step(number, case.seed, TABLE.at(number), "momentum")
+            shifts = rate_shifts(case.state.layout, step, np.array(driver.moments()))
+            seen.append((int(shifts.min()), int(shifts.max())))
+    assert seen[0] == (0, 0) and seen[1][0] < seen[1][1] == 31 and 0 < seen[3][0] < seen[3][1] < 31

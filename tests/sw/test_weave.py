@@ -1,0 +1,195 @@
+"""The order of a resident step's commands: their waits, their bits, their cycles."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hazards import HazardError, check_waits
+from test_resident import DIGITS, Case, same
+from test_resident_samples import FASHION, S, Set
+
+import trainwright.compiler.chip.resident as resident
+from trainwright.check.chip import model_of
+from trainwright.compiler.chip.cuts import Looks
+from trainwright.compiler.chip.memory import STATE
+from trainwright.driver.resident import ResidentDriver, place_data
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.onchip.rates import Entry, RateTable
+from trainwright.onchip.samples import filled_up
+from trainwright.program.descriptors import Set as SetRegisters
+from trainwright.program.descriptors import Transfer, is_skipped
+from trainwright.program.fields import Engine, Operation
+from trainwright.program.vector import Code, Vector
+from trainwright.timing import predict
+
+MEMORY = 1 << 21
+TABLE = RateTable((Entry(11, 5, 200, -13), Entry(9, 3, 160, -11)), steps=2)
+SMALL = FASHION.with_ranks([[3, 5, 2], [5]])
+STEPS = (0, 3, 7)
+"""In one the prior's coefficients are renewed, in one its sums are taken; one of the others."""
+
+
+def driver_of(network, batch, accelerator, case=None, looks=None):
+    given = Set(2 * batch + 5, network.layers[0].input_size, 4)
+    case = case or Case(network, batch, 3)
+    data = place_data(accelerator, given.records, batch, case.seed, 4)
+    test = place_data(
+        accelerator, filled_up(given.records, batch), batch, case.seed, 4, before=data.address
+    )
+    driver = ResidentDriver(
+        accelerator, case.state.layout, batch, TABLE, seed=case.seed, ranges=case.scales.ranges,
+        pulled=True, looks=looks, data=data, test=test,
+    )  # fmt: skip
+    return driver, case
+
+
+CASES = {
+    "digits": (DIGITS, 16, Looks(interval=16, distance=5)),
+    "fashion": (SMALL, 32, Looks(interval=10, distance=5)),
+    "no looks": (DIGITS, 16, None),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def woven(request):
+    """The driver of a step with samples and a prior."""
+    network, batch, looks = CASES[request.param]
+    with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
+        return driver_of(network, batch, golden, looks=looks)[0]
+
+
+def test_what_is_not_in_every_step_is_as_rare_as_it_can_be():
+    for interval, turn in ((16, 8), (12, 4), (10, 2)):
+        with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
+            driver, _ = driver_of(DIGITS, 16, golden, looks=Looks(interval, 5))
+        found = {getattr(d, "eighth", 0) for d in driver.resident.program.descriptors}
+        assert found == {0, turn, 2 * turn - 1}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_waits_are_enough_in_every_step(woven, step):
+    descriptors = woven.resident.program.descriptors
+    assert check_waits(descriptors, S, MEMORY, step) == sum(
+        not is_skipped(d, step) and hasattr(d, "tensor") for d in descriptors
+    )
+
+
+def test_waits_of_the_test_set_are_enough(woven):
+    program = woven.evaluation
+    assert program is not None
+    assert check_waits(program.descriptors, S, MEMORY) > 10
+
+
+def test_no_wait_for_another_engine_is_idle(woven):
+    """Without a command's waits something may be read too early, in one of the steps: of most
+    commands, as spans of rows are wider than the rows."""
+    descriptors = woven.resident.program.descriptors
+    needed = of = 0
+    waiting = [n for n, d in enumerate(descriptors) if hasattr(d, "tensor") and d.wait]
+    for number in waiting[:: max(1, len(waiting) // 12)]:
+        d = replace(descriptors[number], wait=Engine.NONE, wait_older=Engine.NONE)
+        changed = (*descriptors[:number], d, *descriptors[number + 1 :])
+        of += 1
+        try:
+            for step in STEPS:
+                check_waits(changed, S, MEMORY, step)
+        except HazardError:
+            needed += 1
+    assert needed > of / 2
+
+
+def in_order(monkeypatch, network, batch, accelerator, case=None, looks=None):
+    """The same phases one after the other."""
+    with monkeypatch.context() as patch:
+        patch.setattr(resident, "can_weave", lambda _: False)
+        return driver_of(network, batch, accelerator, case, looks)[0]
+
+
+def commands(driver):
+    """What is executed, in some order: without waits, and without what sets the stream."""
+    return sorted(
+        str(replace(d, wait=Engine.NONE, wait_older=Engine.NONE, **eighth(d)))
+        for d in driver.resident.program.descriptors
+        if not isinstance(d, SetRegisters)
+    )
+
+
+def eighth(d):
+    return {"eighth": 0} if isinstance(d, Transfer | Vector) else {}
+
+
+def test_the_same_commands_in_fewer_cycles(woven, request, monkeypatch):
+    network, batch, looks = CASES[request.node.callspec.params["woven"]]
+    with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
+        driver = in_order(monkeypatch, network, batch, golden, looks=looks)
+    assert commands(driver) == commands(woven)
+    cycles = [predict(one.resident.program.descriptors, S).cycles for one in (woven, driver)]
+    assert cycles[0] < cycles[1]
+    assert not any(
+        d.eighth for d in driver.resident.program.descriptors if isinstance(d, Transfer | Vector)
+    )
+
+
+def test_instructions_are_in_the_engine_in_every_step(woven):
+    """Also where the passes before are left out."""
+    for step in STEPS:
+        held = {}
+        for d in woven.resident.program.descriptors:
+            if isinstance(d, Code):
+                held |= dict.fromkeys(range(d.first, d.first + len(d.instructions)))
+            elif isinstance(d, Vector) and not is_skipped(d, step):
+                assert held.keys() >= set(range(d.entry, d.entry + d.length))
+
+
+@pytest.mark.parametrize("looks", [None, Looks(4, 3)])
+def test_in_one_order_or_another_the_bits_are_the_same(looks, monkeypatch):
+    """Nine steps: renewed, summed up, renewed."""
+    case, drivers, tests = Case(DIGITS, 16, 3), [], []
+    with (
+        GoldenAccelerator(S, memory_bytes=MEMORY) as one,
+        GoldenAccelerator(S, memory_bytes=MEMORY) as other,
+    ):
+        for driver in (driver_of(DIGITS, 16, one, case, looks)[0],
+                       in_order(monkeypatch, DIGITS, 16, other, case, looks)):  # fmt: skip
+            driver.put(case.state, model_of(case.state))
+            driver.begin(case.scales, case.state, 0)
+            driver.run_steps(9, step=0)
+            tests.append(driver.evaluate())
+            drivers.append(driver)
+        same(*drivers)
+        assert tests[0] == tests[1]
+        assert drivers[0].exponents() == drivers[1].exponents()
+        pulls = [driver.pulls() for driver in drivers]
+        assert (pulls[0].coefficients == pulls[1].coefficients).all()
+        assert pulls[0].coefficients.any()
+        assert one.order == other.order
+
+
+def test_samples_are_fetched_again_after_other_inputs():
+    """A forward pass of the host's inputs takes the place of the next step's."""
+    found = []
+    for disturbed in (False, True):
+        case = Case(DIGITS, 16, 3)
+        with GoldenAccelerator(S, memory_bytes=MEMORY) as golden:
+            driver, _ = driver_of(DIGITS, 16, golden, case)
+            driver.put(case.state, model_of(case.state))
+            driver.begin(case.scales, case.state, 0)
+            driver.run_steps(2, step=0)
+            assert driver.primed
+            if disturbed:
+                moments = np.array(driver.moments(), np.int64)
+                case.state.take(driver.rows(STATE), driver.factors(), moments)
+                driver.forward(case.inputs, model_of(case.state), case.scales)
+                assert not driver.primed
+                driver.prime(2)
+            driver.run_steps(2, step=2)
+            found.append((driver.rows(STATE).tolist(), driver.exponents(), golden.order))
+    assert found[0] == found[1]
+
+
+def test_what_uses_registers_is_not_woven():
+    phase = resident.Phase("forward", [SetRegisters(values=((1, 4),))])
+    assert not resident.can_weave([phase])
+    load = Transfer(operation=Operation.LOAD, address=0, local=0, beats=16)
+    assert resident.can_weave([resident.Phase("forward", [load])])
+    assert not resident.can_weave([resident.Phase("forward", [replace(load, address_register=1)])])
