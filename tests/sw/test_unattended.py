@@ -240,7 +240,7 @@ def test_a_prior_of_no_cuts(data, tmp_path):
     chosen = replace(SETTINGS, prior=PriorSettings(threshold=1e-6), steps=31)
     whole = initial_state(load_network("digits"), chosen)
     host(Board(), whole, data, tmp_path / "whole").run()
-    board, path = Board(dies=3), tmp_path / "c.safetensors"
+    board, path = Board(dies=2), tmp_path / "c.safetensors"
     with pytest.raises(HostDied):
         host(board, initial_state(load_network("digits"), chosen), data, path).run()
     found = load_checkpoint(path).state
