@@ -19,7 +19,7 @@ import numpy.typing as npt
 from trainwright.compiler.builder import MEMORY
 from trainwright.compiler.hazards import ARRAYS, Hazards, Waits
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer, is_skipped, modulus
+from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer, is_skipped
 from trainwright.program.fields import EIGHTH, ENGINE_OF, Engine, Operation
 from trainwright.program.footprint import Touch, external, footprint
 from trainwright.program.samples import Samples
@@ -35,8 +35,6 @@ LOST, MOST_LOST = 0.35, 200
 """By what part of its cycles a command may delay the next ones of the arrays, and by how many."""
 WINDOW = 4
 """Transfers of a phase of which any may be next: its commands of an array keep their order."""
-OFTEN = 2
-"""What is executed in one of so many steps, or of fewer, is hidden as if it were in all of them."""
 AHEAD, AHEAD_OF_TRANSFERS = 4, 5
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
 
@@ -149,11 +147,6 @@ def _eighth(d: Descriptor) -> int:
     return d.eighth if isinstance(d, Transfer | Vector) else 0
 
 
-def _is_rare(d: Descriptor) -> bool:
-    """Whether more steps leave it out than execute it: the order is one of steps without it."""
-    return _eighth(d) > 0 and modulus(_eighth(d)) > OFTEN
-
-
 @dataclass
 class _Hazards:
     """Of a step of each number modulo ``EIGHTH`` that executes something else than others: a
@@ -247,7 +240,7 @@ class _Weaver:
         return hazards.waits(c)
 
     def _takes(self, c: _Command) -> bool:
-        return _is_rare(c.d) or self.machine.takes(c.engine, *self._waits(c, self.hazards))
+        return bool(_eighth(c.d)) or self.machine.takes(c.engine, *self._waits(c, self.hazards))
 
     def _is_hidden(self, c: _Command) -> bool:
         """Whether the next commands of the arrays begin hardly later with ``c`` before them."""
@@ -291,10 +284,10 @@ class _Weaver:
         return list(begun.values())
 
     def _begin(self, c: _Command, machine: Machine, waits: Waits) -> float:
-        """When it is taken, if it is the next one. What is rare is taken to be left
-        out."""
+        """When it is taken, if it is the next one. What is not executed in all steps is
+        taken to be left out."""
         machine.advance(machine.now + ISSUE)
-        if _is_rare(c.d):
+        if _eighth(c.d):
             return machine.now
         machine.until_older(waits.wait_older)
         machine.until_idle(waits.wait)
@@ -306,7 +299,7 @@ class _Weaver:
         self._begin(c, machine, waits)
         if not isinstance(c.d, Code):
             hazards.issue(c)
-        if not _is_rare(c.d):
+        if not _eighth(c.d):
             machine.start(c.number, c.work)
         return waits
 
