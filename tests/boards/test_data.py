@@ -264,9 +264,10 @@ def test_boards_are_listed(capsys):
             "runs at 50 MHz and not at 40: .*no PLL .*choose --clock 50",
         ),
         (["tang-mega-138k", "--memory", "sdram"], "tang-mega-138k has no sdram"),
-        (
+        pytest.param(
             ["ulx3s-85f", "--network", "fashion", "--memory", "block"],
             "fashion with batch 64 needs [0-9]+ bytes .*has 131072 of block: choose --memory sdram",
+            marks=pytest.mark.slow,
         ),
         (["orangecrab-85f", "--network", "fashion"], "choose a smaller --batch or another board"),
         (["orangecrab-85f", "--memory", "sdram"], "orangecrab-85f has no sdram; --memory block"),

@@ -199,7 +199,7 @@ def differences(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) 
 @pytest.mark.parametrize(
     "p",
     [
-        pytest.param(WHOLE, id="whole"),
+        pytest.param(WHOLE, id="whole", marks=pytest.mark.slow),
         pytest.param(FULL, id="full", marks=pytest.mark.slow),
         pytest.param(NARROW, id="narrow", marks=pytest.mark.slow),
         pytest.param(WIDE, id="wide", marks=pytest.mark.slow),

@@ -85,6 +85,7 @@ def test_a_controller_that_is_too_hasty_is_caught():
     line.close()
 
 
+@pytest.mark.slow
 def test_a_data_set_goes_over_the_line_at_its_rate():
     """3 Mbaud are 300,000 bytes a second; frames, answers and escapes take less than a tenth."""
     line = open_line(

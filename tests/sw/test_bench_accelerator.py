@@ -37,6 +37,7 @@ def test_bench_golden(capsys):
     assert all(step["least_ms"] > 0 for step in result["steps"])
 
 
+@pytest.mark.slow
 def test_bench_compile(capsys):
     words = ["bench", "compile", "--batch", "8", "--repeat", "2"]
     assert main([*words, "digits", "--json"]) == 0

@@ -104,7 +104,15 @@ WITH_CUTS = replace(KEPT, chip=ChipSettings(cut_programs="fitted"))
 
 @pytest.mark.parametrize(
     ("chosen", "dies"),
-    [(PLAIN, 1), (PLAIN, 2), (PLAIN, 3), (KEPT, 2), (WITH_CUTS, 1), (WITH_CUTS, 4), (WITH_CUTS, 6)],
+    [
+        (PLAIN, 1),
+        (KEPT, 2),
+        (WITH_CUTS, 4),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((PLAIN, 2), (PLAIN, 3), (WITH_CUTS, 1), (WITH_CUTS, 6))
+        ),
+    ],
 )
 def test_a_host_that_dies_loses_nothing(data, tmp_path, chosen, dies):
     """The next one finds the steps done, and neither starts them again nor writes the data set."""
@@ -133,7 +141,15 @@ def test_the_state_is_saved_before_each_start(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("what", "start"), [("dies", 1), ("dies", 3), ("dies", 4), ("resets", 1), ("resets", 3)]
+    ("what", "start"),
+    [
+        ("dies", 3),
+        ("resets", 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("dies", 1), ("dies", 4), ("resets", 3))
+        ),
+    ],
 )
 def test_whatever_the_board_was_at(data, tmp_path, what, start):
     """Also where it fetches the first samples, or classifies the test set."""

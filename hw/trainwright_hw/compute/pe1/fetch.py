@@ -47,8 +47,8 @@ class StepFetch(wiring.Component):
     show at ``entry``, and one goes in a cycle of ``entry_ready``. A row and an entry a cycle; no
     gap between steps.
 
-    Where there are posits, rows of a tile past ``last_rows`` are the one before again: what lies
-    there may be no number.
+    Where there are posits, or addresses are checked, rows of a tile past ``last_rows`` are the one
+    before again: what lies there may be no number, and nowhere.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -153,7 +153,7 @@ class StepFetch(wiring.Component):
 
     def _more(self, m: Module, tile_rows: Value, start: Value, is_first: Value) -> Value:
         """Whether a row of the tile follows the one that is asked for."""
-        if not self._parameters.formats:
+        if not (self._parameters.formats or self._parameters.address_checks):
             return C(1, 1)
         left = Signal(ROWS_WIDTH)  # rows of the tile after this one, but for the first one
         left_now = Mux(is_first, tile_rows - 1, left)
