@@ -269,7 +269,11 @@ def test_boards_are_listed(capsys):
             "fashion with batch 64 needs [0-9]+ bytes .*has 131072 of block: choose --memory sdram",
             marks=pytest.mark.slow,
         ),
-        (["orangecrab-85f", "--network", "fashion"], "choose a smaller --batch or another board"),
+        pytest.param(
+            ["orangecrab-85f", "--network", "fashion"],
+            "choose a smaller --batch or another board",
+            marks=pytest.mark.slow,
+        ),
         (["orangecrab-85f", "--memory", "sdram"], "orangecrab-85f has no sdram; --memory block"),
         (["ulx3s-85f", "--preset", "lfe5u-85f"], "or this preset with --memory sdram"),
         (["ulx3s-85f", "--memory", "sdram", "--clock", "150"], "at most 133 MHz.*another --clock"),

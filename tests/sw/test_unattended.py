@@ -107,10 +107,9 @@ WITH_CUTS = replace(KEPT, chip=ChipSettings(cut_programs="fitted"))
     [
         (PLAIN, 1),
         (KEPT, 2),
-        (WITH_CUTS, 4),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in ((PLAIN, 2), (PLAIN, 3), (WITH_CUTS, 1), (WITH_CUTS, 6))
+            for case in ((PLAIN, 2), (PLAIN, 3), (WITH_CUTS, 1), (WITH_CUTS, 4), (WITH_CUTS, 6))
         ),
     ],
 )
@@ -168,7 +167,7 @@ def test_whatever_the_board_was_at(data, tmp_path, what, start):
     assert same(whole, found) and history(found) == history(whole)
 
 
-@pytest.mark.parametrize("chosen", [PLAIN, WITH_CUTS])
+@pytest.mark.parametrize("chosen", [PLAIN, pytest.param(WITH_CUTS, marks=pytest.mark.slow)])
 def test_a_reset_under_a_run_changes_nothing(data, tmp_path, chosen):
     whole, found = (initial_state(load_network("digits"), chosen) for _ in range(2))
     host(Board(), whole, data, tmp_path / "whole").run()
