@@ -153,8 +153,10 @@ class OperandFetch(wiring.Component):
             x_taken.eq(taken),
             g_taken.eq(taken & ~from_store),
             entry_taken.eq(taken & from_store),
-            Cat(was_from_store, was_by_group, was_group).eq(Cat(from_store, by_group, group_there)),
+            Cat(was_from_store, was_by_group).eq(Cat(from_store, by_group)),
         ]
+        if self._group_bits:  # else no register: one that is always 0 confuses yosys' opt_merge
+            m.d.sync += was_group.eq(group_there)
         return m
 
     def _take_command(self, m: Module) -> None:
