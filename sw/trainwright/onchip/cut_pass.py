@@ -12,6 +12,7 @@ are fewer, threads without one read other rows, and what they write is nobody's:
 """
 
 from trainwright.onchip.functions import MANTISSA
+from trainwright.onchip.instructions import keep, read, write, zero
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.prior_pass import LOW_WIDTH
 from trainwright.onchip.tables import FRACTION, SLOPE_SHIFT
@@ -21,7 +22,6 @@ from trainwright.program.vector import (
     Addend,
     Instruction,
     Kind,
-    Memory,
     Rounding,
     ShiftBy,
     When,
@@ -49,22 +49,6 @@ _FLAGS = 7
 """Registers that pass something on to another pass."""
 
 
-def _keep(d: int, **fields) -> Instruction:
-    return Instruction(keep=True, d=d, **fields)
-
-
-def _read(stream: int, d: int, **fields) -> Instruction:
-    return _keep(d, memory=Memory.READ, stream=stream, **fields)
-
-
-def _write(stream: int, **fields) -> Instruction:
-    return Instruction(memory=Memory.WRITE, stream=stream, **fields)
-
-
-def _zero(d: int, **fields) -> Instruction:
-    return _keep(d, kind=Kind.LANE, shift=63, **fields)
-
-
 def look_constants(interval: int) -> tuple[int, ...]:
     """Constants of ``look_code``."""
     return 1, -interval
@@ -74,13 +58,13 @@ def look_code() -> tuple[Instruction, ...]:
     """The counter, 0 in steps that look, and the next step's; no sums are gathered yet."""
     constant = {"addend": Addend.CONSTANT}
     return (
-        _read(READ_COUNTER, _COUNTER),
-        _keep(3, a=_COUNTER, k=0, **constant),
-        _keep(4, a=3, k=1, **constant),
-        _zero(3, c=4, when=When.ZERO),
-        _write(WRITE_COUNTER, a=3),
-        _zero(_LOW),
-        _zero(_HIGH),
+        read(READ_COUNTER, _COUNTER),
+        keep(3, a=_COUNTER, k=0, **constant),
+        keep(4, a=3, k=1, **constant),
+        zero(3, c=4, when=When.ZERO),
+        write(WRITE_COUNTER, a=3),
+        zero(_LOW),
+        zero(_HIGH),
     )
 
 
@@ -88,7 +72,7 @@ def gather_code() -> tuple[Instruction, ...]:
     """Both words of a column's sum to its lane; lanes without a column may keep those of another
     bond, as their sums of the left side are 0."""
     chosen = {"c": 3, "when": When.POSITIVE}
-    return (_read(IDENTITY, 3), _read(LOW, _LOW, **chosen), _read(HIGH, _HIGH, **chosen))
+    return (read(IDENTITY, 3), read(LOW, _LOW, **chosen), read(HIGH, _HIGH, **chosen))
 
 
 # Decision: constants, then registers.
@@ -107,16 +91,16 @@ def _log(d: int, a: int) -> tuple[Instruction, ...]:
     product, constant = Kind.PRODUCT, Addend.CONSTANT
     by_length = {"shift_by": ShiftBy.C, "c": _LENGTH}
     return (
-        _keep(_LENGTH, kind=Kind.LENGTH, a=a, k=_BACK, addend=constant),
-        _keep(_MANTISSA, kind=product, a=a, use_k=True, k=_POWER),
-        _keep(_LENGTH, a=_LENGTH, k=_UP, addend=constant),
-        _keep(_MANTISSA, a=_MANTISSA, **by_length),
-        _keep(_LENGTH, a=_LENGTH, k=_DOWN, addend=constant),
-        _keep(_MANTISSA, a=a, **by_length, when=When.POSITIVE),
-        _keep(_MANTISSA, kind=product, a=_MANTISSA, use_k=True, k=_TWO),
-        _keep(d, kind=Kind.TABLE, a=_MANTISSA, b=Slot.LOG2, shift=SLOPE_SHIFT,
+        keep(_LENGTH, kind=Kind.LENGTH, a=a, k=_BACK, addend=constant),
+        keep(_MANTISSA, kind=product, a=a, use_k=True, k=_POWER),
+        keep(_LENGTH, a=_LENGTH, k=_UP, addend=constant),
+        keep(_MANTISSA, a=_MANTISSA, **by_length),
+        keep(_LENGTH, a=_LENGTH, k=_DOWN, addend=constant),
+        keep(_MANTISSA, a=a, **by_length, when=When.POSITIVE),
+        keep(_MANTISSA, kind=product, a=_MANTISSA, use_k=True, k=_TWO),
+        keep(d, kind=Kind.TABLE, a=_MANTISSA, b=Slot.LOG2, shift=SLOPE_SHIFT,
               rounding=Rounding.EVEN),
-        _keep(_LENGTH, a=_LENGTH, k=_UP, addend=constant),
+        keep(_LENGTH, a=_LENGTH, k=_UP, addend=constant),
     )  # fmt: skip
 
 
@@ -125,48 +109,48 @@ def decide_code() -> tuple[Instruction, ...]:
     product, constant = Kind.PRODUCT, Addend.CONSTANT
     limit = {"use_k": True, "k": _NEVER}
     return (
-        _keep(_LEFT_SUM, kind=product, a=_HIGH, use_k=True, k=_POWER, c=_LOW, addend=Addend.PLUS),
-        _read(RIGHT_HIGH, _RIGHT_SUM, kind=product, use_k=True, k=_POWER),
-        _read(RIGHT_LOW, _RIGHT_SUM, c=_RIGHT_SUM, addend=Addend.PLUS),
+        keep(_LEFT_SUM, kind=product, a=_HIGH, use_k=True, k=_POWER, c=_LOW, addend=Addend.PLUS),
+        read(RIGHT_HIGH, _RIGHT_SUM, kind=product, use_k=True, k=_POWER),
+        read(RIGHT_LOW, _RIGHT_SUM, c=_RIGHT_SUM, addend=Addend.PLUS),
         # whole parts and fractions of both logarithms; the sum of them, halves up
         *_log(6, _LEFT_SUM),
-        _keep(7, a=_LENGTH),
+        keep(7, a=_LENGTH),
         *_log(_LOG, _RIGHT_SUM),
-        _keep(_LOG, a=_LOG, c=6, addend=Addend.PLUS, shift=FRACTION, rounding=Rounding.UP),
-        _keep(_LENGTH, a=_LENGTH, c=7, addend=Addend.PLUS),
-        _keep(_LOG, a=_LOG, c=_LENGTH, addend=Addend.PLUS),
+        keep(_LOG, a=_LOG, c=6, addend=Addend.PLUS, shift=FRACTION, rounding=Rounding.UP),
+        keep(_LENGTH, a=_LENGTH, c=7, addend=Addend.PLUS),
+        keep(_LOG, a=_LOG, c=_LENGTH, addend=Addend.PLUS),
         # -1 where a sum is 0
-        _keep(_LOG, kind=Kind.MAXIMUM, a=_LOG, **limit),
-        _keep(_LOG, kind=Kind.MINIMUM, a=_LOG, **limit, c=_LEFT_SUM, when=When.ZERO),
-        _keep(_LOG, kind=Kind.MINIMUM, a=_LOG, **limit, c=_RIGHT_SUM, when=When.ZERO),
+        keep(_LOG, kind=Kind.MAXIMUM, a=_LOG, **limit),
+        keep(_LOG, kind=Kind.MINIMUM, a=_LOG, **limit, c=_LEFT_SUM, when=When.ZERO),
+        keep(_LOG, kind=Kind.MINIMUM, a=_LOG, **limit, c=_RIGHT_SUM, when=When.ZERO),
         # how far above the least that stays
-        _keep(_LENGTH, kind=Kind.GREATEST, a=_LOG),
-        _keep(_LOG, a=_LOG, c=_LENGTH, addend=Addend.MINUS),
-        _keep(_LOG, a=_LOG, k=_DISTANCE, addend=constant),
+        keep(_LENGTH, kind=Kind.GREATEST, a=_LOG),
+        keep(_LOG, a=_LOG, c=_LENGTH, addend=Addend.MINUS),
+        keep(_LOG, a=_LOG, k=_DISTANCE, addend=constant),
         # where all are 0 the first that is left stays alone
-        _read(FLAGS, _FLAGS),
-        _keep(5, kind=Kind.LANE),
-        _keep(5, a=_FLAGS, c=5, addend=Addend.MINUS),
-        _keep(6, kind=Kind.GREATEST, a=5),
-        _keep(5, a=5, c=6, addend=Addend.MINUS),
-        _keep(_LOG, a=5, c=_LENGTH, when=When.NEGATIVE),
-        _zero(_LOG, c=_COUNTER, when=When.POSITIVE),
-        _keep(_FLAGS, kind=Kind.MINIMUM, a=_FLAGS, use_k=True, k=_GONE, c=_LOG,
+        read(FLAGS, _FLAGS),
+        keep(5, kind=Kind.LANE),
+        keep(5, a=_FLAGS, c=5, addend=Addend.MINUS),
+        keep(6, kind=Kind.GREATEST, a=5),
+        keep(5, a=5, c=6, addend=Addend.MINUS),
+        keep(_LOG, a=5, c=_LENGTH, when=When.NEGATIVE),
+        zero(_LOG, c=_COUNTER, when=When.POSITIVE),
+        keep(_FLAGS, kind=Kind.MINIMUM, a=_FLAGS, use_k=True, k=_GONE, c=_LOG,
               when=When.NEGATIVE),
-        _write(NEW_FLAGS, a=_FLAGS),
+        write(NEW_FLAGS, a=_FLAGS),
         # all lanes less those that are cut
-        _keep(5, a=_FLAGS, shift=CUT_SHIFT),
-        _zero(6),
-        _keep(6, a=6, k=_BACK, addend=constant),
-        _write(LEFT, kind=Kind.SUM, a=5, c=6, addend=Addend.MINUS),
+        keep(5, a=_FLAGS, shift=CUT_SHIFT),
+        zero(6),
+        keep(6, a=6, k=_BACK, addend=constant),
+        write(LEFT, kind=Kind.SUM, a=5, c=6, addend=Addend.MINUS),
     )  # fmt: skip
 
 
 def spread_code() -> tuple[Instruction, ...]:
     """A column's flag from its lane to all of them."""
     return (
-        _read(IDENTITY, 3, kind=Kind.PRODUCT, b=_FLAGS),
-        _write(SPREAD, kind=Kind.SUM, a=3),
+        read(IDENTITY, 3, kind=Kind.PRODUCT, b=_FLAGS),
+        write(SPREAD, kind=Kind.SUM, a=3),
     )
 
 
@@ -175,12 +159,12 @@ def cost_code() -> tuple[Instruction, ...]:
     the ends of a layer."""
     product = Kind.PRODUCT
     return (
-        _read(BEFORE, 3),
-        _read(BEFORE_COST, 3, kind=product, b=3),
-        _read(AFTER, 4),
-        _read(AFTER_COST, 3, kind=product, b=4, c=3, addend=Addend.PLUS),
-        _read(OWN_COST, 3, c=3, addend=Addend.PLUS),
-        _write(COST, a=3),
+        read(BEFORE, 3),
+        read(BEFORE_COST, 3, kind=product, b=3),
+        read(AFTER, 4),
+        read(AFTER_COST, 3, kind=product, b=4, c=3, addend=Addend.PLUS),
+        read(OWN_COST, 3, c=3, addend=Addend.PLUS),
+        write(COST, a=3),
     )
 
 

@@ -9,6 +9,7 @@ label counts for nothing.
 from collections.abc import Callable
 
 from trainwright.onchip.functions import EXP2_UNIT
+from trainwright.onchip.instructions import keep, zero
 from trainwright.onchip.loss import ERROR_UNIT, LOG2_E, PROBABILITY_WIDTH, WORD_WIDTH
 from trainwright.onchip.tables import SLOPE_SHIFT
 from trainwright.onchip.tables import WORD_WIDTH as TABLE_WIDTH
@@ -45,14 +46,6 @@ CONSTANTS = {
 """The least logit is minus the first; places of a key; log2(e); 2; minus a bit of loss; a key's
 largest lane; from the length of twice a sum to its shift; from that to the shift of a share. Of the
 squared error a power of two that the exponent gives, and minus what a label's logit is to be."""
-
-
-def _keep(d: int, **fields) -> Instruction:
-    return Instruction(keep=True, d=d, **fields)
-
-
-def _zero(d: int, **fields) -> Instruction:
-    return _keep(d, kind=Kind.LANE, shift=63, **fields)
 
 
 def loss_code(
@@ -97,50 +90,50 @@ def _correct() -> tuple[Instruction, ...]:
     """Targets, logits, and whether the label has the greatest."""
     product = Kind.PRODUCT
     return (
-        _keep(_T, memory=Memory.READ, stream=TARGETS),
-        _keep(_Z, memory=Memory.READ, stream=LOGITS),
-        _keep(_Z, kind=product, a=_T, use_k=True, k=_LEAST, c=_T, when=When.NEGATIVE),
+        keep(_T, memory=Memory.READ, stream=TARGETS),
+        keep(_Z, memory=Memory.READ, stream=LOGITS),
+        keep(_Z, kind=product, a=_T, use_k=True, k=_LEAST, c=_T, when=When.NEGATIVE),
         # the greatest logit, of equal ones the first: keys are 16 z - lane
-        _keep(_KEY, kind=Kind.LANE),
-        _keep(_KEY, kind=product, a=_Z, use_k=True, k=_KEYS, c=_KEY, addend=Addend.MINUS),
-        _keep(_TOP, kind=Kind.GREATEST, a=_KEY),
-        _keep(_TMP, a=_KEY, c=_TOP, addend=Addend.MINUS, width=1),
-        _keep(_TMP, kind=product, a=_T, b=_TMP, c=_T, addend=Addend.PLUS),
+        keep(_KEY, kind=Kind.LANE),
+        keep(_KEY, kind=product, a=_Z, use_k=True, k=_KEYS, c=_KEY, addend=Addend.MINUS),
+        keep(_TOP, kind=Kind.GREATEST, a=_KEY),
+        keep(_TMP, a=_KEY, c=_TOP, addend=Addend.MINUS, width=1),
+        keep(_TMP, kind=product, a=_T, b=_TMP, c=_T, addend=Addend.PLUS),
         Instruction(kind=Kind.SUM, a=_TMP, total=Total.COUNT),
     )
 
 
 def _labelled(d: int) -> tuple[Instruction, ...]:
     """1 where the row has a label, 0 where it has none."""
-    return (_zero(d), _keep(d, a=_T, c=_T, when=When.POSITIVE), _keep(d, kind=Kind.SUM, a=d))
+    return (zero(d), keep(d, a=_T, c=_T, when=When.POSITIVE), keep(d, kind=Kind.SUM, a=d))
 
 
 def _cross_entropy(exponent: int | None, counting: bool) -> tuple[Instruction, ...]:
     if exponent is not None and exponent > 0:
         raise ValueError(f"logits have an exponent of at most 0 on the chip, not {exponent}")
     product, even = Kind.PRODUCT, Rounding.EVEN
-    nothing = (*_labelled(_E), _zero(_TMP, c=_E, when=When.ZERO)) if counting else ()
+    nothing = (*_labelled(_E), zero(_TMP, c=_E, when=When.ZERO)) if counting else ()
     return (
-        _keep(_TOP, a=_TOP, k=_ROUND_UP, addend=Addend.CONSTANT, shift=4),
+        keep(_TOP, a=_TOP, k=_ROUND_UP, addend=Addend.CONSTANT, shift=4),
         # distances, in units of 2^-16 bits, and powers of two
-        _keep(_KEY, a=_TOP, c=_Z, addend=Addend.MINUS),
-        _keep(_KEY, kind=product, a=_KEY, use_k=True, k=_LOG2_E, **_shifted(exponent, 0),
+        keep(_KEY, a=_TOP, c=_Z, addend=Addend.MINUS),
+        keep(_KEY, kind=product, a=_KEY, use_k=True, k=_LOG2_E, **_shifted(exponent, 0),
               rounding=even, width=32),
-        _keep(_TMP, a=_KEY, shift=16, width=7),
-        _keep(_E, kind=Kind.TABLE, a=_KEY, b=Slot.EXP2, c=_TMP, shift_by=ShiftBy.C),
-        _keep(_E, a=_E, shift=17 + SLOPE_SHIFT - EXP2_UNIT, rounding=even, width=16),
-        _zero(_E, c=_T, when=When.NEGATIVE),
+        keep(_TMP, a=_KEY, shift=16, width=7),
+        keep(_E, kind=Kind.TABLE, a=_KEY, b=Slot.EXP2, c=_TMP, shift_by=ShiftBy.C),
+        keep(_E, a=_E, shift=17 + SLOPE_SHIFT - EXP2_UNIT, rounding=even, width=16),
+        zero(_E, c=_T, when=When.NEGATIVE),
         # the reciprocal and the logarithm of their sum, a mantissa of 16 bits and a length
-        _keep(_NORM, kind=Kind.SUM, a=_E),
-        _keep(_NORM, kind=Kind.SUM, a=_E, c=_NORM, addend=Addend.PLUS),
-        _keep(_SUM, kind=Kind.LENGTH, a=_NORM, k=_BACK, addend=Addend.CONSTANT),
-        _keep(_NORM, a=_NORM, c=_SUM, shift_by=ShiftBy.C),
-        _keep(_NORM, kind=product, a=_NORM, use_k=True, k=_TWO),
-        _keep(_TMP, kind=Kind.TABLE, a=_NORM, b=Slot.LOG2, shift=SLOPE_SHIFT, rounding=even),
+        keep(_NORM, kind=Kind.SUM, a=_E),
+        keep(_NORM, kind=Kind.SUM, a=_E, c=_NORM, addend=Addend.PLUS),
+        keep(_SUM, kind=Kind.LENGTH, a=_NORM, k=_BACK, addend=Addend.CONSTANT),
+        keep(_NORM, a=_NORM, c=_SUM, shift_by=ShiftBy.C),
+        keep(_NORM, kind=product, a=_NORM, use_k=True, k=_TWO),
+        keep(_TMP, kind=Kind.TABLE, a=_NORM, b=Slot.LOG2, shift=SLOPE_SHIFT, rounding=even),
         # the loss: log2(sum) - 15 + the label's distance
-        _keep(_TMP, kind=product, a=_SUM, use_k=True, k=_BIT, c=_TMP, addend=Addend.MINUS),
-        _zero(_Z),
-        _keep(_Z, a=_KEY, k=_BIT, addend=Addend.CONSTANT, c=_T, when=When.POSITIVE),
+        keep(_TMP, kind=product, a=_SUM, use_k=True, k=_BIT, c=_TMP, addend=Addend.MINUS),
+        zero(_Z),
+        keep(_Z, a=_KEY, k=_BIT, addend=Addend.CONSTANT, c=_T, when=When.POSITIVE),
         *nothing,
         Instruction(kind=Kind.SUM, a=_Z, c=_TMP, addend=Addend.MINUS, total=Total.SUM),
         *(() if counting else _shares()),
@@ -151,14 +144,14 @@ def _shares() -> tuple[Instruction, ...]:
     """Shares of the others, and at the label minus their sum."""
     product, even = Kind.PRODUCT, Rounding.EVEN
     return (
-        _keep(_NORM, kind=Kind.TABLE, a=_NORM, b=Slot.RECIPROCAL, shift=SLOPE_SHIFT,
+        keep(_NORM, kind=Kind.TABLE, a=_NORM, b=Slot.RECIPROCAL, shift=SLOPE_SHIFT,
               rounding=even, width=TABLE_WIDTH),
-        _keep(_SUM, a=_SUM, k=_SHARE, addend=Addend.CONSTANT),
-        _keep(_E, kind=product, a=_E, b=_NORM, c=_SUM, shift_by=ShiftBy.C, rounding=even,
+        keep(_SUM, a=_SUM, k=_SHARE, addend=Addend.CONSTANT),
+        keep(_E, kind=product, a=_E, b=_NORM, c=_SUM, shift_by=ShiftBy.C, rounding=even,
               width=PROBABILITY_WIDTH),
-        _zero(_E, c=_T, when=When.POSITIVE),
-        _keep(_TMP, kind=Kind.SUM, a=_E),
-        _keep(_E, kind=product, a=_TMP, use_k=True, k=_BIT, shift=16, width=PROBABILITY_WIDTH,
+        zero(_E, c=_T, when=When.POSITIVE),
+        keep(_TMP, kind=Kind.SUM, a=_E),
+        keep(_E, kind=product, a=_TMP, use_k=True, k=_BIT, shift=16, width=PROBABILITY_WIDTH,
               c=_T, when=When.POSITIVE),
         Instruction(kind=product, a=_E, use_k=True, k=_LEAST, memory=Memory.WRITE, stream=GRADIENT,
                     shift=15 - (WORD_WIDTH - PROBABILITY_WIDTH), width=16),
@@ -168,16 +161,16 @@ def _shares() -> tuple[Instruction, ...]:
 def _squared_error(exponent: int | None, counting: bool) -> tuple[Instruction, ...]:
     """Beyond 2^MOST_POWER every logit but 0 saturates, as it does at any greater exponent."""
     product = Kind.PRODUCT
-    nothing = (*_labelled(_KEY), _zero(_TMP, c=_KEY, when=When.ZERO))
+    nothing = (*_labelled(_KEY), zero(_TMP, c=_KEY, when=When.ZERO))
     written = () if counting else (Instruction(a=_E, memory=Memory.WRITE, stream=GRADIENT),)
     return (
-        _keep(_E, kind=product, a=_Z, use_k=True, k=_SCALE, **_shifted(exponent, ERROR_UNIT),
+        keep(_E, kind=product, a=_Z, use_k=True, k=_SCALE, **_shifted(exponent, ERROR_UNIT),
               rounding=Rounding.EVEN),
-        _keep(_E, kind=product, a=_T, use_k=True, k=_LABEL, c=_E, addend=Addend.PLUS,
+        keep(_E, kind=product, a=_T, use_k=True, k=_LABEL, c=_E, addend=Addend.PLUS,
               width=WORD_WIDTH),
-        _zero(_E, c=_T, when=When.NEGATIVE),
+        zero(_E, c=_T, when=When.NEGATIVE),
         *written,
-        _keep(_TMP, kind=product, a=_E, b=_E),
+        keep(_TMP, kind=product, a=_E, b=_E),
         *(nothing if counting else ()),
         Instruction(kind=Kind.SUM, a=_TMP, total=Total.SUM),
     )  # fmt: skip

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.onchip.functions import MANTISSA, ROOT_UNIT
+from trainwright.onchip.instructions import keep, read, write, zero
 from trainwright.onchip.layout import MOMENT_WIDTH
 from trainwright.onchip.prior import (
     COEFFICIENT_WIDTH,
@@ -34,7 +35,6 @@ from trainwright.program.vector import (
     Addend,
     Instruction,
     Kind,
-    Memory,
     Rounding,
     ShiftBy,
     When,
@@ -63,22 +63,6 @@ STATE, FACTOR = range(2)
 _SPLIT, _HALF = range(2)
 
 
-def _keep(d: int, **fields) -> Instruction:
-    return Instruction(keep=True, d=d, **fields)
-
-
-def _read(stream: int, d: int, **fields) -> Instruction:
-    return _keep(d, memory=Memory.READ, stream=stream, **fields)
-
-
-def _write(stream: int, **fields) -> Instruction:
-    return Instruction(memory=Memory.WRITE, stream=stream, **fields)
-
-
-def _zero(d: int, **fields) -> Instruction:
-    return _keep(d, kind=Kind.LANE, shift=63, **fields)
-
-
 def squares_constants(hidden: int) -> tuple[int, ...]:
     """Constants of ``squares_code``."""
     return 1 << (hidden + MOMENT_WIDTH), 1 << (MOMENT_WIDTH - 1)
@@ -87,23 +71,23 @@ def squares_constants(hidden: int) -> tuple[int, ...]:
 def squares_code(hidden: int) -> tuple[Instruction, ...]:
     """SQUARES += the squares of a row's weights, of each the highest 8 bits."""
     return (
-        _read(STATE, 0, k=_HALF, addend=Addend.CONSTANT, wrap=True, width=hidden + MOMENT_WIDTH),
-        _read(FACTOR, 0, kind=Kind.PRODUCT, use_k=True, k=_SPLIT, c=0, addend=Addend.PLUS,
+        read(STATE, 0, k=_HALF, addend=Addend.CONSTANT, wrap=True, width=hidden + MOMENT_WIDTH),
+        read(FACTOR, 0, kind=Kind.PRODUCT, use_k=True, k=_SPLIT, c=0, addend=Addend.PLUS,
               shift=MOMENT_WIDTH + TOP_SHIFT),
-        _keep(SQUARES, kind=Kind.PRODUCT, a=0, b=0, c=SQUARES, addend=Addend.PLUS),
+        keep(SQUARES, kind=Kind.PRODUCT, a=0, b=0, c=SQUARES, addend=Addend.PLUS),
     )  # fmt: skip
 
 
 def clear_code(*registers: int) -> tuple[Instruction, ...]:
     """These registers are 0."""
-    return tuple(map(_zero, registers))
+    return tuple(map(zero, registers))
 
 
 def _words(a: int) -> tuple[Instruction, ...]:
     """A sum in a register to its two words."""
     return (
-        _write(LOW, kind=Kind.AND, a=a, use_k=True, k=0),
-        _write(HIGH, a=a, shift=LOW_WIDTH),
+        write(LOW, kind=Kind.AND, a=a, use_k=True, k=0),
+        write(HIGH, a=a, shift=LOW_WIDTH),
     )
 
 
@@ -113,12 +97,12 @@ WORDS_CONSTANTS = ((1 << LOW_WIDTH) - 1, 1 << LOW_WIDTH)
 
 def flush_left_code() -> tuple[Instruction, ...]:
     """The sum over the lanes of SQUARES, as words of a side row of its thread."""
-    return (_keep(0, kind=Kind.SUM, a=SQUARES), *_words(0))
+    return (keep(0, kind=Kind.SUM, a=SQUARES), *_words(0))
 
 
 def add_right_code() -> tuple[Instruction, ...]:
     """RIGHT += SQUARES, which is 0 then."""
-    return (_keep(RIGHT, a=SQUARES, c=RIGHT, addend=Addend.PLUS), _zero(SQUARES))
+    return (keep(RIGHT, a=SQUARES, c=RIGHT, addend=Addend.PLUS), zero(SQUARES))
 
 
 def flush_code(register: int) -> tuple[Instruction, ...]:
@@ -129,8 +113,8 @@ def flush_code(register: int) -> tuple[Instruction, ...]:
 def join_code() -> tuple[Instruction, ...]:
     """SQUARES += the sum that the words of a row are."""
     return (
-        _read(LOW, SQUARES, c=SQUARES, addend=Addend.PLUS),
-        _read(HIGH, SQUARES, kind=Kind.PRODUCT, use_k=True, k=1, c=SQUARES, addend=Addend.PLUS),
+        read(LOW, SQUARES, c=SQUARES, addend=Addend.PLUS),
+        read(HIGH, SQUARES, kind=Kind.PRODUCT, use_k=True, k=1, c=SQUARES, addend=Addend.PLUS),
     )
 
 
@@ -147,39 +131,39 @@ def renew_code() -> tuple[Instruction, ...]:
     by_length = {"shift_by": ShiftBy.C, "c": _L}
     return (
         # the sum S; its mantissa of 16 bits, and its length less 16
-        _read(HIGH, _S, kind=product, use_k=True, k=_POWER),
-        _read(LOW, _S, c=_S, addend=Addend.PLUS),
-        _keep(_L, kind=Kind.LENGTH, a=_S, k=_BACK, addend=constant),
-        _keep(_M, kind=product, a=_S, use_k=True, k=_POWER),
-        _keep(_L, a=_L, k=_UP, addend=constant),
-        _keep(_M, a=_M, **by_length),
-        _keep(_L, a=_L, k=_DOWN, addend=constant),
-        _keep(_M, a=_S, **by_length, when=When.POSITIVE),
+        read(HIGH, _S, kind=product, use_k=True, k=_POWER),
+        read(LOW, _S, c=_S, addend=Addend.PLUS),
+        keep(_L, kind=Kind.LENGTH, a=_S, k=_BACK, addend=constant),
+        keep(_M, kind=product, a=_S, use_k=True, k=_POWER),
+        keep(_L, a=_L, k=_UP, addend=constant),
+        keep(_M, a=_M, **by_length),
+        keep(_L, a=_L, k=_DOWN, addend=constant),
+        keep(_M, a=_S, **by_length, when=When.POSITIVE),
         # its reciprocal; 0 for 0
-        _keep(_M, kind=product, a=_M, use_k=True, k=_TWO),
-        _keep(_M, kind=Kind.TABLE, a=_M, b=Slot.RECIPROCAL, shift=SLOPE_SHIFT,
+        keep(_M, kind=product, a=_M, use_k=True, k=_TWO),
+        keep(_M, kind=Kind.TABLE, a=_M, b=Slot.RECIPROCAL, shift=SLOPE_SHIFT,
               rounding=Rounding.EVEN, width=TABLE_WIDTH),
-        _zero(_M, c=_S, when=When.ZERO),
+        zero(_M, c=_S, when=When.ZERO),
         # weight times cost, to 16 bits
-        _read(COST, _S, kind=product, b=WEIGHT),
-        _keep(_C, kind=Kind.LENGTH, a=_S, k=_BACK, addend=constant),
-        _keep(_S, a=_S, c=_C, shift_by=ShiftBy.C),
+        read(COST, _S, kind=product, b=WEIGHT),
+        keep(_C, kind=Kind.LENGTH, a=_S, k=_BACK, addend=constant),
+        keep(_S, a=_S, c=_C, shift_by=ShiftBy.C),
         # exponents so far, and the product to 8 bits
-        _keep(_E, a=_C, c=_L, addend=Addend.MINUS),
-        _keep(_M, kind=product, a=_M, b=_S),
-        _keep(_L, kind=Kind.LENGTH, a=_M, k=_TOP, addend=constant),
-        _keep(_M, a=_M, **by_length),
-        _keep(_E, a=_E, c=_L, addend=Addend.PLUS),
-        _keep(_E, a=_E, c=WEIGHT_EXPONENT, addend=Addend.PLUS),
-        _read(OFFSET, _E, c=_E, addend=Addend.PLUS, width=EXPONENT_WIDTH),
-        _zero(_E, c=_M, when=When.ZERO),
+        keep(_E, a=_C, c=_L, addend=Addend.MINUS),
+        keep(_M, kind=product, a=_M, b=_S),
+        keep(_L, kind=Kind.LENGTH, a=_M, k=_TOP, addend=constant),
+        keep(_M, a=_M, **by_length),
+        keep(_E, a=_E, c=_L, addend=Addend.PLUS),
+        keep(_E, a=_E, c=WEIGHT_EXPONENT, addend=Addend.PLUS),
+        read(OFFSET, _E, c=_E, addend=Addend.PLUS, width=EXPONENT_WIDTH),
+        zero(_E, c=_M, when=When.ZERO),
         # in other steps they are as they were
-        _read(COEFFICIENT, _S),
-        _keep(_S, a=_M, c=PHASE, when=When.ZERO),
-        _write(COEFFICIENT, a=_S),
-        _read(EXPONENT, _S),
-        _keep(_S, a=_E, c=PHASE, when=When.ZERO),
-        _write(EXPONENT, a=_S),
+        read(COEFFICIENT, _S),
+        keep(_S, a=_M, c=PHASE, when=When.ZERO),
+        write(COEFFICIENT, a=_S),
+        read(EXPONENT, _S),
+        keep(_S, a=_E, c=PHASE, when=When.ZERO),
+        write(EXPONENT, a=_S),
     )  # fmt: skip
 
 
@@ -220,17 +204,17 @@ def words_code(*, flagged: bool = False) -> tuple[Instruction, ...]:
     limit = {"use_k": True}
     flag = {"c": 2, "addend": Addend.PLUS} if flagged else {}
     return (
-        *([_read(READ_FLAG, 2)] if flagged else ()),
-        _read(READ_EXPONENT, 0, k=MINUS_GRADIENT, addend=Addend.CONSTANT),
-        _keep(0, kind=Kind.PRODUCT, a=0, use_k=True, k=_MINUS),
-        _keep(1, kind=Kind.MAXIMUM, a=0, **limit, k=_NONE),
-        _write(WRITE_SHIFT, kind=Kind.MINIMUM, a=1, **limit, k=_MOST, **flag),
+        *([read(READ_FLAG, 2)] if flagged else ()),
+        read(READ_EXPONENT, 0, k=MINUS_GRADIENT, addend=Addend.CONSTANT),
+        keep(0, kind=Kind.PRODUCT, a=0, use_k=True, k=_MINUS),
+        keep(1, kind=Kind.MAXIMUM, a=0, **limit, k=_NONE),
+        write(WRITE_SHIFT, kind=Kind.MINIMUM, a=1, **limit, k=_MOST, **flag),
         # coefficient * 2^exponent is that of 2^16, to the right
-        _keep(1, a=0, k=_SIXTEEN, addend=Addend.CONSTANT),
-        _keep(1, kind=Kind.MAXIMUM, a=1, **limit, k=_NONE),
-        _keep(1, kind=Kind.MINIMUM, a=1, **limit, k=_SIXTEEN),
-        _read(READ_COEFFICIENT, 0, kind=Kind.PRODUCT, use_k=True, k=_WORD),
-        _write(WRITE_WORD, a=0, c=1, shift_by=ShiftBy.C, width=WORD_WIDTH),
+        keep(1, a=0, k=_SIXTEEN, addend=Addend.CONSTANT),
+        keep(1, kind=Kind.MAXIMUM, a=1, **limit, k=_NONE),
+        keep(1, kind=Kind.MINIMUM, a=1, **limit, k=_SIXTEEN),
+        read(READ_COEFFICIENT, 0, kind=Kind.PRODUCT, use_k=True, k=_WORD),
+        write(WRITE_WORD, a=0, c=1, shift_by=ShiftBy.C, width=WORD_WIDTH),
     )
 
 
@@ -242,7 +226,7 @@ def phase_constants() -> tuple[int, ...]:
 def phase_code() -> tuple[Instruction, ...]:
     """PHASE, and that of the next step to memory: streams 0, read, and 1, written."""
     return (
-        _read(0, PHASE),
-        _keep(0, a=PHASE, k=0, addend=Addend.CONSTANT),
-        _write(1, kind=Kind.AND, a=0, use_k=True, k=1),
+        read(0, PHASE),
+        keep(0, a=PHASE, k=0, addend=Addend.CONSTANT),
+        write(1, kind=Kind.AND, a=0, use_k=True, k=1),
     )

@@ -13,6 +13,7 @@ table, an entry a lane. Two columns at a time come to registers of every thread:
 import numpy as np
 import numpy.typing as npt
 
+from trainwright.onchip.instructions import keep, zero
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.prior_pass import WEIGHT_RAISE
@@ -71,30 +72,22 @@ def advance_constants(table: RateTable) -> tuple[int, ...]:
     return 1, -table.steps, len(table.entries) - 1
 
 
-def _keep(d: int, **fields) -> Instruction:
-    return Instruction(keep=True, d=d, **fields)
-
-
-def _zero(d: int, **fields) -> Instruction:
-    return _keep(d, kind=Kind.LANE, shift=63, **fields)
-
-
 def advance_code() -> tuple[Instruction, ...]:
     """The next step's counters: after the last step of an entry the position is 0, and the number
     one more, but for that of the last entry."""
     constant = {"addend": Addend.CONSTANT}
     return (
-        _keep(_POSITION, memory=Memory.READ, stream=READ_POSITION, k=_ONE, **constant),
-        _keep(_LEFT, a=_POSITION, k=_STEPS, **constant),
-        _zero(_POSITION, c=_LEFT, when=When.ZERO),
+        keep(_POSITION, memory=Memory.READ, stream=READ_POSITION, k=_ONE, **constant),
+        keep(_LEFT, a=_POSITION, k=_STEPS, **constant),
+        zero(_POSITION, c=_LEFT, when=When.ZERO),
         Instruction(a=_POSITION, memory=Memory.WRITE, stream=WRITE_POSITION),
-        _keep(_NUMBER, memory=Memory.READ, stream=READ_NUMBER),
-        _keep(_NEXT, a=_NUMBER, k=_ONE, **constant),
-        _keep(_NEXT, kind=Kind.MINIMUM, a=_NEXT, use_k=True, k=_LAST),
-        _keep(_NEXT, a=_NUMBER, c=_LEFT, when=When.NEGATIVE),
+        keep(_NUMBER, memory=Memory.READ, stream=READ_NUMBER),
+        keep(_NEXT, a=_NUMBER, k=_ONE, **constant),
+        keep(_NEXT, kind=Kind.MINIMUM, a=_NEXT, use_k=True, k=_LAST),
+        keep(_NEXT, a=_NUMBER, c=_LEFT, when=When.NEGATIVE),
         Instruction(a=_NEXT, memory=Memory.WRITE, stream=WRITE_NUMBER),
-        _zero(RATE),
-        _zero(RATE_SHIFT),
+        zero(RATE),
+        zero(RATE_SHIFT),
     )
 
 
@@ -102,13 +95,13 @@ def choose_code(first: int, second: int) -> tuple[Instruction, ...]:
     """Two columns to two registers that are 0, in the lane of the present entry."""
     chosen = {"memory": Memory.READ, "c": 0, "when": When.ZERO}
     return (
-        _keep(1, memory=Memory.READ, stream=READ_PRESENT),
-        _keep(0, memory=Memory.READ, stream=READ_NUMBERS, c=1, addend=Addend.MINUS),
-        _keep(first, stream=READ_FIRST, **chosen),
-        _keep(second, stream=READ_SECOND, **chosen),
+        keep(1, memory=Memory.READ, stream=READ_PRESENT),
+        keep(0, memory=Memory.READ, stream=READ_NUMBERS, c=1, addend=Addend.MINUS),
+        keep(first, stream=READ_FIRST, **chosen),
+        keep(second, stream=READ_SECOND, **chosen),
     )
 
 
 def spread_code(*registers: int) -> tuple[Instruction, ...]:
     """From one lane to all."""
-    return tuple(_keep(d, kind=Kind.SUM, a=d) for d in registers)
+    return tuple(keep(d, kind=Kind.SUM, a=d) for d in registers)

@@ -11,6 +11,7 @@ bit for bit. A word of the state is the lowest hidden + 8 bits of 2^8 W + m. Thr
 from dataclasses import dataclass
 
 from trainwright.onchip import schedule_pass
+from trainwright.onchip.instructions import keep
 from trainwright.onchip.layout import MOMENT_WIDTH, WEIGHT_WIDTH
 from trainwright.onchip.prior import PULL_WIDTH
 from trainwright.onchip.rates import SHIFT_WIDTH
@@ -95,12 +96,8 @@ class PartUpdate:
         return 1 << STATE | 1 << FACTOR | self.nibbles << NIBBLE
 
 
-def _keep(d: int, **fields) -> Instruction:
-    return Instruction(keep=True, d=d, **fields)
-
-
 def _read(stream: int, **fields) -> Instruction:
-    return _keep(memory=Memory.READ, stream=stream, **fields)
+    return keep(memory=Memory.READ, stream=stream, **fields)
 
 
 def _pulls(part: PartUpdate) -> list[Instruction]:
@@ -114,9 +111,9 @@ def _pulls(part: PartUpdate) -> list[Instruction]:
         pull["a"] = _WORD if second else _SHIFT
         code += [_read(shift, d=pull["a"]), _read(coefficient, d=d, **pull)]
         if second:
-            code.append(_keep(_SHIFT, kind=Kind.MINIMUM, a=_SHIFT, b=_WORD))
+            code.append(keep(_SHIFT, kind=Kind.MINIMUM, a=_SHIFT, b=_WORD))
     if len(sides) > 1:
-        code.append(_keep(_G, a=_G, c=_PULL, addend=Addend.PLUS))
+        code.append(keep(_G, a=_G, c=_PULL, addend=Addend.PLUS))
     addend = Addend.PLUS if sides else Addend.NOTHING
     return [*code, _read(GRADIENT, d=_G, c=_G, addend=addend)]
 
@@ -125,15 +122,15 @@ def _rated(part: PartUpdate) -> list[Instruction]:
     """The step of the weights."""
     step = {"kind": Kind.PRODUCT, "a": _M, "rounding": Rounding.RANDOM_NEXT}
     if not part.resident:
-        return [_keep(_G, **step, use_k=True, k=_RATE, shift=part.rate_shift)]
+        return [keep(_G, **step, use_k=True, k=_RATE, shift=part.rate_shift)]
     shift, code = schedule_pass.RATE_SHIFT, []
     if part.rate_shift or part.momentum:  # no pulls are left to add: this register is free
         held = {"width": SHIFT_WIDTH + 1} if part.momentum else {}
-        code.append(_keep(_PULL, a=shift, k=_RATE, addend=Addend.CONSTANT, **held))
+        code.append(keep(_PULL, a=shift, k=_RATE, addend=Addend.CONSTANT, **held))
         shift = _PULL
     if part.momentum:
-        code.append(_keep(_PULL, kind=Kind.LANE, shift=63, c=_PULL, when=When.NEGATIVE))
-    return [*code, _keep(_G, **step, b=schedule_pass.RATE, c=shift, shift_by=ShiftBy.C)]
+        code.append(keep(_PULL, kind=Kind.LANE, shift=63, c=_PULL, when=When.NEGATIVE))
+    return [*code, keep(_G, **step, b=schedule_pass.RATE, c=shift, shift_by=ShiftBy.C)]
 
 
 def _cleared(part: PartUpdate, *registers: int) -> list[Instruction]:
@@ -141,7 +138,7 @@ def _cleared(part: PartUpdate, *registers: int) -> list[Instruction]:
     if not part.cuts or not (part.left or part.right):
         return []
     cut = {"c": _SHIFT, "when": When.NEGATIVE}
-    return [_keep(d, kind=Kind.LANE, shift=63, **cut) for d in registers]
+    return [keep(d, kind=Kind.LANE, shift=63, **cut) for d in registers]
 
 
 def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
@@ -150,7 +147,7 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
     half = {"k": _HALF, "addend": Addend.CONSTANT, "wrap": True}
     code = [
         _read(STATE, d=_WORD, **half, width=part.hidden + MOMENT_WIDTH),
-        _keep(_M, a=_WORD, **half, width=MOMENT_WIDTH),
+        keep(_M, a=_WORD, **half, width=MOMENT_WIDTH),
         _read(FACTOR, d=_W, **scaled, k=_SPLIT, c=_WORD, addend=Addend.PLUS, shift=MOMENT_WIDTH),
     ]
     moved = {"shift": min(max(part.moved, 0), 30)}
@@ -158,17 +155,17 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
         moved = {"shift": MOVED_SHIFT, "shift_by": ShiftBy.SCALAR}
     if part.moved or part.resident:
         code.append(
-            _keep(_M, **scaled, a=_M, k=_MOVED, **moved, rounding=Rounding.EVEN, width=MOMENT_WIDTH)
+            keep(_M, **scaled, a=_M, k=_MOVED, **moved, rounding=Rounding.EVEN, width=MOMENT_WIDTH)
         )
     code += [
         *_pulls(part),
-        _keep(_M, **scaled, a=_M, k=_KEPT, c=_G, addend=Addend.PLUS, shift=2 * DECAY_SHIFT,
+        keep(_M, **scaled, a=_M, k=_KEPT, c=_G, addend=Addend.PLUS, shift=2 * DECAY_SHIFT,
               rounding=Rounding.RANDOM, width=MOMENT_WIDTH),
         *_rated(part),
-        _keep(_W, a=_W, c=_G, addend=Addend.MINUS, width=WEIGHT_WIDTH),
-        _keep(_W, kind=Kind.MINIMUM, a=_W, use_k=True, k=_MOST),
+        keep(_W, a=_W, c=_G, addend=Addend.MINUS, width=WEIGHT_WIDTH),
+        keep(_W, kind=Kind.MINIMUM, a=_W, use_k=True, k=_MOST),
         *_cleared(part, _M, _W),
-        _keep(_G, a=_W, shift=part.hidden, rounding=Rounding.UP, memory=Memory.WRITE,
+        keep(_G, a=_W, shift=part.hidden, rounding=Rounding.UP, memory=Memory.WRITE,
               stream=FACTOR),
     ]  # fmt: skip
     if part.nibbles:
