@@ -67,7 +67,8 @@ _ALL = (
     Target("emit", ("lowering/emit.py", "lowering/pieces.py"), ("lowering",)),
     Target(
         "program",
-        ("program/encoding.py", "program/packing.py", "program/footprint.py", "program/reach.py"),
+        ("program/encoding.py", "program/fields_of/*.py", "program/packing.py",
+         "program/footprint.py", "program/reach.py"),
         ("program", "footprint", "validation"),
     ),
 )  # fmt: skip

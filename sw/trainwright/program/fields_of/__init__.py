@@ -1,0 +1,1 @@
+"""From a descriptor to the values of its encoded fields and back, a file for each kind."""
