@@ -20,6 +20,7 @@ from trainwright.train.trainer import Trainer
 from trainwright_sim.backend import RtlAccelerator
 
 STEPS = {"digits": 12, "fashion": 3}
+DATA_SETS = {"digits": "digits", "fashion": "fashion-mnist"}
 MEMORY_BYTES = 1 << 24
 POSITS = AcceleratorParameters(
     formats="posit(8,0),posit(8,1)c,posit(6,1),posit(4,0)", accumulator_width=44
@@ -55,7 +56,7 @@ def trained(accelerator: Accelerator, name: str, formats: str, scales: str, data
 @pytest.mark.parametrize("name", STEPS)
 def test_training(simulated, request, name, row, scales):
     root = request.getfixturevalue("data_root") if name == "fashion" else None
-    data = load_data_set(name, root)
+    data = load_data_set(DATA_SETS[name], root)
     formats = (FORMATS | NARROW_WORDS)[row]
     rtl = simulated[8 if row in NARROW_WORDS else 16]
     with GoldenAccelerator(rtl.parameters, memory_bytes=MEMORY_BYTES) as golden:

@@ -51,7 +51,8 @@ STEPS = {
     ),
     "ecp5-digits": (
         ecp5,
-        {"word_width": 8, "wide_tensors": 1, "factor_width": 8},
+        {"word_width": 8, "wide_tensors": 1, "factor_width": 8}
+        | {"pe1_store_depth": 4096, "pe2_store_depth": 4096},
         "l1.G2=fixed(12),intermediate=fixed(9),gradient=fixed(12)",
     ),
 }
