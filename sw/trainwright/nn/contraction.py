@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from trainwright.nn.untyped import node
+
 CHUNK = 1 << 17
 """Elements of W that are made at once."""
 
@@ -103,8 +105,7 @@ class Matrix:
         """x W^T of x (..., I): (..., J). Gradients of gradients are not to be had."""
         (p, u, k), (_, v, q) = self.left.shape, self.right.shape
         flat = x.reshape(-1, u * v)
-        y = _Apply.apply(flat, self.left.reshape(p * u, k), self.right.reshape(k, v * q), p, q)
-        assert isinstance(y, torch.Tensor)
+        y = node(_Apply, flat, self.left.reshape(p * u, k), self.right.reshape(k, v * q), p, q)
         return y.transpose(0, 1).reshape(*x.shape[:-1], p * q)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
+from typing import Any
 
 import torch
 
@@ -157,7 +158,8 @@ def to_torch(model: torch.nn.Module) -> torch.nn.Module:
 def _dense(layer: TensorTrain) -> torch.nn.Module:
     weight, bias = layer.weight(), layer.used_bias()
     if isinstance(layer, TTEmbedding):
-        return torch.nn.Embedding.from_pretrained(weight, freeze=False)
+        embedding: Any = torch.nn.Embedding
+        return embedding.from_pretrained(weight, freeze=False)
     if isinstance(layer, TTConv2d):
         made = torch.nn.Conv2d(
             layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding,

@@ -118,12 +118,12 @@ def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     batch = segment.machine.settings.batch
     if len(x) <= batch:
         return _applied(segment, x, parameters)
-    parts = [_applied(segment, part, parameters) for part in x.split(batch)]
+    parts = [_applied(segment, part, parameters) for part in torch.split(x, batch)]
     return tuple(torch.cat(outputs) for outputs in zip(*parts, strict=True))
 
 
 def _applied(
     segment: Segment, x: torch.Tensor, parameters: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    found: Any = _Step.apply(segment, x, *parameters)
-    return found
+    step: Any = _Step
+    return step.apply(segment, x, *parameters)

@@ -44,7 +44,7 @@ class CompiledModule(torch.nn.Module):
         self._buffers = module._buffers
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
         self.training = module.training
-        hidden = {"module": module, "machine": machine, "chains": {}, "graphs": {}}
+        hidden: dict[str, Any] = {"module": module, "machine": machine, "chains": {}, "graphs": {}}
         self.__dict__["_hidden"] = hidden
 
     @property
@@ -229,7 +229,7 @@ def compile(
     return found
 
 
-def _set_formats(layers: list[TensorTrain], formats: str) -> None:
+def _set_formats(layers: list[TensorTrain], formats: object) -> None:
     if not isinstance(formats, str):
         raise CompileError(f"formats must be text such as 'activation=posit(8,0)', not {formats!r}")
     try:
