@@ -48,7 +48,7 @@ class TTLinear(TensorTrain):
         relu: bool = True,
         numbers: Numbers = "fixed",
     ) -> None:
-        if not isinstance(in_features, int):
+        if isinstance(in_features, (tuple, list)):
             image, in_features = in_features, prod(in_features)
             if outputs is None and inputs is None:
                 most, length = likely(rank, order)

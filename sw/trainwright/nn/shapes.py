@@ -29,6 +29,13 @@ def is_size(value: object, least: int = 1) -> bool:
     return isinstance(value, int) and value >= least
 
 
+def require_sizes(**sizes: object) -> None:
+    """Raise ``NetworkError`` unless each is an integer of at least 1."""
+    for name, size in sizes.items():
+        if not is_size(size):
+            raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
+
+
 def padded_size(size: int) -> int:
     """Least multiple of ``LAST`` from ``size`` on whose other prime factors are at most 7.
 
@@ -85,9 +92,7 @@ def factor_sizes(
     >>> factor_sizes(10, 512)
     ((1, 1, 16), (4, 8, 16))
     """
-    for name, size in (("rows", rows), ("columns", columns)):
-        if not is_size(size):
-            raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
+    require_sizes(rows=rows, columns=columns)
     rows, columns = padded_size(rows), padded_size(columns)
     wanted = _order(order, default_order(rows, columns))
     outputs, inputs = (
@@ -132,9 +137,7 @@ def kernel_sizes(
     >>> kernel_sizes(16, 9, 3), kernel_sizes(64, 9, 16)
     (((4, 4), (9, 3)), ((4, 4, 4), (9, 4, 4)))
     """
-    for name, size in (("out_channels", outputs), ("in_channels", channels)):
-        if not is_size(size):
-            raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
+    require_sizes(out_channels=outputs, in_channels=channels)
     wanted = _order(order, 1 + max(1, round(log(max(outputs, channels), 16))))
     behind = ((kernel, *rest) for rest in _splits(channels, wanted - 1))
     return _best(_splits(outputs, wanted), behind, rank)

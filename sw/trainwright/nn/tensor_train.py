@@ -12,7 +12,7 @@ from trainwright.network import FLOAT32, Layer, NetworkError, NumberFormats, Wid
 from trainwright.nn.contraction import Matrix, contract
 from trainwright.nn.prior import cut_state, prior, replace_data
 from trainwright.nn.scales import InputQuantiser, OutputQuantiser
-from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely
+from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely, require_sizes
 from trainwright.nn.straight_through import gradient_rounded, straight_through
 from trainwright.nn.untyped import integers
 from trainwright.train.connect import clip
@@ -76,6 +76,7 @@ class TensorTrain(torch.nn.Module):
         numbers: Numbers = "fixed",
     ) -> None:
         super().__init__()
+        require_sizes(rows=rows, columns=columns)
         self.rows, self.columns, self.numbers = rows, columns, formats_of(numbers)
         self.relu = relu
         if (outputs is None) != (inputs is None) or (outputs is not None and order is not None):

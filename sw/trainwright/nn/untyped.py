@@ -1,4 +1,4 @@
-"""What torch leaves untyped, with types."""
+"""What torch leaves untyped, with types, and what it leaves unsaid."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,3 +22,21 @@ def integers(values: torch.Tensor) -> list[int]:
 def named_modules(module: Any) -> Iterator[tuple[str, torch.nn.Module]]:
     """A module and all inside it, each with its name."""
     return module.named_modules()
+
+
+def require_module(value: object) -> None:
+    """Raise ``TypeError`` for what is no module."""
+    if not isinstance(value, torch.nn.Module):
+        raise TypeError(f"a torch.nn.Module is wanted, not {value!r}, a {type(value).__name__}")
+
+
+def refuse_second_gradients() -> None:
+    """Raise ``RuntimeError`` in a backward pass that is to be differentiated itself.
+
+    torch would take its gradients for constants, and say nothing.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "tensor-train layers have no gradients of gradients: call backward or grad without "
+            "create_graph=True, or compute that part with dense layers (trainwright.to_torch)"
+        )

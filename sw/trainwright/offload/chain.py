@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from trainwright.nn import TTConv2d, TTLinear
+from trainwright.nn.untyped import refuse_second_gradients
 from trainwright.offload.machine import Machine
 from trainwright.offload.segment import Segment
 from trainwright.offload.stretch import Stretch
@@ -25,6 +26,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
+        refuse_second_gradients()
         segment: Segment = ctx.segment
         given = [None if one is None else one.to("cpu", torch.float64) for one in gradients]
         found = segment.backward(ctx.call, given)

@@ -201,7 +201,7 @@ def compile(
 
     Raises ``CompileError`` for a back end, a batch or formats that cannot be, for a module without
     such a layer or that torch.fx cannot trace, and for a layer that does not fit the accelerator or
-    has formats that it lacks. The module then is as it was.
+    has formats that it lacks; ``TypeError`` for what is no module. The module then is as it was.
 
     >>> import trainwright.nn as tnn
     >>> model = torch.nn.Sequential(
