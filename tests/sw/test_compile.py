@@ -499,6 +499,15 @@ def test_inputs_that_cannot_be_are_one_error():
         model(torch.full((2, 64), float("nan")))
     with pytest.raises(ValueError, match="largest value is nan"):
         model(torch.rand(16, 64)).backward(torch.full((16, 10), float("nan")))
+    with pytest.raises(TypeError, match=r"a torch\.nn\.Module is wanted, not 5, a int"):
+        compile(5)
+
+
+def test_gradients_of_gradients_are_one_error():
+    model = compile(_model(), batch=16)
+    x = torch.rand(16, 64, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"no gradients of gradients.*create_graph"):
+        torch.autograd.grad(model(x).sum(), x, create_graph=True)
 
 
 def test_a_hybrid_trains_as_in_torch_alone():

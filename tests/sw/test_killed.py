@@ -61,8 +61,11 @@ def check_kills(tmp_path: Path, tries: int, options: tuple[str, ...], seed: int)
         resumed += resumes
         new = [*TRAIN, *options, "--force", "--out", str(out)]
         argv = ["train", "--resume", "--out", str(out)] if resumes else new
+        began = time.monotonic()
         if has_ended(start(argv), random.uniform(0, seconds)):
             assert model(out) == whole
+            if not resumes:  # the machine is less busy than it was
+                seconds = min(seconds, time.monotonic() - began)
             run += 1
             out = tmp_path / str(run)
     assert resumed > tries / 10
@@ -79,6 +82,8 @@ def test_killed_and_resumed_on_the_golden_model(tmp_path, seed, update):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["rtl", "board"])
+@pytest.mark.parametrize(
+    "backend", [("rtl",), ("board", "--preset", "ecp5-85f")], ids=lambda b: b[0]
+)
 def test_killed_and_resumed_in_simulation(tmp_path, backend):
-    check_kills(tmp_path, 20, ("--steps", "4", "--batch", "16", "--backend", backend), seed=1)
+    check_kills(tmp_path, 20, ("--steps", "4", "--batch", "16", "--backend", *backend), seed=1)

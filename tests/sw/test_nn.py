@@ -135,6 +135,30 @@ def test_what_cannot_be_is_one_error(options, message):
         tnn.TTLinear(64, 32, **options)
 
 
+@pytest.mark.parametrize("sizes", [(64.5, 32), ("64", 32), (64, 0), (64, None)])
+def test_a_size_that_cannot_be_is_one_error(sizes):
+    with pytest.raises(NetworkError, match="must be an integer of at least 1, not"):
+        tnn.TTLinear(*sizes)
+    with pytest.raises(NetworkError, match="must be an integer of at least 1, not"):
+        tnn.TTLinear(*sizes, outputs=(2, 16), inputs=(4, 16))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [tnn.from_torch, tnn.to_torch, tnn.cut_ranks, tnn.rank_prior],
+    ids=lambda one: one.__name__,
+)
+def test_what_is_no_module_is_one_error(function):
+    with pytest.raises(TypeError, match=r"a torch\.nn\.Module is wanted, not 5"):
+        function(5)
+
+
+def test_gradients_of_gradients_are_one_error():
+    x = torch.rand(2, 64, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"no gradients of gradients.*create_graph"):
+        torch.autograd.grad(tnn.TTLinear(64, 32)(x).sum(), x, create_graph=True)
+
+
 def test_inputs_of_another_size_are_one_error():
     with pytest.raises(ValueError, match="inputs have 63 features, this layer takes 64"):
         tnn.TTLinear(64, 32)(torch.zeros(2, 63))

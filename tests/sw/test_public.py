@@ -28,6 +28,16 @@ def test_a_public_name_of_nn_says_what_it_is(name):
     assert len(text) > 40 and ">>>" in text
 
 
+@pytest.mark.parametrize("module", [trainwright, trainwright.nn])
+def test_their_methods_say_what_they_do(module):
+    for name in module.__all__:
+        value = getattr(module, name)
+        for own, method in vars(value).items() if inspect.isclass(value) else ():
+            of = getattr(method, "fget", None) or getattr(method, "__func__", method)
+            if not own.startswith("_") and inspect.isfunction(of):
+                assert len(of.__doc__ or "") > 15, f"{name}.{own}"
+
+
 NAMES = [*(f"trainwright.{name}" for name in trainwright.__all__ if name != "nn"),
          *(f"trainwright.nn.{name}" for name in trainwright.nn.__all__)]  # fmt: skip
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from trainwright.nn.untyped import node, refuse_second_gradients
+
 CHUNK = 1 << 17
 """Elements of W that are made at once."""
 
@@ -55,6 +57,7 @@ class _Apply(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
+        refuse_second_gradients()
         x, left, right = ctx.saved_tensors
         dy, size = gradients[0], x.shape[1]  # (p, B, q)
         dx = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
@@ -100,11 +103,10 @@ class Matrix:
         return w.reshape(p, u * v, q).transpose(1, 2).reshape(p * q, u * v)
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """x W^T of x (..., I): (..., J). Gradients of gradients are not to be had."""
+        """x W^T of x (..., I): (..., J). ``RuntimeError`` for gradients of gradients."""
         (p, u, k), (_, v, q) = self.left.shape, self.right.shape
         flat = x.reshape(-1, u * v)
-        y = _Apply.apply(flat, self.left.reshape(p * u, k), self.right.reshape(k, v * q), p, q)
-        assert isinstance(y, torch.Tensor)
+        y = node(_Apply, flat, self.left.reshape(p * u, k), self.right.reshape(k, v * q), p, q)
         return y.transpose(0, 1).reshape(*x.shape[:-1], p * q)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 
 from trainwright.network import NetworkError
-from trainwright.nn.shapes import image_sizes, kernel_sizes, likely
+from trainwright.nn.shapes import image_sizes, is_size, kernel_sizes, likely
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
 
 
@@ -48,7 +48,7 @@ class TTLinear(TensorTrain):
         relu: bool = True,
         numbers: Numbers = "fixed",
     ) -> None:
-        if not isinstance(in_features, int):
+        if isinstance(in_features, (tuple, list)):
             image, in_features = in_features, prod(in_features)
             if outputs is None and inputs is None:
                 most, length = likely(rank, order)
@@ -76,7 +76,7 @@ class TTLinear(TensorTrain):
 
 def _pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]:
     pair = (value, value) if isinstance(value, int) else tuple(value)
-    if len(pair) != 2 or any(not isinstance(n, int) or n < least for n in pair):
+    if len(pair) != 2 or not all(is_size(n, least) for n in pair):
         raise NetworkError(f"{name} must be one or two integers of at least {least}, not {value!r}")
     return pair[0], pair[1]
 
@@ -125,7 +125,7 @@ class TTConv2d(TensorTrain):
         relu: bool = True,
         numbers: Numbers = "fixed",
     ) -> None:
-        if not isinstance(in_channels, int) or in_channels < 1:
+        if not is_size(in_channels):
             raise NetworkError(f"in_channels must be at least 1, not {in_channels!r}")
         self_kernel = _pair("kernel_size", kernel_size, 1)
         places = prod(self_kernel)
@@ -173,6 +173,7 @@ class TTConv2d(TensorTrain):
         return self.finished(y)
 
     def extra_repr(self) -> str:
+        """What ``print`` says of the layer behind its class."""
         return (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
             f"stride={self.stride}, padding={self.padding}, {super().extra_repr()}"

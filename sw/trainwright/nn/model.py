@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
+from typing import Any
 
 import torch
 
 from trainwright.network import Network, NetworkError, NumberFormats, load_network
 from trainwright.nn.layers import TTConv2d, TTEmbedding, TTLinear
 from trainwright.nn.tensor_train import Numbers, Rank, TensorTrain
+from trainwright.nn.untyped import require_module
 from trainwright.train.initial import initial_factors
 
 Convert = Callable[[str, torch.nn.Module], torch.nn.Module | None]
 
 
 def trains(model: torch.nn.Module) -> Iterator[TensorTrain]:
-    """The tensor-train layers of a model, each once."""
+    """The tensor-train layers of a model, each once; ``TypeError`` for what is no module."""
+    require_module(model)
     return (module for module in model.modules() if isinstance(module, TensorTrain))
 
 
@@ -55,6 +58,7 @@ def cut_ranks(
 
 def _replaced(model: torch.nn.Module, convert: Convert) -> torch.nn.Module:
     """A copy of a model with some modules replaced; one that is shared stays shared."""
+    require_module(model)
     copy = deepcopy(model)
     done: dict[int, torch.nn.Module | None] = {}
 
@@ -88,7 +92,7 @@ def from_torch(
     asks for, a relative error of each matrix, 0.1 where none is given). Left dense are layers named
     in ``skip``, and those whose train would not have fewer bits. Train on for a few
     epochs: 4 bits and a low rank cost accuracy. Raises ``ValueError`` for weights that are not
-    finite and ranks that cannot be.
+    finite and ranks that cannot be, ``TypeError`` for what is no module.
 
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Tanh())
     >>> [type(module).__name__ for module in from_torch(mlp, rank=4)]
@@ -157,7 +161,8 @@ def to_torch(model: torch.nn.Module) -> torch.nn.Module:
 def _dense(layer: TensorTrain) -> torch.nn.Module:
     weight, bias = layer.weight(), layer.used_bias()
     if isinstance(layer, TTEmbedding):
-        return torch.nn.Embedding.from_pretrained(weight, freeze=False)
+        embedding: Any = torch.nn.Embedding
+        return embedding.from_pretrained(weight, freeze=False)
     if isinstance(layer, TTConv2d):
         made = torch.nn.Conv2d(
             layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding,

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from trainwright.nn.untyped import node
 from trainwright.train.prior import prior_loss
 from trainwright.train.ranks import FORMS, prior_gradients
 from trainwright.train.storage_prior import storage_loss
@@ -35,9 +36,7 @@ def prior(factors: Sequence[torch.Tensor], form: str) -> torch.Tensor:
     """The rank prior of a layer's factors, differentiable; ``ValueError`` for an unknown form."""
     if form not in FORMS:
         raise ValueError(f"prior form must be one of {', '.join(FORMS)}, not {form!r}")
-    result = _Prior.apply(form, *factors)
-    assert isinstance(result, torch.Tensor)
-    return result
+    return node(_Prior, form, *factors)
 
 
 def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
@@ -87,7 +86,7 @@ def cut_state(
     parameter.grad = None
     replace_data(parameter, cut(parameter.data))
     parameter.grad = None if gradient is None else cut(gradient)
-    state = {} if optimizer is None else optimizer.state.get(parameter, {})
+    state: dict[str, Any] = {} if optimizer is None else optimizer.state.get(parameter, {})
     for name, value in state.items():
         if isinstance(value, torch.Tensor) and value.shape == shape:
             state[name] = cut(value)

@@ -14,13 +14,26 @@ _LARGEST_PRIME = 7
 
 
 def _primes(value: int) -> list[int]:
-    found, divisor = [], 2
+    found: list[int] = []
+    divisor = 2
     while divisor * divisor <= value:
         while value % divisor == 0:
             found.append(divisor)
             value //= divisor
         divisor += 1
     return [*found, value] if value > 1 else found
+
+
+def is_size(value: object, least: int = 1) -> bool:
+    """Whether ``value`` is an integer of at least ``least``."""
+    return isinstance(value, int) and value >= least
+
+
+def require_sizes(**sizes: object) -> None:
+    """Raise ``NetworkError`` unless each is an integer of at least 1."""
+    for name, size in sizes.items():
+        if not is_size(size):
+            raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
 
 
 def padded_size(size: int) -> int:
@@ -79,9 +92,7 @@ def factor_sizes(
     >>> factor_sizes(10, 512)
     ((1, 1, 16), (4, 8, 16))
     """
-    for name, size in (("rows", rows), ("columns", columns)):
-        if not isinstance(size, int) or size < 1:
-            raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
+    require_sizes(rows=rows, columns=columns)
     rows, columns = padded_size(rows), padded_size(columns)
     wanted = _order(order, default_order(rows, columns))
     outputs, inputs = (
@@ -111,7 +122,7 @@ def _best(
 
 def _order(order: int | None, default: int) -> int:
     wanted = default if order is None else order
-    if not isinstance(wanted, int) or wanted < 2:
+    if not is_size(wanted, 2):
         raise NetworkError(f"order must be an integer of at least 2, not {order!r}")
     return wanted
 
@@ -126,9 +137,7 @@ def kernel_sizes(
     >>> kernel_sizes(16, 9, 3), kernel_sizes(64, 9, 16)
     (((4, 4), (9, 3)), ((4, 4, 4), (9, 4, 4)))
     """
-    for name, size in (("out_channels", outputs), ("in_channels", channels)):
-        if not isinstance(size, int) or size < 1:
-            raise NetworkError(f"{name} must be an integer of at least 1, not {size!r}")
+    require_sizes(out_channels=outputs, in_channels=channels)
     wanted = _order(order, 1 + max(1, round(log(max(outputs, channels), 16))))
     behind = ((kernel, *rest) for rest in _splits(channels, wanted - 1))
     return _best(_splits(outputs, wanted), behind, rank)
@@ -144,7 +153,7 @@ def image_sizes(
     >>> image_sizes(10, (16, 7, 7))
     ((1, 1, 16), (16, 7, 7))
     """
-    if len(image) != 3 or any(not isinstance(n, int) or n < 1 for n in image):
+    if len(image) != 3 or not all(map(is_size, image)):
         raise NetworkError(
             f"in_features must be an integer or (channels, rows, columns), not {image!r}"
         )
@@ -163,7 +172,7 @@ def image_sizes(
 def check_sizes(name: str, sizes: Sequence[int], least: int) -> tuple[int, ...]:
     """``sizes`` as a tuple; ``NetworkError`` unless they multiply to at least ``least``."""
     given = tuple(sizes)
-    if any(not isinstance(size, int) or size < 1 for size in given) or prod(given) < least:
+    if not all(map(is_size, given)) or prod(given) < least:
         raise NetworkError(
             f"{name} must be integers of at least 1 that multiply to at least {least}, "
             f"not {list(given)}"

@@ -11,6 +11,7 @@ import torch
 from trainwright.driver import fitting_exponent
 from trainwright.fixed.quantise import dequantise, extremes, quantise
 from trainwright.formats import Format, Posit
+from trainwright.nn.untyped import node
 
 
 def rounded(
@@ -56,9 +57,7 @@ def straight_through(
     values: torch.Tensor, exponent: int, fmt: Format, *, underflow: str = "zero"
 ) -> torch.Tensor:
     """``rounded``, with the gradient of the identity (saturated values included)."""
-    result = _StraightThrough.apply(values, exponent, fmt, underflow)
-    assert isinstance(result, torch.Tensor)
-    return result
+    return node(_StraightThrough, values, exponent, fmt, underflow)
 
 
 def gradient_rounded(values: torch.Tensor, fmt: Format, *, underflow: str = "zero") -> torch.Tensor:
@@ -67,6 +66,4 @@ def gradient_rounded(values: torch.Tensor, fmt: Format, *, underflow: str = "zer
     In fixed point that is the finest that saturates nothing. Backward raises ``ValueError`` for a
     gradient that is not finite.
     """
-    result = _GradientRounded.apply(values, fmt, underflow)
-    assert isinstance(result, torch.Tensor)
-    return result
+    return node(_GradientRounded, values, fmt, underflow)

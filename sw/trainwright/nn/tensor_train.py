@@ -12,8 +12,9 @@ from trainwright.network import FLOAT32, Layer, NetworkError, NumberFormats, Wid
 from trainwright.nn.contraction import Matrix, contract
 from trainwright.nn.prior import cut_state, prior, replace_data
 from trainwright.nn.scales import InputQuantiser, OutputQuantiser
-from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely
+from trainwright.nn.shapes import bond_ranks, check_sizes, factor_sizes, likely, require_sizes
 from trainwright.nn.straight_through import gradient_rounded, straight_through
+from trainwright.nn.untyped import integers
 from trainwright.train.connect import clip
 from trainwright.train.initial import deviation, fresh_exponent
 from trainwright.train.pretrained import quantisation
@@ -33,8 +34,8 @@ def formats_of(numbers: Numbers) -> NumberFormats:
         return numbers
     if isinstance(numbers, Widths):
         return NumberFormats(numbers)
-    if isinstance(numbers, str) and "=" in numbers:
-        return NumberFormats().with_formats(numbers)
+    if "=" in str(numbers):
+        return NumberFormats().with_formats(str(numbers))
     if numbers not in ("fixed", "float32"):
         raise NetworkError(
             'numbers must be "fixed", "float32", formats such as "activation=posit(8,0)" or '
@@ -75,6 +76,7 @@ class TensorTrain(torch.nn.Module):
         numbers: Numbers = "fixed",
     ) -> None:
         super().__init__()
+        require_sizes(rows=rows, columns=columns)
         self.rows, self.columns, self.numbers = rows, columns, formats_of(numbers)
         self.relu = relu
         if (outputs is None) != (inputs is None) or (outputs is not None and order is not None):
@@ -151,7 +153,7 @@ class TensorTrain(torch.nn.Module):
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """R_1 .. R_{d-1}."""
+        """R_1 .. R_{d-1}, of the bonds between the factors."""
         return tuple(factor.shape[3] for factor in self.all_factors[:-1])
 
     @property
@@ -189,7 +191,7 @@ class TensorTrain(torch.nn.Module):
         """Hold the factors within the range of their bits; beyond it they would run away."""
         if self.is_float:
             return
-        for factor, exponent in zip(self.all_factors, self.factor_exponents.tolist(), strict=True):
+        for factor, exponent in zip(self.all_factors, integers(self.factor_exponents), strict=True):
             factor.data = clip(factor.data, exponent, self._fmt)
 
     def used_factors(self) -> list[torch.Tensor]:
@@ -201,7 +203,7 @@ class TensorTrain(torch.nn.Module):
         return [
             straight_through(factor, exponent, self._fmt, underflow=self.numbers.host_underflow)
             for factor, exponent in zip(
-                self.all_factors, self.factor_exponents.tolist(), strict=True
+                self.all_factors, integers(self.factor_exponents), strict=True
             )
         ]
 
@@ -338,11 +340,13 @@ class TensorTrain(torch.nn.Module):
             given = state_dict.get(f"{prefix}factors.{n}")
             if given is not None and given.dim() == 4 and tuple(given.shape[1:3]) == (j, i):
                 replace_data(factor, factor.new_empty(given.shape))
-        super()._load_from_state_dict(
+        untyped: Any = super()
+        untyped._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
     def extra_repr(self) -> str:
+        """What ``print`` says of the layer behind its class."""
         numbers = "float32" if self.is_float else f"{self._fmt}"
         return (
             f"{self.rows} x {self.columns}, outputs={self.outputs}, inputs={self.inputs}, "

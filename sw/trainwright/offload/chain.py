@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from trainwright.nn import TTConv2d, TTLinear
+from trainwright.nn.untyped import refuse_second_gradients
 from trainwright.offload.machine import Machine
 from trainwright.offload.segment import Segment
 from trainwright.offload.stretch import Stretch
@@ -25,6 +26,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
+        refuse_second_gradients()
         segment: Segment = ctx.segment
         given = [None if one is None else one.to("cpu", torch.float64) for one in gradients]
         found = segment.backward(ctx.call, given)
@@ -118,12 +120,12 @@ def _run(segment: Segment, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     batch = segment.machine.settings.batch
     if len(x) <= batch:
         return _applied(segment, x, parameters)
-    parts = [_applied(segment, part, parameters) for part in x.split(batch)]
+    parts = [_applied(segment, part, parameters) for part in torch.split(x, batch)]
     return tuple(torch.cat(outputs) for outputs in zip(*parts, strict=True))
 
 
 def _applied(
     segment: Segment, x: torch.Tensor, parameters: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    found: Any = _Step.apply(segment, x, *parameters)
-    return found
+    step: Any = _Step
+    return step.apply(segment, x, *parameters)

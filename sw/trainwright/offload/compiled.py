@@ -44,7 +44,7 @@ class CompiledModule(torch.nn.Module):
         self._buffers = module._buffers
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
         self.training = module.training
-        hidden = {"module": module, "machine": machine, "chains": {}, "graphs": {}}
+        hidden: dict[str, Any] = {"module": module, "machine": machine, "chains": {}, "graphs": {}}
         self.__dict__["_hidden"] = hidden
 
     @property
@@ -201,7 +201,7 @@ def compile(
 
     Raises ``CompileError`` for a back end, a batch or formats that cannot be, for a module without
     such a layer or that torch.fx cannot trace, and for a layer that does not fit the accelerator or
-    has formats that it lacks. The module then is as it was.
+    has formats that it lacks; ``TypeError`` for what is no module. The module then is as it was.
 
     >>> import trainwright.nn as tnn
     >>> model = torch.nn.Sequential(
@@ -229,7 +229,7 @@ def compile(
     return found
 
 
-def _set_formats(layers: list[TensorTrain], formats: str) -> None:
+def _set_formats(layers: list[TensorTrain], formats: object) -> None:
     if not isinstance(formats, str):
         raise CompileError(f"formats must be text such as 'activation=posit(8,0)', not {formats!r}")
     try:

@@ -7,6 +7,7 @@ from typing import Any
 from trainwright.accelerator import Accelerator, backend_names, is_backend, open_accelerator
 from trainwright.compiler import CompileError
 from trainwright.driver import Driver, Memory, Settling
+from trainwright.nn.shapes import is_size
 from trainwright.parameters import AcceleratorParameters
 
 MEMORY_BYTES = 1 << 26
@@ -25,7 +26,7 @@ class Settings:
         if not is_backend(self.backend):
             names = ", ".join(backend_names())
             raise CompileError(f"backend must be one of {names}, not {self.backend!r}")
-        if not isinstance(self.batch, int) or self.batch < 1:
+        if not is_size(self.batch):
             raise CompileError(f"batch must be an integer of at least 1, not {self.batch!r}")
 
 

@@ -9,6 +9,7 @@ from torch import fx
 
 from trainwright.nn import TensorTrain
 from trainwright.nn.model import trains
+from trainwright.nn.untyped import named_modules
 from trainwright.offload.chain import Chain
 from trainwright.offload.machine import Settings
 from trainwright.offload.trace import why_not
@@ -141,8 +142,8 @@ def _layers(module: torch.nn.Module, places: dict[int, str]) -> list[LayerReport
     inside = {id(part) for layer in trains(module) for part in layer.modules()} - {
         id(layer) for layer in trains(module)
     }
-    rows = []
-    for name, one in module.named_modules():
+    rows: list[LayerReport] = []
+    for name, one in named_modules(module):
         own = sum(p.numel() for p in one.parameters(recurse=False))
         if id(one) in inside or not (own or isinstance(one, TensorTrain)):
             continue

@@ -13,6 +13,7 @@ from trainwright.formats import Posit
 from trainwright.network import Network, NumberFormats
 from trainwright.nn import TTConv2d, TTLinear
 from trainwright.nn.scales import InputQuantiser, largest
+from trainwright.nn.untyped import integers
 from trainwright.offload.machine import Machine
 from trainwright.offload.stretch import Stretch
 from trainwright.train.connect import quantised_model
@@ -84,7 +85,7 @@ class Segment:
         return quantised_model(
             network,
             [[_on_host(one) for one in layer] for layer in factors],
-            [layer.factor_exponents.tolist() for layer in self.layers],
+            [integers(layer.factor_exponents) for layer in self.layers],
             [_padded_bias(layer) for layer in self.layers],
         )
 
@@ -139,7 +140,11 @@ class Segment:
         logits = done.result.logits
         if len(x) < len(logits):
             logits = logits[: len(x)]
-        heads = [logits] if len(self.stretch.ends) == 1 else logits.split(network.head_sizes, 1)
+        heads = (
+            [logits]
+            if len(self.stretch.ends) == 1
+            else torch.split(logits, list(network.head_sizes), 1)
+        )
         return list(map(_shaped, heads, self._shapes(network))), Call(done, len(x), training)
 
     def backward(self, call: Call, gradients: Sequence[torch.Tensor | None]) -> "Gradients":
@@ -180,7 +185,9 @@ class Segment:
             if tuple(rows.shape) == (batch, network.output_size):
                 return rows, ends
         whole = torch.zeros(batch, network.output_size, dtype=torch.float64)
-        for part, gradient in zip(whole.split(network.head_sizes, 1), gradients, strict=True):
+        for part, gradient in zip(
+            torch.split(whole, list(network.head_sizes), 1), gradients, strict=True
+        ):
             if gradient is not None:
                 rows = _rows(gradient)
                 part[: call.samples, : rows.shape[1]] = rows
