@@ -14,7 +14,7 @@ are fewer, threads without one read other rows, and what they write is nobody's:
 from trainwright.onchip.functions import MANTISSA
 from trainwright.onchip.instructions import keep, read, write, zero
 from trainwright.onchip.layout import LANES
-from trainwright.onchip.prior_pass import LOW_WIDTH
+from trainwright.onchip.mantissa import BACK, CONSTANTS, POWER, UP, mantissa_code
 from trainwright.onchip.tables import FRACTION, SLOPE_SHIFT
 from trainwright.onchip.vector_tables import Slot
 from trainwright.program.vector import (
@@ -23,7 +23,6 @@ from trainwright.program.vector import (
     Instruction,
     Kind,
     Rounding,
-    ShiftBy,
     When,
 )
 
@@ -76,31 +75,22 @@ def gather_code() -> tuple[Instruction, ...]:
 
 
 # Decision: constants, then registers.
-_BACK, _UP, _DOWN, _POWER, _TWO, _NEVER, _DISTANCE, _GONE = range(8)
+_NEVER, _DISTANCE, _GONE = range(len(CONSTANTS), len(CONSTANTS) + 3)
 _LEFT_SUM, _RIGHT_SUM, _LOG, _LENGTH, _MANTISSA = 1, 2, 3, 4, 5
 
 
 def decide_constants(distance: int) -> tuple[int, ...]:
     """Constants of ``decide_code``."""
-    return (-MANTISSA, MANTISSA - 1, 1 - MANTISSA, 1 << LOW_WIDTH, 2, -1,
-            min(distance, MOST_DISTANCE) - 1, CUT)  # fmt: skip
+    return (*CONSTANTS, -1, min(distance, MOST_DISTANCE) - 1, CUT)
 
 
 def _log(d: int, a: int) -> tuple[Instruction, ...]:
     """log2 of a sum a > 0 by the table; -1 or so of 0."""
-    product, constant = Kind.PRODUCT, Addend.CONSTANT
-    by_length = {"shift_by": ShiftBy.C, "c": _LENGTH}
     return (
-        keep(_LENGTH, kind=Kind.LENGTH, a=a, k=_BACK, addend=constant),
-        keep(_MANTISSA, kind=product, a=a, use_k=True, k=_POWER),
-        keep(_LENGTH, a=_LENGTH, k=_UP, addend=constant),
-        keep(_MANTISSA, a=_MANTISSA, **by_length),
-        keep(_LENGTH, a=_LENGTH, k=_DOWN, addend=constant),
-        keep(_MANTISSA, a=a, **by_length, when=When.POSITIVE),
-        keep(_MANTISSA, kind=product, a=_MANTISSA, use_k=True, k=_TWO),
+        *mantissa_code(_MANTISSA, _LENGTH, a),
         keep(d, kind=Kind.TABLE, a=_MANTISSA, b=Slot.LOG2, shift=SLOPE_SHIFT,
               rounding=Rounding.EVEN),
-        keep(_LENGTH, a=_LENGTH, k=_UP, addend=constant),
+        keep(_LENGTH, a=_LENGTH, k=UP, addend=Addend.CONSTANT),
     )  # fmt: skip
 
 
@@ -109,8 +99,8 @@ def decide_code() -> tuple[Instruction, ...]:
     product, constant = Kind.PRODUCT, Addend.CONSTANT
     limit = {"use_k": True, "k": _NEVER}
     return (
-        keep(_LEFT_SUM, kind=product, a=_HIGH, use_k=True, k=_POWER, c=_LOW, addend=Addend.PLUS),
-        read(RIGHT_HIGH, _RIGHT_SUM, kind=product, use_k=True, k=_POWER),
+        keep(_LEFT_SUM, kind=product, a=_HIGH, use_k=True, k=POWER, c=_LOW, addend=Addend.PLUS),
+        read(RIGHT_HIGH, _RIGHT_SUM, kind=product, use_k=True, k=POWER),
         read(RIGHT_LOW, _RIGHT_SUM, c=_RIGHT_SUM, addend=Addend.PLUS),
         # whole parts and fractions of both logarithms; the sum of them, halves up
         *_log(6, _LEFT_SUM),
@@ -141,7 +131,7 @@ def decide_code() -> tuple[Instruction, ...]:
         # all lanes less those that are cut
         keep(5, a=_FLAGS, shift=CUT_SHIFT),
         zero(6),
-        keep(6, a=6, k=_BACK, addend=constant),
+        keep(6, a=6, k=BACK, addend=constant),
         write(LEFT, kind=Kind.SUM, a=5, c=6, addend=Addend.MINUS),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ label counts for nothing.
 from collections.abc import Callable
 
 from trainwright.onchip.functions import EXP2_UNIT
-from trainwright.onchip.instructions import keep, zero
+from trainwright.onchip.instructions import keep, read, write, zero
 from trainwright.onchip.loss import ERROR_UNIT, LOG2_E, PROBABILITY_WIDTH, WORD_WIDTH
 from trainwright.onchip.tables import SLOPE_SHIFT
 from trainwright.onchip.tables import WORD_WIDTH as TABLE_WIDTH
@@ -19,7 +19,6 @@ from trainwright.program.vector import (
     Addend,
     Instruction,
     Kind,
-    Memory,
     Rounding,
     ShiftBy,
     Total,
@@ -90,8 +89,8 @@ def _correct() -> tuple[Instruction, ...]:
     """Targets, logits, and whether the label has the greatest."""
     product = Kind.PRODUCT
     return (
-        keep(_T, memory=Memory.READ, stream=TARGETS),
-        keep(_Z, memory=Memory.READ, stream=LOGITS),
+        read(TARGETS, _T),
+        read(LOGITS, _Z),
         keep(_Z, kind=product, a=_T, use_k=True, k=_LEAST, c=_T, when=When.NEGATIVE),
         # the greatest logit, of equal ones the first: keys are 16 z - lane
         keep(_KEY, kind=Kind.LANE),
@@ -153,8 +152,8 @@ def _shares() -> tuple[Instruction, ...]:
         keep(_TMP, kind=Kind.SUM, a=_E),
         keep(_E, kind=product, a=_TMP, use_k=True, k=_BIT, shift=16, width=PROBABILITY_WIDTH,
               c=_T, when=When.POSITIVE),
-        Instruction(kind=product, a=_E, use_k=True, k=_LEAST, memory=Memory.WRITE, stream=GRADIENT,
-                    shift=15 - (WORD_WIDTH - PROBABILITY_WIDTH), width=16),
+        write(GRADIENT, kind=product, a=_E, use_k=True, k=_LEAST,
+              shift=15 - (WORD_WIDTH - PROBABILITY_WIDTH), width=16),
     )  # fmt: skip
 
 
@@ -162,7 +161,7 @@ def _squared_error(exponent: int | None, counting: bool) -> tuple[Instruction, .
     """Beyond 2^MOST_POWER every logit but 0 saturates, as it does at any greater exponent."""
     product = Kind.PRODUCT
     nothing = (*_labelled(_KEY), zero(_TMP, c=_KEY, when=When.ZERO))
-    written = () if counting else (Instruction(a=_E, memory=Memory.WRITE, stream=GRADIENT),)
+    written = () if counting else (write(GRADIENT, a=_E),)
     return (
         keep(_E, kind=product, a=_Z, use_k=True, k=_SCALE, **_shifted(exponent, ERROR_UNIT),
               rounding=Rounding.EVEN),

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from trainwright.onchip.functions import MANTISSA, ROOT_UNIT
 from trainwright.onchip.instructions import keep, read, write, zero
 from trainwright.onchip.layout import MOMENT_WIDTH
+from trainwright.onchip.mantissa import BACK, CONSTANTS, POWER, mantissa_code
 from trainwright.onchip.prior import (
     COEFFICIENT_WIDTH,
     EXPONENT_WIDTH,
@@ -119,10 +120,10 @@ def join_code() -> tuple[Instruction, ...]:
 
 
 # Renewal: constants, then registers.
-_BACK, _UP, _DOWN, _POWER, _TWO, _TOP = range(6)
+_TOP = len(CONSTANTS)
+assert CONSTANTS[POWER] == 1 << LOW_WIDTH  # it joins the words of a sum, too
 _S, _L, _M, _C, _E = range(5)
-RENEW_CONSTANTS = (-MANTISSA, MANTISSA - 1, 1 - MANTISSA, 1 << (MANTISSA - 1), 2,
-                   -COEFFICIENT_WIDTH)  # fmt: skip
+RENEW_CONSTANTS = (*CONSTANTS, -COEFFICIENT_WIDTH)
 
 
 def renew_code() -> tuple[Instruction, ...]:
@@ -130,23 +131,16 @@ def renew_code() -> tuple[Instruction, ...]:
     product, constant = Kind.PRODUCT, Addend.CONSTANT
     by_length = {"shift_by": ShiftBy.C, "c": _L}
     return (
-        # the sum S; its mantissa of 16 bits, and its length less 16
-        read(HIGH, _S, kind=product, use_k=True, k=_POWER),
+        # the sum S, and its reciprocal; 0 for 0
+        read(HIGH, _S, kind=product, use_k=True, k=POWER),
         read(LOW, _S, c=_S, addend=Addend.PLUS),
-        keep(_L, kind=Kind.LENGTH, a=_S, k=_BACK, addend=constant),
-        keep(_M, kind=product, a=_S, use_k=True, k=_POWER),
-        keep(_L, a=_L, k=_UP, addend=constant),
-        keep(_M, a=_M, **by_length),
-        keep(_L, a=_L, k=_DOWN, addend=constant),
-        keep(_M, a=_S, **by_length, when=When.POSITIVE),
-        # its reciprocal; 0 for 0
-        keep(_M, kind=product, a=_M, use_k=True, k=_TWO),
+        *mantissa_code(_M, _L, _S),
         keep(_M, kind=Kind.TABLE, a=_M, b=Slot.RECIPROCAL, shift=SLOPE_SHIFT,
               rounding=Rounding.EVEN, width=TABLE_WIDTH),
         zero(_M, c=_S, when=When.ZERO),
         # weight times cost, to 16 bits
         read(COST, _S, kind=product, b=WEIGHT),
-        keep(_C, kind=Kind.LENGTH, a=_S, k=_BACK, addend=constant),
+        keep(_C, kind=Kind.LENGTH, a=_S, k=BACK, addend=constant),
         keep(_S, a=_S, c=_C, shift_by=ShiftBy.C),
         # exponents so far, and the product to 8 bits
         keep(_E, a=_C, c=_L, addend=Addend.MINUS),

@@ -13,12 +13,12 @@ table, an entry a lane. Two columns at a time come to registers of every thread:
 import numpy as np
 import numpy.typing as npt
 
-from trainwright.onchip.instructions import keep, zero
+from trainwright.onchip.instructions import keep, read, write, zero
 from trainwright.onchip.layout import LANES
 from trainwright.onchip.prior import INTERVAL
 from trainwright.onchip.prior_pass import WEIGHT_RAISE
 from trainwright.onchip.rates import ENTRIES, RateTable
-from trainwright.program.vector import Addend, Instruction, Kind, Memory, When
+from trainwright.program.vector import Addend, Instruction, Kind, When
 
 TABLE_ROWS = ENTRIES // LANES
 POSITION, NUMBER, PHASE, LOOK = range(4)
@@ -77,15 +77,15 @@ def advance_code() -> tuple[Instruction, ...]:
     one more, but for that of the last entry."""
     constant = {"addend": Addend.CONSTANT}
     return (
-        keep(_POSITION, memory=Memory.READ, stream=READ_POSITION, k=_ONE, **constant),
+        read(READ_POSITION, _POSITION, k=_ONE, **constant),
         keep(_LEFT, a=_POSITION, k=_STEPS, **constant),
         zero(_POSITION, c=_LEFT, when=When.ZERO),
-        Instruction(a=_POSITION, memory=Memory.WRITE, stream=WRITE_POSITION),
-        keep(_NUMBER, memory=Memory.READ, stream=READ_NUMBER),
+        write(WRITE_POSITION, a=_POSITION),
+        read(READ_NUMBER, _NUMBER),
         keep(_NEXT, a=_NUMBER, k=_ONE, **constant),
         keep(_NEXT, kind=Kind.MINIMUM, a=_NEXT, use_k=True, k=_LAST),
         keep(_NEXT, a=_NUMBER, c=_LEFT, when=When.NEGATIVE),
-        Instruction(a=_NEXT, memory=Memory.WRITE, stream=WRITE_NUMBER),
+        write(WRITE_NUMBER, a=_NEXT),
         zero(RATE),
         zero(RATE_SHIFT),
     )
@@ -93,12 +93,12 @@ def advance_code() -> tuple[Instruction, ...]:
 
 def choose_code(first: int, second: int) -> tuple[Instruction, ...]:
     """Two columns to two registers that are 0, in the lane of the present entry."""
-    chosen = {"memory": Memory.READ, "c": 0, "when": When.ZERO}
+    chosen = {"c": 0, "when": When.ZERO}
     return (
-        keep(1, memory=Memory.READ, stream=READ_PRESENT),
-        keep(0, memory=Memory.READ, stream=READ_NUMBERS, c=1, addend=Addend.MINUS),
-        keep(first, stream=READ_FIRST, **chosen),
-        keep(second, stream=READ_SECOND, **chosen),
+        read(READ_PRESENT, 1),
+        read(READ_NUMBERS, 0, c=1, addend=Addend.MINUS),
+        read(READ_FIRST, first, **chosen),
+        read(READ_SECOND, second, **chosen),
     )
 
 

@@ -11,7 +11,7 @@ bit for bit. A word of the state is the lowest hidden + 8 bits of 2^8 W + m. Thr
 from dataclasses import dataclass
 
 from trainwright.onchip import schedule_pass
-from trainwright.onchip.instructions import keep
+from trainwright.onchip.instructions import keep, read, write, zero
 from trainwright.onchip.layout import MOMENT_WIDTH, WEIGHT_WIDTH
 from trainwright.onchip.prior import PULL_WIDTH
 from trainwright.onchip.rates import SHIFT_WIDTH
@@ -96,10 +96,6 @@ class PartUpdate:
         return 1 << STATE | 1 << FACTOR | self.nibbles << NIBBLE
 
 
-def _read(stream: int, **fields) -> Instruction:
-    return keep(memory=Memory.READ, stream=stream, **fields)
-
-
 def _pulls(part: PartUpdate) -> list[Instruction]:
     """The gradient of a row, and what the prior adds to it."""
     pull = {"kind": Kind.PRODUCT, "b": _W, "a": _SHIFT, "shift_by": ShiftBy.A}
@@ -109,13 +105,13 @@ def _pulls(part: PartUpdate) -> list[Instruction]:
     for d, (shift, coefficient) in zip((_G, _PULL), sides, strict=False):
         second = part.cuts and d == _PULL  # no state is left to split: this register is free
         pull["a"] = _WORD if second else _SHIFT
-        code += [_read(shift, d=pull["a"]), _read(coefficient, d=d, **pull)]
+        code += [read(shift, pull["a"]), read(coefficient, d, **pull)]
         if second:
             code.append(keep(_SHIFT, kind=Kind.MINIMUM, a=_SHIFT, b=_WORD))
     if len(sides) > 1:
         code.append(keep(_G, a=_G, c=_PULL, addend=Addend.PLUS))
     addend = Addend.PLUS if sides else Addend.NOTHING
-    return [*code, _read(GRADIENT, d=_G, c=_G, addend=addend)]
+    return [*code, read(GRADIENT, _G, c=_G, addend=addend)]
 
 
 def _rated(part: PartUpdate) -> list[Instruction]:
@@ -129,7 +125,7 @@ def _rated(part: PartUpdate) -> list[Instruction]:
         code.append(keep(_PULL, a=shift, k=_RATE, addend=Addend.CONSTANT, **held))
         shift = _PULL
     if part.momentum:
-        code.append(keep(_PULL, kind=Kind.LANE, shift=63, c=_PULL, when=When.NEGATIVE))
+        code.append(zero(_PULL, c=_PULL, when=When.NEGATIVE))
     return [*code, keep(_G, **step, b=schedule_pass.RATE, c=shift, shift_by=ShiftBy.C)]
 
 
@@ -138,7 +134,7 @@ def _cleared(part: PartUpdate, *registers: int) -> list[Instruction]:
     if not part.cuts or not (part.left or part.right):
         return []
     cut = {"c": _SHIFT, "when": When.NEGATIVE}
-    return [keep(d, kind=Kind.LANE, shift=63, **cut) for d in registers]
+    return [zero(d, **cut) for d in registers]
 
 
 def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
@@ -146,9 +142,9 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
     scaled = {"kind": Kind.PRODUCT, "use_k": True}
     half = {"k": _HALF, "addend": Addend.CONSTANT, "wrap": True}
     code = [
-        _read(STATE, d=_WORD, **half, width=part.hidden + MOMENT_WIDTH),
+        read(STATE, _WORD, **half, width=part.hidden + MOMENT_WIDTH),
         keep(_M, a=_WORD, **half, width=MOMENT_WIDTH),
-        _read(FACTOR, d=_W, **scaled, k=_SPLIT, c=_WORD, addend=Addend.PLUS, shift=MOMENT_WIDTH),
+        read(FACTOR, _W, **scaled, k=_SPLIT, c=_WORD, addend=Addend.PLUS, shift=MOMENT_WIDTH),
     ]
     moved = {"shift": min(max(part.moved, 0), 30)}
     if part.resident:
@@ -169,10 +165,9 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
               stream=FACTOR),
     ]  # fmt: skip
     if part.nibbles:
-        code.append(Instruction(kind=Kind.AND, a=_G, use_k=True, k=_NIBBLE_MASK,
-                                memory=Memory.WRITE, stream=NIBBLE))  # fmt: skip
+        code.append(write(NIBBLE, kind=Kind.AND, a=_G, use_k=True, k=_NIBBLE_MASK))
     return (
         *code,
-        Instruction(**scaled, a=_W, k=_UP, c=_M, addend=Addend.PLUS, wrap=True,
-                    width=part.hidden + MOMENT_WIDTH, memory=Memory.WRITE, stream=STATE),
+        write(STATE, **scaled, a=_W, k=_UP, c=_M, addend=Addend.PLUS, wrap=True,
+              width=part.hidden + MOMENT_WIDTH),
     )  # fmt: skip
