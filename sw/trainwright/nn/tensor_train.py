@@ -25,7 +25,7 @@ Rank = int | Sequence[int] | str
 Numbers = str | Widths | NumberFormats
 
 
-def formats_of(numbers: Numbers) -> NumberFormats:
+def formats_of(numbers: object) -> NumberFormats:
     """``"fixed"`` (the accelerator's 4 to 16 bits), ``"float32"``, or formats of one's own.
 
     Such as ``"activation=posit(8,0)"``, what is not named being as in ``"fixed"``.
@@ -34,8 +34,8 @@ def formats_of(numbers: Numbers) -> NumberFormats:
         return numbers
     if isinstance(numbers, Widths):
         return NumberFormats(numbers)
-    if "=" in str(numbers):
-        return NumberFormats().with_formats(str(numbers))
+    if isinstance(numbers, str) and "=" in numbers:
+        return NumberFormats().with_formats(numbers)
     if numbers not in ("fixed", "float32"):
         raise NetworkError(
             'numbers must be "fixed", "float32", formats such as "activation=posit(8,0)" or '

@@ -38,7 +38,7 @@ def descriptor_fields(d: Descriptor) -> dict[str, int]:
     }
     match d:
         case Compute():
-            return fields | compute.fields_of(d)
+            return fields | compute.fields_of_compute(d)
         case Transfer():
             return fields | transfer.fields_of_transfer(d)
         case Samples():

@@ -8,7 +8,7 @@ from trainwright.program.fields import LOCAL_WIDTH, NEST_LEVELS, Engine, Operati
 from trainwright.program.fields_of.addresses import steps_of, strides_of
 
 
-def fields_of(d: Compute) -> dict[str, int]:
+def fields_of_compute(d: Compute) -> dict[str, int]:
     """Fields of a command: levels from the outermost, padded with single iterations."""
     if len(d.levels) > NEST_LEVELS:
         raise ProgramError(
