@@ -177,7 +177,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def picture(outcomes: Sequence[Outcome]) -> bytes:
-    """Errors against bits moved and against bits stored; frozen scales as crosses.
+    """Errors against bits moved and against bits stored; frozen scales hollow.
 
     Formats of as many bits stand beside each other, and errors are on a logarithmic scale: most
     formats have 11 to 15 %, and what fails has 50 and more.
@@ -193,12 +193,18 @@ def picture(outcomes: Sequence[Outcome]) -> bytes:
         dress(axes, "", what, "% of the test images wrong" if name == "moved" else "")
         groups = sorted({getattr(o, name) for o in outcomes})
         for o in outcomes:
-            number = labels.index(o.label)
-            place = groups.index(getattr(o, name)) + 0.8 * ((number + 0.5) / len(labels) - 0.5)
-            label = o.label if name == "moved" and o.scales == SCALES[0] else None
-            mark = "os^D"[number // len(COLOURS)] if o.scales == SCALES[0] else "x"
+            bits, number, frozen = getattr(o, name), labels.index(o.label), o.scales != SCALES[0]
+            beside = list(dict.fromkeys(p.label for p in outcomes if getattr(p, name) == bits))
+            among = 0.8 * ((beside.index(o.label) + 0.5) / len(beside) - 0.5)
             colour = COLOURS[number % len(COLOURS)]
-            axes.plot(place, max(100 - o.test, LEAST_ERROR), mark, color=colour, label=label)
+            axes.plot(
+                groups.index(bits) + among,
+                max(100 - o.test, LEAST_ERROR),
+                "os^D"[number // len(COLOURS)],
+                color=colour,
+                markerfacecolor="none" if frozen else colour,
+                label=o.label if name == "moved" and not frozen else None,
+            )
         if not outcomes:
             continue
         axes.set_xticks(range(len(groups)), [f"{bits:,.0f}" for bits in groups])
