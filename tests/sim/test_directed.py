@@ -34,7 +34,7 @@ from trainwright_sim.library import Simulator, Stop
 from trainwright_sim.memory import MemoryModel
 
 P = AcceleratorParameters(  # of the stress tests: one simulation for both
-    lanes=8, pe1_rows=4, pe2_rows=4, scratchpad_rows=1024, pe1_store_depth=64, pe2_store_depth=64,
+    lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, pe1_store_depth=64, pe2_store_depth=64,
     program_depth=64, statistics_depth=64, address_checks=True,
 )  # fmt: skip
 MEMORY_BYTES, PROGRAM, OUT = 1 << 16, 0xC000, 0x8000

@@ -29,7 +29,7 @@ from trainwright_sim.backend import RtlAccelerator
 from trainwright_sim.memory import MemoryModel
 
 P = AcceleratorParameters(
-    lanes=8, pe1_rows=4, pe2_rows=4, scratchpad_rows=1024, pe1_store_depth=64, pe2_store_depth=64,
+    lanes=8, pe1_rows=4, pe2_rows=8, scratchpad_rows=1024, pe1_store_depth=64, pe2_store_depth=64,
     program_depth=64, statistics_depth=64, address_checks=True,
 )  # fmt: skip
 MEMORY_BYTES = 1 << 16
@@ -142,7 +142,7 @@ def random_program(rng: random.Random) -> Program:
             element_bytes=0,
         ),
         Transfer(
-            operation=Operation.LOAD, target=Target.PE2_STORE, address=0x900, local=0, beats=16,
+            operation=Operation.LOAD, target=Target.PE2_STORE, address=0x900, local=0, beats=32,
             element_bytes=0,
         ),
     ]  # fmt: skip
