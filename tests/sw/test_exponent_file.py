@@ -13,6 +13,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.golden.executor import SOURCE
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, End, Halt, Level, Loop, Program, Set, Transfer
+from trainwright.program.encoding import decode_descriptor, encode_descriptor
 from trainwright.program.errors import ProgramError
 from trainwright.program.exponents import MoveScales, Scalar, ScalarKind, ScaleEntry
 from trainwright.program.fields import Operation
@@ -99,6 +100,23 @@ def test_random_passes(seed):
     program = Program((load, begin, *passes, random_scales(random), store, Halt()), p.fingerprint)
     found = both(p, memory, program, random_file(random, 16), times=2, step=seed)
     assert "error" not in found
+
+
+@pytest.mark.parametrize("by_step", [False, True])
+def test_what_the_file_is_for_is_encoded(by_step):
+    """Scalars, limits and seeds are, decoded, what they were; NONE is not encoded as a scalar."""
+    random = Random(f"encoded {by_step}")
+    begin = Set(values=(), seed=random.getrandbits(32), by_step=by_step)
+    passes = random_scalars(random, random_passes(random, passes=8))
+    scalars = []
+    for d in (begin, random_scales(random), *passes):
+        found = decode_descriptor(encode_descriptor(d))
+        if isinstance(d, Vector):
+            scalars += (kept := [one for one in d.scalars if one.kind is not ScalarKind.NONE])
+            assert list(found.scalars) == kept
+        else:
+            assert found == d
+    assert any(one.offset < 0 for one in scalars)
 
 
 def bias(x: int, g: int, z: int, **options) -> Compute:
