@@ -132,6 +132,9 @@ class AcceleratorParameters:
     """Whether the requantisers can round by random bits too."""
     vector_engine: bool | int = False
     """Whether there is a vector engine: loss and update as passes of instructions over rows."""
+    engine_lanes: int = 0
+    """Lanes of the vector engine, a power of two less than ``lanes``: its passes take ``lanes`` /
+    ``engine_lanes`` times as many cycles. 0: as many as ``lanes``."""
     sample_loads: bool | int = False
     """Whether LOAD fetches samples of a data set too, in an order that it draws, and expands their
     pixels of 4 or 8 bits."""
@@ -176,6 +179,16 @@ class AcceleratorParameters:
             "and no posits",
         )
         _require(self.lanes in (4, 8, 16), f"lanes must be 4, 8 or 16, not {self.lanes!r}")
+        _require(
+            self.engine_lanes == 0
+            or (_is_power_of_two(self.engine_lanes) and self.engine_lanes < self.lanes),
+            f"engine_lanes must be 0 or a power of two less than lanes ({self.lanes}), "
+            f"not {self.engine_lanes!r}",
+        )
+        _require(
+            self.engine_lanes == 0 or bool(self.vector_engine),
+            "engine_lanes is of the vector engine: leave it out, or take vector_engine=1",
+        )
         for name in ("pe1_rows", "pe2_rows"):
             rows = getattr(self, name)
             _require(
@@ -275,6 +288,16 @@ class AcceleratorParameters:
         return 2 * max(self.operand_width, self.result_width)
 
     @property
+    def engine_width(self) -> int:
+        """Lanes of the vector engine."""
+        return self.engine_lanes or self.lanes
+
+    @property
+    def engine_parts(self) -> int:
+        """Parts of a row that the vector engine takes one after the other."""
+        return self.lanes // self.engine_width
+
+    @property
     def device_multipliers(self) -> int:
         """Multipliers of a device, of 18 x 18 bits, that the arrays, the vector unit and the vector
         engine take.
@@ -282,8 +305,8 @@ class AcceleratorParameters:
         A lane of the vector unit has two, one of the engine one. Of narrow ones every other is made
         of logic, or in the same multiplier, on devices that have a way to do so.
         """
-        a_lane = 2 + self.vector_engine
-        return (self.multipliers + a_lane * self.lanes) // (1 + self.narrow)
+        engine = self.engine_width if self.vector_engine else 0
+        return (self.multipliers + 2 * self.lanes + engine) // (1 + self.narrow)
 
     @property
     def beat_bytes(self) -> int:
@@ -390,7 +413,7 @@ class AcceleratorParameters:
         Optional parts count only where they are present.
         """
         values = asdict(self)
-        for name in (*FLAGS, "exponents", "memory_rate", "formats"):
+        for name in (*FLAGS, "engine_lanes", "exponents", "memory_rate", "formats"):
             if not values[name]:
                 del values[name]
         text = ",".join(f"{name}={value}" for name, value in sorted(values.items()))
@@ -398,11 +421,11 @@ class AcceleratorParameters:
 
 
 def _vector_bits(p: AcceleratorParameters) -> int:
-    """Bits of the vector engine's memories: three copies of 64 registers of 36 bits and a table of
-    512 words of 36 bits a lane; 64 instructions; two queues of rows, the one's words alone read
-    ahead; and its streams."""
+    """Bits of the vector engine's memories: three copies of 64 registers of 36 bits for each word
+    of a row, and a table of 512 words of 36 bits a lane; 64 instructions; two queues of rows, the
+    one's words alone read ahead; and its streams."""
     row = p.lanes * p.word_width
-    lanes = p.lanes * (3 * 64 + 512) * 36
+    lanes = (p.lanes * 3 * 64 + p.engine_width * 512) * 36
     return lanes + 64 * 50 + 2 * 16 * (row + 20) + 2 * row + 8 * 18 + 2 * 8 * (20 + 16) + 16 * 40
 
 

@@ -31,7 +31,7 @@ MEMORY = 1 << 20
 STALLS = MemoryModel(read_latency=17, bandwidth=0.7, stall=0.5, seed=3)
 
 
-SMALL = replace(P, lanes=4, scratchpad_rows=1024, nest_levels=3)
+SMALL = replace(P, lanes=4, engine_lanes=2, scratchpad_rows=1024, nest_levels=3)
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,7 @@ SIZES = (
     _powers("outstanding_bursts", "bursts in flight each way", 1, 64),
     Size("stochastic_rounding", "1: results can be rounded by random bits", (0, 1)),
     Size("vector_engine", "1: loss and update as passes over rows", (0, 1)),
+    Size("engine_lanes", "lanes of the vector engine; 0: as many as lanes", (0, 1, 2, 4, 8)),
     Size("sample_loads", "1: LOAD fetches samples in a drawn order", (0, 1)),
     Size("exponents", "slots of the exponent file", (0, 16, 32, 64, 128, 256), powers=True),
     Size("wide_tensors", "1: words of 8 bits, tensors of 16", (0, 1)),

@@ -69,7 +69,7 @@ def work_of(d: Compute | Transfer | Samples | Code | Vector, p: AcceleratorParam
     if isinstance(d, Code):
         return Work(engine, len(d.instructions), ())
     if isinstance(d, Vector):  # each block of rows takes as long as a whole one
-        return Work(engine, -(-d.rows // THREADS) * THREADS * d.length, ())
+        return Work(engine, -(-d.rows // THREADS) * THREADS * d.length * p.engine_parts, ())
     if isinstance(d, Transfer):
         rates = {0: 1 / d.element_bytes} if d.operation is Operation.STORE else {}
         return Work(engine, d.runs * d.beats, _reads(d, rates, p))

@@ -39,16 +39,9 @@ from trainwright.program.vector import (
 from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits
 from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
+from trainwright_hw.compute.vector.chain import combined
 from trainwright_hw.compute.vector.issue import Issue
-from trainwright_hw.compute.vector.lane import (
-    INSTRUCTION_LAYOUT,
-    RESULT,
-    ROUNDED,
-    STAGES,
-    TERMS,
-    Lane,
-    combined,
-)
+from trainwright_hw.compute.vector.lane import INSTRUCTION_LAYOUT, TERMS, Lane, Stages
 from trainwright_hw.compute.vector.prefetch import PLACE_WIDTH, Prefetch
 from trainwright_hw.compute.vector.walker import STREAM_LAYOUT, STREAM_WIDTH, StreamWalker
 from trainwright_hw.control.engine_ports import (
@@ -69,18 +62,18 @@ from trainwright_hw.writeback.result_queue import ResultQueue, select
 HELD = ("entry", "rows", "inner", "key", "slot")
 """Fields of a VECTOR that are kept while its pass runs."""
 _PADDING = [C(0, INSTRUCTION_WIDTH)] * (32 - CODE_WORDS)
-DRAINED = STAGES + 2
-"""Cycles from the last instruction to the last row at the queue of results."""
+DRAINED = 2
+"""Cycles from the last stage of the last instruction to its row in the queue of results."""
 RESULTS = 16
 """Rows on their way to the scratchpad: those of two instructions."""
 
 
 class VectorEngine(wiring.Component):
-    """Executes passes, one at a time, an instruction in ``THREADS`` cycles.
+    """Executes passes, one at a time, an instruction in ``THREADS`` x ``engine_parts`` cycles.
 
     A command is held at the port while its instructions or its streams are copied, an instruction
     or a stream a cycle, and taken then. ``THREADS`` rows are at work at a time: an instruction
-    takes a row a cycle, and its result is there when the next one begins. Instructions that read
+    takes ``engine_lanes`` words of a row a cycle, and its result is there when the next one begins. Instructions that read
     wait for all rows of their block, which are asked for ahead; those that write for their places.
 
     Members: ``command``, descriptors as they lie in memory; ``status``; ``read`` and ``z``, ports
@@ -92,6 +85,7 @@ class VectorEngine(wiring.Component):
 
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
+        self._stages = Stages(parameters.engine_parts)
         self._value = Signal(signed(WIDTH), reset_less=True)  # of lane 0
         self._total = Signal(Total)
         self._shifts = [
@@ -118,7 +112,7 @@ class VectorEngine(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.prefetch = prefetch = Prefetch()
-        m.submodules.issue = issue = Issue(FETCH_DEPTH)
+        m.submodules.issue = issue = Issue(FETCH_DEPTH, parts=self._parameters.engine_parts)
         m.submodules.reader = reader = RowReader(self._parameters)
         m.submodules.results = results = ResultQueue(self._parameters, depth=RESULTS)
         m.submodules.asked = asked = StreamWalker()
@@ -135,7 +129,9 @@ class VectorEngine(wiring.Component):
             reader.start.eq(prefetch.take),
             reader.address.eq(asked.address),
             issue.level.eq(reader.level),
-            reader.ready.eq(issue.valid & (issue.instruction.memory == Rows.READ)),
+            reader.ready.eq(
+                issue.valid & issue.last_part & (issue.instruction.memory == Rows.READ)
+            ),
             results.reserve.eq(issue.reserve),
             results.reserve_rows.eq(issue.size),
         ]
@@ -237,7 +233,7 @@ class VectorEngine(wiring.Component):
                     m.next = "DRAIN"
             with m.State("DRAIN"):
                 m.d.comb += self.status.busy.eq(1)
-                with m.If(count != DRAINED):
+                with m.If(count != self._stages.count + DRAINED):
                     m.d.sync += count.eq(count + 1)
                 with m.Elif(results.left == RESULTS):
                     m.next = "ITEM"
@@ -288,61 +284,70 @@ class VectorEngine(wiring.Component):
         p, instruction = self._parameters, issue.instruction
         if self._by_file:
             instruction = self._shifted_by_file(m, instruction)
+        at, width = self._stages, (p.engine_parts - 1).bit_length()
         passed = delay_line(
-            m, Cat(instruction, issue.thread), STAGES, "instruction", reset_less=True
+            m, Cat(instruction, issue.turn), at.count, "instruction", reset_less=True
         )
         size = INSTRUCTION_LAYOUT.size
         stages = [data.View(INSTRUCTION_LAYOUT, one[:size]) for one in passed]
-        threads = [one[size:] for one in passed]
-        valid = delay_line(m, issue.valid, STAGES, "valid", reset_less=False)
+        turns = [one[size:] for one in passed]
+        parts = [turn[:width] for turn in turns]
+        valid = delay_line(m, issue.valid, at.count, "valid", reset_less=False)
         constants = delay_line(m, constant, TERMS + 1, "constant")
-        row = Signal.like(reader.row, reset_less=True)
-        m.d.sync += row.eq(reader.row)
-        random = self._random(m, issue, stages)
+        random = self._random(m, issue, stages, parts)
         limits, top = (Signal(WIDTH, name=name, reset_less=True) for name in ("limits", "top"))
-        width = stages[RESULT - 1].width
+        width = stages[at.result - 1].width
         m.d.sync += [
             limits.eq(Cat(width <= n + 1 for n in range(WIDTH))),
             top.eq(Cat(width == n + 1 for n in range(WIDTH))),
         ]
         lanes, arithmetic = [], lane_format(p)
-        for number in range(p.lanes):
-            m.submodules[f"lane{number}"] = lane = Lane(number)
+        for number in range(p.engine_width):
+            m.submodules[f"lane{number}"] = lane = Lane(
+                number, lanes=p.engine_width, parts=p.engine_parts
+            )
             lanes.append(lane)
+            word = Signal.like(reader.row[number], name=f"word_{number}", reset_less=True)
+            m.d.sync += word.eq(select(list(reader.row)[number :: p.engine_width], parts[0]))
             m.d.comb += [
                 *(to.eq(one) for to, one in zip(lane.stages, stages, strict=True)),
-                *(to.eq(one) for to, one in zip(lane.threads, threads, strict=True)),
+                *(to.eq(one) for to, one in zip(lane.turns, turns, strict=True)),
                 *(to.eq(one) for to, one in zip(lane.constants, constants, strict=True)),
-                lane.word.eq(arithmetic.word(row[number])),
+                lane.word.eq(arithmetic.word(word)),
                 lane.random.eq(random[number]),
                 lane.limits.eq(limits),
                 lane.top.eq(top),
-                lane.write.eq(valid[RESULT]),
+                lane.write.eq(valid[at.result]),
             ]
         greatest = stages[TERMS].kind == Kind.GREATEST
         kind = stages[TERMS + 1].kind
         wanted = (kind == Kind.SUM) | (kind == Kind.GREATEST)
-        chained = combined(m, [lane.operand for lane in lanes], greatest, wanted)
+        operands = [lane.operand for lane in lanes]
+        chained = combined(m, operands, greatest, wanted, turns[TERMS + 1], p.engine_parts)
         m.d.comb += [lane.chained.eq(chained) for lane in lanes]
-        last = stages[RESULT]
-        writes = valid[RESULT] & (last.memory == Rows.WRITE)
-        m.d.comb += put.take.eq(writes)
-        with m.If(writes):
+        last, part = stages[at.result], parts[at.result]
+        writes = valid[at.result] & (last.memory == Rows.WRITE)
+        whole = writes & (part == p.engine_parts - 1)
+        m.d.comb += put.take.eq(whole)
+        with m.If(whole):
             m.d.comb += put.number.eq(last.stream)
+        for n in range(p.engine_parts):
+            with m.If(part == n):
+                words = list(results.row)[n * p.engine_width :]
+                m.d.sync += [to.eq(lane.result) for to, lane in zip(words, lanes, strict=False)]
         m.d.sync += [
-            results.push.eq(writes),
+            results.push.eq(whole),
             results.address.eq(put.address),
-            *(to.eq(lane.result) for to, lane in zip(results.row, lanes, strict=True)),
             self._value.eq(lanes[0].result),
-            self._total.eq(Mux(valid[RESULT], last.total, Total.NONE)),
+            self._total.eq(Mux(valid[at.result] & (part == 0), last.total, Total.NONE)),
         ]
 
-    def _random(self, m: Module, issue, stages) -> list:
-        """The random byte of each lane, at ROUNDED."""
-        lanes = self._parameters.lanes
+    def _random(self, m: Module, issue, stages, parts) -> list:
+        """The random byte of each lane, at ``Stages.rounded``."""
+        lanes, at = self._parameters.lanes, self._stages.rounded
         m.submodules.random = random = RandomBits(units=UNITS)
-        keys = delay_line(m, issue.key, ROUNDED + 1, "key")
-        drawn = ROUNDED - RANDOM_CYCLES
+        keys = delay_line(m, issue.key, at + 1, "key")
+        drawn = at - RANDOM_CYCLES
         part_width = (UNITS // lanes).bit_length() - 1
         streams = [Signal(32, name=f"stream_{n}", reset_less=True) for n in range(2)]
         m.d.sync += streams[1].eq(streams[0] + STREAM_STEP)
@@ -353,10 +358,9 @@ class VectorEngine(wiring.Component):
             random.stream.eq(Mux(is_next, streams[1], streams[0])),
             random.key.eq(Cat(C(0, LANE_WIDTH), keys[drawn][part_width:])),
         ]
-        if not part_width:
-            return list(random.random)
-        part = keys[ROUNDED][:part_width]
-        return [select(list(random.random)[lane::lanes], part) for lane in range(lanes)]
+        place = Cat(parts[at], keys[at][:part_width])
+        width = self._parameters.engine_width
+        return [select(list(random.random)[lane::width], place) for lane in range(width)]
 
     def _count(self, m: Module, start) -> None:
         """The totals of a pass."""

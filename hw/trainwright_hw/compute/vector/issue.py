@@ -1,4 +1,4 @@
-"""The instructions of a pass, one for each thread a cycle, as rows and places allow."""
+"""The instructions of a pass, one for a part of a row a cycle, as rows and places allow."""
 
 from amaranth.hdl import C, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -8,23 +8,26 @@ from amaranth.lib.wiring import In, Out
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright.program.vector import CODE_DEPTH, THREADS
 from trainwright.program.vector import Memory as Rows
-from trainwright_hw.compute.vector.lane import INSTRUCTION_LAYOUT, THREAD_WIDTH
+from trainwright_hw.compute.vector.lane import INSTRUCTION_LAYOUT
 from trainwright_hw.compute.vector.prefetch import PLACE_WIDTH, ROWS_WIDTH, Blocks
 
 
 class Issue(wiring.Component):
     """The store of instructions, and which of them is at work.
 
-    Each instruction has ``THREADS`` cycles, of which ``valid`` marks those with a row. One that
-    reads rows begins when all of its block are there (``level``), one that writes when there are
-    places for them (``room``; ``reserve`` then takes ``size`` of them). ``key`` is the row's number
-    for its random bits, from ``first_key`` on. ``active`` from ``start`` to the last instruction.
+    Each instruction has ``THREADS`` x ``parts`` cycles, of which ``valid`` marks those with a row:
+    the parts of the first thread's row, then those of the next. One that reads rows begins when all
+    of its block are there (``level``), one that writes when there are places for them (``room``;
+    ``reserve`` then takes ``size`` of them). ``key`` is the row's number for its random bits, from
+    ``first_key`` on. ``active`` from ``start`` to the last instruction.
 
     Members: also those of ``Prefetch`` that write instructions and start a pass; ``instruction``
-    and ``thread`` of this cycle; ``waits_rows`` and ``waits_room``, for the counters.
+    and ``turn`` of this cycle, which counts the parts of all threads; ``last_part``, whether it is
+    its row's last; ``waits_rows`` and ``waits_room``, for the counters.
     """
 
-    def __init__(self, depth: int):
+    def __init__(self, depth: int, *, parts: int):
+        self._part_width = (parts - 1).bit_length()
         super().__init__(
             {
                 "write": In(1),
@@ -42,7 +45,8 @@ class Issue(wiring.Component):
                 "active": Out(1),
                 "valid": Out(1),
                 "instruction": Out(INSTRUCTION_LAYOUT),
-                "thread": Out(THREAD_WIDTH),
+                "turn": Out(range(THREADS * parts)),
+                "last_part": Out(1),
                 "key": Out(LOCAL_WIDTH),
                 "waits_rows": Out(1),
                 "waits_room": Out(1),
@@ -74,16 +78,18 @@ class Issue(wiring.Component):
             self.waits_room.eq((one.memory == Rows.WRITE) & ~self.room),
         ]
         running, block_key = Signal(), Signal(LOCAL_WIDTH)  # within an instruction; of thread 0
+        thread = self.turn[self._part_width :]
         m.d.comb += [
             begin.eq(self.active & ~fresh & ~running & ~self.waits_rows & ~self.waits_room),
-            end.eq(running & (self.thread == THREADS - 1)),
-            self.valid.eq((begin | running) & (self.thread < blocks.size)),
+            end.eq(running & self.turn.all()),
+            self.valid.eq((begin | running) & (thread < blocks.size)),
             self.reserve.eq(begin & (one.memory == Rows.WRITE)),
-            self.key.eq(block_key + self.thread),
+            self.key.eq(block_key + thread),
+            self.last_part.eq(self.turn[: self._part_width].all() if self._part_width else 1),
         ]
         m.d.sync += fresh.eq(0)
         with m.If(begin | running):
-            m.d.sync += [self.thread.eq(self.thread + 1), running.eq(~end)]
+            m.d.sync += [self.turn.eq(self.turn + 1), running.eq(~end)]
         with m.If(end):
             m.d.sync += at.eq(following)
             with m.If(last):
@@ -95,7 +101,7 @@ class Issue(wiring.Component):
                 self.active.eq(1),
                 fresh.eq(1),
                 at.eq(self.entry),
-                self.thread.eq(0),
+                self.turn.eq(0),
                 block_key.eq(self.first_key),
             ]
         return m

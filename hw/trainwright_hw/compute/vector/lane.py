@@ -1,6 +1,6 @@
 """A lane of the vector engine: registers, multiplier, table, shifter, rounding, saturation."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
@@ -30,19 +30,50 @@ from trainwright_hw.arith.multiplier import PRODUCT_CYCLES, registered_product
 from trainwright_hw.stream.delay_line import delay_line
 
 INSTRUCTION_LAYOUT = data.StructLayout(dict(INSTRUCTION))
-THREAD_WIDTH = (THREADS - 1).bit_length()
 WORD = 16
 """Bits of a word of a row."""
-STAGES = THREADS
-"""Cycles from an instruction's issue for a thread to that for which its result can be read."""
-OPERANDS, TERMS, SUM, SHIFTED, ROUNDED, RESULT = 1, 2, 4, 5, 6, 7
-"""Cycles after the issue: operands are there; are in registers; terms, sum, shifted and rounded
-value are in registers."""
+OPERANDS, TERMS = 1, 2
+"""Cycles after the issue: operands are there; are in registers."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Cycles after the issue of an instruction for a part of a row: terms, sum, shifted and rounded
+    value are in registers. Terms of ``parts`` parts wait for what the lanes give together.
+    """
+
+    parts: int
+
+    @property
+    def wait(self) -> int:
+        """Cycles that terms wait for those of the row's other parts."""
+        return self.parts if self.parts > 1 else 0
+
+    @property
+    def sum(self) -> int:
+        return TERMS + PRODUCT_CYCLES + self.wait
+
+    @property
+    def shifted(self) -> int:
+        return self.sum + 1
+
+    @property
+    def rounded(self) -> int:
+        return self.sum + 2
+
+    @property
+    def result(self) -> int:
+        return self.sum + 3
+
+    @property
+    def count(self) -> int:
+        """Up to that for which the result can be read: at most those of an instruction."""
+        return self.sum + 4
+
+
 BELOW = RANDOM_WIDTH + 1
 """Bits that are kept below the point for rounding."""
 SHIFT_WIDTH = 6
-
-assert SUM == TERMS + PRODUCT_CYCLES and RESULT == STAGES - 1
 
 
 def bit_length(value: Value) -> Value:
@@ -58,22 +89,24 @@ def bit_length(value: Value) -> Value:
 
 
 class Lane(wiring.Component):
-    """One lane; ``index`` is its number.
+    """One of ``lanes`` lanes, for ``parts`` words of a row in turn; ``index`` is its number.
 
-    Instructions come as ``stages``: ``stages[n]`` is that of the thread whose cycle n it is, with
-    its ``threads[n]``; ``constants[n]`` the constant that it names (n up to TERMS); ``chained``, at
-    SUM, what the lanes gave together, 0 where they did not. ``word`` is the row's, ``random`` the
-    byte of the row at ROUNDED. ``operand`` is a, at TERMS, and ``result`` q, at RESULT; ``write``
-    keeps it. What is the same for all lanes is decided outside: ``limits``, whether a bit is at or
-    above the highest of the width, and ``top``, whether it is that one, at RESULT.
+    Instructions come as ``stages``: ``stages[n]`` is that of the thread whose cycle n it is, and
+    ``turns[n]`` its part of the row, with the thread above; ``constants[n]`` the constant that it
+    names (n up to TERMS); ``chained``, at ``Stages.sum``, what the lanes gave together, 0 where
+    they did not. ``word`` is the row's, ``random`` the byte of the word at ``Stages.rounded``.
+    ``operand`` is a, at TERMS, and ``result`` q, at ``Stages.result``; ``write`` keeps it. What is
+    the same for all lanes is decided outside: ``limits``, whether a bit is at or above the highest
+    of the width, and ``top``, whether it is that one, at ``Stages.result``.
     """
 
-    def __init__(self, index: int):
-        self._index = index
+    def __init__(self, index: int, *, lanes: int, parts: int):
+        self._index, self._lanes, self._parts = index, lanes, parts
+        self._when = when = Stages(parts)
         super().__init__(
             {
-                "stages": In(INSTRUCTION_LAYOUT).array(STAGES),
-                "threads": In(THREAD_WIDTH).array(STAGES),
+                "stages": In(INSTRUCTION_LAYOUT).array(when.count),
+                "turns": In(range(THREADS * parts)).array(when.count),
                 "constants": In(signed(FACTOR_WIDTH)).array(TERMS + 1),
                 "word": In(signed(WORD)),
                 "random": In(RANDOM_WIDTH),
@@ -113,14 +146,15 @@ class Lane(wiring.Component):
         x = self._x(m, platform, left, right, slope)
         y = self._y(m, third, base)
         chosen = self._chosen(m, third)
+        when = self._when
         shift = Mux(at[TERMS].shift_by == ShiftBy.FIELD, at[TERMS].shift, amount)
-        shift = delay_line(m, shift, SHIFTED - TERMS + 1, "shift")[-1]
+        shift = delay_line(m, shift, when.shifted - TERMS + 1, "shift")[-1]
         total = self._sum(m, x, y)
         self._finish(m, *self._shifted(m, total, shift))
         for port in ports:
             m.d.comb += [
-                port.en.eq(self.write & at[RESULT].keep & chosen),
-                port.addr.eq(Cat(self.threads[RESULT], at[RESULT].d)),
+                port.en.eq(self.write & at[when.result].keep & chosen),
+                port.addr.eq(Cat(self.turns[when.result], at[when.result].d)),
                 port.data.eq(self.result),
             ]
         return m
@@ -130,12 +164,12 @@ class Lane(wiring.Component):
         values, ports = [], []
         for name in "abc":
             memory = Memory(
-                shape=signed(WIDTH), depth=REGISTERS * THREADS, init=[],
+                shape=signed(WIDTH), depth=REGISTERS * THREADS * self._parts, init=[],
                 attrs={"ram_style": "block"},
             )  # fmt: skip
             m.submodules[f"registers_{name}"] = memory
             reader, writer = memory.read_port(), memory.write_port()
-            m.d.comb += reader.addr.eq(Cat(self.threads[0], self.stages[0][name]))
+            m.d.comb += reader.addr.eq(Cat(self.turns[0], self.stages[0][name]))
             values.append(reader.data)
             ports.append(writer)
         return values, ports
@@ -152,7 +186,7 @@ class Lane(wiring.Component):
         return reader.data.slope, reader.data.base
 
     def _x(self, m: Module, platform, left, right, slope) -> Value:
-        """The first term, at SUM; ``left`` and ``right`` are there at TERMS."""
+        """The first term, at ``Stages.sum``; ``left`` and ``right`` are there at TERMS."""
         one = self.stages[TERMS]
         is_table, is_product = one.kind == Kind.TABLE, one.kind == Kind.PRODUCT
         factors = [Signal(signed(FACTOR_WIDTH), name=f"{name}_factor") for name in "ab"]
@@ -168,8 +202,9 @@ class Lane(wiring.Component):
             Signal(signed(WIDTH), name=name, reset_less=True) for name in ("other", "before")
         )
         m.d.sync += [other.eq(self._other(m, left, right)), before.eq(other)]
+        own = delay_line(m, product | before, self._when.wait + 1, "own")[-1]
         x = Signal(signed(WIDTH))
-        m.d.comb += x.eq(product | before | self.chained)  # at most one of them is not 0
+        m.d.comb += x.eq(own | self.chained)  # of the three at most one is not 0
         return x
 
     def _other(self, m: Module, left: Value, right: Value) -> Value:
@@ -199,10 +234,12 @@ class Lane(wiring.Component):
             with m.Case(0b10):
                 m.d.comb += value.eq(left & right)
         length = bit_length(left.as_unsigned())
-        return value | Mux(kind == Kind.LENGTH, length, Mux(kind == Kind.LANE, self._index, 0))
+        number = Cat(C(self._index, (self._lanes - 1).bit_length()), self.turns[TERMS])
+        number = number[: (self._lanes * self._parts - 1).bit_length()]
+        return value | Mux(kind == Kind.LENGTH, length, Mux(kind == Kind.LANE, number, 0))
 
     def _chosen(self, m: Module, third: Value) -> Value:
-        """Whether the condition on register c holds, at RESULT."""
+        """Whether the condition on register c holds, at ``Stages.result``."""
         zero, negative = third == 0, third[-1]
         holds = Signal()
         with m.Switch(self.stages[TERMS].when):
@@ -214,10 +251,10 @@ class Lane(wiring.Component):
                 m.d.comb += holds.eq(zero)
             with m.Default():
                 m.d.comb += holds.eq(1)
-        return delay_line(m, holds, RESULT - TERMS + 1, "chosen")[-1]
+        return delay_line(m, holds, self._when.result - TERMS + 1, "chosen")[-1]
 
     def _y(self, m: Module, third: Value, base: Value) -> Value:
-        """The second term, at SUM; of what is subtracted the complement."""
+        """The second term, at ``Stages.sum``; of what is subtracted the complement."""
         one = self.stages[TERMS]
         plain = Signal(signed(WIDTH), name="plain", reset_less=True)
         is_table = one.kind == Kind.TABLE
@@ -234,18 +271,18 @@ class Lane(wiring.Component):
         y = Signal(signed(WIDTH), name="y", reset_less=True)
         of_table = Mux(self.stages[TERMS + 1].kind == Kind.TABLE, base_before, 0)
         m.d.sync += [base_before.eq(base), y.eq(plain | of_table << SLOPE_SHIFT)]
-        return y
+        return delay_line(m, y, self._when.wait + 1, "second")[-1]
 
     def _sum(self, m: Module, x: Value, y: Value) -> Value:
-        """x + y, at SHIFTED."""
-        one, total = self.stages[SUM], Signal(signed(WIDTH), reset_less=True)
+        """x + y, at ``Stages.shifted``."""
+        one, total = self.stages[self._when.sum], Signal(signed(WIDTH), reset_less=True)
         minus = (one.addend == Addend.MINUS) & (one.kind != Kind.TABLE)
         m.d.sync += total.eq((Cat(C(1, 1), x) + Cat(minus, y)) >> 1)  # minus is the chain's carry
         return total
 
     def _shifted(self, m: Module, total: Value, shift: Value) -> tuple[Value, Value]:
         """total / 2^shift with BELOW bits below the point, and whether any further one is set; at
-        ROUNDED."""
+        ``Stages.rounded``."""
         value: Value = integer(Cat(C(0, BELOW), total))
         dropped: list[Value] = []
         for stage in reversed(range(SHIFT_WIDTH)):
@@ -260,10 +297,10 @@ class Lane(wiring.Component):
         return shifted, sticky
 
     def _finish(self, m: Module, shifted: Value, sticky: Value) -> None:
-        """Rounding, at ROUNDED, and saturation, at RESULT."""
+        """Rounding, at ``Stages.rounded``, and saturation, at ``Stages.result``."""
         half, odd = shifted[BELOW - 1], shifted[BELOW]
         addend = Signal(BELOW)
-        with m.Switch(self.stages[ROUNDED].rounding):
+        with m.Switch(self.stages[self._when.rounded].rounding):
             with m.Case(Rounding.FLOOR):
                 pass
             with m.Case(Rounding.EVEN):
@@ -275,7 +312,7 @@ class Lane(wiring.Component):
                 m.d.comb += addend.eq(Cat(C(1, 1), self.random))
         rounded = Signal(signed(WIDTH + 1), reset_less=True)
         m.d.sync += rounded.eq((shifted + addend) >> BELOW)
-        wrap, sign = self.stages[RESULT].wrap, rounded[-1]
+        wrap, sign = self.stages[self._when.result].wrap, rounded[-1]
         beyond = rounded ^ sign.replicate(len(rounded))
         limits, outside, high = self.limits, Signal(), Signal()
         m.d.comb += [
@@ -292,29 +329,3 @@ class Lane(wiring.Component):
                 m.d.comb += self.result.eq(~limits)
             with m.Default():
                 m.d.comb += self.result.eq(limits)
-
-
-def combined(m: Module, values: Sequence[Value], greatest: Value, wanted: Value) -> Value:
-    """The sum of the lanes' values modulo 2^WIDTH, or the greatest; two cycles later.
-
-    ``greatest`` is that of the values' cycle; where ``wanted``, a cycle later, is 0, it is 0.
-    """
-    level: list[Value] = list(values)
-    middle = (len(level).bit_length() - 1) // 2
-    number = 0
-    while len(level) > 1:
-        joined = []
-        for place, (a, b) in enumerate(zip(level[::2], level[1::2], strict=True)):
-            to = Signal(signed(WIDTH), name=f"joined_{number}_{place}", reset_less=True)
-            source = to.eq(Mux(greatest, Mux(a > b, a, b), a + b))
-            if number == middle - 1:
-                m.d.sync += source
-            else:
-                m.d.comb += source
-            joined.append(to)
-        if number == middle - 1:
-            greatest = delay_line(m, greatest, 2, "greatest")[-1]
-        level, number = joined, number + 1
-    total = Signal(signed(WIDTH), reset_less=True)
-    m.d.sync += total.eq(Mux(wanted, level[0], 0))
-    return total

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from trainwright.program.vector import CODE_DEPTH, THREADS
 from trainwright.program.vector import Memory as Rows
-from trainwright_hw.compute.vector.lane import INSTRUCTION_LAYOUT, THREAD_WIDTH
+from trainwright_hw.compute.vector.lane import INSTRUCTION_LAYOUT
 from trainwright_hw.compute.vector.walker import STREAM_WIDTH
 
 PLACE_WIDTH = (CODE_DEPTH - 1).bit_length()
@@ -75,7 +75,7 @@ class Prefetch(wiring.Component):
         m.submodules.blocks = blocks = Blocks()
         m.submodules.code = code = Memory(shape=1 + STREAM_WIDTH, depth=CODE_DEPTH, init=[])
         writer, reader = code.write_port(), code.read_port(domain="comb")
-        active, at, thread = Signal(), Signal(PLACE_WIDTH), Signal(THREAD_WIDTH)
+        active, at, thread = Signal(), Signal(PLACE_WIDTH), Signal(range(THREADS))
         reads, done = reader.data[0], Signal()
         m.d.comb += [
             writer.en.eq(self.write),
