@@ -110,11 +110,20 @@ def test_every_parameter_is_in_the_fingerprint():
         "vector_engine": True, "sample_loads": True, "exponents": 64, "formats": "posit(8,0)",
         "memory_rate": 2, "address_checks": True,
     }  # fmt: skip
-    fixed, narrow = {"address_width"}, {"wide_tensors"}
+    fixed, narrow = {"address_width"}, {"wide_tensors", "engine_lanes"}
     assert set(other) | fixed | narrow == {field.name for field in fields(AcceleratorParameters)}
     prints = {replace(P, **{name: value}).fingerprint for name, value in other.items()}
     prints.add(replace(P, word_width=8, wide_tensors=True).fingerprint)
-    assert len(prints | {P.fingerprint}) == len(other) + 2
+    prints.add(replace(P, vector_engine=True, engine_lanes=2).fingerprint)
+    assert len(prints | {P.fingerprint}) == len(other) + 3
+
+
+@pytest.mark.parametrize("lanes", [3, 8, -1])
+def test_lanes_of_the_vector_engine(lanes):
+    with pytest.raises(ValueError, match=rf"engine_lanes must be 0 or .* \(8\), not {lanes}$"):
+        replace(P, lanes=8, vector_engine=True, engine_lanes=lanes)
+    with pytest.raises(ValueError, match="engine_lanes is of the vector engine: leave it out"):
+        replace(P, engine_lanes=2)
 
 
 def test_fingerprint_is_stable():

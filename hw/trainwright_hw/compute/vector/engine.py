@@ -73,8 +73,9 @@ class VectorEngine(wiring.Component):
 
     A command is held at the port while its instructions or its streams are copied, an instruction
     or a stream a cycle, and taken then. ``THREADS`` rows are at work at a time: an instruction
-    takes ``engine_lanes`` words of a row a cycle, and its result is there when the next one begins. Instructions that read
-    wait for all rows of their block, which are asked for ahead; those that write for their places.
+    takes a part of a row a cycle, and its result is there when the next one begins. Instructions
+    that read wait for all rows of their block, which are asked for ahead; those that write for
+    their places.
 
     Members: ``command``, descriptors as they lie in memory; ``status``; ``read`` and ``z``, ports
     of the scratchpad; ``statistics``, an item a pass; ``stream`` of random bits, that of the
