@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from trainwright.compiler.digits import most_bits
 from trainwright.compiler.hazards import exact_hazards
 from trainwright.compiler.limits import MOST_COUNT, require_accumulator
 from trainwright.compiler.memory import Buffer, largest_divisor
@@ -27,7 +28,7 @@ from trainwright.lowering.nests import (
     copy_nest,
     dot_nest,
     elementwise_nest,
-    outer_nest,
+    outer_nests,
     sum_nest,
     transpose_nests,
 )
@@ -73,16 +74,18 @@ class Emitter:
             match call:
                 case Contract():
                     self._check(call)
-                    d = (dot_nest if call.impl.dot else outer_nest)(call, self.p)
-                    name = COPIES if call.part else call.op.out
-                    self._compute(d, Made(call.op.out), (call.impl.x, call.impl.g), name)
+                    dot, name = call.impl.dot, COPIES if call.part else call.op.out
+                    for d in [dot_nest(call, self.p)] if dot else outer_nests(call, self.p):
+                        self._compute(d, Made(call.op.out), (call.impl.x, call.impl.g), name)
                 case Transpose():
                     name = call.x.piece.tensor
                     for d in transpose_nests(call, call.reads[1], self.p):
                         self._compute(d, Made(name, exact=True), ("", name), COPIES)
                 case Copy():
-                    name = call.x.piece.tensor
-                    self._compute(copy_nest(call), Made(name, exact=True), (name, ""), COPIES)
+                    name, digits = call.x.piece.tensor, call.z.digits
+                    width = most_bits(digits, self.p) if call.x.digits != digits else 0
+                    made = Made(name, exact=True)
+                    self._compute(copy_nest(call), made, (name, ""), COPIES, width)
                 case Accumulate():
                     name = call.z.piece.tensor
                     slot = name if call.last else COPIES
@@ -110,10 +113,12 @@ class Emitter:
         """The number of a tensor's format; a constant, without a name, is in fixed point."""
         return self.p.format_number(self.graph.tensors[name].format) if name else 0
 
-    def _compute(self, d: Compute, made: Made, operands: tuple[str, str], counted: str) -> None:
+    def _compute(
+        self, d: Compute, made: Made, operands: tuple[str, str], counted: str, width: int = 0
+    ) -> None:
         """Emit what makes ``made`` of two tensors, or of one and a constant without a name.
 
-        ``counted`` names its statistics.
+        ``counted`` names its statistics; a copy has ``width`` bits, 0: those of a word.
         """
         z = self.graph.tensors[made.tensor]
         slot = self.slots.setdefault(counted, len(self.slots))
@@ -123,7 +128,7 @@ class Emitter:
             d,
             tensor=label,
             slot=slot,
-            out_width=self.p.word_width if copied else z.format.width,
+            out_width=(width or self.p.word_width) if copied else z.format.width,
             x_format=self._format(operands[0]),
             g_format=self._format(operands[1]),
             z_format=self._format(made.tensor),
@@ -142,8 +147,9 @@ class Emitter:
         if "row" in sizes:
             sizes = dict(part.piece.counts)
         there = Piece(
-            outer.tensor, outer.layout, sizes, outer.ranges, self.p.lanes, Storage("", 0, 0)
-        )
+            outer.tensor, outer.layout, sizes, outer.ranges, self.p.lanes, Storage("", 0, 0),
+            digits=outer.digits,
+        )  # fmt: skip
         self._transfer(operation, buffer, outer, there, part)
 
     def _transfer(
@@ -152,7 +158,7 @@ class Emitter:
         """Runs of rows between a buffer and a piece."""
         source = Part(there, part.ranges)
         row_bytes = outer.element_bytes * self.p.lanes
-        same = there.rows == part.piece.rows and source.offset == 0
+        same = part.piece.steps is None and there.rows == part.piece.rows and source.offset == 0
         same &= (there.layout.rows, there.layout.padded) == (
             part.piece.layout.rows,
             part.piece.layout.padded,
@@ -163,7 +169,7 @@ class Emitter:
             axes = [
                 (part.counts[a], source.stride(a), part.stride(a)) for a in part.piece.layout.rows
             ]
-            axes.append((part.blocks, 1, 1))
+            axes.append((part.blocks * part.digits, 1, 1))
         run = 1
         axes = [axis for axis in axes if axis[0] > 1]
         axes.sort(key=lambda axis: -axis[2])

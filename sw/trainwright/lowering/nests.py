@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from trainwright.compiler.digits import digit_levels, element_levels
 from trainwright.compiler.limits import MOST_COUNT
 from trainwright.graph.ir import Add
 from trainwright.lowering.calls import Accumulate, Contract, Copy, Elementwise, Transpose
@@ -59,42 +60,80 @@ def _nest(
     outer: list[Level],
     tile: Level,
     summed: list[Level],
+    over: Sequence[Level] = (),
     **fields: Any,
 ) -> Compute:
+    """A nest whose summed levels begin with those ``over`` digits."""
     free = _merged([*outer, tile], tile)
-    reduction = _merged(summed)
+    reduction = [*over, *_merged(summed)]
     return Compute(
         operation=operation,
         levels=(*free, *reduction),
         reduce_levels=len(reduction),
+        digits=len(over),
         tile_level=next(n for n, level in enumerate(free) if level is tile),
         **fields,
     )
 
 
-def outer_nest(call: Contract, p: AcceleratorParameters) -> Compute:
-    """PE2's array."""
+def _elements(
+    operation: Operation, levels: list[Level], over: list[Level], **fields: Any
+) -> Compute:
+    """A nest without tiles, a row at a time."""
+    return Compute(
+        operation=operation,
+        levels=(*(_merged(levels) or [Level(1)]), *over),
+        reduce_levels=len(over),
+        digits=len(over),
+        **fields,
+    )
+
+
+def _over(x: Part, g: Part, step: int) -> list[Level]:
+    """The levels over the digits of the operands of a contraction."""
+    return digit_levels(x.digits, g.digits, step)
+
+
+def _whole_and_rest(count: int, lanes: int) -> list[tuple[int, int, int]]:
+    """Values along the lanes as rows: the first row, rows, and values of each; those of the last
+    row apart where it is not full."""
+    whole, rest = divmod(count, lanes)
+    return [one for one in ((0, whole, lanes), (whole, 1, rest)) if one[1] and one[2]]
+
+
+def outer_nests(call: Contract, p: AcceleratorParameters) -> list[Compute]:
+    """PE2's array; two nests where g is cut into digits and its last row is not full: its groups
+    are not one even index over several rows."""
     x, g, z, impl = call.x, call.g, call.z, call.impl
     groups = p.lanes // p.pe2_rows
     count = prod(z.counts[a] for a in impl.rows)
-    tiles, step = up(count, p.pe2_rows), _joint(z, impl.rows)
+    step = _joint(z, impl.rows)
     outer = [
         Level(z.counts[a], x=x.stride(a), g=g.stride(a) * groups, z=z.stride(a))
         for a in z.piece.layout.rows
         if a not in impl.rows
     ]
-    outer.append(Level(z.blocks, x=1, z=1))
-    tile = Level(tiles, g=1, z=p.pe2_rows * step)
+    outer.append(Level(z.blocks, x=x.digits, z=z.digits))
     summed = [
         Level(x.counts[a], x=x.stride(a), g=g.stride(a) * groups)
         for a in x.counts
         if a not in z.counts
     ]
-    return _nest(
-        Operation.PE3, outer, tile, summed,
-        x=address_of(x), g=address_of(g) * groups, z=address_of(z),
-        last_rows=count - (tiles - 1) * p.pe2_rows, z_row_stride=step,
-    )  # fmt: skip
+    parts = [(0, 1, count)] if g.digits == 1 else _whole_and_rest(count, p.lanes)
+    found = []
+    for first, blocks, rows in parts:
+        tiles = up(rows, p.pe2_rows)
+        tile = Level(tiles, g=1, z=p.pe2_rows * step)
+        over_rows = Level(blocks, g=groups * g.digits, z=p.lanes * step)
+        found.append(
+            _nest(
+                Operation.PE3, [*outer, over_rows], tile, summed, _over(x, g, groups),
+                x=address_of(x), g=(address_of(g) + first * g.digits) * groups,
+                z=address_of(z) + first * p.lanes * step,
+                last_rows=rows - (tiles - 1) * p.pe2_rows, z_row_stride=step,
+            )
+        )  # fmt: skip
+    return found
 
 
 def dot_nest(call: Contract, p: AcceleratorParameters) -> Compute:
@@ -108,16 +147,16 @@ def dot_nest(call: Contract, p: AcceleratorParameters) -> Compute:
         for a in z.piece.layout.rows
         if a not in impl.rows
     ]
-    outer.append(Level(z.blocks, g=p.lanes * entry, z=1))
+    outer.append(Level(z.blocks, g=p.lanes * entry, z=z.digits))
     tile = Level(tiles, x=p.pe1_rows * from_, z=p.pe1_rows * to)
     summed = [
         Level(x.counts[a], x=x.stride(a), g=g.stride(a))
         for a in x.counts
         if a not in z.counts and a not in impl.inner
     ]
-    summed.append(Level(x.blocks, x=1, g=1))
+    summed.append(Level(x.blocks, x=x.digits, g=g.digits))
     return _nest(
-        Operation.PE4, outer, tile, summed,
+        Operation.PE4, outer, tile, summed, _over(x, g, 1),
         x=address_of(x), g=address_of(g), z=address_of(z),
         last_rows=count - (tiles - 1) * p.pe1_rows,
         x_row_stride=from_, z_row_stride=to, g_row_stride=entry,
@@ -125,27 +164,26 @@ def dot_nest(call: Contract, p: AcceleratorParameters) -> Compute:
 
 
 def transpose_nests(call: Transpose, identity: Piece, p: AcceleratorParameters) -> list[Compute]:
-    """PE1's array with the identity: whole rows of lanes of the operand, then the last one."""
+    """PE1's array with the identity: whole rows of lanes of the operand, then the last one; digits
+    are words like others."""
     x, z = call.x, call.z
     old, new = x.piece.layout.lanes, z.piece.layout.lanes
     entry, step = _joint(x, new), _joint(z, old)
-    whole, rest = divmod(prod(x.counts[a] for a in old), p.lanes)
     others = [
         Level(z.counts[a], g=x.stride(a), z=z.stride(a))
         for a in z.piece.layout.rows
         if a not in old
     ]
-    others.append(Level(z.blocks, g=p.lanes * entry, z=1))
+    others.append(Level(z.blocks, g=p.lanes * entry, z=z.digits))
+    others.append(Level(x.digits, g=1, z=1))
     found = []
-    for first, blocks, rows in ((0, whole, p.lanes), (whole, 1, rest)):
-        if not blocks or not rows:
-            continue
+    for first, blocks, rows in _whole_and_rest(prod(x.counts[a] for a in old), p.lanes):
         tiles = up(rows, p.pe1_rows)
         tile = Level(tiles, x=p.pe1_rows, z=p.pe1_rows * step)
         found.append(
             _nest(
-                Operation.PE4, [*others, Level(blocks, g=1, z=p.lanes * step)], tile, [],
-                x=identity.storage.base, g=address_of(x) + first,
+                Operation.PE4, [*others, Level(blocks, g=x.digits, z=p.lanes * step)], tile, [],
+                x=identity.storage.base, g=address_of(x) + first * x.digits,
                 z=address_of(z) + first * p.lanes * step,
                 last_rows=rows - (tiles - 1) * p.pe1_rows,
                 x_row_stride=1, z_row_stride=step, g_row_stride=entry,
@@ -161,31 +199,30 @@ def elementwise_nest(call: Elementwise) -> Compute:
     levels = [
         Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
     ]
-    levels.append(Level(blocks, x=1, g=0 if call.broadcast else 1, z=1))
-    levels = _merged(levels) or [Level(1)]
+    levels.append(Level(blocks, x=x.digits, g=0 if call.broadcast else g.digits, z=z.digits))
     add = isinstance(call.op, Add)
-    return Compute(
-        operation=Operation.BIAS if add else Operation.MASK,
-        levels=tuple(levels),
-        x=address_of(x) + first,
-        g=address_of(g) + (0 if call.broadcast else first),
-        z=address_of(z) + first,
+    return _elements(
+        Operation.BIAS if add else Operation.MASK, levels, element_levels(x.digits, g.digits),
+        x=address_of(x) + first * x.digits,
+        g=address_of(g) + (0 if call.broadcast else first * g.digits),
+        z=address_of(z) + first * z.digits,
         relu=isinstance(call.op, Add) and call.op.relu,
-    )
+    )  # fmt: skip
 
 
 def copy_nest(call: Copy) -> Compute:
-    """PE2's array: the operand and a row of zeros, a row a cycle."""
+    """PE2's array: the operand and a row of zeros, a row a cycle. Digits are words like others,
+    but where the result has more of them: then values are cut anew."""
     x, z = call.x, call.z
     levels = [Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows]
-    levels.append(Level(z.blocks, x=1, z=1))
-    return Compute(
-        operation=Operation.BIAS,
-        levels=tuple(_merged(levels) or [Level(1)]),
-        x=address_of(x),
-        g=call.reads[1].storage.base,
-        z=address_of(z),
-    )
+    levels.append(Level(z.blocks, x=x.digits, z=z.digits))
+    widened = x.digits != z.digits
+    if not widened:
+        levels.append(Level(x.digits, x=1, z=1))
+    return _elements(
+        Operation.BIAS, levels, element_levels(x.digits, 1) if widened else [],
+        x=address_of(x), g=call.reads[1].storage.base, z=address_of(z),
+    )  # fmt: skip
 
 
 def sum_nest(call: Accumulate) -> Compute:
@@ -194,11 +231,8 @@ def sum_nest(call: Accumulate) -> Compute:
     levels = [
         Level(z.counts[a], x=z.stride(a), g=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
     ]
-    levels.append(Level(z.blocks, x=1, g=1, z=1))
-    return Compute(
-        operation=Operation.BIAS,
-        levels=tuple(_merged(levels) or [Level(1)]),
-        x=address_of(z),
-        g=address_of(x),
-        z=address_of(z),
-    )
+    levels.append(Level(z.blocks, x=z.digits, g=x.digits, z=z.digits))
+    return _elements(
+        Operation.BIAS, levels, element_levels(z.digits, x.digits),
+        x=address_of(z), g=address_of(x), z=address_of(z),
+    )  # fmt: skip
