@@ -209,49 +209,71 @@ def random_words(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     return words
 
 
+def mixed_widths(network: Network, seed: int) -> Network:
+    """The network with classes, a few tensors and biases of 3 to 16 bits, on words of 8 bits: one
+    to three digits, but no two of three meet."""
+    draw = random.Random(f"widths {seed}")
+    widths = (7, 8, 9, 12, 15)
+    chosen = {
+        "activation": draw.choice(widths),
+        "intermediate": draw.choice((*widths, 16)),
+        "gradient": draw.choice(widths),
+        "factor": draw.choice((3, 4, 8, 9, 12, 15)),
+    }
+    names = [name for name, kind in network.nameable.items() if kind != "intermediate"]
+    chosen |= {name: draw.choice(widths) for name in draw.sample(names, min(3, len(names)))}
+    network = network.with_formats({name: f"fixed({width})" for name, width in chosen.items()})
+    return replace(network, widths=replace(network.widths, bias=draw.choice((6, 8, 9, 12, 16))))
+
+
 class _Again(Exception):
     """Exponents from which to begin anew."""
 
 
 def settled(
-    graph: Graph, words: dict[str, np.ndarray], exponents: dict[str, int]
+    graph: Graph, words: dict[str, np.ndarray], exponents: dict[str, int], most: int = 15
 ) -> tuple[dict[str, int], dict[str, np.ndarray], dict[str, int]]:
     """Exponents that bring every tensor's largest value to ``HEADROOM`` of its format's range.
 
     They, the words of all tensors, and the exponents of all. Where two that are added are more bits
-    apart than can be shifted the finer one is made coarser; a shared bias is moved before it is
-    first used.
+    apart than the ``most`` that can be shifted, the finer one is made coarser; a shared bias is
+    moved to where it meets all that it is added to, which are coarser where they are too far apart.
     """
     least: dict[str, int] = {}
     exponents = dict(exponents)
     while True:
         try:
-            return _settled(graph, {**words, **constants(graph)}, exponents, least)
+            return _settled(graph, {**words, **constants(graph)}, exponents, least, most)
         except _Again:
             continue
 
 
 def _settled(
-    graph: Graph, words: dict[str, np.ndarray], first: dict[str, int], least: dict[str, int]
+    graph: Graph,
+    words: dict[str, np.ndarray],
+    first: dict[str, int],
+    least: dict[str, int],
+    most: int,
 ) -> tuple[dict[str, int], dict[str, np.ndarray], dict[str, int]]:
     wanted: dict[str, int] = {}
-    exponents, added = dict(first), set()
+    exponents, added = dict(first), dict[str, list[str]]()
     for op in graph.ops:
         one = graph.part([op], op.operands, (op.out,))
         given = {name: words[name] for name in op.operands}
-        binding = bind(one, {}, exponents, most_alignment=15)
+        binding = bind(one, {}, exponents, most_alignment=most)
         if isinstance(op, Add):
-            _check_alignment(graph, op, (first, exponents, binding.exponents), least, added)
+            moved = first, exponents, binding.exponents
+            _check_alignment(graph, op, moved, least, added, most)
         if not isinstance(op, View | Mask | Window):
             limit = 1 << (graph.tensors[op.out].format.width - 1)
             for shift in range(MAX_SHIFT):
                 exponent = binding.floors[op.out] + shift
                 wanted[op.out] = max(exponent, least.get(op.out, exponent))
-                trial = bind(one, wanted, exponents, most_alignment=15)
+                trial = bind(one, wanted, exponents, most_alignment=most)
                 found, counted = evaluate(one, given, trial.shifts)
                 if not counted[op.out].saturations and abs(found[op.out]).max() <= HEADROOM * limit:
                     break
-        binding = bind(one, wanted, exponents, most_alignment=15)
+        binding = bind(one, wanted, exponents, most_alignment=most)
         found, _ = evaluate(one, given, binding.shifts)
         words[op.out] = found[op.out]
         exponents |= binding.exponents
@@ -263,18 +285,32 @@ def _check_alignment(
     op: Add,
     exponents: tuple[dict[str, int], dict[str, int], dict[str, int]],
     least: dict[str, int],
-    added: set[str],
+    added: dict[str, list[str]],
+    most: int,
 ) -> None:
+    """Begin anew where the operands of an addition are too far apart; ``added``: to what else each
+    bias is."""
     first, before, after = exponents
-    if before[op.y] == after[op.y] or (op.y in first and op.y not in added):
-        added.add(op.y)
-        return
-    if op.y in first:
-        first[op.y] = after[op.y]
-    else:
+    if op.y not in first:
+        if before[op.y] == after[op.y] and before[op.x] == after[op.x]:
+            return
         finer, coarser = sorted(op.operands, key=before.__getitem__)
-        name = graph.origins[finer]
-        while isinstance(maker := graph.makers[name], Mask):
-            name = graph.origins[maker.x]
-        least[name] = before[coarser] - 15
-    raise _Again
+        least[_maker(graph, finer)] = before[coarser] - most
+        raise _Again
+    others = added.setdefault(op.y, [])
+    others.append(op.x)
+    finer, *_, coarser = sorted([*others, *others], key=before.__getitem__)
+    if before[coarser] - before[finer] > 2 * most:
+        least[_maker(graph, finer)] = before[coarser] - 2 * most
+        raise _Again
+    if before[op.y] != after[op.y] and len(others) > 1:
+        first[op.y] = min(max(first[op.y], before[coarser] - most), before[finer] + most)
+        raise _Again
+
+
+def _maker(graph: Graph, name: str) -> str:
+    """The tensor whose exponent one has."""
+    name = graph.origins[name]
+    while isinstance(maker := graph.makers[name], Mask):
+        name = graph.origins[maker.x]
+    return name

@@ -197,6 +197,9 @@ GRAPHS += [
     pytest.param(*one, marks=[] if one == FEW_SAMPLES[0] else [pytest.mark.slow])
     for one in FEW_SAMPLES
 ]
+AS_MANY_ROWS = (True, 14)
+"""Some samples of an image with zeros around it have as many rows as all of it outside."""
+GRAPHS += [AS_MANY_ROWS]
 
 
 @pytest.mark.parametrize(("windows", "seed"), GRAPHS)

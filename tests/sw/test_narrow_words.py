@@ -9,9 +9,10 @@ from cases import random_case
 from reference import ReferenceAccelerator
 
 from trainwright.check.step import random_inputs
-from trainwright.compiler import CompileError, compile_step
+from trainwright.compiler import CompileError, compile_step, plan_layers
 from trainwright.compiler.builder import Rule, Written
 from trainwright.compiler.digits import cut
+from trainwright.compiler.errors import DigitsError
 from trainwright.compiler.step import CompiledProgram
 from trainwright.driver import Driver
 from trainwright.fixed.scale import TensorClass
@@ -63,8 +64,6 @@ def narrow_case(seed: int, name: str):
 )
 def test_steps_are_those_of_the_literal_interpreter(seed, name, plan):
     network, batch, p = narrow_case(seed, name)
-    if name.startswith("wide") and plan == "graph":
-        pytest.skip("digits are the paper's schedule alone")
     with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
         driver = Driver(golden, network, batch, plan=plan)
         given = random_inputs(network, driver, seed)
@@ -149,7 +148,7 @@ def test_three_digits_times_three_are_refused():
     p = replace(P, factor_width=8, wide_tensors=1, pe1_store_depth=1 << 14)
     with pytest.raises(CompileError, match=r"have 3 digits .* choose fixed\(15\)"):
         compile_step(network, 8, p, plan="paper")
-    with pytest.raises(CompileError, match=r"tensors of 16 bits .* use --plan paper"):
+    with pytest.raises(CompileError, match=r"have 3 digits .* choose fixed\(15\)"):
         compile_step(network, 8, p, plan="graph")
     with pytest.raises(ValueError, match="wide_tensors is of words"):
         AcceleratorParameters(wide_tensors=1)
@@ -212,15 +211,21 @@ def test_programs_keep_their_digits():
         assert again.reduction == d.reduction
 
 
-def test_other_schedules_refuse_factors_by_digits():
+def test_the_planner_alone_knows_no_digits():
+    """Where it refuses them plan auto is the graph's, which is faster than the paper's."""
     network = load_network("digits").with_formats(FORMATS["wide"])
     p = replace(P, factor_width=8)
-    with pytest.raises(CompileError, match=r"12 bits on words of 8 .* use --plan paper"):
-        compile_step(network, 8, p, plan="graph")
-    step = compile_step(network, 8, p)
-    assert step.plan == "auto" and not step.layers and "by digits" in step.fallback
-    with pytest.raises(CompileError, match=r"takes at most 4: .* factor_width=8"):
-        compile_step(network, 8, P)
+    with pytest.raises(DigitsError, match=r"12 bits on words of 8 .* use --plan graph, or paper"):
+        plan_layers(network, 8, p)
+    step, paper = compile_step(network, 8, p), compile_step(network, 8, p, plan="paper")
+    assert step.plan == "graph" and "by digits" in step.fallback
+    assert f"takes {paper.predicted_cycles:,} cycles" in step.fallback
+    assert step.predicted_cycles < paper.predicted_cycles
+    for plan in ("auto", "paper", "graph"):
+        with pytest.raises(CompileError, match=r"takes at most 4: .* factor_width=8"):
+            compile_step(network, 8, P, plan=plan)
+    with pytest.raises(CompileError, match=r"takes at most 4: .* factor_width=12"):
+        compile_step(network, 8, AcceleratorParameters(), plan="graph")
 
 
 def test_every_tensor_takes_a_byte():

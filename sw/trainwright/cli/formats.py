@@ -30,7 +30,7 @@ bits on the golden model, of the untrained network or of factors from `trainwrig
 EPILOG = """\
 Factors and hidden activations get formats of their own, the other classes that of their neediest
 tensor. The last line is what `--formats` of train, check, plan and build takes. On words of 8 bits
-factors of more are computed by digits, in as many passes as the table says (--plan paper); other
+factors of more are computed by digits, in as many passes as the table says; other
 tensors are held at 8 bits, and the table says what error they have there.
 
 examples:
@@ -87,7 +87,7 @@ def _run(args: argparse.Namespace) -> int:
     print(_table(choices) + f"\n--formats '{text}'")
     wide = [one for one in choices if one.passes > 1]
     if wide:
-        print(f"{len(wide)} factors take several passes: --plan paper")
+        print(f"{len(wide)} factors take several passes: --plan auto, graph or paper")
     return 0
 
 

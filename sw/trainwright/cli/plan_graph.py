@@ -34,13 +34,13 @@ def _orders(network: "Network", batch: int, step: "Step") -> list[dict[str, Any]
     from trainwright.graph.named import named_orders
     from trainwright.graph.order import ordered
     from trainwright.graph.step import step_graph
-    from trainwright.lowering.compile import order_cost
+    from trainwright.lowering.digits import between_width, in_digits
 
-    graph, p = step_graph(network, batch), step.parameters
-    cost = order_cost(p)
+    p = step.parameters
+    graph, cost = in_digits(step_graph(network, batch), p), step.cost
     rows = []
     for chosen, (site, contractions) in zip(step.orders, graph.sites.items(), strict=True):
-        widths = {"word": p.word_width, "accumulator": p.accumulator_width}
+        widths = {"word": between_width(network, p), "accumulator": p.accumulator_width}
         named = {
             order.text: (name, order)
             for name, order in named_orders(graph.whole, contractions, cost=cost, **widths)

@@ -6,7 +6,10 @@ is an operand a summed level more goes over its digits.
 """
 
 from dataclasses import replace
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from trainwright.compiler.errors import CompileError
@@ -15,6 +18,8 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, Compute, Level, digit_count
 from trainwright.program.fields import Operation
 
+Values = TypeVar("Values", torch.Tensor, npt.NDArray[np.int64])
+"""Integers."""
 ELEMENTWISE = (Operation.BIAS, Operation.MASK)
 
 
@@ -23,7 +28,12 @@ def digits_of(fmt: Format, p: AcceleratorParameters) -> int:
     return digit_count(fmt.width) if p.wide_tensors and isinstance(fmt, Fixed) else 1
 
 
-def cut(values: torch.Tensor, digits: int) -> list[torch.Tensor]:
+def most_bits(digits: int, p: AcceleratorParameters) -> int:
+    """Bits of the widest values of so many digits that are written."""
+    return min(p.result_width, 1 + DIGIT_WIDTH * digits)
+
+
+def cut(values: Values, digits: int) -> list[Values]:
     """The digits of integers, the highest first: signed, and the others from 0 to 127."""
     if digits == 1:
         return [values]
@@ -41,6 +51,30 @@ def joined(digits: torch.Tensor) -> torch.Tensor:
     return whole
 
 
+def require_weights(name: str, x: int, g: int) -> None:
+    """Raise ``CompileError`` for a product of two operands of three digits each, whose weights no
+    order of two levels gives."""
+    if min(x, g) > 2:
+        raise CompileError(
+            f"{name}: both of its operands have {min(x, g)} digits of 7 bits, one of two can "
+            "have more than 2 on words of 8 bits: choose fixed(15) instead of 16 bits for either"
+        )
+
+
+def digit_levels(x: int, g: int, step: int) -> list[Level]:
+    """The summed levels over the digits of the operands of a contraction, the outer one first:
+    ``x`` and ``g`` of them, ``step`` from one of g to the next. The inner one of two has 2."""
+    over = [Level(x, x=1)] if x > 1 else []
+    over += [Level(g, g=step)] if g > 1 else []
+    return over[::-1] if len(over) == 2 and g > 2 else over
+
+
+def element_levels(x: int, g: int) -> list[Level]:
+    """The summed level over the ``x`` digits of both operands of BIAS or MASK; a mask may be of one
+    digit (``g``)."""
+    return [Level(x, x=1, g=int(g > 1))] if x > 1 else []
+
+
 def by_digits(
     d: Compute,
     p: AcceleratorParameters,
@@ -53,16 +87,12 @@ def by_digits(
     """A nest on whole rows as one on the digits of its operands and of its result.
 
     ``x``, ``g``, ``z``: digits of each; ``entries``: of a factor store, from one digit of g to the
-    next. Raises ``CompileError`` for pairs of which both have three, whose weights no order of two
-    levels gives.
+    next. Raises ``CompileError`` for pairs of which both have three (``require_weights``).
     """
     if x == g == z == 1:
         return d
-    if min(x, g) > 2 and d.operation not in ELEMENTWISE:
-        raise CompileError(
-            f"{d.tensor}: both of its operands have {min(x, g)} digits of 7 bits, one of two can "
-            "have more than 2 on words of 8 bits: choose fixed(15) instead of 16 bits for either"
-        )
+    if d.operation not in ELEMENTWISE:
+        require_weights(d.tensor, x, g)
     d = _split_groups(d, p) if d.operation is Operation.PE3 and g > 1 else d
     rows = 1 if entries else g  # by which its addresses grow
     levels = tuple(
@@ -70,14 +100,8 @@ def by_digits(
     )
     outer, summed = levels[: len(d.outer)], levels[len(d.outer) :]
     step = entries or (p.lanes // p.pe2_rows if d.operation is Operation.PE3 else 1)
-    over: list[Level] = []
-    if d.operation in ELEMENTWISE:
-        over = [Level(x, x=1, g=int(g > 1))] if x > 1 else []
-    else:
-        over = [Level(x, x=1)] if x > 1 else []
-        over += [Level(g, g=step)] if g > 1 else []
-        if len(over) == 2 and g > 2:
-            over.reverse()
+    elementwise = d.operation in ELEMENTWISE
+    over = element_levels(x, g) if elementwise else digit_levels(x, g, step)
     return replace(
         d,
         levels=(*outer, *over, *summed),

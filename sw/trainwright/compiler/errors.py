@@ -33,6 +33,11 @@ class SizeError(CompileError):
     """A layer's sizes are no multiples of the lanes: only the graph's compiler pads them."""
 
 
+class DigitsError(CompileError):
+    """Tensors or factors of several digits as only the graph's compiler, or the paper's schedule,
+    computes them."""
+
+
 class ResourceError(CompileError):
     """A program needs more of something than the accelerator has: ``trainwright.compiler.limits``.
 

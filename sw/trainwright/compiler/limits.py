@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError, SizeError
+from trainwright.compiler.errors import (
+    CompileError,
+    DigitsError,
+    DoesNotFitError,
+    ResourceError,
+    SizeError,
+)
 from trainwright.compiler.names import activation_name
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -133,16 +139,9 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
             f"network {network.name!r} is in float32, the accelerator computes with integers: "
             "give it [widths]"
         )
-    # wider ones are computed by digits of a word
-    widest = network.factor_width
-    needed = min(widest, p.word_width) if p.narrow else widest
-    if p.factor_width < needed:
-        raise CompileError(
-            f"network {network.name!r} has factors of {widest} bits, the "
-            f"accelerator takes at most {p.factor_width}: use narrower factors, or an accelerator "
-            f"with factor_width={needed}"
-        )
+    _require_factors(network, p)
     _require_widths(network, p)
+    _require_biases(network, p)
     for kind, fmt in network.posits_used:
         try:
             p.format_number(fmt)
@@ -154,6 +153,34 @@ def require_network(network: Network, batch: int, p: AcceleratorParameters) -> N
         for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
             if sizes[-1] % p.lanes:
                 raise SizeError(_not_a_multiple(n, what, sizes, p.lanes, len(network.layers)))
+
+
+def require_words(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` for tensors that the graph's programs cannot hold in words of this
+    accelerator, by digits or whole."""
+    _require_factors(network, p)
+    _require_widths(network, p)
+    if network.widths.bias > p.result_width:
+        remedies = "an accelerator with word_width=16"
+        if p.narrow:
+            remedies = f"an accelerator with wide_tensors=1, or {remedies}"
+        raise CompileError(
+            f"network {network.name!r} has biases of {network.widths.bias} bits, the words of this "
+            f"accelerator have {p.result_width}: choose bias = {p.result_width}, or {remedies}"
+        )
+
+
+def _require_factors(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` where factors are wider than the multipliers take, by digits of a word
+    or whole."""
+    widest = network.factor_width
+    needed = min(widest, p.word_width) if p.narrow else widest
+    if p.factor_width < needed:
+        raise CompileError(
+            f"network {network.name!r} has factors of {widest} bits, the "
+            f"accelerator takes at most {p.factor_width}: use narrower factors, or an accelerator "
+            f"with factor_width={needed}"
+        )
 
 
 def _require_widths(network: Network, p: AcceleratorParameters) -> None:
@@ -173,12 +200,16 @@ def _require_widths(network: Network, p: AcceleratorParameters) -> None:
                 f"network {network.name!r} has {name} in {fmt}, the words of this accelerator have "
                 f"{bits} bits: choose {name}=fixed({bits}) in [formats], or {remedies}"
             )
+
+
+def _require_biases(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``DigitsError`` for biases and masks of other digits than what they meet."""
     widths = network.widths
     joins = widths.intermediate if p.wide_tensors else 0  # BIAS takes as many digits of both
     most = max(p.word_width, DIGIT_WIDTH * digit_count(joins) + 1 if joins else 0)
     if widths.bias > most:
         wider = f", intermediate=fixed({widths.bias}) in [formats]" if p.wide_tensors else ""
-        raise CompileError(
+        raise DigitsError(
             f"network {network.name!r} has biases of {widths.bias} bits, the words of this "
             f"accelerator have {most}: choose bias = {most}{wider}, or an accelerator with "
             "word_width=16"
@@ -188,13 +219,13 @@ def _require_widths(network: Network, p: AcceleratorParameters) -> None:
 
 
 def _require_masks(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` where MASK would take other digits of its two operands."""
+    """Raise ``DigitsError`` where MASK would take other digits of its two operands."""
     gradient = network.format("gradient").width
     for number, layer in enumerate(network.layers[:-1], 1):
         name = activation_name(number)
         width = network.tensor_format(name, "activation").width
         if layer.relu and digit_count(width) not in (1, digit_count(gradient)):
-            raise CompileError(
+            raise DigitsError(
                 f"network {network.name!r} has {name} in fixed({width}), and gradients of "
                 f"{gradient} bits, which it masks, have another number of digits on words of "
                 f"{p.word_width} bits: choose {name}=fixed({p.word_width}) or "
@@ -202,23 +233,21 @@ def _require_masks(network: Network, p: AcceleratorParameters) -> None:
             )
 
 
-def require_whole_factors(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` where tensors have more bits than the multipliers take at once."""
+def require_whole(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``DigitsError`` where tensors have more bits than the multipliers take at once."""
     wide = {n: w for n, w in vars(network.widths).items() if n != "factor" and w > p.word_width}
     wide |= {
         name: fmt.width
         for name, fmt in network.singles
         if fmt.width > p.word_width and network.nameable[name] != "factor"
     }
-    for name, width in wide.items():
-        raise CompileError(
-            f"tensors of {width} bits ({name}) on words of {p.word_width} are computed by digits, "
-            "which the paper's schedule alone knows: use --plan paper"
-        )
+    what = next((f"tensors of {width} bits ({name})" for name, width in wide.items()), "")
     if network.factor_width > p.factor_width:
-        raise CompileError(
-            f"factors of {network.factor_width} bits on words of {p.word_width} are computed by "
-            "digits, which the paper's schedule alone knows: use --plan paper"
+        what = what or f"factors of {network.factor_width} bits"
+    if what:
+        raise DigitsError(
+            f"{what} on words of {p.word_width} are computed by digits, which the planner does not "
+            "know: use --plan graph, or paper"
         )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from trainwright.compiler.errors import ResourceError
 from trainwright.compiler.images import Image
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
@@ -97,7 +98,10 @@ def pe3_nest(
 
 
 def fitted(d: Compute, most: int) -> list[Compute]:
-    """``d`` without levels of one iteration, split where more than ``most`` levels are left."""
+    """``d`` without levels of one iteration, split where more than ``most`` levels are left.
+
+    Raises ``ResourceError`` where those that are summed, which cannot be split, are too many.
+    """
     tile = d.levels[d.tile_level]
     levels = [level for level in d.levels if level.count > 1 or level is tile]
     slim = replace(
@@ -108,6 +112,12 @@ def fitted(d: Compute, most: int) -> list[Compute]:
     )
     if len(levels) <= most:
         return [slim]
+    if slim.reduce_levels >= most:
+        raise ResourceError(
+            f"{d.tensor} is summed over {slim.reduce_levels} loop levels, nests of this "
+            f"accelerator have {most}, one of them not summed",
+            f"use one with nest_levels={slim.reduce_levels + 1} or more",
+        )
     outermost = next(i for i, level in enumerate(levels) if level is not tile)
     peeled = levels.pop(outermost)
     rest = replace(

@@ -14,7 +14,7 @@ from trainwright.compiler.block_backward import emit_block_backward
 from trainwright.compiler.block_forward import emit_block_forward
 from trainwright.compiler.block_layout import lay_out_blocks
 from trainwright.compiler.errors import CompileError, NotPlannedError
-from trainwright.compiler.limits import require_network, require_whole_factors
+from trainwright.compiler.limits import require_network, require_whole
 from trainwright.compiler.merged import Split
 from trainwright.compiler.plans import (
     BackwardBidirectional,
@@ -299,7 +299,7 @@ def plan_layers(network: Network, batch: int, p: AcceleratorParameters) -> Plann
     compute.
     """
     require_network(network, batch, p)
-    require_whole_factors(network, p)
+    require_whole(network, p)
     search = _Search(network, batch, p)
     plans = [search.simplest(n) for n in range(len(network.layers))]
     sizes = [layer.output_size * layer.input_size for layer in network.layers]

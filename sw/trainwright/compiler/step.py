@@ -9,7 +9,7 @@ from trainwright.compiler.block_backward import emit_block_backward
 from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE, emit_block_forward
 from trainwright.compiler.block_layout import lay_out_blocks
 from trainwright.compiler.builder import Builder, Rule, Written
-from trainwright.compiler.errors import CompileError, ResourceError, SizeError
+from trainwright.compiler.errors import CompileError, DigitsError, ResourceError, SizeError
 from trainwright.compiler.forward import emit_forward
 from trainwright.compiler.images import Image
 from trainwright.compiler.layout import lay_out
@@ -17,7 +17,7 @@ from trainwright.compiler.limits import (
     STATISTICS,
     require_memory,
     require_network,
-    require_whole_factors,
+    require_whole,
 )
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.compiler.names import activation_name, gradient_name
@@ -237,7 +237,8 @@ def compile_step(
     product summed over the batch in the accumulators; "auto" what the planner chooses, or the
     paper's where that takes fewer cycles or nothing else fits; else it says how each layer is
     computed. Where "auto" would be the paper's it is that of the graph if this is predicted to be
-    faster, or if other plans do not take the sizes of the layers or the number of their tensors.
+    faster, or if other plans do not take the sizes of the layers, the number of their tensors or
+    what is computed by digits.
     With ``input_gradients`` the backward pass also gives the gradients to the inputs, by
     plan "graph", which "auto" then is. Raises ``CompileError`` where the network does not fit.
     """
@@ -263,7 +264,7 @@ def compile_step(
         return _planned(network, batch, parameters, tuple(plan))
     try:
         require_network(network, batch, parameters)
-    except (SizeError, ResourceError) as error:
+    except (SizeError, ResourceError, DigitsError) as error:
         if plan != "auto":
             raise
         return _graph_instead(network, batch, parameters, error)
@@ -287,6 +288,8 @@ def _chosen(network: Network, batch: int, p: AcceleratorParameters) -> CompiledS
         except CompileError as other:
             if STATISTICS.what in error.reason:
                 return _graph_instead(network, batch, p, error)
+            if isinstance(error, DigitsError):
+                return _graph_instead(network, batch, p, other)
             raise _neither(error, other) from other
         return _or_graph(
             replace(paper, plan="auto", fallback=f"no planned program fits: {error.reason}")
@@ -360,7 +363,7 @@ def _paper(network: Network, batch: int, p: AcceleratorParameters) -> CompiledSt
 def _planned(
     network: Network, batch: int, p: AcceleratorParameters, layers: tuple[LayerPlan, ...]
 ) -> CompiledStep:
-    require_whole_factors(network, p)
+    require_whole(network, p)
     memory = lay_out_blocks(network, batch, p, layers)
     forward = emit_block_forward(p, network, batch, memory, [one.forward for one in layers])
     backward = emit_block_backward(p, network, batch, memory, [one.backward for one in layers])

@@ -28,6 +28,8 @@ class Tensor:
     """The word and the exponent of all values of a constant, which the host writes."""
     exact: bool = False
     """Whether its format holds every sum of its products: then nothing is ever shifted out."""
+    digits: int = 1
+    """Words that each value is cut into on the accelerator that the graph is compiled for."""
 
     @property
     def underflow(self) -> str:
@@ -185,6 +187,19 @@ class Graph:
         """Multiply-accumulates of all products of two tensors."""
         return sum(self.products(op) for op in self.ops if isinstance(op, Einsum))
 
+    @property
+    def work(self) -> int:
+        """The same, each counted once for every pair of words of its two operands."""
+        return sum(self.work_of(op) for op in self.ops if isinstance(op, Einsum))
+
+    def passes(self, op: Einsum) -> int:
+        """Pairs of words of a product of two values."""
+        return prod(self.tensors[name].digits for name in op.operands)
+
+    def work_of(self, op: Einsum) -> int:
+        """As ``work``, of one contraction."""
+        return self.products(op) * self.passes(op)
+
     def products(self, op: Einsum) -> int:
         """Multiply-accumulates of a contraction; of a sum of one tensor, its values."""
         axes = {axis for name in op.operands for axis in self.tensors[name].axes}
@@ -223,7 +238,7 @@ def urgent(graph: Graph, large: float = 1.0) -> Graph:
             readers.setdefault(name, []).append(op)
     height: dict[str, int] = {}
     own = {
-        op.out: graph.products(op) if isinstance(op, Einsum) else graph.count(op.out)
+        op.out: graph.work_of(op) if isinstance(op, Einsum) else graph.count(op.out)
         for op in graph.ops
     }
     most = large * sum(own.values())

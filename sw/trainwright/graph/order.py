@@ -18,6 +18,8 @@ from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 
 LEAST_WIDTH = 8
 """Bits that are left to a tensor whose sums would overflow."""
+APART = 1e6
+"""Times that what cannot be computed costs."""
 MOST_VARIED = 4
 """Families of trees whose neighbours are looked at."""
 
@@ -39,6 +41,11 @@ class Cost:
     arrays: Arrays | None = None
     """Counted are multiply-accumulates that these arrays could do in the cycles of a product; all
     that are executed are useful where there are none."""
+    digits: int = 0
+    """Words of a value of a partial result of the forward pass, where a product counts once for
+    each pair of words of its operands; 0: it counts once."""
+    pairs: bool = True
+    """Whether both values of a product may have several words."""
 
 
 class Site:
@@ -65,6 +72,7 @@ class Site:
         """Leaves that only the backward pass has."""
         self._kept: dict[int, frozenset[str]] = {}
         self._costs: dict[tuple[int, int], float] = {}
+        self._digits: dict[int, int] = {}
 
     def kept(self, mask: int) -> frozenset[str]:
         """The axes of a partial result: those that a leaf outside, or the result, has too."""
@@ -85,9 +93,25 @@ class Site:
             sizes = self.graph.sizes
             axes = self.leaf_axes(first) | self.leaf_axes(second)
             macs = prod(sizes[axis] for axis in axes) / self._fill(first, second)
+            macs *= self._passes(first, second)
             values = prod(sizes[axis] for axis in self.kept(first | second))
             self._costs[key] = max(macs, self.cost.least) + self.cost.value * values
         return self._costs[key]
+
+    def digits_of(self, mask: int) -> int:
+        """Words of a value of a leaf or a partial result."""
+        if mask not in self._digits:
+            leaves = [self.graph.tensors[n] for b, n in enumerate(self.leaves) if mask >> b & 1]
+            gradients = [leaf for leaf in leaves if leaf.kind is TensorClass.GRADIENT]
+            one = leaves if len(leaves) == 1 else gradients
+            self._digits[mask] = one[0].digits if one else max(1, self.cost.digits)
+        return self._digits[mask]
+
+    def _passes(self, first: int, second: int) -> float:
+        """How often a product of two partial results counts."""
+        a, b = self.digits_of(first), self.digits_of(second)
+        apart = APART if min(a, b) > 1 and not self.cost.pairs else 1
+        return apart * (a * b if self.cost.digits else 1)
 
     def _fill(self, first: int, second: int) -> float:
         """The share of the arrays that a product of two partial results fills."""
@@ -110,11 +134,12 @@ class Site:
             made_from = [m for m, parts in tree.items() if mask in parts]
             if not mask & self.given_later:
                 made_from = [m for m in made_from if not m & self.given_later]
+            held = self.cost.held // self.digits_of(mask)
             values = self.values(self.kept(mask))
-            if values <= self.cost.held or len(made_from) < 2:
+            if values <= held or len(made_from) < 2:
                 continue
             common = self.kept(mask).intersection(*(self.kept(m) for m in made_from))
-            if values // self.values(common) > self.cost.held:
+            if values // self.values(common) > held:
                 total += self.cost_of(a, b) * (len(made_from) - 1)
         return total
 

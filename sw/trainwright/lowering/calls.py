@@ -18,6 +18,8 @@ class External:
     element_bytes: int
     of: str = ""
     """The tensor that it is a view of, where it is one."""
+    digits: int = 1
+    """Rows of a row of values: the digits that the host cuts them into."""
 
     @property
     def name(self) -> str:
@@ -25,6 +27,7 @@ class External:
         if self.layout.lanes == ("lane",):
             return self.tensor
         cut = "".join(f"[{a}:{lo}:{hi}]" for a, (lo, hi) in sorted(self.ranges.items()))
+        cut += f" in {self.digits} digits" if self.digits > 1 else ""
         return f"{self.tensor}: {self.layout.text}{cut}"
 
     def __hash__(self) -> int:
@@ -84,7 +87,7 @@ class Transpose(Call):
 
 @dataclass(eq=False, kw_only=True)
 class Copy(Call):
-    """``x`` as ``z``, the same axes along the lanes."""
+    """``x`` as ``z``, the same axes along the lanes, in as many digits or more."""
 
     x: Part
     z: Part

@@ -73,7 +73,7 @@ class Chooser(Divisions):
                 if name in graph.windows:
                     self.last[graph.windows[name].x] = n
         self.due = 0.0, 0.0
-        self.slack = SLACK * graph.macs / p.multipliers
+        self.slack = SLACK * graph.work / p.multipliers
 
     def search(self, way: Way) -> Chosen:
         """The best choice found for every operation. Raises ``CompileError``."""

@@ -91,7 +91,8 @@ class Operands:
         key = name, lanes, cut
         if key not in self._rows:
             size = prod(self.sizes(cut)[a] for a in lanes)
-            self._rows[key] = self._values(name, cut) / size * up(size, self.p.lanes)
+            rows = up(size, self.p.lanes) * self.graph.tensors[name].digits
+            self._rows[key] = self._values(name, cut) / size * rows
         return self._rows[key]
 
     def fetch(self, state: State, need: Need, cut: Cut) -> float | None:
@@ -172,6 +173,7 @@ class Operands:
         key = need.tensor, wanted, found.lanes, cut
         if key not in self._turns:
             sizes, values = self.sizes(cut), float(self._values(need.tensor, cut))
+            values *= self.graph.tensors[need.tensor].digits
             for axes in (wanted, found.lanes):
                 size = prod(sizes[a] for a in axes)
                 values *= up(size, lanes) * lanes / size

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError
-from trainwright.compiler.limits import require_whole_factors
+from trainwright.compiler.limits import require_words
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Graph
@@ -15,6 +15,7 @@ from trainwright.graph.order import Cost, Order, ordered
 from trainwright.graph.step import StepGraph, step_graph
 from trainwright.lowering.choices import Given
 from trainwright.lowering.crossing import direct, lying, may_part, viewed, with_ones
+from trainwright.lowering.digits import between_width, cost_digits, in_digits, require_passes
 from trainwright.lowering.drafts import Lowered
 from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.layout import Layout
@@ -59,6 +60,8 @@ class Step:
     orders: tuple[Order, ...] = field(default=())
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why cheaper orders, by their text, were not taken: what did not fit."""
+    cost: Cost = field(default_factory=Cost)
+    """What contraction orders were counted to cost."""
 
     @property
     def cycles(self) -> int:
@@ -131,6 +134,8 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
     What the backward pass reads of the forward pass may lie in two layouts, if the forward pass is
     faster then and the backward pass can read it.
     """
+    step = in_digits(step, p)
+    require_passes(step.whole, p)
     passes = _Passes.of(step)
     parted = may_part(step, passes.origins)
     ahead = _ahead(passes, p, parted)
@@ -204,10 +209,10 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def order_cost(p: AcceleratorParameters) -> Cost:
-    """What contraction orders cost on an accelerator."""
-    arrays = Arrays(p.lanes, p.pe1_rows, p.pe2_rows)
-    return Cost(held=p.scratchpad_rows * p.lanes // 2, arrays=arrays)
+def order_cost(p: AcceleratorParameters, digits: int = 0) -> Cost:
+    """What contraction orders cost on an accelerator; ``digits`` as of ``Cost``."""
+    held, arrays = p.scratchpad_rows * p.lanes // 2, Arrays(p.lanes, p.pe1_rows, p.pe2_rows)
+    return Cost(held=held, arrays=arrays, digits=digits, pairs=bool(not p.narrow or p.wide_tensors))
 
 
 @_uncollected()
@@ -223,15 +228,31 @@ def compile_step(
 
     With ``paper`` every layer has the contraction order of the paper, else the best that fits.
     """
-    require_whole_factors(network, p)
-    graph = step_graph(network, batch, inputs=inputs)
-    cost = order_cost(p)
-    widths = {"word": p.word_width, "accumulator": p.accumulator_width}
+    require_words(network, p)
+    graph = in_digits(step_graph(network, batch, inputs=inputs), p)
+    widths = {"word": between_width(network, p), "accumulator": p.accumulator_width}
     if paper:
+        cost = order_cost(p)
         papers = tuple(
             paper_order(graph.whole, one, cost=cost, **widths) for one in graph.sites.values()
         )
-        return compile_graph(graph.ordered(papers), p, papers)
+        return replace(compile_graph(graph.ordered(papers), p, papers), cost=cost)
+    found: list[Step] = []
+    problems: list[CompileError] = []
+    for digits in cost_digits(network, graph, p):
+        try:
+            found.append(_searched(graph, p, order_cost(p, digits), widths))
+        except CompileError as error:
+            problems.append(error)
+    if not found:
+        raise problems[0]
+    return found[0] if len(found) == 1 else min(found, key=lambda step: step.cycles)
+
+
+def _searched(
+    graph: StepGraph, p: AcceleratorParameters, cost: Cost, widths: Mapping[str, int]
+) -> Step:
+    """The fastest step of the contraction orders that cost least. Raises ``CompileError``."""
     orders = [
         ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **widths)
         for site in graph.sites.values()
@@ -256,7 +277,7 @@ def compile_step(
             break
     if not found:
         raise problems[0]
-    return replace(min(found, key=lambda pair: pair[0])[1], refused=refused)
+    return replace(min(found, key=lambda pair: pair[0])[1], refused=refused, cost=cost)
 
 
 __all__ = ["Lowered", "Step", "compile_graph", "compile_step"]

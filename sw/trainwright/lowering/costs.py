@@ -4,6 +4,7 @@ from math import prod
 
 from trainwright.graph.ir import Einsum
 from trainwright.lowering.choices import Cut
+from trainwright.lowering.digits import word_bytes
 from trainwright.lowering.groups import Group, Groups
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import Axes
@@ -41,7 +42,7 @@ class Costs(Groups):
         """What loading a row costs: its bytes, more where it has to be transposed; nothing where it
         stays in the scratchpad."""
         if name in self.given:
-            return 1 if self.graph.tensors[name].format.width <= 8 else 2
+            return word_bytes(self.graph.tensors[name])
         return TURNED if name in self.spilled else 0
 
     def _again(self, name: str, loops: Loops) -> float:

@@ -78,11 +78,13 @@ class Divisions:
         if key not in self._times:
             sizes = self.operands.sizes(cut)
             free = prod(sizes[a] for a in self.graph.tensors[op.out].axes)
-            summed = prod(sizes[a] for a in self.graph.summed(op))
+            summed = prod(sizes[a] for a in self.graph.summed(op)) * self.graph.passes(op)
+            digits = self.graph.tensors[op.out].digits
+            axes = impl.rows, impl.along, impl.inner
             self._times[key] = (
-                dot_cycles(self.p, sizes, free, summed, (impl.rows, impl.along, impl.inner))
+                dot_cycles(self.p, sizes, free, summed, axes, digits)
                 if impl.dot
-                else outer_cycles(self.p, sizes, free, summed, (impl.rows, impl.along))
+                else outer_cycles(self.p, sizes, free, summed, axes[:2], digits)
             )
         return self._times[key]
 

@@ -1,15 +1,16 @@
-"""From commands with addresses to descriptors, with what each has to wait for."""
+"""From commands with addresses to descriptors, with what each has to wait for: transfers here, loop
+nests in ``trainwright.lowering.nests``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
+from trainwright.compiler.digits import most_bits
 from trainwright.compiler.hazards import exact_hazards
 from trainwright.compiler.limits import MOST_COUNT, require_accumulator
 from trainwright.compiler.memory import Buffer, largest_divisor
 from trainwright.compiler.nests import fitted
-from trainwright.graph.ir import Add, Graph
+from trainwright.graph.ir import Graph
 from trainwright.lowering.calls import (
     Accumulate,
     Call,
@@ -21,14 +22,21 @@ from trainwright.lowering.calls import (
     Move,
     Transpose,
 )
-from trainwright.lowering.impls import up
-from trainwright.lowering.layout import CutError, Part, Piece, Storage
+from trainwright.lowering.layout import Part, Piece, Storage
+from trainwright.lowering.nests import (
+    address_of,
+    copy_nest,
+    dot_nest,
+    elementwise_nest,
+    outer_nests,
+    sum_nest,
+    transpose_nests,
+)
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
     Compute,
     Descriptor,
     Halt,
-    Level,
     Transfer,
     TransferLevel,
 )
@@ -49,194 +57,6 @@ class Made:
     """A copy of the tensor, or two parts of it added: both at its exponent."""
 
 
-def _merged(levels: Sequence[Level], tile: Level | None = None) -> list[Level]:
-    """Fewer levels for the same addresses, in another order; the tile level stays."""
-    found = [level for level in levels if level.count > 1 or level is tile]
-    again = True
-    while again:
-        again = False
-        for outer in found:
-            for inner in found:
-                if outer is inner or tile in (outer, inner):
-                    continue
-                steps = ((outer.x, inner.x), (outer.g, inner.g), (outer.z, inner.z))
-                if all(a == b * inner.count for a, b in steps) and (
-                    outer.count * inner.count <= MOST_COUNT
-                ):
-                    joined = replace(inner, count=outer.count * inner.count)
-                    found = [v for v in found if v is not outer]
-                    found = [joined if v is inner else v for v in found]
-                    again = True
-                    break
-            if again:
-                break
-    return found
-
-
-def _address(part: Part) -> int:
-    base = part.piece.storage.base
-    assert base >= 0, part.piece.tensor
-    return base + part.offset
-
-
-def _joint(part: Part, axes: tuple[str, ...]) -> int:
-    stride = part.joint(axes)
-    if stride is None:
-        piece = part.piece
-        raise CutError(f"{piece.tensor} has no even index {axes} in {piece.layout.text}")
-    return stride
-
-
-def _nest(
-    operation: Operation,
-    outer: list[Level],
-    tile: Level,
-    summed: list[Level],
-    **fields: Any,
-) -> Compute:
-    free = _merged([*outer, tile], tile)
-    reduction = _merged(summed)
-    return Compute(
-        operation=operation,
-        levels=(*free, *reduction),
-        reduce_levels=len(reduction),
-        tile_level=next(n for n, level in enumerate(free) if level is tile),
-        **fields,
-    )
-
-
-def outer_nest(call: Contract, p: AcceleratorParameters) -> Compute:
-    """PE2's array."""
-    x, g, z, impl = call.x, call.g, call.z, call.impl
-    groups = p.lanes // p.pe2_rows
-    count = prod(z.counts[a] for a in impl.rows)
-    tiles, step = up(count, p.pe2_rows), _joint(z, impl.rows)
-    outer = [
-        Level(z.counts[a], x=x.stride(a), g=g.stride(a) * groups, z=z.stride(a))
-        for a in z.piece.layout.rows
-        if a not in impl.rows
-    ]
-    outer.append(Level(z.blocks, x=1, z=1))
-    tile = Level(tiles, g=1, z=p.pe2_rows * step)
-    summed = [
-        Level(x.counts[a], x=x.stride(a), g=g.stride(a) * groups)
-        for a in x.counts
-        if a not in z.counts
-    ]
-    return _nest(
-        Operation.PE3, outer, tile, summed,
-        x=_address(x), g=_address(g) * groups, z=_address(z),
-        last_rows=count - (tiles - 1) * p.pe2_rows, z_row_stride=step,
-    )  # fmt: skip
-
-
-def dot_nest(call: Contract, p: AcceleratorParameters) -> Compute:
-    """PE1's array."""
-    x, g, z, impl = call.x, call.g, call.z, call.impl
-    count = prod(z.counts[a] for a in impl.rows)
-    tiles, from_, to = up(count, p.pe1_rows), _joint(x, impl.rows), _joint(z, impl.rows)
-    entry = _joint(g, impl.along)
-    outer = [
-        Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a))
-        for a in z.piece.layout.rows
-        if a not in impl.rows
-    ]
-    outer.append(Level(z.blocks, g=p.lanes * entry, z=1))
-    tile = Level(tiles, x=p.pe1_rows * from_, z=p.pe1_rows * to)
-    summed = [
-        Level(x.counts[a], x=x.stride(a), g=g.stride(a))
-        for a in x.counts
-        if a not in z.counts and a not in impl.inner
-    ]
-    summed.append(Level(x.blocks, x=1, g=1))
-    return _nest(
-        Operation.PE4, outer, tile, summed,
-        x=_address(x), g=_address(g), z=_address(z),
-        last_rows=count - (tiles - 1) * p.pe1_rows,
-        x_row_stride=from_, z_row_stride=to, g_row_stride=entry,
-    )  # fmt: skip
-
-
-def transpose_nests(call: Transpose, identity: Piece, p: AcceleratorParameters) -> list[Compute]:
-    """PE1's array with the identity: whole rows of lanes of the operand, then the last one."""
-    x, z = call.x, call.z
-    old, new = x.piece.layout.lanes, z.piece.layout.lanes
-    entry, step = _joint(x, new), _joint(z, old)
-    whole, rest = divmod(prod(x.counts[a] for a in old), p.lanes)
-    others = [
-        Level(z.counts[a], g=x.stride(a), z=z.stride(a))
-        for a in z.piece.layout.rows
-        if a not in old
-    ]
-    others.append(Level(z.blocks, g=p.lanes * entry, z=1))
-    found = []
-    for first, blocks, rows in ((0, whole, p.lanes), (whole, 1, rest)):
-        if not blocks or not rows:
-            continue
-        tiles = up(rows, p.pe1_rows)
-        tile = Level(tiles, x=p.pe1_rows, z=p.pe1_rows * step)
-        found.append(
-            _nest(
-                Operation.PE4, [*others, Level(blocks, g=1, z=p.lanes * step)], tile, [],
-                x=identity.storage.base, g=_address(x) + first,
-                z=_address(z) + first * p.lanes * step,
-                last_rows=rows - (tiles - 1) * p.pe1_rows,
-                x_row_stride=1, z_row_stride=step, g_row_stride=entry,
-            )
-        )  # fmt: skip
-    return found
-
-
-def elementwise_nest(call: Elementwise) -> Compute:
-    """PE2's array, a row a cycle."""
-    x, g, z = call.x, call.g, call.z
-    first, blocks = call.blocks
-    levels = [
-        Level(z.counts[a], x=x.stride(a), g=g.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
-    ]
-    levels.append(Level(blocks, x=1, g=0 if call.broadcast else 1, z=1))
-    levels = _merged(levels) or [Level(1)]
-    add = isinstance(call.op, Add)
-    return Compute(
-        operation=Operation.BIAS if add else Operation.MASK,
-        levels=tuple(levels),
-        x=_address(x) + first,
-        g=_address(g) + (0 if call.broadcast else first),
-        z=_address(z) + first,
-        relu=isinstance(call.op, Add) and call.op.relu,
-    )
-
-
-def copy_nest(call: Copy) -> Compute:
-    """PE2's array: the operand and a row of zeros, a row a cycle."""
-    x, z = call.x, call.z
-    levels = [Level(z.counts[a], x=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows]
-    levels.append(Level(z.blocks, x=1, z=1))
-    return Compute(
-        operation=Operation.BIAS,
-        levels=tuple(_merged(levels) or [Level(1)]),
-        x=_address(x),
-        g=call.reads[1].storage.base,
-        z=_address(z),
-    )
-
-
-def sum_nest(call: Accumulate) -> Compute:
-    """PE2's array: a row of each a cycle."""
-    x, z = call.x, call.z
-    levels = [
-        Level(z.counts[a], x=z.stride(a), g=x.stride(a), z=z.stride(a)) for a in z.piece.layout.rows
-    ]
-    levels.append(Level(z.blocks, x=1, g=1, z=1))
-    return Compute(
-        operation=Operation.BIAS,
-        levels=tuple(_merged(levels) or [Level(1)]),
-        x=_address(z),
-        g=_address(x),
-        z=_address(z),
-    )
-
-
 class Emitter:
     """The descriptors of one program."""
 
@@ -254,16 +74,18 @@ class Emitter:
             match call:
                 case Contract():
                     self._check(call)
-                    d = (dot_nest if call.impl.dot else outer_nest)(call, self.p)
-                    name = COPIES if call.part else call.op.out
-                    self._compute(d, Made(call.op.out), (call.impl.x, call.impl.g), name)
+                    dot, name = call.impl.dot, COPIES if call.part else call.op.out
+                    for d in [dot_nest(call, self.p)] if dot else outer_nests(call, self.p):
+                        self._compute(d, Made(call.op.out), (call.impl.x, call.impl.g), name)
                 case Transpose():
                     name = call.x.piece.tensor
                     for d in transpose_nests(call, call.reads[1], self.p):
                         self._compute(d, Made(name, exact=True), ("", name), COPIES)
                 case Copy():
-                    name = call.x.piece.tensor
-                    self._compute(copy_nest(call), Made(name, exact=True), (name, ""), COPIES)
+                    name, digits = call.x.piece.tensor, call.z.digits
+                    width = most_bits(digits, self.p) if call.x.digits != digits else 0
+                    made = Made(name, exact=True)
+                    self._compute(copy_nest(call), made, (name, ""), COPIES, width)
                 case Accumulate():
                     name = call.z.piece.tensor
                     slot = name if call.last else COPIES
@@ -291,10 +113,12 @@ class Emitter:
         """The number of a tensor's format; a constant, without a name, is in fixed point."""
         return self.p.format_number(self.graph.tensors[name].format) if name else 0
 
-    def _compute(self, d: Compute, made: Made, operands: tuple[str, str], counted: str) -> None:
+    def _compute(
+        self, d: Compute, made: Made, operands: tuple[str, str], counted: str, width: int = 0
+    ) -> None:
         """Emit what makes ``made`` of two tensors, or of one and a constant without a name.
 
-        ``counted`` names its statistics.
+        ``counted`` names its statistics; a copy has ``width`` bits, 0: those of a word.
         """
         z = self.graph.tensors[made.tensor]
         slot = self.slots.setdefault(counted, len(self.slots))
@@ -304,7 +128,7 @@ class Emitter:
             d,
             tensor=label,
             slot=slot,
-            out_width=self.p.word_width if copied else z.format.width,
+            out_width=(width or self.p.word_width) if copied else z.format.width,
             x_format=self._format(operands[0]),
             g_format=self._format(operands[1]),
             z_format=self._format(made.tensor),
@@ -323,8 +147,9 @@ class Emitter:
         if "row" in sizes:
             sizes = dict(part.piece.counts)
         there = Piece(
-            outer.tensor, outer.layout, sizes, outer.ranges, self.p.lanes, Storage("", 0, 0)
-        )
+            outer.tensor, outer.layout, sizes, outer.ranges, self.p.lanes, Storage("", 0, 0),
+            digits=outer.digits,
+        )  # fmt: skip
         self._transfer(operation, buffer, outer, there, part)
 
     def _transfer(
@@ -333,7 +158,7 @@ class Emitter:
         """Runs of rows between a buffer and a piece."""
         source = Part(there, part.ranges)
         row_bytes = outer.element_bytes * self.p.lanes
-        same = there.rows == part.piece.rows and source.offset == 0
+        same = part.piece.steps is None and there.rows == part.piece.rows and source.offset == 0
         same &= (there.layout.rows, there.layout.padded) == (
             part.piece.layout.rows,
             part.piece.layout.padded,
@@ -344,7 +169,7 @@ class Emitter:
             axes = [
                 (part.counts[a], source.stride(a), part.stride(a)) for a in part.piece.layout.rows
             ]
-            axes.append((part.blocks, 1, 1))
+            axes.append((part.blocks * part.digits, 1, 1))
         run = 1
         axes = [axis for axis in axes if axis[0] > 1]
         axes.sort(key=lambda axis: -axis[2])
@@ -356,7 +181,7 @@ class Emitter:
         if most != run:
             axes.append((run // most, most, most))
             run = most
-        self._runs(operation, buffer, outer, axes, run, row_bytes, first, _address(part))
+        self._runs(operation, buffer, outer, axes, run, row_bytes, first, address_of(part))
 
     def _runs(
         self,

@@ -81,7 +81,8 @@ class Groups:
             return int(self.rows(window.x) * share(self.graph, window, {}))
         lanes = next(iter(self._layouts(name)), self.graph.tensors[name].axes[-1:])
         size = prod(self.graph.sizes[a] for a in lanes)
-        return self.graph.count(name) // size * up(size, self.p.lanes)
+        digits = self.graph.tensors[name].digits
+        return self.graph.count(name) // size * up(size, self.p.lanes) * digits
 
     def _layouts(self, name: str) -> list[Axes]:
         return self._lanes.get(name, [])

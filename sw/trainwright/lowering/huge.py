@@ -37,7 +37,7 @@ def sliced_axes(graph: Graph, p: AcceleratorParameters) -> Mapping[str, Sliced]:
     groups: dict[str, set[str]] = {}
     for op in graph.ops:
         for name in (op.out, *op.operands):
-            rows = up(graph.count(name), p.lanes)
+            rows = up(graph.count(name), p.lanes) * graph.tensors[name].digits
             if not isinstance(op, Einsum) or rows <= HUGE * p.scratchpad_rows:
                 continue
             joined = groups.get(op.out, {op.out}) | groups.get(name, {name})

@@ -135,29 +135,45 @@ def even(graph: Graph, impl: Impl) -> bool:
 
 
 def dot_cycles(
-    p: AcceleratorParameters, sizes: Mapping[str, int], free: int, summed: int, impl: tuple
+    p: AcceleratorParameters,
+    sizes: Mapping[str, int],
+    free: int,
+    summed: int,
+    impl: tuple,
+    digits: int = 1,
 ) -> float:
-    """Cycles of PE1's array; ``free`` and ``summed`` are products of all such sizes."""
+    """Cycles of PE1's array; ``free`` and ``summed`` are products of all such sizes, the passes
+    over digits of operands among the summed ones; ``digits`` are those of the result."""
     rows, along, inner = (prod(sizes[a] for a in axes) for axes in impl)
     tiles = free / (rows * along) * up(rows, p.pe1_rows) * up(along, p.lanes)
-    return tiles * summed / inner * up(inner, p.lanes) * p.lanes
+    return max(
+        tiles * summed / inner * up(inner, p.lanes) * p.lanes,
+        tiles * p.pe1_rows * digits if digits > 1 else 0.0,
+    )
 
 
 def outer_cycles(
-    p: AcceleratorParameters, sizes: Mapping[str, int], free: int, summed: int, impl: tuple
+    p: AcceleratorParameters,
+    sizes: Mapping[str, int],
+    free: int,
+    summed: int,
+    impl: tuple,
+    digits: int = 1,
 ) -> float:
-    """Cycles of PE2's array."""
+    """Cycles of PE2's array, as ``dot_cycles``."""
     rows, along = (prod(sizes[a] for a in axes) for axes in impl)
     tiles = free / (rows * along) * up(rows, p.pe2_rows) * up(along, p.lanes)
-    return tiles * max(summed, p.pe2_rows)
+    return tiles * max(summed, p.pe2_rows * digits)
 
 
 def cycles(graph: Graph, op: Einsum, impl: Impl, p: AcceleratorParameters) -> float:
     """Cycles of an implementation of an operation."""
-    free, summed = graph.count(op.out), prod(graph.sizes[a] for a in graph.summed(op))
+    free, digits = graph.count(op.out), graph.tensors[op.out].digits
+    summed = prod(graph.sizes[a] for a in graph.summed(op)) * graph.passes(op)
     if impl.dot:
-        return dot_cycles(p, graph.sizes, free, summed, (impl.rows, impl.along, impl.inner))
-    return outer_cycles(p, graph.sizes, free, summed, (impl.rows, impl.along))
+        axes = impl.rows, impl.along, impl.inner
+        return dot_cycles(p, graph.sizes, free, summed, axes, digits)
+    return outer_cycles(p, graph.sizes, free, summed, (impl.rows, impl.along), digits)
 
 
 def implementations(graph: Graph, op: Einsum, p: AcceleratorParameters) -> list[Impl]:
@@ -178,7 +194,7 @@ def _both_ways(
     windows in groups of axes that fill lanes or tiles."""
     sizes = graph.sizes
     free = prod(sizes[a] for a in (*roles.first, *roles.second, *roles.both))
-    summed = prod(sizes[a] for a in roles.summed)
+    summed = prod(sizes[a] for a in roles.summed) * graph.passes(op)
     a, b = op.operands
     moving = slid(graph, a) | slid(graph, b) if still else frozenset[str]()
     first, second, reduced = (
@@ -205,7 +221,8 @@ def _dots(
             pads = prod(sizes[a] for a in along) % p.lanes != 0
             every = []
             for rows in [*runs(mine, sizes, p.pe1_rows), ()]:
-                cycles = dot_cycles(p, sizes, free, summed, (rows, along, inner))
+                axes_of = rows, along, inner
+                cycles = dot_cycles(p, sizes, free, summed, axes_of, graph.tensors[names[2]].digits)
                 every.append(Impl(True, *names, rows, along, inner, cycles, pads))
             fitting = [impl for impl in every if even(graph, impl)]
             if fitting:
@@ -223,7 +240,8 @@ def _outers(
     (mine, other), sizes = axes, graph.sizes
     for along in runs(mine, sizes, p.lanes):
         for rows in runs(other, sizes, p.pe2_rows) or [()]:
-            cycles = outer_cycles(p, sizes, free, summed, (rows, along))
+            digits = graph.tensors[names[2]].digits
+            cycles = outer_cycles(p, sizes, free, summed, (rows, along), digits)
             impl = Impl(False, *names, rows, along, (), cycles, False)
             if even(graph, impl):
                 yield impl

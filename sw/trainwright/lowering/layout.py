@@ -2,7 +2,8 @@
 
 A layout has some axes along the lanes, flattened and padded with zeros to whole rows, and the
 others in rows. Adjacent axes of the rows can be padded together, too, with rows of zeros, so that
-they can be read as whole entries. An address is linear in every index.
+they can be read as whole entries. An address is linear in every index. Where values are cut into
+digits each row of them is as many rows.
 """
 
 from collections.abc import Mapping
@@ -65,10 +66,12 @@ class Piece:
     """Rows from one value of an axis to the next, where they are not those of the layout."""
     first: int = 0
     """Rows of the storage before the first."""
+    digits: int = 1
+    """Rows of a row of values, one behind the other: its digits, the highest first."""
 
     @cached_property
     def blocks(self) -> int:
-        """Rows along the lanes."""
+        """Rows of values along the lanes."""
         return -(-prod(self.counts[a] for a in self.layout.lanes) // self.width)
 
     @cached_property
@@ -76,7 +79,7 @@ class Piece:
         """Rows from one value of an axis to the next."""
         if self.steps is not None:
             return {**self.steps, "": self.storage.rows}
-        found, stride, padded = {}, self.blocks, self.layout.padded
+        found, stride, padded = {}, self.blocks * self.digits, self.layout.padded
         for n, axis in reversed(list(enumerate(self.layout.rows))):
             found[axis] = stride
             stride *= self.counts[axis]
@@ -157,7 +160,7 @@ class Part:
                     raise CutError(
                         f"{piece.tensor} has {axis} along the lanes and is cut there at {first}"
                     )
-                rows += first // piece.width
+                rows += first // piece.width * piece.digits
             else:
                 rows += first * piece.strides[axis]
         return rows
@@ -171,8 +174,13 @@ class Part:
             return False
 
     @property
+    def digits(self) -> int:
+        """Rows of a row of values."""
+        return self.piece.digits
+
+    @property
     def blocks(self) -> int:
-        """Rows along the lanes."""
+        """Rows of values along the lanes."""
         lanes = self.piece.layout.lanes
         return -(-prod(self.counts[a] for a in lanes) // self.piece.width)
 

@@ -71,7 +71,7 @@ def lower(
     values may be stored in another layout than the others. Raises ``CompileError``."""
     problems: list[CompileError] = []
     found = _blocked(Blocks(graph, given, stored, p, lambda one: alone(one, p, which), problems))
-    best, bound = min(found, key=lambda one: one[0], default=None), graph.macs / p.multipliers
+    best, bound = min(found, key=lambda one: one[0], default=None), graph.work / p.multipliers
     if best and sliced_axes(graph, p) and best[0] <= CLOSE * bound:
         return best[2]
     found += _whole(graph, given, stored, p, which, parted, problems)
@@ -194,8 +194,8 @@ def _refusal(
         if isinstance(error, DoesNotFitError):
             return error
     names = {name for op in graph.ops for name in (op.out, *op.operands)} - set(graph.windows)
-    name = max(sorted(names), key=graph.count)
-    rows = up(graph.count(name), p.lanes)
+    name = max(sorted(names), key=lambda name: graph.count(name) * graph.tensors[name].digits)
+    rows = up(graph.count(name), p.lanes) * graph.tensors[name].digits
     return DoesNotFitError(
         f"{name} has {graph.count(name)} values, {rows} {SCRATCHPAD.what} or more, there are "
         f"{p.scratchpad_rows}, and no cut of it fits with what is computed from it",

@@ -6,9 +6,10 @@ from math import prod
 
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.graph.network import SAMPLES
-from trainwright.lowering.calls import Accumulate, Contract, Elementwise, External, Move
+from trainwright.lowering.calls import Accumulate, Contract, Elementwise
 from trainwright.lowering.choices import Choice, Cut, Given, Pad, Work, ranges_of
 from trainwright.lowering.demands import Demands
+from trainwright.lowering.digits import element_digits
 from trainwright.lowering.impls import Impl, dot_cycles, outer_cycles
 from trainwright.lowering.layout import (
     Axes,
@@ -66,7 +67,8 @@ class Operations(Demands):
         ranges = {a: r for a, r in slice_.items() if a in axes}
         if (
             name in self.given
-            and self.graph.count(name) * SMALL <= self.p.lanes * self.p.scratchpad_rows
+            and self.graph.count(name) * self.graph.tensors[name].digits * SMALL
+            <= self.p.lanes * self.p.scratchpad_rows
         ):
             ranges = {}
         if cut and cut[0] in axes and self.cuts.get((name, lanes)) == {cut}:
@@ -129,7 +131,10 @@ class Operations(Demands):
         axes = self.graph.tensors[op.out].axes
         layout = Layout(tuple(a for a in axes if a not in choice.lanes), choice.lanes)
         counts = counts_of(axes, self.graph.sizes, source.ranges)
-        piece = Piece(op.out, layout, counts, source.ranges, self.p.lanes, source.storage)
+        piece = Piece(
+            op.out, layout, counts, source.ranges, self.p.lanes, source.storage,
+            digits=source.digits,
+        )  # fmt: skip
         if piece.rows > source.rows:  # fewer where the source has rows of zeros behind it
             raise CutError(f"{op.out} does not lie in the rows of {op.operands[0]}")
         self.pieces.setdefault((op.out, choice.lanes), []).append(piece)
@@ -191,10 +196,12 @@ class Operations(Demands):
         free = prod(sizes[a] for a in z_axes)
         summed = prod(sizes[a] for a in graph.summed(op))
         self.macs += free * summed
+        steps, digits = summed * graph.passes(op), target.digits
         if impl.dot:
-            cycles = dot_cycles(p, sizes, free, summed, (impl.rows, impl.along, impl.inner))
+            axes = impl.rows, impl.along, impl.inner
+            cycles = dot_cycles(p, sizes, free, steps, axes, digits)
         else:
-            cycles = outer_cycles(p, sizes, free, summed, (impl.rows, impl.along))
+            cycles = outer_cycles(p, sizes, free, steps, (impl.rows, impl.along), digits)
         x, g = parts
         z = Part(target, made)
         if impl.dot:
@@ -219,7 +226,7 @@ class Operations(Demands):
 
     def _add(self, x: Part, z: Part, *, last: bool) -> None:
         """Add a part of a sum to those before it."""
-        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks
+        rows = prod(z.counts[a] for a in z.piece.layout.rows) * z.blocks * z.digits
         self.calls.append(
             Accumulate(
                 engine=Engine.PE2, cycles=rows, reads=(z.piece, x.piece), writes=(z.piece,),
@@ -233,25 +240,26 @@ class Operations(Demands):
         axes = self.graph.tensors[op.out].axes
         ranges = {a: r for a, r in slice_.items() if a in axes}
         x_name, g_name = op.operands
-        x = Part(self.ensure(x_name, lanes, ranges), ranges)
+        of_x, of_g = element_digits(op, self.graph)
+        x = Part(self.widened(x_name, lanes, ranges, of_x), ranges)
         target = self._target(op.out, lanes, slice_, None)
         z = Part(target, ranges)
         if self.graph.tensors[g_name].axes == axes:
-            g = self.ensure(g_name, lanes, ranges)
+            g = self.widened(g_name, lanes, ranges, of_g)
             self._one(op, x, Part(g, ranges), z, (0, z.blocks), broadcast=False)
             return
         mine = {a: r for a, r in ranges.items() if a in self.graph.tensors[g_name].axes}
         (samples,) = lanes
         whole, rest = divmod(z.counts[samples], self.p.lanes)
         if whole:
-            g = self._broadcast(g_name, samples, self.p.lanes, mine)
+            g = self._broadcast(g_name, samples, self.p.lanes, mine, of_g)
             self._one(op, x, Part(g, mine), z, (0, whole), broadcast=True)
         if rest:
-            g = self._broadcast(g_name, samples, rest, mine)
+            g = self._broadcast(g_name, samples, rest, mine, of_g)
             self._one(op, x, Part(g, mine), z, (whole, 1), broadcast=True)
 
-    def _broadcast(self, name: str, samples: str, count: int, ranges: Ranges) -> Piece:
-        """A tensor repeated along ``count`` lanes of the samples."""
+    def _broadcast(self, name: str, samples: str, count: int, ranges: Ranges, digits: int) -> Piece:
+        """A tensor repeated along ``count`` lanes of the samples, in so many digits."""
         key = f"{name}*{count}", (samples,)
         for piece in self.pieces.get(key, []):
             if piece.covers(ranges):
@@ -259,24 +267,20 @@ class Operations(Demands):
         axes = self.graph.tensors[name].axes
         counts = counts_of(axes, self.graph.sizes, ranges) | {samples: count}
         layout = Layout(axes, (samples,))
-        piece = Piece(name, layout, counts, dict(ranges), self.p.lanes, Storage(key[0], 0))
+        piece = Piece(
+            name, layout, counts, dict(ranges), self.p.lanes, Storage(key[0], 0), digits=digits
+        )
         piece.storage.rows = piece.rows
         self.pieces.setdefault(key, []).append(piece)
-        bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
-        outer = External(name, layout, {samples: (0, count)}, bytes_)
-        outer = self.outer.setdefault(outer.name, outer)
-        self.calls.append(
-            Move(
-                engine=Engine.LOAD, cycles=self.p.beat_cycles * piece.rows * bytes_,
-                writes=(piece,), outer=outer, part=Part(piece, ranges),
-            )
-        )  # fmt: skip
+        outer = self.external(piece, layout, {samples: (0, count)})
+        self.move(Engine.LOAD, piece, ranges, outer)
         return piece
 
     def _one(
         self, op: Add | Mask, x: Part, g: Part, z: Part, blocks: tuple[int, int], *, broadcast: bool
     ) -> None:
         rows = prod(z.counts[a] for a in z.piece.layout.rows) * blocks[1]
+        rows *= max(x.digits, z.digits)
         self.calls.append(
             Elementwise(
                 engine=Engine.PE2, cycles=rows, reads=(x.piece, g.piece), writes=(z.piece,),
@@ -288,7 +292,6 @@ class Operations(Demands):
         name = choice.op.out
         axes = self.graph.tensors[name].axes
         ranges = {a: r for a, r in slice_.items() if a in axes}
-        bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
         for lanes, outside in self._stored_as(choice):
             mine = overlap(ranges, outside)
             if mine is None:
@@ -296,7 +299,7 @@ class Operations(Demands):
             piece = self.found(name, lanes, mine)
             if piece is None:
                 raise CutError(f"{name} is not there in one piece of {mine}")
-            self.move(Engine.STORE, piece, mine, External(name, piece.layout, outside, bytes_))
+            self.move(Engine.STORE, piece, mine, self.external(piece, piece.layout, outside))
 
     def _stored_as(self, choice: Choice) -> list[tuple[Axes, Ranges]]:
         """The axes along the lanes of a result, of each of its parts where these lie apart."""

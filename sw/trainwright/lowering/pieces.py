@@ -6,6 +6,7 @@ from math import prod
 from trainwright.graph.ir import Graph, Window
 from trainwright.lowering.calls import Call, Clear, Copy, External, Move, Transpose
 from trainwright.lowering.choices import Cut, Given, ranges_of
+from trainwright.lowering.digits import word_bytes
 from trainwright.lowering.impls import up
 from trainwright.lowering.layout import (
     Axes,
@@ -148,7 +149,10 @@ class Pieces:
             padded = ()
         counts = counts_of(axes, self.graph.sizes, ranges)
         layout = Layout(rows, lanes, padded)
-        piece = Piece(name, layout, counts, dict(ranges), self.p.lanes, Storage(name, 0))
+        piece = Piece(
+            name, layout, counts, dict(ranges), self.p.lanes, Storage(name, 0),
+            digits=self.graph.tensors[name].digits,
+        )  # fmt: skip
         piece.storage.rows = piece.rows
         self.pieces.setdefault(key, []).append(piece)
         return piece
@@ -172,8 +176,9 @@ class Pieces:
         layout = Layout(tuple(a for a in axes if a not in lanes), lanes, base.layout.padded)
         counts = counts_of(axes, self.graph.sizes, inner)
         piece = Piece(
-            op.out, layout, counts, inner, self.p.lanes, base.storage, stepped, base.first + first
-        )
+            op.out, layout, counts, inner, self.p.lanes, base.storage, stepped, base.first + first,
+            base.digits,
+        )  # fmt: skip
         if not self._suits(piece, ranges, group, pad=pad):
             raise CutError(f"{op.out} has no even index {group} in {base.layout.text}")
         self.pieces.setdefault((op.out, lanes), []).append(piece)
@@ -200,7 +205,8 @@ class Pieces:
         layout = Layout(rows, lanes, padded)
         wide = {**ranges, **{a: (one.low, one.high) for a, one in of.items()}}
         counts = counts_of(axes, self.graph.sizes, wide)
-        piece = Piece(op.x, layout, counts, wide, self.p.lanes, Storage(op.out, 0))
+        digits = self.graph.tensors[op.x].digits
+        piece = Piece(op.x, layout, counts, wide, self.p.lanes, Storage(op.out, 0), digits=digits)
         piece.storage.rows = piece.rows
         self._clear(piece, always=True)
         if any(one.values[0] >= one.values[1] for one in of.values()):
@@ -208,8 +214,9 @@ class Pieces:
         stepped, before = spread(of, piece.strides)
         counts = counts_of(axes, self.graph.sizes, ranges)
         inside = Piece(
-            op.x, layout, counts, dict(ranges), self.p.lanes, piece.storage, stepped, before
-        )
+            op.x, layout, counts, dict(ranges), self.p.lanes, piece.storage, stepped, before,
+            digits,
+        )  # fmt: skip
         given = self._given(op.x, lanes, ranges)
         there = self.found(op.x, lanes, ranges)
         if given and there is None:
@@ -255,10 +262,13 @@ class Pieces:
     def _load_into(self, piece: Piece, given: Given, ranges: Ranges) -> None:
         """Load a tensor from where it lies, or from where the host is to write it."""
         name, outside = piece.tensor, self._outside(piece, given)
-        bytes_ = 1 if self.graph.tensors[name].format.width <= 8 else 2
-        of = self.views.get(name, "")
-        outer = External(name, given.layout or piece.layout, outside, bytes_, of)
-        self.move(Engine.LOAD, piece, ranges, outer)
+        layout, of = given.layout or piece.layout, self.views.get(name, "")
+        self.move(Engine.LOAD, piece, ranges, self.external(piece, layout, outside, of))
+
+    def external(self, piece: Piece, layout: Layout, ranges: Ranges, of: str = "") -> External:
+        """The tensor of a piece in outer memory, ``ranges`` of it in a layout."""
+        bytes_ = word_bytes(self.graph.tensors[piece.tensor])
+        return External(piece.tensor, layout, ranges, bytes_, of, piece.digits)
 
     def move(self, engine: Engine, piece: Piece, ranges: Ranges, outer: External) -> None:
         """A load of a piece, or a store."""
@@ -327,7 +337,8 @@ class Pieces:
         x, z = Part(source, ranges), Part(piece, ranges)
         if z.joint(old) is None:
             raise CutError(f"{piece.tensor} has no even index {old} in {piece.layout.text}")
-        values = z.blocks * self.p.lanes * prod(z.counts[a] for a in piece.layout.rows)
+        values = z.blocks * z.digits * self.p.lanes
+        values *= prod(z.counts[a] for a in piece.layout.rows)
         size = prod(x.counts[a] for a in old)
         cycles = values / size * up(size, self.p.lanes) * self.p.lanes / self.p.pe1_rows
         self.calls.append(
@@ -352,9 +363,29 @@ class Pieces:
         self._copy_into(piece, source, ranges)
         return piece
 
+    def widened(self, name: str, lanes: Axes, ranges: Ranges, digits: int) -> Piece:
+        """A piece with these values in so many digits, cut anew by PE2's array where its own are
+        fewer."""
+        if self.graph.tensors[name].digits == digits:
+            return self.ensure(name, lanes, ranges)
+        key = f"{name} in {digits} digits", lanes
+        for piece in reversed(self.pieces.get(key, [])):
+            if piece.covers(ranges):
+                return piece
+        source = self.ensure(name, lanes, ranges)
+        counts = counts_of(self.graph.tensors[name].axes, self.graph.sizes, ranges)
+        piece = Piece(
+            name, Layout(source.layout.rows, lanes), counts, dict(ranges), self.p.lanes,
+            Storage(key[0], 0), digits=digits,
+        )  # fmt: skip
+        piece.storage.rows = piece.rows
+        self.pieces.setdefault(key, []).append(piece)
+        self._copy_into(piece, source, ranges)
+        return piece
+
     def _copy_into(self, piece: Piece, source: Piece, ranges: Ranges) -> None:
         zeros = self.constant("zeros", self.p.lanes)
-        rows = piece.blocks * prod(piece.counts[a] for a in piece.layout.rows)
+        rows = piece.blocks * piece.digits * prod(piece.counts[a] for a in piece.layout.rows)
         self.calls.append(
             Copy(
                 engine=Engine.PE2, cycles=rows, reads=(source, zeros), writes=(piece,),

@@ -64,7 +64,7 @@ _ALL = (
         ("posit/kernels/*.h", "posit/kernels/*.c"),
         ("posit_rules", "posit_products", "posit_exact", "posit_convolution", "posit_operators"),
     ),
-    Target("emit", ("lowering/emit.py", "lowering/pieces.py"), ("lowering",)),
+    Target("emit", ("lowering/emit.py", "lowering/nests.py", "lowering/pieces.py"), ("lowering",)),
     Target(
         "program",
         ("program/encoding.py", "program/fields_of/*.py", "program/packing.py",

@@ -1,0 +1,103 @@
+"""Tensors and factors by digits in the compiler of graphs: every word against the graph's own."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from graph_cases import (
+    deep_network,
+    graph_network,
+    mixed_widths,
+    odd_network,
+    random_words,
+    settled,
+)
+from hazards import check_waits
+
+from trainwright.golden.backend import GoldenAccelerator
+from trainwright.graph.bind import Binding, bind
+from trainwright.graph.evaluate import Counted, evaluate
+from trainwright.graph.ir import Graph
+from trainwright.lowering.compile import Step, compile_step
+from trainwright.lowering.run import Runner
+from trainwright.network import Network
+from trainwright.parameters import AcceleratorParameters
+
+P = AcceleratorParameters(word_width=8, factor_width=8, wide_tensors=True)
+SMALL = replace(P, lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=8192)
+FLAT = replace(P, lanes=8, pe1_rows=4, pe2_rows=8, nest_levels=7)
+graphs = partial(graph_network, windows=False)
+windows = partial(graph_network, windows=True)
+
+
+def made(
+    graph: Graph, words: dict[str, np.ndarray], exponents: Mapping[str, int], most: int
+) -> tuple[dict[str, int], Binding, dict[str, Counted]]:
+    """Wanted exponents, what follows from them, and statistics; adds what is made to ``words``."""
+    wanted, _, _ = settled(graph, dict(words), dict(exponents), most)
+    binding = bind(graph, wanted, exponents, most_alignment=most)
+    given = {name: words[name] for name in graph.given if name in words}
+    found, counted = evaluate(graph, given, binding.shifts)
+    words |= found
+    return wanted, binding, counted
+
+
+def checked(network: Network, batch: int, p: AcceleratorParameters, seed: int = 0) -> Step:
+    """A step whose words and statistics are all equal to those of its graph."""
+    step = compile_step(network, batch, p)
+    words = random_words(step.graph.whole, seed)
+    tensors = step.graph.whole.tensors
+    exponents = {name: 1 - tensors[name].format.width for name in words}
+    with GoldenAccelerator(p, memory_bytes=step.memory_bytes, interpreted=True) as accelerator:
+        runner = Runner(step, accelerator)
+        for program in (step.forward, step.backward):
+            graph = program.lowered.graph
+            wanted, binding, counted = made(graph, words, exponents, p.most_alignment)
+            ran = runner.run(program, words, exponents, wanted)
+            exponents = {**exponents, **binding.exponents}
+            assert ran.words and ran.counted
+            for name, found in ran.words.items():
+                np.testing.assert_array_equal(found, words[name], err_msg=name)
+            assert ran.counted == {name: counted[name] for name in ran.counted}
+            assert check_waits(program.descriptors, p, step.memory_bytes)
+    return step
+
+
+def digits_in(step: Step) -> set[int]:
+    return {tensor.digits for tensor in step.graph.whole.tensors.values()}
+
+
+FAST = {(odd_network, 4), (graphs, 3), (windows, 1)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        pytest.param(kind, seed, marks=[] if (kind, seed) in FAST else [pytest.mark.slow])
+        for kind in (odd_network, graphs, windows, deep_network)
+        for seed in range(8)
+    ],
+)
+def test_random_graphs_of_any_widths_are_exact(kind, seed):
+    network, batch = kind(seed)
+    step = checked(mixed_widths(network, seed), batch, P, seed)
+    assert max(digits_in(step)) > 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        pytest.param(
+            kind, seed, marks=[] if (kind, seed) == (odd_network, 1) else [pytest.mark.slow]
+        )
+        for kind in (odd_network, graphs, windows)
+        for seed in range(1, 5)
+    ],
+)
+@pytest.mark.parametrize("p", [SMALL, FLAT], ids=("small", "flat"))
+def test_random_graphs_on_other_accelerators(p, kind, seed):
+    """Of 4 lanes: operands of PE2 whose groups lie in several rows; of 8 rows for 8 lanes."""
+    network, batch = kind(seed)
+    checked(mixed_widths(network, 10 + seed), min(batch, 17), p, seed)
