@@ -20,6 +20,7 @@ from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.layout import Layout
 from trainwright.lowering.lower import alias, descriptors_of, lower
 from trainwright.lowering.outer import Packing
+from trainwright.lowering.rows import Rows, rows_of
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
@@ -91,16 +92,18 @@ class _Passes:
     """What the host writes for the backward pass as it is needed."""
     origins: Mapping[str, str]
     """Of what the forward pass stores: the tensor that each one is a view of."""
+    rows: Rows
+    """How tensors are to lie in outer memory."""
 
     @classmethod
-    def of(cls, step: StepGraph) -> "_Passes":
+    def of(cls, step: StepGraph, rows: Rows) -> "_Passes":
         """Those of a step of products of two."""
         forward = with_ones(direct(step.forward, step.whole.given))
         backward = with_ones(step.backward)
         free = {name for name in (*forward.given, *step.whole.given) if name in backward.given}
         free |= {name for name in backward.given if backward.tensors[name].constant}
         origins = {n: step.whole.origins[n] for n in backward.given if n not in free}
-        return cls(forward, backward, frozenset(free), origins)
+        return cls(forward, backward, frozenset(free), origins, rows)
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -125,13 +128,16 @@ class _Both:
         return ("forward", self.ahead), ("backward", self.behind)
 
 
-def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...]) -> Step:
-    """Compile a step that consists of products of two. Raises ``CompileError``.
+def compile_graph(
+    step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...], rows: Rows | None = None
+) -> Step:
+    """Compile a step that consists of products of two, tensors of ``rows`` in their layouts. Raises
+    ``CompileError``.
 
     What the backward pass reads of the forward pass may lie in two layouts, if the forward pass is
     faster then and the backward pass can read it.
     """
-    passes = _Passes.of(step)
+    passes = _Passes.of(step, rows or Rows())
     parted = may_part(step, passes.origins)
     ahead = _ahead(passes, p, parted)
     try:
@@ -154,21 +160,24 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
 
 def _ahead(passes: _Passes, p: AcceleratorParameters, parted: Collection[str]) -> Lowered:
     """The forward pass."""
-    given = {name: Given() for name in passes.forward.given}
-    return lower(passes.forward, given, passes.stored, p, "forward", parted)
+    rows, forward = passes.rows, passes.forward
+    stored = rows.written(passes.stored)
+    return lower(forward, rows.read(forward.given), stored, p, "forward", parted)
 
 
 def _behind(step: StepGraph, passes: _Passes, ahead: Lowered, p: AcceleratorParameters) -> _Both:
     """The backward pass after a forward pass."""
     lies = {outer.tensor: outer.layout for outer in ahead.outer.values()}
     backward, origins = viewed(passes.backward, passes.origins, lies)
-    given = {name: Given() for name in backward.given if name in passes.free}
+    rows = passes.rows
+    given = rows.read([name for name in backward.given if name in passes.free])
     for name, origin in origins.items():
         given[name] = lying(ahead, origin)
         if origin != name:  # a view: the same rows by other axes
             axes, lanes = step.whole.tensors[name].axes, lies[origin].lanes
             given[name] = Given(Layout(tuple(a for a in axes if a not in lanes), lanes))
-    return _Both(ahead, lower(backward, given, backward.results, p, "backward"), origins)
+    stored = rows.written(backward.results)
+    return _Both(ahead, lower(backward, given, stored, p, "backward"), origins)
 
 
 def _memory(both: _Both, p: AcceleratorParameters) -> MemoryMap:
@@ -218,20 +227,23 @@ def compile_step(
     *,
     inputs: bool = False,
     paper: bool = False,
+    in_rows: bool = False,
 ) -> Step:
     """Compile a training step, with ``inputs`` also the gradients to the network's inputs.
 
-    With ``paper`` every layer has the contraction order of the paper, else the best that fits.
+    With ``in_rows`` tensors lie in outer memory as a state on the chip has them
+    (``trainwright.lowering.rows``). With ``paper`` every layer has the contraction order of the
+    paper, else the best that fits.
     """
     require_whole_factors(network, p)
     graph = step_graph(network, batch, inputs=inputs)
-    cost = order_cost(p)
+    cost, rows = order_cost(p), rows_of(network, graph.whole, p.lanes) if in_rows else Rows()
     widths = {"word": p.word_width, "accumulator": p.accumulator_width}
     if paper:
         papers = tuple(
             paper_order(graph.whole, one, cost=cost, **widths) for one in graph.sites.values()
         )
-        return compile_graph(graph.ordered(papers), p, papers)
+        return compile_graph(graph.ordered(papers), p, papers, rows)
     orders = [
         ordered(graph.whole, site, cost=cost, most=MOST_TRIED, **widths)
         for site in graph.sites.values()
@@ -246,7 +258,7 @@ def compile_step(
         if order.cost > HOPEFUL * orders[largest][0].cost:
             continue
         try:
-            step = compile_graph(graph.ordered(chosen), p, tuple(chosen))
+            step = compile_graph(graph.ordered(chosen), p, tuple(chosen), rows)
         except CompileError as error:
             problems.append(error)
             refused[order.text] = str(error)

@@ -7,7 +7,7 @@ from math import prod
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.graph.network import SAMPLES
 from trainwright.lowering.calls import Accumulate, Contract, Elementwise, External, Move
-from trainwright.lowering.choices import Choice, Cut, Given, Pad, Work, ranges_of
+from trainwright.lowering.choices import Choice, Cut, Given, Pad, Stored, Work, ranges_of
 from trainwright.lowering.demands import Demands
 from trainwright.lowering.impls import Impl, dot_cycles, outer_cycles
 from trainwright.lowering.layout import (
@@ -40,7 +40,7 @@ class Operations(Demands):
         self,
         graph: Graph,
         given: Mapping[str, Given],
-        stored: Sequence[str],
+        stored: Stored,
         pads: Sequence[Pad],
         spilled: Collection[str],
         p: AcceleratorParameters,
@@ -53,6 +53,7 @@ class Operations(Demands):
         self.inside: set[str] = set()
         """What is made and used up in slices of the stage that is computed now."""
         self.stored, self.pads, self.spilled = {*stored, *spilled}, pads, set(spilled)
+        self.lies = stored
         self.macs = 0
 
     @property
@@ -293,10 +294,12 @@ class Operations(Demands):
             mine = overlap(ranges, outside)
             if mine is None:
                 continue
-            piece = self.found(name, lanes, mine)
+            lies = self.lies.get(name)
+            piece = self.ensure(name, lies.lanes, mine) if lies else self.found(name, lanes, mine)
             if piece is None:
                 raise CutError(f"{name} is not there in one piece of {mine}")
-            self.move(Engine.STORE, piece, mine, External(name, piece.layout, outside, bytes_))
+            outer = External(name, lies or piece.layout, outside, bytes_)
+            self.move(Engine.STORE, piece, mine, outer)
 
     def _stored_as(self, choice: Choice) -> list[tuple[Axes, Ranges]]:
         """The axes along the lanes of a result, of each of its parts where these lie apart."""
