@@ -48,7 +48,7 @@ def conflicts(
         space, start, stop, write = table.T
         hit = (space == table[n, 0]) & (start < table[n, 2]) & (stop > table[n, 1])
         hit &= (write | table[n, 3]).astype(bool)
-        for other in np.flatnonzero(hit) if exact and mine.grids else ():
+        for other in np.flatnonzero(hit).tolist() if exact and mine.grids else ():
             hit[other] = mine.meets(touched[other][1])
         yield n, hit, table, owner
 

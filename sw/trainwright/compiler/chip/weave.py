@@ -233,7 +233,7 @@ class _Weaver:
         """The array of a command, where it may be late itself."""
         if not self.patience.even or not c.engine & ARRAYS:
             return None
-        left = dict.fromkeys((Engine.PE1, Engine.PE2), 0.0)
+        left: dict[Engine, float] = {Engine.PE1: 0.0, Engine.PE2: 0.0}
         for one in self._urgent:
             left[one.engine] += one.work.cycles
         return c.engine if left[c.engine] < max(left.values()) else None
@@ -262,7 +262,7 @@ class _Weaver:
         if before:
             self._put(before, machine, hazards)
             left &= ~(1 << before.number)
-        begun = dict.fromkeys((Engine.PE1, Engine.PE2), machine.now)
+        begun: dict[Engine, float] = {Engine.PE1: machine.now, Engine.PE2: machine.now}
         urgent = [c for c in self._urgent[: ahead + 1] if c is not before][:ahead]
         for c in urgent:
             needed = self._ancestors[c.number] & left
