@@ -144,7 +144,7 @@ def test_arrays_have_as_much_to_do():
     """Of the forward pass of 768 -> 768 each array computes half, nothing is transposed."""
     graph = program(WIDE, "forward", 1024)
     given = {name: Given() for name in graph.given}
-    chooser = Chooser(graph, given, (*graph.results, "l1.G1.G2.x"), DEFAULT)
+    chooser = Chooser(graph, given, dict.fromkeys((*graph.results, "l1.G1.G2.x")), DEFAULT)
     best = graph.macs / DEFAULT.multipliers
     for way in WAYS:
         chosen = chooser.search(way)

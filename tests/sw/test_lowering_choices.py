@@ -33,7 +33,9 @@ def test_bounds_leave_the_choice_as_it_is(network, monkeypatch):
     graph = program(network, "forward")
 
     def chosen():
-        chooser = Chooser(graph, {name: Given() for name in graph.given}, graph.results, DEFAULT)
+        chooser = Chooser(
+            graph, {name: Given() for name in graph.given}, dict.fromkeys(graph.results), DEFAULT
+        )
         return [chooser.search(way) for way in WAYS]
 
     pruned = chosen()

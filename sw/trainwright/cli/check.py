@@ -18,6 +18,7 @@ from trainwright.cli.options import (
     add_formats_option,
     add_plan_option,
     add_ranks_option,
+    check_chip_plan,
     natural,
     positive,
     with_formats,
@@ -99,20 +100,27 @@ def _check_chip(
     from trainwright.check.chip import check_chip_step
     from trainwright.check.resident import STEPS, check_resident_steps
 
-    for option, value, only in (
-        ("--plan", args.plan, "auto"), ("--rounding-mode", args.rounding_mode, ROUNDINGS[0]),
-    ):  # fmt: skip
-        if value != only:
-            raise OptionError(
-                f"--update chip takes {option} {only} alone, not {value}: leave it out"
-            )
+    if args.rounding_mode != ROUNDINGS[0]:
+        raise OptionError(
+            f"--update chip takes --rounding-mode {ROUNDINGS[0]} alone, not {args.rounding_mode}: "
+            "leave it out"
+        )
+    check_chip_plan(args.plan)
     loss = args.loss or next(iter(LOSSES))
     if not accelerator.parameters.exponents:
         if args.steps is not None:
             raise OptionError("--steps are by one start: add --accelerator exponents=64")
-        return check_chip_step(network, args.batch, accelerator, seed=args.seed, loss=loss)
+        return check_chip_step(
+            network, args.batch, accelerator, seed=args.seed, loss=loss, plan=args.plan
+        )
     return check_resident_steps(
-        network, args.batch, accelerator, seed=args.seed, loss=loss, steps=args.steps or STEPS
+        network,
+        args.batch,
+        accelerator,
+        seed=args.seed,
+        loss=loss,
+        steps=args.steps or STEPS,
+        plan=args.plan,
     )
 
 

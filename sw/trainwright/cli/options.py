@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from trainwright.posit.format import PositFormat
 
 
+CHIP_PLANS = "auto", "graph"
+"""Plans whose programs an update on the chip goes with."""
+
+
 def positive(text: str) -> int:
     """An integer of at least 1."""
     value = _integer(text)
@@ -94,6 +98,14 @@ def add_plan_option(parser: argparse.ArgumentParser) -> None:
         "the baseline; graph: the compiler of contraction graphs, for layers of any size; "
         "graph-paper: the same, in the paper's contraction order (default: auto)",
     )
+
+
+def check_chip_plan(plan: str) -> None:
+    """Raise ``OptionError`` for plans whose programs an update on the chip does not go with."""
+    if plan not in CHIP_PLANS:
+        raise OptionError(
+            f"--update chip takes --plan {' or '.join(CHIP_PLANS)}, not {plan}: give one of these"
+        )
 
 
 def ranks(text: str) -> tuple[tuple[int, ...], ...]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from trainwright.network import Layer
+from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
 
 
@@ -26,6 +27,10 @@ class Arrangement(Enum):
     """What is merged with the factors to its right."""
     LAST = "j i/ r"
     """The last factor, s = 1: i along the lanes, r padded."""
+    STATE = "r j i s//"
+    """As a state on the chip has it, s filled up to whole rows of 16 words."""
+    STATE_LAST = "r j i//"
+    """The same of the last factor."""
     IDENTITY = "identity"
     """No factor: the identity matrix of ``lanes`` rows."""
     ONES = "ones"
@@ -34,6 +39,7 @@ class Arrangement(Enum):
     """No factor: ``lanes`` rows of zeros."""
 
 
+OF_STATE = (Arrangement.STATE, Arrangement.STATE_LAST)
 CONSTANTS = (Arrangement.IDENTITY, Arrangement.ONES, Arrangement.ZEROS)
 
 
@@ -74,6 +80,9 @@ def _arranged(
     arrangement: Arrangement, g: npt.NDArray[np.int64], p: AcceleratorParameters
 ) -> npt.NDArray[np.int64]:
     lanes = p.lanes
+    if arrangement in OF_STATE:
+        values = g if arrangement is Arrangement.STATE else g[..., 0]
+        return np.pad(values, (*((0, 0),) * (values.ndim - 1), (0, -values.shape[-1] % LANES)))
     if arrangement is Arrangement.IDENTITY:
         return np.eye(lanes, dtype=np.int64)
     if arrangement in (Arrangement.ONES, Arrangement.ZEROS):
@@ -100,11 +109,14 @@ def row_image(
 ) -> RowImage:
     """The image of factor ``index`` (from 0) of layer ``number`` (from 0)."""
     r, j, i, s = layer.factor_shapes[index]
+    of_row = LANES // p.lanes
     rows = {
         Arrangement.FIRST: j * i * padded(s, p) // p.lanes,
         Arrangement.ENTRIES: j * i * padded(s, p) * padded(r, p) // p.lanes,
         Arrangement.SCALARS: s * j * i * padded(r, p) // p.lanes,
         Arrangement.LAST: j * i // p.lanes * padded(r, p),
+        Arrangement.STATE: r * j * i * -(-s // LANES) * of_row,
+        Arrangement.STATE_LAST: r * j * -(-i // LANES) * of_row,
     }[arrangement]
     name = f"l{number + 1}.G{index + 1}.{arrangement.name.lower()}"
     size = 1 if p.factor_width <= 8 else 2

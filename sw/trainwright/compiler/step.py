@@ -38,7 +38,8 @@ GRAPH = "graph"
 """The plan of ``trainwright.lowering``: a graph, its contraction order and tiling searched."""
 GRAPH_PAPER = "graph-paper"
 """The same with the contraction order of the paper, its tiling searched."""
-
+GRAPH_ROWS = "graph-rows"
+"""The same with its tensors in the rows of a state on the chip (``trainwright.lowering.rows``)."""
 
 NO_OTHER = "no other plan takes the network"
 """Why plan "auto" is that of the graph, where others cannot be asked."""
@@ -182,7 +183,7 @@ class CompiledStep:
     @property
     def schedule(self) -> str:
         """The plan that gives this step again where no layer has a plan of its own."""
-        return self.plan if self.plan in (GRAPH, GRAPH_PAPER) else "paper"
+        return self.plan if self.plan in (GRAPH, GRAPH_PAPER, GRAPH_ROWS) else "paper"
 
     @cached_property
     def predicted_cycles(self) -> int:
@@ -243,10 +244,14 @@ def compile_step(
     plan "graph", which "auto" then is. Raises ``CompileError`` where the network does not fit.
     """
     every = (*PLANS, GRAPH, GRAPH_PAPER)
-    if isinstance(plan, str) and plan not in every:
+    if isinstance(plan, str) and plan not in (*every, GRAPH_ROWS):
         raise CompileError(f"there is no plan {plan!r}; give one of {', '.join(every)}")
     if input_gradients and plan not in ("auto", GRAPH, GRAPH_PAPER):
         raise CompileError("only plan graph computes gradients to the inputs: use it, or auto")
+    if plan == GRAPH_ROWS:
+        from trainwright.lowering.in_rows import compiled_in_rows  # it is made of this package
+
+        return compiled_in_rows(network, batch, parameters)
     if plan in (GRAPH, GRAPH_PAPER) or input_gradients:
         from trainwright.lowering.adapter import compiled  # it is made of this package
 

@@ -25,6 +25,7 @@ from trainwright.compiler.chip.memory import (
 )
 from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.names import activation_name, gradient_name
+from trainwright.compiler.step import GRAPH, GRAPH_ROWS
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP
@@ -37,6 +38,11 @@ from trainwright.onchip.state import State, Step, rate_shifts
 from trainwright.onchip.update import PASSES
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Program
+
+
+def plan_in_rows(plan: str) -> str:
+    """The plan of a step for an update on the chip: that of the graph has its rows."""
+    return GRAPH_ROWS if plan == GRAPH else plan
 
 
 @dataclass(frozen=True)
@@ -67,15 +73,19 @@ class ChipDriver(Driver):
     def __init__(
         self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
         trace: bool = False, first: CompiledStep | None = None, loss: str = "cross-entropy",
+        plan: str = "auto",
     ) -> None:  # fmt: skip
         """Of each bond of ``layout`` the programs have the columns ``kept``, all where it is None;
-        ``first`` as of ``Driver``. ``loss`` is one of ``onchip.loss.LOSSES``."""
+        ``first`` as of ``Driver``. ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` auto or
+        graph."""
         network = layout.network
         if kept is not None:
             columns = iter(kept)
             ranks = [[len(next(columns)) for _ in layer.ranks] for layer in network.layers]
             network = network.with_ranks(ranks)
-        super().__init__(accelerator, network, batch, trace=trace, first=first)
+        super().__init__(
+            accelerator, network, batch, plan=plan_in_rows(plan), trace=trace, first=first
+        )
         self.layout, self.loss = layout, loss
         self.memory = ChipMemory.of(self.step, layout, kept)
         if self.memory.size > accelerator.memory_bytes:

@@ -87,12 +87,15 @@ class ResidentDriver(ChipDriver):
         ranges: ScaleRanges | None = None, pulled: bool = False, looks: Looks | None = None,
         data: DataSet | None = None, first: CompiledStep | None = None,
         loss: str = "cross-entropy", test: DataSet | None = None,
-        optimiser: str = "esgd",
+        optimiser: str = "esgd", plan: str = "auto",
     ) -> None:  # fmt: skip
         """``seed`` is that of the run; scales are frozen where ``ranges`` is None, and columns are
-        cut by the accelerator where there are ``looks``. ``first`` as of ``Driver``. A ``test`` set
-        has whole batches, filled up by ``onchip.samples.filled_up``."""
-        super().__init__(accelerator, layout, batch, kept=kept, trace=trace, first=first, loss=loss)
+        cut by the accelerator where there are ``looks``. ``first`` and ``plan`` as of
+        ``ChipDriver``. A ``test`` set has whole batches, filled up by
+        ``onchip.samples.filled_up``."""
+        super().__init__(
+            accelerator, layout, batch, kept=kept, trace=trace, first=first, loss=loss, plan=plan
+        )
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
                 "this back end does not repeat programs yet; use --backend golden, or exponents=0"

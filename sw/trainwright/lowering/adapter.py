@@ -11,12 +11,14 @@ import torch
 
 from trainwright.compiler.builder import Rule, Written
 from trainwright.compiler.memory import Buffer
+from trainwright.compiler.row_images import RowImage
 from trainwright.compiler.step import GRAPH, GRAPH_PAPER, CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.differentiate import gradient_name
 from trainwright.graph.ir import Add, Einsum, Graph, Mask
 from trainwright.graph.network import result_names, upper_names
+from trainwright.lowering.calls import External
 from trainwright.lowering.compile import Emitted, Step, compile_step
 from trainwright.lowering.emit import COPIES
 from trainwright.lowering.outer import Packing, constant
@@ -87,7 +89,9 @@ class GraphImage:
         return self.packing.pack(np.full(self.shape, self.value) if known is None else known)
 
 
-class _Adapter:
+class Adapter:
+    """Makes a ``CompiledStep`` of a ``Step``."""
+
     def __init__(self, network: Network, step: Step):
         self.network, self.step, self.lanes = network, step, step.parameters.lanes
         self.host = set(step.graph.whole.given)
@@ -100,7 +104,7 @@ class _Adapter:
         """The tensor that a view is of."""
         return self.step.graph.whole.origins.get(name, name)
 
-    def _buffers(self, emitted: Emitted) -> None:
+    def add_buffers(self, emitted: Emitted) -> None:
         """The buffers of what the host writes and reads."""
         graph = emitted.lowered.graph
         factors = {f"l{n}.G{k + 1}" for n, layer in enumerate(self.network.layers, 1)
@@ -127,20 +131,26 @@ class _Adapter:
             )
             self.aliases[name] = (*self.aliases.get(name, ()), key)
 
-    def _images(self, emitted: Emitted) -> Iterable[tuple[GraphImage, Buffer]]:
+    def _images(self, emitted: Emitted) -> Iterable[tuple[GraphImage | RowImage, Buffer]]:
         graph = emitted.lowered.graph
         for outer in emitted.lowered.outer.values():
             packing, buffer = Packing(graph, outer, self.lanes), self.step.buffers[outer.name]
             layer, dot, index = outer.tensor.rpartition(".G")
             if outer.tensor in self.host and dot and index.isdigit():
-                shape = graph.shape(outer.tensor)
-                image = GraphImage(outer.name, int(layer[1:]) - 1, int(index) - 1, packing, shape)
-                yield image, buffer
+                yield self.image(graph, outer, int(layer[1:]) - 1, int(index) - 1)
             elif outer.tensor not in graph.tensors:
                 yield GraphImage(outer.name, -1, -1, packing, ()), buffer
             elif word := graph.tensors[outer.tensor].constant:
                 shape = graph.shape(outer.tensor)
                 yield GraphImage(outer.name, -1, -1, packing, shape, word[0]), buffer
+
+    def image(
+        self, graph: Graph, outer: External, layer: int, index: int
+    ) -> tuple[GraphImage | RowImage, Buffer]:
+        """Factor ``index`` of layer ``layer`` (both from 0) as a program reads it, and where."""
+        packing = Packing(graph, outer, self.lanes)
+        image = GraphImage(outer.name, layer, index, packing, graph.shape(outer.tensor))
+        return image, self.step.buffers[outer.name]
 
     def _rules(self, emitted: Emitted, tensors: dict[str, Written]) -> dict[int, Rule]:
         graph = emitted.lowered.graph
@@ -179,7 +189,7 @@ class _Adapter:
 
     def program(self, emitted: Emitted) -> CompiledProgram:
         """A program with its rules and images."""
-        self._buffers(emitted)
+        self.add_buffers(emitted)
         graph = emitted.lowered.graph
         tensors = {name: self._written(graph, name) for name in emitted.slots}
         return CompiledProgram(
@@ -206,7 +216,7 @@ def compiled(
 ) -> CompiledStep:
     """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
     step = compile_step(network, batch, p, inputs=input_gradients, paper=plan == GRAPH_PAPER)
-    adapter = _Adapter(network, step)
+    adapter = Adapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))
     fields: dict[str, Any] = {"aliases": adapter.aliases}

@@ -4,13 +4,13 @@ Arrays, layouts and slices are searched for a few blocks alone, and the best pro
 made as long as the batch. A sum over samples is taken in parts, one or more for each block.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError
 from trainwright.graph.ir import Graph
 from trainwright.graph.network import SAMPLES
-from trainwright.lowering.choices import Choice, Chosen, Given, Way
+from trainwright.lowering.choices import Choice, Chosen, Given, Stored, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.drafts import Draft, Lowered
 from trainwright.lowering.place import lost, place
@@ -93,7 +93,7 @@ class Blocks:
 
     graph: Graph
     given: Mapping[str, Given]
-    stored: Sequence[str]
+    stored: Stored
     p: AcceleratorParameters
     time: Callable[[Lowered], int]
     """Cycles of a program by the cycle model."""
@@ -105,7 +105,8 @@ class Blocks:
         batch, places = self.graph.sizes[SAMPLES], places_of(self.graph)
         if batch <= LEAST or places is None or not places.inside:
             return
-        if any(one.parts for one in self.given.values()):  # arrays cannot be balanced then
+        parts = [part for one in self.given.values() for part in one.parts]
+        if any(part.cut for part in parts):  # arrays cannot be balanced then
             return
         found: list[tuple[float, int, _Body]] = []
         every = choose(self.graph, self.given, self.stored, self.p, WAYS)

@@ -1,5 +1,6 @@
 """What is chosen for a program: arrays, layouts, how arrays divide operations."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainwright.graph.ir import Op
@@ -75,6 +76,9 @@ class Given:
     """The values that lie in ``layout``, where they are a part of the tensor."""
     parts: tuple["Given", ...] = ()
     """The parts of a tensor that lies in several layouts."""
+    again: bool = False
+    """Whether each reader may load it anew in an order of rows of its own, also padded; in each of
+    ``parts`` it lies whole then."""
 
     @property
     def is_free(self) -> bool:
@@ -101,6 +105,10 @@ class Given:
             ):
                 return one
         return None
+
+
+Stored = Mapping[str, Layout | None]
+"""Tensors that a program writes to outer memory: in a layout, or (None) as they were made."""
 
 
 def _within(values: tuple[int, int] | None, cut: tuple[int, int]) -> bool:

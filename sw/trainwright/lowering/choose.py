@@ -12,7 +12,7 @@ from typing import NamedTuple
 from trainwright.compiler.errors import CompileError
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.lowering.balance import balanced
-from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Way, Work
+from trainwright.lowering.choices import AFTER, Choice, Chosen, Cut, Given, Stored, Way, Work
 from trainwright.lowering.clocks import Lies, State
 from trainwright.lowering.divisions import Divisions
 from trainwright.lowering.huge import Sliced
@@ -27,6 +27,8 @@ MOST_OF_A_PAIR = 2
 """Axes tried for two implementations whose results lie alike."""
 BEAM = 24
 """Partial programs kept after each operation."""
+WIDER = 4
+"""As many more where what is given lies in rows: many differ in what they transpose first."""
 SLACK = 0.25
 """Of the least cycles of a program, what a state may be worse than the best one."""
 SLICES = 16
@@ -60,12 +62,15 @@ class Chooser(Divisions):
         self,
         graph: Graph,
         given: Mapping[str, Given],
-        kept: Sequence[str],
+        kept: Stored,
         p: AcceleratorParameters,
         parted: Collection[str] = (),
     ):
         super().__init__(graph, given, kept, p, parted)
+        self.turned = {name: layout.lanes for name, layout in kept.items() if layout}
+        """The lanes with which tensors are stored, where these are not those they are made with."""
         self.flexible = {name for name, one in given.items() if one.is_free}
+        self.beam = BEAM * (WIDER if any(one.again for one in given.values()) else 1)
         self.last: dict[str, int] = {}
         for n, op in enumerate(graph.ops):
             for name in op.operands:
@@ -82,7 +87,7 @@ class Chooser(Divisions):
         lies: dict[str, tuple[Lies, ...]] = {}
         for name, given in self.given.items():
             lies[name] = tuple(
-                Lies(one.layout.lanes, one.layout.padded or None, one.cut, 0.0)
+                Lies(one.layout.lanes, () if one.again else one.layout.padded or None, one.cut, 0.0)
                 for one in given.stored
                 if one.layout
             )
@@ -145,7 +150,7 @@ class Chooser(Divisions):
         over = [name for name, last in self.last.items() if last <= n and name not in self.kept]
         for number, one in enumerate(tries):
             most = min(scores[0] + self.slack if scores else INFINITE,
-                       scores[BEAM - 1] if len(scores) >= BEAM else INFINITE)  # fmt: skip
+                       scores[self.beam - 1] if len(scores) >= self.beam else INFINITE)  # fmt: skip
             if one.least > most:
                 break
             state = one.state
@@ -165,7 +170,9 @@ class Chooser(Divisions):
                 scores.remove(best[key][0])
             best[key] = score, number, state
             insort(scores, score)
-        return [state for _, _, state in sorted(best.values(), key=lambda one: one[:2])[:BEAM]]
+        return [
+            state for _, _, state in sorted(best.values(), key=lambda one: one[:2])[: self.beam]
+        ]
 
     def _least(self, one: _Try) -> float:
         """The score that a state has at least, with what its operands take."""
@@ -346,6 +353,8 @@ class Chooser(Divisions):
                 for lanes, work, ready in zip(along, works, done, strict=True)
             )
         new.choices = (*new.choices, Choice(op, tuple(works), ()))
+        if op.out in self.turned:
+            self.operands.fetch(new, Need(op.out, self.turned[op.out]), None)
         return new
 
     def _fixed(self, state: State, op: Einsum) -> set[Cut]:
@@ -363,7 +372,7 @@ class Chooser(Divisions):
 def choose(
     graph: Graph,
     given: Mapping[str, Given],
-    kept: Sequence[str],
+    kept: Stored,
     p: AcceleratorParameters,
     ways: Sequence[Way],
     parted: Collection[str] = (),

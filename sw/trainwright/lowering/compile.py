@@ -21,6 +21,7 @@ from trainwright.lowering.emit import Emitter, Made
 from trainwright.lowering.layout import Layout
 from trainwright.lowering.lower import alias, descriptors_of, lower
 from trainwright.lowering.outer import Packing
+from trainwright.lowering.rows import Rows, rows_of
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Descriptor
@@ -94,16 +95,18 @@ class _Passes:
     """What the host writes for the backward pass as it is needed."""
     origins: Mapping[str, str]
     """Of what the forward pass stores: the tensor that each one is a view of."""
+    rows: Rows
+    """How tensors are to lie in outer memory."""
 
     @classmethod
-    def of(cls, step: StepGraph) -> "_Passes":
+    def of(cls, step: StepGraph, rows: Rows) -> "_Passes":
         """Those of a step of products of two."""
         forward = with_ones(direct(step.forward, step.whole.given))
         backward = with_ones(step.backward)
         free = {name for name in (*forward.given, *step.whole.given) if name in backward.given}
         free |= {name for name in backward.given if backward.tensors[name].constant}
         origins = {n: step.whole.origins[n] for n in backward.given if n not in free}
-        return cls(forward, backward, frozenset(free), origins)
+        return cls(forward, backward, frozenset(free), origins, rows)
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -128,15 +131,18 @@ class _Both:
         return ("forward", self.ahead), ("backward", self.behind)
 
 
-def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...]) -> Step:
-    """Compile a step that consists of products of two. Raises ``CompileError``.
+def compile_graph(
+    step: StepGraph, p: AcceleratorParameters, orders: tuple[Order, ...], rows: Rows | None = None
+) -> Step:
+    """Compile a step that consists of products of two, tensors of ``rows`` in their layouts. Raises
+    ``CompileError``.
 
     What the backward pass reads of the forward pass may lie in two layouts, if the forward pass is
     faster then and the backward pass can read it.
     """
     step = in_digits(step, p)
     require_passes(step.whole, p)
-    passes = _Passes.of(step)
+    passes = _Passes.of(step, rows or Rows())
     parted = may_part(step, passes.origins)
     ahead = _ahead(passes, p, parted)
     try:
@@ -159,21 +165,24 @@ def compile_graph(step: StepGraph, p: AcceleratorParameters, orders: tuple[Order
 
 def _ahead(passes: _Passes, p: AcceleratorParameters, parted: Collection[str]) -> Lowered:
     """The forward pass."""
-    given = {name: Given() for name in passes.forward.given}
-    return lower(passes.forward, given, passes.stored, p, "forward", parted)
+    rows, forward = passes.rows, passes.forward
+    stored = rows.written(passes.stored)
+    return lower(forward, rows.read(forward.given), stored, p, "forward", parted)
 
 
 def _behind(step: StepGraph, passes: _Passes, ahead: Lowered, p: AcceleratorParameters) -> _Both:
     """The backward pass after a forward pass."""
     lies = {outer.tensor: outer.layout for outer in ahead.outer.values()}
     backward, origins = viewed(passes.backward, passes.origins, lies)
-    given = {name: Given() for name in backward.given if name in passes.free}
+    rows = passes.rows
+    given = rows.read([name for name in backward.given if name in passes.free])
     for name, origin in origins.items():
         given[name] = lying(ahead, origin)
         if origin != name:  # a view: the same rows by other axes
             axes, lanes = step.whole.tensors[name].axes, lies[origin].lanes
             given[name] = Given(Layout(tuple(a for a in axes if a not in lanes), lanes))
-    return _Both(ahead, lower(backward, given, backward.results, p, "backward"), origins)
+    stored = rows.written(backward.results)
+    return _Both(ahead, lower(backward, given, stored, p, "backward"), origins)
 
 
 def _memory(both: _Both, p: AcceleratorParameters) -> MemoryMap:
@@ -223,25 +232,30 @@ def compile_step(
     *,
     inputs: bool = False,
     paper: bool = False,
+    in_rows: bool = False,
 ) -> Step:
     """Compile a training step, with ``inputs`` also the gradients to the network's inputs.
 
-    With ``paper`` every layer has the contraction order of the paper, else the best that fits.
+    With ``in_rows`` tensors lie in outer memory as a state on the chip has them
+    (``trainwright.lowering.rows``). With ``paper`` every layer has the contraction order of the
+    paper, else the best that fits.
     """
     require_words(network, p)
     graph = in_digits(step_graph(network, batch, inputs=inputs), p)
     widths = {"word": between_width(network, p), "accumulator": p.accumulator_width}
+    rows = rows_of(network, graph.whole, p.lanes) if in_rows else Rows()
     if paper:
         cost = order_cost(p)
         papers = tuple(
             paper_order(graph.whole, one, cost=cost, **widths) for one in graph.sites.values()
         )
-        return replace(compile_graph(graph.ordered(papers), p, papers), cost=cost)
+        step = compile_graph(graph.ordered(papers), p, papers, rows)
+        return replace(step, cost=cost)
     found: list[Step] = []
     problems: list[CompileError] = []
     for digits in cost_digits(network, graph, p):
         try:
-            found.append(_searched(graph, p, order_cost(p, digits), widths))
+            found.append(_searched(graph, p, order_cost(p, digits), widths, rows))
         except CompileError as error:
             problems.append(error)
     if not found:
@@ -250,7 +264,11 @@ def compile_step(
 
 
 def _searched(
-    graph: StepGraph, p: AcceleratorParameters, cost: Cost, widths: Mapping[str, int]
+    graph: StepGraph,
+    p: AcceleratorParameters,
+    cost: Cost,
+    widths: Mapping[str, int],
+    rows: Rows,
 ) -> Step:
     """The fastest step of the contraction orders that cost least. Raises ``CompileError``."""
     orders = [
@@ -267,7 +285,7 @@ def _searched(
         if order.cost > HOPEFUL * orders[largest][0].cost:
             continue
         try:
-            step = compile_graph(graph.ordered(chosen), p, tuple(chosen))
+            step = compile_graph(graph.ordered(chosen), p, tuple(chosen), rows)
         except CompileError as error:
             problems.append(error)
             refused[order.text] = str(error)

@@ -1,6 +1,6 @@
 """How an operation can be computed: by which array, from which layouts, and how both divide it."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from math import prod
 
 from trainwright.graph.ir import Einsum, Graph
@@ -29,7 +29,7 @@ class Divisions:
         self,
         graph: Graph,
         given: Mapping[str, Given],
-        kept: Sequence[str],
+        kept: Collection[str],
         p: AcceleratorParameters,
         parted: Collection[str] = (),
     ):

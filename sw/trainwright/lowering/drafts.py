@@ -11,7 +11,7 @@ from itertools import islice
 from trainwright.compiler.errors import CompileError, DoesNotFitError
 from trainwright.graph.ir import Graph
 from trainwright.lowering.calls import Call, External
-from trainwright.lowering.choices import Choice, Chosen, Given
+from trainwright.lowering.choices import Choice, Chosen, Given, Stored
 from trainwright.lowering.divide import variants
 from trainwright.lowering.layout import CutError
 from trainwright.lowering.least import alive, held, require_rows
@@ -100,7 +100,7 @@ class Drafts:
 
     graph: Graph
     given: Mapping[str, Given]
-    stored: Sequence[str]
+    stored: Stored
     p: AcceleratorParameters
     short: bool = False
     """Whether a tensor is many times as large as the scratchpad."""

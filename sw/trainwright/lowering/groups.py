@@ -5,7 +5,7 @@ that makes it and those that read it are one stage, cut along axes that all thei
 no sum is ever cut. Where there is no such axis the tensor goes through the outer memory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -47,7 +47,7 @@ class Groups:
         graph: Graph,
         given: Mapping[str, Given],
         chosen: Chosen,
-        stored: Sequence[str],
+        stored: Collection[str],
         p: AcceleratorParameters,
         *,
         large: int,
@@ -194,7 +194,7 @@ class Groups:
             lanes = [choice.lanes] if choice.lanes else []
             for name in (choice.op.out, *choice.op.operands):
                 lanes += self._layouts(name)
-                if name in self.given:
+                if name in self.given and not self.given[name].again:
                     lanes += [one.lanes for one in self.given[name].stored if one.lanes]
             for work in choice.works:
                 if work.impl:

@@ -31,6 +31,8 @@ class Layout:
     rows: Axes
     lanes: Axes
     padded: Axes = ()
+    unit: int = 1
+    """Rows along the lanes are filled up to a multiple of it."""
 
     @property
     def text(self) -> str:
@@ -72,7 +74,9 @@ class Piece:
     @cached_property
     def blocks(self) -> int:
         """Rows of values along the lanes."""
-        return -(-prod(self.counts[a] for a in self.layout.lanes) // self.width)
+        unit = self.layout.unit
+        values = prod(self.counts[a] for a in self.layout.lanes)
+        return -(-values // (unit * self.width)) * unit
 
     @cached_property
     def strides(self) -> dict[str, int]:

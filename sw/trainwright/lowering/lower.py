@@ -9,7 +9,7 @@ from trainwright.compiler.memory import MemoryMap
 from trainwright.graph.ir import Graph, urgent
 from trainwright.lowering.blocks import Blocks
 from trainwright.lowering.calls import Call
-from trainwright.lowering.choices import Given, Way
+from trainwright.lowering.choices import Given, Stored, Way
 from trainwright.lowering.choose import choose
 from trainwright.lowering.drafts import Draft, Drafts, Lowered
 from trainwright.lowering.emit import Emitter
@@ -62,7 +62,7 @@ _Found = tuple[int, Draft, Lowered, Addresses]
 def lower(
     graph: Graph,
     given: Mapping[str, Given],
-    stored: Sequence[str],
+    stored: Stored,
     p: AcceleratorParameters,
     which: str,
     parted: Collection[str] = (),
@@ -92,7 +92,7 @@ def lower(
 def _whole(
     graph: Graph,
     given: Mapping[str, Given],
-    stored: Sequence[str],
+    stored: Stored,
     p: AcceleratorParameters,
     which: str,
     parted: Collection[str],

@@ -7,7 +7,7 @@ from math import prod
 from trainwright.graph.ir import Add, Einsum, Graph, Mask, Op, View, Window
 from trainwright.graph.network import SAMPLES
 from trainwright.lowering.calls import Accumulate, Contract, Elementwise
-from trainwright.lowering.choices import Choice, Cut, Given, Pad, Work, ranges_of
+from trainwright.lowering.choices import Choice, Cut, Given, Pad, Stored, Work, ranges_of
 from trainwright.lowering.demands import Demands
 from trainwright.lowering.digits import element_digits
 from trainwright.lowering.impls import Impl, dot_cycles, outer_cycles
@@ -41,7 +41,7 @@ class Operations(Demands):
         self,
         graph: Graph,
         given: Mapping[str, Given],
-        stored: Sequence[str],
+        stored: Stored,
         pads: Sequence[Pad],
         spilled: Collection[str],
         p: AcceleratorParameters,
@@ -54,6 +54,7 @@ class Operations(Demands):
         self.inside: set[str] = set()
         """What is made and used up in slices of the stage that is computed now."""
         self.stored, self.pads, self.spilled = {*stored, *spilled}, pads, set(spilled)
+        self.lies = stored
         self.macs = 0
 
     @property
@@ -296,10 +297,12 @@ class Operations(Demands):
             mine = overlap(ranges, outside)
             if mine is None:
                 continue
-            piece = self.found(name, lanes, mine)
+            lies = self.lies.get(name)
+            piece = self.ensure(name, lies.lanes, mine) if lies else self.found(name, lanes, mine)
             if piece is None:
                 raise CutError(f"{name} is not there in one piece of {mine}")
-            self.move(Engine.STORE, piece, mine, self.external(piece, piece.layout, outside))
+            outer = self.external(piece, lies or piece.layout, outside)
+            self.move(Engine.STORE, piece, mine, outer)
 
     def _stored_as(self, choice: Choice) -> list[tuple[Axes, Ranges]]:
         """The axes along the lanes of a result, of each of its parts where these lie apart."""

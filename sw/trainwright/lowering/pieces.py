@@ -85,7 +85,7 @@ class Pieces:
             return self._window(self.graph.windows[name], lanes, ranges, group, pad=pad)
         there = self.found(name, lanes, ranges)
         given = self._given(name, lanes, ranges)
-        if given and (there is None or given.is_free):
+        if given and (there is None or given.is_free or given.again):
             there = self._loaded(name, given, lanes, ranges, group)
         there = there or self._turned(name, lanes, ranges, group)
         if not self._suits(there, ranges, group, pad=pad):

@@ -7,7 +7,7 @@ from itertools import groupby
 from trainwright.graph.ir import Einsum, Graph, Op
 from trainwright.graph.network import SAMPLES
 from trainwright.lowering.calls import Call
-from trainwright.lowering.choices import Choice, Given, Pad
+from trainwright.lowering.choices import Choice, Given, Pad, Stored
 from trainwright.lowering.layout import Ranges, Storage
 from trainwright.lowering.operations import Operations
 from trainwright.lowering.slices import Block, Stage, in_parts, overlap, refitted, slices_of
@@ -35,7 +35,7 @@ class Tiler(Operations):
         self,
         graph: Graph,
         given: Mapping[str, Given],
-        stored: Sequence[str],
+        stored: Stored,
         pads: Sequence[Pad],
         spilled: Collection[str],
         p: AcceleratorParameters,

@@ -62,15 +62,15 @@ class ResidentEngine:
 
     def __init__(
         self, accelerator: Accelerator, model: ChipModel, settings: TrainSettings, table: RateTable,
-        data: DataSet, test: Split | None = None,
+        data: DataSet, test: Split | None = None, plan: str = "auto",
     ) -> None:  # fmt: skip
         """The ``test`` split is placed beside the training samples where there is room for it: then
-        ``evaluates``."""
+        ``evaluates``. ``plan`` is that of the programs, auto or graph."""
         chip = settings.chip
         assert chip is not None
         require_programs(settings)
         schedule_words(table, 0, settings.prior.interval if settings.prior else 1)
-        self._model, self._settings = model, settings
+        self._model, self._settings, self._plan = model, settings, plan
         self._records = stored_records(model, data, chip.pixels)
         self._accelerator, self._table = accelerator, table
         self._data = lay_out_data(
@@ -148,7 +148,7 @@ class ResidentEngine:
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, looks=self._looks, data=self._data,
             first=self._first, loss=self._chip.loss, test=self._test,
-            optimiser=self._chip.optimiser,
+            optimiser=self._chip.optimiser, plan=self._plan,
         )  # fmt: skip
 
     @property

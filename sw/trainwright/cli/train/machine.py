@@ -8,10 +8,11 @@ from trainwright.accelerator import Accelerator
 from trainwright.accelerator.counted import counted
 from trainwright.cli.backend import opened
 from trainwright.cli.errors import OptionError
+from trainwright.cli.options import check_chip_plan
 from trainwright.cli.train.job import RunOptions
 from trainwright.compiler.chip.live import Kept
 from trainwright.driver import Driver
-from trainwright.driver.chip import ChipDriver
+from trainwright.driver.chip import ChipDriver, plan_in_rows
 from trainwright.network import Network
 from trainwright.onchip.layout import Layout
 from trainwright.train.engine import OpenChip
@@ -59,18 +60,21 @@ def open_machine(
         stochastic=stochastic,
     ) as accelerator:
         to, p = counted(accelerator), accelerator.parameters
-        if chip and p.vector_engine and (options.verify or options.plan != "auto"):
-            raise OptionError(
-                "--verify and --plan do not go with loss and update by the vector engine: "
-                "leave them away, or use --accelerator vector_engine=0"
-            )
+        if chip and p.vector_engine:
+            check_chip_plan(options.plan)
+            if options.verify:
+                raise OptionError(
+                    "--verify does not go with loss and update by the vector engine: leave it "
+                    "away, or use --accelerator vector_engine=0"
+                )
+        plan = plan_in_rows(options.plan) if chip else options.plan
 
         def open_chip(layout: Layout, kept: Kept, loss: str) -> ChipDriver:
-            return ChipDriver(to, layout, batch, kept=kept, loss=loss)
+            return ChipDriver(to, layout, batch, kept=kept, loss=loss, plan=options.plan)
 
         yield Machine(
-            lambda network: Driver(to, network, batch, plan=options.plan),
-            make_verifier(accelerator, batch=batch, plan=options.plan) if options.verify else None,
+            lambda network: Driver(to, network, batch, plan=plan),
+            make_verifier(accelerator, batch=batch, plan=plan) if options.verify else None,
             open_chip if p.vector_engine else None,
             to if p.vector_engine and p.exponents and p.sample_loads else None,
             lambda: to.written,

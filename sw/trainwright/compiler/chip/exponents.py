@@ -15,6 +15,8 @@ from trainwright.program.fields import Operation
 
 ZERO = "0"
 """The first slot."""
+COPIES = "copies"
+"""What copies and parts of sums of plan graph are counted as."""
 NEVER = (1 << 48) - 1
 """No sum of |q| is over it."""
 
@@ -71,6 +73,8 @@ def require_one_floor(programs: Sequence[CompiledProgram]) -> None:
     floors: dict[str, tuple[str, ...]] = {}
     for program in programs:
         for index, rule in program.rules.items():
+            if rule.exact and rule.z.name == COPIES:  # of many tensors; no one reads the slot
+                continue
             operation = program.descriptors[index].operation
             floor = _floor(operation, rule, sources)
             if (rule.exact or operation is Operation.MASK) and len(set(floor)) == 1:

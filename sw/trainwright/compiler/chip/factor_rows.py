@@ -47,6 +47,8 @@ def row_image(work: Passes, image: RowImage, buffer: Buffer, g: Source) -> Made:
     match image.arrangement:
         case Arrangement.FIRST:
             return Made(image.name, g.rows, g.per)
+        case Arrangement.STATE | Arrangement.STATE_LAST:
+            return Made(image.name, g.rows, left * g.per)
         case Arrangement.LAST:  # rows (j i/) of each r follow one another; in the image rows r
             padded = image.rows // g.per
             levels = (TransferLevel(g.per, padded * buffer.row_bytes, 1),

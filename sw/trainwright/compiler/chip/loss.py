@@ -23,6 +23,17 @@ GRADIENTS = "gradient of a sample"
 COUNTS = "classes of a sample"
 
 
+def load_logits(work: Passes) -> Region:
+    """The logits in rows for ``LANES`` outputs, of zeros where there are fewer."""
+    step = work.memory.step
+    name = activation_name(len(step.network.layers))
+    to = work.b.pad.allocate(name, step.batch)
+    rows = step.network.layers[-1].output_size * step.batch // LANES
+    if rows < to.count:
+        work.zeros(to.start + rows, to.count - rows)
+    return work.load(name, rows=rows, to=to)
+
+
 class _Loss:
     def __init__(self, work: Passes, loss: str, exponent: int | None) -> None:
         self._work = work
@@ -33,11 +44,13 @@ class _Loss:
         self._gradient = gradient_name(last)
         self.blocks = step.batch // LANES
         work.constant(Arrangement.IDENTITY.value)
-        self._logits = work.load(activation_name(last))
+        self._logits = load_logits(work)
+        self._outputs = step.network.layers[-1].output_size
         self._samples, self._results = (
             work.b.pad.allocate(name, step.batch) for name in (SAMPLES, GRADIENTS)
         )
-        self._back = work.b.pad.allocate(self._gradient, self._logits.count, top=True)
+        rows = self._outputs * self.blocks
+        self._back = work.b.pad.allocate(self._gradient, rows, top=True)
         self._targets: Region | None = None
 
     def transpose(self, first: int, stop: int) -> None:
@@ -65,11 +78,10 @@ class _Loss:
         work, count = self._work, stop - first
         work.transpose(
             self._results.start + LANES * first, self._back.start + first, blocks=count,
-            of=(LANES, 1), to=(1, self.blocks), tensor=self._gradient,
+            of=(LANES, 1), to=(1, self.blocks), rows=self._outputs, tensor=self._gradient,
         )  # fmt: skip
-        outputs = self._back.count // self.blocks
         buffer = work.buffer(self._gradient)
-        level = TransferLevel(outputs, buffer.row_bytes, self.blocks)
+        level = TransferLevel(self._outputs, buffer.row_bytes, self.blocks)
         work.store(self._gradient, self._back.start + first, count, (level,), first=first)
 
 
@@ -99,7 +111,7 @@ def counting_program(memory: ChipMemory, loss_name: str) -> Program:
     step = memory.step
     blocks = step.batch // LANES
     work.constant(Arrangement.IDENTITY.value)
-    logits = work.load(activation_name(len(step.network.layers)))
+    logits = load_logits(work)
     samples = work.b.pad.allocate(SAMPLES, step.batch)
     work.transpose(logits.start, samples.start, blocks=blocks, of=(1, blocks), to=(LANES, 1),
                    tensor=SAMPLES)  # fmt: skip

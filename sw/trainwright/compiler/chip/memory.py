@@ -28,7 +28,7 @@ from trainwright.compiler.chip.prior_rows import (
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.images import Image, Use
 from trainwright.compiler.memory import Buffer, MemoryMap
-from trainwright.compiler.row_images import Arrangement, RowImage
+from trainwright.compiler.row_images import OF_STATE, Arrangement, RowImage
 from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, Layout, Part
@@ -151,7 +151,7 @@ class ChipMemory:
         per, mine = part.rows // part.blocks, (part.layer, part.index)
         for image in () if not self.live(part).packed else factor_images(self.step):
             if isinstance(image, RowImage) and (image.layer, image.index) == mine:
-                if image.arrangement is Arrangement.FIRST:
+                if image.arrangement in (Arrangement.FIRST, *OF_STATE):
                     return FactorPlace(image.name, 0, per, per, 1)
                 if image.arrangement is Arrangement.LAST:
                     return FactorPlace(image.name, 0, per, 1, image.rows // per)
@@ -260,6 +260,8 @@ def _require(step: CompiledStep, layout: Layout, kept: Kept) -> None:
     for image in factor_images(step):
         if isinstance(image, Image):
             _require_packed(what, image, p)
+        elif not isinstance(image, RowImage):
+            raise CompileError(f"{what} cannot write {image.name} of this plan; use --plan graph")
     if any(not 1 < rank <= LANES for layer in layout.network.layers for rank in layer.ranks):
         raise CompileError(f"{what} take ranks of 2 to {LANES}; give others with --ranks")
     if [len(columns) for columns in kept] != [rank for one in network.ranks for rank in one]:

@@ -18,9 +18,10 @@ from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.chip.prior import pulls_of
 from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.chip.update import gradient_of
-from trainwright.compiler.chip.weave import Phase, can_weave, woven
+from trainwright.compiler.chip.weave import BUSY, Phase, can_weave, woven
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.names import activation_name
+from trainwright.compiler.step import GRAPH_ROWS, CompiledStep
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part
@@ -28,7 +29,6 @@ from trainwright.onchip.loss_pass import loss_scalars
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.state import BIAS_RATE_SHIFT, momentum_offset
 from trainwright.onchip.update_pass import PartUpdate
-from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Halt, Program, Set, Transfer
 from trainwright.program.exponents import Scalar, ScalarKind
 from trainwright.program.fields import REGISTERS, Engine
@@ -126,8 +126,11 @@ def _one_after_the_other(phases: Sequence[Phase]) -> list[Descriptor]:
     return found[1:]
 
 
-def _in_one_order(phases: Sequence[Phase], p: AcceleratorParameters) -> list[Descriptor]:
-    return woven(phases, p) if can_weave(phases) else _one_after_the_other(phases)
+def _in_one_order(phases: Sequence[Phase], step: CompiledStep) -> list[Descriptor]:
+    patience = BUSY if step.plan == GRAPH_ROWS else None
+    if can_weave(phases):
+        return woven(phases, step.parameters, patience)
+    return _one_after_the_other(phases)
 
 
 def _in_every_step(d: Descriptor) -> Descriptor:
@@ -217,7 +220,7 @@ def resident_step(
         pulled=pulled, looks=looks, data=data, loss=loss, optimiser=optimiser,
     )  # fmt: skip
     descriptors = [
-        *_in_one_order(phases, p),
+        *_in_one_order(phases, step),
         *scales(programs, slots, ranges, moments),
         Halt(),
     ]
@@ -238,4 +241,4 @@ def resident_evaluation(
         Phase("loss", _by_logits(memory, slots, first, counting_program(memory, loss), loss)),
     ]
     p = step.parameters
-    return Program((*_in_one_order(phases, p), Halt()), p.fingerprint)
+    return Program((*_in_one_order(phases, step), Halt()), p.fingerprint)

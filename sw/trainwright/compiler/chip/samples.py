@@ -98,8 +98,8 @@ class _Batch:
         step = self._step = work.memory.step
         if step.inputs != (SAMPLES_INSIDE, SAMPLES_OUTSIDE):
             raise CompileError(
-                f"{step.network.name}: samples by address give inputs of plan auto, not of "
-                f"{step.plan}; use plan auto"
+                f"{step.network.name}: samples by address are not the inputs of this plan, "
+                f"{step.plan}; use plan auto or graph"
             )
         self._blocks = step.batch // LANES
         self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched

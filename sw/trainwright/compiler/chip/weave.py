@@ -13,10 +13,8 @@ from functools import reduce
 from itertools import count
 from operator import or_
 
-import numpy as np
-import numpy.typing as npt
-
 from trainwright.compiler.builder import MEMORY
+from trainwright.compiler.chip.pairs import Pairs, conflicts
 from trainwright.compiler.hazards import ARRAYS, Hazards, Waits
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Descriptor, Set, Transfer, is_skipped
@@ -27,16 +25,31 @@ from trainwright.program.vector import Code, Vector
 from trainwright.timing.commands import Work, work_of
 from trainwright.timing.timeline import ISSUE, Machine, MemoryTiming
 
-Numbers = npt.NDArray[np.int64]
-
 EXPONENTS, ENGINE = "exponents", "vector engine"
 """Spaces of touches that order commands and that none waits for."""
-LOST, MOST_LOST = 0.35, 200
-"""By what part of its cycles a command may delay the next ones of the arrays, and by how many."""
 WINDOW = 4
 """Transfers of a phase of which any may be next: its commands of an array keep their order."""
+_ENGINES = Engine.LOAD, Engine.STORE, Engine.PE1, Engine.PE2
 AHEAD, AHEAD_OF_TRANSFERS = 4, 5
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How much a command may delay others."""
+
+    lost: float = 0.35
+    """By what part of its cycles it may delay the next ones of the arrays."""
+    most: int = 200
+    """By how many cycles at most."""
+    even: bool = False
+    """Whether an array that has less to do from now on than the other one may be late itself."""
+    exact: bool = False
+    """Whether commands meet where both touch a row, else where the ranges of their rows do."""
+
+
+BUSY = Patience(lost=1.0, most=1500, even=True, exact=True)
+"""Where both arrays are at work nearly all of the time: nothing is hidden in their pauses."""
 
 
 @dataclass(frozen=True)
@@ -92,53 +105,11 @@ def _ordering(d: Descriptor) -> list[Touch]:
     return found
 
 
-class _Pairs:
-    """Of two commands, by number: whether one writes what the other touches, whether the first
-    reads what the second writes."""
-
-    def __init__(self, commands: Sequence[_Command]) -> None:
-        self._conflicts, self._reads = [0] * len(commands), [0] * len(commands)
-        table, owner = _table([(c.number, touch) for c in commands for touch in c.touched])
-        for n in range(len(table)):
-            hit = _overlap(table, n, slice(None))
-            one = owner[n]
-            for mask, chosen in (
-                (self._conflicts, hit & (table[:, 3] | table[n, 3]).astype(bool)),
-                (self._reads, hit & (table[:, 3] > table[n, 3])),
-            ):
-                for other in set(owner[chosen].tolist()):
-                    mask[one] |= 1 << other
-
-    def conflict(self, one: int, other: int) -> bool:
-        return bool(self._conflicts[one] >> other & 1)
-
-    def reads(self, one: int, other: int) -> bool:
-        return bool(self._reads[one] >> other & 1)
-
-
-def _table(touched: Sequence[tuple[int, Touch]]) -> tuple[Numbers, Numbers]:
-    """Space, start, stop and write of each, and its command."""
-    spaces: dict[str, int] = {}
-    rows = [
-        (spaces.setdefault(one.space, len(spaces)), one.start, one.stop, one.write)
-        for _, one in touched
-    ]
-    return np.array(rows, np.int64), np.array([number for number, _ in touched], np.int64)
-
-
-def _overlap(table: Numbers, n: int, others: slice) -> npt.NDArray[np.bool_]:
-    space, start, stop, _ = table[others].T
-    return (space == table[n, 0]) & (start < table[n, 2]) & (stop > table[n, 1])
-
-
-def _set_order(commands: Sequence[_Command]) -> None:
+def _set_order(commands: Sequence[_Command], *, exact: bool) -> None:
     """What has to be issued before what: where one writes what the other touches."""
-    table, owner = _table(
-        [(c.number, touch) for c in commands for touch in (*c.touched, *_ordering(c.d))]
-    )
-    for n in range(len(table)):
-        hit = _overlap(table, n, slice(0, n)) & (table[:n, 3] | table[n, 3]).astype(bool)
-        commands[owner[n]].before.update(owner[:n][hit].tolist())
+    touched = [(c.number, touch) for c in commands for touch in (*c.touched, *_ordering(c.d))]
+    for n, hit, _, owner in conflicts(touched, exact=exact):
+        commands[owner[n]].before.update(owner[:n][hit[:n]].tolist())
     for c in commands:
         c.before.discard(c.number)
 
@@ -172,8 +143,10 @@ class _Hazards:
 
 
 class _Weaver:
-    def __init__(self, phases: Sequence[Phase], p: AcceleratorParameters) -> None:
-        self.p = p
+    def __init__(
+        self, phases: Sequence[Phase], p: AcceleratorParameters, patience: Patience
+    ) -> None:
+        self.p, self.patience = p, patience
         self.machine = Machine(p, MemoryTiming.of(p), 0.0)
         self.commands: list[_Command] = []
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
@@ -191,8 +164,9 @@ class _Weaver:
                 if queue and engine & ARRAYS:
                     c.before.add(queue[-1].number)
                 queue.append(c)
-        _set_order(self.commands)
-        pairs = _Pairs(self.commands)
+        _set_order(self.commands, exact=patience.exact)
+        touched = [(c.number, touch) for c in self.commands for touch in c.touched]
+        pairs = Pairs(touched, len(self.commands), exact=patience.exact)
         chosen = {_eighth(c.d): c.d for c in self.commands}.values()
         kinds = {tuple(is_skipped(d, n) for d in chosen): n for n in range(EIGHTH)}
         self.hazards = _Hazards({n: Hazards(pairs.conflict, pairs.reads) for n in kinds.values()})
@@ -228,11 +202,17 @@ class _Weaver:
         first = self._urgent[0] if self._urgent else None
         needed = self._ancestors[first.number] if first else self._left
         heads = [c for c in self._heads() if self._takes(c)]
-        for c in sorted(heads, key=lambda c: _order(c, needed)):
+        heads.sort(key=lambda c: _order(c, needed))
+        for c in heads:
             if needed >> c.number & 1 or self._is_hidden(c):
                 self._issue(c)
                 return
-        self.machine.wait_for_change()
+        if heads and all(
+            map(self.machine.is_idle, _ENGINES)
+        ):  # what is needed comes behind others of its queue
+            self._issue(heads[0])
+        else:
+            self.machine.wait_for_change()
 
     def _waits(self, c: _Command, hazards: "_Hazards") -> Waits:
         if isinstance(c.d, Code):
@@ -245,9 +225,22 @@ class _Weaver:
     def _is_hidden(self, c: _Command) -> bool:
         """Whether the next commands of the arrays begin hardly later with ``c`` before them."""
         ahead = AHEAD if c.engine & ARRAYS else AHEAD_OF_TRANSFERS
-        then = self._begins(ahead, None)
-        late = max(b - a for a, b in zip(then, self._begins(ahead, c), strict=True))
-        return late <= ISSUE + _lost(c) and not self._keeps_waiting(c)
+        then, now = self._begins(ahead, None), self._begins(ahead, c)
+        late = max(now[e] - then[e] for e in then if e is not self._spare(c))
+        return late <= ISSUE + self._lost(c) and not self._keeps_waiting(c)
+
+    def _spare(self, c: _Command) -> Engine | None:
+        """The array of a command, where it may be late itself."""
+        if not self.patience.even or not c.engine & ARRAYS:
+            return None
+        left: dict[Engine, float] = {Engine.PE1: 0.0, Engine.PE2: 0.0}
+        for one in self._urgent:
+            left[one.engine] += one.work.cycles
+        return c.engine if left[c.engine] < max(left.values()) else None
+
+    def _lost(self, c: _Command) -> float:
+        """Cycles by which a command may delay the next ones."""
+        return min(self.patience.lost * c.work.cycles, self.patience.most)
 
     def _keeps_waiting(self, c: _Command) -> bool:
         """Whether a transfer delays a command that waits for nothing but its engine's last one."""
@@ -258,18 +251,18 @@ class _Weaver:
                 machine, hazards = self.machine.fork(), self.hazards.fork()
                 self._put(c, machine, hazards)
                 late = self._begin(head, machine, self._waits(head, hazards)) - then
-                if late > ISSUE + _lost(c):
+                if late > ISSUE + self._lost(c):
                     return True
         return False
 
-    def _begins(self, ahead: int, before: _Command | None) -> list[float]:
+    def _begins(self, ahead: int, before: _Command | None) -> dict[Engine, float]:
         """When each array begins the last of the next commands, and what they need, where
         ``before`` is issued first."""
         machine, hazards, left = self.machine.fork(), self.hazards.fork(), self._left
         if before:
             self._put(before, machine, hazards)
             left &= ~(1 << before.number)
-        begun = dict.fromkeys((Engine.PE1, Engine.PE2), machine.now)
+        begun: dict[Engine, float] = {Engine.PE1: machine.now, Engine.PE2: machine.now}
         urgent = [c for c in self._urgent[: ahead + 1] if c is not before][:ahead]
         for c in urgent:
             needed = self._ancestors[c.number] & left
@@ -281,7 +274,7 @@ class _Weaver:
                 self._put(one, machine, hazards)
                 if one.engine in begun:
                     begun[one.engine] = machine.now
-        return list(begun.values())
+        return begun
 
     def _begin(self, c: _Command, machine: Machine, waits: Waits) -> float:
         """When it is taken, if it is the next one. What is not executed in all steps is
@@ -317,11 +310,6 @@ class _Weaver:
         next(queue for queue in self.queues.values() if c in queue[:WINDOW]).remove(c)
 
 
-def _lost(c: _Command) -> float:
-    """Cycles by which a command may delay the next ones."""
-    return min(LOST * c.work.cycles, MOST_LOST)
-
-
 def _order(c: _Command, needed: int) -> tuple[bool, float, int, int]:
     """What is looked at first: what is ``needed``, then the arrays' commands, then transfers, the
     shortest of them first."""
@@ -344,6 +332,8 @@ def can_weave(phases: Sequence[Phase]) -> bool:
     )
 
 
-def woven(phases: Sequence[Phase], p: AcceleratorParameters) -> list[Descriptor]:
+def woven(
+    phases: Sequence[Phase], p: AcceleratorParameters, patience: Patience | None = None
+) -> list[Descriptor]:
     """The commands of all phases in one order, with their waits."""
-    return _Weaver(phases, p).run()
+    return _Weaver(phases, p, patience or Patience()).run()
