@@ -57,6 +57,27 @@ def test_steps_are_those_of_the_golden_model(rtl, widths, memory):
         assert abs(predicted / outcome.counters.cycles - 1) < 0.05
 
 
+@pytest.mark.parametrize(
+    ("widths", "memory"),
+    [
+        (formats(12, 12), PROMPT),
+        (formats(15, 16, factor=9), STALLS),
+        (formats(9, 8, l1_G2=12), PROMPT),
+        (formats(8, 12), STALLS),
+    ],
+)
+def test_steps_of_the_graphs_plan(rtl, widths, memory):
+    """The same of programs that the compiler of graphs makes."""
+    rtl.memory = memory
+    network = load_network("digits").with_formats(widths)
+    outcome = check_step(network, 3, rtl, seed=8, plan="graph")
+    assert outcome.comparison.mismatches == {}
+    assert outcome.comparison.values > 1000
+    if memory is PROMPT:
+        predicted = compile_step(network, 3, P, plan="graph").predicted_cycles
+        assert abs(predicted / outcome.counters.cycles - 1) < 0.05
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_random_widths_and_ranks(rtl, seed):
     rng = random.Random(f"digits {seed}")

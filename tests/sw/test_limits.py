@@ -8,8 +8,12 @@ import pytest
 from odd_networks import odd_network
 
 from trainwright.compiler import PLANS, CompileError, NotPlannedError, compile_step, plan_layers
+from trainwright.compiler.errors import ResourceError
+from trainwright.compiler.nests import fitted
 from trainwright.network import Layer, Network, load_network
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import Compute, Level
+from trainwright.program.fields import Operation
 
 P = AcceleratorParameters()
 
@@ -103,3 +107,22 @@ def test_any_network_ends_in_a_plan_or_an_error(seed):
     for plan in PLANS if seed < 4 else PLANS[1:]:  # auto is that of the graph for odd sizes
         with contextlib.suppress(CompileError):
             compile_step(network, batch, p, plan=plan)
+
+
+def test_summed_levels_that_alone_fill_a_nest():
+    """A nest is split along what it makes, never along what it sums."""
+    summed = (Level(3, x=1), Level(2, x=9), Level(2, x=33))
+    made = (Level(5, x=100, z=40), Level(2, g=1, z=8))
+    d = Compute(
+        operation=Operation.PE3, levels=(*made, *summed), reduce_levels=3, tile_level=1,
+        x=0, g=0, z=0, last_rows=2, tensor="l1.y",
+    )  # fmt: skip
+    assert [len(part.levels) for part in fitted(d, 5)] == [5]
+    assert [(part.x, part.z, len(part.levels)) for part in fitted(d, 4)] == [
+        (100 * n, 40 * n, 4) for n in range(5)
+    ]
+    with pytest.raises(
+        ResourceError, match=r"l1\.y is summed over 3 loop levels.* have 3"
+    ) as error:
+        fitted(d, 3)
+    assert str(error.value).endswith("use one with nest_levels=4 or more")
