@@ -14,6 +14,7 @@ BESIDE = {
     ("burst_beats", 256): {"lanes": 16},
     ("lanes", 4): {"pe1_rows": 4, "pe2_rows": 4},
     ("wide_tensors", 1): {"word_width": 8},
+    **{("engine_lanes", lanes): {"vector_engine": 1} for lanes in (1, 2, 4, 8)},
 }
 """Other sizes that an extreme needs beside it."""
 
