@@ -77,7 +77,7 @@ def _require(op: Op, tensors: Mapping[str, Tensor], p: AcceleratorParameters) ->
     if p.wide_tensors:
         return
     wide = [name for name, n in zip(op.operands, digits, strict=True) if n > 1]
-    if len(wide) > 1 or (wide and isinstance(op, Add | Mask)):
+    if len(wide) > 1:
         raise CompileError(
             f"{op.out}: {' and '.join(wide)} are cut into digits, which only one operand of a "
             "product is on this accelerator: use one with wide_tensors=1"
