@@ -20,6 +20,7 @@ from trainwright_hw.dma.load import LoadEngine
 from trainwright_hw.dma.store import StoreEngine
 from trainwright_hw.storage.factor_store import FactorStore
 from trainwright_hw.storage.scratchpad import Scratchpad
+from trainwright_hw.storage.shared import ReadInTurn, WriteByEither
 from trainwright_hw.writeback.unit import WriteBack
 
 TRACED_ENGINES = ("load", "pe1", "pe2")
@@ -150,11 +151,18 @@ class Accelerator(wiring.Component):
     def _memories(self, m: Module, sequencer, load, store, pe1, pe2, vector, write_back) -> None:
         """Scratchpad and factor stores; whether anything moves in them or at the memory port."""
         p = self.parameters
-        readers = [store.scratchpad, pe1.x, pe1.g, pe2.x, pe2.g]
-        writers = [load.scratchpad, write_back.z]
+        reader, writer = pe2.x, write_back.z
         if vector is not None:
-            readers.append(vector.read)
-            writers.append(vector.z)
+            m.submodules.shared_read = read = ReadInTurn(p)
+            m.submodules.shared_write = write = WriteByEither(p)
+            m.d.comb += read.seconds.eq(vector.status.busy)
+            for client, of_client in zip((pe2.x, vector.read), read.clients, strict=True):
+                connect(m, client, of_client)
+            for client, of_client in zip((write_back.z, vector.z), write.clients, strict=True):
+                connect(m, client, of_client)
+            reader, writer = read.port, write.port
+        readers = [store.scratchpad, pe1.x, pe1.g, reader, pe2.g]
+        writers = [load.scratchpad, writer]
         m.submodules.scratchpad = scratchpad = Scratchpad(
             p, readers=len(readers), writers=len(writers)
         )

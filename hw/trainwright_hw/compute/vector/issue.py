@@ -56,7 +56,9 @@ class Issue(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.blocks = blocks = Blocks()
-        m.submodules.code = code = Memory(shape=INSTRUCTION_LAYOUT, depth=CODE_DEPTH, init=[])
+        m.submodules.code = code = Memory(
+            shape=INSTRUCTION_LAYOUT, depth=CODE_DEPTH, init=[], attrs={"ram_style": "block"}
+        )
         writer, reader = code.write_port(), code.read_port()
         at, following = Signal(PLACE_WIDTH), Signal(PLACE_WIDTH)
         fresh = Signal()  # the instruction at `at` is being read
