@@ -25,6 +25,7 @@ from trainwright.program.vector import (
     Rounding,
     ShiftBy,
     Stream,
+    Total,
     Vector,
 )
 from trainwright_hw.compute.vector.engine import VectorEngine
@@ -190,6 +191,20 @@ def test_scalars(seed):
     passes += [code, *(replace(d, scalars=tuple(every[n : n + 4])) for n in (0, 4, 7, 8))]
     exponents = [0, 127, -128, *(random.randint(-30, 30) for _ in range(13))]
     check(p, passes, pad, random=random, stall=(0.3, 0)[seed % 2], exponents=exponents)
+
+
+@pytest.mark.parametrize("engine_lanes", [0, 2, 1])
+def test_a_total_of_the_last_instruction(engine_lanes):
+    """The pass ends when its last row is counted, though none is written."""
+    pad = np.arange(4 * ROWS, dtype=np.int16).reshape(ROWS, 4)
+    code = Code(first=0, instructions=(Instruction(memory=Memory.READ, total=Total.SUM),))
+    passes = [
+        Vector(entry=0, length=1, outer=1, inner=rows, streams=(Stream(rows, 0, 1),), reads=1,
+               writes=0, slot=rows)
+        for rows in (1, 8, 11)
+    ]  # fmt: skip
+    p = parameters_of(4, engine_lanes)
+    assert check(p, [code, *passes], pad, random=Random("totals"), stall=0) == 0
 
 
 @pytest.mark.parametrize("engine_lanes", [0, 1])
