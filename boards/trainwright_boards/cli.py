@@ -242,7 +242,7 @@ def _memory(args: argparse.Namespace, parameters: AcceleratorParameters, board: 
     """The memory that is wanted, or that the network needs."""
     if args.network is None:
         return choose_memory(board, args.memory, 0, "nothing")
-    from trainwright.compiler import compile_step
+    from trainwright.lowering import compile_step
 
     step = compile_step(_network(args), args.batch, parameters)
     what = f"a step of {args.network} with batch {args.batch}"

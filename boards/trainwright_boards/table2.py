@@ -102,7 +102,8 @@ def memory_timing(memory: str, parameters: AcceleratorParameters) -> MemoryTimin
 
 def _cycles(figures: Mapping[str, Any]) -> dict[str, int | None]:
     """Predicted cycles of a step of each network; ``None`` where it needs more memory."""
-    from trainwright.compiler import CompileError, compile_step
+    from trainwright.compiler import CompileError
+    from trainwright.lowering import compile_step
     from trainwright.network import load_network
 
     parameters = AcceleratorParameters(**figures["parameters"])

@@ -16,7 +16,8 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from trainwright.compiler import CompiledStep, compile_step
+from trainwright.compiler import CompiledStep
+from trainwright.lowering import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import DESCRIPTOR_BYTES

@@ -159,7 +159,7 @@ def test_pads_of_an_sdram_are_registers(clock_hz, output, tmp_path):
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 def test_a_step_of_digits_fits_the_memory(board):
-    from trainwright.compiler import compile_step
+    from trainwright.lowering import compile_step
 
     step = compile_step(load_network("digits"), 64, preset(board.preset))
     assert step.memory_bytes <= board.memory_bytes

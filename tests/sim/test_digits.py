@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from trainwright.check.step import check_step
-from trainwright.compiler import compile_step
+from trainwright.lowering import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright_sim.backend import RtlAccelerator
@@ -70,11 +70,11 @@ def test_steps_of_the_graphs_plan(rtl, widths, memory):
     """The same of programs that the compiler of graphs makes."""
     rtl.memory = memory
     network = load_network("digits").with_formats(widths)
-    outcome = check_step(network, 3, rtl, seed=8, plan="graph")
+    outcome = check_step(network, 3, rtl, seed=8)
     assert outcome.comparison.mismatches == {}
     assert outcome.comparison.values > 1000
     if memory is PROMPT:
-        predicted = compile_step(network, 3, P, plan="graph").predicted_cycles
+        predicted = compile_step(network, 3, P).predicted_cycles
         assert abs(predicted / outcome.counters.cycles - 1) < 0.05
 
 

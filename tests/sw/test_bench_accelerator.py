@@ -22,7 +22,7 @@ def test_bench_cycles_refuses_what_it_cannot_do(capsys):
     assert main(["bench", "cycles", "--ranks", "12"]) == 2
     assert "--ranks needs --network" in capsys.readouterr().err
     assert main(["bench", "cycles", "--plan", "fast"]) == 2
-    assert "--plan must be one of auto, paper, not 'fast'" in capsys.readouterr().err
+    assert "--plan must be one of auto, paper, paper-order, not 'fast'" in capsys.readouterr().err
 
 
 def test_bench_golden(capsys):

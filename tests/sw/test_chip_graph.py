@@ -1,4 +1,4 @@
-"""The loop on the chip by the graph's plan: its programs read and write the rows of the state."""
+"""Programs of a step for a loop on the chip: they read and write the rows of the state."""
 
 from dataclasses import replace
 
@@ -11,14 +11,14 @@ from test_resident_training import EPOCH, settings, trainer
 
 from trainwright.check.chip import check_chip_step, random_state
 from trainwright.check.resident import check_resident_steps
-from trainwright.compiler import CompileError, compile_step
+from trainwright.compiler import CompileError
 from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.chip.update import gradient_of
-from trainwright.compiler.step import GRAPH, GRAPH_ROWS
+from trainwright.compiler.step import AUTO, IN_ROWS
 from trainwright.data import load_data_set
 from trainwright.driver import Driver
-from trainwright.driver.chip import plan_in_rows
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.lowering import compile_step
 from trainwright.network import Layer, load_network
 from trainwright.onchip.layout import LANES
 from trainwright.parameters import AcceleratorParameters
@@ -53,8 +53,8 @@ def odd():
 )
 def test_two_steps_are_those_of_the_definitions(network, batch):
     """Loss, state, factors, and what the second step's programs read."""
-    outcome = check_chip_step(network, batch, Other(P, 1 << 21), seed=batch, plan="graph")
-    assert outcome.comparison.mismatches == {} and outcome.step.plan == GRAPH_ROWS
+    outcome = check_chip_step(network, batch, Other(P, 1 << 21), seed=batch)
+    assert outcome.comparison.mismatches == {} and outcome.step.plan == IN_ROWS
     compared = {name for name in outcome.comparison.tensors if name.endswith(", defined")}
     assert {"state, defined", "factors, defined", "l1.G1.state, defined"} <= compared
     assert {"l2.G2.state_last, defined", "l2.b, defined"} <= compared
@@ -63,7 +63,7 @@ def test_two_steps_are_those_of_the_definitions(network, batch):
 def test_a_step_moves_rows_of_the_state():
     """Each gradient, and each factor, in the order of the layout; both orders of the inputs."""
     state = random_state(FASHION.with_ranks(((3, 13, 2), (5,))), 0)
-    step = compile_step(state.layout.network, 16, P, plan=GRAPH_ROWS)
+    step = compile_step(state.layout.network, 16, P, plan=IN_ROWS)
     images = {(one.layer, one.index): buffer for one, buffer in step.backward.images if one.use}
     for part in state.layout.parts:
         values = np.arange(part.size) % 100 + 1
@@ -86,7 +86,7 @@ def test_columns_that_are_left(kept):
     """By programs of the ranks that are left."""
     state = random_state(DIGITS, 4)
     only(state, kept)
-    outcome = check_chip_step(DIGITS, 16, Other(), seed=4, state=state, plan="graph")
+    outcome = check_chip_step(DIGITS, 16, Other(), seed=4, state=state)
     assert outcome.comparison.mismatches == {} and outcome.step.network.ranks != DIGITS.ranks
 
 
@@ -94,7 +94,7 @@ def test_columns_that_are_left(kept):
 def test_steps_by_one_start_are_those_of_the_interpreter(network):
     """With a prior, cuts, samples of a data set, and a test set behind them."""
     found = check_resident_steps(network, 16, GoldenAccelerator(ALONE, memory_bytes=1 << 20),
-                                 steps=3, plan="graph")  # fmt: skip
+                                 steps=3)  # fmt: skip
     assert found.comparison.mismatches == {} and found.host_writes == 0 < found.columns_cut
 
 
@@ -108,12 +108,12 @@ def test_a_run_has_the_bits_of_the_definitions(data, chosen):
 
     def by_host(network):
         golden = GoldenAccelerator(AcceleratorParameters(), memory_bytes=1 << 20)
-        return Driver(golden, network, chosen.batch, plan=plan_in_rows("graph"))
+        return Driver(golden, network, chosen.batch, plan=IN_ROWS)
 
     Trainer(ours, data, by_host).run()
-    run = trainer(found, data, plan="graph")
+    run = trainer(found, data)
     run.run()
-    assert run.resident and run.resident.driver.step.plan == GRAPH_ROWS
+    assert run.resident and run.resident.driver.step.plan == IN_ROWS
     assert same(ours, found) and ours.history.evaluations == found.history.evaluations
     ranks = {one.ranks for one in ours.history.steps}
     assert (len(ranks) > 1) == (chosen.prior is not None)
@@ -122,23 +122,23 @@ def test_a_run_has_the_bits_of_the_definitions(data, chosen):
 @pytest.mark.parametrize(
     ("network", "p", "batch", "message"),
     [
-        (DIGITS, P, 8, "plan take batches of a multiple of 16, not of 8; give one with --batch"),
+        (DIGITS, P, 8, "take batches of a multiple of 16, not of 8; give one with --batch"),
         (load_network("fashion-conv"), P, 16, "take layers in one line, without windows; use --up"),
         (
             replace(DIGITS, widths=replace(DIGITS.widths, factor=9)),
-            replace(P, factor_width=16), 16, "take factors of up to 8 bits, not 9; use --plan auto",
+            replace(P, factor_width=16), 16, "take factors of up to 8 bits, not 9; use --upd",
         ),
         (DIGITS.with_formats({"gradient": "posit(16,1)"}), P, 16, "take fixed point of one word"),
     ],
 )  # fmt: skip
 def test_what_the_plan_does_not_take(network, p, batch, message):
     with pytest.raises(CompileError) as error:
-        compile_step(network, batch, p, plan=GRAPH_ROWS)
+        compile_step(network, batch, p, plan=IN_ROWS)
     assert message in str(error.value)
 
 
-def test_images_of_the_graph_alone_are_refused():
+def test_programs_for_the_host_are_refused():
     """Those that the host writes as programs like them best."""
-    step = compile_step(DIGITS, 16, P, plan=GRAPH)
-    with pytest.raises(CompileError, match=r"cannot write l.\.G.*of this plan; use --plan graph"):
+    step = compile_step(DIGITS, 16, P, plan=AUTO)
+    with pytest.raises(CompileError, match="do not go with plan auto; use --update chip"):
         ChipMemory.of(step, random_state(DIGITS, 0).layout)

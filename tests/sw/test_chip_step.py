@@ -155,4 +155,4 @@ def test_a_small_memory_is_refused_and_the_kernel_checked(capsys):
     assert main([*command, "--backend", "golden", "--steps", "2"]) == 2
     assert "--steps are by one start: add --accelerator exponents" in capsys.readouterr().err
     assert main([*command, "--plan", "paper"]) != 0
-    assert "--update chip takes --plan auto or graph, not paper" in capsys.readouterr().err
+    assert "--update chip takes --plan auto, not paper" in capsys.readouterr().err

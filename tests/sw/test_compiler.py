@@ -10,7 +10,7 @@ from cases import random_case
 from hazards import HazardError, check_step_waits, check_waits
 
 from trainwright.compiler import CompileError
-from trainwright.compiler import compile_step as compile_plan
+from trainwright.lowering import compile_step as compile_plan
 from trainwright.network import Layer, Network, Widths, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, End, Halt, Loop, Program, Transfer

@@ -9,7 +9,8 @@ import pytest
 
 from trainwright.cli import main
 from trainwright.cli.errors import MOST_LINE, one_line
-from trainwright.compiler import CompileError, compile_step
+from trainwright.compiler import CompileError
+from trainwright.lowering import compile_step
 from trainwright.network import NetworkError, load_network, network_from_dict
 from trainwright.network.layer import MOST_SIZE
 from trainwright.parameters import AcceleratorParameters

@@ -17,11 +17,11 @@ from graph_cases import (
 from hazards import check_waits
 
 from trainwright.check.step import check_step
-from trainwright.compiler import compile_step as driver_step
 from trainwright.compiler.errors import DoesNotFitError, ResourceError
 from trainwright.compiler.limits import STREAMED
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.ir import Einsum
+from trainwright.lowering import compile_step as driver_step
 from trainwright.lowering.compile import compile_step
 from trainwright.lowering.run import Runner
 from trainwright.network import load_network, network_from_dict
@@ -126,8 +126,8 @@ def test_the_papers_order_is_exact_and_has_its_products():
     step = checked(load_network("digits"), 64, DEFAULT, paper=True)
     paper = driver_step(load_network("digits"), 64, DEFAULT, plan="paper")
     assert step.macs == paper.macs and step.cycles < paper.predicted_cycles
-    again = driver_step(load_network("digits"), 64, DEFAULT, plan="graph-paper")
-    assert again.schedule == again.plan == "graph-paper"
+    again = driver_step(load_network("digits"), 64, DEFAULT, plan="paper-order")
+    assert again.plan == "paper-order"
     assert again.predicted_cycles == step.cycles
 
 
@@ -272,5 +272,5 @@ def test_the_driver_takes_a_graph(kind):
         if golden.interpreted:
             pytest.skip("no C compiler")
         network, batch = kind(3)
-        found = check_step(network, batch, golden, plan="graph")
+        found = check_step(network, batch, golden)
     assert found.comparison.values and not found.comparison.differing

@@ -9,15 +9,15 @@ from cases import random_case
 from reference import ReferenceAccelerator
 
 from trainwright.check.step import random_inputs
-from trainwright.compiler import CompileError, compile_step, plan_layers
+from trainwright.compiler import CompileError
 from trainwright.compiler.builder import Rule, Written
 from trainwright.compiler.digits import cut
-from trainwright.compiler.errors import DigitsError
 from trainwright.compiler.step import CompiledProgram
 from trainwright.driver import Driver
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.lowering import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (
@@ -59,7 +59,7 @@ def narrow_case(seed: int, name: str):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("plan", ("auto", "paper", pytest.param("graph", marks=pytest.mark.slow)))
+@pytest.mark.parametrize("plan", ("auto", "paper"))
 @pytest.mark.parametrize(
     "seed", (0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 12)))
 )
@@ -150,7 +150,7 @@ def test_three_digits_times_three_are_refused():
     with pytest.raises(CompileError, match=r"have 3 digits .* choose fixed\(15\)"):
         compile_step(network, 8, p, plan="paper")
     with pytest.raises(CompileError, match=r"have 3 digits .* choose fixed\(15\)"):
-        compile_step(network, 8, p, plan="graph")
+        compile_step(network, 8, p)
     with pytest.raises(ValueError, match="wide_tensors is of words"):
         AcceleratorParameters(wide_tensors=1)
 
@@ -212,21 +212,16 @@ def test_programs_keep_their_digits():
         assert again.reduction == d.reduction
 
 
-def test_the_planner_alone_knows_no_digits():
-    """Where it refuses them plan auto is the graph's, which is faster than the paper's."""
+def test_factors_that_multipliers_do_not_take():
     network = load_network("digits").with_formats(FORMATS["wide"])
     p = replace(P, factor_width=8)
-    with pytest.raises(DigitsError, match=r"12 bits on words of 8 .* use --plan graph, or paper"):
-        plan_layers(network, 8, p)
     step, paper = compile_step(network, 8, p), compile_step(network, 8, p, plan="paper")
-    assert step.plan == "graph" and "by digits" in step.fallback
-    assert f"takes {paper.predicted_cycles:,} cycles" in step.fallback
     assert step.predicted_cycles < paper.predicted_cycles
-    for plan in ("auto", "paper", "graph"):
+    for plan in ("auto", "paper"):
         with pytest.raises(CompileError, match=r"takes at most 4: .* factor_width=8"):
             compile_step(network, 8, P, plan=plan)
     with pytest.raises(CompileError, match=r"takes at most 4: .* factor_width=12"):
-        compile_step(network, 8, AcceleratorParameters(), plan="graph")
+        compile_step(network, 8, AcceleratorParameters())
 
 
 def test_every_tensor_takes_a_byte():

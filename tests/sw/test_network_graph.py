@@ -3,7 +3,8 @@
 import pytest
 from graph_cases import colour_network, graph_network
 
-from trainwright.compiler import CompileError, compile_step
+from trainwright.compiler import CompileError
+from trainwright.lowering import compile_step
 from trainwright.network import (
     Apply,
     NetworkError,
@@ -53,7 +54,7 @@ def test_names_alone_leave_a_straight_line():
     plain = network(STEM, HEAD)
     assert plain.is_straight and plain.wiring == ()
     p = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2)
-    steps = [compile_step(one, 2, p, plan="graph") for one in (found, plain)]
+    steps = [compile_step(one, 2, p) for one in (found, plain)]
     assert steps[0].predicted_cycles == steps[1].predicted_cycles
 
 

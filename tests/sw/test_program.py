@@ -9,7 +9,7 @@ import pytest
 from cases import random_case
 from field_tables import DOCUMENT, tables
 
-from trainwright.compiler import compile_step
+from trainwright.lowering import compile_step
 from trainwright.network import load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import (

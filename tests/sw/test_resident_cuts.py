@@ -8,17 +8,13 @@ from test_resident import DIGITS, MEMORY, Case, P
 from test_resident_prior import states
 
 from trainwright.check.chip import model_of, random_state
-from trainwright.compiler import CompileError, compile_step
 from trainwright.compiler.chip.cuts import Looks
-from trainwright.compiler.fewer import with_fewer_ranks
-from trainwright.compiler.step import CompiledStep
 from trainwright.driver.resident import ResidentDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
 from trainwright.onchip.prior import sums_of_squares
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.schedule_pass import MOST_STEPS, schedule_words
-from trainwright.parameters import AcceleratorParameters
 
 FASHION = load_network("fashion")
 LONG = replace(
@@ -146,53 +142,7 @@ def test_of_a_bond_without_weights_the_first_column_stays():
     assert [own.tolist() for own in state.kept] == [[1], [0, 1, 2, 3, 4, 5, 6]]
 
 
-def test_programs_at_fewer_ranks_have_the_same_bits():
-    """Those of the columns left, after steps by those of all; over a look that cuts more."""
-    network = FASHION.with_ranks([[6, 9, 5], [8]])
-    case = Case(network, 16, 6, state=weakened(network, 6))
-    found = []
-    for compiled in (False, True):
-        with GoldenAccelerator(P, memory_bytes=MEMORY) as golden:
-            state = weakened(network, 6)
-            layout, first, scales = state.layout, None, case.scales
-            for start in (0, 4):
-                kept = tuple(tuple(map(int, own)) for own in state.kept)
-                driver = ResidentDriver(
-                    golden, layout, 16, TABLE, seed=case.seed, ranges=scales.ranges, pulled=True,
-                    looks=LOOKS, first=first, kept=kept if compiled else None,
-                )  # fmt: skip
-                first = first or driver.step
-                if compiled:
-                    state.compile_for(state.kept)
-                driver.put(state, model(state))
-                driver.begin(scales, state, start)
-                driver.put_batch(case.inputs, case.labels, case.classes)
-                done = driver.run_steps(4, step=start)
-                scales = replace(scales, exponents=scales.exponents | driver.exponents())
-                state.take(driver.rows("state"), driver.factors(), np.array(driver.moments()))
-                state.pulls, state.kept = driver.pulls(), driver.kept()
-            found.append((state.to_arrays(), scales.exponents, done, driver.step))
-    (whole, *others), (fewer, *same) = found
-    assert equal(whole, fewer) and others[:2] == same[:2]
-    steps: list[CompiledStep] = [others[2], same[2]]
-    assert steps[1].predicted_cycles < steps[0].predicted_cycles
-    assert steps[0].network.ranks == network.ranks != steps[1].network.ranks
-
-
-def model(state):
-    """As the programs read it."""
-    kept = state.kept
-    state.kept = state.compiled
-    found = model_of(state)
-    state.kept = kept
-    return found
-
-
 def test_what_is_refused():
-    p = AcceleratorParameters()
-    paper = compile_step(DIGITS, 16, p, plan="paper")
-    with pytest.raises(CompileError, match="plan paper of digits is not one of its layers"):
-        with_fewer_ranks(paper, DIGITS.with_ranks([[3], [3]]))
     with pytest.raises(ValueError, match=r"every 32768 steps; the chip counts to 32767: give a sm"):
         schedule_words(TABLE, 0, MOST_STEPS + 1)
     assert schedule_words(TABLE, 9, MOST_STEPS)[3].tolist() == [9] * 16

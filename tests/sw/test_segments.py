@@ -89,7 +89,7 @@ def test_statistics_are_those_of_an_accelerator_with_more_slots():
     found = []
     for p in (FEW, MANY):
         with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:
-            driver = Driver(golden, network, batch, plan="graph")
+            driver = Driver(golden, network, batch)
             assert (len(driver.step.backward.tensors) > p.statistics_depth) == (p is FEW)
             given = random_inputs(network, driver, 1)
             forward = driver.forward(given.inputs, given.model, given.scales)

@@ -95,14 +95,10 @@ def calibrated(driver: Driver, model: QuantisedModel, inputs, labels, classes: i
 class _Side:
     """One of the two accelerators that are compared."""
 
-    def __init__(
-        self, accelerator: Accelerator, state: State, batch: int, loss: str, plan: str
-    ) -> None:
+    def __init__(self, accelerator: Accelerator, state: State, batch: int, loss: str) -> None:
         self.accelerator = accelerator
         kept = tuple(tuple(columns.tolist()) for columns in state.kept)
-        self.driver = ChipDriver(
-            accelerator, state.layout, batch, kept=kept, trace=True, loss=loss, plan=plan
-        )
+        self.driver = ChipDriver(accelerator, state.layout, batch, kept=kept, trace=True, loss=loss)
         accelerator.write(0, np.zeros(self.driver.memory.size, np.uint8))
         self.driver.put(state, model_of(state))
 
@@ -144,12 +140,11 @@ def check_chip_step(
     seed: int = 0,
     state: State | None = None,
     loss: str = "cross-entropy",
-    plan: str = "auto",
 ) -> StepCheck:
     """Steps with loss and update, random operands, on golden model and ``accelerator``; compared.
 
     They begin with random weights, or with those of ``state``, which goes on with the steps;
-    ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` auto or graph.
+    ``loss`` is one of ``onchip.loss.LOSSES``.
 
     Where ``accelerator`` is the golden model it is compared with its interpreter.
 
@@ -158,11 +153,11 @@ def check_chip_step(
     itself = is_kernel(accelerator)
     random = np.random.default_rng([seed, 1])
     state = state or random_state(network, seed)
-    other = _Side(accelerator, state, batch, loss, plan)
+    other = _Side(accelerator, state, batch, loss)
     size = other.driver.memory.size
     p = accelerator.parameters
     with GoldenAccelerator(p, memory_bytes=size, interpreted=itself) as model:
-        golden = _Side(model, state, batch, loss, plan)
+        golden = _Side(model, state, batch, loss)
         driver = golden.driver
         low, high = extremes(network.format("activation"))
         size = network.layers[0].input_size

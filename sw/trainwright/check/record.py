@@ -22,10 +22,11 @@ import numpy.typing as npt
 import torch
 
 from trainwright.accelerator import Run, Trace
-from trainwright.compiler import CompiledProgram, CompiledStep, compile_step
+from trainwright.compiler import CompiledProgram, CompiledStep
 from trainwright.driver import Driver, QuantisedModel
 from trainwright.fixed.scale import Scales
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.lowering import compile_step
 from trainwright.network import Network, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Program, Transfer
@@ -57,9 +58,9 @@ CASES = (
     Case("digits-cut", "digits", ((13,), (5,)), 7, 2),
     Case("fashion", "fashion", ((16, 16, 16), (16,)), 64, 3),
     Case("fashion-cut", "fashion", ((12, 5, 13), (16,)), 33, 4),
-    Case("digits-planned", "digits", ((16,), (8,)), 64, 5, "auto"),
-    Case("fashion-planned", "fashion", ((16, 16, 16), (16,)), 64, 6, "auto"),
-    Case("fashion-cut-planned", "fashion", ((12, 5, 13), (16,)), 64, 7, "auto"),
+    Case("digits-auto", "digits", ((16,), (8,)), 64, 5, "auto"),
+    Case("fashion-auto", "fashion", ((16, 16, 16), (16,)), 64, 6, "auto"),
+    Case("fashion-cut-auto", "fashion", ((12, 5, 13), (16,)), 64, 7, "auto"),
 )
 
 

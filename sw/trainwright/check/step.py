@@ -7,7 +7,7 @@ Compared with ``==``: every row that any engine writes to the scratchpad, in ord
 address; the whole external memory; every statistics slot.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Counters, Run, Trace
 from trainwright.compiler import CompiledStep
-from trainwright.compiler.plans import LayerPlan
+from trainwright.compiler.step import AUTO
 from trainwright.driver import BackwardResult, Driver, ForwardResult, QuantisedModel
 from trainwright.fixed.quantise import extremes, input_exponent
 from trainwright.fixed.random_bits import step_seeds
@@ -200,7 +200,7 @@ def check_step(
     accelerator: Accelerator,
     *,
     seed: int = 0,
-    plan: str | Sequence[LayerPlan] = "auto",
+    plan: str = AUTO,
     rounding: str = "nearest",
 ) -> StepCheck:
     """One whole training step, random operands, on golden model and ``accelerator``; compared.

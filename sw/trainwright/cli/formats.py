@@ -87,7 +87,7 @@ def _run(args: argparse.Namespace) -> int:
     print(_table(choices) + f"\n--formats '{text}'")
     wide = [one for one in choices if one.passes > 1]
     if wide:
-        print(f"{len(wide)} factors take several passes: --plan auto, graph or paper")
+        print(f"{len(wide)} factors take several passes")
     return 0
 
 

@@ -1,16 +1,6 @@
-"""The compiler: network, ranks and batch to programs for one accelerator."""
+"""What programs are made of, the paper's schedule, and the programs of a loop on the chip."""
 
-from trainwright.compiler.errors import CompileError, NotPlannedError
-from trainwright.compiler.planner import plan_layers
-from trainwright.compiler.step import PLANS, Bound, CompiledProgram, CompiledStep, compile_step
+from trainwright.compiler.errors import CompileError
+from trainwright.compiler.step import PLANS, Bound, CompiledProgram, CompiledStep
 
-__all__ = [
-    "PLANS",
-    "Bound",
-    "CompileError",
-    "CompiledProgram",
-    "CompiledStep",
-    "NotPlannedError",
-    "compile_step",
-    "plan_layers",
-]
+__all__ = ["PLANS", "Bound", "CompileError", "CompiledProgram", "CompiledStep"]

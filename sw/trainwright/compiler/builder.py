@@ -194,11 +194,6 @@ class Builder:
     load = partialmethod(_transfer, Operation.LOAD)
     store = partialmethod(_transfer, Operation.STORE)
 
-    def load_rows(self, buffer: Buffer, row: int, rows: int = 0) -> None:
-        """Load the first ``rows`` rows of a buffer (0: all) to ``row``."""
-        rows = rows or buffer.size // (buffer.element_bytes * self.p.lanes)
-        self.load(buffer, Region(buffer.name, row, rows), rows)
-
     def load_image(self, image: Image, buffer: Buffer) -> Region:
         """Load a factor image into its store; returns its entries."""
         region = self.stores[image.target].allocate(image.name, image.entries)
@@ -219,16 +214,14 @@ class Builder:
 
     # Contractions.
 
-    def written(
-        self, name: str, kind: TensorClass, width: int, count: int, *, fixed: bool = False
-    ) -> Written:
+    def written(self, name: str, kind: TensorClass, width: int, count: int) -> Written:
         """Declare a tensor; ``count`` values a step.
 
-        Of ``width`` bits, in fixed point or, unless it is to be ``fixed``, in its class's posit;
-        or as the network says of it by name.
+        Of ``width`` bits in fixed point, or in its class's posit, or as the network says of it by
+        name.
         """
         fmt = self.formats.of_class(kind)
-        fmt = Fixed(width) if fixed or isinstance(fmt, Fixed) else fmt
+        fmt = Fixed(width) if isinstance(fmt, Fixed) else fmt
         fmt = self.formats.own(name) or fmt
         tensor = Written(name, kind, fmt, count)
         known = self.tensors.setdefault(name, tensor)

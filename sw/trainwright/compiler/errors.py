@@ -1,13 +1,5 @@
 """The errors of the compiler."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from trainwright.compiler.refusals import Refusal
-
-if TYPE_CHECKING:
-    from trainwright.compiler.planner import Alternative
-
 
 class CompileError(ValueError):
     """A network, batch or plan that the given accelerator cannot run, with the reason.
@@ -27,15 +19,6 @@ class CompileError(ValueError):
     def remedy(self) -> str:
         """What can be done about it, where that is not in the reason."""
         return ""
-
-
-class SizeError(CompileError):
-    """A layer's sizes are no multiples of the lanes: only the graph's compiler pads them."""
-
-
-class DigitsError(CompileError):
-    """Tensors or factors of several digits as only the graph's compiler, or the paper's schedule,
-    computes them."""
 
 
 class ResourceError(CompileError):
@@ -59,27 +42,3 @@ class ResourceError(CompileError):
 
 class DoesNotFitError(ResourceError):
     """What a program must hold at once does not fit a memory of the accelerator."""
-
-
-class NotPlannedError(CompileError):
-    """The planner finds no program that fits, with the reason for every layer and kind of plan."""
-
-    def __init__(
-        self,
-        cause: CompileError,
-        alternatives: "Sequence[Alternative]",
-        refusals: Sequence[Refusal],
-    ):
-        super().__init__(str(cause))
-        self._cause = cause
-        self.alternatives = tuple(alternatives)
-        """What could be measured all the same."""
-        self.refusals = tuple(refusals)
-
-    @property
-    def reason(self) -> str:
-        return self._cause.reason
-
-    @property
-    def remedy(self) -> str:
-        return self._cause.remedy

@@ -8,13 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from trainwright.compiler.errors import (
-    CompileError,
-    DigitsError,
-    DoesNotFitError,
-    ResourceError,
-    SizeError,
-)
+from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.names import activation_name
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
@@ -130,29 +124,33 @@ def require_memory(needed: int, p: AcceleratorParameters) -> None:
         )
 
 
-def require_network(network: Network, batch: int, p: AcceleratorParameters) -> None:
-    """Raise ``CompileError`` for what no schedule can compute on this accelerator."""
+def require_batch(batch: int) -> None:
+    """Raise ``CompileError`` for a batch that is none."""
     if not 1 <= batch <= MOST_SAMPLES:
         raise CompileError(f"the batch must be from 1 to {MOST_SAMPLES} samples, not {batch!r}")
+
+
+def require_integers(network: Network) -> None:
+    """Raise ``CompileError`` for a network in float32."""
     if network.widths.is_float:
         raise CompileError(
             f"network {network.name!r} is in float32, the accelerator computes with integers: "
             "give it [widths]"
         )
+
+
+def require_network(network: Network, batch: int, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` for what the paper's schedule cannot compute on this accelerator."""
     _require_factors(network, p)
     _require_widths(network, p)
     _require_biases(network, p)
-    for kind, fmt in network.posits_used:
-        try:
-            p.format_number(fmt)
-        except ValueError as error:
-            raise CompileError(f"network {network.name!r} has {kind}s of {fmt}: {error}") from None
+    _require_posits(network, p)
     gradients = sum(layer.order + layer.bias for layer in network.layers) + len(network.layers) - 1
     STATISTICS.require(gradients, p, "the backward program")  # at least: known before any plan
     for n, layer in enumerate(network.layers, 1):
         for what, sizes in (("outputs", layer.outputs), ("inputs", layer.inputs)):
             if sizes[-1] % p.lanes:
-                raise SizeError(_not_a_multiple(n, what, sizes, p.lanes, len(network.layers)))
+                raise CompileError(_not_a_multiple(n, what, sizes, p.lanes, len(network.layers)))
 
 
 def require_words(network: Network, p: AcceleratorParameters) -> None:
@@ -160,6 +158,7 @@ def require_words(network: Network, p: AcceleratorParameters) -> None:
     accelerator, by digits or whole."""
     _require_factors(network, p)
     _require_widths(network, p)
+    _require_posits(network, p)
     if network.widths.bias > p.result_width:
         remedies = "an accelerator with word_width=16"
         if p.narrow:
@@ -168,6 +167,15 @@ def require_words(network: Network, p: AcceleratorParameters) -> None:
             f"network {network.name!r} has biases of {network.widths.bias} bits, the words of this "
             f"accelerator have {p.result_width}: choose bias = {p.result_width}, or {remedies}"
         )
+
+
+def _require_posits(network: Network, p: AcceleratorParameters) -> None:
+    """Raise ``CompileError`` for posits that the accelerator has not."""
+    for kind, fmt in network.posits_used:
+        try:
+            p.format_number(fmt)
+        except ValueError as error:
+            raise CompileError(f"network {network.name!r} has {kind}s of {fmt}: {error}") from None
 
 
 def _require_factors(network: Network, p: AcceleratorParameters) -> None:
@@ -203,13 +211,13 @@ def _require_widths(network: Network, p: AcceleratorParameters) -> None:
 
 
 def _require_biases(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``DigitsError`` for biases and masks of other digits than what they meet."""
+    """Raise ``CompileError`` for biases and masks of other digits than what they meet."""
     widths = network.widths
     joins = widths.intermediate if p.wide_tensors else 0  # BIAS takes as many digits of both
     most = max(p.word_width, DIGIT_WIDTH * digit_count(joins) + 1 if joins else 0)
     if widths.bias > most:
         wider = f", intermediate=fixed({widths.bias}) in [formats]" if p.wide_tensors else ""
-        raise DigitsError(
+        raise CompileError(
             f"network {network.name!r} has biases of {widths.bias} bits, the words of this "
             f"accelerator have {most}: choose bias = {most}{wider}, or an accelerator with "
             "word_width=16"
@@ -219,36 +227,18 @@ def _require_biases(network: Network, p: AcceleratorParameters) -> None:
 
 
 def _require_masks(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``DigitsError`` where MASK would take other digits of its two operands."""
+    """Raise ``CompileError`` where MASK would take other digits of its two operands."""
     gradient = network.format("gradient").width
     for number, layer in enumerate(network.layers[:-1], 1):
         name = activation_name(number)
         width = network.tensor_format(name, "activation").width
         if layer.relu and digit_count(width) not in (1, digit_count(gradient)):
-            raise DigitsError(
+            raise CompileError(
                 f"network {network.name!r} has {name} in fixed({width}), and gradients of "
                 f"{gradient} bits, which it masks, have another number of digits on words of "
                 f"{p.word_width} bits: choose {name}=fixed({p.word_width}) or "
                 f"gradient=fixed({width}) in [formats]"
             )
-
-
-def require_whole(network: Network, p: AcceleratorParameters) -> None:
-    """Raise ``DigitsError`` where tensors have more bits than the multipliers take at once."""
-    wide = {n: w for n, w in vars(network.widths).items() if n != "factor" and w > p.word_width}
-    wide |= {
-        name: fmt.width
-        for name, fmt in network.singles
-        if fmt.width > p.word_width and network.nameable[name] != "factor"
-    }
-    what = next((f"tensors of {width} bits ({name})" for name, width in wide.items()), "")
-    if network.factor_width > p.factor_width:
-        what = what or f"factors of {network.factor_width} bits"
-    if what:
-        raise DigitsError(
-            f"{what} on words of {p.word_width} are computed by digits, which the planner does not "
-            "know: use --plan graph, or paper"
-        )
 
 
 def _not_a_multiple(n: int, what: str, sizes: Sequence[int], lanes: int, layers: int) -> str:

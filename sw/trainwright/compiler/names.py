@@ -1,5 +1,9 @@
 """Names of the tensors of a training step, as programs, scales and reports use them."""
 
+SAMPLES_INSIDE, SAMPLES_OUTSIDE = "x.i", "x.s"
+"""The inputs of a loop on the chip in both orders: samples along the lanes, and in rows of their
+own."""
+
 
 def activation_name(layer: int) -> str:
     """Name of the output of layer ``layer`` (from 1), of the network's input for 0."""

@@ -19,33 +19,18 @@ from trainwright.parameters import AcceleratorParameters
 class Arrangement(Enum):
     """Order of a factor G(r, j, i, s) in rows; the last index lies along the lanes."""
 
-    FIRST = "j i s/"
-    """The first factor, r = 1."""
-    ENTRIES = "j i s r/"
-    """s padded: what is merged with the factors to its left."""
-    SCALARS = "s j i r/"
-    """What is merged with the factors to its right."""
-    LAST = "j i/ r"
-    """The last factor, s = 1: i along the lanes, r padded."""
     STATE = "r j i s//"
     """As a state on the chip has it, s filled up to whole rows of 16 words."""
     STATE_LAST = "r j i//"
     """The same of the last factor."""
     IDENTITY = "identity"
     """No factor: the identity matrix of ``lanes`` rows."""
-    ONES = "ones"
-    """No factor: one row of ones."""
     ZEROS = "zeros"
     """No factor: ``lanes`` rows of zeros."""
 
 
 OF_STATE = (Arrangement.STATE, Arrangement.STATE_LAST)
-CONSTANTS = (Arrangement.IDENTITY, Arrangement.ONES, Arrangement.ZEROS)
-
-
-def padded(size: int, p: AcceleratorParameters) -> int:
-    """The least multiple of the lanes that is not less than ``size``."""
-    return -(-size // p.lanes) * p.lanes
+CONSTANTS = (Arrangement.IDENTITY, Arrangement.ZEROS)
 
 
 @dataclass(frozen=True)
@@ -79,29 +64,10 @@ class RowImage:
 def _arranged(
     arrangement: Arrangement, g: npt.NDArray[np.int64], p: AcceleratorParameters
 ) -> npt.NDArray[np.int64]:
-    lanes = p.lanes
     if arrangement in OF_STATE:
         values = g if arrangement is Arrangement.STATE else g[..., 0]
         return np.pad(values, (*((0, 0),) * (values.ndim - 1), (0, -values.shape[-1] % LANES)))
-    if arrangement is Arrangement.IDENTITY:
-        return np.eye(lanes, dtype=np.int64)
-    if arrangement in (Arrangement.ONES, Arrangement.ZEROS):
-        rows = 1 if arrangement is Arrangement.ONES else lanes
-        return np.full((rows, lanes), arrangement is Arrangement.ONES, np.int64)
-    r, j, i, s = g.shape
-    left, right = padded(r, p), padded(s, p)
-    if arrangement is Arrangement.FIRST:
-        values, shape = g[0], (j, i, right)
-    elif arrangement is Arrangement.ENTRIES:
-        values, shape = g.transpose(1, 2, 3, 0), (j, i, right, left)
-    elif arrangement is Arrangement.SCALARS:
-        values, shape = g.transpose(3, 1, 2, 0), (s, j, i, left)
-    else:
-        blocks = g.reshape(r, j, i // lanes, lanes)
-        values, shape = blocks.transpose(1, 2, 0, 3), (j, i // lanes, left, lanes)
-    image = np.zeros(shape, np.int64)
-    image[tuple(slice(size) for size in values.shape)] = values
-    return image
+    return np.eye(p.lanes, dtype=np.int64) * (arrangement is Arrangement.IDENTITY)
 
 
 def row_image(
@@ -110,14 +76,10 @@ def row_image(
     """The image of factor ``index`` (from 0) of layer ``number`` (from 0)."""
     r, j, i, s = layer.factor_shapes[index]
     of_row = LANES // p.lanes
-    rows = {
-        Arrangement.FIRST: j * i * padded(s, p) // p.lanes,
-        Arrangement.ENTRIES: j * i * padded(s, p) * padded(r, p) // p.lanes,
-        Arrangement.SCALARS: s * j * i * padded(r, p) // p.lanes,
-        Arrangement.LAST: j * i // p.lanes * padded(r, p),
-        Arrangement.STATE: r * j * i * -(-s // LANES) * of_row,
-        Arrangement.STATE_LAST: r * j * -(-i // LANES) * of_row,
-    }[arrangement]
+    if arrangement is Arrangement.STATE_LAST:
+        rows = r * j * -(-i // LANES) * of_row
+    else:
+        rows = r * j * i * -(-s // LANES) * of_row
     name = f"l{number + 1}.G{index + 1}.{arrangement.name.lower()}"
     size = 1 if p.factor_width <= 8 else 2
     return RowImage(name, number, index, arrangement, rows, size)
@@ -125,5 +87,4 @@ def row_image(
 
 def constant(arrangement: Arrangement, p: AcceleratorParameters) -> RowImage:
     """The image of a constant."""
-    rows = 1 if arrangement is Arrangement.ONES else p.lanes
-    return RowImage(arrangement.value, -1, -1, arrangement, rows, 1)
+    return RowImage(arrangement.value, -1, -1, arrangement, p.lanes, 1)

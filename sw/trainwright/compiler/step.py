@@ -1,28 +1,12 @@
-"""From a network, a batch and an accelerator to the two programs of a training step."""
+"""The two programs of a training step, as the driver takes them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 
-from trainwright.compiler.backward import emit_backward
-from trainwright.compiler.block_backward import emit_block_backward
-from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE, emit_block_forward
-from trainwright.compiler.block_layout import lay_out_blocks
-from trainwright.compiler.builder import Builder, Rule, Written
-from trainwright.compiler.errors import CompileError, DigitsError, ResourceError, SizeError
-from trainwright.compiler.forward import emit_forward
+from trainwright.compiler.builder import Rule, Written
 from trainwright.compiler.images import Image
-from trainwright.compiler.layout import lay_out
-from trainwright.compiler.limits import (
-    STATISTICS,
-    require_memory,
-    require_network,
-    require_whole,
-)
-from trainwright.compiler.memory import Buffer, MemoryMap
-from trainwright.compiler.names import activation_name, gradient_name
-from trainwright.compiler.planner import plan_layers
-from trainwright.compiler.plans import LayerPlan
+from trainwright.compiler.memory import Buffer
 from trainwright.compiler.row_images import RowImage
 from trainwright.fixed.align import Alignment, aligned
 from trainwright.fixed.requantise import MAX_SHIFT
@@ -32,17 +16,16 @@ from trainwright.program.descriptors import Compute, Descriptor, Program, Set
 from trainwright.program.fields import Operation
 from trainwright.timing import MemoryTiming, predict
 
-PLANS = ("auto", "paper")
-"""Names of plans: what the planner chooses, or the schedule of the paper."""
-GRAPH = "graph"
-"""The plan of ``trainwright.lowering``: a graph, its contraction order and tiling searched."""
-GRAPH_PAPER = "graph-paper"
-"""The same with the contraction order of the paper, its tiling searched."""
-GRAPH_ROWS = "graph-rows"
-"""The same with its tensors in the rows of a state on the chip (``trainwright.lowering.rows``)."""
-
-NO_OTHER = "no other plan takes the network"
-"""Why plan "auto" is that of the graph, where others cannot be asked."""
+AUTO = "auto"
+"""The plan of ``trainwright.lowering``: contraction order, layouts and tiling searched."""
+PAPER = "paper"
+"""The schedule of the paper's Table 3 (``trainwright.compiler.paper``)."""
+PAPER_ORDER = "paper-order"
+"""The contraction order of the paper, layouts and tiling searched."""
+IN_ROWS = "in-rows"
+"""``AUTO`` with its tensors in the rows of a state on the chip (``trainwright.lowering.rows``)."""
+PLANS = (AUTO, PAPER, PAPER_ORDER)
+"""Names of the plans that a user can ask for."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +143,6 @@ class CompiledStep:
     batch: int
     parameters: AcceleratorParameters
     plan: str
-    layers: tuple[LayerPlan, ...]
-    """What the plan chose for each layer; none for the paper's."""
     inputs: tuple[str, ...]
     """Buffers that the host writes the inputs to."""
     buffers: dict[str, Buffer]
@@ -177,13 +158,6 @@ class CompiledStep:
     """Buffers of the gradients to the inputs, where they were asked for."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The buffers of a tensor that the host writes in several layouts."""
-    fallback: str = ""
-    """Why plan "auto" is the paper's schedule, or that of the graph, where it is."""
-
-    @property
-    def schedule(self) -> str:
-        """The plan that gives this step again where no layer has a plan of its own."""
-        return self.plan if self.plan in (GRAPH, GRAPH_PAPER, GRAPH_ROWS) else "paper"
 
     @cached_property
     def predicted_cycles(self) -> int:
@@ -207,196 +181,3 @@ class CompiledStep:
     def macs(self) -> int:
         """Multiply-accumulates of a step, padding not counted."""
         return self.forward.macs + self.backward.macs
-
-
-def _finish(b: Builder, memory: MemoryMap, name: str) -> CompiledProgram:
-    return CompiledProgram(
-        descriptors=tuple(b.descriptors),
-        rules=b.rules,
-        tensors=tuple(b.tensors.values()),
-        images=tuple(b.images.values()),
-        macs=b.macs,
-        address=memory.buffers[name].address,
-        fingerprint=b.p.fingerprint,
-        most_alignment=b.p.most_alignment,
-    )
-
-
-def compile_step(
-    network: Network,
-    batch: int,
-    parameters: AcceleratorParameters,
-    *,
-    plan: str | Sequence[LayerPlan] = "auto",
-    input_gradients: bool = False,
-) -> CompiledStep:
-    """Compile a training step of ``batch`` samples.
-
-    ``plan`` "graph" is that of ``trainwright.lowering``, which "auto" chooses for networks that are
-    no straight line of TTM layers, "graph-paper" the same compiler's with the contraction order of
-    the paper; "paper" is the schedule of the paper's Table 3, with the outer
-    product summed over the batch in the accumulators; "auto" what the planner chooses, or the
-    paper's where that takes fewer cycles or nothing else fits; else it says how each layer is
-    computed. Where "auto" would be the paper's it is that of the graph if this is predicted to be
-    faster, or if other plans do not take the sizes of the layers, the number of their tensors or
-    what is computed by digits.
-    With ``input_gradients`` the backward pass also gives the gradients to the inputs, by
-    plan "graph", which "auto" then is. Raises ``CompileError`` where the network does not fit.
-    """
-    every = (*PLANS, GRAPH, GRAPH_PAPER)
-    if isinstance(plan, str) and plan not in (*every, GRAPH_ROWS):
-        raise CompileError(f"there is no plan {plan!r}; give one of {', '.join(every)}")
-    if input_gradients and plan not in ("auto", GRAPH, GRAPH_PAPER):
-        raise CompileError("only plan graph computes gradients to the inputs: use it, or auto")
-    if plan == GRAPH_ROWS:
-        from trainwright.lowering.in_rows import compiled_in_rows  # it is made of this package
-
-        return compiled_in_rows(network, batch, parameters)
-    if plan in (GRAPH, GRAPH_PAPER) or input_gradients:
-        from trainwright.lowering.adapter import compiled  # it is made of this package
-
-        graph = plan if plan == GRAPH_PAPER else GRAPH
-        return compiled(network, batch, parameters, plan=graph, input_gradients=input_gradients)
-    if not network.is_straight:
-        if plan != "auto":
-            raise CompileError(
-                f"network {network.name!r} is a graph, plan {plan if isinstance(plan, str) else ''}"
-                " takes layers in one line, without windows: use plan graph, or auto"
-            )
-        return compile_step(network, batch, parameters, plan=GRAPH)
-    if not isinstance(plan, str):
-        require_network(network, batch, parameters)
-        return _planned(network, batch, parameters, tuple(plan))
-    try:
-        require_network(network, batch, parameters)
-    except (SizeError, ResourceError, DigitsError) as error:
-        if plan != "auto":
-            raise
-        return _graph_instead(network, batch, parameters, error)
-    try:
-        return (_paper if plan == "paper" else _chosen)(network, batch, parameters)
-    except CompileError as error:
-        fitting = _fitting_batch(network, batch, parameters)
-        if not fitting:
-            raise
-        raise CompileError(f"{error}; a batch of {fitting} fits") from error
-
-
-@cache
-def _chosen(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
-    """The planner's choice or the paper's schedule, whichever is predicted to take fewer cycles."""
-    try:
-        planned = _planned(network, batch, p, plan_layers(network, batch, p).layers)
-    except CompileError as error:
-        try:
-            paper = _paper(network, batch, p)
-        except CompileError as other:
-            if STATISTICS.what in error.reason:
-                return _graph_instead(network, batch, p, error)
-            if isinstance(error, DigitsError):
-                return _graph_instead(network, batch, p, other)
-            raise _neither(error, other) from other
-        return _or_graph(
-            replace(paper, plan="auto", fallback=f"no planned program fits: {error.reason}")
-        )
-    try:
-        paper = _paper(network, batch, p)
-    except CompileError:
-        return planned
-    if planned.predicted_cycles <= paper.predicted_cycles:
-        return replace(planned, plan="auto")
-    why = f"the planned programs take more cycles, {planned.predicted_cycles:,}"
-    return _or_graph(replace(paper, plan="auto", fallback=why))
-
-
-def _graph_instead(
-    network: Network, batch: int, p: AcceleratorParameters, error: CompileError
-) -> CompiledStep:
-    """The programs of the graph, for what other plans do not take. Raises ``CompileError``."""
-    from trainwright.lowering.adapter import compiled  # it is made of this package
-
-    why = f"{NO_OTHER}: {error.reason}"
-    return replace(compiled(network, batch, p), fallback=why)
-
-
-def _or_graph(paper: CompiledStep) -> CompiledStep:
-    """The paper's schedule, to which the planner fell back, or the programs of the graph where they
-    are predicted to take fewer cycles."""
-    from trainwright.lowering.adapter import compiled  # it is made of this package
-
-    try:
-        graph = compiled(paper.network, paper.batch, paper.parameters)
-    except CompileError:
-        return paper
-    if graph.predicted_cycles >= paper.predicted_cycles:
-        return paper
-    why = f"the paper's schedule takes {paper.predicted_cycles:,} cycles, and {paper.fallback}"
-    return replace(graph, fallback=why)
-
-
-def _neither(planned: CompileError, paper: CompileError) -> CompileError:
-    """The error where neither the planner's choice nor the paper's schedule fits."""
-    if planned.reason == paper.reason:
-        return planned
-    remedy = f"; {planned.remedy}" if planned.remedy else ""
-    return CompileError(
-        f"no schedule fits: planned, {planned.reason}; in the paper's, {paper.reason}{remedy}"
-    )
-
-
-def _fitting_batch(network: Network, batch: int, p: AcceleratorParameters) -> int:
-    """A smaller batch, as large as can be, that the paper's schedule takes; 0 if none."""
-    fits, fails = 0, batch
-    while fails - fits > 1:  # what it needs grows with the batch
-        middle = (fits + fails) // 2 if fits else 1
-        try:
-            _paper(network, middle, p)
-            fits = middle
-        except CompileError:
-            fails = middle
-    return fits
-
-
-def _paper(network: Network, batch: int, p: AcceleratorParameters) -> CompiledStep:
-    memory = lay_out(network, batch, p)
-    forward, backward = Builder(p, network), Builder(p, network)
-    emit_forward(forward, network, batch, memory)
-    emit_backward(backward, network, batch, memory)
-    return _step(network, batch, p, memory, forward, backward, "paper", ())
-
-
-def _planned(
-    network: Network, batch: int, p: AcceleratorParameters, layers: tuple[LayerPlan, ...]
-) -> CompiledStep:
-    require_whole(network, p)
-    memory = lay_out_blocks(network, batch, p, layers)
-    forward = emit_block_forward(p, network, batch, memory, [one.forward for one in layers])
-    backward = emit_block_backward(p, network, batch, memory, [one.backward for one in layers])
-    return _step(network, batch, p, memory, forward, backward, "auto", layers)
-
-
-def _step(
-    network: Network,
-    batch: int,
-    p: AcceleratorParameters,
-    memory: MemoryMap,
-    forward: Builder,
-    backward: Builder,
-    plan: str,
-    layers: tuple[LayerPlan, ...],
-) -> CompiledStep:
-    require_memory(memory.top, p)
-    return CompiledStep(
-        network=network,
-        batch=batch,
-        parameters=p,
-        plan=plan,
-        layers=layers,
-        inputs=(SAMPLES_INSIDE, SAMPLES_OUTSIDE) if layers else ("x",),
-        results=(activation_name(len(network.layers)),),
-        uppers=(gradient_name(len(network.layers)),),
-        buffers=memory.buffers,
-        memory_bytes=memory.top,
-        forward=_finish(forward, memory, "program.forward"),
-        backward=_finish(backward, memory, "program.backward"),
-    )

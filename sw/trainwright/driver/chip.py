@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from trainwright.accelerator import Accelerator, AcceleratorError, Run
-from trainwright.compiler import Bound, CompiledProgram, CompiledStep
+from trainwright.compiler import Bound, CompiledProgram
 from trainwright.compiler.chip.bound import UpdatePrograms
 from trainwright.compiler.chip.live import Kept
 from trainwright.compiler.chip.loss import LOSS_SLOT, loss_program
@@ -25,7 +25,7 @@ from trainwright.compiler.chip.memory import (
 )
 from trainwright.compiler.chip.update import gradient_of
 from trainwright.compiler.names import activation_name, gradient_name
-from trainwright.compiler.step import GRAPH, GRAPH_ROWS
+from trainwright.compiler.step import IN_ROWS
 from trainwright.driver.driver import Driver
 from trainwright.driver.model import QuantisedModel
 from trainwright.fixed.random_bits import STREAM_STEP
@@ -38,11 +38,6 @@ from trainwright.onchip.state import State, Step, rate_shifts
 from trainwright.onchip.update import PASSES
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.program.descriptors import Program
-
-
-def plan_in_rows(plan: str) -> str:
-    """The plan of a step for an update on the chip: that of the graph has its rows."""
-    return GRAPH_ROWS if plan == GRAPH else plan
 
 
 @dataclass(frozen=True)
@@ -72,20 +67,16 @@ class ChipDriver(Driver):
 
     def __init__(
         self, accelerator: Accelerator, layout: Layout, batch: int, *, kept: Kept | None = None,
-        trace: bool = False, first: CompiledStep | None = None, loss: str = "cross-entropy",
-        plan: str = "auto",
+        trace: bool = False, loss: str = "cross-entropy",
     ) -> None:  # fmt: skip
         """Of each bond of ``layout`` the programs have the columns ``kept``, all where it is None;
-        ``first`` as of ``Driver``. ``loss`` is one of ``onchip.loss.LOSSES``, ``plan`` auto or
-        graph."""
+        ``loss`` is one of ``onchip.loss.LOSSES``."""
         network = layout.network
         if kept is not None:
             columns = iter(kept)
             ranks = [[len(next(columns)) for _ in layer.ranks] for layer in network.layers]
             network = network.with_ranks(ranks)
-        super().__init__(
-            accelerator, network, batch, plan=plan_in_rows(plan), trace=trace, first=first
-        )
+        super().__init__(accelerator, network, batch, plan=IN_ROWS, trace=trace)
         self.layout, self.loss = layout, loss
         self.memory = ChipMemory.of(self.step, layout, kept)
         if self.memory.size > accelerator.memory_bytes:
@@ -153,7 +144,8 @@ class ChipDriver(Driver):
         for part in self.layout.parts:
             place = self.memory.place_of(part)
             blocks = part.blocks if place.name == FACTORS else len(self.memory.live(part).left)
-            rows = self.rows(place.name)[place.rows(blocks)]
+            last = place.row + blocks * (part.rows // part.blocks)
+            rows = self.rows(place.name)[place.row : last]
             found[part.row : part.row + len(rows)] = rows
         return found
 
@@ -258,7 +250,6 @@ class ChipDriver(Driver):
                 moved=exponent - int(before),
                 left=number in left,
                 right=number in right,
-                nibbles=self.memory.needs_nibbles(part),
                 cuts=cuts,
             )
             for number, (part, exponent, before, shift) in enumerate(

@@ -1,6 +1,6 @@
 """The driver: training steps on any accelerator, from integers in to gradients out."""
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from typing import TypeVar
@@ -13,10 +13,9 @@ from trainwright.accelerator import (
     AcceleratorReset,
     Run,
 )
-from trainwright.compiler import Bound, CompiledProgram, CompiledStep, compile_step
-from trainwright.compiler.fewer import with_fewer_ranks
+from trainwright.compiler import Bound, CompiledProgram, CompiledStep
 from trainwright.compiler.memory import Buffer
-from trainwright.compiler.plans import LayerPlan
+from trainwright.compiler.step import AUTO
 from trainwright.driver.model import (
     BackwardResult,
     ForwardResult,
@@ -28,6 +27,7 @@ from trainwright.fixed.quantise import dequantise, fitting_exponent, input_expon
 from trainwright.fixed.scale import Scales, TensorStatistics
 from trainwright.formats import Posit
 from trainwright.golden.backend import GoldenAccelerator
+from trainwright.lowering import compile_step
 from trainwright.network import Input, Network
 from trainwright.program.fields import DESCRIPTOR_BYTES
 
@@ -64,21 +64,14 @@ class Driver:
         network: Network,
         batch: int,
         *,
-        plan: str | Sequence[LayerPlan] = "auto",
+        plan: str = AUTO,
         input_gradients: bool = False,
         trace: bool = False,
-        first: CompiledStep | None = None,
     ):
-        """At fewer ranks than those of a ``first`` step its bits are kept, as
-        ``compiler.fewer.with_fewer_ranks`` does."""
         self.accelerator = accelerator
         self.trace = trace
-        self.step: CompiledStep = (
-            compile_step(
-                network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients
-            )
-            if first is None or first.network == network
-            else with_fewer_ranks(first, network)
+        self.step: CompiledStep = compile_step(
+            network, batch, accelerator.parameters, plan=plan, input_gradients=input_gradients
         )
         if self.step.memory_bytes > accelerator.memory_bytes:
             raise AcceleratorError(
@@ -354,8 +347,7 @@ class Driver:
         """A driver of the same programs on the golden model: the same bits."""
         p = self.accelerator.parameters
         with GoldenAccelerator(p, memory_bytes=self.step.memory_bytes) as golden:
-            plan = self.step.layers or self.step.schedule
             yield Driver(
-                golden, self.network, self.step.batch, plan=plan,
+                golden, self.network, self.step.batch, plan=self.step.plan,
                 input_gradients=bool(self.step.input_gradients),
             )  # fmt: skip

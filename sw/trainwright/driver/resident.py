@@ -14,7 +14,6 @@ from trainwright.accelerator import (
     Run,
     UnattendedAccelerator,
 )
-from trainwright.compiler import CompiledStep
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.exponents import moment_name
 from trainwright.compiler.chip.live import Kept
@@ -85,17 +84,13 @@ class ResidentDriver(ChipDriver):
         self, accelerator: Accelerator, layout: Layout, batch: int, table: RateTable, *,
         kept: Kept | None = None, trace: bool = False, seed: int = 0,
         ranges: ScaleRanges | None = None, pulled: bool = False, looks: Looks | None = None,
-        data: DataSet | None = None, first: CompiledStep | None = None,
-        loss: str = "cross-entropy", test: DataSet | None = None,
-        optimiser: str = "esgd", plan: str = "auto",
+        data: DataSet | None = None, loss: str = "cross-entropy", test: DataSet | None = None,
+        optimiser: str = "esgd",
     ) -> None:  # fmt: skip
         """``seed`` is that of the run; scales are frozen where ``ranges`` is None, and columns are
-        cut by the accelerator where there are ``looks``. ``first`` and ``plan`` as of
-        ``ChipDriver``. A ``test`` set has whole batches, filled up by
-        ``onchip.samples.filled_up``."""
-        super().__init__(
-            accelerator, layout, batch, kept=kept, trace=trace, first=first, loss=loss, plan=plan
-        )
+        cut by the accelerator where there are ``looks``. A ``test`` set has whole batches, filled
+        up by ``onchip.samples.filled_up``."""
+        super().__init__(accelerator, layout, batch, kept=kept, trace=trace, loss=loss)
         if not hasattr(accelerator, "repeat"):
             raise AcceleratorError(
                 "this back end does not repeat programs yet; use --backend golden, or exponents=0"

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ import torch
 from trainwright.compiler.builder import Rule, Written
 from trainwright.compiler.memory import Buffer
 from trainwright.compiler.row_images import RowImage
-from trainwright.compiler.step import GRAPH, GRAPH_PAPER, CompiledProgram, CompiledStep
+from trainwright.compiler.step import AUTO, PAPER_ORDER, CompiledProgram, CompiledStep
 from trainwright.fixed.scale import TensorClass
 from trainwright.formats import Fixed
 from trainwright.graph.differentiate import gradient_name
@@ -211,21 +210,20 @@ def compiled(
     batch: int,
     p: AcceleratorParameters,
     *,
-    plan: str = GRAPH,
+    paper: bool = False,
     input_gradients: bool = False,
 ) -> CompiledStep:
-    """A training step compiled from its graph, for the driver. Raises ``CompileError``."""
-    step = compile_step(network, batch, p, inputs=input_gradients, paper=plan == GRAPH_PAPER)
+    """A training step compiled from its graph, for the driver; with ``paper`` in the contraction
+    order of the paper. Raises ``CompileError``."""
+    step = compile_step(network, batch, p, inputs=input_gradients, paper=paper)
     adapter = Adapter(network, step)
     forward, backward = adapter.program(step.forward), adapter.program(step.backward)
     inputs = tuple(node.name for node in network.nodes if isinstance(node, Input))
-    fields: dict[str, Any] = {"aliases": adapter.aliases}
     return CompiledStep(
         network=network,
         batch=batch,
         parameters=p,
-        plan=plan,
-        layers=(),
+        plan=PAPER_ORDER if paper else AUTO,
         inputs=inputs,
         input_gradients=tuple(
             adapter.origin(gradient_name(name)) for name in inputs if input_gradients
@@ -236,5 +234,5 @@ def compiled(
         memory_bytes=step.memory_bytes,
         forward=forward,
         backward=backward,
-        **fields,
+        aliases=adapter.aliases,
     )

@@ -6,13 +6,17 @@ Buffers have the names, shapes and orders that programs of the loop expect (``co
 from dataclasses import replace
 from functools import cache
 
-from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.layout import class_bytes, storage_bytes
 from trainwright.compiler.memory import Buffer, MemoryMap
-from trainwright.compiler.names import activation_name, gradient_name
+from trainwright.compiler.names import (
+    SAMPLES_INSIDE,
+    SAMPLES_OUTSIDE,
+    activation_name,
+    gradient_name,
+)
 from trainwright.compiler.row_images import Arrangement, RowImage, constant, row_image
-from trainwright.compiler.step import GRAPH_ROWS, CompiledProgram, CompiledStep
+from trainwright.compiler.step import AUTO, IN_ROWS, CompiledProgram, CompiledStep
 from trainwright.graph.ir import Graph
 from trainwright.lowering.adapter import Adapter, GraphImage
 from trainwright.lowering.calls import External
@@ -134,8 +138,7 @@ def compiled_in_rows(network: Network, batch: int, p: AcceleratorParameters) -> 
         network=network,
         batch=batch,
         parameters=p,
-        plan=GRAPH_ROWS,
-        layers=(),
+        plan=IN_ROWS,
         inputs=(SAMPLES_INSIDE, SAMPLES_OUTSIDE),
         results=(activation_name(last),),
         uppers=(gradient_name(last),),
@@ -146,8 +149,18 @@ def compiled_in_rows(network: Network, batch: int, p: AcceleratorParameters) -> 
     )
 
 
+def plan_of_loop(network: Network, batch: int, p: AcceleratorParameters) -> str:
+    """The plan of steps whose loss and update are those of a loop on the chip: with the bits of
+    that loop where it takes the network, by the host where it does not."""
+    try:
+        _require(network, batch, p)
+    except CompileError:
+        return AUTO
+    return IN_ROWS
+
+
 def _require(network: Network, batch: int, p: AcceleratorParameters) -> None:
-    what = f"{network.name}: loss and update on the chip by the graph's plan"
+    what = f"{network.name}: loss and update on the chip"
     if not network.is_straight:
         raise CompileError(
             f"{what} take layers in one line, without windows; use --update host for this network"
@@ -156,8 +169,10 @@ def _require(network: Network, batch: int, p: AcceleratorParameters) -> None:
         raise CompileError(f"{what} take fixed point of one word; use --update host")
     if network.widths.factor > 8:
         raise CompileError(
-            f"{what} take factors of up to 8 bits, not {network.widths.factor}; use --plan auto"
+            f"{what} take factors of up to 8 bits, not {network.widths.factor}; use --update host"
         )
+    if p.lanes != LANES:
+        raise CompileError(f"{what} take {LANES} lanes, not {p.lanes}; use lanes={LANES}")
     if batch % LANES:
         raise CompileError(
             f"{what} take batches of a multiple of {LANES}, not of {batch}; give one with --batch"

@@ -26,12 +26,10 @@ from trainwright.program.vector import (
     When,
 )
 
-STATE, FACTOR, GRADIENT, LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT, NIBBLE = range(8)
+STATE, FACTOR, GRADIENT, LEFT_SHIFT, LEFT, RIGHT_SHIFT, RIGHT = range(7)
 """Streams: words of the state and factors, read and written; gradients; shift and coefficient of
-each column on the left, the same in all lanes, and on the right, along the lanes; the lowest 4 bits
-of factors, written."""
+each column on the left, the same in all lanes, and on the right, along the lanes."""
 
-NIBBLE_BITS = 4
 MOVED_SHIFT = 0
 """Shift of the pass that the exponent file gives."""
 MOVED_CONSTANT = 6
@@ -39,7 +37,7 @@ MOVED_CONSTANT = 6
 RATE_CONSTANT = 2
 """Another: what momentum adds to a rate's shift."""
 _WORD, _M, _W, _SHIFT, _G, _PULL = range(6)
-_SPLIT, _KEPT, _RATE, _MOST, _HALF, _UP, _MOVED, _NIBBLE_MASK = range(8)
+_SPLIT, _KEPT, _RATE, _MOST, _HALF, _UP, _MOVED = range(7)
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,6 @@ class PartUpdate:
     """Of one on the right."""
     cuts: bool = False
     """Whether weights and moments become 0 in columns whose shift is under 0."""
-    nibbles: bool = False
-    """Whether the lowest 4 bits of factors are written too."""
     resident: bool = False
     """Whether the pass is the same in every step: the moved exponent comes from the exponent file,
     as constant MOVED_CONSTANT and shift MOVED_SHIFT, and the rate from the registers of
@@ -79,7 +75,6 @@ class PartUpdate:
             1 << (MOMENT_WIDTH - 1),
             1 << MOMENT_WIDTH,
             1 << min(max(-self.moved, 0), MOMENT_WIDTH),
-            (1 << NIBBLE_BITS) - 1,
         )
 
     @property
@@ -93,7 +88,7 @@ class PartUpdate:
     @property
     def writes(self) -> int:
         """Mask of those that are written."""
-        return 1 << STATE | 1 << FACTOR | self.nibbles << NIBBLE
+        return 1 << STATE | 1 << FACTOR
 
 
 def _pulls(part: PartUpdate) -> list[Instruction]:
@@ -164,8 +159,6 @@ def update_code(part: PartUpdate) -> tuple[Instruction, ...]:
         keep(_G, a=_W, shift=part.hidden, rounding=Rounding.UP, memory=Memory.WRITE,
               stream=FACTOR),
     ]  # fmt: skip
-    if part.nibbles:
-        code.append(write(NIBBLE, kind=Kind.AND, a=_G, use_k=True, k=_NIBBLE_MASK))
     return (
         *code,
         write(STATE, **scaled, a=_W, k=_UP, c=_M, addend=Addend.PLUS, wrap=True,

@@ -45,7 +45,7 @@ def segments(program: Program, depth: int, stream_step: int = 0) -> tuple[Segmen
         raise ProgramError(
             f"a program with loops or address registers counts {needed(ds)} tensors, this "
             f"accelerator has {depth} statistics slots; use one with more statistics_depth, or "
-            "--plan graph"
+            "--plan auto"
         )
     found: list[Segment] = []
     cut = _Cut(program, [], [], {})

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from trainwright.accelerator import Accelerator, UnattendedAccelerator
-from trainwright.compiler import CompiledStep, CompileError
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.memory import STATE
 from trainwright.compiler.chip.samples import DataSet as Samples
@@ -62,15 +61,15 @@ class ResidentEngine:
 
     def __init__(
         self, accelerator: Accelerator, model: ChipModel, settings: TrainSettings, table: RateTable,
-        data: DataSet, test: Split | None = None, plan: str = "auto",
+        data: DataSet, test: Split | None = None,
     ) -> None:  # fmt: skip
         """The ``test`` split is placed beside the training samples where there is room for it: then
-        ``evaluates``. ``plan`` is that of the programs, auto or graph."""
+        ``evaluates``."""
         chip = settings.chip
         assert chip is not None
         require_programs(settings)
         schedule_words(table, 0, settings.prior.interval if settings.prior else 1)
-        self._model, self._settings, self._plan = model, settings, plan
+        self._model, self._settings = model, settings
         self._records = stored_records(model, data, chip.pixels)
         self._accelerator, self._table = accelerator, table
         self._data = lay_out_data(
@@ -87,11 +86,9 @@ class ResidentEngine:
         self._test = None if test is None else self._lay_out(model, data, test, chip.pixels)
         self._chip = chip
         self._looks: Looks | None = None
-        self._first: CompiledStep | None = None
         if chip.cut_programs == "kept":
             prior = settings.prior
             self._looks = prior and Looks(prior.interval, cut_distance(prior.threshold))
-            self._first = self._open(model.state.compiled).step
         self.reopen()
 
     def _lay_out(self, model: ChipModel, data: DataSet, test: Split, pixels: int) -> Samples | None:
@@ -118,18 +115,9 @@ class ResidentEngine:
         return done.total * self.driver.loss_unit, done.correct
 
     def reopen(self) -> None:
-        """A driver for the columns that are left, or for those that programs have, where these
-        cannot be compiled for fewer; it is given the state again."""
-        state = self._model.state
+        """A driver for the columns that programs are to have; it is given the state again."""
         self._begun = -1
-        try:
-            self.driver = self._open(state.kept)
-        except CompileError:
-            if self._first is None:
-                raise
-            self.driver = self._open(state.compiled)
-        else:
-            state.compile_for(state.kept)
+        self.driver = self._open(self._model.state.compiled)
 
     def _open(self, columns: Sequence[npt.NDArray[np.int64]]) -> ResidentDriver:
         """A driver of programs that have these columns of each bond; the test set goes where there
@@ -147,8 +135,7 @@ class ResidentEngine:
             kept=tuple(tuple(own.tolist()) for own in columns), seed=settings.seed,
             ranges=PRESETS[settings.scale_range] if settings.scales == "automatic" else None,
             pulled=settings.prior is not None, looks=self._looks, data=self._data,
-            first=self._first, loss=self._chip.loss, test=self._test,
-            optimiser=self._chip.optimiser, plan=self._plan,
+            loss=self._chip.loss, test=self._test, optimiser=self._chip.optimiser,
         )  # fmt: skip
 
     @property

@@ -76,10 +76,9 @@ class ChipSettings:
     pixels: int = 8
     """Bits in which a pixel of the data set is stored."""
     cut_programs: str = "kept"
-    """What steps are computed by after a cut. ``kept``: by the plan of the initial ranks and with
-    their scale windows, so that the accelerator cuts alone, and the bits do not depend on when
-    programs are compiled for the ranks left; ``fitted``: by programs that are compiled for the
-    ranks left at once, whose rounding is another."""
+    """What steps are computed by after a cut. ``kept``: by the programs of the initial ranks,
+    so that the accelerator cuts alone; ``fitted``: by programs that are compiled for the ranks left
+    at once, which are shorter and round otherwise."""
 
     def __post_init__(self) -> None:
         known = {

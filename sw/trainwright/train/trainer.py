@@ -61,7 +61,7 @@ class Trainer:
 
     With ``open_chip`` loss and update of a ``ChipModel`` are programs of the vector engine; on a
     ``resident`` accelerator whole epochs are, or the steps between two looks at the ranks where a
-    cut is to have programs of its own at once; ``plan`` is that of these programs, auto or graph.
+    cut is to have programs of its own at once.
     ``written`` gives the bytes that the host has written so far.
     ``test_samples`` bounds the test split, for accelerators that are slow to simulate. Every
     ``verify_every`` steps ``verifier`` gets the step to compare with the golden model. ``save`` is
@@ -78,7 +78,6 @@ class Trainer:
         *,
         open_chip: OpenChip | None = None,
         resident: Accelerator | None = None,
-        plan: str = "auto",
         written: Callable[[], int] | None = None,
         observer: Observer | None = None,
         verifier: Verifier | None = None,
@@ -99,7 +98,7 @@ class Trainer:
         self.resident: ResidentEngine | None = None
         """What does whole runs of steps, where the accelerator can."""
         if resident is not None:
-            self.resident = self._make_resident(resident, plan)
+            self.resident = self._make_resident(resident)
         elif open_chip is not None and isinstance(state.model, ChipModel):
             self._engine = Engine(open_chip, state.model, state.settings)
         self._runner: Runner[StepDriver] = Runner()
@@ -402,13 +401,13 @@ class Trainer:
             )
         return HostUpdate(state.model, state.settings, samples=samples, classes=classes)
 
-    def _make_resident(self, accelerator: Accelerator, plan: str) -> ResidentEngine | None:
+    def _make_resident(self, accelerator: Accelerator) -> ResidentEngine | None:
         model, update = self.state.model, self._update
         if not isinstance(model, ChipModel) or not isinstance(update, ChipUpdate):
             return None
         settings = self.state.settings
         return ResidentEngine(
-            accelerator, model, settings, update.rates, self._data, test=self._test, plan=plan
+            accelerator, model, settings, update.rates, self._data, test=self._test
         )
 
     @property
@@ -435,11 +434,11 @@ class Trainer:
         network = self._update.cut()
         if network is None:
             return
-        if self._engine and not keeps:
-            self._engine.reopen()
-        if self.resident:
-            self.resident.reopen()
-        self._open()
+        if not keeps:
+            for engine in (self._engine, self.resident):
+                if engine:
+                    engine.reopen()
+            self._open()
         self._observer.cut(self.state.step, network)
 
 

@@ -29,7 +29,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--network", metavar="NETWORK", help="only this network")
     parser.add_argument("--ranks", type=ranks, metavar="R", help="its ranks, as '12,5,13|16'")
-    parser.add_argument("--plan", action="append", metavar="PLAN", help="default: all (repeatable)")
+    parser.add_argument(
+        "--plan", action="append", metavar="PLAN", help="default: auto and paper (repeatable)"
+    )
     parser.add_argument("--batch", type=positive, default=64, metavar="N", help="default: 64")
     parser.add_argument(
         "--random", type=natural, default=0, metavar="N", help="N random networks instead"
@@ -67,7 +69,8 @@ def _simulated(step: Any, accelerator: Any) -> Any:
 
 def _row(network: Any, batch: int, plan: str, args: argparse.Namespace) -> dict[str, Any]:
     from trainwright.accelerator import open_accelerator
-    from trainwright.compiler import CompileError, compile_step
+    from trainwright.compiler import CompileError
+    from trainwright.lowering import compile_step
 
     parameters = accelerator_parameters(args.accelerator, network)
     row: dict[str, Any] = {
@@ -104,6 +107,7 @@ def _row(network: Any, batch: int, plan: str, args: argparse.Namespace) -> dict[
 def _run(args: argparse.Namespace) -> int:
     from trainwright.cli.output import to_json
     from trainwright.compiler import PLANS
+    from trainwright.compiler.step import AUTO, PAPER
     from trainwright.report.tables import markdown
 
     if args.ranks and not args.network:
@@ -111,7 +115,7 @@ def _run(args: argparse.Namespace) -> int:
     for plan in args.plan or ():
         if plan not in PLANS:
             raise OptionError(f"--plan must be one of {', '.join(PLANS)}, not {plan!r}")
-    plans = args.plan or PLANS
+    plans = args.plan or (AUTO, PAPER)
     rows = [_row(network, batch, plan, args) for network, batch in _cases(args) for plan in plans]
     parameters = accelerator_parameters(args.accelerator, None)
     if args.json:

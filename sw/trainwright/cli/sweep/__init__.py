@@ -46,7 +46,7 @@ to an axis and options changed: only what is new is trained.
 
 OUT gets table.md (means over the seeds; * is the Pareto front), front.png, results.json, and
 trials.csv with a line for each trial, trials.parquet too where pyarrow is installed. Cycles are
-those of a step of the trained network: counted with backend = "rtl", else predicted by the planner.
+those of a step of the trained network: counted with backend = "rtl", else predicted.
 LUTs are shown where --resources has measured ones of the same accelerator.
 
 Trials are processes of this machine, or, where Ray is installed (pip install 'trainwright[sweep]'),

@@ -13,7 +13,7 @@ from typing import Any
 from trainwright.cli.errors import OptionError
 from trainwright.cli.sweep.axes import SEED
 from trainwright.cli.sweep.spec import Point
-from trainwright.compiler import compile_step
+from trainwright.lowering import compile_step
 from trainwright.report.tables import markdown
 
 Row = dict[str, Any]
@@ -50,7 +50,7 @@ def trial_row(point: Point, failure: str | None, luts: Mapping[int, int]) -> Row
     """The row of a trial; accuracies are fractions, ``None`` stands for what is not known.
 
     ``cycles`` are of a step of the trained network, counted by the simulated hardware or, on a back
-    end that counts none, predicted by the planner. Raises ``OptionError`` for a damaged result.
+    end that counts none, predicted. Raises ``OptionError`` for a damaged result.
     """
     result = point.result() if point.finished else {}
     status = FINISHED if result else FAILED if failure else UNFINISHED

@@ -11,8 +11,10 @@ from trainwright.cli.errors import OptionError
 from trainwright.cli.options import check_chip_plan
 from trainwright.cli.train.job import RunOptions
 from trainwright.compiler.chip.live import Kept
+from trainwright.compiler.step import AUTO
 from trainwright.driver import Driver
-from trainwright.driver.chip import ChipDriver, plan_in_rows
+from trainwright.driver.chip import ChipDriver
+from trainwright.lowering.in_rows import plan_of_loop
 from trainwright.network import Network
 from trainwright.onchip.layout import Layout
 from trainwright.train.engine import OpenChip
@@ -67,10 +69,12 @@ def open_machine(
                     "--verify does not go with loss and update by the vector engine: leave it "
                     "away, or use --accelerator vector_engine=0"
                 )
-        plan = plan_in_rows(options.plan) if chip else options.plan
+        plan = options.plan
+        if chip and plan == AUTO:
+            plan = plan_of_loop(network, batch, p)
 
         def open_chip(layout: Layout, kept: Kept, loss: str) -> ChipDriver:
-            return ChipDriver(to, layout, batch, kept=kept, loss=loss, plan=options.plan)
+            return ChipDriver(to, layout, batch, kept=kept, loss=loss)
 
         yield Machine(
             lambda network: Driver(to, network, batch, plan=plan),

@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_output(parser.add_argument_group("output"))
     machine = parser.add_argument_group("the accelerator")
     machine.add_argument(
-        "--plan", help="schedule: auto, see `trainwright plan`, or paper (default: auto)"
+        "--plan", help="auto, see `trainwright plan`, paper or paper-order (default: auto)"
     )
     add_accelerator_options(machine)
     add_simulation_options(parser)
@@ -164,8 +164,8 @@ def _add_training(group: Any) -> None:
     group.add_argument(
         "--cut-programs",
         choices=CUT_PROGRAMS,
-        help="of --update chip: after a cut the plan of the initial ranks is kept, so that the "
-        "accelerator cuts alone, or programs are fitted to the ranks left at once (default: "
+        help="of --update chip: after a cut the programs are kept, so that the accelerator "
+        "cuts alone, or others are fitted to the ranks left at once (default: "
         f"{_CHIP.cut_programs})",
     )
     group.add_argument("--schedule", choices=SCHEDULES, help=f"default: {_DEFAULTS.schedule}")

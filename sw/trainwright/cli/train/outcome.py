@@ -7,7 +7,8 @@ from typing import Any
 from trainwright.cli.options import accelerator_parameters
 from trainwright.cli.train.folder import PICTURES, RESULT
 from trainwright.cli.train.job import Job
-from trainwright.compiler import CompiledStep, compile_step
+from trainwright.compiler import CompiledStep
+from trainwright.lowering import compile_step
 from trainwright.report.memory import MemoryItem, state_bits_per_parameter, training_memory
 from trainwright.report.summary import Summary, summarise, summary_rows
 from trainwright.train.checkpoint import save_checkpoint

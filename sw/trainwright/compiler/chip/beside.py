@@ -5,7 +5,6 @@ that these do not touch meanwhile: so that both can be at work together.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.cuts import Looks
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.prior import renewal_program
@@ -15,6 +14,7 @@ from trainwright.compiler.chip.weave import touches
 from trainwright.compiler.errors import DoesNotFitError
 from trainwright.compiler.limits import SCRATCHPAD
 from trainwright.compiler.memory import Buffer, LocalMemory, Region
+from trainwright.compiler.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate
 from trainwright.parameters import AcceleratorParameters

@@ -16,7 +16,7 @@ from trainwright.program.fields import Operation
 ZERO = "0"
 """The first slot."""
 COPIES = "copies"
-"""What copies and parts of sums of plan graph are counted as."""
+"""What copies and parts of sums are counted as."""
 NEVER = (1 << 48) - 1
 """No sum of |q| is over it."""
 

@@ -15,7 +15,6 @@ from trainwright.compiler.chip.live import (
     select_rows,
     whole,
 )
-from trainwright.compiler.chip.packing import PACKING, entries_a_row, packing_rows
 from trainwright.compiler.chip.prior_rows import (
     COST,
     MET,
@@ -26,17 +25,14 @@ from trainwright.compiler.chip.prior_rows import (
     side_rows,
 )
 from trainwright.compiler.errors import CompileError
-from trainwright.compiler.images import Image, Use
 from trainwright.compiler.memory import Buffer, MemoryMap
-from trainwright.compiler.row_images import OF_STATE, Arrangement, RowImage
-from trainwright.compiler.step import CompiledStep
+from trainwright.compiler.row_images import RowImage
+from trainwright.compiler.step import IN_ROWS, CompiledStep
 from trainwright.onchip.cut_pass import CUT
 from trainwright.onchip.layout import LANES, Layout, Part
 from trainwright.onchip.prior import Pulls, column_costs
 from trainwright.onchip.prior_pass import LOW_WIDTH, BondConstants
 from trainwright.onchip.schedule_pass import ROWS as SCHEDULE_ROWS
-from trainwright.onchip.update_pass import NIBBLE_BITS
-from trainwright.parameters import AcceleratorParameters
 
 Words = npt.NDArray[np.int64]
 
@@ -61,20 +57,10 @@ class ColumnRows:
 
 @dataclass(frozen=True)
 class FactorPlace:
-    """Where row n of index r of a part's first axis is in a buffer of rows:
-    ``first`` + r * ``block`` + n * ``step``."""
+    """A buffer, and its row at which the factors of a part begin."""
 
     name: str
-    first: int
-    per: int
-    """Rows of an index r."""
-    block: int
-    step: int
-
-    def rows(self, blocks: int) -> Words:
-        """Numbers of the rows of ``blocks`` indices, in the order of the layout."""
-        of_block = self.first + self.block * np.arange(blocks)[:, None]
-        return (of_block + self.step * np.arange(self.per)).ravel()
+    row: int
 
 
 @dataclass(frozen=True)
@@ -110,9 +96,6 @@ class ChipMemory:
         memory.add(COLUMNS, (next_row, LANES), 2)
         memory.add(SCHEDULE, (SCHEDULE_ROWS, LANES), 2)
         memory.add(PRIOR, (prior_rows(layout).rows, LANES), 2)
-        packing = packing_rows(step.parameters)
-        if any(isinstance(image, Image) for image in factor_images(step)):
-            memory.add(PACKING, packing.shape, 1)
         for name in (LOSS, UPDATE):
             memory.add_bytes(name, PROGRAM_BYTES)
         for number, columns in enumerate(kept):
@@ -136,33 +119,20 @@ class ChipMemory:
 
     def constants(self) -> dict[str, Words]:
         """What the host writes once, by buffer."""
-        found = {
+        return {
             select_name(number): select_rows(columns)
             for number, columns in enumerate(self.kept)
             if not is_prefix(columns)
         }
-        if PACKING in self.buffers:
-            found[PACKING] = packing_rows(self.step.parameters)
-        return found
 
     def place_of(self, part: Part) -> FactorPlace:
-        """Where the factors of a part are kept: in an image that has the same rows, if there is
-        one, else in ``FACTORS``."""
-        per, mine = part.rows // part.blocks, (part.layer, part.index)
-        for image in () if not self.live(part).packed else factor_images(self.step):
-            if isinstance(image, RowImage) and (image.layer, image.index) == mine:
-                if image.arrangement in (Arrangement.FIRST, *OF_STATE):
-                    return FactorPlace(image.name, 0, per, per, 1)
-                if image.arrangement is Arrangement.LAST:
-                    return FactorPlace(image.name, 0, per, 1, image.rows // per)
-        return FactorPlace(FACTORS, part.row, per, per, 1)
-
-    def needs_nibbles(self, part: Part) -> bool:
-        """Whether a packed image needs the lowest bits of a part's factors as unsigned numbers."""
-        mine = (part.layer, part.index)
-        narrow = self.step.parameters.factor_storage_width == NIBBLE_BITS
-        images = factor_images(self.step)
-        return narrow and any(isinstance(i, Image) and (i.layer, i.index) == mine for i in images)
+        """Where the factors of a part are kept: where the step reads them if there are no gaps,
+        else in ``FACTORS``."""
+        mine = part.layer, part.index
+        for image in factor_images(self.step) if self.live(part).packed else ():
+            if (image.layer, image.index) == mine:
+                return FactorPlace(image.name, 0)
+        return FactorPlace(FACTORS, part.row)
 
     def column_words(self, coefficients: Words, shifts: Words) -> Words:
         """Rows of ``COLUMNS`` from a word a column (``onchip.prior.pull_words``)."""
@@ -218,26 +188,10 @@ class ChipMemory:
         return found
 
 
-def factor_images(step: CompiledStep) -> list[Image | RowImage]:
-    """The images of factors, each once."""
-    images = {image.name: image for one in (step.forward, step.backward) for image, _ in one.images}
-    return [image for image in images.values() if image.use]
-
-
-def _require_packed(what: str, image: Image, p: AcceleratorParameters) -> None:
-    if image.use not in (Use.RIGHT, Use.LEFT):
-        raise CompileError(f"{what} cannot write {image.name}, of plan paper; use plan auto")
-    if p.factor_storage_width > 8:
-        raise CompileError(
-            f"{what} take factors of up to 8 bits, not of {p.factor_width}; use a network and an "
-            "accelerator with narrower ones"
-        )
-    beside = entries_a_row(image.target, p)
-    if image.use is Use.LEFT and image.steps % beside:
-        raise CompileError(
-            f"{what} cannot write {image.name}: {image.steps} entries are no multiple of {beside}; "
-            "give the layer other ranks or factors"
-        )
+def factor_images(step: CompiledStep) -> list[RowImage]:
+    """The images of factors in the rows of the state, each once."""
+    found = {image.name: image for one in (step.forward, step.backward) for image, _ in one.images}
+    return [image for image in found.values() if isinstance(image, RowImage) and image.use]
 
 
 def _require(step: CompiledStep, layout: Layout, kept: Kept) -> None:
@@ -257,11 +211,8 @@ def _require(step: CompiledStep, layout: Layout, kept: Kept) -> None:
             f"{what} take batches of a multiple of {LANES}, not of {step.batch}; give one with "
             "--batch"
         )
-    for image in factor_images(step):
-        if isinstance(image, Image):
-            _require_packed(what, image, p)
-        elif not isinstance(image, RowImage):
-            raise CompileError(f"{what} cannot write {image.name} of this plan; use --plan graph")
+    if step.plan != IN_ROWS:
+        raise CompileError(f"{what} do not go with plan {step.plan}; use --update chip")
     if any(not 1 < rank <= LANES for layer in layout.network.layers for rank in layer.ranks):
         raise CompileError(f"{what} take ranks of 2 to {LANES}; give others with --ranks")
     if [len(columns) for columns in kept] != [rank for one in network.ranks for rank in one]:

@@ -14,11 +14,11 @@ Numbered = tuple[int, Touch]
 
 class Pairs:
     """Of two of ``count`` commands, by number: whether one writes what the other touches, whether
-    the first reads what the second writes. ``exact`` as of ``conflicts``."""
+    the first reads what the second writes."""
 
-    def __init__(self, touched: Sequence[Numbered], count: int, *, exact: bool = False) -> None:
+    def __init__(self, touched: Sequence[Numbered], count: int) -> None:
         self._conflicts, self._reads = [0] * count, [0] * count
-        for one, hit, table, owner in conflicts(touched, exact=exact):
+        for one, hit, table, owner in conflicts(touched):
             for mask, chosen in (
                 (self._conflicts, hit),
                 (self._reads, hit & (table[:, 3] > touched[one][1].write)),
@@ -36,19 +36,16 @@ class Pairs:
 
 
 def conflicts(
-    touched: Sequence[Numbered], *, exact: bool
+    touched: Sequence[Numbered],
 ) -> Iterator[tuple[int, npt.NDArray[np.bool_], Numbers, Numbers]]:
     """For each touch: its place, which others are of the same rows where one of both writes, the
-    table of all touches (space, start, stop, write) and the command of each.
-
-    Rows are all from the first to the last, or ``exact``: those that are touched.
-    """
+    table of all touches (space, start, stop, write) and the command of each."""
     table, owner = _table(touched)
     for n, (_, mine) in enumerate(touched):
         space, start, stop, write = table.T
         hit = (space == table[n, 0]) & (start < table[n, 2]) & (stop > table[n, 1])
         hit &= (write | table[n, 3]).astype(bool)
-        for other in np.flatnonzero(hit).tolist() if exact and mine.grids else ():
+        for other in np.flatnonzero(hit).tolist() if mine.grids else ():
             hit[other] = mine.meets(touched[other][1])
         yield n, hit, table, owner
 

@@ -32,7 +32,6 @@ class Bank(IntEnum):
     FACTORS = 1
     GRADIENTS = 2
     COLUMNS = 3
-    NIBBLES = 3
     IMAGES = 2
     CONSTANTS = 1
 

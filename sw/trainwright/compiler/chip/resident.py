@@ -18,10 +18,10 @@ from trainwright.compiler.chip.memory import ChipMemory
 from trainwright.compiler.chip.prior import pulls_of
 from trainwright.compiler.chip.samples import DataSet, samples_program
 from trainwright.compiler.chip.update import gradient_of
-from trainwright.compiler.chip.weave import BUSY, Phase, can_weave, woven
+from trainwright.compiler.chip.weave import Phase, can_weave, woven
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.names import activation_name
-from trainwright.compiler.step import GRAPH_ROWS, CompiledStep
+from trainwright.compiler.step import CompiledStep
 from trainwright.fixed.scale import ScaleRanges
 from trainwright.onchip import prior_pass, update_pass
 from trainwright.onchip.layout import Part
@@ -95,7 +95,7 @@ def _part_updates(
         PartUpdate(
             hidden=part.hidden, rate=0, momentum=momentum,
             rate_shift=BIAS_RATE_SHIFT * (part.index < 0),
-            left=n in left, right=n in right, nibbles=memory.needs_nibbles(part), resident=True,
+            left=n in left, right=n in right, resident=True,
             cuts=looks is not None,
         )
         for n, part in enumerate(memory.layout.parts)
@@ -127,9 +127,8 @@ def _one_after_the_other(phases: Sequence[Phase]) -> list[Descriptor]:
 
 
 def _in_one_order(phases: Sequence[Phase], step: CompiledStep) -> list[Descriptor]:
-    patience = BUSY if step.plan == GRAPH_ROWS else None
     if can_weave(phases):
-        return woven(phases, step.parameters, patience)
+        return woven(phases, step.parameters)
     return _one_after_the_other(phases)
 
 

@@ -8,11 +8,11 @@ transposes it to the other order, samples along the lanes. So few rows of the sc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwright.compiler.block_forward import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.chip.memory import TARGETS, ChipMemory
 from trainwright.compiler.chip.passes import Passes
 from trainwright.compiler.errors import CompileError
 from trainwright.compiler.memory import Buffer, Region
+from trainwright.compiler.names import SAMPLES_INSIDE, SAMPLES_OUTSIDE
 from trainwright.compiler.row_images import Arrangement
 from trainwright.compiler.step import CompiledStep
 from trainwright.onchip.layout import LANES
@@ -99,7 +99,7 @@ class _Batch:
         if step.inputs != (SAMPLES_INSIDE, SAMPLES_OUTSIDE):
             raise CompileError(
                 f"{step.network.name}: samples by address are not the inputs of this plan, "
-                f"{step.plan}; use plan auto or graph"
+                f"{step.plan}; use --update chip"
             )
         self._blocks = step.batch // LANES
         self._per = data.beats * 8 // data.pixels  # rows of a sample, as they are fetched

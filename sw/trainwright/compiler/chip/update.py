@@ -9,19 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainwright.compiler.chip.cuts import Looks
-from trainwright.compiler.chip.factor_rows import TRANSPOSED, Made, Source, packed_image, row_image
 from trainwright.compiler.chip.memory import COLUMNS, STATE, ChipMemory
-from trainwright.compiler.chip.packing import PACKING
 from trainwright.compiler.chip.passes import Bank, Passes
 from trainwright.compiler.chip.prior import Prior, padded_blocks
 from trainwright.compiler.chip.schedule import Schedule
-from trainwright.compiler.images import Image
 from trainwright.compiler.memory import Region
-from trainwright.compiler.row_images import Arrangement, RowImage
+from trainwright.compiler.row_images import Arrangement
 from trainwright.onchip.layout import LANES, Part
 from trainwright.onchip.rates import RateTable
 from trainwright.onchip.update_pass import PartUpdate, update_code
-from trainwright.program.descriptors import Program, TransferLevel
+from trainwright.program.descriptors import Program
 from trainwright.program.vector import Stream, Vector
 
 CHUNK = 128
@@ -104,13 +101,20 @@ def _ordered(jobs: list["_PartJob"]) -> list["_PartJob"]:
 
 def _load_constants(work: Passes) -> None:
     work.constant(Arrangement.IDENTITY.value)
-    if PACKING in work.memory.buffers:
-        work.constant(PACKING)
 
 
 def gradient_of(part: Part) -> str:
     """Name of the tensor that is the gradient of a part."""
     return f"l{part.layer + 1}.db" if part.index < 0 else f"l{part.layer + 1}.dG{part.index + 1}"
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What is to be stored: ``rows`` rows from ``source``."""
+
+    name: str
+    source: int
+    rows: int
 
 
 class _PartJob:
@@ -127,22 +131,20 @@ class _PartJob:
         self.place = work.memory.place_of(self.part)
         self.live = work.memory.live(self.part)
         step = work.memory.step
-        images = {
-            image.name: (image, buffer)
-            for image, buffer in (*step.forward.images, *step.backward.images)
-            if image.use
-            and (image.layer, image.index) == (self.part.layer, self.part.index)
-            and image.name != self.place.name  # that is where factors are kept
-        }
-        self._images = list(images.values())
+        mine = self.part.layer, self.part.index
+        images = (*step.forward.images, *step.backward.images)
+        rows = {image.name: image.entries for image, _ in images
+                if image.use and (image.layer, image.index) == mine}  # fmt: skip
+        rows.pop(self.place.name, None)  # that is where factors are kept
+        self._images = rows
         self.per = self.part.rows // self.part.blocks
-        self.made: list[Made] = []
+        self.made: list[_Made] = []
 
     @property
     def copies(self) -> int:
         """Rows that PE1 makes of its factors, about."""
         spread = LANES * self.part.rows if self.part.index < 0 else 0
-        return spread + sum(image.entries for image, _ in self._images)
+        return spread + sum(self._images.values())
 
     def chunks(self) -> list["_Chunk"]:
         """All of it."""
@@ -152,21 +154,13 @@ class _PartJob:
         """Rows of the scratchpad, and what the first chunk needs beside its own."""
         work, part = self.work, self.part
         work.b.pad.avoid(self._avoid.get(part.layer, ()))
-        transposed = any(
-            isinstance(image, RowImage) and image.arrangement in TRANSPOSED
-            for image, _ in self._images
-        )
         used = len(self.live.left) * self.per
-        self._rows = LANES * self.per if transposed else used
         whole = padded_blocks(part) * self.per if self.prior else part.rows
-        count = self._rows if self.live.packed else part.rows
-        count = max(count, whole) if self.prior else count
+        count = max(used if self.live.packed else part.rows, whole if self.prior else 0)
         self.factors = work.rows(f"{part.name} factors", count, Bank.FACTORS).start
-        self._images_of = self.factors
+        self._left = self.factors
         if self._images and not self.live.packed:
-            self._images_of = work.rows(f"{part.name} left", self._rows, Bank.IMAGES).start
-        if self._rows > used:
-            work.zeros(self._images_of + used, self._rows - used)
+            self._left = work.rows(f"{part.name} left", used, Bank.IMAGES).start
         self.state = work.rows(f"{part.name} state", whole, Bank.STATE).start
         if self.prior:
             self._clear_gaps()
@@ -174,9 +168,6 @@ class _PartJob:
         self.compact = self.gradient
         if self.live.select:
             self.compact = work.rows(gradient_of(part), used, Bank.IMAGES).start
-        self.nibbles = self.factors
-        if self.what.nibbles:
-            self.nibbles = work.rows(f"{part.name} nibbles", part.rows, Bank.NIBBLES).start
         if self.prior:
             self.column = self.prior.columns
             self.prior.words(part)
@@ -191,44 +182,30 @@ class _PartJob:
         """Rows of indices that are not there are 0 in the sums."""
         there, per = set(self.live.left), self.per
         gaps = [n for n in range(padded_blocks(self.part)) if n not in there]
-        filled = self._rows > len(there) * per and self._images_of == self.factors
         for n in gaps:
             self.work.zeros(self.state + n * per, per)
-            if not filled:
-                self.work.zeros(self.factors + n * per, per)
+            self.work.zeros(self.factors + n * per, per)
 
     def make_images(self) -> None:
         """What forward and backward pass read, in the scratchpad."""
-        part = self.part
-        source = self._source()
-        if part.index < 0:
+        if self.part.index < 0:
             self._spread_bias()
-        for image, buffer in self._images:
-            if isinstance(image, Image):
-                self.made.append(packed_image(self.work, image, source))
-            else:
-                self.made.append(row_image(self.work, image, buffer, source))
+        if self._images and self._left != self.factors:
+            self._bring_together()
+        used = len(self.live.left) * self.per
+        self.made += [_Made(name, self._left, used) for name in self._images]
 
     def select(self) -> int:
         """Rows that select the words of a row that are left, or all of them."""
         name = self.live.select or Arrangement.IDENTITY.value
         return self.work.constant(name).start
 
-    def _source(self) -> Source:
+    def _bring_together(self) -> None:
         """The factor without the columns that were cut."""
-        live, work, per = self.live, self.work, self.per
-        ranks = len(live.left), len(live.right) or self.part.shape[-1]
-        if live.packed or not self._images:
-            return Source(self.factors, self.nibbles, ranks, per)
-        made = [(self.factors, self._images_of)]
-        if self.nibbles != self.factors:
-            name = f"{self.part.name} nibbles left"
-            made.append((self.nibbles, work.rows(name, self._rows, Bank.IMAGES).start))
-        for rows, to in made:
-            for first, place, count in live.runs(LANES):
-                work.products(rows + first * per, self.select(), to + place * per, count * per,
-                              tensor=f"{self.part.name} left")  # fmt: skip
-        return Source(made[0][1], made[-1][1], ranks, per)
+        per, tensor = self.per, f"{self.part.name} left"
+        for first, place, count in self.live.runs(LANES):
+            self.work.products(self.factors + first * per, self.select(), self._left + place * per,
+                               count * per, tensor=tensor)  # fmt: skip
 
     def _spread_bias(self) -> None:
         """A bias is stored with each value in all words of a row of its own."""
@@ -236,7 +213,7 @@ class _PartJob:
         spread = work.rows(part.name, part.rows * LANES, Bank.IMAGES)
         work.transpose(self.factors, spread.start, blocks=part.rows, of=(1, 0), to=(LANES, 1),
                        tensor=f"{part.name} spread")  # fmt: skip
-        self.made.append(Made(part.name, spread.start, part.size))
+        self.made.append(_Made(part.name, spread.start, part.size))
 
 
 @dataclass(frozen=True)
@@ -256,27 +233,14 @@ class _Chunk:
             job.begin()
         state = self._rows(STATE, job.state)
         job.work.load(STATE, first=job.part.row + self._first, rows=state.count, to=state)
-        run, first, levels = self._factor_rows()
         to = self._rows(job.place.name, job.factors)
-        job.work.load(job.place.name, first=first, rows=run, to=to, levels=levels)
+        job.work.load(job.place.name, first=job.place.row + self._first, rows=to.count, to=to)
         name, first, rows = gradient_of(job.part), self.place * job.per, state.count
         job.work.load(name, first=first, rows=rows, to=Region(name, job.compact + first, rows))
         if job.live.select:  # back to the lanes of the state
             job.work.products(
                 job.compact + first, job.select() + LANES, job.gradient + first, rows, tensor=name
             )
-
-    def _factor_rows(self) -> tuple[int, int, list[TransferLevel]]:
-        """Runs of how many rows factors lie in, from where, and the levels of a transfer."""
-        place = self.job.place
-        first = place.first + self.first * place.block
-        if place.step == 1 and place.block == place.per:
-            return self.blocks * place.per, first, []
-        row_bytes = LANES  # an element is a byte
-        return 1, first, [
-            TransferLevel(place.per, place.step * row_bytes, 1),
-            TransferLevel(self.blocks, place.block * row_bytes, place.per),
-        ]  # fmt: skip
 
     @property
     def _first(self) -> int:
@@ -291,13 +255,11 @@ class _Chunk:
         part, per, columns = job.part, job.per, job.columns
         along = [Stream(at + self._first, per, 1) for at in (job.state, job.factors)]
         along.append(Stream(job.gradient + self.place * per, per, 1))
-        if what.left or what.right or what.nibbles:
-            column = job.column if what.left or what.right else 0
+        if what.left or what.right:
             along += [
-                Stream(column + columns.left_shift + self.first, 1),
-                Stream(column + columns.left + self.first, 1),
-                Stream(column + columns.right_shift), Stream(column + columns.right),
-                Stream(job.nibbles + self._first, per, 1),
+                Stream(job.column + columns.left_shift + self.first, 1),
+                Stream(job.column + columns.left + self.first, 1),
+                Stream(job.column + columns.right_shift), Stream(job.column + columns.right),
             ]  # fmt: skip
         d = Vector(
             entry=0, length=1, outer=self.blocks, inner=per, streams=tuple(along),
@@ -317,8 +279,8 @@ class _Chunk:
         job = self.job
         region = self._rows(STATE, job.state)
         job.work.store(STATE, region.start, region.count, first=job.part.row + self._first)
-        run, first, levels = self._factor_rows()
-        job.work.store(job.place.name, job.factors + self._first, run, levels, first=first)
+        first = job.place.row + self._first
+        job.work.store(job.place.name, job.factors + self._first, region.count, first=first)
         if self.place + self.blocks == len(job.live.left):
             job.make_images()
             done.append(job)
@@ -327,4 +289,4 @@ class _Chunk:
 def _store_images(done: list[_PartJob]) -> None:
     for job in done:
         for one in job.made:
-            job.work.store(one.name, one.source, one.rows, one.levels)
+            job.work.store(one.name, one.source, one.rows)

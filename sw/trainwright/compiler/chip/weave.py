@@ -34,22 +34,9 @@ AHEAD, AHEAD_OF_TRANSFERS = 4, 5
 """Commands of the arrays that are looked at, for a command of them and for a transfer."""
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How much a command may delay others."""
-
-    lost: float = 0.35
-    """By what part of its cycles it may delay the next ones of the arrays."""
-    most: int = 200
-    """By how many cycles at most."""
-    even: bool = False
-    """Whether an array that has less to do from now on than the other one may be late itself."""
-    exact: bool = False
-    """Whether commands meet where both touch a row, else where the ranges of their rows do."""
-
-
-BUSY = Patience(lost=1.0, most=1500, even=True, exact=True)
-"""Where both arrays are at work nearly all of the time: nothing is hidden in their pauses."""
+LATE = 1500
+"""Cycles by which a command may delay the next ones of the arrays, its own at most: both are at
+work nearly all of the time, so that nothing is hidden in their pauses."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +92,10 @@ def _ordering(d: Descriptor) -> list[Touch]:
     return found
 
 
-def _set_order(commands: Sequence[_Command], *, exact: bool) -> None:
+def _set_order(commands: Sequence[_Command]) -> None:
     """What has to be issued before what: where one writes what the other touches."""
     touched = [(c.number, touch) for c in commands for touch in (*c.touched, *_ordering(c.d))]
-    for n, hit, _, owner in conflicts(touched, exact=exact):
+    for n, hit, _, owner in conflicts(touched):
         commands[owner[n]].before.update(owner[:n][hit[:n]].tolist())
     for c in commands:
         c.before.discard(c.number)
@@ -143,10 +130,8 @@ class _Hazards:
 
 
 class _Weaver:
-    def __init__(
-        self, phases: Sequence[Phase], p: AcceleratorParameters, patience: Patience
-    ) -> None:
-        self.p, self.patience = p, patience
+    def __init__(self, phases: Sequence[Phase], p: AcceleratorParameters) -> None:
+        self.p = p
         self.machine = Machine(p, MemoryTiming.of(p), 0.0)
         self.commands: list[_Command] = []
         self.queues: dict[tuple[str, Engine], list[_Command]] = {}
@@ -164,9 +149,9 @@ class _Weaver:
                 if queue and engine & ARRAYS:
                     c.before.add(queue[-1].number)
                 queue.append(c)
-        _set_order(self.commands, exact=patience.exact)
+        _set_order(self.commands)
         touched = [(c.number, touch) for c in self.commands for touch in c.touched]
-        pairs = Pairs(touched, len(self.commands), exact=patience.exact)
+        pairs = Pairs(touched, len(self.commands))
         chosen = {_eighth(c.d): c.d for c in self.commands}.values()
         kinds = {tuple(is_skipped(d, n) for d in chosen): n for n in range(EIGHTH)}
         self.hazards = _Hazards({n: Hazards(pairs.conflict, pairs.reads) for n in kinds.values()})
@@ -230,8 +215,9 @@ class _Weaver:
         return late <= ISSUE + self._lost(c) and not self._keeps_waiting(c)
 
     def _spare(self, c: _Command) -> Engine | None:
-        """The array of a command, where it may be late itself."""
-        if not self.patience.even or not c.engine & ARRAYS:
+        """The array of a command, where it has less to do from now on than the other one: then it
+        may be late itself."""
+        if not c.engine & ARRAYS:
             return None
         left: dict[Engine, float] = {Engine.PE1: 0.0, Engine.PE2: 0.0}
         for one in self._urgent:
@@ -240,7 +226,7 @@ class _Weaver:
 
     def _lost(self, c: _Command) -> float:
         """Cycles by which a command may delay the next ones."""
-        return min(self.patience.lost * c.work.cycles, self.patience.most)
+        return min(c.work.cycles, LATE)
 
     def _keeps_waiting(self, c: _Command) -> bool:
         """Whether a transfer delays a command that waits for nothing but its engine's last one."""
@@ -332,8 +318,6 @@ def can_weave(phases: Sequence[Phase]) -> bool:
     )
 
 
-def woven(
-    phases: Sequence[Phase], p: AcceleratorParameters, patience: Patience | None = None
-) -> list[Descriptor]:
+def woven(phases: Sequence[Phase], p: AcceleratorParameters) -> list[Descriptor]:
     """The commands of all phases in one order, with their waits."""
-    return _Weaver(phases, p, patience or Patience()).run()
+    return _Weaver(phases, p).run()

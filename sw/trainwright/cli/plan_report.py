@@ -1,8 +1,9 @@
-"""``trainwright plan --plan graph``: the contraction orders considered, and what was chosen."""
+"""What ``trainwright plan`` shows: the contraction orders considered, and what was chosen."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainwright.compiler import CompiledStep
     from trainwright.graph.order import Order
     from trainwright.lowering.compile import Lowered, Step
     from trainwright.network import Network
@@ -93,11 +94,42 @@ def layers(network: "Network") -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def _plan(step: "Step | CompiledStep", name: str, cycles: int) -> dict[str, Any]:
+    return {
+        "plan": name,
+        "macs": step.macs,
+        "cycles": cycles,
+        "utilisation": step.macs / (step.parameters.multipliers * cycles),
+        "external_memory_bytes": step.memory_bytes,
+    }
+
+
+def _others(network: "Network", batch: int, p: "AcceleratorParameters") -> list[dict[str, Any]]:
+    """A row for each plan but auto; an ``error`` where one does not take the network."""
+    from trainwright.compiler import PLANS, CompileError
+    from trainwright.compiler.step import AUTO
+    from trainwright.lowering import compile_step
+
+    rows = []
+    for name in (name for name in PLANS if name != AUTO):
+        try:
+            step = compile_step(network, batch, p, plan=name)
+        except CompileError as error:
+            rows.append({"plan": name, "error": str(error)})
+        else:
+            rows.append(_plan(step, name, step.predicted_cycles))
+    return rows
+
+
 def report(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[str, Any]:
     """What ``--json`` prints. Raises ``CompileError`` where the network does not fit."""
+    from trainwright.compiler.limits import require_batch, require_integers
+    from trainwright.compiler.step import AUTO
     from trainwright.lowering.compile import compile_step
     from trainwright.timing import predict
 
+    require_batch(batch)
+    require_integers(network)
     step = compile_step(network, batch, p)
     programs = {"forward": step.forward, "backward": step.backward}
     cycles = {name: predict(one.descriptors, p).cycles for name, one in programs.items()}
@@ -105,7 +137,6 @@ def report(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[s
     return {
         "network": network.name,
         "batch": batch,
-        "plan": "graph",
         "layers": layers(network),
         "orders": _orders(network, batch, step),
         "stages": [row for name, one in programs.items() for row in _stages(name, one.lowered)],
@@ -122,6 +153,7 @@ def report(network: "Network", batch: int, p: "AcceleratorParameters") -> dict[s
         "cycles": total,
         "mac_utilisation": step.macs / (p.multipliers * total),
         "external_memory_bytes": step.memory_bytes,
+        "plans": [_plan(step, AUTO, total), *_others(network, batch, p)],
     }
 
 
@@ -151,5 +183,11 @@ def show(figures: dict[str, Any]) -> None:
     print(markdown(("program", "cycles", "macs", "descriptors", "scratchpad rows"), cells), end="")
     print(
         f"a step of {figures['batch']} samples: {figures['cycles']:,} cycles, "
-        f"{figures['mac_utilisation']:.1%} utilisation"
+        f"{figures['mac_utilisation']:.1%} utilisation\n"
     )
+    names = ("plan", "macs", "cycles", "utilisation", "external_memory_bytes")
+    good = [row for row in figures["plans"] if "error" not in row]
+    print(markdown(names, [[row[name] for name in names] for row in good]), end="")
+    for row in figures["plans"]:
+        if "error" in row:
+            print(f"{row['plan']}: does not fit: {row['error']}")
