@@ -11,7 +11,6 @@ from trainwright.accelerator import AcceleratorError
 from trainwright.check.chip import check_chip_step, random_state
 from trainwright.cli.core import main
 from trainwright.compiler import CompileError
-from trainwright.compiler.images import Image
 from trainwright.driver.chip import ChipDriver
 from trainwright.golden.backend import GoldenAccelerator
 from trainwright.network import Layer, load_network
@@ -43,29 +42,6 @@ def only(state, kept):
             state.weights.ravel()[part.places] = values.ravel()
     state.kept = [np.array(columns) for columns in kept]
     state.compile_for(state.kept)
-
-
-@pytest.mark.parametrize(("batch", "ranks"), [(16, ((16,), (8,))), (32, ((5,), (7,)))])
-def test_two_steps_are_those_of_the_definitions(batch, ranks):
-    outcome = check_chip_step(DIGITS.with_ranks(ranks), batch, Other(), seed=batch)
-    assert outcome.comparison.mismatches == {}
-    compared = {name for name in outcome.comparison.tensors if name.endswith(", defined")}
-    assert {"state, defined", "factors, defined", "loss and correct samples, defined"} <= compared
-    assert {"l1.G1.first, defined", "l2.G2.last, defined", "l2.b, defined"} <= compared
-
-
-@pytest.mark.parametrize(
-    ("ranks", "storage"),
-    [(((16, 16, 16), (16,)), 4), (((12, 5, 13), (16,)), 4), (((3, 13, 2), (5,)), 8)],
-)
-def test_four_factors_and_packed_images(ranks, storage):
-    """Images of the factor stores, of 4 and of 8 bits an element; ranks that fill no row."""
-    p = replace(P, factor_width=storage)
-    network = FASHION.with_ranks(ranks)
-    outcome = check_chip_step(network, 32, Other(p, 1 << 21), seed=3)
-    assert outcome.comparison.mismatches == {}
-    names = {image.name for image, _ in outcome.step.backward.images if isinstance(image, Image)}
-    assert names and {f"{name}, defined" for name in names} <= set(outcome.comparison.tensors)
 
 
 @pytest.mark.parametrize("kept", [((1, 2, 5), (0, 1, 2, 3)), (range(16), (2,)), ((0,), (0, 7))])
@@ -111,7 +87,6 @@ def test_a_wrong_word_of_the_state_is_found():
         (DIGITS, P, 8, "take batches of a multiple of 16, not of 8"),
         (DIGITS.with_ranks(((16,), (1,))), P, 16, "take ranks of 2 to 16; give others"),
         (DIGITS.with_ranks(((17,), (8,))), P, 16, "take ranks of 2 to 16; give others"),
-        (FASHION, replace(P, factor_width=16), 16, "take factors of up to 8 bits, not of 16"),
         (
             replace(DIGITS, layers=(DIGITS.layers[0], Layer((2, 16), (8, 16), (8,), relu=False))),
             P, 16, "take up to 16 outputs, not 32; use --update host",

@@ -150,11 +150,12 @@ def test_calibration_leaves_the_accelerator_alone():
 
 
 def test_tensors_keep_their_names_when_ranks_are_cut():
-    names = []
+    """But for partial results, of which another contraction order has others."""
+    of_the_network = {f"l{n}.{what}" for n in (1, 2) for what in ("y", "a", "dG1", "dG2", "db")}
+    of_the_network |= {"l1.dy", "l2.dx"}
     for network in (DIGITS, DIGITS.with_ranks([(13,), (5,)])):
         step = compile_step(network, 8, P)
-        names.append([t.name for p in (step.forward, step.backward) for t in p.tensors])
-    assert names[0] == names[1]
+        assert of_the_network <= {t.name for p in (step.forward, step.backward) for t in p.tensors}
 
 
 # Errors.
@@ -276,5 +277,5 @@ def test_gradients_to_inputs_add_up_where_inputs_overlap():
         twin.forward(inputs, model, scales)
         assert torch.equal(twin.backward(gradient, scales).inputs, found)
     assert driver_of().step.input_gradients == ()
-    with pytest.raises(CompileError, match="only plan graph computes gradients to the inputs"):
+    with pytest.raises(CompileError, match="plan paper has no gradients to the inputs: use plan auto"):
         compile_step(network, 5, p, plan="paper", input_gradients=True)

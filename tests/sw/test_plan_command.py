@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from trainwright.cli import main
-from trainwright.cli.plan_graph import _why
+from trainwright.cli.plan_report import _why
 from trainwright.graph.order import ordered
 from trainwright.graph.step import step_graph
 from trainwright.network import load_network
@@ -22,22 +22,6 @@ ranks = [4]
 outputs = [1, 10]
 inputs = [1, 37]
 ranks = [1]
-"""
-WIDE = """\
-classes = 2
-image = [96, 16]
-[[layers]]
-outputs = [32, 16]
-inputs = [96, 16]
-ranks = [4]
-"""
-HUGE = """\
-classes = 2
-image = [96, 96]
-[[layers]]
-outputs = [32, 32]
-inputs = [96, 96]
-ranks = [4]
 """
 STEP_KEYS = {"plan", "macs", "cycles", "utilisation", "external_memory_bytes"}
 
@@ -68,11 +52,12 @@ def test_sizes_that_are_no_multiples_of_the_lanes(plan):
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_nothing_fits(plan, options):
-    status, out, err = plan(HUGE, *options)
+    status, out, err = plan(
+        ODD, "--formats", "factor=fixed(12)", "--accelerator", "factor_width=4", *options
+    )
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
-    assert "entries of the PE1 factor store" in err
-    assert "batch" not in err
+    assert "use narrower factors, or an accelerator with factor_width=12" in err
 
 
 def test_what_json_says_of_each_plan(capsys):

@@ -189,7 +189,7 @@ def test_what_underflows(rule, expected):
     zero = {
         "gradient" if kinds[d.tensor] is TensorClass.GRADIENT else "forward"
         for d in found
-        if d.underflow_zero
+        if d.underflow_zero and d.tensor in kinds  # copies round nothing
     }
     assert zero == expected
     assert network.host_underflow == ("never" if rule == "never" else "zero")

@@ -164,7 +164,7 @@ def test_what_is_refused(case):
     [
         ("l1.b", -60, "l1.a: exponents .* apart, the accelerator aligns 15 bits"),
         ("l2.a", 100, "gradient of a sample: a shift of -[0-9]* by the exponents of slots 0 and"),
-        ("x", 127, "l1.t: an exponent of 1.. is not from -128 to 127"),
+        ("x", 127, r"l1.G2.x: an exponent of 1.. is not from -128 to 127"),
     ],
 )
 def test_exponents_beyond_what_the_units_have(case, name, value, message):

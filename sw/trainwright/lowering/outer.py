@@ -1,5 +1,6 @@
 """Tensors in outer memory: from the host's arrays to rows of lanes, and back."""
 
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -38,6 +39,45 @@ class Packing:
     def _kind(self) -> npt.DTypeLike:
         return np.int8 if self.outer.element_bytes == 1 else np.dtype("<i2")
 
+    @cached_property
+    def _order(self) -> tuple[str, ...]:
+        """The layout's axes, as words of the buffer have them."""
+        return (*self.outer.layout.rows, *self.outer.layout.lanes)
+
+    @cached_property
+    def _whole(self) -> tuple[slice, ...]:
+        """Of each axis of the tensor what the buffer has."""
+        ranges = self.outer.ranges
+        return tuple(slice(*ranges[a]) if a in ranges else slice(None) for a in self.axes)
+
+    @cached_property
+    def _missing(self) -> tuple[str, ...]:
+        """Axes of the layout that the tensor has not: its values are repeated."""
+        return tuple(a for a in self._order if a not in self.axes)
+
+    @cached_property
+    def _arranged(self) -> tuple[int, ...]:
+        """The tensor's axes, and those that it has not, in the layout's order."""
+        axes = (*self.axes, *self._missing)
+        return tuple(axes.index(a) for a in self._order)
+
+    @cached_property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(self.counts[a] for a in self._order)
+
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        """Bytes from one value of each axis of the layout to the next, of one digit."""
+        rows = [self.piece.strides[axis] * self.lanes for axis in self.outer.layout.rows]
+        along = [self.counts[a] for a in self.outer.layout.lanes]
+        words = (*rows, *(prod(along[n + 1 :]) for n in range(len(along))))
+        return tuple(step * self.outer.element_bytes for step in words)
+
+    def _view(self, words: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """The words of a buffer by the axes of the layout, of tensors of one digit."""
+        return np.ndarray(self._shape, words.dtype, words, strides=self._strides)
+
+    @cached_property
     def _places(self) -> npt.NDArray[np.int64]:
         """The place among the words of the buffer of every value, of its first digit, axes in the
         layout's order."""
@@ -49,38 +89,39 @@ class Packing:
             np.arange(prod(self.counts[a] for a in self.outer.layout.lanes)), self.lanes
         )
         flat = row * (self.lanes * self.outer.digits) + lane
-        return (place[..., None] + flat).reshape([self.counts[a] for a in self._order])
-
-    @property
-    def _order(self) -> tuple[str, ...]:
-        return (*self.outer.layout.rows, *self.outer.layout.lanes)
+        return (place[..., None] + flat).reshape(self._shape)
 
     def pack(self, values: npt.NDArray[np.generic]) -> Bytes:
         """The bytes of an integer array with the axes of the tensor, whole.
 
         Axes of the layout that the tensor has not repeat its values.
         """
-        ranges = self.outer.ranges
-        values = values[tuple(slice(*ranges[a]) if a in ranges else slice(None) for a in self.axes)]
-        missing = [a for a in self._order if a not in self.axes]
-        values = np.broadcast_to(
-            values.reshape(*values.shape, *[1] * len(missing)),
-            (*values.shape, *(self.counts[a] for a in missing)),
-        )
-        axes = (*self.axes, *missing)
-        arranged = values.transpose([axes.index(a) for a in self._order])
-        data, places = np.zeros(self.rows * self.lanes, self._kind), self._places().ravel()
+        values, missing = values[self._whole], self._missing
+        if missing:
+            values = np.broadcast_to(
+                values.reshape(*values.shape, *[1] * len(missing)),
+                (*values.shape, *(self.counts[a] for a in missing)),
+            )
+        arranged = values.transpose(self._arranged)
+        data = np.zeros(self.rows * self.lanes, self._kind)
+        if self.outer.digits == 1:
+            self._view(data)[...] = arranged
+            return data.view(np.uint8)
+        places = self._places.ravel()
         for n, digit in enumerate(cut(arranged.ravel().astype(np.int64), self.outer.digits)):
             data[places + n * self.lanes] = digit
         return data.view(np.uint8)
 
     def unpack(self, data: Bytes) -> npt.NDArray[np.int64]:
         """The array, from all bytes of its buffer."""
-        words, places = data.view(self._kind).astype(np.int64), self._places()
-        values = words[places]
+        words = data.view(self._kind)
+        back = [self._order.index(a) for a in self.axes]
+        if self.outer.digits == 1:
+            return self._view(words).transpose(back).astype(np.int64)
+        values = words[self._places].astype(np.int64)
         for n in range(1, self.outer.digits):
-            values = (values << DIGIT_WIDTH) + words[places + n * self.lanes]
-        return values.transpose([self._order.index(a) for a in self.axes])
+            values = (values << DIGIT_WIDTH) + words[self._places + n * self.lanes]
+        return values.transpose(back)
 
 
 def constant(name: str, lanes: int) -> npt.NDArray[np.int64] | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_chip_step import DIGITS, FASHION, Other, P, only
+from test_chip_step import DIGITS, FASHION, Other, P
 from test_onchip_training import SETTINGS, same
 from test_resident_training import EPOCH, settings, trainer
 
@@ -79,15 +79,6 @@ def test_a_step_moves_rows_of_the_state():
             assert (packed == rows.astype(np.int8).view(np.uint8)).all()
     assert images and step.inputs == ("x.i", "x.s")
     assert step.memory_bytes >= max(buffer.stop for buffer in step.buffers.values())
-
-
-@pytest.mark.parametrize("kept", [((1, 2, 5), (0, 1, 2, 3)), ((0,), (0, 7))])
-def test_columns_that_are_left(kept):
-    """By programs of the ranks that are left."""
-    state = random_state(DIGITS, 4)
-    only(state, kept)
-    outcome = check_chip_step(DIGITS, 16, Other(), seed=4, state=state)
-    assert outcome.comparison.mismatches == {} and outcome.step.network.ranks != DIGITS.ranks
 
 
 @pytest.mark.parametrize("network", [DIGITS.with_ranks(((5,), (7,))), odd()])
