@@ -66,8 +66,8 @@ def test_steps_are_those_of_the_golden_model(rtl, widths, memory):
         (formats(8, 12), STALLS),
     ],
 )
-def test_steps_of_the_graphs_plan(rtl, widths, memory):
-    """The same of programs that the compiler of graphs makes."""
+def test_searched_steps(rtl, widths, memory):
+    """The same of plan auto."""
     rtl.memory = memory
     network = load_network("digits").with_formats(widths)
     outcome = check_step(network, 3, rtl, seed=8)

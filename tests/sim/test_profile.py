@@ -44,13 +44,13 @@ def test_the_model_is_within_five_per_cent_of_random_networks(seed, plan):
     assert abs(step.predicted_cycles / simulated(step) - 1) < 0.05
 
 
-def test_the_planned_step_of_the_papers_network():
-    """What issue and README say: twenty times fewer cycles than the paper, half at low ranks."""
+def test_the_step_of_the_papers_network():
+    """Twenty-five times fewer cycles than the paper, less than half of them at low ranks."""
     network = load_network("fashion")
     step = compile_step(network, 64, P)
     cycles = simulated(step)
-    assert cycles <= 450_000
-    assert step.macs / (P.multipliers * cycles) >= 0.65
+    assert cycles <= 360_000
+    assert step.macs / (P.multipliers * cycles) >= 0.86
     assert 2 * simulated(compile_step(network.with_ranks(LOW_RANKS), 64, P)) <= cycles
 
 

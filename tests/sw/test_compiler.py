@@ -19,7 +19,7 @@ from trainwright.program.fields import Engine, Operation
 
 P = AcceleratorParameters()
 compile_step = partial(compile_plan, plan="paper")
-"""The tests of planned schedules are in test_plans.py."""
+"""The paper's schedule; what is searched has its tests in test_lowering*.py."""
 
 
 def network_of(*layers: Layer, widths: Widths | None = None) -> Network:

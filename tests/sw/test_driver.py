@@ -277,5 +277,7 @@ def test_gradients_to_inputs_add_up_where_inputs_overlap():
         twin.forward(inputs, model, scales)
         assert torch.equal(twin.backward(gradient, scales).inputs, found)
     assert driver_of().step.input_gradients == ()
-    with pytest.raises(CompileError, match="plan paper has no gradients to the inputs: use plan auto"):
+    with pytest.raises(
+        CompileError, match="plan paper has no gradients to the inputs: use plan auto"
+    ):
         compile_step(network, 5, p, plan="paper", input_gradients=True)

@@ -91,7 +91,7 @@ def test_step_equals_literal_interpreter(seed):
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_planned_step_equals_literal_interpreter(seed):
+def test_searched_step_equals_literal_interpreter(seed):
     case = random_case(seed)
     parameters = replace(case.parameters, scratchpad_rows=4096, accumulator_width=48)
     assert_same_step(replace(case, parameters=parameters), seed, "auto")

@@ -89,7 +89,7 @@ def layered(count: int):
     return network_from_dict({"classes": 2, "image": [8, 8], "layers": [layer] * count})
 
 
-def test_many_layers_are_refused_before_they_are_planned():
+def test_many_layers_are_refused_before_they_are_compiled():
     with pytest.raises(NetworkError, match="has 500 layers, there can be from 1 to 64"):
         layered(500)
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""Tensors and factors by digits in the compiler of graphs: every word against the graph's own."""
+"""Tensors and factors by digits in the compiler: every word against the graph's own."""
 
 from collections.abc import Mapping
 from dataclasses import replace

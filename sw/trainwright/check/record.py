@@ -140,6 +140,7 @@ def _statistics(run: Run, program: CompiledProgram) -> dict[str, str]:
     return {
         tensor.name: f"sum {run.sums[slot]}, saturated {run.saturations[slot]}"
         for slot, tensor in enumerate(program.tensors)
+        if tensor.counted
     }
 
 
