@@ -15,6 +15,9 @@ from trainwright.parameters import AcceleratorParameters
 
 Bytes = npt.NDArray[np.uint8]
 
+BEAT = 64
+"""Bytes of a beat of the widest port."""
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -86,12 +89,11 @@ class Buffer:
 
 @dataclass
 class MemoryMap:
-    """External memory, filled from address 0 upwards; every buffer starts at a 4 KiB page."""
+    """External memory, filled from address 0 upwards; every buffer starts at a beat of any port."""
 
     lanes: int
     by_digits: bool = False
     """Whether elements of several bytes are cut into digits."""
-    page: int = 4096
     top: int = 0
     buffers: dict[str, Buffer] = field(default_factory=dict)
 
@@ -112,14 +114,14 @@ class MemoryMap:
             name, self.top, shape, padded, element_bytes, order, repeat, digits, self.lanes
         )
         self.buffers[name] = buffer
-        self.top += -(-buffer.size // self.page) * self.page
+        self.top += -(-buffer.size // BEAT) * BEAT
         return buffer
 
     def add_bytes(self, name: str, size: int) -> Buffer:
         """A new buffer of bytes."""
         buffer = Buffer(name, self.top, (size,), size, 1)
         self.buffers[name] = buffer
-        self.top += -(-size // self.page) * self.page
+        self.top += -(-size // BEAT) * BEAT
         return buffer
 
 

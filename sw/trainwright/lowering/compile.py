@@ -190,7 +190,7 @@ def _memory(both: _Both, p: AcceleratorParameters) -> MemoryMap:
     memory, origins = MemoryMap(p.lanes), both.origins
     for which, lowered in both.named:
         length = len(descriptors_of(lowered, p, which)) + 1  # that of a seed
-        memory.add_bytes(f"program.{which}", max(p.program_depth, length) * DESCRIPTOR_BYTES)
+        memory.add_bytes(f"program.{which}", length * DESCRIPTOR_BYTES)
     for _, lowered in both.named:
         for outer in lowered.outer.values():
             if outer.of or (outer.tensor in origins and origins[outer.tensor] != outer.tensor):
