@@ -79,9 +79,9 @@ def test_a_step_of_digits_is_exact(quiet):
     assert quiet.writes > WRITES_BEFORE + WRITES_AFTER
 
 
-WRITES_BEFORE = 140
+WRITES_BEFORE = 60
 """Requests until the accelerator is opened and its memory cleared: a step begins after them."""
-WRITES_AFTER = 40
+WRITES_AFTER = 48
 """In which the memory is compared at the end."""
 
 

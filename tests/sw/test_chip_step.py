@@ -107,24 +107,23 @@ def test_steps_by_one_start_are_checked(capsys, loss):
     command += ["--accelerator", "exponents=64", "--accelerator", "sample_loads=1"]
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["mismatches"] == found["host_writes"] == 0 and found["values"] > 700_000
+    assert found["mismatches"] == found["host_writes"] == 0 and found["values"] > 600_000
     assert found["columns_cut"] == 4 and found["steps"] == 4
 
 
 @pytest.mark.slow
-def test_the_kernel_is_checked_with_the_squared_error(capsys):
+@pytest.mark.parametrize("loss", ["cross-entropy", "squared-error"])
+def test_the_kernel_is_checked(capsys, loss):
     command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]
-    assert main([*command, "--backend", "golden", "--loss", "squared-error"]) == 0
-    assert "0 mismatches" in capsys.readouterr().out
-
-
-def test_a_small_memory_is_refused_and_the_kernel_checked(capsys):
-    with pytest.raises(AcceleratorError, match="bytes of external memory, the accelerator has"):
-        ChipDriver(Other(memory_bytes=320 << 10), random_state(DIGITS, 0).layout, 16)
-    command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]
-    assert main([*command, "--backend", "golden"]) == 0
+    assert main([*command, "--backend", "golden", "--loss", loss]) == 0
     found = capsys.readouterr().out
     assert "C kernel against its interpreter" in found and "0 mismatches" in found
+
+
+def test_what_the_command_refuses(capsys):
+    with pytest.raises(AcceleratorError, match="bytes of external memory, the accelerator has"):
+        ChipDriver(Other(memory_bytes=160 << 10), random_state(DIGITS, 0).layout, 16)
+    command = ["check", "--network", "digits", "--batch", "16", "--update", "chip"]
     assert main([*command[:5], "--backend", "golden", "--loss", "squared-error"]) == 2
     assert "--loss is of a step on the chip: add --update chip" in capsys.readouterr().err
     assert main([*command, "--backend", "golden", "--steps", "2"]) == 2

@@ -29,10 +29,11 @@ class MemoryItem:
     bits: int
 
 
+KEPT = "activations and partial results kept for backward"
 _BUFFERS = (
     ("programs", r"program\..*|identity|ones|zeros"),
     ("inputs, as laid out", r"x(\..*)?"),
-    ("activations kept for backward", r"l\d+\.a"),
+    (KEPT, r"l\d+\.a"),
     ("gradients of the parameters", r"l\d+\.(dG\d+|db)"),
     ("factors and biases, as laid out", r"l\d+\.(G\d+\..*|b(\..*)?)"),
     ("gradients between layers, intermediate results", r".*"),
@@ -43,21 +44,25 @@ _BUFFERS = (
 _RESIDENT = (
     ("weights and moments", r"state|factors"),
     ("prior's sums and coefficients, schedule", r"prior|schedule"),
-    ("programs", r"identity|ones|zeros|packing|bond \d+"),
+    ("programs", r"identity|zeros|bond \d+"),
     ("inputs, as laid out", r"x\..*|targets"),
     *_BUFFERS[2:],
 )
-"""The same of a resident program, which needs no others, and no coefficients outside."""
+"""The same of a resident program, which needs no others, and no coefficients outside; what the
+programs keep for each other has no buffers by name, and is all that is left."""
 
 
 def resident_memory(memory: ChipMemory, program: Program) -> list[MemoryItem]:
     """Bits of all that the steps of a resident ``program`` keep, but for the data set."""
     bits = {name: 0 for name, _ in _RESIDENT}
     bits["programs"] = 8 * DESCRIPTOR_BYTES * len(program.descriptors)
-    for buffer in (*memory.step.buffers.values(), *memory.buffers.values()):
+    buffers = (*memory.step.buffers.values(), *memory.buffers.values())
+    for buffer in {one.address: one for one in buffers}.values():
+        bits[KEPT] -= 8 * buffer.size
         if buffer.name != COLUMNS and not buffer.name.startswith("program."):
             kind = next(kind for kind, pattern in _RESIDENT if fullmatch(pattern, buffer.name))
             bits[kind] += 8 * buffer.size
+    bits[KEPT] += 8 * memory.size
     items = [MemoryItem(name, ACCELERATOR, count) for name, count in bits.items()]
     on_chip = memory.step.parameters.on_chip_bits
     return [*items, MemoryItem("scratchpad, stores, queues", CHIP, on_chip)]
