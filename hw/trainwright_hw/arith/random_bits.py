@@ -1,6 +1,6 @@
 """Random bits of stochastic rounding: hardware of ``trainwright.fixed.random_bits``."""
 
-from amaranth.hdl import C, Cat, Module, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,8 +13,10 @@ from trainwright.fixed.random_bits import (
     ROUNDS,
     STREAM_ROTATION,
     TWIST,
+    UNITS,
 )
 from trainwright.program.fields import LOCAL_WIDTH
+from trainwright_hw.arith.select import select
 
 RANDOM_CYCLES = 2
 """Cycles from a key to its random bits."""
@@ -30,7 +32,8 @@ class RandomBits(wiring.Component):
     Half the rounds, each an operation of four bits for a bit, in either of ``RANDOM_CYCLES``
     cycles.
 
-    Members: in ``stream`` and ``key``; out ``random``, ``units`` bytes, ``RANDOM_CYCLES`` later.
+    Members: in ``stream`` and ``key``; out, ``RANDOM_CYCLES`` later, ``random``, ``units`` bytes,
+    and ``state``, the bits that ``unit_byte`` makes them of.
     """
 
     def __init__(self, *, units: int):
@@ -40,6 +43,7 @@ class RandomBits(wiring.Component):
                 "stream": In(STREAM_WIDTH),
                 "key": In(KEY_WIDTH),
                 "random": Out(RANDOM_WIDTH).array(units),
+                "state": Out(2 * STREAM_WIDTH),
             }
         )
 
@@ -59,8 +63,26 @@ class RandomBits(wiring.Component):
             m.d.sync += state.eq(Cat(low, high))
             low, high = state[:STREAM_WIDTH], state[STREAM_WIDTH:]
         places = Cat(low, high)
-        m.d.comb += Cat(self.random).eq(Cat(places, places ^ places.rotate_right(TWIST)))
+        m.d.comb += [
+            self.state.eq(places),
+            Cat(self.random).eq(Cat(places, places ^ places.rotate_right(TWIST))),
+        ]
         return m
+
+
+def unit_byte(state: Value, first: int, width: int, place: Value) -> Value:
+    """Byte ``first`` + ``width`` * ``place`` of the random bits of a ``state``: chosen before it is
+    twisted, so that one byte is."""
+    plain, others = (
+        [word.word_select(n, RANDOM_WIDTH) for n in range(UNITS // 2)]
+        for word in (state, state.rotate_right(TWIST))
+    )
+    if width == UNITS:
+        byte = plain[first % len(plain)]
+        return byte ^ others[first % len(plain)] if first >= len(plain) else byte
+    choice, upper = place[:-1], place[-1]
+    byte, other = (select(one[first::width], choice) for one in (plain, others))
+    return byte ^ Mux(upper, other, 0)
 
 
 def _sum(words) -> Value:

@@ -42,23 +42,27 @@ class SampleAddresses(wiring.Component):
         m = Module()
         d, order = samples_view(self.command), self.order
         left = Signal(COUNT_WIDTH)  # samples, the present one included
-        index, rest, factor, after = (
-            Signal(ORDER_WIDTH, name=name) for name in ("index", "rest", "factor", "after")
+        rest, factor, after = (
+            Signal(ORDER_WIDTH, name=name) for name in ("rest", "factor", "after")
         )
-        step, address = Signal(REGISTER_WIDTH), Signal(REGISTER_WIDTH)
-        m.d.comb += [self.address.payload.eq(address), self.busy.eq(1)]
+        index = Signal(ORDER_WIDTH)
+        step, address = Signal(REGISTER_WIDTH), Signal(REGISTER_WIDTH)  # step: stride x 2^n
+        m.d.comb += [
+            index.eq(order.next & d.order_mask),
+            self.address.payload.eq(address),
+            self.busy.eq(1),
+        ]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.busy.eq(0)
                 with m.If(self.start):
-                    m.d.sync += [left.eq(d.samples), address.eq(d.address)]
+                    m.d.sync += [left.eq(d.samples), address.eq(d.address), step.eq(d.stride)]
                     m.next = "OFFER"
                     with m.If(d.drawn):
                         m.next = "BEGIN"
             with m.State("BEGIN"):
                 m.d.sync += [
-                    index.eq(order.next & d.order_mask),
-                    rest.eq(order.next & d.order_mask),
+                    rest.eq(index),
                     factor.eq(MULTIPLIER),
                     after.eq(order.increment | 1),
                     step.eq(d.stride),
@@ -77,7 +81,7 @@ class SampleAddresses(wiring.Component):
             with m.State("OFFER"):
                 m.d.comb += self.address.valid.eq(1)
                 with m.If(self.address.ready):
-                    m.d.sync += [left.eq(left - 1), address.eq(address + d.stride)]
+                    m.d.sync += [left.eq(left - 1), address.eq(address + step)]
                     with m.If(d.drawn):
                         self._draw(m, d, after)
                         m.next = "BEGIN"

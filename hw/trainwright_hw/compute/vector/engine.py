@@ -18,6 +18,7 @@ from trainwright.program.fields import (
     CODE,
     DESCRIPTOR_BITS,
     INSTRUCTION_WIDTH,
+    LOCAL_WIDTH,
     VECTOR,
     Operation,
 )
@@ -37,7 +38,8 @@ from trainwright.program.vector import (
     Memory as Rows,
 )
 from trainwright_hw.arith.lanes import lane_format
-from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits
+from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits, unit_byte
+from trainwright_hw.arith.select import select
 from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
 from trainwright_hw.compute.vector.chain import combined
 from trainwright_hw.compute.vector.issue import Issue
@@ -57,7 +59,7 @@ from trainwright_hw.control.exponent_file import PLACE_WIDTH as WORD_PLACE_WIDTH
 from trainwright_hw.control.exponent_file import SHIFT_WIDTH, held
 from trainwright_hw.storage.ports import ReadPort, WritePort
 from trainwright_hw.stream.delay_line import delay_line
-from trainwright_hw.writeback.result_queue import ResultQueue, select
+from trainwright_hw.writeback.result_queue import ResultQueue
 
 HELD = ("entry", "rows", "inner", "key", "slot")
 """Fields of a VECTOR that are kept while its pass runs."""
@@ -87,6 +89,10 @@ class VectorEngine(wiring.Component):
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
         self._stages = Stages(parameters.engine_parts)
+        self._sides = 1 if parameters.engine_parts == 1 else 2
+        """Of the walker: with rows of several parts it has time for both of them."""
+        self._puts, self._put_stream = Signal(), Signal(STREAM_WIDTH)  # a row, of that stream
+        self._address = Signal(LOCAL_WIDTH)  # where it goes
         self._value = Signal(signed(WIDTH), reset_less=True)  # of lane 0
         self._total = Signal(Total)
         self._shifts = [
@@ -114,19 +120,21 @@ class VectorEngine(wiring.Component):
         m = Module()
         m.submodules.prefetch = prefetch = Prefetch()
         m.submodules.issue = issue = Issue(FETCH_DEPTH, parts=self._parameters.engine_parts)
-        m.submodules.reader = reader = RowReader(self._parameters)
-        m.submodules.results = results = ResultQueue(self._parameters, depth=RESULTS)
-        m.submodules.asked = asked = StreamWalker()
-        m.submodules.put = put = StreamWalker()
+        m.submodules.reader = reader = RowReader(self._parameters, late=True)
+        m.submodules.results = results = ResultQueue(self._parameters, depth=RESULTS, late=True)
+        m.submodules.asked = asked = StreamWalker(sides=self._sides)
+        walkers = [asked]
+        if self._sides == 1:
+            m.submodules.put = put = StreamWalker()
+            walkers.append(put)
         m.submodules.constants = constants = Memory(
             shape=signed(FACTOR_WIDTH), depth=CONSTANTS, init=[]
         )
         connect(m, reader.port, flipped(self.read))
         connect(m, results.z, flipped(self.z))
-        self._take(m, prefetch, issue, results, (asked, put), constants.write_port())
+        self._take(m, prefetch, issue, results, walkers, constants.write_port())
+        self._walk(m, prefetch, reader.credit, walkers)
         m.d.comb += [
-            asked.take.eq(prefetch.take),
-            prefetch.credit.eq(reader.credit),
             reader.start.eq(prefetch.take),
             reader.address.eq(asked.address),
             issue.level.eq(reader.level),
@@ -137,12 +145,25 @@ class VectorEngine(wiring.Component):
             results.reserve_rows.eq(issue.size),
         ]
         m.d.sync += issue.room.eq(results.left >= THREADS)
-        with m.If(~asked.load):
-            m.d.comb += asked.number.eq(prefetch.number)
         constant = constants.read_port(domain="comb")
         m.d.comb += constant.addr.eq(issue.instruction.k)
-        self._lanes(m, platform, issue, reader, constant.data, results, put)
+        self._lanes(m, platform, issue, reader, constant.data, results)
         return m
+
+    def _walk(self, m: Module, prefetch, credit, walkers) -> None:
+        """Streams go on: rows asked for, and places of rows that are written. With one walker for
+        both nothing is asked for in a cycle of the latter."""
+        asked, put = walkers[0], walkers[-1]
+        with m.If(~asked.load):
+            m.d.comb += asked.number.eq(prefetch.number)
+        m.d.comb += [
+            prefetch.credit.eq(credit & ~self._puts if put is asked else credit),
+            asked.take.eq(prefetch.take),
+            self._address.eq(put.address),
+        ]
+        with m.If(self._puts):
+            side = C(self._sides - 1, 1)
+            m.d.comb += [put.take.eq(1), put.number.eq(Cat(self._put_stream, side))]
 
     def _take(self, m: Module, prefetch, issue, results, walkers, constant) -> None:
         """Copies what a command brings, starts its pass, and awaits its end."""
@@ -187,10 +208,12 @@ class VectorEngine(wiring.Component):
         ]
         of_constant = [given[f"constant{n}"] for n in range(CONSTANTS)]
         load = copying & ~is_code
-        copied = STREAMS
+        copied = STREAMS * self._sides
+        is_first = count < STREAMS
         if self._by_file:
-            load &= count < STREAMS
-            copied += SCALARS
+            copied = max(copied, STREAMS + SCALARS)
+        if copied > STREAMS * self._sides:
+            load &= is_first
         for walker in walkers:
             m.d.comb += [
                 walker.load.eq(load),
@@ -200,7 +223,7 @@ class VectorEngine(wiring.Component):
             with m.If(copying):
                 m.d.comb += walker.number.eq(count)
         m.d.comb += [
-            constant.en.eq(load),
+            constant.en.eq(load & is_first),
             constant.addr.eq(count),
             constant.data.eq(select(of_constant, count[:STREAM_WIDTH])),
             statistics.payload.slot.eq(held["slot"]),
@@ -257,7 +280,7 @@ class VectorEngine(wiring.Component):
         m.d.comb += value.eq(select(list(self.scalars), number))
         with m.If(copying & (count == 0)):
             m.d.sync += [shift.eq(0) for shift in self._shifts]
-        with m.If(copying & (count >= STREAMS)):
+        with m.If(copying & (count >= STREAMS) & (count < STREAMS + SCALARS)):
             m.d.comb += [
                 constant.en.eq((kind == ScalarKind.VALUE) | (kind == ScalarKind.POWER)),
                 constant.addr.eq(to),
@@ -280,7 +303,7 @@ class VectorEngine(wiring.Component):
             ]
         return changed
 
-    def _lanes(self, m: Module, platform, issue, reader, constant, results, put) -> None:
+    def _lanes(self, m: Module, platform, issue, reader, constant, results) -> None:
         """The pipeline of all lanes, and the rows that leave it."""
         p, instruction = self._parameters, issue.instruction
         if self._by_file:
@@ -298,10 +321,9 @@ class VectorEngine(wiring.Component):
         random = self._random(m, issue, stages, parts)
         limits, top = (Signal(WIDTH, name=name, reset_less=True) for name in ("limits", "top"))
         width = stages[at.result - 1].width
-        m.d.sync += [
-            limits.eq(Cat(width <= n + 1 for n in range(WIDTH))),
-            top.eq(Cat(width == n + 1 for n in range(WIDTH))),
-        ]
+        at_or_above = Signal(WIDTH)
+        m.d.comb += at_or_above.eq(Cat(width <= n + 1 for n in range(WIDTH)))
+        m.d.sync += [limits.eq(at_or_above), top.eq(at_or_above & ~(at_or_above << 1))]
         lanes, arithmetic = [], lane_format(p)
         for number in range(p.engine_width):
             m.submodules[f"lane{number}"] = lane = Lane(
@@ -329,16 +351,14 @@ class VectorEngine(wiring.Component):
         last, part = stages[at.result], parts[at.result]
         writes = valid[at.result] & (last.memory == Rows.WRITE)
         whole = writes & (part == p.engine_parts - 1)
-        m.d.comb += put.take.eq(whole)
-        with m.If(whole):
-            m.d.comb += put.number.eq(last.stream)
+        m.d.comb += [self._puts.eq(whole), self._put_stream.eq(last.stream)]
         for n in range(p.engine_parts):
             with m.If(part == n):
                 words = list(results.row)[n * p.engine_width :]
                 m.d.sync += [to.eq(lane.result) for to, lane in zip(words, lanes, strict=False)]
         m.d.sync += [
             results.push.eq(whole),
-            results.address.eq(put.address),
+            results.address.eq(self._address),
             self._value.eq(lanes[0].result),
             self._total.eq(Mux(valid[at.result] & (part == 0), last.total, Total.NONE)),
         ]
@@ -361,7 +381,7 @@ class VectorEngine(wiring.Component):
         ]
         place = Cat(parts[at], keys[at][:part_width])
         width = self._parameters.engine_width
-        return [select(list(random.random)[lane::width], place) for lane in range(width)]
+        return [unit_byte(random.state, lane, width, place) for lane in range(width)]
 
     def _count(self, m: Module, start) -> None:
         """The totals of a pass."""

@@ -202,9 +202,12 @@ class Lane(wiring.Component):
             Signal(signed(WIDTH), name=name, reset_less=True) for name in ("other", "before")
         )
         m.d.sync += [other.eq(self._other(m, left, right)), before.eq(other)]
-        own = delay_line(m, product | before, self._when.wait + 1, "own")[-1]
+        terms = [  # not one line of both: registers are there, and a LUT for each bit is saved
+            delay_line(m, term, self._when.wait + 1, name)[-1]
+            for name, term in (("own_product", product), ("own", before))
+        ]
         x = Signal(signed(WIDTH))
-        m.d.comb += x.eq(own | self.chained)  # of the three at most one is not 0
+        m.d.comb += x.eq(terms[0] | terms[1] | self.chained)  # at most one is not 0
         return x
 
     def _other(self, m: Module, left: Value, right: Value) -> Value:
