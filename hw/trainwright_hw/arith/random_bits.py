@@ -49,12 +49,7 @@ class RandomBits(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        stream, key = Signal(STREAM_WIDTH), Signal(STREAM_WIDTH)
-        m.d.comb += [stream.eq(self.stream), key.eq(self.key)]
-        first, second = KEY_ROTATIONS
-        low = stream ^ _sum(key.rotate_left(bits) for bits in first)
-        high = stream.rotate_left(STREAM_ROTATION) ^ C(CONSTANT, STREAM_WIDTH)
-        high = high ^ _sum(key.rotate_left(bits) for bits in second)
+        low, high = _begin(m, self.stream, self.key)
         for cycle in range(RANDOM_CYCLES):
             rounds = range(cycle * ROUNDS // RANDOM_CYCLES, (cycle + 1) * ROUNDS // RANDOM_CYCLES)
             for _ in rounds:
@@ -67,6 +62,40 @@ class RandomBits(wiring.Component):
             self.state.eq(places),
             Cat(self.random).eq(Cat(places, places ^ places.rotate_right(TWIST))),
         ]
+        return m
+
+
+class RandomState(wiring.Component):
+    """``mixed``, a key in turn: in ``cycles`` cycles, a divisor of ``ROUNDS``, with the logic of so
+    many fewer rounds.
+
+    Members: in ``step``, which counts the cycles of a key from 0; ``stream`` and ``key``, in its
+    cycle 0; out ``state``, ``cycles`` later and until that of the next key.
+    """
+
+    def __init__(self, *, cycles: int):
+        self._cycles = cycles
+        super().__init__(
+            {
+                "step": In(range(max(ROUNDS, 2 * cycles))),
+                "stream": In(STREAM_WIDTH),
+                "key": In(KEY_WIDTH),
+                "state": Out(2 * STREAM_WIDTH),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        so_far = Signal(2 * STREAM_WIDTH, reset_less=True)
+        begin = Cat(_begin(m, self.stream, self.key))
+        words = Signal(2 * STREAM_WIDTH)
+        m.d.comb += words.eq(Mux(self.step == 0, begin, so_far))
+        low, high = words[:STREAM_WIDTH], words[STREAM_WIDTH:]
+        for _ in range(ROUNDS // self._cycles):
+            low, high = _round(m, low, high)
+        m.d.sync += so_far.eq(Cat(low, high))
+        with m.If(self.step == self._cycles - 1):
+            m.d.sync += self.state.eq(Cat(low, high))
         return m
 
 
@@ -83,6 +112,16 @@ def unit_byte(state: Value, first: int, width: int, place: Value) -> Value:
     choice, upper = place[:-1], place[-1]
     byte, other = (select(one[first::width], choice) for one in (plain, others))
     return byte ^ Mux(upper, other, 0)
+
+
+def _begin(m: Module, of: Value, for_key: Value) -> tuple[Value, Value]:
+    """The state before the first round."""
+    stream, key = Signal(STREAM_WIDTH, name="stream"), Signal(STREAM_WIDTH, name="key")
+    m.d.comb += [stream.eq(of), key.eq(for_key)]
+    first, second = KEY_ROTATIONS
+    low = stream ^ _sum(key.rotate_left(bits) for bits in first)
+    high = stream.rotate_left(STREAM_ROTATION) ^ C(CONSTANT, STREAM_WIDTH)
+    return low, high ^ _sum(key.rotate_left(bits) for bits in second)
 
 
 def _sum(words) -> Value:

@@ -6,7 +6,12 @@ from amaranth.lib.wiring import In, Out
 
 from trainwright.program.fields import COUNT_WIDTH, ORDER_WIDTH, REGISTER_WIDTH, SAMPLES
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER
-from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT, OrderPort, command_layout
+from trainwright_hw.control.engine_ports import (
+    TRANSFER_LAYOUT,
+    OrderPort,
+    command_layout,
+    write_bytes,
+)
 
 SAMPLES_LAYOUT = command_layout(SAMPLES)
 
@@ -88,8 +93,7 @@ class SampleAddresses(wiring.Component):
                     with m.If(left == 1):
                         m.next = "IDLE"
         for bit, register in enumerate((order.next, order.increment, order.left)):
-            with m.If(order.write[bit]):
-                m.d.sync += register.eq(order.value)
+            write_bytes(m, order.write[bit], register, order.keep, order.value)
         return m
 
     def _draw(self, m: Module, d, after) -> None:

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from trainwright.fixed.random_bits import STREAM_STEP, UNITS
+from trainwright.fixed.random_bits import ROUNDS, STREAM_STEP, UNITS
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.exponents import (
     MOST_POWER,
@@ -38,8 +38,14 @@ from trainwright.program.vector import (
     Memory as Rows,
 )
 from trainwright_hw.arith.lanes import lane_format
-from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits, unit_byte
-from trainwright_hw.arith.select import select
+from trainwright_hw.arith.random_bits import (
+    LANE_WIDTH,
+    RANDOM_CYCLES,
+    RandomBits,
+    RandomState,
+    unit_byte,
+)
+from trainwright_hw.arith.select import at_most, one_hot, select
 from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
 from trainwright_hw.compute.vector.chain import combined
 from trainwright_hw.compute.vector.issue import Issue
@@ -57,13 +63,13 @@ from trainwright_hw.control.engine_ports import (
 )
 from trainwright_hw.control.exponent_file import PLACE_WIDTH as WORD_PLACE_WIDTH
 from trainwright_hw.control.exponent_file import SHIFT_WIDTH, held
+from trainwright_hw.storage.banks import granted
 from trainwright_hw.storage.ports import ReadPort, WritePort
 from trainwright_hw.stream.delay_line import delay_line
 from trainwright_hw.writeback.result_queue import ResultQueue
 
 HELD = ("entry", "rows", "inner", "key", "slot")
 """Fields of a VECTOR that are kept while its pass runs."""
-_PADDING = [C(0, INSTRUCTION_WIDTH)] * (32 - CODE_WORDS)
 DRAINED = 2
 """Cycles from the last stage of the last instruction to its row in the queue of results."""
 RESULTS = 16
@@ -83,7 +89,7 @@ class VectorEngine(wiring.Component):
     of the scratchpad; ``statistics``, an item a pass; ``stream`` of random bits, that of the
     command at the port. With an exponent file also ``scalars``, v of each of the command at the
     port, which are put in their constants and shifts after the streams were copied; ``place`` and
-    ``word``, while no command is offered: that word of CODE.
+    ``word``, while no command is offered: that word of CODE, a cycle later.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -184,8 +190,18 @@ class VectorEngine(wiring.Component):
                 final.eq(given.entry + given.length - 1),
                 *(to.eq(given[name]) for name, to in held.items()),
             ]
-        place = Mux(copying, count, self.place) if self._by_file else count
-        word = select([*(code[f"word{n}"] for n in range(CODE_WORDS)), *_PADDING], place[:5])
+        # which word and which stream are next, decoded a cycle before: few LUTs lie behind it then
+        idle = Mux(self.command.valid, 0, self.place) if self._by_file else C(0, PLACE_WIDTH)
+        place, word = Signal(PLACE_WIDTH), Signal(INSTRUCTION_WIDTH)
+        is_word, is_stream = Signal(CODE_WORDS), Signal(STREAMS)
+        m.d.sync += [
+            is_word.eq(Cat(place == n for n in range(CODE_WORDS))),
+            is_stream.eq(Cat(place[:STREAM_WIDTH] == n for n in range(STREAMS))),
+        ]
+        m.d.comb += [
+            place.eq(Mux(copying, count + 1, idle)),
+            word.eq(granted(is_word, [code[f"word{n}"] for n in range(CODE_WORDS)])),
+        ]
         m.d.comb += [
             prefetch.write.eq(copying & is_code),
             prefetch.place.eq(code.first + count),
@@ -207,6 +223,7 @@ class VectorEngine(wiring.Component):
             Cat(given[f"{name}{n}"] for name in STREAM_LAYOUT.members) for n in range(STREAMS)
         ]
         of_constant = [given[f"constant{n}"] for n in range(CONSTANTS)]
+        by_file = Signal(signed(FACTOR_WIDTH))  # 0 while constants of the command are put
         load = copying & ~is_code
         copied = STREAMS * self._sides
         is_first = count < STREAMS
@@ -217,7 +234,7 @@ class VectorEngine(wiring.Component):
         for walker in walkers:
             m.d.comb += [
                 walker.load.eq(load),
-                walker.stream.eq(select(of_stream, count[:STREAM_WIDTH])),
+                walker.stream.eq(granted(is_stream, of_stream)),
                 walker.inner.eq(Mux(copying, given.inner, held["inner"])),
             ]
             with m.If(copying):
@@ -225,13 +242,13 @@ class VectorEngine(wiring.Component):
         m.d.comb += [
             constant.en.eq(load & is_first),
             constant.addr.eq(count),
-            constant.data.eq(select(of_constant, count[:STREAM_WIDTH])),
+            constant.data.eq(granted(is_word[:CONSTANTS], of_constant) | by_file),
             statistics.payload.slot.eq(held["slot"]),
             self.status.stall_operand.eq(issue.active & issue.waits_rows),
             self.status.stall_result.eq(issue.active & issue.waits_room),
         ]
         if self._by_file:
-            self._put_scalars(m, copying & ~is_code, count, constant)
+            self._put_scalars(m, copying & ~is_code, count, constant, by_file)
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(self.command.valid):
@@ -267,7 +284,7 @@ class VectorEngine(wiring.Component):
                     m.next = "IDLE"
         self._count(m, start)
 
-    def _put_scalars(self, m: Module, copying, count, constant) -> None:
+    def _put_scalars(self, m: Module, copying, count, constant, by_file) -> None:
         """Scalars of the command at the port, after its streams: a constant or a shift a cycle."""
         layout = whole_layout(VECTOR)
         given = data.View(layout, self.command.payload[: layout.size])
@@ -284,10 +301,11 @@ class VectorEngine(wiring.Component):
             m.d.comb += [
                 constant.en.eq((kind == ScalarKind.VALUE) | (kind == ScalarKind.POWER)),
                 constant.addr.eq(to),
-                constant.data.eq(
-                    Mux(kind == ScalarKind.POWER, 1 << held(value, MOST_POWER), value)
-                ),
             ]
+            with m.If(kind == ScalarKind.POWER):
+                m.d.comb += by_file.eq(one_hot(m, held(value, MOST_POWER), MOST_POWER + 1, "power"))
+            with m.Else():
+                m.d.comb += by_file.eq(value)
             for n, shift in enumerate(self._shifts):
                 with m.If((kind == ScalarKind.SHIFT) & (to == n)):
                     m.d.sync += shift.eq(held(value, MOST_SHIFT))
@@ -322,7 +340,7 @@ class VectorEngine(wiring.Component):
         limits, top = (Signal(WIDTH, name=name, reset_less=True) for name in ("limits", "top"))
         width = stages[at.result - 1].width
         at_or_above = Signal(WIDTH)
-        m.d.comb += at_or_above.eq(Cat(width <= n + 1 for n in range(WIDTH)))
+        m.d.comb += at_or_above.eq(at_most(m, width, WIDTH + 1, "width")[1:])
         m.d.sync += [limits.eq(at_or_above), top.eq(at_or_above & ~(at_or_above << 1))]
         lanes, arithmetic = [], lane_format(p)
         for number in range(p.engine_width):
@@ -365,10 +383,16 @@ class VectorEngine(wiring.Component):
 
     def _random(self, m: Module, issue, stages, parts) -> list:
         """The random byte of each lane, at ``Stages.rounded``."""
-        lanes, at = self._parameters.lanes, self._stages.rounded
-        m.submodules.random = random = RandomBits(units=UNITS)
+        p, at = self._parameters, self._stages.rounded
+        lanes, cycles = p.lanes, min(p.engine_parts, ROUNDS)
         keys = delay_line(m, issue.key, at + 1, "key")
-        drawn = at - RANDOM_CYCLES
+        if p.engine_parts == 1:
+            m.submodules.random = random = RandomBits(units=UNITS)
+            drawn = at - RANDOM_CYCLES
+        else:
+            m.submodules.random = random = RandomState(cycles=cycles)
+            drawn = at - cycles
+            m.d.comb += random.step.eq(parts[drawn])
         part_width = (UNITS // lanes).bit_length() - 1
         streams = [Signal(32, name=f"stream_{n}", reset_less=True) for n in range(2)]
         m.d.sync += streams[1].eq(streams[0] + STREAM_STEP)
@@ -380,7 +404,7 @@ class VectorEngine(wiring.Component):
             random.key.eq(Cat(C(0, LANE_WIDTH), keys[drawn][part_width:])),
         ]
         place = Cat(parts[at], keys[at][:part_width])
-        width = self._parameters.engine_width
+        width = p.engine_width
         return [unit_byte(random.state, lane, width, place) for lane in range(width)]
 
     def _count(self, m: Module, start) -> None:
