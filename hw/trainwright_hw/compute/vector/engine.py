@@ -5,7 +5,6 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from trainwright.fixed.random_bits import ROUNDS, STREAM_STEP, UNITS
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.exponents import (
     MOST_POWER,
@@ -30,7 +29,6 @@ from trainwright.program.vector import (
     THREADS,
     WIDTH,
     Kind,
-    Rounding,
     ShiftBy,
     Total,
 )
@@ -38,19 +36,13 @@ from trainwright.program.vector import (
     Memory as Rows,
 )
 from trainwright_hw.arith.lanes import lane_format
-from trainwright_hw.arith.random_bits import (
-    LANE_WIDTH,
-    RANDOM_CYCLES,
-    RandomBits,
-    RandomState,
-    unit_byte,
-)
 from trainwright_hw.arith.select import at_most, one_hot, select
 from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
 from trainwright_hw.compute.vector.chain import combined
 from trainwright_hw.compute.vector.issue import Issue
 from trainwright_hw.compute.vector.lane import INSTRUCTION_LAYOUT, TERMS, Lane, Stages
 from trainwright_hw.compute.vector.prefetch import PLACE_WIDTH, Prefetch
+from trainwright_hw.compute.vector.random_bytes import random_bytes
 from trainwright_hw.compute.vector.walker import STREAM_LAYOUT, STREAM_WIDTH, StreamWalker
 from trainwright_hw.control.engine_ports import (
     SATURATIONS_WIDTH,
@@ -336,7 +328,8 @@ class VectorEngine(wiring.Component):
         parts = [turn[:width] for turn in turns]
         valid = delay_line(m, issue.valid, at.count, "valid", reset_less=False)
         constants = delay_line(m, constant, TERMS + 1, "constant")
-        random = self._random(m, issue, stages, parts)
+        taken = self.command.valid & self.command.ready
+        random = random_bytes(m, p, issue.key, stages, parts, self.stream, taken)
         limits, top = (Signal(WIDTH, name=name, reset_less=True) for name in ("limits", "top"))
         width = stages[at.result - 1].width
         at_or_above = Signal(WIDTH)
@@ -380,32 +373,6 @@ class VectorEngine(wiring.Component):
             self._value.eq(lanes[0].result),
             self._total.eq(Mux(valid[at.result] & (part == 0), last.total, Total.NONE)),
         ]
-
-    def _random(self, m: Module, issue, stages, parts) -> list:
-        """The random byte of each lane, at ``Stages.rounded``."""
-        p, at = self._parameters, self._stages.rounded
-        lanes, cycles = p.lanes, min(p.engine_parts, ROUNDS)
-        keys = delay_line(m, issue.key, at + 1, "key")
-        if p.engine_parts == 1:
-            m.submodules.random = random = RandomBits(units=UNITS)
-            drawn = at - RANDOM_CYCLES
-        else:
-            m.submodules.random = random = RandomState(cycles=cycles)
-            drawn = at - cycles
-            m.d.comb += random.step.eq(parts[drawn])
-        part_width = (UNITS // lanes).bit_length() - 1
-        streams = [Signal(32, name=f"stream_{n}", reset_less=True) for n in range(2)]
-        m.d.sync += streams[1].eq(streams[0] + STREAM_STEP)
-        with m.If(self.command.valid & self.command.ready):  # it may go on under the pass
-            m.d.sync += streams[0].eq(self.stream)
-        is_next = stages[drawn].rounding == Rounding.RANDOM_NEXT
-        m.d.comb += [
-            random.stream.eq(Mux(is_next, streams[1], streams[0])),
-            random.key.eq(Cat(C(0, LANE_WIDTH), keys[drawn][part_width:])),
-        ]
-        place = Cat(parts[at], keys[at][:part_width])
-        width = p.engine_width
-        return [unit_byte(random.state, lane, width, place) for lane in range(width)]
 
     def _count(self, m: Module, start) -> None:
         """The totals of a pass."""
