@@ -6,6 +6,7 @@ from trainwright.parameters import (
     TABLES,
     AcceleratorParameters,
 )
+from trainwright.program.vector import REGISTERS, THREADS, WIDTH
 from trainwright_boards.board import BLOCK, SDRAM, Board, Part
 from trainwright_boards.tools import BuildError
 from trainwright_hw.arith.multiplier import LOGIC, PAIRS
@@ -14,8 +15,8 @@ SHAPES = ((16384, 1), (8192, 2), (4096, 4), (2048, 9), (1024, 18), (512, 36))
 """Depth and width of a DP16KD of an ECP5, and of a BSRAM of a GW5A."""
 LEAST_DEPTH = 65
 """Memories of fewer words are made of LUTs; so are the statistics, and the queues but one."""
-LANE_BLOCK_RAMS, CODE_BLOCK_RAMS = 4, 2
-"""Of a vector engine: three copies of a lane's registers and its table; the instructions."""
+REGISTER_COPIES, TABLE_BLOCK_RAMS, CODE_BLOCK_RAMS = 3, 1, 2
+"""Of a vector engine: copies of a lane's registers; its table; the instructions."""
 
 
 def block_rams(width: int, depth: int) -> int:
@@ -38,7 +39,9 @@ def needed_block_rams(p: AcceleratorParameters, memory_bytes: int) -> int:
         (32, 512),  # the link's payload
     ]
     found = sum(block_rams(width, depth) for width, depth in memories if depth >= LEAST_DEPTH)
-    return found + p.vector_engine * (LANE_BLOCK_RAMS * p.lanes + CODE_BLOCK_RAMS)
+    registers = block_rams(WIDTH, REGISTERS * THREADS * p.engine_parts)
+    lane = REGISTER_COPIES * registers + TABLE_BLOCK_RAMS
+    return found + p.vector_engine * (lane * p.engine_width + CODE_BLOCK_RAMS)
 
 
 def obstacles(p: AcceleratorParameters, part: Part, memory_bytes: int) -> list[str]:
@@ -49,7 +52,7 @@ def obstacles(p: AcceleratorParameters, part: Part, memory_bytes: int) -> list[s
     found = []
     needed = p.device_multipliers
     if part.family not in LOGIC | PAIRS:  # each product, narrow or not, takes one
-        needed = p.multipliers + (2 + p.vector_engine) * p.lanes
+        needed = p.multipliers + 2 * p.lanes + p.vector_engine * p.engine_width
     if needed > part.multipliers:
         found.append(f"{needed} multipliers, it has {part.multipliers}")
     rams = needed_block_rams(p, memory_bytes)

@@ -51,10 +51,11 @@ class Netlist:
         module = document["modules"][top]
         self.cells: dict[str, Any] = module["cells"]
         self.ports: dict[str, Any] = module["ports"]
-        self._names = {
+        self._names: dict[int | str, str] = {
             bit: name
             for name, net in sorted(module["netnames"].items(), key=lambda n: -len(n[0]))
             for bit in net["bits"]
+            if isinstance(bit, int)  # the name of a net with a constant bit is none of the constant
         }
 
     @classmethod

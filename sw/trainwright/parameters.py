@@ -422,11 +422,14 @@ class AcceleratorParameters:
 
 def _vector_bits(p: AcceleratorParameters) -> int:
     """Bits of the vector engine's memories: three copies of 64 registers of 36 bits for each word
-    of a row, and a table of 512 words of 36 bits a lane; 64 instructions; two queues of rows, the
-    one's words alone read ahead; and its streams."""
+    of a row, and a table of 512 words of 36 bits a lane; 64 instructions, and which of them read;
+    two queues of rows, one of addresses, one of places; and its streams, their steps once where one
+    walker goes through them all."""
     row = p.lanes * p.word_width
     lanes = (p.lanes * 3 * 64 + p.engine_width * 512) * 36
-    return lanes + 64 * 50 + 2 * 16 * (row + 20) + 2 * row + 8 * 18 + 2 * 8 * (20 + 16) + 16 * 40
+    queues = 16 * (2 * row + 20 + 22 + p.scratchpad_banks)
+    walkers = 2 if p.engine_parts == 1 else 1
+    return lanes + 64 * (50 + 4) + queues + 8 * 18 + 2 * 8 * (20 + 16) + walkers * 8 * 40
 
 
 def _queue_bits(p: AcceleratorParameters) -> int:
@@ -507,9 +510,11 @@ PRESETS: dict[str, Preset] = {
             "lanes": 16,
             "pe1_rows": 4,
             "pe2_rows": 2,
-            "scratchpad_rows": 4096,
+            "scratchpad_rows": 8192,
+            "program_depth": 256,
             "memory_rate": 2,
             "vector_engine": 1,
+            "engine_lanes": 2,
             "exponents": 64,
             "sample_loads": 1,
         },
@@ -539,7 +544,7 @@ LFE5U-85F: 156 MULT18X18D, 3.7 Mbit. ``ecp5-85f`` is for the same part with the 
 external memory in its block RAM; its accumulators are as wide as batches of 64 need.
 ``ecp5-85f-sdram`` is for an SDRAM of 2 bytes a cycle beside it, with twice the scratchpad.
 ``ecp5-85f-alone``, likewise, trains without a host: it has all that resident programs need, 16
-lanes among it, and 96 multipliers.
+lanes among it, two of them of the vector engine, and 96 multipliers.
 ``ecp5-85f-64`` has half its multipliers. Gowin GW5AST-138C: 298 MULTALU27X18, 6.3 Mbit;
 ``gw5ast-138c`` has 16 multipliers. ``zu3eg-w8`` has words of 8 bits and two products a DSP48E2."""
 

@@ -48,7 +48,8 @@ def netlist(cells: dict) -> Netlist:
         "dq": {"direction": "inout", "bits": [7]},
     }
     names = {f"n{bit}": {"bits": [bit]} for bit in range(2, 10)}
-    module = {"cells": cells, "ports": ports, "netnames": names | {"soc.deep.clock": {"bits": [4]}}}
+    names |= {"soc.deep.clock": {"bits": [4]}, "soc.constants": {"bits": ["0", "1"]}}
+    module = {"cells": cells, "ports": ports, "netnames": names}
     return Netlist({"modules": {"top": module}}, "top")
 
 
@@ -108,6 +109,15 @@ def test_a_synchroniser_is_no_complaint():
 )
 def test_what_breaks_a_rule_is_named(change, complaint):
     assert rules(SOUND | change) == [complaint]
+
+
+def test_a_port_of_a_rom_that_is_never_clocked_is_no_complaint():
+    """Its clock is 0, which bits of other nets are, too."""
+    directions = {"CLKA": "input", "CLKB": "input", "DOB0": "output"}
+    pins = {"CLKA": ["0"], "CLKB": [4], "DOB0": [8]}
+    rom = {"type": "DP16KD", "connections": pins, "port_directions": directions}
+    assert rules(SOUND | {"rom": rom}) == []
+    assert netlist(SOUND | {"rom": rom}).clocks() == {"n4"}
 
 
 def test_other_clocks_are_named():

@@ -183,8 +183,8 @@ def test_every_memory_of_narrow_words_is_counted():
     assert parameters.on_chip_bits == memory_bits(parameters)
 
 
-QUICK = ("zu3eg", "ecp5-85f", "gw5ast-138c")
-"""A preset of every family of devices."""
+QUICK = ("zu3eg", "ecp5-85f", "ecp5-85f-alone", "gw5ast-138c")
+"""A preset of every family of devices, and one with a vector engine."""
 
 
 @pytest.mark.parametrize(

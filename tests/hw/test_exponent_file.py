@@ -54,7 +54,8 @@ class Bench(Elaboratable):
         code = data.View(layout, self.descriptor[: layout.size])
         connect(m, file.sums, statistics.taken)
         words = Array([code[f"word{n}"] for n in range(CODE_WORDS)])
-        m.d.comb += [file.descriptor.eq(self.descriptor), file.word.eq(words[file.place])]
+        m.d.comb += file.descriptor.eq(self.descriptor)
+        m.d.sync += file.word.eq(words[file.place])
         return m
 
 

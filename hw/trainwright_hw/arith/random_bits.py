@@ -1,6 +1,6 @@
 """Random bits of stochastic rounding: hardware of ``trainwright.fixed.random_bits``."""
 
-from amaranth.hdl import C, Cat, Module, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,8 +13,10 @@ from trainwright.fixed.random_bits import (
     ROUNDS,
     STREAM_ROTATION,
     TWIST,
+    UNITS,
 )
 from trainwright.program.fields import LOCAL_WIDTH
+from trainwright_hw.arith.select import select
 
 RANDOM_CYCLES = 2
 """Cycles from a key to its random bits."""
@@ -30,7 +32,8 @@ class RandomBits(wiring.Component):
     Half the rounds, each an operation of four bits for a bit, in either of ``RANDOM_CYCLES``
     cycles.
 
-    Members: in ``stream`` and ``key``; out ``random``, ``units`` bytes, ``RANDOM_CYCLES`` later.
+    Members: in ``stream`` and ``key``; out, ``RANDOM_CYCLES`` later, ``random``, ``units`` bytes,
+    and ``state``, the bits that ``unit_byte`` makes them of.
     """
 
     def __init__(self, *, units: int):
@@ -40,17 +43,13 @@ class RandomBits(wiring.Component):
                 "stream": In(STREAM_WIDTH),
                 "key": In(KEY_WIDTH),
                 "random": Out(RANDOM_WIDTH).array(units),
+                "state": Out(2 * STREAM_WIDTH),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        stream, key = Signal(STREAM_WIDTH), Signal(STREAM_WIDTH)
-        m.d.comb += [stream.eq(self.stream), key.eq(self.key)]
-        first, second = KEY_ROTATIONS
-        low = stream ^ _sum(key.rotate_left(bits) for bits in first)
-        high = stream.rotate_left(STREAM_ROTATION) ^ C(CONSTANT, STREAM_WIDTH)
-        high = high ^ _sum(key.rotate_left(bits) for bits in second)
+        low, high = _begin(m, self.stream, self.key)
         for cycle in range(RANDOM_CYCLES):
             rounds = range(cycle * ROUNDS // RANDOM_CYCLES, (cycle + 1) * ROUNDS // RANDOM_CYCLES)
             for _ in rounds:
@@ -59,8 +58,70 @@ class RandomBits(wiring.Component):
             m.d.sync += state.eq(Cat(low, high))
             low, high = state[:STREAM_WIDTH], state[STREAM_WIDTH:]
         places = Cat(low, high)
-        m.d.comb += Cat(self.random).eq(Cat(places, places ^ places.rotate_right(TWIST)))
+        m.d.comb += [
+            self.state.eq(places),
+            Cat(self.random).eq(Cat(places, places ^ places.rotate_right(TWIST))),
+        ]
         return m
+
+
+class RandomState(wiring.Component):
+    """``mixed``, a key in turn: in ``cycles`` cycles, a divisor of ``ROUNDS``, with the logic of so
+    many fewer rounds.
+
+    Members: in ``step``, which counts the cycles of a key from 0; ``stream`` and ``key``, in its
+    cycle 0; out ``state``, ``cycles`` later and until that of the next key.
+    """
+
+    def __init__(self, *, cycles: int):
+        self._cycles = cycles
+        super().__init__(
+            {
+                "step": In(range(max(ROUNDS, 2 * cycles))),
+                "stream": In(STREAM_WIDTH),
+                "key": In(KEY_WIDTH),
+                "state": Out(2 * STREAM_WIDTH),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        so_far = Signal(2 * STREAM_WIDTH, reset_less=True)
+        begin = Cat(_begin(m, self.stream, self.key))
+        words = Signal(2 * STREAM_WIDTH)
+        m.d.comb += words.eq(Mux(self.step == 0, begin, so_far))
+        low, high = words[:STREAM_WIDTH], words[STREAM_WIDTH:]
+        for _ in range(ROUNDS // self._cycles):
+            low, high = _round(m, low, high)
+        m.d.sync += so_far.eq(Cat(low, high))
+        with m.If(self.step == self._cycles - 1):
+            m.d.sync += self.state.eq(Cat(low, high))
+        return m
+
+
+def unit_byte(state: Value, first: int, width: int, place: Value) -> Value:
+    """Byte ``first`` + ``width`` * ``place`` of the random bits of a ``state``: chosen before it is
+    twisted, so that one byte is."""
+    plain, others = (
+        [word.word_select(n, RANDOM_WIDTH) for n in range(UNITS // 2)]
+        for word in (state, state.rotate_right(TWIST))
+    )
+    if width == UNITS:
+        byte = plain[first % len(plain)]
+        return byte ^ others[first % len(plain)] if first >= len(plain) else byte
+    choice, upper = place[:-1], place[-1]
+    byte, other = (select(one[first::width], choice) for one in (plain, others))
+    return byte ^ Mux(upper, other, 0)
+
+
+def _begin(m: Module, of: Value, for_key: Value) -> tuple[Value, Value]:
+    """The state before the first round."""
+    stream, key = Signal(STREAM_WIDTH, name="stream"), Signal(STREAM_WIDTH, name="key")
+    m.d.comb += [stream.eq(of), key.eq(for_key)]
+    first, second = KEY_ROTATIONS
+    low = stream ^ _sum(key.rotate_left(bits) for bits in first)
+    high = stream.rotate_left(STREAM_ROTATION) ^ C(CONSTANT, STREAM_WIDTH)
+    return low, high ^ _sum(key.rotate_left(bits) for bits in second)
 
 
 def _sum(words) -> Value:

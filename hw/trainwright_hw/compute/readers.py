@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.storage.ports import ENTRY_LATENCY, FactorReadPort, ReadPort, row_layout
-from trainwright_hw.stream.registered_queue import RegisteredQueue
+from trainwright_hw.stream.registered_queue import RegisteredQueue, counted_queue
 
 FETCH_DEPTH = 16
 """Rows between nest and array; covers the scratchpad's latency and its bank conflicts."""
@@ -20,11 +20,13 @@ class RowReader(wiring.Component):
     later at the output, where it is held while ``valid`` and taken in a cycle of ``valid & ready``.
     ``level`` counts the rows at the output; in a cycle of ``arrives`` another one comes. A row a
     cycle, six cycles from ``start`` to ``valid`` when the scratchpad grants the request at once.
-    ``depth`` rows are asked for ahead.
+    ``depth`` rows are asked for ahead. ``late``: the row comes later in its cycle, with fewer LUTs.
     """
 
-    def __init__(self, parameters: AcceleratorParameters, *, depth: int = FETCH_DEPTH):
-        self._depth = depth
+    def __init__(
+        self, parameters: AcceleratorParameters, *, depth: int = FETCH_DEPTH, late: bool = False
+    ):
+        self._depth, self._late = depth, late
         super().__init__(
             {
                 "start": In(1),
@@ -43,8 +45,8 @@ class RowReader(wiring.Component):
         m = Module()
         request = self.port.request
         m.submodules.addresses = addresses = RegisteredQueue(width=LOCAL_WIDTH, depth=self._depth)
-        m.submodules.rows = rows = RegisteredQueue(
-            width=len(self.row.as_value()), depth=self._depth, counted=True
+        m.submodules.rows = rows = counted_queue(
+            width=len(self.row.as_value()), depth=self._depth, late=self._late
         )
         m.d.comb += [
             addresses.w_en.eq(self.start),

@@ -124,9 +124,9 @@ class Registers(wiring.Component):
                 m.d.sync += enable.eq(masked(enable))
             with m.Case(WATCHDOG >> 2):
                 m.d.sync += self.watchdog.eq(masked(self.watchdog))
-            for bit, register in enumerate(self._order()):
+            for bit in range(len(self._order())):
                 with m.Case((ORDER >> 2) + bit):
-                    m.d.comb += [self.order.write[bit].eq(1), self.order.value.eq(masked(register))]
+                    m.d.comb += self.order.write[bit].eq(1)
             for number, register in enumerate(self._window()):
                 with m.Case((WINDOW >> 2) + number):
                     m.d.sync += register.eq(masked(register))
@@ -134,10 +134,12 @@ class Registers(wiring.Component):
                 with m.Case(TIMES >> 2):
                     m.d.sync += self._times.eq(masked(self._times))
                 with m.Case(STEP >> 2):
-                    m.d.comb += [
-                        self.steps.write.eq(~self.running),
-                        self.steps.value.eq(masked(self.steps.step)),
-                    ]
+                    m.d.comb += self.steps.write.eq(~self.running)
+        of_others = [self.order] if self.parameters.sample_loads else []
+        if self.parameters.exponents:
+            of_others.append(self.steps)
+        for port in of_others:
+            m.d.comb += [port.keep.eq(~bus.write_mask), port.value.eq(bus.write_data)]
         if self.parameters.exponents:
             m.d.comb += [
                 self.steps.times.eq(self._times),

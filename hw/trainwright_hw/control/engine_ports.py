@@ -1,6 +1,6 @@
 """Between the sequencer and the engines: commands, status, and the statistics of results."""
 
-from amaranth.hdl import signed
+from amaranth.hdl import Module, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -101,8 +101,8 @@ class ComputeEngine(wiring.Signature):
 class OrderPort(wiring.Signature):
     """The generator's registers (``trainwright.program.sample_order``), to the host.
 
-    ``write`` has a bit for each of ``next``, ``increment`` and ``left``: it takes ``value``. Not
-    while samples are drawn.
+    ``write`` has a bit for each of ``next``, ``increment`` and ``left``: it takes the bytes of
+    ``value`` that ``keep`` has not. Not while samples are drawn.
     """
 
     def __init__(self):
@@ -112,6 +112,7 @@ class OrderPort(wiring.Signature):
                 "increment": Out(REGISTER_WIDTH),
                 "left": Out(ORDER_WIDTH),
                 "write": In(3),
+                "keep": In(REGISTER_WIDTH),
                 "value": In(REGISTER_WIDTH),
             }
         )
@@ -157,7 +158,7 @@ class StepPort(wiring.Signature):
     """The sequencer's side of the repetition of programs.
 
     ``times`` that a start runs one; ``step``, the number of the present step, which the host may
-    ``write`` with ``value`` between runs.
+    ``write`` between runs: with the bytes of ``value`` that ``keep`` has not.
     """
 
     def __init__(self):
@@ -166,6 +167,15 @@ class StepPort(wiring.Signature):
                 "times": In(REGISTER_WIDTH),
                 "step": Out(REGISTER_WIDTH),
                 "write": In(1),
+                "keep": In(REGISTER_WIDTH),
                 "value": In(REGISTER_WIDTH),
             }
         )
+
+
+def write_bytes(m: Module, write: Value, register: Value, keep: Value, value: Value) -> None:
+    """In a cycle of ``write`` a register takes the bytes of ``value`` that ``keep`` has not, whose
+    bits are equal within each."""
+    for first in range(0, len(register), 8):
+        with m.If(write & ~keep[first]):
+            m.d.sync += register[first : first + 8].eq(value[first : first + 8])

@@ -44,8 +44,8 @@ class ExponentFile(wiring.Component):
     results stay until the next one: ``shift``, ``x_shift`` and ``g_shift``; ``scalars``, v of each,
     not held in any range.
 
-    Members: also ``place`` and ``word``: that word of the descriptor as if it was a CODE, in the
-    same cycle; ``sums`` and ``host``. A reset leaves the exponents as they are.
+    Members: also ``place`` and ``word``: that word of the descriptor as if it was a CODE, a cycle
+    later; ``sums`` and ``host``. A reset leaves the exponents as they are.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
@@ -238,7 +238,7 @@ class ExponentFile(wiring.Component):
         layout = whole_layout(SCALES)
         entries = data.View(layout, self.descriptor[: layout.size]).entries
         slots = {name: width for name, width in SCALES if name in SLOT_FIELDS}
-        word = Signal(INSTRUCTION_WIDTH, reset_less=True)
+        word = self.word
         entry = data.View(
             data.StructLayout({name[:-1]: width for name, width in slots.items()}), word
         )
@@ -247,7 +247,6 @@ class ExponentFile(wiring.Component):
         over, under, some = (
             Signal(name=name, reset_less=True) for name in ("over", "under", "some")
         )
-        m.d.sync += word.eq(self.word)
         sums, total = self.sums, self.sums.total
         # limit < sum, or limit <= sum, by one comparison
         inclusive, passed = Signal(), Signal()

@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from trainwright.fixed.random_bits import STREAM_STEP
+from trainwright_hw.control.engine_ports import write_bytes
 
 STEP_WIDTH = 32
 SEED_STEP = 2 * STREAM_STEP % (1 << STEP_WIDTH)
@@ -15,8 +16,9 @@ class Repetition(wiring.Component):
     """Counts the times that a program runs, and the steps.
 
     ``start`` begins ``times`` runs of a program (0 is as 1), ``advance`` ends one; the present one
-    is the ``last``. ``step`` is its number, also ``write``\\ n by the host with ``value``, between
-    runs; ``seed`` is 2 x STREAM_STEP x step, but while it is ``busy``, 32 cycles from ``start`` on.
+    is the ``last``. ``step`` is its number, also ``write``\\ n by the host between runs, with
+    the bytes of ``value`` that ``keep`` has not; ``seed`` is 2 x STREAM_STEP x step, but while it
+    is ``busy``, 32 cycles from ``start`` on.
     """
 
     def __init__(self):
@@ -28,6 +30,7 @@ class Repetition(wiring.Component):
                 "last": Out(1),
                 "step": Out(STEP_WIDTH),
                 "write": In(1),
+                "keep": In(STEP_WIDTH),
                 "value": In(STEP_WIDTH),
                 "seed": Out(STEP_WIDTH),
                 "busy": Out(1),
@@ -39,8 +42,7 @@ class Repetition(wiring.Component):
         left = Signal(STEP_WIDTH)
         bit = Signal(range(STEP_WIDTH))
         m.d.comb += self.last.eq(~left[1:].any())
-        with m.If(self.write):
-            m.d.sync += self.step.eq(self.value)
+        write_bytes(m, self.write, self.step, self.keep, self.value)
         with m.If(self.advance):
             m.d.sync += [self.step.eq(self.step + 1), left.eq(left - 1)]
         # seed = step x SEED_STEP, the highest bit of the step first; then one SEED_STEP a step

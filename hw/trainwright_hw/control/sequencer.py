@@ -316,11 +316,14 @@ class Sequencer(wiring.Component):
         else:
             code = data.View(command_layout(CODE), descriptor[: _width(CODE)])
             words = [code[f"word{n}"] for n in range(CODE_WORDS)]
-            m.d.comb += file.word.eq(Array(words)[file.place])
+            word = Signal(INSTRUCTION_WIDTH, reset_less=True)
+            m.d.sync += word.eq(Array(words)[file.place])
+            m.d.comb += file.word.eq(word)
         m.d.comb += [
             steps.start.eq(self.start),
             steps.times.eq(self.steps.times),
             steps.write.eq(self.steps.write),
+            steps.keep.eq(self.steps.keep),
             steps.value.eq(self.steps.value),
             self.steps.step.eq(steps.step),
         ]

@@ -69,7 +69,7 @@ class StatisticsSlots(wiring.Component):
             with m.State("IDLE"):
                 if self.parameters.exponents:
                     with m.If(self.taken.take):
-                        m.d.sync += slot.eq(self.taken.slot)
+                        m.d.sync += [slot.eq(self.taken.slot), item.saturations.eq(0)]
                         m.next = "TAKE"
                 with m.If(self.read):
                     m.d.sync += slot.eq(self.slot)
@@ -112,6 +112,6 @@ class StatisticsSlots(wiring.Component):
         with m.State("TAKEN"):
             m.d.comb += taken.there.eq(1)
             with m.If(taken.zero):
-                m.d.sync += [write.eq(1), added.eq(self.totals), added.sum.eq(0)]
+                m.d.sync += [write.eq(1), added.sum.eq(0)]
             with m.If(taken.zero | ~taken.take):
                 m.next = "IDLE"

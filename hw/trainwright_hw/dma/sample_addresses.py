@@ -6,7 +6,12 @@ from amaranth.lib.wiring import In, Out
 
 from trainwright.program.fields import COUNT_WIDTH, ORDER_WIDTH, REGISTER_WIDTH, SAMPLES
 from trainwright.program.sample_order import EPOCH_STEP, MULTIPLIER
-from trainwright_hw.control.engine_ports import TRANSFER_LAYOUT, OrderPort, command_layout
+from trainwright_hw.control.engine_ports import (
+    TRANSFER_LAYOUT,
+    OrderPort,
+    command_layout,
+    write_bytes,
+)
 
 SAMPLES_LAYOUT = command_layout(SAMPLES)
 
@@ -42,23 +47,27 @@ class SampleAddresses(wiring.Component):
         m = Module()
         d, order = samples_view(self.command), self.order
         left = Signal(COUNT_WIDTH)  # samples, the present one included
-        index, rest, factor, after = (
-            Signal(ORDER_WIDTH, name=name) for name in ("index", "rest", "factor", "after")
+        rest, factor, after = (
+            Signal(ORDER_WIDTH, name=name) for name in ("rest", "factor", "after")
         )
-        step, address = Signal(REGISTER_WIDTH), Signal(REGISTER_WIDTH)
-        m.d.comb += [self.address.payload.eq(address), self.busy.eq(1)]
+        index = Signal(ORDER_WIDTH)
+        step, address = Signal(REGISTER_WIDTH), Signal(REGISTER_WIDTH)  # step: stride x 2^n
+        m.d.comb += [
+            index.eq(order.next & d.order_mask),
+            self.address.payload.eq(address),
+            self.busy.eq(1),
+        ]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.busy.eq(0)
                 with m.If(self.start):
-                    m.d.sync += [left.eq(d.samples), address.eq(d.address)]
+                    m.d.sync += [left.eq(d.samples), address.eq(d.address), step.eq(d.stride)]
                     m.next = "OFFER"
                     with m.If(d.drawn):
                         m.next = "BEGIN"
             with m.State("BEGIN"):
                 m.d.sync += [
-                    index.eq(order.next & d.order_mask),
-                    rest.eq(order.next & d.order_mask),
+                    rest.eq(index),
                     factor.eq(MULTIPLIER),
                     after.eq(order.increment | 1),
                     step.eq(d.stride),
@@ -77,15 +86,14 @@ class SampleAddresses(wiring.Component):
             with m.State("OFFER"):
                 m.d.comb += self.address.valid.eq(1)
                 with m.If(self.address.ready):
-                    m.d.sync += [left.eq(left - 1), address.eq(address + d.stride)]
+                    m.d.sync += [left.eq(left - 1), address.eq(address + step)]
                     with m.If(d.drawn):
                         self._draw(m, d, after)
                         m.next = "BEGIN"
                     with m.If(left == 1):
                         m.next = "IDLE"
         for bit, register in enumerate((order.next, order.increment, order.left)):
-            with m.If(order.write[bit]):
-                m.d.sync += register.eq(order.value)
+            write_bytes(m, order.write[bit], register, order.keep, order.value)
         return m
 
     def _draw(self, m: Module, d, after) -> None:

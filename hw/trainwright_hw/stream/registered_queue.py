@@ -1,6 +1,7 @@
 """A shallow queue whose every output is a register."""
 
 from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 
 
@@ -81,3 +82,11 @@ class RegisteredQueue(Elaboratable):
                 more.eq(self.level > 2),
             ]
         return m
+
+
+def counted_queue(*, width: int, depth: int, late: bool) -> RegisteredQueue | SyncFIFO:
+    """A queue of which who writes knows the credit: one with registers at its output, or, where
+    ``late``, one without: a LUT fewer for each bit."""
+    if late:
+        return SyncFIFO(width=width, depth=depth)
+    return RegisteredQueue(width=width, depth=depth, counted=True)

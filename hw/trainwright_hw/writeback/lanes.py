@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.random_bits import RANDOM_WIDTH
+from trainwright_hw.arith.select import select
 from trainwright_hw.control.engine_ports import COMPUTE_LAYOUT
 from trainwright_hw.stream.delay_line import delay_line, deskew
 from trainwright_hw.writeback.ports import ROWS_WIDTH
-from trainwright_hw.writeback.result_queue import select
 
 
 class EncodedLanes(wiring.Component):

@@ -1,15 +1,14 @@
 """Results on their way to the scratchpad, and the credits taken for them beforehand."""
 
-from collections.abc import Sequence
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.storage.ports import WritePort, banks_asked
-from trainwright_hw.stream.registered_queue import RegisteredQueue
+from trainwright_hw.stream.registered_queue import RegisteredQueue, counted_queue
 from trainwright_hw.writeback.digits import (
     LEVEL_WIDTH,
     DigitPlaces,
@@ -17,14 +16,6 @@ from trainwright_hw.writeback.digits import (
     whole_row_layout,
 )
 from trainwright_hw.writeback.ports import ROWS_WIDTH
-
-
-def select(values: Sequence[Value], index: Value) -> Value:
-    """``values[index]``, 2^n of them, as a balanced tree of multiplexers."""
-    level = list(values)
-    for bit in index[: (len(level) - 1).bit_length()]:
-        level = [Mux(bit, b, a) for a, b in zip(level[::2], level[1::2], strict=True)]
-    return level[0]
 
 
 class ResultQueue(wiring.Component):
@@ -43,13 +34,15 @@ class ResultQueue(wiring.Component):
     the port is offered each digit as a row of its own, at the next address; what is said above of a
     row that leaves is so of its last digit.
 
+    ``late``: rows and what says where they go come later in their cycles, with fewer LUTs.
+
     Members: also ``push`` with ``address`` and ``row``; ``z``, the write port; ``writer``, the
     engine whose row is offered there. One row a cycle; a row is offered the cycle after its push.
     """
 
-    def __init__(self, parameters: AcceleratorParameters, *, depth: int):
+    def __init__(self, parameters: AcceleratorParameters, *, depth: int, late: bool = False):
         self._parameters = parameters
-        self._depth = depth
+        self._depth, self._late = depth, late
         super().__init__(
             {
                 "reserve": In(1),
@@ -72,7 +65,7 @@ class ResultQueue(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         request = self.z.request
-        rows = RegisteredQueue(width=len(self.row.as_value()), depth=self._depth, counted=True)
+        rows = counted_queue(width=len(self.row.as_value()), depth=self._depth, late=self._late)
         free = Signal(range(self._depth + 1), init=self._depth)
         accepted, final = Signal(), Signal()
         # a place was, a cycle ago: the arbiters end long paths, and a row has many bits
@@ -95,24 +88,32 @@ class ResultQueue(wiring.Component):
         ]
         return m
 
-    def _rows(self, m: Module, rows: RegisteredQueue, final: Signal) -> None:
+    def _rows(self, m: Module, rows: RegisteredQueue | SyncFIFO, final: Signal) -> None:
         """Offers each row, whole as it is."""
         request = self.z.request
         banks = len(self.z.banks)
         width = banks + LOCAL_WIDTH + 2
-        m.submodules.places = places = RegisteredQueue(width=width, depth=self._depth, counted=True)
+        m.submodules.places = places = RegisteredQueue(
+            width=width, depth=self._depth, counted=True, flags=banks if self._late else 0
+        )
         m.submodules.rows = rows
-        # The oldest places, and one that finds none before it. What the arbiters grant is known
-        # late: it ends here, and not in the deep queue.
-        m.submodules.next_places = ahead = RegisteredQueue(width=width, depth=2, flags=banks)
         asked = banks_asked(self._parameters, Const(1), self.address)
         new = Cat(asked, self.address, self.final, self.engine)
+        m.d.comb += places.w_data.eq(new)
+        if self._late:
+            ahead = places
+            m.d.comb += places.w_en.eq(self.push)
+        else:
+            # The oldest places, and one that finds none before it. What the arbiters grant is known
+            # late: it ends here, and not in the deep queue.
+            m.submodules.next_places = ahead = RegisteredQueue(width=width, depth=2, flags=banks)
+            m.d.comb += [
+                places.w_en.eq(self.push & (places.r_rdy | ~ahead.w_rdy)),
+                places.r_en.eq(ahead.w_rdy),
+                ahead.w_en.eq(self.push | places.r_rdy),
+                ahead.w_data.eq(Mux(places.r_rdy, places.r_data, new)),
+            ]
         m.d.comb += [
-            places.w_en.eq(self.push & (places.r_rdy | ~ahead.w_rdy)),
-            places.w_data.eq(new),
-            places.r_en.eq(ahead.w_rdy),
-            ahead.w_en.eq(self.push | places.r_rdy),
-            ahead.w_data.eq(Mux(places.r_rdy, places.r_data, new)),
             rows.w_en.eq(self.push),
             rows.w_data.eq(self.row),
             request.valid.eq(ahead.r_rdy),
@@ -121,7 +122,7 @@ class ResultQueue(wiring.Component):
             self.z.row.eq(rows.r_data),
         ]
 
-    def _digits(self, m: Module, rows: RegisteredQueue, final: Signal) -> Value:
+    def _digits(self, m: Module, rows: RegisteredQueue | SyncFIFO, final: Signal) -> Value:
         """Offers each digit of each row. Gives whether the one at the port is its row's last."""
         request = self.z.request
         m.submodules.places = places = DigitPlaces(self._parameters, depth=self._depth)

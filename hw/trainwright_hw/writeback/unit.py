@@ -8,6 +8,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.arith.lanes import lane_format
 from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits
+from trainwright_hw.arith.select import select
 from trainwright_hw.control.command_contexts import per_engine
 from trainwright_hw.control.engine_ports import StatisticsPort
 from trainwright_hw.storage.ports import WritePort
@@ -21,7 +22,7 @@ from trainwright_hw.writeback.ports import (
     column_lead,
     row_lead,
 )
-from trainwright_hw.writeback.result_queue import ResultQueue, select
+from trainwright_hw.writeback.result_queue import ResultQueue
 from trainwright_hw.writeback.slots import BLIND, SLOT_LAYOUT, Slots, least_credit
 from trainwright_hw.writeback.statistics_accumulator import StatisticsAccumulator
 

@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.arith.format import LaneFormat
 from trainwright_hw.arith.lanes import lane_format
+from trainwright_hw.arith.select import select
 from trainwright_hw.stream.delay_line import delay_line, skew
-from trainwright_hw.writeback.result_queue import select
 
 
 def outer_cycles(arithmetic: LaneFormat) -> int:

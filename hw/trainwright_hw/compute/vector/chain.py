@@ -33,14 +33,18 @@ def combined(
     if parts == 1:
         return _register(m, Mux(wanted, level[0], 0), "total")
     bits = (parts - 1).bit_length()
-    so_far = Signal(signed(WIDTH), reset_less=True)
-    first = turn[:bits] == 0
-    with_them = _joined(m, greatest, so_far, level[0], "with_them")
-    m.d.sync += so_far.eq(Mux(wanted, Mux(first, level[0], with_them), 0))
-    complete, total = Signal(reset_less=True), Signal(signed(WIDTH), reset_less=True)
-    m.d.sync += complete.eq(turn[:bits] == parts - 1)
+    so_far, total = (
+        Signal(signed(WIDTH), name=name, reset_less=True) for name in ("so_far", "all")
+    )
+    complete, was_wanted = (
+        Signal(name=name, reset_less=True) for name in ("complete", "was_wanted")
+    )
+    one, first = level[0], turn[:bits] == 0
+    m.d.sync += [complete.eq(turn[:bits] == parts - 1), was_wanted.eq(wanted)]
+    with m.If(first | ~greatest | (one > so_far)):  # one choice less for each bit
+        m.d.sync += so_far.eq(Mux(first | greatest, one, so_far + one))
     with m.If(complete):
-        m.d.sync += total.eq(so_far)
+        m.d.sync += total.eq(Mux(was_wanted, so_far, 0))
     return total
 
 

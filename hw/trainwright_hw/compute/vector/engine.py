@@ -5,7 +5,6 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from trainwright.fixed.random_bits import STREAM_STEP, UNITS
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.exponents import (
     MOST_POWER,
@@ -18,6 +17,7 @@ from trainwright.program.fields import (
     CODE,
     DESCRIPTOR_BITS,
     INSTRUCTION_WIDTH,
+    LOCAL_WIDTH,
     VECTOR,
     Operation,
 )
@@ -29,7 +29,6 @@ from trainwright.program.vector import (
     THREADS,
     WIDTH,
     Kind,
-    Rounding,
     ShiftBy,
     Total,
 )
@@ -37,12 +36,13 @@ from trainwright.program.vector import (
     Memory as Rows,
 )
 from trainwright_hw.arith.lanes import lane_format
-from trainwright_hw.arith.random_bits import LANE_WIDTH, RANDOM_CYCLES, RandomBits
+from trainwright_hw.arith.select import at_most, one_hot, select
 from trainwright_hw.compute.readers import FETCH_DEPTH, RowReader
 from trainwright_hw.compute.vector.chain import combined
 from trainwright_hw.compute.vector.issue import Issue
 from trainwright_hw.compute.vector.lane import INSTRUCTION_LAYOUT, TERMS, Lane, Stages
 from trainwright_hw.compute.vector.prefetch import PLACE_WIDTH, Prefetch
+from trainwright_hw.compute.vector.random_bytes import random_bytes
 from trainwright_hw.compute.vector.walker import STREAM_LAYOUT, STREAM_WIDTH, StreamWalker
 from trainwright_hw.control.engine_ports import (
     SATURATIONS_WIDTH,
@@ -55,13 +55,13 @@ from trainwright_hw.control.engine_ports import (
 )
 from trainwright_hw.control.exponent_file import PLACE_WIDTH as WORD_PLACE_WIDTH
 from trainwright_hw.control.exponent_file import SHIFT_WIDTH, held
+from trainwright_hw.storage.banks import granted
 from trainwright_hw.storage.ports import ReadPort, WritePort
 from trainwright_hw.stream.delay_line import delay_line
-from trainwright_hw.writeback.result_queue import ResultQueue, select
+from trainwright_hw.writeback.result_queue import ResultQueue
 
 HELD = ("entry", "rows", "inner", "key", "slot")
 """Fields of a VECTOR that are kept while its pass runs."""
-_PADDING = [C(0, INSTRUCTION_WIDTH)] * (32 - CODE_WORDS)
 DRAINED = 2
 """Cycles from the last stage of the last instruction to its row in the queue of results."""
 RESULTS = 16
@@ -81,12 +81,16 @@ class VectorEngine(wiring.Component):
     of the scratchpad; ``statistics``, an item a pass; ``stream`` of random bits, that of the
     command at the port. With an exponent file also ``scalars``, v of each of the command at the
     port, which are put in their constants and shifts after the streams were copied; ``place`` and
-    ``word``, while no command is offered: that word of CODE.
+    ``word``, while no command is offered: that word of CODE, a cycle later.
     """
 
     def __init__(self, parameters: AcceleratorParameters):
         self._parameters = parameters
         self._stages = Stages(parameters.engine_parts)
+        self._sides = 1 if parameters.engine_parts == 1 else 2
+        """Of the walker: with rows of several parts it has time for both of them."""
+        self._puts, self._put_stream = Signal(), Signal(STREAM_WIDTH)  # a row, of that stream
+        self._address = Signal(LOCAL_WIDTH)  # where it goes
         self._value = Signal(signed(WIDTH), reset_less=True)  # of lane 0
         self._total = Signal(Total)
         self._shifts = [
@@ -114,19 +118,21 @@ class VectorEngine(wiring.Component):
         m = Module()
         m.submodules.prefetch = prefetch = Prefetch()
         m.submodules.issue = issue = Issue(FETCH_DEPTH, parts=self._parameters.engine_parts)
-        m.submodules.reader = reader = RowReader(self._parameters)
-        m.submodules.results = results = ResultQueue(self._parameters, depth=RESULTS)
-        m.submodules.asked = asked = StreamWalker()
-        m.submodules.put = put = StreamWalker()
+        m.submodules.reader = reader = RowReader(self._parameters, late=True)
+        m.submodules.results = results = ResultQueue(self._parameters, depth=RESULTS, late=True)
+        m.submodules.asked = asked = StreamWalker(sides=self._sides)
+        walkers = [asked]
+        if self._sides == 1:
+            m.submodules.put = put = StreamWalker()
+            walkers.append(put)
         m.submodules.constants = constants = Memory(
             shape=signed(FACTOR_WIDTH), depth=CONSTANTS, init=[]
         )
         connect(m, reader.port, flipped(self.read))
         connect(m, results.z, flipped(self.z))
-        self._take(m, prefetch, issue, results, (asked, put), constants.write_port())
+        self._take(m, prefetch, issue, results, walkers, constants.write_port())
+        self._walk(m, prefetch, reader.credit, walkers)
         m.d.comb += [
-            asked.take.eq(prefetch.take),
-            prefetch.credit.eq(reader.credit),
             reader.start.eq(prefetch.take),
             reader.address.eq(asked.address),
             issue.level.eq(reader.level),
@@ -137,12 +143,25 @@ class VectorEngine(wiring.Component):
             results.reserve_rows.eq(issue.size),
         ]
         m.d.sync += issue.room.eq(results.left >= THREADS)
-        with m.If(~asked.load):
-            m.d.comb += asked.number.eq(prefetch.number)
         constant = constants.read_port(domain="comb")
         m.d.comb += constant.addr.eq(issue.instruction.k)
-        self._lanes(m, platform, issue, reader, constant.data, results, put)
+        self._lanes(m, platform, issue, reader, constant.data, results)
         return m
+
+    def _walk(self, m: Module, prefetch, credit, walkers) -> None:
+        """Streams go on: rows asked for, and places of rows that are written. With one walker for
+        both nothing is asked for in a cycle of the latter."""
+        asked, put = walkers[0], walkers[-1]
+        with m.If(~asked.load):
+            m.d.comb += asked.number.eq(prefetch.number)
+        m.d.comb += [
+            prefetch.credit.eq(credit & ~self._puts if put is asked else credit),
+            asked.take.eq(prefetch.take),
+            self._address.eq(put.address),
+        ]
+        with m.If(self._puts):
+            side = C(self._sides - 1, 1)
+            m.d.comb += [put.take.eq(1), put.number.eq(Cat(self._put_stream, side))]
 
     def _take(self, m: Module, prefetch, issue, results, walkers, constant) -> None:
         """Copies what a command brings, starts its pass, and awaits its end."""
@@ -163,8 +182,18 @@ class VectorEngine(wiring.Component):
                 final.eq(given.entry + given.length - 1),
                 *(to.eq(given[name]) for name, to in held.items()),
             ]
-        place = Mux(copying, count, self.place) if self._by_file else count
-        word = select([*(code[f"word{n}"] for n in range(CODE_WORDS)), *_PADDING], place[:5])
+        # which word and which stream are next, decoded a cycle before: few LUTs lie behind it then
+        idle = Mux(self.command.valid, 0, self.place) if self._by_file else C(0, PLACE_WIDTH)
+        place, word = Signal(PLACE_WIDTH), Signal(INSTRUCTION_WIDTH)
+        is_word, is_stream = Signal(CODE_WORDS), Signal(STREAMS)
+        m.d.sync += [
+            is_word.eq(Cat(place == n for n in range(CODE_WORDS))),
+            is_stream.eq(Cat(place[:STREAM_WIDTH] == n for n in range(STREAMS))),
+        ]
+        m.d.comb += [
+            place.eq(Mux(copying, count + 1, idle)),
+            word.eq(granted(is_word, [code[f"word{n}"] for n in range(CODE_WORDS)])),
+        ]
         m.d.comb += [
             prefetch.write.eq(copying & is_code),
             prefetch.place.eq(code.first + count),
@@ -186,29 +215,32 @@ class VectorEngine(wiring.Component):
             Cat(given[f"{name}{n}"] for name in STREAM_LAYOUT.members) for n in range(STREAMS)
         ]
         of_constant = [given[f"constant{n}"] for n in range(CONSTANTS)]
+        by_file = Signal(signed(FACTOR_WIDTH))  # 0 while constants of the command are put
         load = copying & ~is_code
-        copied = STREAMS
+        copied = STREAMS * self._sides
+        is_first = count < STREAMS
         if self._by_file:
-            load &= count < STREAMS
-            copied += SCALARS
+            copied = max(copied, STREAMS + SCALARS)
+        if copied > STREAMS * self._sides:
+            load &= is_first
         for walker in walkers:
             m.d.comb += [
                 walker.load.eq(load),
-                walker.stream.eq(select(of_stream, count[:STREAM_WIDTH])),
+                walker.stream.eq(granted(is_stream, of_stream)),
                 walker.inner.eq(Mux(copying, given.inner, held["inner"])),
             ]
             with m.If(copying):
                 m.d.comb += walker.number.eq(count)
         m.d.comb += [
-            constant.en.eq(load),
+            constant.en.eq(load & is_first),
             constant.addr.eq(count),
-            constant.data.eq(select(of_constant, count[:STREAM_WIDTH])),
+            constant.data.eq(granted(is_word[:CONSTANTS], of_constant) | by_file),
             statistics.payload.slot.eq(held["slot"]),
             self.status.stall_operand.eq(issue.active & issue.waits_rows),
             self.status.stall_result.eq(issue.active & issue.waits_room),
         ]
         if self._by_file:
-            self._put_scalars(m, copying & ~is_code, count, constant)
+            self._put_scalars(m, copying & ~is_code, count, constant, by_file)
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(self.command.valid):
@@ -244,7 +276,7 @@ class VectorEngine(wiring.Component):
                     m.next = "IDLE"
         self._count(m, start)
 
-    def _put_scalars(self, m: Module, copying, count, constant) -> None:
+    def _put_scalars(self, m: Module, copying, count, constant, by_file) -> None:
         """Scalars of the command at the port, after its streams: a constant or a shift a cycle."""
         layout = whole_layout(VECTOR)
         given = data.View(layout, self.command.payload[: layout.size])
@@ -257,14 +289,15 @@ class VectorEngine(wiring.Component):
         m.d.comb += value.eq(select(list(self.scalars), number))
         with m.If(copying & (count == 0)):
             m.d.sync += [shift.eq(0) for shift in self._shifts]
-        with m.If(copying & (count >= STREAMS)):
+        with m.If(copying & (count >= STREAMS) & (count < STREAMS + SCALARS)):
             m.d.comb += [
                 constant.en.eq((kind == ScalarKind.VALUE) | (kind == ScalarKind.POWER)),
                 constant.addr.eq(to),
-                constant.data.eq(
-                    Mux(kind == ScalarKind.POWER, 1 << held(value, MOST_POWER), value)
-                ),
             ]
+            with m.If(kind == ScalarKind.POWER):
+                m.d.comb += by_file.eq(one_hot(m, held(value, MOST_POWER), MOST_POWER + 1, "power"))
+            with m.Else():
+                m.d.comb += by_file.eq(value)
             for n, shift in enumerate(self._shifts):
                 with m.If((kind == ScalarKind.SHIFT) & (to == n)):
                     m.d.sync += shift.eq(held(value, MOST_SHIFT))
@@ -280,7 +313,7 @@ class VectorEngine(wiring.Component):
             ]
         return changed
 
-    def _lanes(self, m: Module, platform, issue, reader, constant, results, put) -> None:
+    def _lanes(self, m: Module, platform, issue, reader, constant, results) -> None:
         """The pipeline of all lanes, and the rows that leave it."""
         p, instruction = self._parameters, issue.instruction
         if self._by_file:
@@ -295,13 +328,13 @@ class VectorEngine(wiring.Component):
         parts = [turn[:width] for turn in turns]
         valid = delay_line(m, issue.valid, at.count, "valid", reset_less=False)
         constants = delay_line(m, constant, TERMS + 1, "constant")
-        random = self._random(m, issue, stages, parts)
+        taken = self.command.valid & self.command.ready
+        random = random_bytes(m, p, issue.key, stages, parts, self.stream, taken)
         limits, top = (Signal(WIDTH, name=name, reset_less=True) for name in ("limits", "top"))
         width = stages[at.result - 1].width
-        m.d.sync += [
-            limits.eq(Cat(width <= n + 1 for n in range(WIDTH))),
-            top.eq(Cat(width == n + 1 for n in range(WIDTH))),
-        ]
+        at_or_above = Signal(WIDTH)
+        m.d.comb += at_or_above.eq(at_most(m, width, WIDTH + 1, "width")[1:])
+        m.d.sync += [limits.eq(at_or_above), top.eq(at_or_above & ~(at_or_above << 1))]
         lanes, arithmetic = [], lane_format(p)
         for number in range(p.engine_width):
             m.submodules[f"lane{number}"] = lane = Lane(
@@ -329,39 +362,17 @@ class VectorEngine(wiring.Component):
         last, part = stages[at.result], parts[at.result]
         writes = valid[at.result] & (last.memory == Rows.WRITE)
         whole = writes & (part == p.engine_parts - 1)
-        m.d.comb += put.take.eq(whole)
-        with m.If(whole):
-            m.d.comb += put.number.eq(last.stream)
+        m.d.comb += [self._puts.eq(whole), self._put_stream.eq(last.stream)]
         for n in range(p.engine_parts):
             with m.If(part == n):
                 words = list(results.row)[n * p.engine_width :]
                 m.d.sync += [to.eq(lane.result) for to, lane in zip(words, lanes, strict=False)]
         m.d.sync += [
             results.push.eq(whole),
-            results.address.eq(put.address),
+            results.address.eq(self._address),
             self._value.eq(lanes[0].result),
             self._total.eq(Mux(valid[at.result] & (part == 0), last.total, Total.NONE)),
         ]
-
-    def _random(self, m: Module, issue, stages, parts) -> list:
-        """The random byte of each lane, at ``Stages.rounded``."""
-        lanes, at = self._parameters.lanes, self._stages.rounded
-        m.submodules.random = random = RandomBits(units=UNITS)
-        keys = delay_line(m, issue.key, at + 1, "key")
-        drawn = at - RANDOM_CYCLES
-        part_width = (UNITS // lanes).bit_length() - 1
-        streams = [Signal(32, name=f"stream_{n}", reset_less=True) for n in range(2)]
-        m.d.sync += streams[1].eq(streams[0] + STREAM_STEP)
-        with m.If(self.command.valid & self.command.ready):  # it may go on under the pass
-            m.d.sync += streams[0].eq(self.stream)
-        is_next = stages[drawn].rounding == Rounding.RANDOM_NEXT
-        m.d.comb += [
-            random.stream.eq(Mux(is_next, streams[1], streams[0])),
-            random.key.eq(Cat(C(0, LANE_WIDTH), keys[drawn][part_width:])),
-        ]
-        place = Cat(parts[at], keys[at][:part_width])
-        width = self._parameters.engine_width
-        return [select(list(random.random)[lane::width], place) for lane in range(width)]
 
     def _count(self, m: Module, start) -> None:
         """The totals of a pass."""

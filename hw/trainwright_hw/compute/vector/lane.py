@@ -78,14 +78,17 @@ SHIFT_WIDTH = 6
 
 def bit_length(value: Value) -> Value:
     """Bits of an unsigned value: the position of its highest one, from 1."""
-    size = 1 << (len(value) - 1).bit_length()
-    if size == 1:
-        return value
-    half = size // 2
-    low, high = value[:half], value[half:]
-    above = high.any()
-    of_low, of_high = bit_length(low), bit_length(high)
-    return Mux(above, of_high + half, of_low)[: half.bit_length() + 1]
+    return Mux(value.any(), _highest(value) + 1, 0)
+
+
+def _highest(value: Value) -> Value:
+    """The position of the highest one, from 0; 0 where there is none."""
+    if len(value) == 1:
+        return C(0, 0)
+    half = 1 << (len(value) - 1).bit_length() - 1
+    high = value[half:]
+    bits = half.bit_length() - 1
+    return Cat(Mux(high.any(), _highest(high), _highest(value[:half]))[:bits], high.any())
 
 
 class Lane(wiring.Component):
@@ -202,9 +205,12 @@ class Lane(wiring.Component):
             Signal(signed(WIDTH), name=name, reset_less=True) for name in ("other", "before")
         )
         m.d.sync += [other.eq(self._other(m, left, right)), before.eq(other)]
-        own = delay_line(m, product | before, self._when.wait + 1, "own")[-1]
+        terms = [  # not one line of both: registers are there, and a LUT for each bit is saved
+            delay_line(m, term, self._when.wait + 1, name)[-1]
+            for name, term in (("own_product", product), ("own", before))
+        ]
         x = Signal(signed(WIDTH))
-        m.d.comb += x.eq(own | self.chained)  # of the three at most one is not 0
+        m.d.comb += x.eq(terms[0] | terms[1] | self.chained)  # at most one is not 0
         return x
 
     def _other(self, m: Module, left: Value, right: Value) -> Value:

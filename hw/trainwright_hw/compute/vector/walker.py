@@ -20,16 +20,18 @@ class StreamWalker(wiring.Component):
 
     In a cycle of ``load`` stream ``number`` begins at the base of ``stream``, with ``inner`` rows
     for each index of the outer level. ``address`` is that of stream ``number``, in the same
-    cycle; where ``take``, the stream goes on.
+    cycle; where ``take``, the stream goes on. Of two ``sides`` each has the streams at places of
+    its own: those of the second are numbers ``STREAMS`` and above.
     """
 
-    def __init__(self):
+    def __init__(self, *, sides: int = 1):
+        self._sides = sides
         super().__init__(
             {
                 "load": In(1),
                 "stream": In(STREAM_LAYOUT),
                 "inner": In(COUNT_WIDTH),
-                "number": In(STREAM_WIDTH),
+                "number": In(range(STREAMS * sides)),
                 "take": In(1),
                 "address": Out(LOCAL_WIDTH),
             }
@@ -39,16 +41,16 @@ class StreamWalker(wiring.Component):
         m = Module()
         state = data.StructLayout({"address": LOCAL_WIDTH, "left": COUNT_WIDTH})
         steps = data.StructLayout({"outer": LOCAL_WIDTH, "inner": LOCAL_WIDTH})
-        m.submodules.places = places = Memory(shape=state, depth=STREAMS, init=[])
+        m.submodules.places = places = Memory(shape=state, depth=STREAMS * self._sides, init=[])
         m.submodules.steps = deltas = Memory(shape=steps, depth=STREAMS, init=[])
         place, to = places.read_port(domain="comb"), places.write_port()
         delta, given = deltas.read_port(domain="comb"), deltas.write_port()
         last = Signal()
         m.d.comb += [
             place.addr.eq(self.number),
-            delta.addr.eq(self.number),
+            delta.addr.eq(self.number[:STREAM_WIDTH]),
             to.addr.eq(self.number),
-            given.addr.eq(self.number),
+            given.addr.eq(self.number[:STREAM_WIDTH]),
             given.en.eq(self.load),
             given.data.outer.eq(self.stream.outer_delta),
             given.data.inner.eq(self.stream.inner_delta),
