@@ -256,7 +256,7 @@ def test_random_descriptors(name, seed):
 
 def test_every_error_is_met():
     """One descriptor for each, at its very limit, and the same a bit less."""
-    p = PARAMETERS["64"]
+    p = PARAMETERS["16"]
     limit = (1 << 48) - 1
     one = {"levels": (Level(1),), "x": 0, "g": 0, "z": 0}
     by = {"x_exponent": 1, "g_exponent": 2, "z_exponent": 3}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from random import Random
 
 import cocotb
@@ -38,6 +39,8 @@ def golden(d: Compute, operands: Operands, p: AcceleratorParameters) -> Expected
     return Expected(written, done.total, done.saturations, done.underflows)
 
 
+BY_STORE = (Operation.PE1, Operation.PE2)
+"""Whose second operand is in the factor store."""
 PARTS = 8
 """Of a row at least as many as PE3 has addresses for."""
 
@@ -55,9 +58,9 @@ class Far:
     z: int
 
     @classmethod
-    def random(cls, random: Random) -> "Far":
+    def random(cls, random: Random, operation: Operation) -> "Far":
         """Any: 1 more than a multiple of what wraps at the peers, and multiples of it."""
-        wraps = SPACE * PARTS
+        wraps = SPACE * (PARTS if operation is Operation.PE3 else 1)
         factor, *bases = (random.randrange(1 << LOCAL_WIDTH) // wraps * wraps for _ in range(4))
         return cls(factor + 1, *bases)
 
@@ -136,6 +139,8 @@ class EngineBench(TestBench):
 
     readers: tuple[str, ...]
     """The engine's read ports."""
+    entries_a_step: int = 1
+    """Of the factor store, one after the other."""
 
     def __init__(self, dut, seed: object, stall: str, *, stalled: Sequence[str] = ("x", "g", "z")):
         super().__init__(dut, seed)
@@ -147,7 +152,7 @@ class EngineBench(TestBench):
         self.commands = StreamSource(self, "command", stall="none" if stall == "late" else stall)
         rows = self.operands.rows
         self.read = {name: RowReadPeer(self, name, rows, stall=kind(name)) for name in self.readers}
-        EntryReadPeer(self, "store", self.operands.entries)
+        self.store = EntryReadPeer(self, "store", self.operands.entries)
         self.results = RowWritePeer(self, "z", stall=kind("z"))
         self.items = StreamSink(self, "statistics_item", stall=kind("z"))
         self.status = Status(self)
@@ -207,14 +212,15 @@ class EngineBench(TestBench):
 
     async def check_far(self, d: Compute) -> None:
         """Execute ``d`` near by and far off: the same rows, at the addresses that it says."""
-        for peer in self.read.values():
+        peers = {**self.read, "store": self.store}
+        for peer in peers.values():
             peer.asked.clear()
         await self.check([d])
-        near = {name: list(peer.asked) for name, peer in self.read.items()}
-        [expected] = [golden(d, self.operands, self.parameters)]
-        far = Far.random(self.random)
+        near = {name: list(peer.asked) for name, peer in peers.items()}
+        expected = golden(d, self.operands, self.parameters)
+        far = Far.random(self.random, d.operation)
         moved = far.moved(d)
-        for peer in self.read.values():
+        for peer in peers.values():
             peer.asked.clear()
         self.status.expect([len(expected.written)])
         self.commands.items.append(command_bits(moved))
@@ -230,6 +236,13 @@ class EngineBench(TestBench):
                 continue  # addresses of parts of rows: the port shows the rows
             bases = getattr(d, name), getattr(moved, name)
             assert peer.asked == [far.place(address, *bases) for address in near[name]], name
+        count = self.entries_a_step
+        assert self.store.asked == [
+            far.place(address - n % count, d.g, moved.g) + n % count
+            for n, address in enumerate(near["store"])
+        ]
+        steps = prod(level.count for level in d.levels)
+        assert len(near["store"]) == steps * count * (d.operation in BY_STORE)
         self._forget()
 
     def _forget(self) -> None:

@@ -1,11 +1,13 @@
 """What came out of the mutants: figures of each block, survivors with their reasons, the table."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import trainwright_hw
+from trainwright_sim.mutation.blocks import BLOCKS
 from trainwright_sim.mutation.execute import Verdict
 
 REASONS = Path(__file__).with_name("survivors.toml")
@@ -110,6 +112,19 @@ def text_of(source: str) -> str:
 def reason(known: Iterable[Reason], block: str, verdict: Verdict) -> str | None:
     """Why a mutant survived, if the file says so."""
     return next((r.why for r in known if r.explains(block, verdict)), None)
+
+
+_ROW = re.compile(r"^\| ([\w-]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", re.MULTILINE)
+
+
+def with_rows(page: Path, scores: Sequence[Score]) -> list[Score]:
+    """Scores in the order of the blocks, and of other blocks what the page's table says."""
+    found = {
+        name: Score(name, *map(int, counts), seconds=0.0)
+        for name, *counts in _ROW.findall(page.read_text())
+    }
+    found |= {one.block: one for one in scores}
+    return [found[name] for name in BLOCKS if name in found]
 
 
 def markdown(scores: Sequence[Score]) -> str:

@@ -16,6 +16,10 @@ class Pe1Bench(EngineBench):
 
     readers = ("x", "g")
 
+    @property
+    def entries_a_step(self) -> int:
+        return self.parameters.lanes
+
     def store_shape(self) -> tuple[int, int]:
         return self.parameters.pe1_store_depth, self.parameters.lanes
 
