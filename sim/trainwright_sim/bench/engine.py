@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from random import Random
 
@@ -10,7 +11,7 @@ from cocotb.triggers import RisingEdge
 
 from trainwright.golden.compute import compute
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute
+from trainwright.program.descriptors import Compute, Level
 from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import LOCAL_WIDTH, Operation
 from trainwright.program.footprint import result_digits
@@ -85,6 +86,21 @@ class Far:
     def place(self, address: int, base: int, moved: int) -> int:
         """Where an address is then that was near the ``base``."""
         return (moved + (address - base) * self.factor) % (1 << LOCAL_WIDTH)
+
+
+def addresses(d: Compute, name: str, rows: int, row_stride: int) -> list[int]:
+    """Where the rows of ``x``, ``g`` or ``z`` lie, in order: ``rows`` of each step, z's of each
+    tile, but those past ``last_rows``."""
+    summed = len(d.levels) - d.reduce_levels
+    levels = d.levels[:summed] if name == "z" else d.levels
+    found = []
+    for index in product(*(range(level.count) for level in levels)):
+        steps = zip(index, levels, strict=True)
+        start = getattr(d, name) + sum(n * getattr(level, name) for n, level in steps)
+        is_last = index[d.tile_level] == d.levels[d.tile_level].count - 1
+        count = min(rows, d.last_rows) if name == "z" and is_last else rows
+        found += [(start + row * row_stride) % (1 << LOCAL_WIDTH) for row in range(count)]
+    return found
 
 
 SETTLED = 8
@@ -243,6 +259,36 @@ class EngineBench(TestBench):
         ]
         steps = prod(level.count for level in d.levels)
         assert len(near["store"]) == steps * count * (d.operation in BY_STORE)
+        self._forget()
+
+    async def check_wild(self, d: Compute) -> None:
+        """Execute ``d`` with strides and bases of all bits: what is asked for is what it says."""
+        draw, p = self.random.getrandbits, self.parameters
+        names = ("x", "g", "z", "x_row_stride", "g_row_stride", "z_row_stride")
+        d = replace(
+            d,
+            **{name: draw(LOCAL_WIDTH) for name in names},
+            levels=tuple(
+                Level(level.count, *(draw(LOCAL_WIDTH) for _ in range(3))) for level in d.levels
+            ),
+        )
+        by_entries = d.operation in (Operation.PE1, Operation.PE4)
+        rows = p.pe1_rows if by_entries else p.pe2_rows
+        asked = {"x": addresses(d, "x", rows if by_entries else 1, d.x_row_stride)}
+        if d.operation is Operation.PE4:
+            asked["g"] = addresses(d, "g", p.lanes, d.g_row_stride)
+        elif d.operation in (Operation.BIAS, Operation.MASK):
+            asked["g"], rows = addresses(d, "g", 1, 0), 1
+        written = addresses(d, "z", rows, d.z_row_stride)
+        for peer in self.read.values():
+            peer.asked.clear()
+        self.status.expect([len(written)])
+        self.commands.items.append(command_bits(d))
+        await self.until(lambda: self.items.items and not self.get("status_busy"))
+        await self.run(2)
+        assert [address for address, _ in self.results.written] == written
+        for name, expected in asked.items():
+            assert self.read[name].asked == expected, name
         self._forget()
 
     def _forget(self) -> None:

@@ -46,6 +46,9 @@ async def far(dut, operation: Operation):
     await tb.start()
     for _ in range(10):
         await tb.check_far(tb.random_command(operation))
+    p = tb.parameters
+    for _ in range(0 if p.formats or p.narrow else 6):  # there what is asked for is not so plain
+        await tb.check_wild(tb.random_command(operation))
 
 
 def _many_tiles(parameters: AcceleratorParameters) -> Compute:

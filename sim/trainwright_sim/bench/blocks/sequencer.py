@@ -17,17 +17,21 @@ from trainwright.program.descriptors import (
     Loop,
     Set,
     Transfer,
+    TransferLevel,
 )
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.fields import (
     COMPUTE,
+    COUNT_WIDTH,
     DESCRIPTOR_BYTES,
     LAYOUTS,
     LOCAL_WIDTH,
     MOST_DESCRIPTORS,
     MOST_REFILL,
+    NEST_LEVELS,
     REGISTERS,
     TRANSFER,
+    TRANSFER_LEVELS,
     Engine,
     Operation,
     Target,
@@ -42,7 +46,6 @@ ENGINE = {
     Operation.PE2: "pe2", Operation.PE3: "pe2", Operation.BIAS: "pe2", Operation.MASK: "pe2",
     Operation.PE4: "pe1",
 }  # fmt: skip
-PROGRAM = 0x4000
 
 
 def unpack_fields(bits: int, layout) -> dict[str, int]:
@@ -52,6 +55,10 @@ def unpack_fields(bits: int, layout) -> dict[str, int]:
         fields[name] = bits >> position & ((1 << width) - 1)
         position += width
     return fields
+
+
+HALTING = 2
+"""Cycles that a HALT waits where nothing is to be waited for."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +166,7 @@ class SequencerBench(TestBench):
         self.patch: dict[int, int] = {}
         """Beats of programs that are other than encoded."""
         self._program: list[Descriptor] = []
+        self._address = 0
         self._asked = 0
         """Descriptors of the program that LOAD was told to bring."""
         self._beats: list[tuple[int, int]] = []
@@ -172,6 +180,11 @@ class SequencerBench(TestBench):
             dead = any(engine.dead for engine in self.engines.values())
             idle = self._busy == Engine.NONE and not self._settling
             assert idle or dead, "finished before the engines"
+        loading = False
+        if self.get("load_valid"):
+            offered = unpack_fields(self.get("load_payload"), LAYOUT["load"])
+            loading = offered["target"] == Target.PROGRAM
+        assert self.get("loading") == loading or self.get("rst")
         for name, engine in self.engines.items():
             if (bits := engine.cycle()) is not None:
                 self._take(name, bits)
@@ -214,7 +227,7 @@ class SequencerBench(TestBench):
         beat, depth = self.parameters.beat_bytes, self.parameters.program_depth
         beats, first = DESCRIPTOR_BYTES // beat, self._asked
         assert self._beats == [] or first, "the program's begin twice"
-        assert fields["address"] == PROGRAM + first * DESCRIPTOR_BYTES
+        assert fields["address"] == (self._address + first * DESCRIPTOR_BYTES) % (1 << 32)
         assert fields["local"] == first % depth * beats == first % depth * fields["local_delta2"]
         assert fields["element_bytes"] in (0, 1, 2)
         most = min(MOST_REFILL, depth) if first else depth
@@ -233,7 +246,9 @@ class SequencerBench(TestBench):
         self._asked = 0
         self.issued.clear()
         length = len(program) if length is None else length
-        self.set(start=1, address=PROGRAM, length=length)
+        beat = self.parameters.beat_bytes
+        self._address = self.random.getrandbits(32) // beat * beat
+        self.set(start=1, address=self._address, length=length)
         await self.run()
         self.set(start=0)
         await self.run()
@@ -244,7 +259,7 @@ class SequencerBench(TestBench):
         await self.begin(program, length)
         await self.until(lambda: self.finished)
         await self.run()
-        assert not self.get("running")
+        assert not (self.get("running") or self.get("finished") or self.get("waiting"))
 
     async def check(self, program: Sequence[Descriptor]) -> None:
         """Run a program and compare."""
@@ -254,6 +269,9 @@ class SequencerBench(TestBench):
         assert self.get("error") == error
         if error is not Error.OPERATION:
             assert self.get("descriptor") == number
+        last = dict.fromkeys(NAMES, 0) | {issue.engine: issue.number for issue in issued}
+        assert [self.get(f"last_{index}") for index in range(len(NAMES))] == list(last.values())
+        assert not self.get("hung")
 
     def waits(self) -> dict[str, Any]:
         draw = self.random.randrange
@@ -263,19 +281,32 @@ class SequencerBench(TestBench):
         }
 
     def random_command(self) -> Descriptor:
-        """A descriptor of an engine, addresses anywhere."""
+        """A descriptor of an engine, every field anything."""
         draw, register = self.random.getrandbits, lambda: self.random.randrange(REGISTERS)
+        count = lambda: 1 + self.random.randrange((1 << COUNT_WIDTH) - 1)  # noqa: E731
         operation = self.random.choice(list(ENGINE))
         if operation in (Operation.LOAD, Operation.STORE):
             target = Target(self.random.randrange(3)) if operation is Operation.LOAD else Target(0)
+            levels = self.random.randrange(TRANSFER_LEVELS + 1)
             return Transfer(
-                operation=operation, address=draw(32), local=draw(LOCAL_WIDTH), beats=1 + draw(8),
+                operation=operation, address=draw(32), local=draw(LOCAL_WIDTH), beats=count(),
                 target=target, address_register=register(), local_register=register(),
-                **self.waits(),
+                levels=tuple(
+                    TransferLevel(count(), draw(32), draw(LOCAL_WIDTH)) for _ in range(levels)
+                ),
+                element_bytes=self.random.choice((1, 2)), **self.waits(),
             )  # fmt: skip
+        names = ("x", "g", "z", "x_row_stride", "z_row_stride", "g_row_stride")
+        levels = self.random.randint(1, NEST_LEVELS)
         return Compute(
-            operation=operation, levels=(Level(1 + draw(8), draw(8), draw(8), draw(8)),) * 2,
-            x=draw(LOCAL_WIDTH), g=draw(LOCAL_WIDTH), z=draw(LOCAL_WIDTH), slot=draw(8),
+            operation=operation,
+            levels=tuple(
+                Level(count(), *(draw(LOCAL_WIDTH) for _ in range(3))) for _ in range(levels)
+            ),
+            **{name: draw(LOCAL_WIDTH) for name in names},
+            reduce_levels=self.random.randrange(levels), tile_level=self.random.randrange(levels),
+            last_rows=1 + draw(4), shift=draw(6), out_width=1 + draw(4), slot=draw(8),
+            relu=bool(draw(1)), x_shift=draw(4), g_shift=draw(4),
             x_register=register(), g_register=register(), z_register=register(),
             **random_formats(self.parameters, self.random), **self.waits(),
         )  # fmt: skip
@@ -332,6 +363,36 @@ async def longest_loops(dut, before: int):
     body = tb.parameters.program_depth - MOST_REFILL - 2
     inside = [Loop(iterations=3), *commands[:body], End(steps=tb.updates())]
     await tb.check([*commands[-before:], *inside, *commands[body:], Halt()])
+
+
+@cocotb.test()
+async def long_runs(dut):
+    """Many iterations, and many descriptors: bits of counts that short programs leave idle."""
+    tb = SequencerBench(dut, "long runs", "none")
+    await tb.start()
+    for iterations in (0b101010101, 0b1010101010):
+        inner = [Loop(iterations=iterations), End(steps=((1, 5),)), tb.random_command()]
+        await tb.check([*inner, Halt()])
+    some = [tb.random_command() if n % 16 == 0 else Set(values=tb.updates()) for n in range(600)]
+    await tb.check([*some, Halt()])
+
+
+@cocotb.test()
+async def what_is_waited_for(dut):
+    """``waiting`` is high while a descriptor cannot go on, and else low."""
+    tb = SequencerBench(dut, "waiting", "none")
+    await tb.start()
+    await tb.begin([*[Set(values=tb.updates())] * 20, Halt()])
+    waited = 0
+    while not tb.finished:
+        await tb.run()
+        waited += tb.get("waiting")
+    assert waited <= HALTING
+    tb.engines["pe1"].dead = True
+    command = Compute(operation=Operation.PE1, levels=(Level(1),), x=0, g=0, z=0)
+    await tb.begin([command, Set(values=(), wait=Engine.PE1), Halt()])
+    await tb.run(400)
+    assert await tb.share(("waiting", "running"), 100) == [100, 100]
 
 
 @cocotb.test()
