@@ -1,5 +1,7 @@
 """PE1's engine (PE1, PE4) against the golden model."""
 
+from collections.abc import Sequence
+
 import cocotb
 
 from trainwright.parameters import AcceleratorParameters
@@ -16,9 +18,9 @@ class Pe1Bench(EngineBench):
 
     readers = ("x", "g")
 
-    @property
-    def entries_a_step(self) -> int:
-        return self.parameters.lanes
+    def __init__(self, dut, seed: object, stall: str, *, stalled: Sequence[str] = ("x", "g", "z")):
+        super().__init__(dut, seed, stall, stalled=stalled)
+        self.entries_a_step = self.parameters.lanes
 
     def store_shape(self) -> tuple[int, int]:
         return self.parameters.pe1_store_depth, self.parameters.lanes
