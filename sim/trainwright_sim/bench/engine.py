@@ -265,13 +265,11 @@ class EngineBench(TestBench):
         """Execute ``d`` with strides and bases of all bits: what is asked for is what it says."""
         draw, p = self.random.getrandbits, self.parameters
         names = ("x", "g", "z", "x_row_stride", "g_row_stride", "z_row_stride")
-        d = replace(
-            d,
-            **{name: draw(LOCAL_WIDTH) for name in names},
-            levels=tuple(
-                Level(level.count, *(draw(LOCAL_WIDTH) for _ in range(3))) for level in d.levels
-            ),
-        )
+        summed = len(d.levels) - d.reduce_levels
+        steps = [[draw(LOCAL_WIDTH) for _ in range(3)] for _ in d.levels]
+        steps[summed:] = [[*step[:2], 0] for step in steps[summed:]]
+        levels = (Level(one.count, *step) for one, step in zip(d.levels, steps, strict=True))
+        d = replace(d, **{name: draw(LOCAL_WIDTH) for name in names}, levels=tuple(levels))
         by_entries = d.operation in (Operation.PE1, Operation.PE4)
         rows = p.pe1_rows if by_entries else p.pe2_rows
         asked = {"x": addresses(d, "x", rows if by_entries else 1, d.x_row_stride)}
