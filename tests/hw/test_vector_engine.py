@@ -17,6 +17,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.exponents import SHIFTS, ExponentFile, Scalar, ScalarKind
 from trainwright.program.vector import (
+    WIDTH,
     Addend,
     Code,
     Instruction,
@@ -71,7 +72,7 @@ def value_of(one: Scalar, exponents: list[int]) -> int:
     return exponents[one.plus] - exponents[one.minus] + one.offset
 
 
-def simulate(p, descriptors, pad, *, random: Random, stall: float, exponents=()):
+def simulate(p, descriptors, pad, *, random: Random, stall: float, stream: int, exponents=()):
     """Rows written, in order, and an item a pass; ``pad`` changes with them."""
     engine = VectorEngine(p)
     written, items = [], []
@@ -87,7 +88,7 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float, exponents=())
             busy = ctx.get(engine.status.busy)
             idle = 0 if busy or waiting else idle + 1
             assert busy or not ctx.get(engine.z.request.valid), "idle before its rows are written"
-            ctx.set(engine.stream, random.getrandbits(32) if busy else STREAM)
+            ctx.set(engine.stream, random.getrandbits(32) if busy else stream)
             ctx.set(engine.command.valid, bool(waiting) and not busy)
             if waiting:
                 ctx.set(engine.command.payload, waiting[0])
@@ -126,11 +127,13 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float, exponents=())
     return written, items
 
 
-def check(p, descriptors, pad, *, random: Random, stall: float, exponents=()) -> int:
-    """Compare with the golden model; rows that were written."""
+def check(
+    p, descriptors, pad, *, random: Random, stall: float, stream: int | None = None, exponents=()
+) -> int:
+    """Compare with the golden model; rows that were written. ``stream``: any, if not given."""
     state = State.fresh(np.zeros(0, np.uint8), p)
     state.write(np.arange(ROWS), pad)
-    state.stream = STREAM
+    state.stream = stream = random.getrandbits(32) if stream is None else stream
     if p.exponents:
         state.file = ExponentFile(p.exponents)
         state.file.set(exponents)
@@ -143,7 +146,9 @@ def check(p, descriptors, pad, *, random: Random, stall: float, exponents=()) ->
         rows = zip(done.addresses.tolist(), done.rows.tolist(), strict=True)
         expected += rows
         items.append((d.slot, done.total, done.saturations))
-    found = simulate(p, descriptors, pad.copy(), random=random, stall=stall, exponents=exponents)
+    found = simulate(
+        p, descriptors, pad.copy(), random=random, stall=stall, stream=stream, exponents=exponents
+    )
     assert found[1] == items
     assert found[0] == expected
     return len(expected)
@@ -207,6 +212,39 @@ def test_a_total_of_the_last_instruction(engine_lanes):
     assert check(p, [code, *passes], pad, random=Random("totals"), stall=0) == 0
 
 
+@pytest.mark.parametrize(
+    "engine_lanes, odd",
+    [(2, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((2, 1), (0, 0), (0, 1)))],
+)
+def test_every_width(engine_lanes, odd):
+    """Numbers of up to 37 bits, wrapped to each other width and saturated to the rest, all bits."""
+    p, rows = parameters_of(4, engine_lanes), 8
+    numbers = np.random.default_rng(odd)
+    pad = numbers.integers(-32768, 32768, (ROWS, 4)) >> numbers.integers(0, 15, (ROWS, 4))
+    passes = []
+    for width in range(1, WIDTH + 1):
+        twice = {"addend": Addend.PLUS, "keep": True}
+        code = (
+            Instruction(kind=Kind.PRODUCT, memory=Memory.READ, use_k=True, k=width % 8, keep=True),
+            Instruction(**twice, a=0, c=0, d=1),
+            Instruction(**twice, a=1, c=1, d=2),
+            Instruction(a=max(0, width - 34), width=width, wrap=width % 2 == odd, keep=True, d=3),
+            *(
+                Instruction(a=3, shift=16 * n, wrap=True, memory=Memory.WRITE, stream=1 + n)
+                for n in range(3)
+            ),
+        )
+        streams = tuple(Stream(base + width, 0, 1) for base in (0, 64, 128, 192))
+        constants = [int(one) for one in numbers.integers(-(1 << 17), 1 << 17, 8)]
+        passes += [
+            Code(first=width, instructions=code),
+            Vector(entry=width, length=len(code), outer=1, inner=rows, streams=streams, reads=1,
+                   writes=14, constants=tuple(constants)),
+        ]  # fmt: skip
+    pad = pad.astype(np.int16)
+    assert check(p, passes, pad, random=Random("widths"), stall=0) == 3 * rows * WIDTH
+
+
 @pytest.mark.parametrize("engine_lanes", [0, 1])
 def test_rounding_at_its_edges(engine_lanes):
     """Quarters and halves, beside them by the least bit; sums with random bits one short of a
@@ -231,7 +269,8 @@ def test_rounding_at_its_edges(engine_lanes):
     streams = tuple(Stream(rows * n, 0, 1) for n in range(6))
     d = Vector(entry=0, length=6, outer=1, inner=rows, streams=streams, reads=7, writes=56)
     passes = [Code(first=0, instructions=tuple(code)), d, *wide_passes(p, pad)]
-    assert check(p, passes, pad, random=Random("edges"), stall=0.2) == 3 * rows + 6
+    found = check(p, passes, pad, random=Random("edges"), stall=0.2, stream=STREAM)
+    assert found == 3 * rows + 6
 
 
 def wide_passes(p: AcceleratorParameters, pad: np.ndarray):

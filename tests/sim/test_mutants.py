@@ -197,6 +197,16 @@ def test_a_sample_is_of_few_blocks():
     assert sample(["nest"], None, seed=3) == {"nest": list(range(1, BLOCKS["nest"].mutants + 1))}
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(bool(runner.unavailable("verilator")), reason="needs Verilator")
+def test_nine_of_ten_of_a_sample_are_found(capsys):
+    """Of those that are not proven to be the same machine; survivors have their reasons."""
+    assert main(["--sample", "200", "--seed", "7", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["mutants"] == 200
+    assert printed["score"] >= 0.9
+
+
 def test_every_block_has_fifty_mutants_and_all_have_two_thousand():
     counts = [block.mutants for block in BLOCKS.values()]
     assert min(counts) >= 50
