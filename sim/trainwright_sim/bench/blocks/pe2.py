@@ -1,6 +1,7 @@
 """PE2's engine (PE2, PE3, BIAS, MASK) against the golden model."""
 
 import cocotb
+from cocotb.triggers import RisingEdge
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
@@ -85,6 +86,41 @@ async def throughput(dut, operation: Operation):
             z_row_stride=1, shift=6, out_width=tb.parameters.word_width,
         )  # fmt: skip
         assert await tb.check([d]) <= tiles * max(reduction, rows) + latency
+
+
+@cocotb.test()
+async def short_reductions(dut):
+    """A tile of fewer steps than rows waits for the rows of the one before: a result, of which it
+    tells though the scratchpad takes a row a cycle."""
+    tb = Pe2Bench(dut, "short reductions", "none")
+    await tb.start()
+    task = cocotb.start_soon(tb.check([_many_tiles(tb.parameters)]))
+    for _ in range(60):
+        await RisingEdge(dut.clk)
+    waited = 0
+    for _ in range(10 * tb.parameters.pe2_rows):
+        await RisingEdge(dut.clk)
+        waited += tb.get("status_stall_result")
+    assert waited == 10 * (tb.parameters.pe2_rows - 1)
+    await task
+
+
+@cocotb.test()
+async def alignments(dut):
+    """Sums of words that are moved by every number of bits, either of them."""
+    tb = Pe2Bench(dut, "alignments", "none")
+    await tb.start()
+    await tb.check(
+        [
+            Compute(
+                operation=Operation.BIAS, levels=(Level(4, x=1, g=1, z=1),), x=256, g=300, z=600,
+                x_shift=x_shift, g_shift=g_shift, shift=shift, out_width=tb.parameters.word_width,
+            )
+            for n in range(tb.parameters.most_alignment + 1)
+            for x_shift, g_shift in ((n, 0), (0, n))
+            for shift in (0, n)
+        ]
+    )  # fmt: skip
 
 
 @cocotb.test()

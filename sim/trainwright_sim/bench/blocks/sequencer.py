@@ -359,7 +359,7 @@ async def engine_hangs(dut, name: str, follows: str):
 
     class Progress:
         def cycle(self) -> None:
-            tb.set(progress=int(tb.cycles < moving and tb.cycles % (limit - 5) == 0))
+            tb.set(progress=int(tb.cycles < moving and tb.cycles % limit == 0))
 
     tb.agents.append(Progress())
     await tb.execute(program)
