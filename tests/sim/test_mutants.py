@@ -248,7 +248,7 @@ def test_a_reason_is_of_lines_of_the_source():
 
 @pytest.mark.parametrize("known", score.reasons(), ids=lambda r: f"{r.source}: {r.line}")
 def test_every_reason_is_of_a_line_that_is_there(known):
-    assert known.line in (score.HARDWARE / known.source).read_text()
+    assert known.line in score.file_of(known.source).read_text()
     assert len(known.why) > 20
 
 

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import amaranth
+
 import trainwright_hw
 from trainwright_sim.mutation.blocks import BLOCKS
 from trainwright_sim.mutation.execute import Verdict
 
 REASONS = Path(__file__).with_name("survivors.toml")
 HARDWARE = Path(str(trainwright_hw.__file__)).parent
+_AMARANTH = Path(str(amaranth.__file__)).parents[1]
 
 
 @dataclass(frozen=True)
@@ -99,11 +102,17 @@ def reasons(path: Path = REASONS) -> list[Reason]:
         raise ValueError(f"{path}: {error}") from None
 
 
+def file_of(path: str) -> Path:
+    """A source of the hardware's, or of Amaranth's."""
+    return (_AMARANTH if path.startswith("amaranth/") else HARDWARE) / path
+
+
 def text_of(source: str) -> str:
-    """The line of the hardware's source that ``file:line`` names; empty where there is none."""
+    """The line of the hardware's source, or of Amaranth's, that ``file:line`` names; empty where
+    there is none."""
     path, _, number = source.partition(":")
     try:
-        lines = (HARDWARE / path).read_text().splitlines()
+        lines = file_of(path).read_text().splitlines()
     except OSError:
         return ""
     return lines[int(number) - 1] if 0 < int(number) <= len(lines) else ""
