@@ -16,6 +16,8 @@ from amaranth.sim import Simulator
 from trainwright.parameters import AcceleratorParameters
 from trainwright_sim.mutation.packed import Model, port_values
 
+SLACK, SPARE_CYCLES = 3, 1000
+"""A simulation that takes more than so many times its cycles, and so many more, found a hang."""
 DIRTY_CYCLES = 40
 """With random inputs before the reset that each simulation begins with."""
 
@@ -31,9 +33,14 @@ def coupled(
     kind: type[wiring.Component],
     parameters: AcceleratorParameters,
     model: Callable[[wiring.Component], Model],
-) -> Iterator[None]:
+    usual: Sequence[int] = (),
+) -> Iterator[list[int]]:
     """Replace blocks of that kind in every simulator that is made meanwhile, by what ``model``
-    makes for one. Tests of blocks with other parameters are skipped, where blocks keep them."""
+    makes for one. Tests of blocks with other parameters are skipped, where blocks keep them.
+
+    Gives the cycles of each simulation; ``usual``: those of the block as it is (default: any).
+    """
+    cycles: list[int] = []
     found: list[wiring.Component] = []
     elaborate, init = kind.elaborate, Simulator.__init__
 
@@ -49,19 +56,27 @@ def coupled(
         found.clear()
         init(simulator, toplevel, **options)
         for block in found:
-            _couple(simulator, block, model(block))
+            _couple(simulator, block, model(block), cycles, usual)
 
     kind.elaborate, Simulator.__init__ = empty, begin
     try:
-        yield
+        yield cycles
     finally:
         kind.elaborate, Simulator.__init__ = elaborate, init
 
 
-def _couple(simulator: Simulator, block: wiring.Component, model: Model) -> None:
+def _couple(
+    simulator: Simulator,
+    block: wiring.Component,
+    model: Model,
+    cycles: list[int],
+    usual: Sequence[int],
+) -> None:
     sources, sinks = port_values(block)
     inputs, outputs = Cat(*sources), Cat(*sinks)
-    random = Random(len(inputs))
+    number, random = len(cycles), Random(len(inputs))
+    cycles.append(0)
+    most = SLACK * usual[number] + SPARE_CYCLES if number < len(usual) else None
     for _ in range(DIRTY_CYCLES):
         model.clock(random.getrandbits(len(inputs)))
     for _ in range(2):
@@ -69,6 +84,8 @@ def _couple(simulator: Simulator, block: wiring.Component, model: Model) -> None
 
     async def at_edges(ctx: Any) -> None:
         async for *_, before in ctx.tick().sample(inputs):
+            cycles[number] += 1
+            assert most is None or cycles[number] <= most, "the block hangs"
             ctx.set(outputs, model.clock(before))
 
     async def at_once(ctx: Any) -> None:

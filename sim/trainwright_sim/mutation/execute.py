@@ -17,7 +17,7 @@ from trainwright_sim.mutation import netlist, origin
 from trainwright_sim.mutation.blocks import Block
 from trainwright_sim.mutation.equivalence import Twins
 from trainwright_sim.mutation.netlist import Mutable, Mutant, MutationError
-from trainwright_sim.mutation.suite import SLACK, SPARE_SECONDS, Suite, outcome
+from trainwright_sim.mutation.suite import Suite, outcome
 
 SIMULATOR = "verilator"
 VERDICTS = "verdicts.jsonl"
@@ -152,8 +152,7 @@ def _run_suite(suite: Suite, design: Mutable, folder: Path, numbers: list[int]) 
     if first.failed or not first.passed:
         raise MutationError(f"the block as it is fails {first.failed or 'to be tested'}")
     for number in left:
-        limit = SLACK * first.seconds + SPARE_SECONDS
-        found = outcome(suite, design.rtlil, number, limit).failed
+        found = outcome(suite, design.rtlil, number, first).failed
         _write(folder, number, "killed" if found else "survived", found)
 
 

@@ -12,6 +12,7 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import pytest
 from amaranth.lib import wiring
@@ -24,9 +25,10 @@ from trainwright_sim.mutation.packed import Model, Packed, compiled
 ROOT = Path(__file__).parents[3]
 """The checkout: tests are no part of a package."""
 SLACK, SPARE_SECONDS = 3.0, 10.0
-"""A mutant gets so many times the tests' processor time, and so much more; then it hangs."""
+"""A mutant gets so many times the tests' processor time, and so much more."""
 WALL = 10.0
 """So many times more may pass on the clock, on a machine with other work."""
+_FEW_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,13 @@ class Suite:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``failed``: the first test that failed, or what else went wrong; ``passed``: how many did."""
+    """``failed``: the first test that failed, or what else went wrong; ``passed``: how many did;
+    ``cycles`` of each simulation."""
 
     failed: str
     passed: int
     seconds: float
+    cycles: tuple[int, ...] = ()
 
 
 class _Reports:
@@ -87,13 +91,12 @@ def _arguments(suite: Suite) -> list[str]:
 @cache
 def _import_all(suite: Suite) -> None:
     """What the tests import, which children then have: most of the time of a mutant that dies."""
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    with redirect_stdout(StringIO()):
+    with patch.dict(os.environ, _FEW_PLUGINS), redirect_stdout(StringIO()):
         pytest.main(["--collect-only", *_arguments(suite)])
 
 
-def outcome(suite: Suite, rtlil: str, number: int, limit: float = 0.0) -> Outcome:
-    """The tests on mutant ``number``, for ``limit`` seconds of processor time (0: any)."""
+def outcome(suite: Suite, rtlil: str, number: int, usual: Outcome | None = None) -> Outcome:
+    """The tests on mutant ``number``; ``usual``: what came of the block as it is."""
     compiled(rtlil)
     _import_all(suite)
     with TemporaryDirectory(prefix="trainwright-mutants-") as name:
@@ -101,29 +104,41 @@ def outcome(suite: Suite, rtlil: str, number: int, limit: float = 0.0) -> Outcom
         child = os.fork()
         if not child:
             try:
-                _child(suite, rtlil, number, folder, limit)
+                _child(suite, rtlil, number, folder, usual)
             finally:
                 os._exit(1)
-        status, seconds = _wait(child, limit)
+        status, seconds = _wait(child, _limit(usual))
         try:
-            failed, passed = json.loads((folder / "outcome.json").read_text())
+            failed, passed, cycles = json.loads((folder / "outcome.json").read_text())
         except OSError:
-            failed, passed = f"the simulator stopped, status {status}", 0
-        return Outcome(failed, passed, seconds)
+            return Outcome(f"the simulator stopped, status {status}", 0, seconds)
+        return Outcome(failed, passed, seconds, tuple(cycles))
 
 
-def _child(suite: Suite, rtlil: str, number: int, folder: Path, limit: float) -> None:
+def _limit(usual: Outcome | None) -> float:
+    """Seconds of processor time; 0: any."""
+    return SLACK * usual.seconds + SPARE_SECONDS if usual else 0.0
+
+
+def _child(suite: Suite, rtlil: str, number: int, folder: Path, usual: Outcome | None) -> None:
     os.setpgid(0, 0)
     with (folder / "log").open("w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    if limit:
+    if limit := _limit(usual):
         resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 1))
     reports = _Reports()
+    os.environ.update(_FEW_PLUGINS)
     os.chdir(ROOT)
-    with coupled(suite.make, suite.parameters, lambda block: Model(rtlil, block, number)):
+    known = usual.cycles if usual else ()
+
+    def model(block: wiring.Component) -> Model:
+        return Model(rtlil, block, number)
+
+    with coupled(suite.make, suite.parameters, model, known) as cycles:
         pytest.main(_arguments(suite), plugins=[reports])
-    (folder / "outcome.json").write_text(json.dumps([reports.failed, reports.passed]))
+    found = [reports.failed, reports.passed, cycles]
+    (folder / "outcome.json").write_text(json.dumps(found))
     os._exit(0)
 
 
