@@ -72,8 +72,11 @@ def value_of(one: Scalar, exponents: list[int]) -> int:
     return exponents[one.plus] - exponents[one.minus] + one.offset
 
 
-def simulate(p, descriptors, pad, *, random: Random, stall: float, stream: int, exponents=()):
-    """Rows written, in order, and an item a pass; ``pad`` changes with them."""
+def simulate(
+    p, descriptors, pad, expected, *, random: Random, stall: float, stream: int, exponents=()
+):
+    """Rows written, in order and each as ``expected``, and an item a pass; ``pad`` changes with
+    them."""
     engine = VectorEngine(p)
     written, items = [], []
 
@@ -107,6 +110,7 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float, stream: int, 
             if address is not None:
                 pad[address] = unpacked(ctx.get(engine.z.row.as_value()), p.lanes)
                 written.append((address, pad[address].tolist()))
+                assert written[-1] == expected[len(written) - 1], len(written)
             put = engine.z.request
             address = ctx.get(put.payload) if ctx.get(put.valid) and ctx.get(put.ready) else None
             item = engine.statistics.item
@@ -147,8 +151,9 @@ def check(
         expected += rows
         items.append((d.slot, done.total, done.saturations))
     found = simulate(
-        p, descriptors, pad.copy(), random=random, stall=stall, stream=stream, exponents=exponents
-    )
+        p, descriptors, pad.copy(), expected, random=random, stall=stall, stream=stream,
+        exponents=exponents,
+    )  # fmt: skip
     assert found[1] == items
     assert found[0] == expected
     return len(expected)
@@ -222,7 +227,7 @@ def test_every_width(engine_lanes, odd):
     numbers = np.random.default_rng(odd)
     pad = numbers.integers(-32768, 32768, (ROWS, 4)) >> numbers.integers(0, 15, (ROWS, 4))
     passes = []
-    for width in range(1, WIDTH + 1):
+    for width in range(WIDTH, 0, -1):
         twice = {"addend": Addend.PLUS, "keep": True}
         code = (
             Instruction(kind=Kind.PRODUCT, memory=Memory.READ, use_k=True, k=width % 8, keep=True),

@@ -81,7 +81,15 @@ class _Reports:
 
 def _arguments(suite: Suite) -> list[str]:
     """Of pytest."""
-    arguments = ["-x", "-q", "--tb=no", "-m", "", *(["-k", suite.chosen] if suite.chosen else [])]
+    arguments = [
+        "-x",
+        "-q",
+        "--tb=no",
+        "--assert=plain",
+        "-m",
+        "",
+        *(["-k", suite.chosen] if suite.chosen else []),
+    ]
     # what a skipped test leaves behind is no error of it
     for plugin in ("cacheprovider", "unraisableexception"):
         arguments += ["-p", f"no:{plugin}"]
