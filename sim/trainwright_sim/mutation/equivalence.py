@@ -89,10 +89,11 @@ class Twins:
         memories = tuple(dict.fromkeys(listed["memory"]))
         return cls(declared, tuple(definitions), following, outputs, memories)
 
-    def is_equivalent(self, number: int) -> bool:
-        """Whether equal states stay equal with that mutant: then it is no fault at all."""
+    def is_equivalent(self, number: int, most: int = SAME_MILLISECONDS) -> bool:
+        """Whether equal states stay equal with that mutant: then it is no fault at all. ``False``
+        where there is no verdict in ``most`` ms, too."""
         different = [self._different(term, 0) for term in (*self.outputs, *self.following.values())]
-        return self._ask(number, 1, different, SAME_MILLISECONDS) is False
+        return self._ask(number, 1, different, most) is False
 
     def differs(self, number: int, cycles: int) -> bool | None:
         """Whether an output differs in the first ``cycles`` cycles after the initial state for some
