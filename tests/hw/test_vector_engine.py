@@ -238,26 +238,27 @@ def test_every_width(engine_lanes, odd):
                 Instruction(a=3, shift=16 * n, wrap=True, memory=Memory.WRITE, stream=1 + n)
                 for n in range(3)
             ),
+            Instruction(kind=Kind.LENGTH, a=3, memory=Memory.WRITE, stream=4),
         )
-        streams = tuple(Stream(base + width, 0, 1) for base in (0, 64, 128, 192))
-        constants = [int(one) for one in numbers.integers(-(1 << 17), 1 << 17, 8)]
+        streams = tuple(Stream(48 * n + width, 0, 1) for n in range(5))
+        constants = [int(one) | 1 for one in numbers.integers(-(1 << 17), 1 << 17, 8)]
         passes += [
             Code(first=width, instructions=code),
             Vector(entry=width, length=len(code), outer=1, inner=rows, streams=streams, reads=1,
-                   writes=14, constants=tuple(constants)),
+                   writes=30, constants=tuple(constants)),
         ]  # fmt: skip
     pad = pad.astype(np.int16)
-    assert check(p, passes, pad, random=Random("widths"), stall=0) == 3 * rows * WIDTH
+    assert check(p, passes, pad, random=Random("widths"), stall=0) == 4 * rows * WIDTH
 
 
-@pytest.mark.parametrize("engine_lanes", [0, 1])
-def test_rounding_at_its_edges(engine_lanes):
+@pytest.mark.parametrize("lanes, engine_lanes", [(8, 0), (8, 1), (4, 2)])
+def test_rounding_at_its_edges(lanes, engine_lanes):
     """Quarters and halves, beside them by the least bit; sums with random bits one short of a
     unit, which the bit below the random ones fills up."""
-    p = parameters_of(8, engine_lanes)
-    rows, keys = 16, np.arange(8)  # two rows a key
+    p, rows = parameters_of(lanes, engine_lanes), 16
+    keys = np.arange(rows * lanes // 16)  # whole rows a key
     pad = np.zeros((ROWS, p.lanes), np.int16)
-    pad[:rows] = np.arange(-64, 64).reshape(rows, p.lanes)
+    pad[:rows] = np.arange(-8 * lanes, 8 * lanes).reshape(rows, lanes)
     for number in range(2):
         stream = (STREAM + number * STREAM_STEP) & 0xFFFFFFFF
         random = unit_bytes(mixed(stream, KEYS_A_ROW * keys), 16).reshape(rows, p.lanes)

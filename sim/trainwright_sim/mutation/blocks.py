@@ -55,6 +55,7 @@ SUITES = {
         (
             f"{_VECTOR_TESTS}every_width[2-0]",
             *(f"{_VECTOR_TESTS}random_passes[{seed}]" for seed in (2, 10, 18)),
+            f"{_VECTOR_TESTS}rounding_at_its_edges[4-2]",
             f"{_VECTOR_TESTS}a_total_of_the_last_instruction[2]",
             f"{_VECTOR_TESTS}every_width[2-1]",
         ),
