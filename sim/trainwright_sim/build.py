@@ -95,7 +95,8 @@ def _key(engine: SimulationEngine, harness: Harness, cxx: Tool, rtlil: str) -> s
     sources = {path.name: path.read_text() for path in files if path.is_file()}
     used = [(tool.name, tool.version) for tool in (*engine.tools(), cxx)]
     options = (engine.name, engine.options, COMPILE, COMPILE_ONCE, LINK)
-    return _hash([rtlil, engines.wrapper(rtlil), sources, used, options, native_tools.processor()])
+    wrapped = engines.wrapper(rtlil, registered=harness.registered)
+    return _hash([rtlil, wrapped, sources, used, options, native_tools.processor()])
 
 
 def _hash(material: object) -> str:
@@ -114,7 +115,7 @@ def _build(
 ) -> None:
     progress(f"building the simulator, once: {engine.name} (log: {log.path})")
     (folder / "design.il").write_text(rtlil)
-    (folder / "wrapper.v").write_text(engines.wrapper(rtlil))
+    (folder / "wrapper.v").write_text(engines.wrapper(rtlil, registered=harness.registered))
     (folder / "ports.h").write_text(engines.ports_header(rtlil, engine, harness))
     with ThreadPoolExecutor(1) as beside:
         runtime = beside.submit(_runtime, engine, cxx, cache, progress)

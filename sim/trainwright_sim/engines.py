@@ -68,14 +68,16 @@ def ports(rtlil: str) -> dict[str, Port]:
     return {name: Port(name, int(width or 1), direction) for width, direction, name in found}
 
 
-def wrapper(rtlil: str, models: Sequence[Placed] = ()) -> str:
-    """Verilog around the top module that registers every input.
+def wrapper(rtlil: str, models: Sequence[Placed] = (), *, registered: bool = True) -> str:
+    """Verilog around the top module that registers every input, or none.
 
-    What the harness sets before a clock edge, the design sees after it, together with its own new
-    state. So one evaluation an edge settles everything, and none is due to an input alone. The
-    same goes for what ``models`` of leaf blocks give.
+    With registers, what the harness sets before a clock edge, the design sees after it, together
+    with its own new state. So one evaluation an edge settles everything, and none is due to an
+    input alone. The same goes for what ``models`` of leaf blocks give.
     """
-    clocked = [port for port in ports(rtlil).values() if port.name != "clk"]
+    found = ports(rtlil)
+    clock = ".clk(clk), " if "clk" in found else ""
+    clocked = [port for port in found.values() if port.name != "clk"]
     inner = {port.name: port.name for port in clocked}
     for model in models:
         for direction, of in (("output", model.inputs), ("input", model.outputs)):
@@ -84,7 +86,7 @@ def wrapper(rtlil: str, models: Sequence[Placed] = ()) -> str:
                     inner[member(name)] = f"\\{name} "
                     clocked.append(Port(member(name), width, direction))
     declarations = [f"{port.direction} [{port.width - 1}:0] {port.name}" for port in clocked]
-    inputs = [port for port in clocked if port.direction == "input"]
+    inputs = [port for port in clocked if port.direction == "input" and registered]
     connections = [f".{inner[p.name]}({p.name}{'_q' * (p in inputs)})" for p in clocked]
     return "\n".join(
         (
@@ -93,7 +95,7 @@ def wrapper(rtlil: str, models: Sequence[Placed] = ()) -> str:
             "always @(posedge clk) begin",
             *(f"{port.name}_q <= {port.name};" for port in inputs),
             "end",
-            f"{TOP} inner(.clk(clk), {', '.join(connections)});",
+            f"{TOP} inner({clock}{', '.join(connections)});",
             "endmodule\n",
         )
     )
@@ -116,6 +118,8 @@ class Harness:
     """Some ports of the designs that it drives."""
     what: str
     """What such a design is."""
+    registered: bool = True
+    """Whether inputs pass a register (``wrapper``)."""
     header: Callable[[dict[str, Port]], list[str]] = lambda found: []
     """Lines of its own in ``ports.h``."""
 

@@ -6,10 +6,18 @@ import pytest
 from amaranth.sim import Simulator
 
 from trainwright.parameters import AcceleratorParameters
+from trainwright.program.fields import LOCAL_WIDTH
 from trainwright_hw.storage.ports import ROW_LATENCY
 from trainwright_hw.storage.shared import ReadInTurn, WriteByEither
 
 P = AcceleratorParameters(lanes=4, pe1_rows=2, pe2_rows=2, scratchpad_rows=256, scratchpad_banks=4)
+
+ROW_WIDTH = P.lanes * P.word_width
+
+
+def row_of(address: int) -> int:
+    """A row with all bits, another one for each address."""
+    return address * 0x9E3779B97F4A7C15 % (1 << ROW_WIDTH)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -23,17 +31,19 @@ def test_reads_in_turn(seed):
         for turn in (0, 1, 1, 0, 1, 0):
             ctx.set(part.seconds, turn)
             on_way: list[int | None] = [None] * ROW_LATENCY
-            wanted = [random.randrange(256) for _ in range(random.randint(1, 12))]
+            wanted = [random.getrandbits(LOCAL_WIDTH) for _ in range(random.randint(1, 12))]
             while wanted or any(place is not None for place in on_way):
                 own, other = part.clients[turn], part.clients[1 - turn]
                 ctx.set(own.request.valid, bool(wanted))
-                ctx.set(own.request.payload, wanted[0] if wanted else random.randrange(256))
-                ctx.set(other.request.payload, random.randrange(256))
+                ctx.set(
+                    own.request.payload, wanted[0] if wanted else random.getrandbits(LOCAL_WIDTH)
+                )
+                ctx.set(other.request.payload, random.getrandbits(LOCAL_WIDTH))
                 free = random.random() < 0.7
                 ctx.set(part.port.request.ready, bool(wanted) and free)
                 due = on_way.pop(0)
                 ctx.set(part.port.valid, due is not None)
-                ctx.set(part.port.row.as_value(), due or 0)
+                ctx.set(part.port.row.as_value(), row_of(due or 0))
                 assert not ctx.get(other.request.ready) and not ctx.get(other.valid)
                 assert ctx.get(own.valid) == (due is not None)
                 if due is not None:
@@ -44,7 +54,7 @@ def test_reads_in_turn(seed):
                 assert taken == (bool(wanted) and free)
                 on_way.append(ctx.get(request.payload) if taken else None)
                 if taken:
-                    asked[turn].append(wanted.pop(0))
+                    asked[turn].append(row_of(wanted.pop(0)))
                 await ctx.delay(1e-8)
 
     simulator = Simulator(part)  # of no registers
@@ -67,14 +77,14 @@ def test_writes_by_either(seed):
         for cycle in range(400):
             for n, client in enumerate(part.clients):
                 if offered[n] is None and cycle < 390 and random.random() < (0.5, 0.8)[n]:
-                    offered[n] = random.randrange(64), 1 << random.randrange(4), cycle * 2 + n
-                address, banks, _ = offered[n] or (random.randrange(64), 0, 0)
+                    row = random.getrandbits(ROW_WIDTH)
+                    offered[n] = random.getrandbits(LOCAL_WIDTH), 1 << random.randrange(4), row
+                address, banks, _ = offered[n] or (random.getrandbits(LOCAL_WIDTH), 0, 0)
                 ctx.set(client.request.valid, offered[n] is not None)
                 ctx.set(client.request.payload, address)
                 ctx.set(client.banks, banks)
-                ctx.set(
-                    client.row.as_value(), random.getrandbits(60) if rows[n] is None else rows[n]
-                )
+                idle = random.getrandbits(ROW_WIDTH)
+                ctx.set(client.row.as_value(), idle if rows[n] is None else rows[n])
             late = ctx.get(part.port.row.as_value())
             assert late in [row for row in rows if row is not None] or rows == [None, None]
             for n in range(2):

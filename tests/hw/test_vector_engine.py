@@ -17,6 +17,7 @@ from trainwright.parameters import AcceleratorParameters
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.exponents import SHIFTS, ExponentFile, Scalar, ScalarKind
 from trainwright.program.vector import (
+    WIDTH,
     Addend,
     Code,
     Instruction,
@@ -71,8 +72,11 @@ def value_of(one: Scalar, exponents: list[int]) -> int:
     return exponents[one.plus] - exponents[one.minus] + one.offset
 
 
-def simulate(p, descriptors, pad, *, random: Random, stall: float, exponents=()):
-    """Rows written, in order, and an item a pass; ``pad`` changes with them."""
+def simulate(
+    p, descriptors, pad, expected, *, random: Random, stall: float, stream: int, exponents=()
+):
+    """Rows written, in order and each as ``expected``, and an item a pass; ``pad`` changes with
+    them."""
     engine = VectorEngine(p)
     written, items = [], []
 
@@ -87,7 +91,7 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float, exponents=())
             busy = ctx.get(engine.status.busy)
             idle = 0 if busy or waiting else idle + 1
             assert busy or not ctx.get(engine.z.request.valid), "idle before its rows are written"
-            ctx.set(engine.stream, random.getrandbits(32) if busy else STREAM)
+            ctx.set(engine.stream, random.getrandbits(32) if busy else stream)
             ctx.set(engine.command.valid, bool(waiting) and not busy)
             if waiting:
                 ctx.set(engine.command.payload, waiting[0])
@@ -106,6 +110,7 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float, exponents=())
             if address is not None:
                 pad[address] = unpacked(ctx.get(engine.z.row.as_value()), p.lanes)
                 written.append((address, pad[address].tolist()))
+                assert written[-1] == expected[len(written) - 1], len(written)
             put = engine.z.request
             address = ctx.get(put.payload) if ctx.get(put.valid) and ctx.get(put.ready) else None
             item = engine.statistics.item
@@ -126,11 +131,13 @@ def simulate(p, descriptors, pad, *, random: Random, stall: float, exponents=())
     return written, items
 
 
-def check(p, descriptors, pad, *, random: Random, stall: float, exponents=()) -> int:
-    """Compare with the golden model; rows that were written."""
+def check(
+    p, descriptors, pad, *, random: Random, stall: float, stream: int | None = None, exponents=()
+) -> int:
+    """Compare with the golden model; rows that were written. ``stream``: any, if not given."""
     state = State.fresh(np.zeros(0, np.uint8), p)
     state.write(np.arange(ROWS), pad)
-    state.stream = STREAM
+    state.stream = stream = random.getrandbits(32) if stream is None else stream
     if p.exponents:
         state.file = ExponentFile(p.exponents)
         state.file.set(exponents)
@@ -143,7 +150,10 @@ def check(p, descriptors, pad, *, random: Random, stall: float, exponents=()) ->
         rows = zip(done.addresses.tolist(), done.rows.tolist(), strict=True)
         expected += rows
         items.append((d.slot, done.total, done.saturations))
-    found = simulate(p, descriptors, pad.copy(), random=random, stall=stall, exponents=exponents)
+    found = simulate(
+        p, descriptors, pad.copy(), expected, random=random, stall=stall, stream=stream,
+        exponents=exponents,
+    )  # fmt: skip
     assert found[1] == items
     assert found[0] == expected
     return len(expected)
@@ -207,14 +217,48 @@ def test_a_total_of_the_last_instruction(engine_lanes):
     assert check(p, [code, *passes], pad, random=Random("totals"), stall=0) == 0
 
 
-@pytest.mark.parametrize("engine_lanes", [0, 1])
-def test_rounding_at_its_edges(engine_lanes):
+@pytest.mark.parametrize(
+    "engine_lanes, odd",
+    [(2, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((2, 1), (0, 0), (0, 1)))],
+)
+def test_every_width(engine_lanes, odd):
+    """Numbers of up to 37 bits, wrapped to each other width and saturated to the rest, all bits."""
+    p, rows = parameters_of(4, engine_lanes), 8
+    numbers = np.random.default_rng(odd)
+    pad = numbers.integers(-32768, 32768, (ROWS, 4)) >> numbers.integers(0, 15, (ROWS, 4))
+    passes = []
+    for width in range(WIDTH, 0, -1):
+        twice = {"addend": Addend.PLUS, "keep": True}
+        code = (
+            Instruction(kind=Kind.PRODUCT, memory=Memory.READ, use_k=True, k=width % 8, keep=True),
+            Instruction(**twice, a=0, c=0, d=1),
+            Instruction(**twice, a=1, c=1, d=2),
+            Instruction(a=max(0, width - 34), width=width, wrap=width % 2 == odd, keep=True, d=3),
+            *(
+                Instruction(a=3, shift=16 * n, wrap=True, memory=Memory.WRITE, stream=1 + n)
+                for n in range(3)
+            ),
+            Instruction(kind=Kind.LENGTH, a=3, memory=Memory.WRITE, stream=4),
+        )
+        streams = tuple(Stream(48 * n + width, 0, 1) for n in range(5))
+        constants = [int(one) | 1 for one in numbers.integers(-(1 << 17), 1 << 17, 8)]
+        passes += [
+            Code(first=width, instructions=code),
+            Vector(entry=width, length=len(code), outer=1, inner=rows, streams=streams, reads=1,
+                   writes=30, constants=tuple(constants)),
+        ]  # fmt: skip
+    pad = pad.astype(np.int16)
+    assert check(p, passes, pad, random=Random("widths"), stall=0) == 4 * rows * WIDTH
+
+
+@pytest.mark.parametrize("lanes, engine_lanes", [(8, 0), (8, 1), (4, 2)])
+def test_rounding_at_its_edges(lanes, engine_lanes):
     """Quarters and halves, beside them by the least bit; sums with random bits one short of a
     unit, which the bit below the random ones fills up."""
-    p = parameters_of(8, engine_lanes)
-    rows, keys = 16, np.arange(8)  # two rows a key
+    p, rows = parameters_of(lanes, engine_lanes), 16
+    keys = np.arange(rows * lanes // 16)  # whole rows a key
     pad = np.zeros((ROWS, p.lanes), np.int16)
-    pad[:rows] = np.arange(-64, 64).reshape(rows, p.lanes)
+    pad[:rows] = np.arange(-8 * lanes, 8 * lanes).reshape(rows, lanes)
     for number in range(2):
         stream = (STREAM + number * STREAM_STEP) & 0xFFFFFFFF
         random = unit_bytes(mixed(stream, KEYS_A_ROW * keys), 16).reshape(rows, p.lanes)
@@ -231,7 +275,8 @@ def test_rounding_at_its_edges(engine_lanes):
     streams = tuple(Stream(rows * n, 0, 1) for n in range(6))
     d = Vector(entry=0, length=6, outer=1, inner=rows, streams=streams, reads=7, writes=56)
     passes = [Code(first=0, instructions=tuple(code)), d, *wide_passes(p, pad)]
-    assert check(p, passes, pad, random=Random("edges"), stall=0.2) == 3 * rows + 6
+    found = check(p, passes, pad, random=Random("edges"), stall=0.2, stream=STREAM)
+    assert found == 3 * rows + 6
 
 
 def wide_passes(p: AcceleratorParameters, pad: np.ndarray):

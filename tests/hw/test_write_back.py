@@ -295,7 +295,9 @@ class Bench:
             width = self.p.word_width
             words = [bits >> width * n & (1 << width) - 1 for n in range(self.p.lanes)]
             row = [word - (word >> width - 1 << width) for word in words]
-            self.sources[self.writer].got.append((self.address, row))
+            source = self.sources[self.writer]
+            source.got.append((self.address, row))
+            assert source.got[-1] == source.wanted[len(source.got) - 1]
         ready = self.random.random() >= self.stall
         ctx.set(z.request.ready, ready)
         taken = ready and ctx.get(z.request.valid)
@@ -310,6 +312,7 @@ class Bench:
             if ctx.get(source.port.item):
                 got = {n: ctx.get(item.payload[n]) for n in item.payload.shape().members}
                 source.got_items.append(tuple(({"underflows": 0} | got)[n] for n in ITEM))
+                assert source.got_items[-1] == source.items[len(source.got_items) - 1]
                 source.items_done += 1
 
     async def run(self, ctx, cycles: int | None = None) -> None:

@@ -13,6 +13,7 @@ from trainwright.onchip.prior import column_costs, make_pulls, pull_words, sums_
 from trainwright.onchip.rates import Entry
 from trainwright.onchip.state import BIAS_RATE_SHIFT, State, Step, limits
 from trainwright.onchip.update_pass import PartUpdate, update_code
+from trainwright.program.fields import LOCAL_WIDTH
 from trainwright.program.vector import (
     CODE_WORDS,
     CONSTANTS,
@@ -201,7 +202,7 @@ def random_passes(random: Random, *, rows: int = 256, passes: int = 3, stochasti
                 outer=outer, inner=inner, streams=tuple(made[n] for n in range(STREAMS)),
                 reads=sum(1 << n for n in reads), writes=sum(1 << n for n in writes),
                 constants=tuple(random.choice((k, 1, -3)) for k in values),
-                key=random.randrange(1 << 16), slot=random.randrange(8), tensor="random",
+                key=random.getrandbits(LOCAL_WIDTH) >> 1, slot=random.randrange(8), tensor="random",
             )
         )  # fmt: skip
     return found

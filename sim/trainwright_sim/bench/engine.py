@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 from random import Random
 
 import cocotb
@@ -9,7 +11,7 @@ from cocotb.triggers import RisingEdge
 
 from trainwright.golden.compute import compute
 from trainwright.parameters import AcceleratorParameters
-from trainwright.program.descriptors import Compute
+from trainwright.program.descriptors import Compute, Level
 from trainwright.program.encoding import ProgramError
 from trainwright.program.fields import LOCAL_WIDTH, Operation
 from trainwright.program.footprint import result_digits
@@ -38,6 +40,8 @@ def golden(d: Compute, operands: Operands, p: AcceleratorParameters) -> Expected
     return Expected(written, done.total, done.saturations, done.underflows)
 
 
+BY_STORE = (Operation.PE1, Operation.PE2)
+"""Whose second operand is in the factor store."""
 PARTS = 8
 """Of a row at least as many as PE3 has addresses for."""
 
@@ -55,9 +59,9 @@ class Far:
     z: int
 
     @classmethod
-    def random(cls, random: Random) -> "Far":
+    def random(cls, random: Random, operation: Operation) -> "Far":
         """Any: 1 more than a multiple of what wraps at the peers, and multiples of it."""
-        wraps = SPACE * PARTS
+        wraps = SPACE * (PARTS if operation is Operation.PE3 else 1)
         factor, *bases = (random.randrange(1 << LOCAL_WIDTH) // wraps * wraps for _ in range(4))
         return cls(factor + 1, *bases)
 
@@ -82,6 +86,21 @@ class Far:
     def place(self, address: int, base: int, moved: int) -> int:
         """Where an address is then that was near the ``base``."""
         return (moved + (address - base) * self.factor) % (1 << LOCAL_WIDTH)
+
+
+def addresses(d: Compute, name: str, rows: int, row_stride: int) -> list[int]:
+    """Where the rows of ``x``, ``g`` or ``z`` lie, in order: ``rows`` of each step, z's of each
+    tile, but those past ``last_rows``."""
+    summed = len(d.levels) - d.reduce_levels
+    levels = d.levels[:summed] if name == "z" else d.levels
+    found = []
+    for index in product(*(range(level.count) for level in levels)):
+        steps = zip(index, levels, strict=True)
+        start = getattr(d, name) + sum(n * getattr(level, name) for n, level in steps)
+        is_last = index[d.tile_level] == d.levels[d.tile_level].count - 1
+        count = min(rows, d.last_rows) if name == "z" and is_last else rows
+        found += [(start + row * row_stride) % (1 << LOCAL_WIDTH) for row in range(count)]
+    return found
 
 
 SETTLED = 8
@@ -136,6 +155,8 @@ class EngineBench(TestBench):
 
     readers: tuple[str, ...]
     """The engine's read ports."""
+    entries_a_step: int = 1
+    """Of the factor store, one after the other."""
 
     def __init__(self, dut, seed: object, stall: str, *, stalled: Sequence[str] = ("x", "g", "z")):
         super().__init__(dut, seed)
@@ -147,7 +168,7 @@ class EngineBench(TestBench):
         self.commands = StreamSource(self, "command", stall="none" if stall == "late" else stall)
         rows = self.operands.rows
         self.read = {name: RowReadPeer(self, name, rows, stall=kind(name)) for name in self.readers}
-        EntryReadPeer(self, "store", self.operands.entries)
+        self.store = EntryReadPeer(self, "store", self.operands.entries)
         self.results = RowWritePeer(self, "z", stall=kind("z"))
         self.items = StreamSink(self, "statistics_item", stall=kind("z"))
         self.status = Status(self)
@@ -207,14 +228,15 @@ class EngineBench(TestBench):
 
     async def check_far(self, d: Compute) -> None:
         """Execute ``d`` near by and far off: the same rows, at the addresses that it says."""
-        for peer in self.read.values():
+        peers = {**self.read, "store": self.store}
+        for peer in peers.values():
             peer.asked.clear()
         await self.check([d])
-        near = {name: list(peer.asked) for name, peer in self.read.items()}
-        [expected] = [golden(d, self.operands, self.parameters)]
-        far = Far.random(self.random)
+        near = {name: list(peer.asked) for name, peer in peers.items()}
+        expected = golden(d, self.operands, self.parameters)
+        far = Far.random(self.random, d.operation)
         moved = far.moved(d)
-        for peer in self.read.values():
+        for peer in peers.values():
             peer.asked.clear()
         self.status.expect([len(expected.written)])
         self.commands.items.append(command_bits(moved))
@@ -230,6 +252,41 @@ class EngineBench(TestBench):
                 continue  # addresses of parts of rows: the port shows the rows
             bases = getattr(d, name), getattr(moved, name)
             assert peer.asked == [far.place(address, *bases) for address in near[name]], name
+        count = self.entries_a_step
+        assert self.store.asked == [
+            far.place(address - n % count, d.g, moved.g) + n % count
+            for n, address in enumerate(near["store"])
+        ]
+        steps = prod(level.count for level in d.levels)
+        assert len(near["store"]) == steps * count * (d.operation in BY_STORE)
+        self._forget()
+
+    async def check_wild(self, d: Compute) -> None:
+        """Execute ``d`` with strides and bases of all bits: what is asked for is what it says."""
+        draw, p = self.random.getrandbits, self.parameters
+        names = ("x", "g", "z", "x_row_stride", "g_row_stride", "z_row_stride")
+        summed = len(d.levels) - d.reduce_levels
+        steps = [[draw(LOCAL_WIDTH) for _ in range(3)] for _ in d.levels]
+        steps[summed:] = [[*step[:2], 0] for step in steps[summed:]]
+        levels = (Level(one.count, *step) for one, step in zip(d.levels, steps, strict=True))
+        d = replace(d, **{name: draw(LOCAL_WIDTH) for name in names}, levels=tuple(levels))
+        by_entries = d.operation in (Operation.PE1, Operation.PE4)
+        rows = p.pe1_rows if by_entries else p.pe2_rows
+        asked = {"x": addresses(d, "x", rows if by_entries else 1, d.x_row_stride)}
+        if d.operation is Operation.PE4:
+            asked["g"] = addresses(d, "g", p.lanes, d.g_row_stride)
+        elif d.operation in (Operation.BIAS, Operation.MASK):
+            asked["g"], rows = addresses(d, "g", 1, 0), 1
+        written = addresses(d, "z", rows, d.z_row_stride)
+        for peer in self.read.values():
+            peer.asked.clear()
+        self.status.expect([len(written)])
+        self.commands.items.append(command_bits(d))
+        await self.until(lambda: self.items.items and not self.get("status_busy"))
+        await self.run(2)
+        assert [address for address, _ in self.results.written] == written
+        for name, expected in asked.items():
+            assert self.read[name].asked == expected, name
         self._forget()
 
     def _forget(self) -> None:

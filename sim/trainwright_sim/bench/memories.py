@@ -43,9 +43,13 @@ class RowReadPeer:
 
 
 class EntryReadPeer:
-    """Answers a ``FactorReadPort`` from ``entries`` (n, width); addresses beyond wrap."""
+    """Answers a ``FactorReadPort`` from ``entries`` (n, width); addresses beyond wrap.
+
+    ``asked``: the addresses so far.
+    """
 
     def __init__(self, tb: TestBench, name: str, entries: Words):
+        self.asked: list[int] = []
         self._entries, self._width = entries, tb.parameters.factor_width
         self._enable, self._address = tb.handle(f"{name}_enable"), tb.handle(f"{name}_address")
         self._entry = tb.handle(f"{name}_entry")
@@ -54,7 +58,9 @@ class EntryReadPeer:
         tb.agents.append(self)
 
     def cycle(self) -> None:
-        self._due.append(int(self._address.value) if self._enable.value else None)
+        if self._enable.value:
+            self.asked.append(int(self._address.value))
+        self._due.append(self.asked[-1] if self._enable.value else None)
         address = self._due.popleft()
         if address is not None:
             self._entry.value = pack(self._entries[address % len(self._entries)], self._width)

@@ -12,7 +12,7 @@ from trainwright.support.native.cache import Cache, default_folder
 from trainwright_sim.bench.runner import BenchError, unavailable
 from trainwright_sim.mutation import score
 from trainwright_sim.mutation.blocks import BLOCKS
-from trainwright_sim.mutation.execute import SIMULATOR, Verdict, verdicts
+from trainwright_sim.mutation.execute import SIMULATOR, Verdict, recorded, verdicts
 from trainwright_sim.mutation.netlist import MutationError
 from trainwright_sim.mutation.score import Score
 from trainwright_sim.page import put
@@ -38,11 +38,15 @@ def parser() -> argparse.ArgumentParser:
         "--minutes", type=float, default=MINUTES, metavar="M",
         help="begin no block after that time: the next run goes on (default: %(default)s)",
     )  # fmt: skip
+    options.add_argument(
+        "--known", action="store_true", help="run nothing: tell of blocks whose verdicts are known"
+    )
     options.add_argument("--json", action="store_true", help="print one JSON object")
     options.add_argument("--list", action="store_true", help="print blocks and how many mutants")
     options.add_argument(
-        "--write", type=Path, metavar="PAGE", help="put the table into docs/verification.md"
-    )
+        "--write", type=Path, metavar="PAGE",
+        help="put the table into docs/verification.md; of blocks left out its rows stay",
+    )  # fmt: skip
     return options
 
 
@@ -72,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         found, scores, left = _run(chosen, args)
         if args.write:
-            put(args.write, COMMAND, score.markdown(scores))
+            put(args.write, COMMAND, score.markdown(score.with_rows(args.write, scores)))
         return _report(found, scores, left, as_json=args.json)
     except (MutationError, BenchError, OSError, ValueError) as error:
         print(f"mutants: {error}", file=sys.stderr)
@@ -88,8 +92,8 @@ def _problem(args: argparse.Namespace) -> str | None:
         return f"--sample must be at least 1, not {args.sample}"
     if args.minutes <= 0:
         return f"--minutes must be positive, not {args.minutes}"
-    if args.write and (args.blocks or args.sample):
-        return "--write is of all blocks: leave out blocks and --sample"
+    if args.sample and (args.write or args.known):
+        return "--write and --known are of whole blocks: leave out --sample"
     return unavailable(SIMULATOR)
 
 
@@ -111,7 +115,13 @@ def _run(chosen: dict[str, list[int]], args: argparse.Namespace) -> tuple[Found,
     for name, numbers in chosen.items():
         if (start := perf_counter()) - began > 60 * args.minutes:
             break
-        found[name] = verdicts(BLOCKS[name], args.seed, numbers, cache)
+        if args.known:
+            verdicts_of = recorded(BLOCKS[name], args.seed, cache)
+        else:
+            verdicts_of = verdicts(BLOCKS[name], args.seed, numbers, cache)
+        if not verdicts_of:
+            continue
+        found[name] = verdicts_of
         scores.append(Score.of(name, found[name], perf_counter() - start))
         tell(LINE.format(**scores[-1].row()))
     return found, scores, len(chosen) - len(scores)

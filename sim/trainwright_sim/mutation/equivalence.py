@@ -9,8 +9,9 @@ for a number of cycles, and proves nothing of later ones.
 
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,18 +27,34 @@ _PASSES = (
     "setundef -undriven -zero",
     "opt_clean",
 )
-_KINDS = "input", "output", "register", "memory"
-_LISTED = re.compile(r"^; yosys-smt2-(input|output|register|memory) (\S+)", re.MULTILINE)
+_LISTED = re.compile(r"^; yosys-smt2-(output|memory) (\S+)", re.MULTILINE)
+_SYMBOL = re.compile(r"\|[^|]+\|")
+_OF_STATE = re.compile(r"\((\|[^|]+\|) state\)")
+_DECLARED = re.compile(rf"^\(declare-fun (\|[^|]+\|) \(\|{TOP}_s\|\) (.*)\)$")
+_DEFINED = re.compile(rf"^\(define-fun (\|[^|]+\|) \(\(state \|{TOP}_s\|\)\) ")
+_NEXT = re.compile(r"\(= (.*) \((\|[^|]+\|) next_state\)\)")
+_STEP = f"(define-fun |{TOP}_t|"
 SAME_MILLISECONDS, NEAR_MILLISECONDS = 10_000, 2_000
 """For the question that decides, and for the one that only tells more of a survivor."""
 
 
 @dataclass(frozen=True)
 class Twins:
-    """A design with mutants as SMT-LIB: ``text``, and what ports, registers and memories it has."""
+    """A design with mutants as constants of SMT-LIB, those of one cycle.
 
-    text: str
-    names: dict[str, tuple[str, ...]]
+    Both copies have what is ``declared``, inputs and state, in common. So what no mutant changes is
+    the same term in both, and the solver is left with what is behind the fault.
+    """
+
+    declared: dict[str, str]
+    """Symbols of inputs, registers and memories, and their sorts."""
+    definitions: tuple[str, ...]
+    """All else, in an order in which it is made of what is before."""
+    following: dict[str, str]
+    """By register or memory: what it is a cycle later."""
+    outputs: tuple[str, ...]
+    memories: tuple[str, ...]
+    """Their names in the design."""
 
     @classmethod
     def of(cls, rtlil: str) -> "Twins":
@@ -50,63 +67,100 @@ class Twins:
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
             if done.returncode:
                 raise MutationError(f"yosys failed: {done.stderr.strip().splitlines()[-1]}")
-            text = (folder / "mutable.smt2").read_text()
-        found: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-        for kind, signal in _LISTED.findall(text):
-            found[kind].append(signal)
-        names = {kind: tuple(dict.fromkeys(listed)) for kind, listed in found.items()}
-        return cls(text, names)
+            return cls.read((folder / "mutable.smt2").read_text())
 
-    def is_equivalent(self, number: int) -> bool:
-        """Whether equal states stay equal with that mutant: then it is no fault at all."""
-        lines = self._copies(number, 2)
-        lines += [f"(assert {same})" for same in self._same_state(0)]
-        different = [*self._different_outputs(0), *(f"(not {s})" for s in self._same_state(1))]
-        return self._ask(lines, different, SAME_MILLISECONDS) == "unsat"
+    @classmethod
+    def read(cls, text: str) -> "Twins":
+        """From yosys' functions of a state."""
+        declared, definitions, following = {}, [], {}
+        for statement in _statements(text):
+            if found := _DECLARED.match(statement):
+                declared[found[1]] = found[2]
+            elif found := _DEFINED.match(statement):
+                body = _OF_STATE.sub(r"\1", statement[found.end() :])
+                definitions.append(f"(define-fun {found[1]} () {body}")
+            elif statement.startswith(_STEP):
+                rows = _NEXT.findall(_OF_STATE.sub(r"\1", statement))
+                following |= {register: value for value, register in rows}
+        listed: dict[str, list[str]] = {"output": [], "memory": []}
+        for kind, signal in _LISTED.findall(text):
+            listed[kind].append(signal)
+        outputs = tuple(f"|{TOP}_n {name}|" for name in dict.fromkeys(listed["output"]))
+        memories = tuple(dict.fromkeys(listed["memory"]))
+        return cls(declared, tuple(definitions), following, outputs, memories)
+
+    def is_equivalent(self, number: int, most: int = SAME_MILLISECONDS) -> bool:
+        """Whether equal states stay equal with that mutant: then it is no fault at all. ``False``
+        where there is no verdict in ``most`` ms, too."""
+        different = [self._different(term, 0) for term in (*self.outputs, *self.following.values())]
+        return self._ask(number, 1, different, most) is False
 
     def differs(self, number: int, cycles: int) -> bool | None:
         """Whether an output differs in the first ``cycles`` cycles after the initial state for some
         inputs; ``None``: no verdict in time."""
-        lines = self._copies(number, cycles)
-        lines += [f"(assert (|{TOP}_i| {copy}0))" for copy in "ab"]
-        lines += [f"(assert {same})" for same in self._same_state(0)]
-        different = [line for n in range(cycles) for line in self._different_outputs(n)]
-        return {"sat": True, "unsat": False}.get(self._ask(lines, different, NEAR_MILLISECONDS))
+        begin = [f"(assert {self._named(f'|{TOP}_i|', copy, 0)})" for copy in "ab"]
+        different = [self._different(term, n) for n in range(cycles) for term in self.outputs]
+        return self._ask(number, cycles, different, NEAR_MILLISECONDS, begin)
 
-    def _copies(self, number: int, states: int) -> list[str]:
-        """``a`` with no mutant, ``b`` with one, through that many states with the same inputs."""
-        lines = []
-        for n in range(states):
-            for copy, select in (("a", 0), ("b", number)):
-                lines.append(f"(declare-fun {copy}{n} () |{TOP}_s|)")
-                lines.append(f"(assert (= {_of(SELECT, copy, n)} (_ bv{select} {SELECT_WIDTH})))")
-                if n:
-                    lines.append(f"(assert (|{TOP}_t| {copy}{n - 1} {copy}{n}))")
-            inputs = (name for name in self.names["input"] if name != SELECT)
-            lines += [f"(assert {_equal(name, n)})" for name in inputs]
-        return lines
+    @cached_property
+    def _select(self) -> str:
+        """Symbol of the input that selects a mutant."""
+        begin = f"(define-fun |{TOP}_n {SELECT}| "
+        [definition] = [line for line in self.definitions if line.startswith(begin)]
+        return _SYMBOL.findall(definition)[1]
 
-    def _same_state(self, n: int) -> Iterable[str]:
-        yield from (_equal(name, n) for name in self.names["register"])
-        yield from (_equal(name, n, "m") for name in self.names["memory"])
+    def _named(self, term: str, copy: str, n: int) -> str:
+        """``term`` of that copy and cycle; inputs and the first state are the same in both."""
 
-    def _different_outputs(self, n: int) -> list[str]:
-        return [f"(not {_equal(name, n)})" for name in self.names["output"]]
+        def name(found: re.Match[str]) -> str:
+            symbol = found[0]
+            is_common = symbol in self.declared and symbol != self._select
+            is_common &= not n or symbol not in self.following
+            return f"|{'' if is_common else copy}{n} {symbol[1:]}"
 
-    def _ask(self, lines: list[str], different: list[str], milliseconds: int) -> str:
+        return _SYMBOL.sub(name, term)
+
+    def _different(self, term: str, n: int) -> str:
+        return f"(not (= {self._named(term, 'a', n)} {self._named(term, 'b', n)}))"
+
+    def _cycle(self, number: int, n: int) -> Iterator[str]:
+        """Cycle ``n`` of copy ``a`` with no mutant and of copy ``b`` with one."""
+        for symbol, sort in self.declared.items():
+            if symbol != self._select and (not n or symbol not in self.following):
+                yield f"(declare-fun {self._named(symbol, '', n)} () {sort})"
+        for copy, value in (("a", 0), ("b", number)):
+            sort, name = self.declared[self._select], self._named(self._select, copy, n)
+            yield f"(define-fun {name} () {sort} (_ bv{value} {SELECT_WIDTH}))"
+            if n:
+                for symbol, before in self.following.items():
+                    name, value = self._named(symbol, copy, n), self._named(before, copy, n - 1)
+                    yield f"(define-fun {name} () {self.declared[symbol]} {value})"
+            yield self._named("\n".join(self.definitions), copy, n)
+
+    def _ask(
+        self, number: int, cycles: int, different: list[str], most: int, begin: Sequence[str] = ()
+    ) -> bool | None:
+        """Whether anything of ``different`` can be, in ``most`` ms."""
         from bitwuzla import Option, Options, Parser, TermManager
 
         options = Options()
-        options.set(Option.TIME_LIMIT_PER, milliseconds)
+        options.set(Option.TIME_LIMIT_PER, most)
         solver = Parser(TermManager(), options)
-        question = "\n".join([*lines, f"(assert (or {' '.join(different)} false))"])
-        solver.parse(f"{self.text}\n{question}\n", parse_file=False)
-        return str(solver.bitwuzla().check_sat()).lower()
+        lines = [line for n in range(cycles) for line in self._cycle(number, n)]
+        question = f"(assert (or {' '.join(different)} false))"
+        solver.parse("\n".join([*lines, *begin, question, ""]), parse_file=False)
+        found = str(solver.bitwuzla().check_sat()).lower()
+        return {"sat": True, "unsat": False}.get(found)
 
 
-def _of(name: str, copy: str, n: int, kind: str = "n") -> str:
-    return f"(|{TOP}_{kind} {name}| {copy}{n})"
-
-
-def _equal(name: str, n: int, kind: str = "n") -> str:
-    return f"(= {_of(name, 'a', n, kind)} {_of(name, 'b', n, kind)})"
+def _statements(text: str) -> Iterator[str]:
+    """Statements without comments; each begins a line, and its further lines are indented."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("(") and lines:
+            yield "\n".join(lines)
+            lines = []
+        line = line.partition("; ")[0].rstrip()
+        if line:
+            lines.append(line)
+    yield "\n".join(lines)

@@ -15,13 +15,17 @@ from trainwright_sim.bench import runner
 from trainwright_sim.bench.catalogue import Bench
 from trainwright_sim.mutation import netlist, origin
 from trainwright_sim.mutation.blocks import Block
-from trainwright_sim.mutation.equivalence import Twins
+from trainwright_sim.mutation.equivalence import NEAR_MILLISECONDS, Twins
 from trainwright_sim.mutation.netlist import Mutable, Mutant, MutationError
+from trainwright_sim.mutation.suite import Suite, outcome
 
 SIMULATOR = "verilator"
 VERDICTS = "verdicts.jsonl"
 _BENCHES = "trainwright_sim.bench"
 _DESIGN = (f"{_BENCHES}.catalogue", f"{_BENCHES}.designs")
+_SAME = "equal states stay equal, for any inputs"
+_OPEN = "survived", ""
+"""That the solver was not asked about."""
 CYCLES = 4
 """In which a survivor's outputs are compared with those of the block as it is."""
 _NEAR = {
@@ -45,32 +49,55 @@ def verdicts(block: Block, seed: int, numbers: Sequence[int], cache: Cache) -> l
     """What came of the mutants of those numbers. Raises ``MutationError`` or ``BenchError``."""
     design, folder = prepared(block, seed, cache)
     asked = [number for number in numbers if number <= len(design.mutants)]
-    run_tests(block.bench, design, folder, asked)
+    prove(design, folder, asked)
+    run_tests(block.tests, design, folder, asked)
     compare(design, folder, asked)
     rows = known(folder)
     return [Verdict(m, *rows[m.number]) for m in design.mutants if m.number in set(asked)]
 
 
+def recorded(block: Block, seed: int, cache: Cache) -> list[Verdict]:
+    """What came of all of its mutants, of earlier runs; empty while some have no verdict."""
+    design, folder = prepared(block, seed, cache, make=False)
+    rows = known(folder)
+    open_ones = [m for m in design.mutants if rows.get(m.number, _OPEN) == _OPEN]
+    return [] if open_ones else [Verdict(m, *rows[m.number]) for m in design.mutants]
+
+
+def prove(design: Mutable, folder: Path, numbers: Sequence[int]) -> None:
+    """Look, briefly, which of those that have no verdict yet are the same machine: these would run
+    every test."""
+    asked = [n for n in numbers if n not in known(folder)]
+    twins = Twins.of(design.rtlil) if asked else None
+    for number in asked:
+        assert twins is not None
+        if twins.is_equivalent(number, NEAR_MILLISECONDS):
+            _write(folder, number, "equivalent", _SAME)
+
+
 def compare(design: Mutable, folder: Path, numbers: Sequence[int]) -> None:
     """Ask of survivors that were not asked of yet whether they are the same machine."""
     rows = known(folder)
-    asked = [n for n in numbers if rows[n] == ("survived", "")]
+    asked = [n for n in numbers if rows[n] == _OPEN]
     twins = Twins.of(design.rtlil) if asked else None
     for number in asked:
         assert twins is not None
         if twins.is_equivalent(number):
-            _write(folder, number, "equivalent", "equal states stay equal, for any inputs")
+            _write(folder, number, "equivalent", _SAME)
         else:
             _write(folder, number, "survived", _NEAR[twins.differs(number, CYCLES)])
 
 
-def prepared(block: Block, seed: int, cache: Cache) -> tuple[Mutable, Path]:
-    """The block with its mutants, and the folder of what is known of them."""
-    rtlil = block.bench.rtlil(sources=True)
-    choice = (block.mutants, seed, block.without)
+def prepared(block: Block, seed: int, cache: Cache, *, make: bool = True) -> tuple[Mutable, Path]:
+    """The block with its mutants, and the folder of what is known of them. Without ``make`` no
+    mutants where there are none yet."""
+    rtlil = block.tests.rtlil(sources=True)
+    choice = (block.mutants, seed, block.without, block.only)
     made_by = [inspect.getsource(module) for module in (netlist, origin)]
     key = "mutants-" + _hash([rtlil, choice, made_by])
     found = cache.find(key)
+    if found is None and not make:
+        return Mutable("", ()), cache.folder
     if found is None:
         with cache.building(key) as folder:
             if folder is not None:
@@ -78,7 +105,7 @@ def prepared(block: Block, seed: int, cache: Cache) -> tuple[Mutable, Path]:
                 (folder / "design.json").write_text(netlist.dumps(design))
         found = cache.entry(key)
     design = netlist.loads((found / "design.json").read_text())
-    known = cache.folder / "verdicts" / _hash([design.rtlil, _tests(block.bench)])
+    known = cache.folder / "verdicts" / _hash([design.rtlil, _material(block.tests)])
     known.mkdir(parents=True, exist_ok=True)
     return design, known
 
@@ -87,9 +114,11 @@ def _hash(material: object) -> str:
     return hashlib.sha256(json.dumps(material).encode()).hexdigest()[:32]
 
 
-def _tests(bench: Bench) -> list[str]:
+def _material(tests: Bench | Suite) -> list[str]:
     """What decides whether a test fails: its module, and what that imports of the benches. What
     the catalogue says is in the design."""
+    if isinstance(tests, Suite):
+        return tests.material
     found: dict[str, str] = {}
 
     def take(name: str) -> None:
@@ -100,7 +129,7 @@ def _tests(bench: Bench) -> list[str]:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_BENCHES):
                 take(str(node.module))
 
-    take(f"{_BENCHES}.blocks.{bench.module}")
+    take(f"{_BENCHES}.blocks.{tests.module}")
     return [found[name] for name in sorted(found)]
 
 
@@ -120,8 +149,27 @@ def known(folder: Path) -> dict[int, tuple[str, str]]:
     return rows
 
 
-def run_tests(bench: Bench, design: Mutable, folder: Path, numbers: list[int]) -> None:
-    """Run the bench on mutants that have no verdict yet. Raises ``MutationError``."""
+def run_tests(tests: Bench | Suite, design: Mutable, folder: Path, numbers: list[int]) -> None:
+    """Run tests on mutants that have no verdict yet. Raises ``MutationError``."""
+    if isinstance(tests, Suite):
+        _run_suite(tests, design, folder, numbers)
+    else:
+        _run_bench(tests, design, folder, numbers)
+
+
+def _run_suite(suite: Suite, design: Mutable, folder: Path, numbers: list[int]) -> None:
+    left = [number for number in numbers if number not in known(folder)]
+    if not left:
+        return
+    first = outcome(suite, design.rtlil, 0)
+    if first.failed or not first.passed:
+        raise MutationError(f"the block as it is fails {first.failed or 'to be tested'}")
+    for number in left:
+        found = outcome(suite, design.rtlil, number, first).failed
+        _write(folder, number, "killed" if found else "survived", found)
+
+
+def _run_bench(bench: Bench, design: Mutable, folder: Path, numbers: list[int]) -> None:
     built = runner.compiled(SIMULATOR, design.rtlil)
     while left := [number for number in numbers if number not in known(folder)]:
         before = known(folder)

@@ -30,6 +30,8 @@ _STATE = (("dff", "Q"), ("memrd", "DATA"), ("memrd", "EN"), ("memrd", "ARST"), (
 """What registers and memories give would part with its initial value, and be no state any more to
 ``equivalence``: what reads it, and what it is taken from, get faults instead. What a read port does
 not use is a constant, and yosys insists on it."""
+_CONSTANT = "meminit"
+"""Cells of what a memory holds at first: yosys insists on constants."""
 _SURPLUS = 4
 """Candidates for each mutant wanted: some are excluded, or the same once more."""
 
@@ -71,11 +73,13 @@ class Mutable:
     mutants: tuple[Mutant, ...]
 
 
-def mutable(rtlil: str, mutants: int, seed: int, without: Sequence[str] = ()) -> Mutable:
+def mutable(
+    rtlil: str, mutants: int, seed: int, without: Sequence[str] = (), only: Sequence[str] = ()
+) -> Mutable:
     """Choose ``mutants`` faults, spread over cells, ports and lines of the source, and put them in.
 
-    ``rtlil`` with sources; ``without``: submodules and files that get none. Raises
-    ``MutationError``.
+    ``rtlil`` with sources; ``without``: submodules and files that get none; ``only``: parts of the
+    names of cells that get some (default: all). Raises ``MutationError``.
     """
     with TemporaryDirectory(prefix="trainwright-mutants-") as name:
         folder = Path(name)
@@ -84,7 +88,9 @@ def mutable(rtlil: str, mutants: int, seed: int, without: Sequence[str] = ()) ->
         flat = (folder / "flat.il").read_text()
         # asked for more than there are, yosys does not end: there are 5 at least a connection
         wanted = min(_SURPLUS * mutants, 4 * flat.count("\n    connect "))
-        _yosys(folder, "read_rtlil flat.il", f"mutate -list {wanted} -seed {seed} -o list.txt")
+        select = [f"select {' '.join(f'{TOP}/c:*{part}*' for part in only)}"] if only else []
+        ask = f"mutate -list {wanted} -seed {seed} -o list.txt"
+        _yosys(folder, "read_rtlil flat.il", *select, ask)
         lines = (folder / "list.txt").read_text().splitlines()
         cells = _cell_types(flat)
         chosen = _chosen(lines, cells, mutants, seed, without)
@@ -130,7 +136,8 @@ def _chosen(
         state = any(kind in cell and port == output for kind, output in _STATE)
         sources = [name for text in re.findall(r"-src (\S+)", line) for name in text.split("|")]
         other = any(file in source for source in sources for file in files)
-        return not (port in _CLOCKS or state or other or elsewhere.search(found[1]))
+        fixed = port in _CLOCKS or _CONSTANT in cell
+        return not (fixed or state or other or elsewhere.search(found[1]))
 
     bodies = [re.sub(r"^mutate ", "", line) for line in lines if is_wanted(line)]
     bodies = list(dict.fromkeys(bodies))

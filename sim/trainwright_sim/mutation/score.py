@@ -1,15 +1,20 @@
 """What came out of the mutants: figures of each block, survivors with their reasons, the table."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import amaranth
+
 import trainwright_hw
+from trainwright_sim.mutation.blocks import BLOCKS
 from trainwright_sim.mutation.execute import Verdict
 
 REASONS = Path(__file__).with_name("survivors.toml")
 HARDWARE = Path(str(trainwright_hw.__file__)).parent
+_AMARANTH = Path(str(amaranth.__file__)).parents[1]
 
 
 @dataclass(frozen=True)
@@ -97,11 +102,17 @@ def reasons(path: Path = REASONS) -> list[Reason]:
         raise ValueError(f"{path}: {error}") from None
 
 
+def file_of(path: str) -> Path:
+    """A source of the hardware's, or of Amaranth's."""
+    return (_AMARANTH if path.startswith("amaranth/") else HARDWARE) / path
+
+
 def text_of(source: str) -> str:
-    """The line of the hardware's source that ``file:line`` names; empty where there is none."""
+    """The line of the hardware's source, or of Amaranth's, that ``file:line`` names; empty where
+    there is none."""
     path, _, number = source.partition(":")
     try:
-        lines = (HARDWARE / path).read_text().splitlines()
+        lines = file_of(path).read_text().splitlines()
     except OSError:
         return ""
     return lines[int(number) - 1] if 0 < int(number) <= len(lines) else ""
@@ -110,6 +121,19 @@ def text_of(source: str) -> str:
 def reason(known: Iterable[Reason], block: str, verdict: Verdict) -> str | None:
     """Why a mutant survived, if the file says so."""
     return next((r.why for r in known if r.explains(block, verdict)), None)
+
+
+_ROW = re.compile(r"^\| ([\w-]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", re.MULTILINE)
+
+
+def with_rows(page: Path, scores: Sequence[Score]) -> list[Score]:
+    """Scores in the order of the blocks, and of other blocks what the page's table says."""
+    found = {
+        name: Score(name, *map(int, counts), seconds=0.0)
+        for name, *counts in _ROW.findall(page.read_text())
+    }
+    found |= {one.block: one for one in scores}
+    return [found[name] for name in BLOCKS if name in found]
 
 
 def markdown(scores: Sequence[Score]) -> str:

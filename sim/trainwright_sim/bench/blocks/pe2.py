@@ -1,6 +1,7 @@
 """PE2's engine (PE2, PE3, BIAS, MASK) against the golden model."""
 
 import cocotb
+from cocotb.triggers import RisingEdge
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
@@ -46,6 +47,9 @@ async def far(dut, operation: Operation):
     await tb.start()
     for _ in range(10):
         await tb.check_far(tb.random_command(operation))
+    p = tb.parameters
+    for _ in range(0 if p.formats or p.narrow else 6):  # there what is asked for is not so plain
+        await tb.check_wild(tb.random_command(operation))
 
 
 def _many_tiles(parameters: AcceleratorParameters) -> Compute:
@@ -85,11 +89,61 @@ async def throughput(dut, operation: Operation):
 
 
 @cocotb.test()
+async def short_reductions(dut):
+    """A tile of fewer steps than rows waits for the rows of the one before: a result, of which it
+    tells though the scratchpad takes a row a cycle."""
+    tb = Pe2Bench(dut, "short reductions", "none")
+    await tb.start()
+    task = cocotb.start_soon(tb.check([_many_tiles(tb.parameters)]))
+    for _ in range(60):
+        await RisingEdge(dut.clk)
+    waited = 0
+    for _ in range(10 * tb.parameters.pe2_rows):
+        await RisingEdge(dut.clk)
+        waited += tb.get("status_stall_result")
+    assert waited == 10 * (tb.parameters.pe2_rows - 1)
+    await task
+
+
+@cocotb.test()
+async def alignments(dut):
+    """Sums of words that are moved by every number of bits, either of them."""
+    tb = Pe2Bench(dut, "alignments", "none")
+    await tb.start()
+    await tb.check(
+        [
+            Compute(
+                operation=Operation.BIAS, levels=(Level(4, x=1, g=1, z=1),), x=256, g=300, z=600,
+                x_shift=x_shift, g_shift=g_shift, shift=shift, out_width=tb.parameters.word_width,
+            )
+            for n in range(tb.parameters.most_alignment + 1)
+            for x_shift, g_shift in ((n, 0), (0, n))
+            for shift in (0, n)
+        ]
+    )  # fmt: skip
+
+
+@cocotb.test()
 async def full_queue(dut):
     """More tiles than there is credit for, before the first row is taken."""
     tb = Pe2Bench(dut, "full queue", "late", stalled=("z",))
     await tb.start()
     await tb.check([_many_tiles(tb.parameters)])
+
+
+@cocotb.test()
+async def offered_in_a_reset(dut):
+    """Then nothing is taken."""
+    tb = Pe2Bench(dut, "offered in a reset", "none")
+    await tb.start()
+    tb.set(rst=1, command_valid=1)
+    await tb.run(2)
+    for _ in range(3):
+        await tb.run()
+        assert not tb.get("command_ready")
+    tb.set(rst=0, command_valid=0)
+    await tb.run(2)
+    await tb.check([tb.random_command(OPERATIONS[0])])
 
 
 @cocotb.test()

@@ -1,7 +1,6 @@
 """Sequencer: programs against an interpretation in Python, with engines that take their time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import cocotb
@@ -20,126 +19,29 @@ from trainwright.program.descriptors import (
 )
 from trainwright.program.encoding import encode_descriptor
 from trainwright.program.fields import (
-    COMPUTE,
     DESCRIPTOR_BYTES,
-    LAYOUTS,
     LOCAL_WIDTH,
     MOST_DESCRIPTORS,
     MOST_REFILL,
     REGISTERS,
-    TRANSFER,
     Engine,
     Operation,
     Target,
 )
-from trainwright_sim.bench.commands import random_formats
-from trainwright_sim.bench.testbench import STALLS, Stalls, TestBench
+from trainwright_sim.bench.programs import (
+    ENGINE,
+    LAYOUT,
+    NAMES,
+    EngineModel,
+    interpret,
+    random_command,
+    random_waits,
+    unpack_fields,
+)
+from trainwright_sim.bench.testbench import STALLS, TestBench
 
-NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}
-LAYOUT = {"load": TRANSFER, "store": TRANSFER, "pe1": COMPUTE, "pe2": COMPUTE}
-ENGINE = {
-    Operation.LOAD: "load", Operation.STORE: "store", Operation.PE1: "pe1",
-    Operation.PE2: "pe2", Operation.PE3: "pe2", Operation.BIAS: "pe2", Operation.MASK: "pe2",
-    Operation.PE4: "pe1",
-}  # fmt: skip
-PROGRAM = 0x4000
-
-
-def unpack_fields(bits: int, layout) -> dict[str, int]:
-    """Fields of a layout."""
-    fields, position = {}, 0
-    for name, width in layout:
-        fields[name] = bits >> position & ((1 << width) - 1)
-        position += width
-    return fields
-
-
-@dataclass(frozen=True)
-class Issue:
-    """One command as an engine must get it."""
-
-    engine: str
-    fields: dict[str, int]
-    number: int
-
-
-def interpret(program: Sequence[Descriptor], loop_depth: int) -> tuple[list[Issue], Error, int]:
-    """What a program issues, the error it ends with and the number of its last descriptor."""
-    registers, issued, loops = [0] * REGISTERS, [], []
-    number = 0
-    while number < len(program):
-        d = program[number]
-        raw = unpack_fields(int.from_bytes(encode_descriptor(d), "little"), LAYOUTS[d.operation])
-        match d:
-            case Halt():
-                return issued, Error.NONE, number
-            case Set():
-                for register, value in d.values:
-                    registers[register] = value % (1 << 32)
-            case Loop():
-                if len(loops) == loop_depth:
-                    return issued, Error.NESTING, number
-                loops.append([number, d.iterations])
-            case End():
-                if not loops:
-                    return issued, Error.NESTING, number
-                for register, step in d.steps:
-                    registers[register] = (registers[register] + step) % (1 << 32)
-                loops[-1][1] -= 1
-                if loops[-1][1]:
-                    number = loops[-1][0]
-                else:
-                    loops.pop()
-            case Transfer() | Compute():
-                bases = {"address": 32, "local": LOCAL_WIDTH, "x_base": LOCAL_WIDTH,
-                         "g_base": LOCAL_WIDTH, "z_base": LOCAL_WIDTH}  # fmt: skip
-                for name, width in bases.items():
-                    if name in raw:
-                        register = registers[raw[name.removesuffix("_base") + "_register"]]
-                        raw[name] = (raw[name] + register) % (1 << width)
-                issued.append(Issue(ENGINE[d.operation], raw, number))
-        number += 1
-    return issued, Error.OPERATION, number
-
-
-class EngineModel:
-    """Takes commands now and then; busy for a while after each."""
-
-    def __init__(self, tb: "SequencerBench", name: str, stalls: Stalls):
-        self._tb, self._name, self._stalls = tb, name, stalls
-        self._left = 0
-        self.dead = False
-        """It is busy with its next command of a program for ever, and takes no other."""
-        self._ready = False
-        self._held: int | None = None
-        tb.set(**{f"{name}_ready": 0})
-
-    @property
-    def busy(self) -> bool:
-        return self._left > 0
-
-    def die(self) -> None:
-        """Stay busy."""
-        self._left = 1 << 30
-
-    def cycle(self) -> int | None:
-        """One cycle; the command that was taken in it."""
-        tb, taken = self._tb, None
-        offered = None
-        if tb.get(f"{self._name}_valid"):
-            offered = tb.get(f"{self._name}_payload")
-        held = None if self.dead else self._held  # a run that hangs ends all the same
-        assert held in (None, offered), f"{self._name}: a command was withdrawn or changed"
-        self._held = offered
-        self._left = max(0, self._left - 1)
-        if offered is not None and self._ready:
-            taken, self._held = offered, None
-            self._left += tb.random.choice((1, 3, tb.random.randrange(1, 40)))
-        # busy or not: engines take a command while the last one is still moving
-        alive = not (self.dead and self.busy)
-        self._ready = alive and self._stalls.go(wanted=self._held is not None)
-        tb.set(**{f"{self._name}_ready": int(self._ready)})
-        return taken
+HALTING = 2
+"""Cycles that a HALT waits where nothing is to be waited for."""
 
 
 class SequencerBench(TestBench):
@@ -159,6 +61,7 @@ class SequencerBench(TestBench):
         self.patch: dict[int, int] = {}
         """Beats of programs that are other than encoded."""
         self._program: list[Descriptor] = []
+        self._address = 0
         self._asked = 0
         """Descriptors of the program that LOAD was told to bring."""
         self._beats: list[tuple[int, int]] = []
@@ -172,6 +75,11 @@ class SequencerBench(TestBench):
             dead = any(engine.dead for engine in self.engines.values())
             idle = self._busy == Engine.NONE and not self._settling
             assert idle or dead, "finished before the engines"
+        loading = False
+        if self.get("load_valid"):
+            offered = unpack_fields(self.get("load_payload"), LAYOUT["load"])
+            loading = offered["target"] == Target.PROGRAM
+        assert self.get("loading") == loading or self.get("rst")
         for name, engine in self.engines.items():
             if (bits := engine.cycle()) is not None:
                 self._take(name, bits)
@@ -214,7 +122,7 @@ class SequencerBench(TestBench):
         beat, depth = self.parameters.beat_bytes, self.parameters.program_depth
         beats, first = DESCRIPTOR_BYTES // beat, self._asked
         assert self._beats == [] or first, "the program's begin twice"
-        assert fields["address"] == PROGRAM + first * DESCRIPTOR_BYTES
+        assert fields["address"] == (self._address + first * DESCRIPTOR_BYTES) % (1 << 32)
         assert fields["local"] == first % depth * beats == first % depth * fields["local_delta2"]
         assert fields["element_bytes"] in (0, 1, 2)
         most = min(MOST_REFILL, depth) if first else depth
@@ -233,7 +141,9 @@ class SequencerBench(TestBench):
         self._asked = 0
         self.issued.clear()
         length = len(program) if length is None else length
-        self.set(start=1, address=PROGRAM, length=length)
+        beat = self.parameters.beat_bytes
+        self._address = self.random.getrandbits(32) // beat * beat
+        self.set(start=1, address=self._address, length=length)
         await self.run()
         self.set(start=0)
         await self.run()
@@ -244,7 +154,7 @@ class SequencerBench(TestBench):
         await self.begin(program, length)
         await self.until(lambda: self.finished)
         await self.run()
-        assert not self.get("running")
+        assert not (self.get("running") or self.get("finished") or self.get("waiting"))
 
     async def check(self, program: Sequence[Descriptor]) -> None:
         """Run a program and compare."""
@@ -254,31 +164,15 @@ class SequencerBench(TestBench):
         assert self.get("error") == error
         if error is not Error.OPERATION:
             assert self.get("descriptor") == number
+        last = dict.fromkeys(NAMES, 0) | {issue.engine: issue.number for issue in issued}
+        assert [self.get(f"last_{index}") for index in range(len(NAMES))] == list(last.values())
+        assert not self.get("hung")
 
     def waits(self) -> dict[str, Any]:
-        draw = self.random.randrange
-        return {
-            name: Engine(self.random.choice((0, 0, 15, draw(16))))
-            for name in ("wait", "wait_older")
-        }
+        return random_waits(self.random)
 
     def random_command(self) -> Descriptor:
-        """A descriptor of an engine, addresses anywhere."""
-        draw, register = self.random.getrandbits, lambda: self.random.randrange(REGISTERS)
-        operation = self.random.choice(list(ENGINE))
-        if operation in (Operation.LOAD, Operation.STORE):
-            target = Target(self.random.randrange(3)) if operation is Operation.LOAD else Target(0)
-            return Transfer(
-                operation=operation, address=draw(32), local=draw(LOCAL_WIDTH), beats=1 + draw(8),
-                target=target, address_register=register(), local_register=register(),
-                **self.waits(),
-            )  # fmt: skip
-        return Compute(
-            operation=operation, levels=(Level(1 + draw(8), draw(8), draw(8), draw(8)),) * 2,
-            x=draw(LOCAL_WIDTH), g=draw(LOCAL_WIDTH), z=draw(LOCAL_WIDTH), slot=draw(8),
-            x_register=register(), g_register=register(), z_register=register(),
-            **random_formats(self.parameters, self.random), **self.waits(),
-        )  # fmt: skip
+        return random_command(self.parameters, self.random)
 
     def updates(self) -> tuple[tuple[int, int], ...]:
         some = self.random.sample(range(1, REGISTERS), self.random.randrange(REGISTERS))
@@ -332,6 +226,36 @@ async def longest_loops(dut, before: int):
     body = tb.parameters.program_depth - MOST_REFILL - 2
     inside = [Loop(iterations=3), *commands[:body], End(steps=tb.updates())]
     await tb.check([*commands[-before:], *inside, *commands[body:], Halt()])
+
+
+@cocotb.test()
+async def long_runs(dut):
+    """Many iterations, and many descriptors: bits of counts that short programs leave idle."""
+    tb = SequencerBench(dut, "long runs", "none")
+    await tb.start()
+    for iterations in (0b101010101, 0b1010101010):
+        inner = [Loop(iterations=iterations), End(steps=((1, 5),)), tb.random_command()]
+        await tb.check([*inner, Halt()])
+    some = [tb.random_command() if n % 16 == 0 else Set(values=tb.updates()) for n in range(600)]
+    await tb.check([*some, Halt()])
+
+
+@cocotb.test()
+async def what_is_waited_for(dut):
+    """``waiting`` is high while a descriptor cannot go on, and else low."""
+    tb = SequencerBench(dut, "waiting", "none")
+    await tb.start()
+    await tb.begin([*[Set(values=tb.updates())] * 20, Halt()])
+    waited = 0
+    while not tb.finished:
+        await tb.run()
+        waited += tb.get("waiting")
+    assert waited <= HALTING
+    tb.engines["pe1"].dead = True
+    command = Compute(operation=Operation.PE1, levels=(Level(1),), x=0, g=0, z=0)
+    await tb.begin([command, Set(values=(), wait=Engine.PE1), Halt()])
+    await tb.run(400)
+    assert await tb.share(("waiting", "running"), 100) == [100, 100]
 
 
 @cocotb.test()
@@ -435,7 +359,7 @@ async def engine_hangs(dut, name: str, follows: str):
 
     class Progress:
         def cycle(self) -> None:
-            tb.set(progress=int(tb.cycles < moving and tb.cycles % (limit - 5) == 0))
+            tb.set(progress=int(tb.cycles < moving and tb.cycles % limit == 0))
 
     tb.agents.append(Progress())
     await tb.execute(program)

@@ -1,0 +1,180 @@
+"""Programs for the sequencer alone: what they issue, by an interpretation in Python, and engines
+that take their time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from trainwright.accelerator.registers import Error
+from trainwright.parameters import AcceleratorParameters
+from trainwright.program.descriptors import (
+    Compute,
+    Descriptor,
+    End,
+    Halt,
+    Level,
+    Loop,
+    Set,
+    Transfer,
+    TransferLevel,
+)
+from trainwright.program.encoding import encode_descriptor
+from trainwright.program.fields import (
+    COMPUTE,
+    COUNT_WIDTH,
+    LAYOUTS,
+    LOCAL_WIDTH,
+    NEST_LEVELS,
+    REGISTERS,
+    TRANSFER,
+    TRANSFER_LEVELS,
+    Engine,
+    Operation,
+    Target,
+)
+from trainwright_sim.bench.commands import random_formats
+from trainwright_sim.bench.testbench import Stalls, TestBench
+
+NAMES = {"load": Engine.LOAD, "store": Engine.STORE, "pe1": Engine.PE1, "pe2": Engine.PE2}
+LAYOUT = {"load": TRANSFER, "store": TRANSFER, "pe1": COMPUTE, "pe2": COMPUTE}
+ENGINE = {
+    Operation.LOAD: "load", Operation.STORE: "store", Operation.PE1: "pe1",
+    Operation.PE2: "pe2", Operation.PE3: "pe2", Operation.BIAS: "pe2", Operation.MASK: "pe2",
+    Operation.PE4: "pe1",
+}  # fmt: skip
+
+
+def unpack_fields(bits: int, layout) -> dict[str, int]:
+    """Fields of a layout."""
+    fields, position = {}, 0
+    for name, width in layout:
+        fields[name] = bits >> position & ((1 << width) - 1)
+        position += width
+    return fields
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One command as an engine must get it."""
+
+    engine: str
+    fields: dict[str, int]
+    number: int
+
+
+def interpret(program: Sequence[Descriptor], loop_depth: int) -> tuple[list[Issue], Error, int]:
+    """What a program issues, the error it ends with and the number of its last descriptor."""
+    registers, issued, loops = [0] * REGISTERS, [], []
+    number = 0
+    while number < len(program):
+        d = program[number]
+        raw = unpack_fields(int.from_bytes(encode_descriptor(d), "little"), LAYOUTS[d.operation])
+        match d:
+            case Halt():
+                return issued, Error.NONE, number
+            case Set():
+                for register, value in d.values:
+                    registers[register] = value % (1 << 32)
+            case Loop():
+                if len(loops) == loop_depth:
+                    return issued, Error.NESTING, number
+                loops.append([number, d.iterations])
+            case End():
+                if not loops:
+                    return issued, Error.NESTING, number
+                for register, step in d.steps:
+                    registers[register] = (registers[register] + step) % (1 << 32)
+                loops[-1][1] -= 1
+                if loops[-1][1]:
+                    number = loops[-1][0]
+                else:
+                    loops.pop()
+            case Transfer() | Compute():
+                bases = {"address": 32, "local": LOCAL_WIDTH, "x_base": LOCAL_WIDTH,
+                         "g_base": LOCAL_WIDTH, "z_base": LOCAL_WIDTH}  # fmt: skip
+                for name, width in bases.items():
+                    if name in raw:
+                        register = registers[raw[name.removesuffix("_base") + "_register"]]
+                        raw[name] = (raw[name] + register) % (1 << width)
+                issued.append(Issue(ENGINE[d.operation], raw, number))
+        number += 1
+    return issued, Error.OPERATION, number
+
+
+class EngineModel:
+    """Takes commands now and then; busy for a while after each."""
+
+    def __init__(self, tb: TestBench, name: str, stalls: Stalls):
+        self._tb, self._name, self._stalls = tb, name, stalls
+        self._left = 0
+        self.dead = False
+        """It is busy with its next command of a program for ever, and takes no other."""
+        self._ready = False
+        self._held: int | None = None
+        tb.set(**{f"{name}_ready": 0})
+
+    @property
+    def busy(self) -> bool:
+        return self._left > 0
+
+    def die(self) -> None:
+        """Stay busy."""
+        self._left = 1 << 30
+
+    def cycle(self) -> int | None:
+        """One cycle; the command that was taken in it."""
+        tb, taken = self._tb, None
+        offered = None
+        if tb.get(f"{self._name}_valid"):
+            offered = tb.get(f"{self._name}_payload")
+        held = None if self.dead else self._held  # a run that hangs ends all the same
+        assert held in (None, offered), f"{self._name}: a command was withdrawn or changed"
+        self._held = offered
+        self._left = max(0, self._left - 1)
+        if offered is not None and self._ready:
+            taken, self._held = offered, None
+            self._left += tb.random.choice((1, 3, tb.random.randrange(1, 40)))
+        # busy or not: engines take a command while the last one is still moving
+        alive = not (self.dead and self.busy)
+        self._ready = alive and self._stalls.go(wanted=self._held is not None)
+        tb.set(**{f"{self._name}_ready": int(self._ready)})
+        return taken
+
+
+def random_waits(random: Random) -> dict[str, Any]:
+    """Engines that a descriptor waits for."""
+    draw = random.randrange
+    return {name: Engine(random.choice((0, 0, 15, draw(16)))) for name in ("wait", "wait_older")}
+
+
+def random_command(p: AcceleratorParameters, random: Random) -> Descriptor:
+    """A descriptor of an engine, every field anything."""
+    draw, register = random.getrandbits, lambda: random.randrange(REGISTERS)
+    count = lambda: 1 + random.randrange((1 << COUNT_WIDTH) - 1)  # noqa: E731
+    operation = random.choice(list(ENGINE))
+    if operation in (Operation.LOAD, Operation.STORE):
+        target = Target(random.randrange(3)) if operation is Operation.LOAD else Target(0)
+        levels = random.randrange(TRANSFER_LEVELS + 1)
+        return Transfer(
+            operation=operation, address=draw(32), local=draw(LOCAL_WIDTH), beats=count(),
+            target=target, address_register=register(), local_register=register(),
+            levels=tuple(
+                TransferLevel(count(), draw(32), draw(LOCAL_WIDTH)) for _ in range(levels)
+            ),
+            element_bytes=random.choice((1, 2)), **random_waits(random),
+        )  # fmt: skip
+    names = ("x", "g", "z", "x_row_stride", "z_row_stride", "g_row_stride")
+    levels = random.randint(1, NEST_LEVELS)
+    return Compute(
+        operation=operation,
+        levels=tuple(
+            Level(count(), *(draw(LOCAL_WIDTH) for _ in range(3))) for _ in range(levels)
+        ),
+        **{name: draw(LOCAL_WIDTH) for name in names},
+        reduce_levels=random.randrange(levels), tile_level=random.randrange(levels),
+        last_rows=1 + draw(4), shift=draw(6), out_width=1 + draw(4), slot=draw(8),
+        relu=bool(draw(1)), x_shift=draw(4), g_shift=draw(4),
+        x_register=register(), g_register=register(), z_register=register(),
+        **random_formats(p, random), **random_waits(random),
+    )  # fmt: skip

@@ -1,0 +1,96 @@
+"""Tests of Amaranth's simulator on a mutant: the block's RTL is replaced by what was compiled.
+
+Only the block: what a test has around it stays as it is, and so do the test's ways to look at it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import pytest
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.sim import Simulator
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_sim.mutation.packed import Model, port_values
+
+SLACK, SPARE_CYCLES = 3, 1000
+"""A simulation that takes more than so many times its cycles, and so many more, found a hang."""
+DIRTY_CYCLES = 40
+"""With random inputs before the reset that each simulation begins with."""
+
+
+def _parameters_of(block: wiring.Component) -> Sequence[AcceleratorParameters]:
+    """What it was made with, if it keeps that."""
+    kept = vars(block)
+    return [kept[name] for name in ("_parameters", "parameters") if name in kept]
+
+
+@contextmanager
+def coupled(
+    kind: type[wiring.Component],
+    parameters: AcceleratorParameters,
+    model: Callable[[wiring.Component], Model],
+    usual: Sequence[int] = (),
+) -> Iterator[list[int]]:
+    """Replace blocks of that kind in every simulator that is made meanwhile, by what ``model``
+    makes for one. Tests of blocks with other parameters are skipped, where blocks keep them.
+
+    Gives the cycles of each simulation; ``usual``: those of the block as it is (default: any).
+    """
+    cycles: list[int] = []
+    found: list[wiring.Component] = []
+    elaborate, init = kind.elaborate, Simulator.__init__
+
+    def empty(block: wiring.Component, _platform: object) -> Module:
+        if any(other != parameters for other in _parameters_of(block)):
+            pytest.skip("of another design")
+        found.append(block)
+        m = Module()
+        m.d.sync += Signal(name="clocked").eq(0)  # the block has a clock
+        return m
+
+    def begin(simulator: Simulator, toplevel: Any, **options: Any) -> None:
+        found.clear()
+        init(simulator, toplevel, **options)
+        for block in found:
+            _couple(simulator, block, model(block), cycles, usual)
+
+    kind.elaborate, Simulator.__init__ = empty, begin
+    try:
+        yield cycles
+    finally:
+        kind.elaborate, Simulator.__init__ = elaborate, init
+
+
+def _couple(
+    simulator: Simulator,
+    block: wiring.Component,
+    model: Model,
+    cycles: list[int],
+    usual: Sequence[int],
+) -> None:
+    sources, sinks = port_values(block)
+    inputs, outputs = Cat(*sources), Cat(*sinks)
+    number, random = len(cycles), Random(len(inputs))
+    cycles.append(0)
+    most = SLACK * usual[number] + SPARE_CYCLES if number < len(usual) else None
+    for _ in range(DIRTY_CYCLES):
+        model.clock(random.getrandbits(len(inputs)))
+    for _ in range(2):
+        model.clock(0, rst=1)
+
+    async def at_edges(ctx: Any) -> None:
+        async for *_, before in ctx.tick().sample(inputs):
+            cycles[number] += 1
+            assert most is None or cycles[number] <= most, "the block hangs"
+            ctx.set(outputs, model.clock(before))
+
+    async def at_once(ctx: Any) -> None:
+        async for *_, now in ctx.changed(*sources).sample(inputs):
+            ctx.set(outputs, model.eval(now))
+
+    simulator.add_process(at_edges)
+    simulator.add_process(at_once)

@@ -1,0 +1,161 @@
+"""The tests in ``tests/hw`` of a block on one mutant after the other, each in a child process."""
+
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import pytest
+from amaranth.lib import wiring
+
+from trainwright.parameters import AcceleratorParameters
+from trainwright_hw.build.convert import component_to_rtlil
+from trainwright_sim.mutation.coupled import coupled
+from trainwright_sim.mutation.packed import Model, Packed, compiled
+
+ROOT = Path(__file__).parents[3]
+"""The checkout: tests are no part of a package."""
+SLACK, SPARE_SECONDS = 3.0, 10.0
+"""A mutant gets so many times the tests' processor time, and so much more."""
+WALL = 10.0
+"""So many times more may pass on the clock, on a machine with other work."""
+_FEW_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests of one design: ``make`` it with ``parameters``; ``tests``: files or single tests below
+    ``tests``, of which those with other parameters are skipped; ``chosen``: pytest's ``-k``, quick
+    and slow ones."""
+
+    make: type[wiring.Component]
+    parameters: AcceleratorParameters
+    tests: tuple[str, ...]
+    chosen: str = ""
+
+    def rtlil(self, *, sources: bool = False) -> str:
+        """The design; ``sources``: with the file and line that each cell comes from."""
+        made: Callable[[AcceleratorParameters], wiring.Component] = self.make
+        return component_to_rtlil(Packed(made(self.parameters)), sources=sources)
+
+    @property
+    def material(self) -> list[str]:
+        """What decides whether a test fails: the files, and what these share."""
+        shared = sorted((ROOT / "tests").glob("*/*_cases.py"))
+        named = dict.fromkeys(ROOT / "tests" / name.partition("::")[0] for name in self.tests)
+        files = (*named, ROOT / "tests/hw/conftest.py", *shared)
+        return [self.chosen, *self.tests, *(path.read_text() for path in files)]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``failed``: the first test that failed, or what else went wrong; ``passed``: how many did;
+    ``cycles`` of each simulation."""
+
+    failed: str
+    passed: int
+    seconds: float
+    cycles: tuple[int, ...] = ()
+
+
+class _Reports:
+    """What pytest says, for the parent."""
+
+    def __init__(self) -> None:
+        self.passed, self.failed = 0, ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid.rpartition("::")[2]
+        self.passed += report.passed and report.when == "call"
+
+
+def _arguments(suite: Suite) -> list[str]:
+    """Of pytest."""
+    arguments = [
+        "-x",
+        "-q",
+        "--tb=no",
+        "--assert=plain",
+        "-m",
+        "",
+        *(["-k", suite.chosen] if suite.chosen else []),
+    ]
+    # what a skipped test leaves behind is no error of it
+    for plugin in ("cacheprovider", "unraisableexception"):
+        arguments += ["-p", f"no:{plugin}"]
+    return [*arguments, *(str(ROOT / "tests" / name) for name in suite.tests)]
+
+
+@cache
+def _import_all(suite: Suite) -> None:
+    """What the tests import, which children then have: most of the time of a mutant that dies."""
+    with patch.dict(os.environ, _FEW_PLUGINS), redirect_stdout(StringIO()):
+        pytest.main(["--collect-only", *_arguments(suite)])
+
+
+def outcome(suite: Suite, rtlil: str, number: int, usual: Outcome | None = None) -> Outcome:
+    """The tests on mutant ``number``; ``usual``: what came of the block as it is."""
+    compiled(rtlil)
+    _import_all(suite)
+    with TemporaryDirectory(prefix="trainwright-mutants-") as name:
+        folder = Path(name)
+        child = os.fork()
+        if not child:
+            try:
+                _child(suite, rtlil, number, folder, usual)
+            finally:
+                os._exit(1)
+        status, seconds = _wait(child, _limit(usual))
+        try:
+            failed, passed, cycles = json.loads((folder / "outcome.json").read_text())
+        except OSError:
+            return Outcome(f"the simulator stopped, status {status}", 0, seconds)
+        return Outcome(failed, passed, seconds, tuple(cycles))
+
+
+def _limit(usual: Outcome | None) -> float:
+    """Seconds of processor time; 0: any."""
+    return SLACK * usual.seconds + SPARE_SECONDS if usual else 0.0
+
+
+def _child(suite: Suite, rtlil: str, number: int, folder: Path, usual: Outcome | None) -> None:
+    os.setpgid(0, 0)
+    with (folder / "log").open("w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    if limit := _limit(usual):
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 1))
+    reports = _Reports()
+    os.environ.update(_FEW_PLUGINS)
+    os.chdir(ROOT)
+    known = usual.cycles if usual else ()
+
+    def model(block: wiring.Component) -> Model:
+        return Model(rtlil, block, number)
+
+    with coupled(suite.make, suite.parameters, model, known) as cycles:
+        pytest.main(_arguments(suite), plugins=[reports])
+    found = [reports.failed, reports.passed, cycles]
+    (folder / "outcome.json").write_text(json.dumps(found))
+    os._exit(0)
+
+
+def _wait(child: int, limit: float) -> tuple[int, float]:
+    began = time.monotonic()
+    while True:
+        done, status, usage = os.wait4(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+        if limit and time.monotonic() - began > WALL * limit:
+            os.killpg(child, signal.SIGKILL)
+        time.sleep(0.02)
