@@ -277,7 +277,8 @@ class VectorEngine(wiring.Component):
         self._count(m, start)
 
     def _put_scalars(self, m: Module, copying, count, constant, by_file) -> None:
-        """Scalars of the command at the port, after its streams: a constant or a shift a cycle."""
+        """Scalars of the command at the port, after its streams: a constant or a shift a cycle.
+        Where streams take longer each is put twice."""
         layout = whole_layout(VECTOR)
         given = data.View(layout, self.command.payload[: layout.size])
         number = count[: (SCALARS - 1).bit_length()]
@@ -289,7 +290,7 @@ class VectorEngine(wiring.Component):
         m.d.comb += value.eq(select(list(self.scalars), number))
         with m.If(copying & (count == 0)):
             m.d.sync += [shift.eq(0) for shift in self._shifts]
-        with m.If(copying & (count >= STREAMS) & (count < STREAMS + SCALARS)):
+        with m.If(copying & (count >= STREAMS)):
             m.d.comb += [
                 constant.en.eq((kind == ScalarKind.VALUE) | (kind == ScalarKind.POWER)),
                 constant.addr.eq(to),
