@@ -145,7 +145,7 @@ def test_a_step_is_measured_on_a_board(line, monkeypatch, capsys):
     parser = argparse.ArgumentParser()
     bench.command.add_arguments(parser)
     options = [word for size in sizes for word in ("--accelerator", size)]
-    args = parser.parse_args(["ulx3s-85f", "--batch", "4", "--json", *options])
+    args = parser.parse_args(["ulx3s-85f", "--batch", "16", "--json", *options])
     assert bench.command.run(args) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["mismatches"] == 0 and figures["values"] > 10_000

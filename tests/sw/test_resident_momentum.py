@@ -11,7 +11,7 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.onchip.rates import Entry, RateTable
 from trainwright.onchip.state import Step, rate_shifts
 
-SHIFTS = (0, 31, 20, 18)
+SHIFTS = (0, 31, 20, 22)
 TABLE = RateTable(tuple(Entry(9, shift, 200, -14) for shift in SHIFTS), steps=1)
 
 

@@ -165,7 +165,7 @@ def test_what_is_refused():
         much = np.zeros((1 << 14, 80), np.uint8)
         with pytest.raises(AcceleratorError, match=r"16384 samples of 80 bytes .* use --pixels 4"):
             place_data(golden, much, 16, 0, 8)
-        data = place_data(golden, np.zeros((9000, 80), np.uint8), 16, 0, 4)
+        data = place_data(golden, np.zeros((11_500, 80), np.uint8), 16, 0, 4)
         driver = ResidentDriver(golden, layout, 16, TABLE, data=data)
         state = random_state(DIGITS, 3)
         with pytest.raises(AcceleratorError, match="of them the step's; use fewer samples, or wri"):
