@@ -12,7 +12,7 @@ from trainwright.compiler.errors import ResourceError
 from trainwright.compiler.nests import fitted
 from trainwright.compiler.step import PAPER
 from trainwright.lowering import compile_step
-from trainwright.network import Layer, Network
+from trainwright.network import Layer, Network, load_network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import Compute, Level
 from trainwright.program.fields import Operation
@@ -41,6 +41,14 @@ def test_what_bounds_the_layers():
         compile_step(stack(7), 2, P, plan="paper")
     step = compile_step(stack(12), 2, P)
     assert len(step.backward.tensors) > P.statistics_depth
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_external_memory_that_cannot_be_addressed(plan):
+    p = replace(P)
+    object.__setattr__(p, "address_width", 16)  # of 32 bits no network needs as many
+    with pytest.raises(CompileError, match=r"external memory, addresses of 16 bits reach 65536"):
+        compile_step(load_network("digits"), 64, p, plan=plan)
 
 
 def test_advice_fits_what_is_lacking():

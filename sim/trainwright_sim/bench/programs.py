@@ -151,7 +151,10 @@ def random_waits(random: Random) -> dict[str, Any]:
 def random_command(p: AcceleratorParameters, random: Random) -> Descriptor:
     """A descriptor of an engine, every field anything."""
     draw, register = random.getrandbits, lambda: random.randrange(REGISTERS)
-    count = lambda: 1 + random.randrange((1 << COUNT_WIDTH) - 1)  # noqa: E731
+
+    def count() -> int:
+        return 1 + random.randrange((1 << COUNT_WIDTH) - 1)
+
     operation = random.choice(list(ENGINE))
     if operation in (Operation.LOAD, Operation.STORE):
         target = Target(random.randrange(3)) if operation is Operation.LOAD else Target(0)

@@ -1,7 +1,6 @@
 """What the host writes for the scratchpad: factors in rows, and constants.
 
-Elements are of 1 byte, or of 2 where factors have more than 8 bits. Ranks are padded with zeros to
-a multiple of the lanes, along rows and along lanes alike.
+Elements are of 1 byte, or of 2 where factors have more than 8 bits.
 """
 
 from dataclasses import dataclass

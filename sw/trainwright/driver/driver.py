@@ -236,9 +236,8 @@ class Driver:
             zip(model.biases, self.network.layers, strict=True), 1
         ):
             name, values = f"l{number}.b", torch.zeros(layer.output_size) if bias is None else bias
-            for buffer in (name, f"{name}.last"):
-                if buffer in self.step.buffers:
-                    self._put(buffer, quantise(values, bound.exponents[name], width))
+            if name in self.step.buffers:
+                self._put(name, quantise(values, bound.exponents[name], width))
         for name in self.step.inputs:
             self._put(name, self._input(name, inputs))
         run = self.accelerator.run(bound.program, self.step.forward.address, trace=self.trace)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from trainwright.compiler.errors import CompileError
-from trainwright.compiler.limits import require_words
+from trainwright.compiler.limits import require_memory, require_words
 from trainwright.compiler.memory import Buffer, MemoryMap
 from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Graph
@@ -152,6 +152,7 @@ def compile_graph(
             raise
         both = _behind(step, passes, _ahead(passes, p, ()), p)
     memory = _memory(both, p)
+    require_memory(memory.top, p)
     return Step(
         graph=StepGraph(step.whole, both.ahead.graph, both.behind.graph),
         parameters=p,
