@@ -3,8 +3,6 @@
 import json
 import os
 import resource
-import signal
-import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from amaranth.lib import wiring
 
 from trainwright.parameters import AcceleratorParameters
 from trainwright_hw.build.convert import component_to_rtlil
+from trainwright_sim.mutation.children import awaited
 from trainwright_sim.mutation.coupled import coupled
 from trainwright_sim.mutation.packed import Model, Packed, compiled
 
@@ -115,7 +114,7 @@ def outcome(suite: Suite, rtlil: str, number: int, usual: Outcome | None = None)
                 _child(suite, rtlil, number, folder, usual)
             finally:
                 os._exit(1)
-        status, seconds = _wait(child, _limit(usual))
+        status, seconds = awaited(child, WALL * _limit(usual))
         try:
             failed, passed, cycles = json.loads((folder / "outcome.json").read_text())
         except OSError:
@@ -148,14 +147,3 @@ def _child(suite: Suite, rtlil: str, number: int, folder: Path, usual: Outcome |
     found = [reports.failed, reports.passed, cycles]
     (folder / "outcome.json").write_text(json.dumps(found))
     os._exit(0)
-
-
-def _wait(child: int, limit: float) -> tuple[int, float]:
-    began = time.monotonic()
-    while True:
-        done, status, usage = os.wait4(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
-        if limit and time.monotonic() - began > WALL * limit:
-            os.killpg(child, signal.SIGKILL)
-        time.sleep(0.02)

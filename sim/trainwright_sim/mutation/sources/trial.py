@@ -9,9 +9,7 @@ import importlib.util
 import os
 import resource
 import shutil
-import signal
 import sys
-import time
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -21,6 +19,7 @@ from types import CodeType, ModuleType
 from trainwright.support.native import library
 from trainwright.support.native.cache import Cache
 from trainwright.support.native.tools import ToolError, compiler
+from trainwright_sim.mutation.children import awaited
 from trainwright_sim.mutation.sources.fault import Fault
 from trainwright_sim.mutation.sources.targets import ROOT, Target
 
@@ -152,22 +151,11 @@ def run(target: Target, fault: Fault | None, seconds: float) -> tuple[str, str, 
                 status = _child(target, fault, scratch, log, limit)
             finally:
                 os._exit(status)
-        status, used = _wait(child, limit)
+        status, used = awaited(child, WALL * limit)
         if status == PASSED:
             return "survived", "", used
         text = log.read_text(errors="replace") if log.exists() else ""
         return "killed", _failed(text) or f"status {status}", used
-
-
-def _wait(child: int, limit: float) -> tuple[int, float]:
-    began = time.monotonic()
-    while True:
-        done, status, usage = os.wait4(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
-        if limit and time.monotonic() - began > WALL * limit:
-            os.killpg(child, signal.SIGKILL)
-        time.sleep(0.05)
 
 
 def _failed(log: str) -> str:
