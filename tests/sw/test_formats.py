@@ -14,6 +14,7 @@ from trainwright.formats import (
     Posit,
     parse_format,
     parse_formats,
+    sum_width,
 )
 from trainwright.formats.base import MAX_SHIFT, SUM_WIDTH
 from trainwright.posit import PositFormat, codes
@@ -71,6 +72,7 @@ def test_decoded(fmt):
     scaled = [value(word & reference(fmt).mask, reference(fmt)) * 2**fmt.scale for word in words]
     decoded = fmt.decode(list(words)).tolist()
     assert decoded == scaled
+    assert max(decoded) == fmt.most
     assert max(decoded).bit_length() + 1 <= fmt.decoded_width
     assert fmt.fits(fmt.decoded_width) and not fmt.fits(fmt.decoded_width - 1)
     if not fmt.clamped:
@@ -79,6 +81,17 @@ def test_decoded(fmt):
     else:
         beyond = value(fmt.largest + 1, reference(fmt)) * 2**fmt.scale
         assert beyond >= 1 << 17  # the next one would not fit
+
+
+@pytest.mark.parametrize("fmt", [Fixed(4), Posit(8, 0), Posit(8, 1, clamped=True)], ids=str)
+@pytest.mark.parametrize("terms", [1, 3, 512])
+def test_accumulators_are_as_wide_as_the_greatest_sum(fmt, terms):
+    """Of words of both signs: the least one of fixed point is greater than the greatest."""
+    words = [-fmt.largest - isinstance(fmt, Fixed), fmt.largest]
+    products = np.multiply.outer(fmt.decode(words), fmt.decode(words))
+    width = sum_width(terms, fmt, fmt)
+    assert max(abs(products * terms).ravel()) < 1 << (width - 1)
+    assert max(abs(products * terms).ravel()) >= 1 << (width - 2)
 
 
 @pytest.mark.parametrize("underflow", UNDERFLOWS)

@@ -15,7 +15,8 @@ from trainwright.accelerator import backend_names
 
 FOLDER = ROOT / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-QUICK = "own_model"
+LONG = "gallery"
+"""Minutes, all of it commands that have tests; the site executes it."""
 NEEDS_RTL = ("cycles", "first_epoch")
 NEEDS_IPYTHON = ("gallery",)
 
@@ -56,7 +57,7 @@ def test_a_notebook_opens_with_a_picture(path):
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=[] if path.stem == QUICK else pytest.mark.slow, id=path.stem)
+        pytest.param(path, marks=pytest.mark.slow if path.stem == LONG else [], id=path.stem)
         for path in NOTEBOOKS
     ],
 )

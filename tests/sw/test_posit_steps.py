@@ -21,11 +21,12 @@ from trainwright.golden.backend import GoldenAccelerator
 from trainwright.graph.network import network_graph
 from trainwright.lowering import compile_step
 from trainwright.network import NetworkError, load_network, network_from_dict
-from trainwright.parameters import AcceleratorParameters
+from trainwright.parameters import POSIT_ACCUMULATOR, AcceleratorParameters
 from trainwright.program.descriptors import Compute
 from trainwright.program.fields import Operation
 
-NARROW = "activation=posit(8,0),intermediate=posit(8,1)c,gradient=posit(8,1)c"
+WIDEST = "intermediate=posit(8,1)c,gradient=posit(8,1)c"
+NARROW = f"activation=posit(8,0),{WIDEST}"
 FORMATS = {
     "narrow": NARROW,
     "factors": f"factor=posit(4,0),{NARROW}",
@@ -197,12 +198,20 @@ def test_what_underflows(rule, expected):
 
 
 def test_sums_of_posits_need_wider_accumulators():
-    """The proof takes the bits of the integers, not those of the words."""
+    """The proof takes the greatest integers, not the bits of the words."""
     network = load_network("digits").with_formats(NARROW)
-    p = accelerator_for(network, AcceleratorParameters(accumulator_width=36))
-    with pytest.raises(CompileError, match="64 products of 14 x 18 bits need accumulators of 38"):
+    p = accelerator_for(network, AcceleratorParameters(accumulator_width=35))
+    with pytest.raises(CompileError, match="64 products of 14 x 18 bits need accumulators of 36"):
         compile_step(network, 64, p)
-    compile_step(network, 64, replace(p, accumulator_width=48))
+    compile_step(network, 64, replace(p, accumulator_width=39))
+
+
+def test_44_bits_sum_512_products_of_the_widest_posits():
+    network = load_network("fashion").with_formats("activation=posit(8,1)c," + WIDEST)
+    p = accelerator_for(network, AcceleratorParameters(accumulator_width=POSIT_ACCUMULATOR))
+    compile_step(network, 64, p)
+    with pytest.raises(CompileError, match="512 products of 18 x 18 bits need accumulators of 44"):
+        compile_step(network, 64, replace(p, accumulator_width=POSIT_ACCUMULATOR - 1))
 
 
 def test_a_format_that_the_accelerator_lacks():

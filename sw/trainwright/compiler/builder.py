@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partialmethod
 
 from trainwright.compiler.digits import by_digits, digits_of
-from trainwright.compiler.formats import TensorFormats, operand_width
+from trainwright.compiler.formats import TensorFormats, operand_format
 from trainwright.compiler.hazards import Hazards
 from trainwright.compiler.images import Image
 from trainwright.compiler.limits import (
@@ -245,11 +245,11 @@ class Builder:
         names = (rule.x, rule.g)
         if rule.g is None and d.operation is Operation.PE4:
             names = (None, rule.x)
-        bits = [
-            width if name is None else operand_width(fmt, width)  # None: a constant
+        x, g = (
+            Fixed(width) if name is None else operand_format(fmt, width)  # None: a constant
             for name, fmt, width in zip(names, self._operands(d, rule), widths, strict=True)
-        ]
-        require_accumulator(terms, (bits[0], bits[1]), self.p, rule.z.name)
+        )
+        require_accumulator(terms, (x, g), self.p, rule.z.name)
         self.macs += macs
         self.compute(d, rule, image)
 

@@ -47,9 +47,9 @@ class TensorFormats:
         return self.network.underflow_zero(kind.value)
 
 
-def operand_width(fmt: Format, width: int) -> int:
-    """Bits of an operand of the multipliers; ``width`` those of its words in fixed point.
+def operand_format(fmt: Format, width: int) -> Format:
+    """That of an operand of the multipliers; ``width`` is that of its words in fixed point.
 
     A tensor that has a format of its own may have more.
     """
-    return fmt.decoded_width if isinstance(fmt, Posit) else max(width, fmt.width)
+    return fmt if isinstance(fmt, Posit) else Fixed(max(width, fmt.width))

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from trainwright.compiler.errors import CompileError, DoesNotFitError, ResourceError
 from trainwright.compiler.names import activation_name
+from trainwright.formats import Format, sum_width
 from trainwright.network import Network
 from trainwright.parameters import AcceleratorParameters
 from trainwright.program.descriptors import DIGIT_WIDTH, digit_count
@@ -98,17 +99,18 @@ def refuse_memory(
 
 
 def require_accumulator(
-    terms: int, widths: tuple[int, int], p: AcceleratorParameters, name: str
+    terms: int, operands: tuple[Format, Format], p: AcceleratorParameters, name: str
 ) -> None:
-    """Raise ``ResourceError`` where a sum of so many products of these widths could overflow."""
-    bits = (terms << (sum(widths) - 2)).bit_length() + 1
+    """Raise ``ResourceError`` where a sum of so many products of these formats could overflow."""
+    bits = sum_width(terms, *operands)
     if bits <= p.accumulator_width:
         return
+    x, g = operands
     remedy = "use narrower numbers or smaller layers"
     if bits <= 48:
         remedy += f", or an accelerator with accumulator_width={bits} or more"
     raise ResourceError(
-        f"{name}: {terms} products of {widths[0]} x {widths[1]} bits need "
+        f"{name}: {terms} products of {x.decoded_width} x {g.decoded_width} bits need "
         f"accumulators of {bits} bits, these have {p.accumulator_width}",
         remedy,
     )

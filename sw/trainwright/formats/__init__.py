@@ -4,7 +4,7 @@
 ``parse_formats`` and ``parse_list`` read their names. See ``docs/posit-datapath.md``.
 """
 
-from trainwright.formats.base import UNDERFLOWS, Format, FormatError
+from trainwright.formats.base import UNDERFLOWS, Format, FormatError, sum_width
 from trainwright.formats.fixed import Fixed
 from trainwright.formats.parse import CLASSES, format_pairs, parse_format, parse_formats, parse_list
 from trainwright.formats.posit import Posit
@@ -20,4 +20,5 @@ __all__ = [
     "parse_format",
     "parse_formats",
     "parse_list",
+    "sum_width",
 ]

@@ -58,6 +58,11 @@ class Format(ABC):
         """The greatest word that a sum is encoded to."""
 
     @property
+    @abstractmethod
+    def most(self) -> int:
+        """The greatest size of any word's integer."""
+
+    @property
     def storage_width(self) -> int:
         """Bits of a word in memory: 4, 8 or 16."""
         return next(bits for bits in (4, 8, 16) if bits >= self.width)
@@ -114,3 +119,8 @@ def checked_sums(sums: npt.ArrayLike, shift: int, underflow: str) -> Integers:
     if given.size and not (-limit <= int(given.min()) and int(given.max()) < limit):
         raise ValueError(f"sums must have at most {SUM_WIDTH} bits, sign included")
     return given.astype(np.int64)
+
+
+def sum_width(terms: int, x: Format, g: Format) -> int:
+    """Bits, with a sign, that hold every sum of ``terms`` products of integers of two formats."""
+    return (terms * x.most * g.most).bit_length() + 1

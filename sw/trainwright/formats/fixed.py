@@ -55,6 +55,11 @@ class Fixed(Format):
         """2^(bits - 1) - 1."""
         return (1 << (self.bits - 1)) - 1
 
+    @property
+    def most(self) -> int:
+        """2^(bits - 1), of the least word."""
+        return 1 << (self.bits - 1)
+
     def decode(self, words: npt.ArrayLike) -> Integers:
         """The words themselves."""
         return self._checked(words)

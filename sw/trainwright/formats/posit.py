@@ -82,6 +82,11 @@ class Posit(Format):
         fitting = [value < 1 << (CLAMPED_WIDTH - 1) for value in _positives(self.n, self.es)]
         return sum(fitting) - 1
 
+    @property
+    def most(self) -> int:
+        """That of the word ``largest``: 2^(2S), or less where clamped."""
+        return _positives(self.n, self.es)[self.largest]
+
     def decode(self, words: npt.ArrayLike) -> Integers:
         """See ``Format.decode``: value x 2^S."""
         checked = self._checked(words)

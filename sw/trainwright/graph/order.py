@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from trainwright.fixed.scale import TensorClass
-from trainwright.formats import Fixed, Posit
+from trainwright.formats import Fixed, Posit, sum_width
 from trainwright.graph.fill import Arrays
 from trainwright.graph.ir import Einsum, Graph, Op, Tensor
 
@@ -408,8 +408,8 @@ def narrowed(graph: Graph, fixed: Container[str], accumulator: int) -> Graph:
     for op in graph.ops:
         assert isinstance(op, Einsum)
         terms = graph.products(op) // graph.count(op.out)
-        widths = [tensors[name].width for name in op.operands]
-        excess = (terms << (sum(widths) - 2)).bit_length() + 1 - accumulator
+        x, g = (tensors[name].format for name in op.operands)
+        excess = sum_width(terms, x, g) - accumulator
         free = [name for name in op.operands if name not in fixed]
         free = [name for name in free if isinstance(tensors[name].format, Fixed)]
         if excess > 0 and free:

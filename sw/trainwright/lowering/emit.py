@@ -101,9 +101,9 @@ class Emitter:
         self.descriptors.append(Halt())
 
     def _check(self, call: Contract) -> None:
-        widths = self.graph.tensors[call.impl.x].width, self.graph.tensors[call.impl.g].width
+        operands = self.graph.tensors[call.impl.x].format, self.graph.tensors[call.impl.g].format
         terms = prod(call.x.counts[a] for a in call.x.counts if a not in call.z.counts)
-        require_accumulator(terms, widths, self.p, call.op.out)
+        require_accumulator(terms, operands, self.p, call.op.out)
 
     def _emit(self, d: Compute | Transfer, memory: Sequence[Touch] = ()) -> None:
         waits = self._hazards.issue(ENGINE_OF[d.operation], (*footprint(d, self.p), *memory))
