@@ -20,6 +20,25 @@ def fields_of(command, port) -> dict[str, int]:
     return {name: fields[name] for name, _ in port.shape()}
 
 
+async def execute(ctx, engine, commands) -> int:
+    """Give transfers to an engine of the DMA; the cycles from the first to the end of the last."""
+    cycles = 0
+    for command in commands:
+        ctx.set(engine.command.payload, fields_of(command, engine.command.payload))
+        ctx.set(engine.command.valid, 1)
+        ready = False
+        while not ready:
+            _, _, ready = await ctx.tick().sample(engine.command.ready)
+            cycles += 1
+        ctx.set(engine.command.valid, 0)
+    busy = True
+    assert ctx.get(engine.status.busy)
+    while busy:
+        _, _, busy = await ctx.tick().sample(engine.status.busy)
+        cycles += 1
+    return cycles
+
+
 class AxiMemory:
     """An AXI4 memory that answers in order, ``latency`` cycles after a request at the earliest.
 

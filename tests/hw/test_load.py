@@ -9,7 +9,7 @@ from trainwright.program.descriptors import Transfer, TransferLevel
 from trainwright.program.fields import Operation, Target
 from trainwright_hw.dma.load import LoadEngine
 from trainwright_hw.dma.unpack import TARGETS
-from trainwright_sim.amaranth_peers import AxiMemory, fields_of
+from trainwright_sim.amaranth_peers import AxiMemory, execute
 
 MEMORY_BYTES = 1 << 16
 
@@ -110,19 +110,7 @@ def simulate(p, commands, memory, *, latency=4, stall=0.0, seed=0):
 
     async def bench(ctx):
         nonlocal cycles
-        for command in commands:
-            ctx.set(dut.command.payload, fields_of(command, dut.command.payload))
-            ctx.set(dut.command.valid, 1)
-            ready = False
-            while not ready:
-                _, _, ready = await ctx.tick().sample(dut.command.ready)
-                cycles += 1
-            ctx.set(dut.command.valid, 0)
-        busy = True
-        assert ctx.get(dut.status.busy)
-        while busy:
-            _, _, busy = await ctx.tick().sample(dut.status.busy)
-            cycles += 1
+        cycles = await execute(ctx, dut, commands)
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-8)

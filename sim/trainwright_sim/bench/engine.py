@@ -226,6 +226,17 @@ class EngineBench(TestBench):
         self._forget()
         return self.cycles - before
 
+    async def check_reset(self, d: Compute) -> None:
+        """Offer a command during a reset, in which nothing is taken; then execute ``d``."""
+        self.set(rst=1, command_valid=1)
+        await self.run(2)
+        for _ in range(3):
+            await self.run()
+            assert not self.get("command_ready")
+        self.set(rst=0, command_valid=0)
+        await self.run(2)
+        await self.check([d])
+
     async def check_far(self, d: Compute) -> None:
         """Execute ``d`` near by and far off: the same rows, at the addresses that it says."""
         peers = {**self.read, "store": self.store}

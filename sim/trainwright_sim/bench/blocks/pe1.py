@@ -107,14 +107,7 @@ async def offered_in_a_reset(dut):
     """Then nothing is taken."""
     tb = Pe1Bench(dut, "offered in a reset", "none")
     await tb.start()
-    tb.set(rst=1, command_valid=1)
-    await tb.run(2)
-    for _ in range(3):
-        await tb.run()
-        assert not tb.get("command_ready")
-    tb.set(rst=0, command_valid=0)
-    await tb.run(2)
-    await tb.check([tb.random_command(OPERATIONS[0])])
+    await tb.check_reset(tb.random_command(OPERATIONS[0]))
 
 
 @cocotb.test()
