@@ -33,6 +33,8 @@ PARAMETERS = {
     ),
 }
 OPERATIONS = (Operation.PE1, Operation.PE4)
+SLOW = {"8x4-digits-random", "8x8-wide", "4x4", "8x2-narrow"}
+"""Sizes of the slow tests: the benches have all of them under Verilator, by many more commands."""
 
 
 @pytest.mark.parametrize(
@@ -42,10 +44,7 @@ OPERATIONS = (Operation.PE1, Operation.PE4)
 )
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name == "8x4-digits-random"))
-        for name in PARAMETERS
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PARAMETERS],
 )
 @pytest.mark.parametrize("seed", (0, pytest.param(1, marks=pytest.mark.slow)))
 def test_random_commands(engines, name, stall, seed):
@@ -75,7 +74,10 @@ def test_full_size(engines, rows, operation, stochastic):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("lanes, rows", [(4, 2), (4, 4), (8, 4), (8, 8)])
+@pytest.mark.parametrize(
+    "lanes, rows",
+    [(4, 2), (8, 4), *(pytest.param(n, n, marks=pytest.mark.slow) for n in (4, 8))],
+)
 def test_throughput(engines, lanes, rows, operation):
     """Without stalls a step takes as many cycles as there are lanes, whatever the reduction."""
     parameters = AcceleratorParameters(lanes=lanes, pe1_rows=rows, pe2_rows=2)

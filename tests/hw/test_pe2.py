@@ -27,6 +27,8 @@ PARAMETERS = {
     ),
 }
 OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
+SLOW = {"8x4-digits-random", "8x4-wide", "4x4"}
+"""Sizes of the slow tests: the benches have all of them under Verilator, by many more commands."""
 
 
 @pytest.mark.parametrize(
@@ -36,10 +38,7 @@ OPERATIONS = (Operation.PE2, Operation.PE3, Operation.BIAS, Operation.MASK)
 )
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name == "8x4-digits-random"))
-        for name in PARAMETERS
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PARAMETERS],
 )
 @pytest.mark.parametrize("seed", (0, pytest.param(1, marks=pytest.mark.slow)))
 def test_random_commands(engines, name, stall, seed):

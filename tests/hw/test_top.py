@@ -236,7 +236,7 @@ SIZES = {
     "size, stall",
     [
         ("4", 0.3),
-        ("longer than the memory", 0.3),
+        pytest.param("longer than the memory", 0.3, marks=pytest.mark.slow),
         pytest.param("8", 0, marks=pytest.mark.slow),
         pytest.param("stochastic", 0.3, marks=pytest.mark.slow),
         pytest.param("posits", 0.3, marks=pytest.mark.slow),

@@ -372,6 +372,8 @@ def simulate(top, testbench) -> None:
 
 
 EAGER, STALLS = ((1, 1), (0.3, 1), (1, 0.3), (0.1, 0.1)), (0, 0.5, 0.9)
+LARGE = {"8x8", "16x8"}
+"""Sizes of the slow tests."""
 QUICK = {((1, 1), 0.9), ((0.3, 1), 0.5), ((1, 0.3), 0), ((0.1, 0.1), 0.5)}
 """Pairs that the default suite has: each of both at least once."""
 
@@ -387,7 +389,10 @@ QUICK = {((1, 1), 0.9), ((0.3, 1), 0.5), ((1, 0.3), 0), ((0.1, 0.1), 0.5)}
         for pair in product(EAGER, STALLS)
     ],
 )
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in LARGE)) for n in PARAMETERS],
+)
 def test_random_commands(engines, name, eager, stall):
     """Rows in the order of each engine, its statistics, whatever the other one does."""
     p = PARAMETERS[name]
@@ -430,7 +435,9 @@ def test_reset_in_the_middle_of_work(engines, cycles, name):
 
 @pytest.mark.parametrize("kept", (True, False), ids=("tiles", "rows"))
 @pytest.mark.parametrize("stall", (0, 0.5))
-@pytest.mark.parametrize("name", ("4x2", "8x8", "16x8", "8x4-posits"))
+@pytest.mark.parametrize(
+    "name", ("4x2", "8x8", pytest.param("16x8", marks=pytest.mark.slow), "8x4-posits")
+)
 def test_neither_engine_starves(engines, name, stall, kept):
     """Both ask for as much as they can: PE2 has ``pe2_rows`` slots for each tile of PE1, but for a
     quarter at most where the queue is short of credit, and PE1 a tile in the cycles of its own
