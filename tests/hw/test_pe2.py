@@ -58,7 +58,7 @@ def test_random_commands(engines, name, stall, seed):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("stochastic", (False, True))
+@pytest.mark.parametrize("stochastic", (False, pytest.param(True, marks=pytest.mark.slow)))
 def test_full_size(engines, operation, stochastic):
     parameters = AcceleratorParameters(stochastic_rounding=stochastic)
     random = Random(f"pe2 full {operation}")
@@ -91,7 +91,7 @@ def test_throughput(engines):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("out_width", (8, 12, 16))
+@pytest.mark.parametrize("out_width", (8, 12, pytest.param(16, marks=pytest.mark.slow)))
 def test_throughput_by_digits(engines, operation, out_width):
     """Without stalls a step a cycle, or a digit written, whichever takes longer."""
     parameters = PARAMETERS["4x2-digits"]

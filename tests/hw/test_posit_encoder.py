@@ -19,6 +19,8 @@ SETS = {
     "whole": (Posit(8, 1), Posit(5, 2)),  # whose exponents are cut off by more than a bit
     "one": (Posit(3, 0),),
 }
+LARGE = {"of 18 bits", "whole"}
+"""Sets of the slow tests."""
 WIDTHS = {"whole": 44}
 SHIFTS = {"the accelerator's": (0, 1, 7), "of 18 bits": (3,)}
 
@@ -100,7 +102,7 @@ def run(dut: PositEncoder, commands: Sequence[tuple[int, Format, int, bool, list
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=[pytest.mark.slow] if kind == "of 18 bits" else []) for kind in SETS],
+    [pytest.param(kind, marks=[pytest.mark.slow] if kind in LARGE else []) for kind in SETS],
 )
 def test_words_ties_and_neighbours(kind):
     formats, width = SETS[kind], WIDTHS.get(kind, 40)
@@ -115,7 +117,7 @@ def test_words_ties_and_neighbours(kind):
 
 @pytest.mark.parametrize(
     "width",
-    (pytest.param(24, marks=pytest.mark.slow), 40, pytest.param(48, marks=pytest.mark.slow)),
+    [pytest.param(n, marks=pytest.mark.slow) for n in (24, 40, 48)],
 )
 def test_every_shift(width):
     """Some values of each width and format, at every shift."""

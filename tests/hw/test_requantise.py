@@ -39,7 +39,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize("with_random", (False, True), ids=("nearest", "stochastic"))
 @pytest.mark.parametrize(
     ("width", "word_width"),
-    [(28, 8), pytest.param(24, 16, marks=SLOW), pytest.param(32, 16, marks=SLOW), (48, 16)],
+    [(28, 8), *(pytest.param(n, 16, marks=SLOW) for n in (24, 32, 48))],
 )
 def test_against_definition(engines, width, word_width, with_random):
     """With random bits now one rounding and now the other, command by command."""

@@ -134,7 +134,7 @@ def test_fashion_batches(rtl, batch):
     assert_exact(rtl, load_network("fashion"), batch, seed=batch)
 
 
-RANDOM = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 12 else []) for seed in range(100)]
+RANDOM = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 6 else []) for seed in range(100)]
 
 
 @pytest.mark.parametrize("seed", RANDOM)

@@ -182,7 +182,7 @@ def test_rows_are_command_lines_of_train_and_formats_of_the_network():
 def test_reproduced_and_given_again(folder, tmp_path, capsys):
     rows = ["posit-8-frozen", "fixed-8-words-8-automatic"]
     arguments = ["reproduce", "formats", "--data", str(folder), "--out", str(tmp_path / "f")]
-    arguments += ["--seeds", "2", "--epochs", "2", "--rows", *rows]
+    arguments += ["--seeds", "1", "--epochs", "2", "--rows", *rows]
     assert main([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [o["scales"] for o in found] == ["frozen", "automatic"]
@@ -190,15 +190,12 @@ def test_reproduced_and_given_again(folder, tmp_path, capsys):
     assert found[0]["underflowed"] > 0 and found[1]["moved"] > found[1]["stored"] / 8
     assert [o["word_width"] for o in found] == [16, 8]
     for o, name in zip(found, rows, strict=True):
-        stored = [
-            json.loads((tmp_path / "f" / name / f"seed-{seed}" / "result.json").read_text())
-            for seed in range(2)
-        ]
-        assert o["test"] == pytest.approx(sum(100 * r["test_accuracy"] for r in stored) / 2)
+        stored = json.loads((tmp_path / "f" / name / "seed-0" / "result.json").read_text())
+        assert o["test"] == 100 * stored["test_accuracy"]
     assert (tmp_path / "f" / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
     assert main(arguments) == 0
     captured = capsys.readouterr()
-    assert "4 of 4 runs are finished" in captured.err and FORMATS["posit-8"] in captured.out
+    assert "2 of 2 runs are finished" in captured.err and FORMATS["posit-8"] in captured.out
 
 
 def test_the_table_of_what_is_finished(folder, tmp_path, capsys):

@@ -90,7 +90,9 @@ def test_step_equals_literal_interpreter(seed):
     assert_same_step(case if seed % 3 == 2 else tightest(case), seed)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "seed", (*range(8), *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 24)))
+)
 def test_searched_step_equals_literal_interpreter(seed):
     case = random_case(seed)
     parameters = replace(case.parameters, scratchpad_rows=4096, accumulator_width=48)

@@ -27,7 +27,9 @@ def line_of(descriptor) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "seed", (*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 10)))
+)
 def test_one_numbered_line_a_descriptor(seed):
     case = random_case(seed)
     step = compile_step(case.network, case.batch, case.parameters)

@@ -162,7 +162,11 @@ def test_posits_are_exact(underflow):
     ("rows", "message"),
     [
         (256, r"l\d\.\w+ needs \d+ rows of the scratchpad, there are 256, \d+ of them .*=512 or"),
-        (512, r"l\d\.\w+ needs \d+ rows of the scratchpad, there are 512, \d+ of them .*=\d+ or"),
+        pytest.param(
+            512,
+            r"l\d\.\w+ needs \d+ rows of the scratchpad, there are 512, \d+ of them .*=\d+ or",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(rows, message):

@@ -66,7 +66,7 @@ def singled(seed: int):
 
 @pytest.mark.parametrize("name", (*FORMATS, "singles"))
 @pytest.mark.parametrize("plan", ("auto", "paper"))
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", (0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))))
 def test_steps_of_random_networks_are_those_of_the_literal_interpreter(seed, name, plan):
     network, batch, p = singled(seed) if name == "singles" else with_formats(seed, name)
     with GoldenAccelerator(p, memory_bytes=1 << 22) as golden:

@@ -161,7 +161,9 @@ def compiled(seed: int):
     return compile_step(case.network, case.batch, case.parameters)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", (*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 20)))
+)
 def test_compiled_programs_round_trip(seed):
     step = compiled(seed)
     for program in binds(step):

@@ -89,7 +89,11 @@ def equal(expected, found):
 
 @pytest.mark.parametrize(
     ("network", "seed"),
-    [(DIGITS, 3), (FASHION.with_ranks([[3, 9, 2], [5]]), 4), (FASHION, 5)],
+    [
+        (DIGITS, 3),
+        (FASHION.with_ranks([[3, 9, 2], [5]]), 4),
+        pytest.param(FASHION, 5, marks=pytest.mark.slow),
+    ],
 )
 def test_columns_are_cut_as_they_are_defined(network, seed):
     """Over two looks, of which the first cuts and leaves gaps, and a renewal."""
@@ -102,6 +106,7 @@ def test_columns_are_cut_as_they_are_defined(network, seed):
     assert any(len(own) != own[-1] + 1 for own in case.state.kept)
 
 
+@pytest.mark.slow  # a compilation of nine layers
 def test_more_bonds_than_threads():
     p = replace(P, exponents=256, statistics_depth=256)
     state = weakened(LONG, 2)

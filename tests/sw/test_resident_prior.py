@@ -48,10 +48,11 @@ def states(driver, state, step, table, seed, distance=None, optimiser="esgd"):
         (DIGITS, None, 16),
         (DIGITS.with_ranks([[16], [8]]), ((1, 2, 5, 9), (0, 7)), 16),
         (FASHION.with_ranks([[3, 9, 2], [5]]), None, 16),
-        (
+        pytest.param(
             FASHION.with_ranks([[16, 12, 16], [11]]),
             ((0, 3, 15), (0, 1, 2, 8, 11), (2, 3), (5,)),
             16,
+            marks=pytest.mark.slow,
         ),
     ],
 )

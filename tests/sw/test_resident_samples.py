@@ -57,8 +57,8 @@ class Set:
         (DIGITS, 48, 4, 160, 1),  # 16 pixels of all samples at a time
         (FASHION, 16, 4, 88, 1),  # a sample at a time
         (FASHION, 16, 4, 490, 1),  # 8 of them
-        (FASHION, 32, 4, 0, 1),
-        (FASHION.with_ranks([[12, 5, 13], [16]]), 64, 8, 0, 1),
+        pytest.param(FASHION, 32, 4, 0, 1, marks=pytest.mark.slow),
+        pytest.param(FASHION.with_ranks([[12, 5, 13], [16]]), 64, 8, 0, 1, marks=pytest.mark.slow),
     ],
 )
 def test_a_batch_is_in_memory_as_if_written(network, batch, pixels, room, part):
